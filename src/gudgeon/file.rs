@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use sources::{Disk, open_regular};
 use tokio::task::spawn_blocking;
 
-use crate::beside::open_at_once;
+use crate::file_writer::open_at_once;
 
 /// Bytes of a file at most: six times the size of a ConfigMap.
 pub(crate) const MAX_BYTES: u64 = 6 << 20;

@@ -18,7 +18,7 @@
 //!
 //! each role ─┬── shared                          `Role`; runtime, signals, stages, clients of clusters, rules between roles
 //!            ├── admission, webhook_configuration              of both webhooks: reviews, and their configuration in the cluster
-//!            ├── serve                           listeners: connections, heads, bodies, farewell
+//!            ├── serve                           listeners: connections, heads, bodies, shutdown
 //!            ├── grpc ── mcp                     the same for streams that live for days; MCP on them
 //!            ├── tls                             the current certificate, from files or made here
 //!            ├── descriptors                     their limits for connections
@@ -30,8 +30,8 @@
 //! Each room knows rooms above it alone.
 //!
 //! * `exit`: codes and failures that the program ends with. `cli`: programs, commands and flags. `log`: lines of the log, and
-//!   `log_limiter`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
-//! * `file`: regular files, read with bounds and deadlines; `beside`: files that are written without holding up the loop.
+//!   `log_rate_limiter`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
+//! * `file`: regular files, read with bounds and deadlines; `file_writer`: files that are written without holding up the loop.
 //!   `config_file`: the last content of a file that is reloaded. `watch`: inotify along a file's link chain. `tls`: certificates, from
 //!   files or made in memory.
 //! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `redact` and
@@ -56,7 +56,7 @@
 //! | `discovery::reflection` | tonic-reflection | It keeps decoded descriptors: 3,312 kB for Envoy's 444 kB, of 14,336 kB that discovery may take at rest. Here files are sent as they lie in the binary. |
 //! | `api::envoy`, `discovery::debug`: protobuf and JSON by descriptors | prost-reflect | Its pool of Envoy's descriptors takes 9,025 kB, and 12,701 kB while it is made. Tests compare each kind of field with it. |
 //! | `sources`: list, watch, relist, store | kube-runtime | A list is bounded by bytes, objects and time, and what has no room or cannot be decoded is left out alone, so that no tenant keeps others' objects from being read. A `watcher` buffers each page, and has no such bound. The client below is kube's. |
-//! | `serve::permit`: bodies of reviews | `Limited`, a semaphore | `Limited` bounds bytes and is what `discovery` uses. A semaphore is first come, first served: 64 clients that sent half a body held up all others for ten seconds. |
+//! | `serve::request_limit`: bodies of reviews | `Limited`, a semaphore | `Limited` bounds bytes and is what `discovery` uses. A semaphore is first come, first served: 64 clients that sent half a body held up all others for ten seconds. |
 //! | `serve::frames`: borders of HTTP/2's frames | hyper-util's `auto` | hyper has no timeout for a frame that has come in part, and such a connection kept its place. The nine bytes before each frame are read, and nothing else. |
 //! | types of Kubernetes | k8s-openapi | Its `Pod` of one container, 2,176 bytes of JSON, takes 18,566 bytes: 37 MB for 2,000 proxies, of 160 MiB. `sources::kind` names the kinds, and each reader keeps the fields that it needs. `ByteString` and times are the library's. `inject` has the schema of pods as a table. |
 //! | `log` | tracing-subscriber | 59 kB for the 44 lines of `impl Subscriber`. The format, the bound of a line, and sinks that never block stay, as a `FormatEvent` and a `MakeWriter`. |
@@ -74,7 +74,7 @@
 //!    `sources::registry` → `discovery::sources` and on as in 1. In `all` galley reads it: `sources::tree` →
 //!    `sources::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
 //!    `discovery::debug` or `galley::configz`.
-//! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::patch`.
+//! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::json_patch`.
 //! 4. A review of a rule → a verdict: `serve` → `admission` → `galley` → `api::config`.
 //! 5. A request of MCP → resources: `grpc` → `mcp` → `mcp::source` → `mcp::snapshot`; `galley::engine` makes the snapshots.
 //! 6. TERM → exit: `process` → `shared` → `discovery` → `exit`; for the injector and galley likewise.
@@ -84,7 +84,6 @@
 mod admission;
 mod all;
 mod analyze;
-mod beside;
 pub mod cli;
 mod clock;
 mod config_file;
@@ -97,12 +96,13 @@ mod examples;
 pub mod exit;
 mod exposition;
 mod file;
+mod file_writer;
 mod galley;
 mod grpc;
 mod html;
 mod injector;
 mod log;
-mod log_limiter;
+mod log_rate_limiter;
 mod manifest;
 mod mcp;
 mod named_files;
@@ -157,14 +157,14 @@ pub fn run(words: &[OsString]) -> Exit {
                 let _written = std::io::stdout().write_all(&body);
                 exit
             }
-            Err(failure) => told(&failure),
+            Err(failure) => print_failure(&failure),
         },
         Action::ProxyStatus(flags) => match discovery::proxy_status(&flags) {
             Ok(table) => {
                 say(true, &table);
                 Exit::Done
             }
-            Err(failure) => told(&failure),
+            Err(failure) => print_failure(&failure),
         },
         Action::Injector(flags) => {
             let log = flags.log.clone();
@@ -177,22 +177,22 @@ pub fn run(words: &[OsString]) -> Exit {
             let done = log::open(&flags.log, "stderr")
                 .map_err(Failure::config)
                 .and_then(|()| manifest::run::<Configuration>(&flags));
-            done.unwrap_or_else(|failure| told(&failure))
+            done.unwrap_or_else(|failure| print_failure(&failure))
         }
         Action::Validate(flags) => {
             warned(warnings);
-            validate::run(&flags).unwrap_or_else(|failure| told(&failure))
+            validate::run(&flags).unwrap_or_else(|failure| print_failure(&failure))
         }
         Action::Analyze(flags) => {
             warned(warnings);
-            analyze::run(&flags).unwrap_or_else(|failure| told(&failure))
+            analyze::run(&flags).unwrap_or_else(|failure| print_failure(&failure))
         }
         Action::Probe(flags) => match injector::probe(&flags) {
             Ok(()) => {
                 say(true, "OK\n");
                 Exit::Done
             }
-            Err(failure) => told(&failure),
+            Err(failure) => print_failure(&failure),
         },
         Action::Version(flags) => {
             say(true, &cli::version(&flags));
@@ -215,7 +215,7 @@ fn role(
     run: impl FnOnce() -> Result<Exit, Failure>,
 ) -> Exit {
     if let Err(cause) = log::open(log, "stdout") {
-        return told(&Failure::config(cause));
+        return print_failure(&Failure::config(cause));
     }
     for warning in warnings {
         warn!("{warning}");
@@ -239,7 +239,7 @@ fn say(out: bool, text: &str) {
     };
 }
 
-fn told(failure: &Failure) -> Exit {
+fn print_failure(failure: &Failure) -> Exit {
     say(false, &format!("{}\n", failure.message));
     failure.exit
 }

@@ -41,12 +41,12 @@ pub(crate) fn read_again() {
 
 /// The signals that end it.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct ShutdownSignals {
     term: Signal,
     int: Signal,
 }
 
-impl Ends {
+impl ShutdownSignals {
     /// Installs handlers: other signals have their effects from now on, and end nothing. Also starts the watch of expiring
     /// certificates.
     pub(crate) fn new() -> Result<Self, Failure> {

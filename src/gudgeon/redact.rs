@@ -1,15 +1,15 @@
 //! Redacts quotations in a text: a misplaced value may be a password.
 
 /// Replaces redacted text.
-pub(crate) const HIDDEN: &str = "…";
+pub(crate) const REDACTED: &str = "…";
 
 /// Returns the text without anything that is quoted with `"`.
-pub(crate) fn quotations(text: &str) -> String {
-    quoted(text, |_| true)
+pub(crate) fn redact_quoted(text: &str) -> String {
+    redact_quoted_if(text, |_| true)
 }
 
 /// The text without the parts between double quotation marks that are to be hidden.
-pub(crate) fn quoted(text: &str, hides: impl Fn(&str) -> bool) -> String {
+pub(crate) fn redact_quoted_if(text: &str, hides: impl Fn(&str) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('"') {
@@ -17,12 +17,12 @@ pub(crate) fn quoted(text: &str, hides: impl Fn(&str) -> bool) -> String {
         let Some(end) = closing(after) else {
             // The text was cut within a quotation.
             out.push('"');
-            out.push_str(HIDDEN);
+            out.push_str(REDACTED);
             return out;
         };
         let (inner, behind) = after.split_at(end);
         out.push('"');
-        out.push_str(if hides(inner) { HIDDEN } else { inner });
+        out.push_str(if hides(inner) { REDACTED } else { inner });
         out.push('"');
         rest = behind.strip_prefix('"').unwrap_or(behind);
     }

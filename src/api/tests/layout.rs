@@ -493,15 +493,15 @@ const ROOMS: &[(&str, Rooms)] = &[
     (
         "gudgeon",
         &[
-            ("beside", &[]),
+            ("file_writer", &[]),
             ("clock", &[]),
             ("descriptors", &[]),
             ("exit", &[]),
             ("redact", &[]),
             ("html", &[]),
-            ("log_limiter", &[]),
+            ("log_rate_limiter", &[]),
             ("cli", &["exit"]),
-            ("file", &["beside"]),
+            ("file", &["file_writer"]),
             ("secrets", &["redact"]),
             ("exposition", &["cli"]),
             ("log", &["cli"]),
@@ -522,7 +522,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 &[
                     "descriptors",
                     "file",
-                    "log_limiter",
+                    "log_rate_limiter",
                     "serve",
                     "tls",
                     "watch",
@@ -532,7 +532,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 "injector",
                 &[
                     "admission",
-                    "beside",
+                    "file_writer",
                     "cli",
                     "exit",
                     "exposition",
@@ -563,7 +563,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "file",
                     "grpc",
                     "secrets",
-                    "log_limiter",
+                    "log_rate_limiter",
                     "serve",
                     "tls",
                     "watch",
@@ -583,7 +583,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "mcp",
                     "process",
                     "secrets",
-                    "log_limiter",
+                    "log_rate_limiter",
                     "serve",
                     "shared",
                     "tls",
@@ -594,7 +594,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 "galley",
                 &[
                     "admission",
-                    "beside",
+                    "file_writer",
                     "cli",
                     "clock",
                     "exit",
@@ -609,7 +609,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "named_files",
                     "process",
                     "secrets",
-                    "log_limiter",
+                    "log_rate_limiter",
                     "serve",
                     "shared",
                     "tls",
@@ -724,7 +724,7 @@ const LONGER_FILES: [(&str, usize); 18] = [
     ("gudgeon/grpc/connections.rs", 440),
     ("gudgeon/discovery/ads_stream.rs", 470),
     ("gudgeon/discovery/hub.rs", 590),
-    ("gudgeon/discovery/sources/mcp.rs", 412),
+    ("gudgeon/discovery/sources/mcp.rs", 416),
 ];
 
 fn folder(name: &str) -> PathBuf {

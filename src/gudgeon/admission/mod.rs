@@ -11,4 +11,4 @@ pub(crate) use object::strict;
 
 pub(crate) use group::Group;
 pub(crate) use review::{AdmissionRequest, AdmissionResponse, Cause, DecodeError, ReadOptions};
-pub(crate) use review_body::{Received, ReviewAnswer, Unanswered, take};
+pub(crate) use review_body::{Received, ReviewAnswer, ReviewError, take};

@@ -10,7 +10,8 @@ use hyper::{Request, StatusCode, Version};
 
 use super::object;
 use crate::serve::{
-    Answer, Connection, Cut, Permit, Permits, RequestProgress, UnreadBody, Worker, full, read, text,
+    Answer, Connection, ConnectionAborted, Permit, RequestLimit, RequestProgress, UnreadBody,
+    Worker, full, read, text,
 };
 
 /// Larger reviews, and those of more values, are decided on the worker thread.
@@ -48,21 +49,21 @@ pub(crate) enum Received {
 /// # Errors
 /// The body does not arrive: its connection must be closed, over HTTP/2 its stream.
 pub(crate) async fn take(
-    permits: &Arc<Permits>,
+    request_limit: &Arc<RequestLimit>,
     request: Request<Incoming>,
-    line: &Arc<Connection>,
+    connection: &Arc<Connection>,
     most: usize,
-) -> Result<Received, Cut> {
+) -> Result<Received, ConnectionAborted> {
     let (head, body) = request.into_parts();
-    let read = match permits.acquire(line) {
+    let read = match request_limit.acquire(connection) {
         Ok(permit) => read(&permit, body, most).await.map(|body| (permit, body)),
         Err(rejected) => Err(rejected.into()),
     };
     let (permit, body) = match read {
         Ok(read) => read,
-        Err(UnreadBody::Gone) => return Err(Cut("the body did not come")),
+        Err(UnreadBody::Gone) => return Err(ConnectionAborted("the body did not come")),
         Err(UnreadBody::TooLarge) => {
-            line.finish();
+            connection.finish();
             let said = format!("body over {} MiB", most >> 20);
             let answer = text(StatusCode::PAYLOAD_TOO_LARGE, &said);
             return Ok(Received::Refused(unread(answer, head.version)));
@@ -73,7 +74,9 @@ pub(crate) async fn take(
             let answer = text(StatusCode::TOO_MANY_REQUESTS, said);
             return Ok(Received::Refused(unread(answer, head.version)));
         }
-        Err(UnreadBody::Full) => return Ok(Received::Refused(unread(too_many(), head.version))),
+        Err(UnreadBody::Full) => {
+            return Ok(Received::Refused(unread(too_many_requests(), head.version)));
+        }
     };
     if body.is_empty() {
         let answer = text(StatusCode::BAD_REQUEST, "no body found");
@@ -95,16 +98,16 @@ pub(crate) async fn take(
 
 /// Errors of a review that gets no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unanswered {
+pub(crate) enum ReviewError {
     /// Too many others are before it: the client should retry.
     Rejected,
     Panicked,
 }
 
-impl Unanswered {
+impl ReviewError {
     pub(crate) fn answer(self) -> Answer {
         match self {
-            Self::Rejected => too_many(),
+            Self::Rejected => too_many_requests(),
             Self::Panicked => text(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal error; the request failed, see the log",
@@ -123,22 +126,22 @@ impl ReviewBody {
         self,
         worker: &Worker,
         check: impl FnOnce(&str, Bytes) -> ReviewAnswer + Send + 'static,
-    ) -> Result<Answer, Unanswered> {
+    ) -> Result<Answer, ReviewError> {
         let Self { path, body, permit } = self;
         let is_small = body.len() <= SMALL_BYTES && object::bounded(&body, SMALL_VALUES).is_ok();
-        let (flow, eviction) = (permit.flow(), permit.eviction());
+        let (flow, eviction) = (permit.owner(), permit.eviction());
         let job = move || {
             permit
                 .begin(RequestProgress::Working)
-                .map_err(|_| Unanswered::Rejected)?;
+                .map_err(|_| ReviewError::Rejected)?;
             let decided = catch_unwind(AssertUnwindSafe(|| check(&path, body)));
-            let decided = decided.map_err(|_told_by_the_hook| Unanswered::Panicked)?;
+            let decided = decided.map_err(|_told_by_the_hook| ReviewError::Panicked)?;
             if decided.is_review {
                 permit.establish();
             }
             permit
                 .begin(RequestProgress::Answering)
-                .map_err(|_| Unanswered::Rejected)?;
+                .map_err(|_| ReviewError::Rejected)?;
             Ok(PermittedAnswer {
                 answer: decided.answer,
                 _permit: permit,
@@ -152,8 +155,8 @@ impl ReviewBody {
         };
         let kept = tokio::select! {
             biased;
-            done = done => done.map_err(|_| Unanswered::Rejected)??,
-            () = eviction.notified() => return Err(Unanswered::Rejected),
+            done = done => done.map_err(|_| ReviewError::Rejected)??,
+            () = eviction.notified() => return Err(ReviewError::Rejected),
         };
         Ok(full(
             StatusCode::OK,
@@ -163,7 +166,7 @@ impl ReviewBody {
     }
 }
 
-fn too_many() -> Answer {
+fn too_many_requests() -> Answer {
     text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once")
 }
 

@@ -12,8 +12,8 @@ use crate::exposition::{self, ExpositionFormat};
 use crate::html;
 use crate::log;
 use crate::serve::{
-    Answer, Answering, Audience, Connection, Service, SharedAnswers, WantedAnswer, as_json, full,
-    guard, not_allowed, ready, text, to_page,
+    Answer, AnswerPriority, Answering, Connection, Service, SharedAnswers, WantedAnswer, as_json,
+    full, guard, not_allowed, ready, text, to_page,
 };
 use crate::shared::Inspect;
 use crate::tls::expiry;
@@ -96,13 +96,13 @@ impl Admin {
     fn apart(
         self: Arc<Self>,
         key: &str,
-        audience: Audience,
+        audience: AnswerPriority,
         document: impl FnOnce(&Self) -> Answer + Send + 'static,
     ) -> Answering {
         let wanted = WantedAnswer {
             key: key.to_owned(),
             state: None,
-            audience,
+            priority: audience,
         };
         let shared = Arc::clone(&self.answers);
         Box::pin(async move {
@@ -164,13 +164,13 @@ impl Service for Admin {
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/metrics" => {
                 let format = ExpositionFormat::asked(request.headers());
-                return self.apart(format.key(), Audience::Monitoring, move |this| {
+                return self.apart(format.key(), AnswerPriority::Monitoring, move |this| {
                     let body = this.metrics(format);
                     full(StatusCode::OK, format.content_type(), body.into())
                 });
             }
             _ => {
-                return self.apart("/debug", Audience::People, |this| {
+                return self.apart("/debug", AnswerPriority::People, |this| {
                     full(
                         StatusCode::OK,
                         "text/html; charset=utf-8",

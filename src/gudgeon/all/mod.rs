@@ -24,7 +24,7 @@ use crate::discovery::Discovery;
 use crate::exit::Failure;
 use crate::galley::Galley;
 use crate::injector::Injector;
-use crate::serve::{self, Listener, Stage, bind};
+use crate::serve::{self, Listener, ShutdownStage, bind};
 use crate::shared::{Inspect, Role, Shared};
 use admin::Admin;
 
@@ -78,7 +78,7 @@ impl Role for All {
         })
     }
 
-    async fn serve(self, stage: watch::Receiver<Stage>) -> Result<(), Failure> {
+    async fn serve(self, stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
         let Self {
             injector,
             discovery,

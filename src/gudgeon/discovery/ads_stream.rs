@@ -21,9 +21,9 @@ use xds::view::{Type, View};
 
 use super::hub::{Hub, LARGE, StreamRegistration};
 use super::identity;
-use super::refused::RefusalReason;
+use super::refused_streams::RefusalReason;
 use super::request_reader::StreamReader;
-use super::session::{Made, PendingPush};
+use super::session::{PendingPush, PushOutcome};
 use super::wire::{self, ClientRequest};
 use crate::grpc::{AddressPermit, BodyError, Inbound, Peer, ResponseSender};
 
@@ -126,7 +126,7 @@ where
             }
         };
         for warning in &node.warnings {
-            if let Some(more) = self.hub.log_limiters.nodes.more() {
+            if let Some(more) = self.hub.log_rate_limiters.nodes.suffix_if_allowed() {
                 warn!("{}: {warning}{more}", clipped(&node.id));
             }
         }
@@ -151,7 +151,7 @@ where
         tokio::select! {
             snapshot = self.hub.snapshot_for(node) => Some(snapshot),
             () = gone => None,
-            () = self.hub.leaves() => None,
+            () = self.hub.streams_end() => None,
         }
     }
 }
@@ -235,7 +235,7 @@ where
             return;
         };
         let news = |stream: &Stream| (!stream.repeats(request)).then(|| Arc::clone(stream.view()));
-        let Some(view) = self.joined.session.look(news) else {
+        let Some(view) = self.joined.session.with_stream(news) else {
             return;
         };
         if view.unmade(request.kind, &request.names) < LARGE {
@@ -253,7 +253,7 @@ where
         if self.push.as_ref().is_none_or(ahead) {
             return;
         }
-        let (view, asked) = session.look(|stream| {
+        let (view, asked) = session.with_stream(|stream| {
             let asked = Type::ALL.into_iter();
             let asked = asked
                 .filter(|kind| stream.status(*kind).is_some())
@@ -289,29 +289,30 @@ where
             self.unknown += 1;
             self.hub.metrics.unknown_type();
             if self.unknown == UNKNOWN
-                && let Some(more) = self.hub.log_limiters.unknown.more()
+                && let Some(more) = self.hub.log_rate_limiters.unknown.suffix_if_allowed()
             {
                 let url = clipped(&asked.url);
                 info!("{id} asks for {url:?}, which is not served{more}");
             }
             return Ok(());
         };
-        let heard = match session.receive(self.hub.clock.now(), request) {
-            Ok(heard) => heard,
-            Err(fault) => return Err(self.refuse(fault)),
+        let outcome = match session.receive(self.hub.clock.now(), request) {
+            Ok(outcome) => outcome,
+            Err(fault) => return Err(self.end_stream(fault)),
         };
-        match heard {
+        match outcome {
             RequestOutcome::Nacked(times) => {
-                self.hub.metrics.rejected(request.kind);
+                self.hub.metrics.nacked(request.kind);
                 if should_log_repeat(times)
-                    && let Some(more) = self.hub.log_limiters.refusals.more()
+                    && let Some(more) = self.hub.log_rate_limiters.nacks.suffix_if_allowed()
                 {
                     let words = request.error.as_deref().unwrap_or_default();
-                    let made =
-                        match session.look(|stream| stream.nacked_rules_text(request.kind, 5)) {
-                            made if made.is_empty() => made,
-                            made => format!(" ({made})"),
-                        };
+                    let made = match session
+                        .with_stream(|stream| stream.nacked_rules_text(request.kind, 5))
+                    {
+                        made if made.is_empty() => made,
+                        made => format!(" ({made})"),
+                    };
                     warn!(
                         "{id} refuses {}: {}{made}{repeated}{more}",
                         request.kind.word(),
@@ -327,7 +328,7 @@ where
     }
 
     /// Ends a stream that names what it may not. Responses that can be made are on their way before.
-    fn refuse(&mut self, fault: Fault) -> Status {
+    fn end_stream(&mut self, fault: Fault) -> Status {
         let words = fault.to_string();
         let session = &self.joined.session;
         self.hub.refuse(&session.peer, RefusalReason::Names, &words);
@@ -350,7 +351,7 @@ where
         match session.stall(now) {
             Some(Stall::Slow) => {
                 self.hub.metrics.write_timed_out();
-                if let Some(more) = self.hub.log_limiters.slow.more() {
+                if let Some(more) = self.hub.log_rate_limiters.slow.suffix_if_allowed() {
                     let id = clipped(&session.node.id);
                     warn!("{id} does not read what it was sent{more}");
                 }
@@ -406,7 +407,7 @@ where
         let Some((pending, made)) = self.joined.session.take_pending() else {
             return;
         };
-        if made == Made::Nothing {
+        if made == PushOutcome::Nothing {
             return self.unmade(&self.joined.session.asked());
         }
         self.hub.metrics.queued(now.saturating_sub(pending.put));
@@ -445,7 +446,7 @@ where
             () = self.sender.moved() => Event::Look,
             () = session.woken.notified() => Event::Look,
             () = due => Event::Look,
-            () = self.hub.leaves() => Event::End(Status::unavailable("the server ends")),
+            () = self.hub.streams_end() => Event::End(Status::unavailable("the server ends")),
         }
     }
 }
@@ -480,9 +481,9 @@ mod tests {
     use crate::grpc::{Address, AddressLimit, FromMessage as _, Messages, framed};
 
     /// A client's first message; the stream then stays open and silent.
-    struct Says(Option<Bytes>);
+    struct FirstMessageBody(Option<Bytes>);
 
-    impl Body for Says {
+    impl Body for FirstMessageBody {
         type Data = Bytes;
         type Error = Status;
 
@@ -522,9 +523,9 @@ mod tests {
 
     /// A view that can make nothing but clusters.
     #[derive(Debug)]
-    struct Broken;
+    struct FailingView;
 
-    impl View for Broken {
+    impl View for FailingView {
         fn all(&self, kind: Type) -> Arc<Set> {
             assert_eq!(kind, Type::Cluster, "a mistake");
             Arc::default()
@@ -535,21 +536,24 @@ mod tests {
         }
     }
 
-    fn stream(hub: &Arc<Hub>, says: Option<Bytes>) -> (AdsStream<Says>, Messages, Arc<Peer>) {
+    fn stream(
+        hub: &Arc<Hub>,
+        says: Option<Bytes>,
+    ) -> (AdsStream<FirstMessageBody>, Messages, Arc<Peer>) {
         let sender = Arc::new(ResponseSender::default());
-        let heard = Messages::new(&sender);
+        let outcome = Messages::new(&sender);
         let address = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
         let peer = Arc::new(Peer::new(address, None));
         let ads_stream = AdsStream {
             hub: Arc::clone(hub),
             sender,
-            inbound: Inbound::new(Says(says), BOUNDS),
+            inbound: Inbound::new(FirstMessageBody(says), BOUNDS),
             _permit: AddressLimit::new("stream", 1).enter(&peer.address).unwrap(),
             peer: Arc::clone(&peer),
             protocol: Protocol::StateOfTheWorld,
             reader: StreamReader::new(Protocol::StateOfTheWorld),
         };
-        (ads_stream, heard, peer)
+        (ads_stream, outcome, peer)
     }
 
     async fn status(mut heard: Messages) -> (tonic::Code, String) {
@@ -622,7 +626,7 @@ mod tests {
         let first = ClientRequest::from(StateRequest::from_message(first.into()).unwrap());
         let node = Arc::new(Node::read(first.node.as_ref()).unwrap());
         let protocol = Protocol::StateOfTheWorld;
-        let joined = hub.join(&node, &peer.address, protocol, Arc::new(Broken));
+        let joined = hub.join(&node, &peer.address, protocol, Arc::new(FailingView));
         let _task = tokio::spawn(async move {
             let joined_stream = JoinedStream::new(&mut ads_stream, joined);
             joined_stream.run(first).await

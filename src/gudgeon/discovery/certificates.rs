@@ -11,7 +11,7 @@ use tracing::error;
 use super::grpc::Services;
 use super::hub::Hub;
 use crate::grpc::{self, Certificates, GrpcListener, Port};
-use crate::serve::{self, Stage};
+use crate::serve::{self, ShutdownStage};
 
 /// The certificates in a directory, by the names that the mesh mounts them under.
 pub(super) fn inside(directory: &Path) -> Certificates {
@@ -26,7 +26,7 @@ pub(super) fn inside(directory: &Path) -> Certificates {
 pub(super) fn listen(
     sockets: Vec<TcpSocket>,
     hub: &Arc<Hub>,
-    stage: &watch::Receiver<Stage>,
+    stage: &watch::Receiver<ShutdownStage>,
     serving: &mut JoinSet<()>,
 ) {
     if sockets.is_empty() {
@@ -38,7 +38,7 @@ pub(super) fn listen(
         serving.spawn(async move {
             tokio::select! {
                 found = watched.wait_for(Option::is_some) => if found.is_err() { return },
-                _ = stage.wait_for(|stage| *stage == Stage::Leaving) => return,
+                _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => return,
             }
             // Before that nobody gets in: who is refused goes to another replica, and who waits for a handshake does not.
             let listener = match serve::listen(socket) {
@@ -52,8 +52,8 @@ pub(super) fn listen(
                 listener,
                 tls: Some(watched),
             };
-            let keeping = hub.options.keeping;
-            grpc::run(port, keeping, Arc::new(Services::new(hub)), stage).await;
+            let options = hub.options.connections;
+            grpc::run(port, options, Arc::new(Services::new(hub)), stage).await;
         });
     }
 }

@@ -1,80 +1,17 @@
-//! Readiness of the whole, and the gauges that are read when somebody asks.
+//! The gauges that are read when somebody asks.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::PoisonError;
-use std::time::Duration;
 
 use api::model::{Resolution, Service};
-use sources::registry::SyncState;
 use xds::node::clipped;
 use xds::snapshot::REJECTED_CONFIG;
 use xds::view::Type;
 
 use super::debug::EndpointsByPort;
-use super::facts::Object;
 use super::hub::Hub;
 use super::metrics::Gauges;
-use crate::log;
-use crate::mcp::PortAccess;
-
-/// A source that has been lost for so long is told of.
-pub(super) const LOST: Duration = Duration::from_secs(5);
-
-/// The lines of readiness: which source is lost, or why it is not ready.
-pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
-    if hub.is_draining() {
-        return Err("draining".to_owned());
-    }
-    if !hub.serves() {
-        let missing: Vec<String> = hub.look(|registries| {
-            let awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-            let words = |source| match awaited.get(source) {
-                Some(what) => format!("waiting for {source}: {what}"),
-                None => format!("waiting for {source}"),
-            };
-            registries.missing().map(words).collect()
-        });
-        let awaited = hub.jwks.awaited(hub.clock.now());
-        if missing.is_empty() && awaited > 0 {
-            let sets = api::counted(awaited, "jwksUri");
-            return Err(format!("waiting for keys of {sets}"));
-        }
-        if missing.is_empty() {
-            return Err("starting".to_owned());
-        }
-        let lines = missing.into_iter().chain(refuses_all(hub));
-        return Err(lines.collect::<Vec<_>>().join("\n"));
-    }
-    let lines = stale(hub).into_iter().map(|(source, since)| {
-        let since = log::stamp(hub.clock.wall(since));
-        format!("stale: {source} since {since}")
-    });
-    let lines: Vec<_> = lines.chain(refuses_all(hub)).collect();
-    if lines.is_empty() {
-        return Ok("ok".to_owned());
-    }
-    Ok(lines.join("\n"))
-}
-
-/// Why the port where sources of configuration dial lets nobody in.
-pub(super) fn refuses_all(hub: &Hub) -> Option<String> {
-    hub.port_access.get().and_then(PortAccess::why_nobody)
-}
-
-/// Sources that have been lost for a while, and since when.
-pub(super) fn stale(hub: &Hub) -> Vec<(String, Duration)> {
-    let now = hub.clock.now();
-    let sources = hub.look(sources::registry::Registries::sources);
-    let since = hub.standing_since();
-    sources
-        .into_iter()
-        .filter(|status| matches!(status.standing, SyncState::Stale { .. }))
-        .filter_map(|status| {
-            let since = *since.get(&status.source)?;
-            (now.saturating_sub(since) >= LOST).then(|| (status.source.to_string(), since))
-        })
-        .collect()
-}
+use super::readiness::stale;
+use super::source_facts::Object;
 
 /// For the metrics.
 pub(super) fn read(hub: &Hub) -> Gauges {
@@ -86,7 +23,7 @@ pub(super) fn read(hub: &Hub) -> Gauges {
             .collect(),
         rejected: rejected(hub),
         routes: hub.facts.routes(),
-        inert: inert(hub),
+        without_effect: without_effect(hub),
         podless: hub.facts.podless(),
         totals: hub.facts.totals(),
         keyless: hub.jwks.without_keys(),
@@ -128,7 +65,7 @@ fn is_eds(hub: &Hub, service: &Service) -> bool {
 }
 
 /// Every kind that nothing acts on, with the number of its objects.
-fn inert(hub: &Hub) -> Vec<(&'static str, usize)> {
+fn without_effect(hub: &Hub) -> Vec<(&'static str, usize)> {
     let all = hub.facts.rules();
     let all = all.without_effect();
     all.map(|(kind, count)| (kind.kind, count)).collect()
@@ -137,7 +74,7 @@ fn inert(hub: &Hub) -> Vec<(&'static str, usize)> {
 /// Objects that are not valid, and those that lose against another one.
 fn rejected(hub: &Hub) -> BTreeSet<Object> {
     let mut rejected = hub.facts.rejected();
-    for report in hub.look(sources::registry::Registries::reports) {
+    for report in hub.with_registries(sources::registry::Registries::reports) {
         let name = format!("{}/{}", report.namespace, report.name);
         rejected.insert((report.kind.into(), name));
     }
@@ -150,7 +87,7 @@ fn sessions(hub: &Hub, gauges: &mut Gauges) {
     for session in hub.sessions() {
         gauges.streams += 1;
         gauges.pending += usize::from(session.is_pending());
-        session.look(|stream| {
+        session.with_stream(|stream| {
             gauges.homeless += usize::from(!stream.serves());
             for kind in Type::ALL {
                 for resource in stream.resources(kind) {
@@ -167,7 +104,7 @@ fn sessions(hub: &Hub, gauges: &mut Gauges) {
                 if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
                     let [node, words] = [&session.node.id, &nack.message];
                     let [node, words] = [node, words].map(|text| clipped(text).to_owned());
-                    gauges.refusals.push((kind.word(), node, words));
+                    gauges.standing_nacks.push((kind.word(), node, words));
                 }
             }
         });
@@ -178,11 +115,14 @@ fn sessions(hub: &Hub, gauges: &mut Gauges) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use api::model::Registry;
-    use sources::registry::SourceId;
+    use sources::registry::{SourceId, SyncState};
     use tokio::time::advance;
 
     use super::*;
+    use crate::discovery::readiness::readiness;
     use crate::discovery::testing::hub;
     use crate::exposition::ExpositionFormat;
 

@@ -11,7 +11,7 @@ use super::ads_stream::AdsStream;
 use super::health;
 use super::hub::Hub;
 use super::reflection;
-use super::refused::RefusalReason;
+use super::refused_streams::RefusalReason;
 use super::request_reader::StreamReader;
 use crate::grpc::{
     self, AddressLimit, AddressPermit, Bounds, Calls, Inbound, Peer, Reply, ResponseSender,

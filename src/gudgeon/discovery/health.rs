@@ -79,7 +79,7 @@ pub(super) async fn watch(
         tokio::select! {
             changed = serving.changed() => if changed.is_err() { break },
             () = sender.moved() => {}
-            () = hub.leaves() => break,
+            () = hub.streams_end() => break,
         }
     }
     sender.end(Status::unavailable("the server ends"));

@@ -5,12 +5,12 @@
 //! ```
 
 mod changed;
-mod edge;
 mod ingresses;
 mod notify;
 mod peers;
 mod plaintext;
-mod standings;
+mod router_inputs;
+mod source_sync_states;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,23 +30,23 @@ use xds::stream::{Lists, Protocol};
 use xds::view::View;
 
 use self::changed::ChangedObjects;
-use self::edge::EdgeInputs;
-pub(super) use self::edge::Looking;
 use self::ingresses::{IngressNotes, IngressRules};
 use self::peers::PeerAuthenticationHistory;
 use self::plaintext::Plaintext;
-use super::facts::Facts;
+pub(super) use self::router_inputs::PendingLookup;
+use self::router_inputs::RouterInputs;
+use super::encoded_pieces::HeldPieces;
 use super::identity::TrustDomains;
-use super::inert::RuleCounts;
 use super::jwks::Jwks;
 use super::kinds::ProxyKinds;
-use super::log_limiters::LogLimiters;
+use super::log_rate_limiters::LogRateLimiters;
 use super::metrics::DiscoveryMetrics;
 use super::options::DiscoveryOptions;
-use super::pieces::HeldPieces;
-use super::pushed::{Pushed, made};
-use super::refused::RefusedStreams;
+use super::push_record::{Pushed, made};
+use super::refused_streams::RefusedStreams;
+use super::rules_without_effect::RuleCounts;
 use super::session::Session;
+use super::source_facts::Facts;
 use crate::clock::Clock;
 use crate::grpc::Address;
 use crate::mcp::PortAccess;
@@ -68,7 +68,7 @@ pub(crate) struct Hub {
     /// Lists of resource names, shared by streams with equal ones.
     lists: Arc<Lists>,
     pub(crate) facts: Facts,
-    pub(crate) log_limiters: LogLimiters,
+    pub(crate) log_rate_limiters: LogRateLimiters,
     /// The port where sources of configuration dial, where there is one.
     pub(crate) port_access: OnceLock<PortAccess>,
     /// The servers that a source still waits for, by the names that its configuration gives them.
@@ -91,7 +91,7 @@ pub(crate) struct Hub {
     /// The number of snapshots that were served.
     snapshots: AtomicU64,
     /// Routers wait for them.
-    pub(crate) edge: EdgeInputs,
+    pub(crate) edge: RouterInputs,
     /// Pages that take a while to make.
     pub(crate) answers: Arc<SharedAnswers>,
     /// The mesh's trust domain.
@@ -168,7 +168,7 @@ impl Hub {
             clock: Clock::new(),
             metrics: DiscoveryMetrics::new(),
             facts: Facts::default(),
-            log_limiters: LogLimiters::default(),
+            log_rate_limiters: LogRateLimiters::default(),
             port_access: OnceLock::new(),
             awaited: Mutex::default(),
             refused: RefusedStreams::default(),
@@ -196,7 +196,7 @@ impl Hub {
             made: Notify::new(),
             snapshot: watch::Sender::new(None),
             snapshots: AtomicU64::new(0),
-            edge: EdgeInputs::default(),
+            edge: RouterInputs::default(),
             answers: Arc::default(),
             trust: watch::Sender::new("".into()),
             requests: watch::Sender::default(),
@@ -238,7 +238,7 @@ impl Hub {
             *known = world.request_authentications;
             is_other
         });
-        self.log_limiters.left_out(&news);
+        self.log_rate_limiters.left_out(&news);
         if begins {
             self.begin();
         }
@@ -269,7 +269,7 @@ impl Hub {
     }
 
     /// Calls a function with the registries, under the lock of the state.
-    pub(crate) fn look<T>(&self, at: impl FnOnce(&Registries) -> T) -> T {
+    pub(crate) fn with_registries<T>(&self, at: impl FnOnce(&Registries) -> T) -> T {
         at(&self.state().registries)
     }
 
@@ -297,7 +297,7 @@ impl Hub {
         }
         let now = self.facts.rules();
         let is_same = said.without_effect().eq(now.without_effect());
-        if !is_same && let Some(more) = self.log_limiters.rules.more() {
+        if !is_same && let Some(more) = self.log_rate_limiters.rules.suffix_if_allowed() {
             match now.line() {
                 Some(line) => warn!("{line}{more}"),
                 None => info!("no rule is without effect any more{more}"),
@@ -323,7 +323,7 @@ impl Hub {
     }
 
     fn serve(&self, snapshot: Arc<Snapshot>) {
-        self.log_limiters.lost_gateways(&snapshot);
+        self.log_rate_limiters.lost_gateways(&snapshot);
         // Behind the snapshot: what is made of it meanwhile has the number before, and is made once more.
         self.snapshot.send_replace(Some(snapshot));
         self.snapshots.fetch_add(1, Ordering::SeqCst);
@@ -378,7 +378,7 @@ impl Hub {
 
     /// The mesh's trust domain, now.
     pub(crate) fn trust_domain(&self) -> Arc<str> {
-        let mesh = self.look(|registries| registries.world().mesh);
+        let mesh = self.with_registries(|registries| registries.world().mesh);
         if mesh.trust_domain.is_empty() {
             Arc::clone(&self.options.trust_domain)
         } else {
@@ -394,7 +394,7 @@ impl Hub {
 
     /// Trust domains whose certificates count, whether or not the identities of clients are checked.
     pub(super) fn trust_domains_now(&self) -> TrustDomains {
-        let mesh = self.look(|registries| registries.world().mesh);
+        let mesh = self.with_registries(|registries| registries.world().mesh);
         TrustDomains {
             own: self.trust_domain(),
             aliases: mesh.trust_domain_aliases.iter().cloned().collect(),
@@ -407,12 +407,12 @@ impl Hub {
     }
 
     /// All streams end.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn end_streams(&self) {
         self.leaving.send_replace(true);
     }
 
     /// Returns when streams are to end.
-    pub(crate) async fn leaves(&self) {
+    pub(crate) async fn streams_end(&self) {
         let mut leaving = self.leaving.subscribe();
         // Nothing else can come of it: its other end is here.
         let _left = leaving.wait_for(|leaving| *leaving).await;

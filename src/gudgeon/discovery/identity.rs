@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xds::node::{Node, clipped};
 
-use super::refused::RefusalReason;
+use super::refused_streams::RefusalReason;
 use crate::grpc::{Address, Peer};
 use crate::serve::is_local;
 

@@ -21,12 +21,12 @@ const DOMAINS: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct ProxyKinds {
     hasher: RandomState,
-    all: Mutex<HashMap<IpAddr, OfAddress>>,
+    all: Mutex<HashMap<IpAddr, KindsOfAddress>>,
 }
 
 /// The number of proxies of each kind, by a hash of it.
 #[derive(Debug, Default)]
-struct OfAddress {
+struct KindsOfAddress {
     kinds: HashMap<u64, usize>,
     domains: HashMap<u64, usize>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct ProxyKind {
 }
 
 impl ProxyKinds {
-    fn all(&self) -> MutexGuard<'_, HashMap<IpAddr, OfAddress>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<IpAddr, KindsOfAddress>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -102,15 +102,15 @@ impl Drop for ProxyKind {
         let Some(of_address) = all.get_mut(&network) else {
             return;
         };
-        leave(&mut of_address.kinds, kind);
-        leave(&mut of_address.domains, domain);
+        decrement(&mut of_address.kinds, kind);
+        decrement(&mut of_address.domains, domain);
         if of_address.kinds.is_empty() {
             all.remove(&network);
         }
     }
 }
 
-fn leave(counts: &mut HashMap<u64, usize>, hash: u64) {
+fn decrement(counts: &mut HashMap<u64, usize>, hash: u64) {
     if let Some(count) = counts.get_mut(&hash) {
         *count -= 1;
         if *count == 0 {

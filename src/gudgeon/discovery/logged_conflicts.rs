@@ -112,7 +112,7 @@ pub(super) async fn run(hub: Arc<Hub>) {
         };
         let size = xds::snapshot::Snapshot::size(snapshot.world());
         let (this, now) = (Arc::clone(&hub), hub.clock.now());
-        let look = move || this.log_limiters.conflicts(now, &snapshot);
+        let look = move || this.log_rate_limiters.conflicts(now, &snapshot);
         again = hub.beside(size, look).await.flatten();
     }
 }

@@ -14,9 +14,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use xds::view::Type;
 
-use super::facts::{Object, Totals};
-use super::pushed::Pushed;
-use super::refused::RefusalReason;
+use super::push_record::Pushed;
+use super::refused_streams::RefusalReason;
+use super::source_facts::{Object, Totals};
 use crate::cli::VERSION;
 use crate::exposition::{ExpositionFormat, GaugeFamily, up_to};
 use crate::mcp::Peers;
@@ -40,8 +40,8 @@ pub(crate) struct DiscoveryMetrics {
     queue_time: Histogram,
     convergence: Histogram,
     triggers: LabelledCounter,
-    rejects: LabelledCounter,
-    refused: BTreeMap<&'static str, GaugeFamily<2>>,
+    nacks: LabelledCounter,
+    standing_nacks: BTreeMap<&'static str, GaugeFamily<2>>,
     expired: LabelledCounter,
     write_timeouts: Counter,
     internal: Counter,
@@ -54,7 +54,7 @@ pub(crate) struct DiscoveryMetrics {
     streams: GaugeFamily<1>,
     services: Gauge,
     rules: Gauge,
-    inert: GaugeFamily<1>,
+    without_effect: GaugeFamily<1>,
     jwks: LabelledCounter,
     keyless: Gauge,
     debounce: Histogram,
@@ -85,7 +85,7 @@ pub(crate) struct Gauges {
     /// By metric.
     pub(crate) conflicts: BTreeMap<&'static str, usize>,
     /// (`lds`, node, words).
-    pub(crate) refusals: Vec<(&'static str, String, String)>,
+    pub(crate) standing_nacks: Vec<(&'static str, String, String)>,
     /// Clusters whose endpoints are asked for, without one that is used.
     pub(crate) empty: usize,
     /// Endpoints by cluster, if they are wanted.
@@ -97,7 +97,7 @@ pub(crate) struct Gauges {
     /// VirtualServices.
     pub(crate) routes: usize,
     /// Objects that nothing acts on, by kind.
-    pub(crate) inert: Vec<(&'static str, usize)>,
+    pub(crate) without_effect: Vec<(&'static str, usize)>,
     pub(crate) snapshot_bytes: usize,
     /// Resources that more than one stream has.
     pub(crate) shared: usize,
@@ -121,8 +121,8 @@ impl DiscoveryMetrics {
             queue_time: histogram(),
             convergence: histogram(),
             triggers: LabelledCounter::default(),
-            rejects: LabelledCounter::default(),
-            refused: BTreeMap::new(),
+            nacks: LabelledCounter::default(),
+            standing_nacks: BTreeMap::new(),
             expired: LabelledCounter::default(),
             write_timeouts: Counter::default(),
             internal: Counter::default(),
@@ -135,7 +135,7 @@ impl DiscoveryMetrics {
             streams: GaugeFamily::default(),
             services: Gauge::default(),
             rules: Gauge::default(),
-            inert: GaugeFamily::default(),
+            without_effect: GaugeFamily::default(),
             jwks: LabelledCounter::default(),
             keyless: Gauge::default(),
             debounce: histogram(),
@@ -196,8 +196,8 @@ impl DiscoveryMetrics {
         self.convergence.observe(time.as_secs_f64());
     }
 
-    pub(crate) fn rejected(&self, kind: Type) {
-        Self::count(&self.rejects, kind.word());
+    pub(crate) fn nacked(&self, kind: Type) {
+        Self::count(&self.nacks, kind.word());
     }
 
     pub(crate) fn expired(&self, kind: Type) {
@@ -302,10 +302,10 @@ impl DiscoveryMetrics {
                 gauges.conflicts.get(name).copied().unwrap_or_default(),
             ));
         }
-        for refused in self.refused.values() {
-            refused.clear();
+        for gauge in self.standing_nacks.values() {
+            gauge.clear();
         }
-        for (at, (word, node, err)) in gauges.refusals.iter().enumerate() {
+        for (at, (word, node, err)) in gauges.standing_nacks.iter().enumerate() {
             let node = if at < NODES {
                 node.clone()
             } else {
@@ -316,17 +316,17 @@ impl DiscoveryMetrics {
             } else {
                 String::new()
             };
-            if let Some(refused) = self.refused.get(word) {
-                refused
-                    .get_or_create(&[("node", node), ("err", err)])
-                    .set(1);
+            if let Some(gauge) = self.standing_nacks.get(word) {
+                gauge.get_or_create(&[("node", node), ("err", err)]).set(1);
             }
         }
         self.rules.set(number(gauges.routes));
-        self.inert.clear();
-        for (kind, count) in &gauges.inert {
+        self.without_effect.clear();
+        for (kind, count) in &gauges.without_effect {
             let label = [("kind", (*kind).to_owned())];
-            self.inert.get_or_create(&label).set(number(*count));
+            self.without_effect
+                .get_or_create(&label)
+                .set(number(*count));
         }
         self.instances.clear();
         for (cluster, count) in &gauges.instances {
@@ -381,7 +381,7 @@ mod tests {
     fn the_originals_names_and_our_own() {
         let metrics = DiscoveryMetrics::new();
         metrics.sent(Type::Cluster, Duration::from_millis(2));
-        metrics.rejected(Type::Listener);
+        metrics.nacked(Type::Listener);
         metrics.write_timed_out();
         metrics.unmade(Type::Listener);
         metrics.updated(&Change::Endpoints(BTreeSet::new()));
@@ -391,7 +391,7 @@ mod tests {
             streams: 2,
             services: 3,
             conflicts: BTreeMap::from([("pilot_vservice_dup_domain", 4)]),
-            refusals: vec![("lds", "sidecar~x".to_owned(), "no".to_owned())],
+            standing_nacks: vec![("lds", "sidecar~x".to_owned(), "no".to_owned())],
             totals: Totals {
                 events: BTreeMap::from([(("Pod", Event::Add), 3)]),
                 ever_podless: 5,

@@ -13,12 +13,12 @@ use tokio::time::timeout;
 
 use super::hub::Hub;
 use super::sources::{Put, Sources};
-use super::{debug, gauges, page};
+use super::{debug, gauges, page, readiness};
 use crate::cli::{REVISION, VERSION};
 use crate::exposition::ExpositionFormat;
 use crate::serve::{
-    Answer, Answering, Audience, Connection, Cut, Query, Service, WantedAnswer, as_json, full,
-    guard, not_allowed, text, to_page,
+    Answer, AnswerPriority, Answering, Connection, ConnectionAborted, Query, Service, WantedAnswer,
+    as_json, full, guard, not_allowed, text, to_page,
 };
 use crate::shared::Inspect;
 
@@ -90,9 +90,9 @@ impl DiscoveryMonitor {
                 _ => debug::key(path, &head.query),
             },
             state: debug::is_of_snapshot(path).then(|| self.hub.snapshots()),
-            audience: match path {
-                METRICS => Audience::Monitoring,
-                _ => Audience::People,
+            priority: match path {
+                METRICS => AnswerPriority::Monitoring,
+                _ => AnswerPriority::People,
             },
         };
         let shared = Arc::clone(&self.hub.answers);
@@ -139,20 +139,20 @@ impl DiscoveryMonitor {
     }
 
     /// `PUT` to it.
-    async fn remember(self: Arc<Self>, body: Incoming) -> Result<Answer, Cut> {
+    async fn remember(self: Arc<Self>, body: Incoming) -> Result<Answer, ConnectionAborted> {
         let Some(put) = self.put() else {
             return Ok(text(StatusCode::NOT_FOUND, NO_MEMORY));
         };
         let read = Limited::new(body, Memory::MAX_BYTES).collect();
         let Ok(read) = timeout(BODY, read).await else {
-            return Err(Cut("the body is late"));
+            return Err(ConnectionAborted("the body is late"));
         };
         let body = match read {
             Ok(body) => body.to_bytes(),
             Err(cause) if cause.is::<LengthLimitError>() => {
                 return Ok(text(StatusCode::PAYLOAD_TOO_LARGE, "more than 4 MiB"));
             }
-            Err(_) => return Err(Cut("the client is gone")),
+            Err(_) => return Err(ConnectionAborted("the client is gone")),
         };
         Ok(match put.take(&body) {
             Ok(objects) => as_json(&json!({"objects": objects})),
@@ -161,7 +161,7 @@ impl DiscoveryMonitor {
     }
 
     fn ready(&self) -> Answer {
-        match gauges::readiness(&self.hub) {
+        match readiness::readiness(&self.hub) {
             Ok(lines) => text(StatusCode::OK, &lines),
             Err(lines) => text(StatusCode::SERVICE_UNAVAILABLE, &lines),
         }
@@ -183,7 +183,7 @@ impl Inspect for DiscoveryMonitor {
     }
 
     fn readiness(&self) -> Result<String, String> {
-        gauges::readiness(&self.hub)
+        readiness::readiness(&self.hub)
     }
 
     fn metrics(&self, format: ExpositionFormat) -> String {
@@ -196,8 +196,12 @@ impl Inspect for DiscoveryMonitor {
 }
 
 impl Service for DiscoveryMonitor {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
-        let guarded = guard(&request, line.peer.ip(), self.open);
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Answering {
+        let guarded = guard(&request, connection.peer.ip(), self.open);
         let uri = request.uri();
         let head = AdminRequest {
             method: request.method().clone(),

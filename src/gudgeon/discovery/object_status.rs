@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::debug::ToldOf;
+use super::debug::DerivedMessages;
 use super::hub::Hub;
 use super::sources::Sources;
 
@@ -70,7 +70,7 @@ async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessag
 }
 
 fn said(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectMessages> {
-    let told = ToldOf::now(hub);
+    let told = DerivedMessages::now(hub);
     let rows = sources.of_api_server(hub).into_iter();
     rows.filter_map(|written| {
         let status = told.status(&written);

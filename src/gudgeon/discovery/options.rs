@@ -12,7 +12,7 @@ use xds::settings::{Headless, Settings, Sniffing};
 
 use crate::cli::{DiscoveryFlags, values};
 use crate::exit::Failure;
-use crate::grpc::Keeping;
+use crate::grpc::ConnectionOptions;
 
 /// Streams of one connection, unless `ISTIO_GPRC_MAXSTREAMS` says something else (discovery.md §9): a proxy has one, two during a
 /// hot restart. pilot-discovery's 100,000 would let one connection have the memory of all.
@@ -27,7 +27,7 @@ pub(crate) struct DiscoveryOptions {
     pub(crate) settings: Arc<Settings>,
     pub(crate) quiet: DebounceOptions,
     pub(crate) throttle: usize,
-    pub(crate) keeping: Keeping,
+    pub(crate) connections: ConnectionOptions,
     pub(crate) identity_check: bool,
     /// Endpoints are counted by cluster.
     pub(crate) cluster_metrics: bool,
@@ -109,7 +109,7 @@ impl DiscoveryOptions {
             settings: Arc::new(settings),
             quiet: quiet(&variables)?,
             throttle: throttle.min(tokio::sync::Semaphore::MAX_PERMITS),
-            keeping: Keeping {
+            connections: ConnectionOptions {
                 interval: flags.keepalive_interval,
                 timeout: flags.keepalive_timeout,
                 age: flags.keepalive_max_server_connection_age,
@@ -292,7 +292,7 @@ mod tests {
         let (options, warnings) = read("gudgeon discovery", &[]).unwrap();
         assert_eq!(*options.settings, Settings::default());
         assert_eq!(options.quiet, DebounceOptions::default());
-        assert_eq!((options.throttle, options.keeping.streams), (100, 100));
+        assert_eq!((options.throttle, options.connections.streams), (100, 100));
         assert_eq!(options.registries, [Registry::Kubernetes]);
         assert!(options.identity_check && warnings.is_empty());
     }
@@ -345,7 +345,7 @@ mod tests {
         };
         assert_eq!(*options.settings, expected);
         assert_eq!(
-            (options.keeping.streams, options.cluster_metrics),
+            (options.connections.streams, options.cluster_metrics),
             (9, false)
         );
         let environment = [

@@ -12,9 +12,9 @@ use xds::node::clipped;
 use xds::view::Type;
 
 use super::debug::{EndpointsByPort, MOST_RULES, Unserved, objects, sorted};
-use super::gauges;
 use super::hub::Hub;
-use super::pushed::Pushed;
+use super::push_record::Pushed;
+use super::readiness;
 use super::session::Session;
 use super::sources::Sources;
 use crate::cli::VERSION;
@@ -34,7 +34,7 @@ pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
 
 /// From its heading on, without what pages of several roles have once.
 pub(super) fn sections(page: &mut String, hub: &Hub, sources: &Sources) {
-    let (class, state) = match gauges::readiness(hub) {
+    let (class, state) = match readiness::readiness(hub) {
         Ok(state) => (
             "good",
             if state == "ok" {
@@ -59,7 +59,7 @@ pub(super) fn sections(page: &mut String, hub: &Hub, sources: &Sources) {
     proxies(page, hub);
     refused(page, hub);
     services(page, hub);
-    told(page, hub, sources);
+    write_reports(page, hub, sources);
     jwks(page, hub);
     if let Some(sinks) = sources.sinks() {
         sinks.draw(page);
@@ -188,7 +188,7 @@ fn proxy(page: &mut String, hub: &Hub, session: &Session) {
         log::stamp(hub.clock.wall(session.connected))
     );
     let mut refusals = String::new();
-    session.look(|stream| {
+    session.with_stream(|stream| {
         for kind in Type::ALL {
             let cell = match stream.status(kind) {
                 None => "<td>-".to_owned(),
@@ -292,10 +292,10 @@ fn services(page: &mut String, hub: &Hub) {
 }
 
 /// Lists objects that are not used, or not as they were meant.
-fn told(page: &mut String, hub: &Hub, sources: &Sources) {
+fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     let conflicts = conflicts.unwrap_or_default();
-    let mut reports = hub.look(Registries::reports);
+    let mut reports = hub.with_registries(Registries::reports);
     let written: Vec<_> = sources
         .written(hub)
         .into_iter()
@@ -366,7 +366,7 @@ fn jwks(page: &mut String, hub: &Hub) {
 
 fn standings(page: &mut String, hub: &Hub) {
     page.push_str("<h2>Sources</h2><table><tr><th>source<th>state<th>objects</tr>\n");
-    for status in hub.look(Registries::sources) {
+    for status in hub.with_registries(Registries::sources) {
         let state = match &status.standing {
             SyncState::Syncing => "<td>syncing".to_owned(),
             SyncState::Synced => "<td class=\"good\">synced".to_owned(),

@@ -35,12 +35,12 @@ impl Ports {
                 continue;
             };
             let listener = bind(flag, address).await?;
-            let door = Listener {
+            let bound = Listener {
                 listener,
                 tls: None,
                 places: PLACES,
             };
-            http.push((door, open));
+            http.push((bound, open));
         }
         let grpc = match flags.grpc_addr.as_str() {
             "" => None,
@@ -60,8 +60,8 @@ impl Ports {
             address.map_or_else(|_| "?".to_owned(), |address| address.to_string())
         };
         info!("gudgeon {VERSION} ({REVISION}) discovery");
-        for (door, open) in &self.http {
-            let address = at(door.listener.local_addr());
+        for (bound, open) in &self.http {
+            let address = at(bound.listener.local_addr());
             if *open {
                 warn!("anybody who reaches http://{address} may read /debug");
             } else {

@@ -19,12 +19,12 @@ pub(super) const SERVICE: &str = "grpc.reflection.v1.ServerReflection";
 struct ReflectionRequest {
     #[prost(string, tag = "1")]
     host: String,
-    #[prost(oneof = "What", tags = "3, 4, 7")]
-    what: Option<What>,
+    #[prost(oneof = "ReflectionQuery", tags = "3, 4, 7")]
+    what: Option<ReflectionQuery>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-enum What {
+enum ReflectionQuery {
     #[prost(string, tag = "3")]
     File(String),
     #[prost(string, tag = "4")]
@@ -102,22 +102,22 @@ pub(super) async fn answer(
                 Err(status) => return sender.end(status),
             },
             () = sender.moved() => {}
-            () = hub.leaves() => return sender.end(Status::unavailable("the server ends")),
+            () = hub.streams_end() => return sender.end(Status::unavailable("the server ends")),
         }
     }
 }
 
 fn say(question: ReflectionRequest) -> ReflectionResponse {
     let said = match &question.what {
-        Some(What::Services(_)) => ReflectionMessage::Services(ServiceList {
+        Some(ReflectionQuery::Services(_)) => ReflectionMessage::Services(ServiceList {
             services: [DISCOVERY, health::SERVICE, SERVICE]
                 .map(|name| ServiceName {
                     name: name.to_owned(),
                 })
                 .to_vec(),
         }),
-        Some(What::File(name)) => found(|all| all.file_named(name)),
-        Some(What::Symbol(name)) => found(|all| all.file_with(name)),
+        Some(ReflectionQuery::File(name)) => found(|all| all.file_named(name)),
+        Some(ReflectionQuery::Symbol(name)) => found(|all| all.file_with(name)),
         None => found(|_| None),
     };
     ReflectionResponse {
@@ -150,7 +150,7 @@ mod tests {
     use prost_reflect::prost_types::FileDescriptorProto;
     use prost_reflect::{DescriptorPool, DynamicMessage};
 
-    fn asked(what: What) -> ReflectionMessage {
+    fn asked(what: ReflectionQuery) -> ReflectionMessage {
         let question = ReflectionRequest {
             host: "h".to_owned(),
             what: Some(what),
@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn services_are_listed_and_files_are_found_by_what_is_in_them() {
-        let ReflectionMessage::Services(all) = asked(What::Services(String::new())) else {
+        let ReflectionMessage::Services(all) = asked(ReflectionQuery::Services(String::new()))
+        else {
             panic!("services");
         };
         let names: Vec<_> = all.services.into_iter().map(|one| one.name).collect();
@@ -172,7 +173,10 @@ mod tests {
             "grpc/health/v1/health.proto",
             "grpc/reflection/v1/reflection.proto",
         ]) {
-            for what in [What::Symbol(service.clone()), What::File(path.to_owned())] {
+            for what in [
+                ReflectionQuery::Symbol(service.clone()),
+                ReflectionQuery::File(path.to_owned()),
+            ] {
                 let ReflectionMessage::Files(files) = asked(what) else {
                     panic!("{path}");
                 };
@@ -180,7 +184,10 @@ mod tests {
                 assert_eq!(file.name(), path);
             }
         }
-        for what in [What::Symbol("x.Y".to_owned()), What::File("x".to_owned())] {
+        for what in [
+            ReflectionQuery::Symbol("x.Y".to_owned()),
+            ReflectionQuery::File("x".to_owned()),
+        ] {
             assert!(matches!(asked(what), ReflectionMessage::Wrong(wrong) if wrong.code == 5));
         }
     }
@@ -199,7 +206,7 @@ mod tests {
         }
         let asked = ReflectionRequest {
             host: "h".to_owned(),
-            what: Some(What::Symbol("x.Y".to_owned())),
+            what: Some(ReflectionQuery::Symbol("x.Y".to_owned())),
         };
         let answer = say(asked).encode_to_vec();
         let kind = all.get_message_by_name("grpc.reflection.v1.ServerReflectionResponse");

@@ -40,9 +40,9 @@ impl MessageReader for StreamReader {
 
     fn take(&mut self, come: &[u8]) -> usize {
         match (&self.session, self.protocol) {
-            (Some(session), Protocol::StateOfTheWorld) => self
-                .reader
-                .take(come, |name| session.look(|stream| stream.list_with(name))),
+            (Some(session), Protocol::StateOfTheWorld) => self.reader.take(come, |name| {
+                session.with_stream(|stream| stream.list_with(name))
+            }),
             (None, _) | (_, Protocol::Delta) => 0,
         }
     }
@@ -160,7 +160,7 @@ mod tests {
             let (joined, most) = heard(&mut reader, &request);
             assert!(most < 200, "{most}");
             assert_eq!((&*joined.version, &*joined.nonce), ("1", "7"));
-            assert!(joined == alone && session.look(|stream| stream.repeats(&joined)));
+            assert!(joined == alone && session.with_stream(|stream| stream.repeats(&joined)));
         }
         let more = DiscoveryRequest {
             resource_names: names(501),
@@ -168,7 +168,7 @@ mod tests {
         };
         let (more, _) = heard(&mut reader, &more);
         assert_eq!(more.names, names(501).into());
-        assert!(!session.look(|stream| stream.repeats(&more)));
+        assert!(!session.with_stream(|stream| stream.repeats(&more)));
     }
 
     #[test]

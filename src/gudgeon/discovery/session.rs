@@ -37,12 +37,12 @@ struct Inner {
     /// Newer ones merge into it.
     pending: Option<PendingPush>,
     /// Snapshots since the one that it looks at, of which none concerns it.
-    rested: usize,
+    deferred: usize,
 }
 
 /// Snapshots that a stream may be behind. Each of them is memory for as long as a stream looks at it; and each time fewer costs
 /// the streams of all that a change does not concern one more turn.
-pub(super) const MOST_RESTED: usize = 4;
+pub(super) const MAX_DEFERRED: usize = 4;
 
 /// A push that its stream has not taken in yet.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub(crate) struct PendingPush {
 
 /// The outcome of a push that was taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum PushOutcome {
     View,
     /// A mistake of this program.
     Nothing,
@@ -108,7 +108,7 @@ impl Session {
             inner: Mutex::new(Inner {
                 stream,
                 pending: None,
-                rested: 0,
+                deferred: 0,
             }),
             woken: Notify::new(),
         })
@@ -124,7 +124,7 @@ impl Session {
     }
 
     /// Calls a function with the stream, under its lock.
-    pub(crate) fn look<T>(&self, at: impl FnOnce(&Stream) -> T) -> T {
+    pub(crate) fn with_stream<T>(&self, at: impl FnOnce(&Stream) -> T) -> T {
         at(&self.inner().stream)
     }
 
@@ -150,11 +150,11 @@ impl Session {
     }
 
     /// Given a snapshot in which nothing is different for it: it finds that when it is awake for another reason.
-    pub(super) fn leave(&self, pending: PendingPush) {
+    pub(super) fn enqueue_without_wake(&self, pending: PendingPush) {
         debug_assert!(pending.is_nothing(), "{pending:?}");
         let mut inner = self.inner();
-        inner.rested += 1;
-        let may_rest = inner.rested <= MOST_RESTED;
+        inner.deferred += 1;
+        let may_rest = inner.deferred <= MAX_DEFERRED;
         match &mut inner.pending {
             Some(waiting) => waiting.merge(pending),
             waiting => *waiting = Some(pending),
@@ -170,22 +170,22 @@ impl Session {
     }
 
     /// Takes in the pending push. A proxy whose view cannot be made keeps the one it has.
-    pub(super) fn take_pending(&self) -> Option<(PendingPush, Made)> {
+    pub(super) fn take_pending(&self) -> Option<(PendingPush, PushOutcome)> {
         let pending = {
             let mut inner = self.inner();
-            inner.rested = 0;
+            inner.deferred = 0;
             inner.pending.take()?
         };
         let view = catch_unwind(AssertUnwindSafe(|| pending.snapshot.view(&self.node)));
         let Ok(view) = view else {
-            return Some((pending, Made::Nothing));
+            return Some((pending, PushOutcome::Nothing));
         };
         self.inner().stream.merge_push(Push {
             view,
             scope: pending.scope.clone(),
             reasons: pending.reasons,
         });
-        Some((pending, Made::View))
+        Some((pending, PushOutcome::View))
     }
 
     pub(super) fn receive(

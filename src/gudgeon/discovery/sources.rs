@@ -8,7 +8,7 @@ mod ingresses;
 mod kubernetes;
 mod mcp;
 mod memory;
-mod own;
+mod own_rules;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -144,7 +144,7 @@ impl Sources {
     /// All configuration that was written, whether or not it is used, with what is known of its source only: that another one
     /// has what it describes.
     pub(super) fn written(&self, hub: &Hub) -> Vec<Arc<WrittenObject>> {
-        let mut all = DebugView::new(hub.look(Registries::reports));
+        let mut all = DebugView::new(hub.with_registries(Registries::reports));
         let local = |registry| SourceId {
             registry,
             cluster: hub.options.settings.cluster.clone(),
@@ -172,7 +172,7 @@ impl Sources {
 
     /// Configuration from the local API server, read by this role or by the one that reads rules in its place.
     pub(super) fn of_api_server(&self, hub: &Hub) -> Vec<Arc<WrittenObject>> {
-        let mut all = DebugView::new(hub.look(Registries::reports));
+        let mut all = DebugView::new(hub.with_registries(Registries::reports));
         if !self.of_api_server {
             return all.rows;
         }

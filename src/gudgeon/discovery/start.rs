@@ -21,7 +21,7 @@ use super::sources::Sources;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
 use crate::grpc::{self, GrpcListener, Port};
-use crate::serve::{self, Stage};
+use crate::serve::{self, ShutdownStage};
 use crate::shared::{self, Inspect, Role, Shared};
 
 /// Sockets that are read before their tasks go on. After a push all proxies answer at once, each with all its names: read
@@ -86,7 +86,7 @@ impl Role for Discovery {
         })
     }
 
-    async fn serve(self, mut stage: watch::Receiver<Stage>) -> Result<(), Failure> {
+    async fn serve(self, mut stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
         let Self {
             hub,
             files,
@@ -100,8 +100,8 @@ impl Role for Discovery {
         tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
         shared::draining(&mut stage).await;
         hub.drain();
-        shared::leaving(&mut stage).await;
-        hub.leave();
+        shared::closing(&mut stage).await;
+        hub.end_streams();
         while serving.join_next().await.is_some() {}
         Ok(())
     }
@@ -111,16 +111,16 @@ fn listen(
     ports: Ports,
     hub: &Arc<Hub>,
     sources: &Sources,
-    stage: &watch::Receiver<Stage>,
+    stage: &watch::Receiver<ShutdownStage>,
 ) -> JoinSet<()> {
     let mut serving = JoinSet::new();
-    for (door, open) in ports.http {
+    for (bound, open) in ports.http {
         let monitor = Arc::new(DiscoveryMonitor {
             hub: Arc::clone(hub),
             sources: sources.clone(),
             open,
         });
-        serving.spawn(serve::run(door, monitor, stage.clone()));
+        serving.spawn(serve::run(bound, monitor, stage.clone()));
     }
     if let Some(listener) = ports.grpc {
         let port = Port {
@@ -128,8 +128,8 @@ fn listen(
             tls: None,
         };
         let services = Arc::new(Services::new(Arc::clone(hub)));
-        let keeping = hub.options.keeping;
-        serving.spawn(grpc::run(port, keeping, services, stage.clone()));
+        let options = hub.options.connections;
+        serving.spawn(grpc::run(port, options, services, stage.clone()));
     }
     certificates::listen(ports.secure, hub, stage, &mut serving);
     serving

@@ -14,7 +14,7 @@ use xds::resource_names::ResourceNames;
 use xds::stream::{Protocol, Request, Response};
 use xds::view::Type;
 
-use super::pieces::HeldPieces;
+use super::encoded_pieces::HeldPieces;
 use crate::cli::VERSION;
 use crate::grpc::{FromMessage, begun};
 

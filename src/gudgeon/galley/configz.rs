@@ -43,7 +43,7 @@ pub(super) fn document(looks: &AdminState) -> Value {
         }
         fields.insert(
             "ready".to_owned(),
-            json!(looks.readiness.why_not().is_none()),
+            json!(looks.readiness.why_not_ready().is_none()),
         );
     }
     document
@@ -189,7 +189,7 @@ fn resource(collection: &str, resource: &Resource) -> Value {
     if let Value::Object(fields) = &mut shown {
         fields.insert("body".to_owned(), body);
     }
-    secrets::hide(&mut shown);
+    secrets::redact(&mut shown);
     shown
 }
 

@@ -547,7 +547,7 @@ mod tests {
         engine.emit(news(false, vec![change(1, Some(1))]));
         later(5000).await;
         assert_eq!(count(&engine), None);
-        let why = engine.readiness.why_not();
+        let why = engine.readiness.why_not_ready();
         assert_eq!(why.as_deref(), Some("the first snapshot is not published"));
         // An object that the whole list lacks is deleted.
         engine.emit(news(true, vec![change(2, Some(1)), change(3, Some(1))]));
@@ -555,7 +555,7 @@ mod tests {
         assert_eq!(count(&engine), None);
         later(2).await;
         assert_eq!(count(&engine), Some(2));
-        assert_eq!(engine.readiness.why_not(), None);
+        assert_eq!(engine.readiness.why_not_ready(), None);
     }
 
     #[tokio::test(start_paused = true)]

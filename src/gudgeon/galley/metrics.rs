@@ -26,7 +26,7 @@ pub(super) struct GalleyMetrics {
     instances: GaugeFamily<1>,
     rejected: GaugeFamily<2>,
     warnings: GaugeFamily<1>,
-    inert: GaugeFamily<1>,
+    without_effect: GaugeFamily<1>,
     session: GaugeFamily<1>,
     panics: Counter,
     lost_lines: Counter,
@@ -44,7 +44,7 @@ impl GalleyMetrics {
             instances: GaugeFamily::default(),
             rejected: GaugeFamily::default(),
             warnings: GaugeFamily::default(),
-            inert: GaugeFamily::default(),
+            without_effect: GaugeFamily::default(),
             session: GaugeFamily::default(),
             panics: Counter::default(),
             lost_lines: Counter::default(),
@@ -117,7 +117,7 @@ impl GalleyMetrics {
             (
                 "gudgeon_objects_without_effect",
                 "Objects of kinds that gudgeon discovery of this release does not act on",
-                &self.inert,
+                &self.without_effect,
             ),
             (
                 "gudgeon_galley_session",
@@ -167,14 +167,14 @@ impl GalleyMetrics {
             instances,
             rejected,
             warnings,
-            inert,
+            without_effect,
             session,
             ..
         } = self;
         instances.clear();
         rejected.clear();
         warnings.clear();
-        inert.clear();
+        without_effect.clear();
         let current = engine.state_snapshot();
         for published in &current.published {
             for collection in published.snapshot.collections() {
@@ -185,7 +185,7 @@ impl GalleyMetrics {
                     let kind = kind_of(collection.name());
                     if let Some(kind) = kind.filter(|kind| kind.effect == Effect::None) {
                         let label = [("kind", kind.kind.to_owned())];
-                        inert.get_or_create(&label).set(number(count));
+                        without_effect.get_or_create(&label).set(number(count));
                     }
                 }
             }

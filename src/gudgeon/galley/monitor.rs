@@ -17,8 +17,8 @@ use crate::exposition::ExpositionFormat;
 use crate::log;
 use crate::mcp::Peers;
 use crate::serve::{
-    Answer, Answering, Audience, Connection, Query, Service, SharedAnswers, WantedAnswer, as_json,
-    full, guard, not_allowed, ready, text, to_page,
+    Answer, AnswerPriority, Answering, Connection, Query, Service, SharedAnswers, WantedAnswer,
+    as_json, full, guard, not_allowed, ready, text, to_page,
 };
 use crate::shared::Inspect;
 
@@ -99,7 +99,7 @@ impl GalleyMonitor {
             "/metrics" => {
                 return self.apart(
                     format.key().to_owned(),
-                    Audience::Monitoring,
+                    AnswerPriority::Monitoring,
                     move |looks| {
                         let body = looks.text(format);
                         full(StatusCode::OK, format.content_type(), body.into())
@@ -108,7 +108,7 @@ impl GalleyMonitor {
             }
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/debug" | "/debug/" => {
-                return self.apart("/debug".to_owned(), Audience::People, |looks| {
+                return self.apart("/debug".to_owned(), AnswerPriority::People, |looks| {
                     let page = page::draw(looks);
                     full(StatusCode::OK, "text/html; charset=utf-8", page.into())
                 });
@@ -116,7 +116,7 @@ impl GalleyMonitor {
             "/debug/configz" => {
                 let collection = Query::new(query).get("collection");
                 let key = format!("{path}?{}", collection.as_deref().unwrap_or_default());
-                return self.apart(key, Audience::People, move |looks| match collection {
+                return self.apart(key, AnswerPriority::People, move |looks| match collection {
                     Some(name) => collection_of(looks, &name),
                     None => as_json(&configz::document(looks)),
                 });
@@ -130,7 +130,7 @@ impl GalleyMonitor {
     fn apart(
         &self,
         key: String,
-        audience: Audience,
+        audience: AnswerPriority,
         draw: impl FnOnce(&AdminState) -> Answer + Send + 'static,
     ) -> Answering {
         let looks = Arc::clone(&self.looks);
@@ -139,7 +139,7 @@ impl GalleyMonitor {
             let wanted = WantedAnswer {
                 key,
                 state: None,
-                audience,
+                priority: audience,
             };
             let drawn = shared.get(wanted, move || draw(&looks));
             let failed = || text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this");
@@ -181,7 +181,7 @@ impl Inspect for GalleyMonitor {
     }
 
     fn readiness(&self) -> Result<String, String> {
-        match self.looks.readiness.why_not() {
+        match self.looks.readiness.why_not_ready() {
             None => Ok(standing(&self.looks)),
             Some(why) => Err(why),
         }
@@ -197,9 +197,13 @@ impl Inspect for GalleyMonitor {
 }
 
 impl Service for GalleyMonitor {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Answering {
         if let Side::Page { open } = self.side
-            && let Err(refused) = guard(&request, line.peer.ip(), open)
+            && let Err(refused) = guard(&request, connection.peer.ip(), open)
         {
             return ready(refused);
         }

@@ -29,7 +29,7 @@ pub(super) fn draw(looks: &AdminState) -> String {
 
 /// Renders the sections from the role's heading on, without the parts that roles share.
 pub(super) fn sections(page: &mut String, looks: &AdminState) {
-    let state = match looks.readiness.why_not() {
+    let state = match looks.readiness.why_not_ready() {
         None => "<span class=\"good\">ready</span>".to_owned(),
         Some(why) => format!("<span class=\"bad\">not ready: {}</span>", escaped(&why)),
     };

@@ -9,8 +9,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::error;
 
 use super::readiness::Parts;
-use crate::beside::Beside;
 use crate::cli::GalleyFlags;
+use crate::file_writer::FileWriter;
 
 /// Intervals of zero are as short as this.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -18,7 +18,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// One of the two probe files; disabled by an empty flag.
 #[derive(Debug)]
 struct Probe {
-    file: Beside,
+    file: FileWriter,
     every: Duration,
     /// The failure to write the file has been logged.
     complained: bool,
@@ -27,7 +27,7 @@ struct Probe {
 impl Probe {
     fn new(path: &Path, every: Duration) -> Option<Self> {
         (!path.as_os_str().is_empty()).then(|| Self {
-            file: Beside::new(path.to_owned()),
+            file: FileWriter::new(path.to_owned()),
             every: every.max(SHORTEST),
             complained: false,
         })
@@ -114,7 +114,7 @@ async fn ready(mut probe: Probe, parts: watch::Receiver<Parts>, mut stop: watch:
 async fn follow(probe: &mut Probe, mut parts: watch::Receiver<Parts>) {
     let mut due = Instant::now();
     loop {
-        let is_ready = parts.borrow_and_update().why_not().is_none();
+        let is_ready = parts.borrow_and_update().why_not_ready().is_none();
         if !is_ready {
             probe.remove().await;
             due = Instant::now();

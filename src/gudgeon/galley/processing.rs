@@ -148,7 +148,7 @@ impl Processing {
     ) {
         let (kind, json) = match thing {
             Some(TransformInput::Resource(resource)) => {
-                self.keep(id, true);
+                self.note_user_object(id, true);
                 publisher.set(now, id.collection, resource);
                 return;
             }
@@ -161,7 +161,7 @@ impl Processing {
                 self.dirty.extend(changed);
             }
             None => {
-                self.keep(id, false);
+                self.note_user_object(id, false);
                 publisher.remove(now, id.collection, &id.name);
             }
         }
@@ -191,7 +191,7 @@ impl Processing {
     }
 
     /// Remembers user-written objects whose names could be generated.
-    fn keep(&mut self, id: &EntryId, is_there: bool) {
+    fn note_user_object(&mut self, id: &EntryId, is_there: bool) {
         if !matches!(id.collection, GATEWAYS | VIRTUAL_SERVICES)
             || !ingress::may_be_generated(&id.name)
         {

@@ -20,7 +20,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// Returns the missing parts in one line; `None` if all are ready.
-    pub(crate) fn why_not(&self) -> Option<String> {
+    pub(crate) fn why_not_ready(&self) -> Option<String> {
         if self.draining {
             return Some("draining".to_owned());
         }
@@ -68,8 +68,8 @@ impl Readiness {
         self.0.send_modify(|parts| parts.draining = true);
     }
 
-    pub(crate) fn why_not(&self) -> Option<String> {
-        self.0.borrow().why_not()
+    pub(crate) fn why_not_ready(&self) -> Option<String> {
+        self.0.borrow().why_not_ready()
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<Parts> {
@@ -85,11 +85,11 @@ mod tests {
     fn all_that_is_missing_is_one_line() {
         let readiness = Readiness::new();
         let mut changes = readiness.changes();
-        assert_eq!(readiness.why_not(), None);
+        assert_eq!(readiness.why_not_ready(), None);
         readiness.lacks("b", "b is closed");
         readiness.lacks("a", "a is late");
         assert_eq!(
-            readiness.why_not().as_deref(),
+            readiness.why_not_ready().as_deref(),
             Some("a is late; b is closed")
         );
         changes.borrow_and_update();
@@ -99,13 +99,13 @@ mod tests {
         readiness.has("a");
         readiness.has("b");
         assert!(changes.has_changed().unwrap());
-        assert_eq!(readiness.why_not(), None);
+        assert_eq!(readiness.why_not_ready(), None);
         readiness.does_without("b", "b is closed");
-        assert_eq!(readiness.why_not(), None);
+        assert_eq!(readiness.why_not_ready(), None);
         assert_eq!(readiness.lines(), ["b is closed"]);
         readiness.has("b");
         assert!(readiness.lines().is_empty());
         readiness.drains();
-        assert_eq!(readiness.why_not().as_deref(), Some("draining"));
+        assert_eq!(readiness.why_not_ready().as_deref(), Some("draining"));
     }
 }

@@ -26,7 +26,7 @@ use crate::cli::{GalleyFlags, REVISION, VERSION};
 use crate::exit::Failure;
 use crate::mcp::Peers;
 use crate::process;
-use crate::serve::{self, Listener, Stage, bind, everywhere};
+use crate::serve::{self, Listener, ShutdownStage, bind, everywhere};
 use crate::shared::{self, Inspect, Role, RuleChannel, Shared};
 
 /// Connections of each plain listener at a time.
@@ -37,7 +37,7 @@ pub(crate) struct Galley {
     flags: GalleyFlags,
     streams: Option<(BoundStreams, Arc<GalleyEngine>)>,
     looks: Arc<AdminState>,
-    doors: Vec<(Listener, Side)>,
+    listeners: Vec<(Listener, Side)>,
     validation: Option<Listener>,
     probes: oneshot::Sender<Probes>,
 }
@@ -89,7 +89,7 @@ impl Role for Galley {
             ),
             false => None,
         };
-        let doors = doors(flags).await?;
+        let listeners = listeners(flags).await?;
         let engine = sources(shared, flags, &options, &readiness, &metrics, &again).await?;
         let (webhook, validation) = webhook.unzip();
         let validation = validation.flatten();
@@ -116,18 +116,18 @@ impl Role for Galley {
                 },
                 answers: Arc::default(),
             }),
-            doors,
+            listeners,
             validation,
             probes,
         })
     }
 
-    async fn serve(self, mut stage: watch::Receiver<Stage>) -> Result<(), Failure> {
+    async fn serve(self, mut stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
         let Self {
             flags,
             streams,
             looks,
-            doors,
+            listeners,
             validation,
             probes,
         } = self;
@@ -141,14 +141,14 @@ impl Role for Galley {
                 &mut serving,
             );
         }
-        for (door, side) in doors {
+        for (bound, side) in listeners {
             let looks = Arc::clone(&looks);
             let monitor = Arc::new(GalleyMonitor { looks, side });
-            serving.spawn(serve::run(door, monitor, stage.clone()));
+            serving.spawn(serve::run(bound, monitor, stage.clone()));
         }
-        if let (Some(webhook), Some(door)) = (&looks.webhook, validation) {
+        if let (Some(webhook), Some(bound)) = (&looks.webhook, validation) {
             let reviews = Arc::clone(&webhook.reviews);
-            serving.spawn(serve::run(door, reviews, stage.clone()));
+            serving.spawn(serve::run(bound, reviews, stage.clone()));
         }
         // The process may be at its end, so the result is ignored.
         let _started = probes.send(probes::start(&flags, &looks.readiness.changes()));
@@ -219,8 +219,8 @@ async fn sources(
 }
 
 /// The plain listeners, bound.
-async fn doors(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure> {
-    let mut doors = Vec::new();
+async fn listeners(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure> {
+    let mut listeners = Vec::new();
     let at = |listener: &TcpListener| {
         let address = listener.local_addr();
         address.map_or_else(
@@ -229,9 +229,9 @@ async fn doors(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure> {
         )
     };
     if flags.monitoring_port != 0 {
-        let door = everywhere("monitoringPort", flags.monitoring_port, PLACES).await?;
-        info!("monitoring on http://{}", at(&door.listener));
-        doors.push((door, Side::Monitoring));
+        let bound = everywhere("monitoringPort", flags.monitoring_port, PLACES).await?;
+        info!("monitoring on http://{}", at(&bound.listener));
+        listeners.push((bound, Side::Monitoring));
     }
     if flags.ctrlz_port != 0 {
         let address = match flags.ctrlz_address.as_str() {
@@ -248,12 +248,12 @@ async fn doors(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure> {
         if open {
             warn!("any client that reaches it may read it: see --ctrlz_address");
         }
-        let door = Listener {
+        let bound = Listener {
             listener,
             tls: None,
             places: PLACES,
         };
-        doors.push((door, Side::Page { open }));
+        listeners.push((bound, Side::Page { open }));
     }
-    Ok(doors)
+    Ok(listeners)
 }

@@ -11,8 +11,10 @@ use super::readiness::Readiness;
 use crate::cli::McpFlags;
 use crate::exit::Failure;
 use crate::grpc::Certificates;
-use crate::mcp::{CredentialFiles, McpServer, McpServerSettings, Peers, SourceDialer, WithoutList};
-use crate::serve::Stage;
+use crate::mcp::{
+    CredentialFiles, DefaultAccess, McpServer, McpServerSettings, Peers, SourceDialer,
+};
+use crate::serve::ShutdownStage;
 
 /// The readiness part of MCP.
 const PART: &str = "mcp";
@@ -62,7 +64,7 @@ impl BoundStreams {
             insecure: flags.insecure,
             certificates,
             access_list: flags.access_list_file.clone(),
-            without_list: WithoutList::Everyone,
+            without_list: DefaultAccess::Everyone,
             received,
             streams,
             interval: flags.keepalive_interval,
@@ -82,7 +84,7 @@ impl BoundStreams {
         engine: &GalleyEngine,
         peers: &Arc<Peers>,
         readiness: &Arc<Readiness>,
-        stage: &watch::Receiver<Stage>,
+        stage: &watch::Receiver<ShutdownStage>,
         serving: &mut JoinSet<()>,
     ) {
         let collections = Arc::new(Collections::all());

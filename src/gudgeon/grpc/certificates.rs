@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::connections::Acceptor;
 use crate::file;
 use crate::tls::{self, Pair, PairError, expiry};
-use crate::watch::{Tells as _, Watcher};
+use crate::watch::{ChangeSource as _, Watcher};
 
 /// The interval of reloads without an event.
 const SELDOM: Duration = Duration::from_secs(60);
@@ -32,12 +32,12 @@ pub(crate) struct Certificates {
 /// Reads them from now on, as long as the receiver lives.
 pub(crate) fn follow(certificates: Certificates) -> watch::Receiver<Option<Acceptor>> {
     let (current, watched) = watch::channel(None);
-    tokio::spawn(keep(certificates, current));
+    tokio::spawn(run_reload_loop(certificates, current));
     watched
 }
 
 /// Reads them for ever.
-async fn keep(certificates: Certificates, current: watch::Sender<Option<Acceptor>>) {
+async fn run_reload_loop(certificates: Certificates, current: watch::Sender<Option<Acceptor>>) {
     let mut watcher = Watcher::new(certificates.paths().map(PathBuf::clone).to_vec());
     let mut seen: Option<[Vec<u8>; 3]> = None;
     let mut failed: u64 = 0;

@@ -20,12 +20,12 @@ use tracing::warn;
 
 use super::addresses::AddressLimit;
 use super::calls::Calls;
-use super::idle::{ConnectionProgress, IdleLimit, IdleSlot};
+use super::idle_connection_limit::{ConnectionProgress, IdleConnectionLimit, IdleSlot};
+use super::partial_message_limit::PartialMessageLimit;
 use super::peer::{Address, Leaf, Peer};
-use super::unfinished::UnfinishedLimit;
 use crate::descriptors;
-use crate::log_limiter::LogLimiter;
-use crate::serve::Stage;
+use crate::log_rate_limiter::LogRateLimiter;
+use crate::serve::ShutdownStage;
 
 /// Connections of one port at a time.
 const PLACES: usize = 20_000;
@@ -35,10 +35,10 @@ const OF_ONE_ADDRESS: usize = PLACES / 4;
 /// The timeout of a handshake, and that from the handshake to the first request.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const OPENING: Duration = Duration::from_secs(10);
-/// The time that streams have to end when a connection is too old, and at shutdown.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// The time that streams have to end after GOAWAY: when a connection is too old, and at shutdown.
+const GOAWAY_GRACE: Duration = Duration::from_secs(10);
 /// The same of an idle connection: one that never had a request, or, where clients may not stay, one without a stream.
-const IDLE_FAREWELL: Duration = Duration::from_secs(1);
+const GOAWAY_IDLE_GRACE: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(5);
 /// Bytes of a request's head at most.
 const HEAD_BYTES: u32 = 16 << 10;
@@ -59,7 +59,7 @@ const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 
 /// Keepalive and limits of connections.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Keeping {
+pub(crate) struct ConnectionOptions {
     /// The interval of pings, and the timeout of an answer.
     pub(crate) interval: Duration,
     pub(crate) timeout: Duration,
@@ -141,30 +141,30 @@ pub(crate) struct Port {
 /// The settings that the connections of a port share.
 struct Common {
     calls: Arc<dyn Calls>,
-    keeping: Keeping,
-    idle: Arc<IdleLimit>,
-    unfinished: Arc<UnfinishedLimit>,
-    stage: watch::Receiver<Stage>,
+    options: ConnectionOptions,
+    idle: Arc<IdleConnectionLimit>,
+    unfinished: Arc<PartialMessageLimit>,
+    stage: watch::Receiver<ShutdownStage>,
     /// Limits log lines about failed handshakes, since the client may not report them.
-    failures: LogLimiter,
+    failures: LogRateLimiter,
 }
 
-/// Serves until the stage is `Leaving` and all have left.
+/// Serves until the stage is `Closing` and all have left.
 pub(crate) async fn run(
     port: Port,
-    keeping: Keeping,
+    options: ConnectionOptions,
     calls: Arc<dyn Calls>,
-    mut stage: watch::Receiver<Stage>,
+    mut stage: watch::Receiver<ShutdownStage>,
 ) {
     let Port { listener, tls } = port;
     let places = Arc::new(Semaphore::new(PLACES));
     let common = Arc::new(Common {
         calls,
-        keeping,
-        idle: IdleLimit::new(keeping.idle),
+        options,
+        idle: IdleConnectionLimit::new(options.idle),
         unfinished: Arc::default(),
         stage: stage.clone(),
-        failures: LogLimiter::new(FAILURES),
+        failures: LogRateLimiter::new(FAILURES),
     });
     let addresses = AddressLimit::new("connection", OF_ONE_ADDRESS);
     let mut tasks = JoinSet::new();
@@ -181,7 +181,7 @@ pub(crate) async fn run(
         let (accepted, place) = tokio::select! {
             accepted = next => accepted,
             Some(_ended) = tasks.join_next() => continue,
-            _ = stage.wait_for(|stage| *stage == Stage::Leaving) => break,
+            _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => break,
         };
         match accepted {
             Ok((stream, address)) => {
@@ -198,12 +198,12 @@ pub(crate) async fn run(
                     },
                     None => None,
                 };
-                let patience = Patience::new(&common, &address);
+                let idle_timer = IdleTimer::new(&common, &address);
                 let common = Arc::clone(&common);
                 // Begun within the task: a future that is moved into it would take its memory twice, for as long as the
                 // connection lives.
                 tasks.spawn(async move {
-                    one(stream, address, acceptor, patience, common).await;
+                    one(stream, address, acceptor, idle_timer, common).await;
                     drop((place, permit));
                 });
             }
@@ -230,25 +230,25 @@ async fn one(
     accepted: Accepted,
     address: Address,
     tls: Option<TlsAcceptor>,
-    patience: Patience,
+    idle_timer: IdleTimer,
     common: Arc<Common>,
 ) {
     let is_secured = tls.is_some();
     let mut stage = common.stage.clone();
     let opened = tokio::select! {
-        opened = opened(accepted, tls, &patience) => opened,
-        () = patience.evicted() => Err(None),
+        opened = opened(accepted, tls, &idle_timer) => opened,
+        () = idle_timer.evicted() => Err(None),
         // It has no request that the end could wait for.
-        _ = stage.wait_for(|stage| *stage == Stage::Leaving) => return,
+        _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => return,
     };
     match opened {
         Ok((stream, leaf)) => {
             let peer = Peer::new(address, leaf).on(&common.unfinished);
-            serve(stream, peer, patience, &common).await;
+            serve(stream, peer, idle_timer, &common).await;
         }
         Err(cause) => {
             if let Some(cause) = cause
-                && let Some(more) = common.failures.more()
+                && let Some(more) = common.failures.suffix_if_allowed()
             {
                 warn!("no TLS with {address}: {cause}{more}");
             }
@@ -264,7 +264,7 @@ async fn one(
 async fn opened(
     accepted: Accepted,
     tls: Option<TlsAcceptor>,
-    patience: &Patience,
+    idle_timer: &IdleTimer,
 ) -> Result<(Stream, Option<Leaf>), Option<String>> {
     let limit = if tls.is_some() { HANDSHAKE } else { OPENING };
     let begun = Instant::now();
@@ -272,7 +272,7 @@ async fn opened(
     if !matches!(first, Ok(Ok(()))) {
         return Err(None);
     }
-    patience.reaches(ConnectionProgress::Speaking);
+    idle_timer.reaches(ConnectionProgress::Speaking);
     let Some(acceptor) = tls else {
         return Ok((accepted.into_stream(), None));
     };
@@ -287,32 +287,32 @@ async fn opened(
     let (_, session) = stream.get_ref();
     let leaf = session.peer_certificates().and_then(<[_]>::first);
     if leaf.is_some() {
-        patience.reaches(ConnectionProgress::Known);
+        idle_timer.reaches(ConnectionProgress::Known);
     }
     let leaf = leaf.map(|leaf| Leaf::of(leaf)).unwrap_or_default();
     Ok((Box::new(stream), Some(leaf)))
 }
 
 /// The time that a connection may stay idle.
-struct Patience {
-    limit: Arc<IdleLimit>,
+struct IdleTimer {
+    limit: Arc<IdleConnectionLimit>,
     /// The slot, while the connection is idle.
     slot: Option<IdleSlot>,
     stays: bool,
     since: Instant,
 }
 
-impl Patience {
+impl IdleTimer {
     fn new(common: &Common, address: &Address) -> Self {
         let limit = Arc::clone(&common.idle);
         Self {
-            slot: Some(IdleLimit::enter(
+            slot: Some(IdleConnectionLimit::enter(
                 &limit,
                 address,
                 ConnectionProgress::Silent,
             )),
             limit,
-            stays: common.keeping.stays,
+            stays: common.options.stays,
             since: Instant::now(),
         }
     }
@@ -341,7 +341,8 @@ impl Patience {
             self.slot = None;
         } else if self.slot.is_none() {
             self.since = Instant::now();
-            let slot = IdleLimit::enter(&self.limit, &peer.address, ConnectionProgress::Known);
+            let slot =
+                IdleConnectionLimit::enter(&self.limit, &peer.address, ConnectionProgress::Known);
             self.slot = Some(slot);
         }
     }
@@ -351,8 +352,8 @@ impl Patience {
     }
 }
 
-async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Common) {
-    let keeping = common.keeping;
+async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &Common) {
+    let options = common.options;
     let mut stage = common.stage.clone();
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
@@ -360,11 +361,11 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
         .max_header_list_size(HEAD_BYTES)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(keeping.streams)
+        .max_concurrent_streams(options.streams)
         .max_frame_size(FRAME_BYTES)
         .max_send_buf_size(WRITTEN_AHEAD)
-        .keep_alive_interval(keeping.interval)
-        .keep_alive_timeout(keeping.timeout);
+        .keep_alive_interval(options.interval)
+        .keep_alive_timeout(options.timeout);
     let peer = Arc::new(peer);
     let service = service_fn(|request| {
         peer.asks();
@@ -372,14 +373,14 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
         async move { Ok::<_, std::convert::Infallible>(answer) }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let old = keeping.end_of_life().map(|age| Instant::now() + age);
-    let mut told: Option<Instant> = None;
+    let old = options.end_of_life().map(|age| Instant::now() + age);
+    let mut goaway_sent_at: Option<Instant> = None;
     loop {
-        let idle = patience.deadline();
-        let next = match told {
+        let idle = idle_timer.deadline();
+        let next = match goaway_sent_at {
             // An idle client closes once it has GOAWAY.
-            Some(told) if idle.is_some() => Some(told + IDLE_FAREWELL),
-            Some(told) => Some(told + FAREWELL),
+            Some(sent_at) if idle.is_some() => Some(sent_at + GOAWAY_IDLE_GRACE),
+            Some(sent_at) => Some(sent_at + GOAWAY_GRACE),
             None => idle.into_iter().chain(old).min(),
         };
         let due = async {
@@ -392,32 +393,32 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
             // The result is the client's concern.
             _ended = connection.as_mut() => return,
             () = peer.is_cut() => return,
-            () = patience.evicted(), if told.is_none() => return,
+            () = idle_timer.evicted(), if goaway_sent_at.is_none() => return,
             () = peer.turned() => {
-                patience.turns(&peer);
+                idle_timer.turns(&peer);
                 continue;
             }
             () = due => {
-                if told.is_some() {
+                if goaway_sent_at.is_some() {
                     return;
                 }
                 let now = Instant::now();
-                if patience.deadline().is_some_and(|idle| now >= idle) {
+                if idle_timer.deadline().is_some_and(|idle| now >= idle) {
                     return;
                 }
                 if old.is_none_or(|old| now < old) {
                     continue;
                 }
             }
-            _ = stage.wait_for(|stage| *stage == Stage::Leaving), if told.is_none() => {}
+            _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing), if goaway_sent_at.is_none() => {}
         }
-        told = Some(Instant::now());
+        goaway_sent_at = Some(Instant::now());
         // Sends GOAWAY.
         connection.as_mut().graceful_shutdown();
     }
 }
 
-impl Keeping {
+impl ConnectionOptions {
     /// Returns the age limit, with jitter.
     fn end_of_life(&self) -> Option<Duration> {
         self.age.filter(|age| !age.is_zero()).map(jittered)
@@ -459,12 +460,12 @@ mod tests {
         for said in [&b""[..], b"PRI", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            let (end, stage) = watch::channel(Stage::Serving);
+            let (end, stage) = watch::channel(ShutdownStage::Serving);
             let port = Port {
                 listener: GrpcListener::Tcp(listener),
                 tls: None,
             };
-            let keeping = Keeping {
+            let options = ConnectionOptions {
                 interval: Duration::from_secs(30),
                 timeout: Duration::from_secs(10),
                 age: None,
@@ -472,7 +473,7 @@ mod tests {
                 idle: 10,
                 stays: true,
             };
-            let served = tokio::spawn(run(port, keeping, Arc::new(Nothing), stage));
+            let served = tokio::spawn(run(port, options, Arc::new(Nothing), stage));
             let mut client = std::net::TcpStream::connect(address).unwrap();
             client.write_all(said).unwrap();
             // It is accepted, and what it says is read.
@@ -480,10 +481,10 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             let begun = Instant::now();
-            end.send(Stage::Leaving).unwrap();
+            end.send(ShutdownStage::Closing).unwrap();
             served.await.unwrap();
             assert!(
-                begun.elapsed() <= IDLE_FAREWELL,
+                begun.elapsed() <= GOAWAY_IDLE_GRACE,
                 "{said:?}: {:?}",
                 begun.elapsed()
             );
@@ -492,7 +493,7 @@ mod tests {
 
     #[test]
     fn a_connection_of_no_age_lives_for_ever() {
-        let keeping = |age| Keeping {
+        let options = |age| ConnectionOptions {
             interval: Duration::ZERO,
             timeout: Duration::ZERO,
             age,
@@ -501,9 +502,9 @@ mod tests {
             stays: true,
         };
         for age in [None, Some(Duration::ZERO)] {
-            assert_eq!(keeping(age).end_of_life(), None);
+            assert_eq!(options(age).end_of_life(), None);
         }
-        assert!(keeping(Some(Duration::from_secs(1))).end_of_life() > Some(Duration::ZERO));
+        assert!(options(Some(Duration::from_secs(1))).end_of_life() > Some(Duration::ZERO));
     }
 
     #[test]

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Code, Status};
 
 use super::message_reader::{FromMessage, MessageReader, WholeMessages};
+use super::partial_message_limit::{self, PartialMessage};
 use super::peer::Peer;
-use super::unfinished::{self, Unfinished};
 
 /// Bytes of a message's prefix: the compressed flag, and the length.
 const PREFIX: usize = 5;
@@ -78,24 +78,24 @@ pub(crate) struct Inbound<B> {
     /// The client has ended its messages; the last ones are in the buffer.
     ended: bool,
     /// `None`: this program has dialled, and trusts the peer.
-    strange: Option<Strange>,
+    deadline: Option<MessageDeadline>,
 }
 
 /// A client of this program: its messages must be completed within a deadline.
 #[derive(Debug)]
-struct Strange {
+struct MessageDeadline {
     peer: Arc<Peer>,
     /// The next message has begun.
     since: Option<Instant>,
-    part: Option<Unfinished>,
+    part: Option<PartialMessage>,
 }
 
-impl Strange {
+impl MessageDeadline {
     /// Counts the bytes of an unfinished message; returns the deadline for its end.
     fn has(&mut self, bytes: usize, most: usize) -> Result<Instant, Status> {
         match &self.part {
             Some(part) => part.grow(bytes, most)?,
-            None => self.part = Unfinished::begin(&self.peer, bytes, most)?,
+            None => self.part = PartialMessage::begin(&self.peer, bytes, most)?,
         }
         Ok(*self.since.get_or_insert_with(Instant::now) + MESSAGE)
     }
@@ -119,14 +119,14 @@ where
             buffer: BytesMut::new(),
             left: None,
             ended: false,
-            strange: None,
+            deadline: None,
         }
     }
 
     /// Reads a stream that a client has opened: each message has a deadline, and all together have a limit of bytes.
     pub(crate) fn of(peer: &Arc<Peer>, body: B, bounds: Bounds) -> Self {
         let mut this = Self::new(body, bounds);
-        this.strange = Some(Strange {
+        this.deadline = Some(MessageDeadline {
             peer: Arc::clone(peer),
             since: None,
             part: None,
@@ -160,8 +160,8 @@ where
     ) -> Result<Option<R::Message>, Status> {
         loop {
             if let Some(left) = self.take(reader)? {
-                if let Some(strange) = &mut self.strange {
-                    (strange.since, strange.part) = (None, None);
+                if let Some(deadline) = &mut self.deadline {
+                    (deadline.since, deadline.part) = (None, None);
                 }
                 return reader.finish(left, self.bounds.values).map(Some);
             }
@@ -196,18 +196,18 @@ where
             buffer,
             left,
             ended,
-            strange,
+            deadline,
             ..
         } = self;
         let has_begun = left.is_some() || !buffer.is_empty();
-        let Some(strange) = strange.as_mut().filter(|_| has_begun) else {
+        let Some(deadline) = deadline.as_mut().filter(|_| has_begun) else {
             return fill(body, buffer, ended).await;
         };
-        let due = strange.has(buffer.len() + kept, most)?;
+        let due = deadline.has(buffer.len() + kept, most)?;
         tokio::select! {
             biased;
             filled = fill(body, buffer, ended) => filled,
-            () = strange.evicted() => Err(unfinished::taken()),
+            () = deadline.evicted() => Err(partial_message_limit::taken()),
             () = sleep_until(due) => Err(Status::deadline_exceeded(
                 "cannot wait for the rest of a message: it comes too slowly",
             )),

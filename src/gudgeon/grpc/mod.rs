@@ -15,17 +15,17 @@ mod certificates;
 mod connections;
 mod dial;
 mod frames;
-mod idle;
+mod idle_connection_limit;
 mod message_reader;
+mod partial_message_limit;
 mod peer;
 mod pieces;
 mod response_sender;
-mod unfinished;
 
 pub(crate) use addresses::{AddressLimit, AddressPermit};
 pub(crate) use calls::{Calls, Reply, call, no_call, refused, streaming};
 pub(crate) use certificates::{Certificates, follow};
-pub(crate) use connections::{GrpcListener, Keeping, Port, run};
+pub(crate) use connections::{ConnectionOptions, GrpcListener, Port, run};
 #[cfg(test)]
 pub(crate) use dial::DialledStream;
 pub(crate) use dial::{DialAddress, DialTarget, dial};

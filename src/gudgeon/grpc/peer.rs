@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 
-use super::unfinished::UnfinishedLimit;
+use super::partial_message_limit::PartialMessageLimit;
 use crate::serve::network;
 use crate::tls;
 
@@ -71,7 +71,7 @@ pub(crate) struct Peer {
     /// The first request or stream has come, or the last stream has gone.
     turned: Notify,
     cut: Notify,
-    unfinished: Arc<UnfinishedLimit>,
+    unfinished: Arc<PartialMessageLimit>,
 }
 
 impl Peer {
@@ -88,12 +88,12 @@ impl Peer {
     }
 
     /// Attaches the limit of a port.
-    pub(super) fn on(mut self, limit: &Arc<UnfinishedLimit>) -> Self {
+    pub(super) fn on(mut self, limit: &Arc<PartialMessageLimit>) -> Self {
         self.unfinished = Arc::clone(limit);
         self
     }
 
-    pub(super) fn unfinished(&self) -> &UnfinishedLimit {
+    pub(super) fn unfinished(&self) -> &PartialMessageLimit {
         &self.unfinished
     }
 

@@ -115,18 +115,18 @@ impl Drop for Messages {
 }
 
 /// The last bytes of a response; dropped when the connection has written them.
-struct Receipt {
+struct NotifyOnWritten {
     bytes: Bytes,
     sender: Arc<ResponseSender>,
 }
 
-impl AsRef<[u8]> for Receipt {
+impl AsRef<[u8]> for NotifyOnWritten {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Receipt {
+impl Drop for NotifyOnWritten {
     fn drop(&mut self) {
         self.sender.written();
     }
@@ -148,7 +148,7 @@ impl Body for Messages {
             if state.next.is_empty() {
                 state.next = VecDeque::new();
                 let sender = Arc::clone(&self.sender);
-                bytes = Bytes::from_owner(Receipt { bytes, sender });
+                bytes = Bytes::from_owner(NotifyOnWritten { bytes, sender });
             }
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }

@@ -107,14 +107,14 @@ pub(crate) fn clip(text: &mut String, bytes: usize) {
 }
 
 /// Counts of one minute: injected, skipped, failed.
-pub(crate) type Minute = [u64; 3];
+pub(crate) type MinuteCounts = [u64; 3];
 
 /// The last decisions.
 #[derive(Debug, Default)]
 pub(crate) struct InjectionDecisions {
     last: VecDeque<InjectionDecision>,
     /// Minutes since 1970, with their counts, the newest last.
-    minutes: VecDeque<(u64, Minute)>,
+    minutes: VecDeque<(u64, MinuteCounts)>,
 }
 
 impl InjectionDecisions {
@@ -128,7 +128,7 @@ impl InjectionDecisions {
                 if self.minutes.len() == MINUTES {
                     self.minutes.pop_front();
                 }
-                self.minutes.push_back((now, Minute::default()));
+                self.minutes.push_back((now, MinuteCounts::default()));
                 match self.minutes.back_mut() {
                     Some((_, counts)) => counts,
                     None => return,
@@ -152,8 +152,8 @@ impl InjectionDecisions {
     }
 
     /// Returns the counts of each minute of the last hour, oldest first.
-    pub(crate) fn hour(&self, now: SystemTime) -> [Minute; MINUTES] {
-        let mut hour = [Minute::default(); MINUTES];
+    pub(crate) fn hour(&self, now: SystemTime) -> [MinuteCounts; MINUTES] {
+        let mut hour = [MinuteCounts::default(); MINUTES];
         let now = minute(now);
         for (at, counts) in &self.minutes {
             let age = usize::try_from(now.saturating_sub(*at)).unwrap_or(usize::MAX);

@@ -12,8 +12,8 @@ use tracing::warn;
 use super::engine::ActiveConfiguration;
 use super::metrics::InjectorMetrics;
 use crate::config_file::{ConfigFile, FlaggedFile, SOON};
-use crate::tls::{self, BundleFile, Looked, Pair, PairFiles, utf8};
-use crate::watch::Look;
+use crate::tls::{self, BundleFile, BundleRead, Pair, PairFiles, utf8};
+use crate::watch::ReloadFiles;
 
 /// The files to read; an absent text is the built-in one.
 #[derive(Debug, Default)]
@@ -136,7 +136,7 @@ impl<E: ActiveConfiguration> Files<E> {
             text.file.good(&*this.metrics, now);
         }
         this.first_pair().await?;
-        this.look_at_ca(now).await;
+        this.reload_ca(now).await;
         let of_ca = this.ca.as_ref().map(|ca| &ca.0);
         if let Some((ca, cause)) = of_ca.and_then(|ca| Some((ca, ca.error.as_ref()?))) {
             return Err(ca.named.line(cause));
@@ -146,7 +146,7 @@ impl<E: ActiveConfiguration> Files<E> {
     }
 
     async fn first_pair(&mut self) -> Result<(), String> {
-        while let Some(pause) = self.look_at_pair(SystemTime::now()).await {
+        while let Some(pause) = self.reload_pair(SystemTime::now()).await {
             // One that hangs is not waited for: it is wrong.
             if self.all().any(|file| file.hangs) {
                 break;
@@ -193,7 +193,7 @@ impl<E: ActiveConfiguration> Files<E> {
             .unwrap_or_else(PoisonError::into_inner) = report;
     }
 
-    async fn look_at_texts(&mut self, now: SystemTime) {
+    async fn reload_texts(&mut self, now: SystemTime) {
         let mut fresh = vec![false; self.texts.len()];
         for (text, fresh) in self.texts.iter_mut().zip(&mut fresh) {
             match text.file.changed().await.map(|read| read.and_then(utf8)) {
@@ -248,27 +248,27 @@ impl<E: ActiveConfiguration> Files<E> {
         }
     }
 
-    async fn look_at_pair(&mut self, now: SystemTime) -> Option<Duration> {
-        self.pair.as_mut()?.look(&*self.metrics, now).await
+    async fn reload_pair(&mut self, now: SystemTime) -> Option<Duration> {
+        self.pair.as_mut()?.reload(&*self.metrics, now).await
     }
 
-    async fn look_at_ca(&mut self, now: SystemTime) {
+    async fn reload_ca(&mut self, now: SystemTime) {
         let Some(ca) = &mut self.ca else { return };
-        match ca.look(&*self.metrics, now).await {
-            Looked::Same => {}
-            Looked::New(pem) => drop(self.served.ca.send_replace(Some(pem))),
-            Looked::Broken => self.served.ca_unreadable.send_modify(|times| *times += 1),
+        match ca.reload(&*self.metrics, now).await {
+            BundleRead::Same => {}
+            BundleRead::New(pem) => drop(self.served.ca.send_replace(Some(pem))),
+            BundleRead::Broken => self.served.ca_unreadable.send_modify(|times| *times += 1),
         }
     }
 }
 
-impl<E: ActiveConfiguration> Look for Files<E> {
+impl<E: ActiveConfiguration> ReloadFiles for Files<E> {
     /// Returns the time of the next look, if files were inconsistent or did not answer.
-    async fn look(&mut self) -> Option<Duration> {
+    async fn reload(&mut self) -> Option<Duration> {
         let now = SystemTime::now();
-        self.look_at_texts(now).await;
-        let again = self.look_at_pair(now).await;
-        self.look_at_ca(now).await;
+        self.reload_texts(now).await;
+        let again = self.reload_pair(now).await;
+        self.reload_ca(now).await;
         self.publish();
         let hangs = self.all().any(|file| file.hangs);
         again.or_else(|| hangs.then_some(SOON))

@@ -1,64 +1,16 @@
-//! Readiness with its reasons; and the health file, which proves that the event loop runs.
+//! The health file, which proves that the event loop runs.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use api::log_repeats::should_log_repeat;
 use tracing::error;
 
-use crate::beside::Beside;
 use crate::cli::ProbeFlags;
 use crate::exit::{Exit, Failure};
-use crate::log;
-
-#[derive(Debug, Default)]
-pub(crate) struct Health(Mutex<HealthState>);
-
-#[derive(Debug, Default)]
-struct HealthState {
-    draining: bool,
-    serving: bool,
-    not_after: Option<SystemTime>,
-}
-
-impl Health {
-    fn with<T>(&self, change: impl FnOnce(&mut HealthState) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn serves(&self) {
-        self.with(|state| state.serving = true);
-    }
-
-    pub(crate) fn drains(&self) {
-        self.with(|state| state.draining = true);
-    }
-
-    /// Sets the expiry of the served certificate.
-    pub(crate) fn ends(&self, not_after: SystemTime) {
-        self.with(|state| state.not_after = Some(not_after));
-    }
-
-    /// `None`: ready.
-    pub(crate) fn why_not_ready(&self) -> Option<String> {
-        self.with(|state| {
-            if state.draining {
-                Some("draining".to_owned())
-            } else if !state.serving {
-                Some("starting".to_owned())
-            } else {
-                let end = state.not_after.filter(|end| *end <= SystemTime::now())?;
-                Some(format!(
-                    "the certificate has expired at {}",
-                    log::stamp(end)
-                ))
-            }
-        })
-    }
-}
+use crate::file_writer::FileWriter;
 
 /// Writes the health file at intervals, for ever.
-pub(crate) async fn beat(mut file: Beside, interval: Duration) {
+pub(crate) async fn beat(mut file: FileWriter, interval: Duration) {
     let mut beats = tokio::time::interval(interval);
     // After a pause one beat is enough.
     beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -78,7 +30,7 @@ pub(crate) async fn beat(mut file: Beside, interval: Duration) {
 }
 
 /// Writes it once.
-pub(crate) async fn write(file: &mut Beside) -> Result<(), String> {
+pub(crate) async fn write(file: &mut FileWriter) -> Result<(), String> {
     let written = file.touch(b"ok").await;
     written.map_err(|cause| {
         format!(
@@ -129,22 +81,10 @@ pub(crate) fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::time::SystemTime;
 
     use super::*;
     use crate::cli::LogFlags;
-
-    #[test]
-    fn ready_or_why_not() {
-        let health = Health::default();
-        assert_eq!(health.why_not_ready().as_deref(), Some("starting"));
-        health.serves();
-        assert_eq!(health.why_not_ready(), None);
-        health.ends(SystemTime::UNIX_EPOCH);
-        let why = health.why_not_ready().unwrap();
-        assert!(why.contains("expired at 1970-01-01"), "{why}");
-        health.drains();
-        assert_eq!(health.why_not_ready().as_deref(), Some("draining"));
-    }
 
     #[tokio::test]
     async fn a_probe_asks_for_the_files_age() {
@@ -159,7 +99,7 @@ mod tests {
             probe(&flags).map_err(|failure| failure.exit)
         };
         assert_eq!(ask(&path, 5), Err(Exit::Failed));
-        write(&mut Beside::new(path.clone())).await.unwrap();
+        write(&mut FileWriter::new(path.clone())).await.unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"ok");
         assert_eq!(ask(&path, 5), Ok(()));
         let old = SystemTime::now() - Duration::from_secs(60);

@@ -49,7 +49,7 @@ pub(super) struct ClusterTasks<E> {
 }
 
 /// Returns the reconciler of the flags' configurations, and its handle.
-pub(super) fn keeper(flags: &InjectorFlags) -> (WebhookReconciler, ReconcilerHandle) {
+pub(super) fn webhook_reconciler(flags: &InjectorFlags) -> (WebhookReconciler, ReconcilerHandle) {
     let order = DesiredState {
         configurations: flags.webhook_config_name.clone(),
         entry: flags.webhook_name.clone(),

@@ -19,8 +19,8 @@ const BUCKETS: [f64; 14] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 ];
 
-type One<V> = Family<[(&'static str, String); 1], V>;
-type Two = Family<[(&'static str, String); 2], Counter>;
+type FamilyByOneLabel<V> = Family<[(&'static str, String); 1], V>;
+type FamilyByTwoLabels = Family<[(&'static str, String); 2], Counter>;
 
 #[derive(Debug)]
 pub(crate) struct InjectorMetrics {
@@ -30,17 +30,17 @@ pub(crate) struct InjectorMetrics {
     skipped: Counter,
     failed: Counter,
     time: Histogram,
-    decisions: Two,
+    decisions: FamilyByTwoLabels,
     pruned: Counter,
-    valid: One<Gauge>,
-    reloads: Two,
+    valid: FamilyByOneLabel<Gauge>,
+    reloads: FamilyByTwoLabels,
     not_after: Gauge,
     panics: Counter,
     resident: Gauge,
     lost_lines: Counter,
-    patch_attempts: One<Counter>,
-    patch_retries: One<Counter>,
-    patch_failures: Two,
+    patch_attempts: FamilyByOneLabel<Counter>,
+    patch_retries: FamilyByOneLabel<Counter>,
+    patch_failures: FamilyByTwoLabels,
 }
 
 impl InjectorMetrics {
@@ -52,17 +52,17 @@ impl InjectorMetrics {
             skipped: Counter::default(),
             failed: Counter::default(),
             time: Histogram::new(BUCKETS),
-            decisions: Two::default(),
+            decisions: FamilyByTwoLabels::default(),
             pruned: Counter::default(),
-            valid: One::default(),
-            reloads: Two::default(),
+            valid: FamilyByOneLabel::default(),
+            reloads: FamilyByTwoLabels::default(),
             not_after: Gauge::default(),
             panics: Counter::default(),
             resident: Gauge::default(),
             lost_lines: Counter::default(),
-            patch_attempts: One::default(),
-            patch_retries: One::default(),
-            patch_failures: Two::default(),
+            patch_attempts: FamilyByOneLabel::default(),
+            patch_retries: FamilyByOneLabel::default(),
+            patch_failures: FamilyByTwoLabels::default(),
         };
         this.register_counters();
         this.register_families();

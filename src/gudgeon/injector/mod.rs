@@ -3,7 +3,7 @@
 //! The order of the start: read and check all files, bind, write the health file, become ready, and only then connect to the
 //! cluster, which may be away for any time.
 
-mod ca_out;
+mod ca_out_file;
 mod decision;
 mod engine;
 mod files;
@@ -14,7 +14,8 @@ mod metrics;
 mod monitor;
 mod namespaces;
 mod page;
-mod pairs;
+mod path_pairs;
+mod readiness;
 mod secrets;
 mod start;
 mod status;

@@ -14,8 +14,8 @@ use super::webhook::{Webhook, health};
 use crate::cli::{REVISION, VERSION};
 use crate::exposition::ExpositionFormat;
 use crate::serve::{
-    Answer, Answering, Audience, Connection, Service, SharedAnswers, WantedAnswer, as_json, full,
-    guard, not_allowed, text, to_page,
+    Answer, AnswerPriority, Answering, Connection, Service, SharedAnswers, WantedAnswer, as_json,
+    full, guard, not_allowed, text, to_page,
 };
 use crate::shared::Inspect;
 
@@ -62,11 +62,11 @@ impl<E: ActiveConfiguration> InjectorMonitor<E> {
         let audience = match path {
             // Health is answered directly, without queueing.
             "/ready" | "/healthz" => {
-                return health(&self.webhook.health, &head.method, path == "/ready");
+                return health(&self.webhook.readiness, &head.method, path == "/ready");
             }
             "/version" => return as_json(&json!({"version": VERSION, "revision": REVISION})),
-            METRICS => Audience::Monitoring,
-            _ => Audience::People,
+            METRICS => AnswerPriority::Monitoring,
+            _ => AnswerPriority::People,
         };
         let wanted = WantedAnswer {
             key: match path {
@@ -74,7 +74,7 @@ impl<E: ActiveConfiguration> InjectorMonitor<E> {
                 _ => head.path.clone(),
             },
             state: None,
-            audience,
+            priority: audience,
         };
         let (this, shared) = (Arc::clone(&self), Arc::clone(&self.answers));
         let answer = shared.get(wanted, move || this.document(&head));
@@ -133,7 +133,7 @@ impl<E: ActiveConfiguration> InjectorMonitor<E> {
     fn draw<T>(&self, draw: impl FnOnce(&page::Shown<'_>) -> T) -> T {
         let now = SystemTime::now();
         let config = self.config();
-        let why_not = self.webhook.health.why_not_ready();
+        let why_not = self.webhook.readiness.why_not_ready();
         let decisions = self.webhook.decisions.lock();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
         draw(&page::Shown {
@@ -151,7 +151,7 @@ impl<E: ActiveConfiguration> Inspect for InjectorMonitor<E> {
     }
 
     fn readiness(&self) -> Result<String, String> {
-        match self.webhook.health.why_not_ready() {
+        match self.webhook.readiness.why_not_ready() {
             None => Ok("ok".to_owned()),
             Some(why) => Err(why),
         }
@@ -171,8 +171,12 @@ impl<E: ActiveConfiguration> Inspect for InjectorMonitor<E> {
 }
 
 impl<E: ActiveConfiguration> Service for InjectorMonitor<E> {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
-        let guarded = guard(&request, line.peer.ip(), self.open);
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Answering {
+        let guarded = guard(&request, connection.peer.ip(), self.open);
         let head = InjectorRequest {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::redact::{HIDDEN, quoted};
+use crate::redact::{REDACTED, redact_quoted_if};
 
 /// Shorter values are redacted between quotation marks only: they occur in any sentence.
 const SHORT: usize = 4;
@@ -63,21 +63,21 @@ impl Secrets {
     ///
     /// Only the first [`LOOKED_AT`] bytes are processed and returned, so that a message that quotes a whole pod costs no
     /// more than another: the whole pod may be in it, once for each of its annotations.
-    pub(super) fn hide(&self, text: &str, all: bool) -> String {
+    pub(super) fn redact(&self, text: &str, all: bool) -> String {
         let mut text = Cow::Borrowed(self.beginning(text));
         for (value, quoted) in &self.values {
             let single = format!("'{value}'");
             for form in [value, quoted] {
                 if form.len() >= SHORT && text.contains(form.as_str()) {
-                    text = text.replace(form.as_str(), HIDDEN).into();
+                    text = text.replace(form.as_str(), REDACTED).into();
                 }
             }
             if text.contains(&single) {
-                text = text.replace(&single, &format!("'{HIDDEN}'")).into();
+                text = text.replace(&single, &format!("'{REDACTED}'")).into();
             }
         }
         let is_known = |inner: &str| self.values.iter().any(|(_, quoted)| quoted.contains(inner));
-        quoted(&text, |inner| all || is_known(inner))
+        redact_quoted_if(&text, |inner| all || is_known(inner))
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
             ("an end \"that never", false, "an end \"…"),
             ("", true, ""),
         ] {
-            assert_eq!(secrets.hide(text, all), shown, "{text}");
+            assert_eq!(secrets.redact(text, all), shown, "{text}");
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
         let many: serde_json::Map<_, _> = many.collect();
         let secrets = Secrets::of(&json!({"metadata": {"annotations": many}}));
         let text = "x".repeat(5 << 20);
-        assert_eq!(secrets.hide(&text, false).len(), LOOKED_AT);
+        assert_eq!(secrets.redact(&text, false).len(), LOOKED_AT);
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         let secret = "s3cret-".repeat(400);
         let secrets = Secrets::of(&json!({"metadata": {"annotations": {"a": secret}}}));
         let text = format!("{}got {secret} there", "x ".repeat(LOOKED_AT / 2 - 100));
-        let shown = secrets.hide(&text, false);
+        let shown = secrets.redact(&text, false);
         assert!(!shown.contains("s3cret"), "{shown}");
         assert!(shown.ends_with("got "), "{shown}");
     }

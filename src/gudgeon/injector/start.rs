@@ -10,25 +10,26 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::ca_out;
+use super::ca_out_file;
 use super::engine::ActiveConfiguration;
 use super::files::{Files, WantedFiles};
-use super::health::{self, Health};
+use super::health;
 use super::kubernetes::{self, ClusterTasks};
 use super::listeners::Listeners;
 use super::metrics::InjectorMetrics;
 use super::monitor::InjectorMonitor;
 use super::namespaces;
-use super::status::{Status, Telling};
+use super::readiness::InjectorReadiness;
+use super::status::{CertificateObservers, Status};
 use super::webhook::{self, Webhook};
-use crate::beside::Beside;
 use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
 use crate::config_file::{FlaggedFile, chosen};
 use crate::exit::Failure;
-use crate::serve::{self, Routes, Stage};
+use crate::file_writer::FileWriter;
+use crate::serve::{self, Routes, ShutdownStage};
 use crate::shared::{self, Inspect, Role, Shared, Webhooks};
 use crate::tls::{self, Authority, LeafNames};
-use crate::watch::{Watcher, keep_looking};
+use crate::watch::{Watcher, run_reload_loop};
 use crate::{parameters, webhook_configuration};
 
 impl<E: ActiveConfiguration> Role for Injector<E> {
@@ -43,18 +44,18 @@ impl<E: ActiveConfiguration> Role for Injector<E> {
     async fn prepare(shared: &Shared, flags: &InjectorFlags) -> Result<Self, Failure> {
         let prepared = Self::new(shared, flags).await?;
         if !flags.health_check_file.is_empty() {
-            let mut file = Beside::new(flags.health_check_file.clone().into());
+            let mut file = FileWriter::new(flags.health_check_file.clone().into());
             // The file proves that the event loop runs, which is over then.
             shared.at_end(async move { drop(file.remove().await) });
         }
         Ok(prepared)
     }
 
-    async fn serve(self, mut stage: watch::Receiver<Stage>) -> Result<(), Failure> {
-        let health = Arc::clone(&self.webhook.health);
+    async fn serve(self, mut stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
+        let readiness = Arc::clone(&self.webhook.readiness);
         let mut serving = self.go(&stage);
         shared::draining(&mut stage).await;
-        health.drains();
+        readiness.drains();
         while serving.join_next().await.is_some() {}
         Ok(())
     }
@@ -65,11 +66,11 @@ pub(crate) struct Injector<E> {
     flags: InjectorFlags,
     files: Files<E>,
     authority: Option<Authority>,
-    telling: Telling,
+    observers: CertificateObservers,
     webhook: Arc<Webhook<E>>,
     status: Arc<Status>,
     doors: Listeners,
-    beats: Option<(Beside, Duration)>,
+    beats: Option<(FileWriter, Duration)>,
     access: Option<Access>,
     /// Handles all requests but reviews of pods, on the listener that webhooks share.
     others: Option<Arc<dyn serve::Service>>,
@@ -84,7 +85,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             revision => revision,
         };
         let status = Arc::new(Status::new(revision.to_owned(), flags.self_signed));
-        let health = Arc::new(Health::default());
+        let readiness = Arc::new(InjectorReadiness::default());
         let authority = authority(flags)?;
         let access = kubernetes::access(flags);
         // Also for the configurations of other webhooks behind the same certificate.
@@ -108,22 +109,22 @@ impl<E: ActiveConfiguration> Injector<E> {
             (None, Some(current)) => current,
             (None, None) => return Err(Failure::config("cannot serve: there is no certificate")),
         };
-        let telling = Telling {
+        let observers = CertificateObservers {
             tls: Arc::clone(&current),
             metrics: Arc::clone(&metrics),
             status: Arc::clone(&status),
-            health: Arc::clone(&health),
+            readiness: Arc::clone(&readiness),
         };
         if let Some(authority) = &authority {
             served.ca.send_replace(Some(authority.bundle().into()));
-            telling.emit(authority.leaf());
+            observers.emit(authority.leaf());
         }
         let doors = Listeners::bind(flags, current).await?;
         // After binding: before, the CA in the file may be that of the process with the port.
         if let Some(path) = &flags.ca_out {
             let ca = served.ca.borrow().clone();
-            let mut file = Beside::new(path.clone());
-            ca_out::write(&mut file, ca)
+            let mut file = FileWriter::new(path.clone());
+            ca_out_file::write(&mut file, ca)
                 .await
                 .map_err(Failure::system)?;
         }
@@ -140,8 +141,8 @@ impl<E: ActiveConfiguration> Injector<E> {
             flags: flags.clone(),
             files,
             authority,
-            telling,
-            webhook: Arc::new(Webhook::new(served, metrics, health, native)),
+            observers,
+            webhook: Arc::new(Webhook::new(served, metrics, readiness, native)),
             status,
             doors,
             beats,
@@ -166,12 +167,12 @@ impl<E: ActiveConfiguration> Injector<E> {
     }
 
     /// Starts serving; the returned tasks end with the stage.
-    fn go(self, stage: &watch::Receiver<Stage>) -> JoinSet<()> {
+    fn go(self, stage: &watch::Receiver<ShutdownStage>) -> JoinSet<()> {
         let Self {
             flags,
             files,
             authority,
-            telling,
+            observers: telling,
             webhook,
             status,
             doors,
@@ -179,12 +180,12 @@ impl<E: ActiveConfiguration> Injector<E> {
             access,
             others,
         } = self;
-        webhook.health.serves();
+        webhook.readiness.serves();
         doors.announce();
         let tasks = Tasks {
             flags: &flags,
             served: &webhook.served,
-            telling,
+            observers: telling,
         };
         tasks.spawn(files, authority, beats);
         look_for_cluster(&flags, access, &webhook, &status);
@@ -281,11 +282,11 @@ fn authority(flags: &InjectorFlags) -> Result<Option<Authority>, Failure> {
 }
 
 /// The health file is written at once, then by a task.
-async fn heartbeat(flags: &InjectorFlags) -> Result<Option<(Beside, Duration)>, Failure> {
+async fn heartbeat(flags: &InjectorFlags) -> Result<Option<(FileWriter, Duration)>, Failure> {
     if flags.health_check_file.is_empty() || flags.health_check_interval.is_zero() {
         return Ok(None);
     }
-    let mut file = Beside::new(PathBuf::from(&flags.health_check_file));
+    let mut file = FileWriter::new(PathBuf::from(&flags.health_check_file));
     health::write(&mut file).await.map_err(Failure::system)?;
     Ok(Some((file, flags.health_check_interval)))
 }
@@ -294,7 +295,7 @@ async fn heartbeat(flags: &InjectorFlags) -> Result<Option<(Beside, Duration)>, 
 struct Tasks<'a, E> {
     flags: &'a InjectorFlags,
     served: &'a Arc<super::files::Served<E>>,
-    telling: Telling,
+    observers: CertificateObservers,
 }
 
 impl<E: ActiveConfiguration> Tasks<'_, E> {
@@ -302,29 +303,32 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
         self,
         files: Files<E>,
         authority: Option<Authority>,
-        beats: Option<(Beside, Duration)>,
+        beats: Option<(FileWriter, Duration)>,
     ) {
         if let Some((file, interval)) = beats {
             tokio::spawn(health::beat(file, interval));
         }
         if let Some(path) = self.flags.ca_out.clone() {
-            tokio::spawn(ca_out::keep(path, self.served.ca.subscribe()));
+            tokio::spawn(ca_out_file::run_write_loop(
+                path,
+                self.served.ca.subscribe(),
+            ));
         }
         match authority {
             Some(authority) => {
                 let ca = self.served.ca.clone();
-                let telling = self.telling;
-                let serve = move |pair: &tls::Pair| telling.serve(pair);
+                let observers = self.observers;
+                let serve = move |pair: &tls::Pair| observers.serve(pair);
                 tokio::spawn(tls::renew(authority, serve, ca));
             }
             None => {
                 if let Some(pairs) = files.pairs() {
-                    tokio::spawn(follow(pairs, self.telling));
+                    tokio::spawn(follow(pairs, self.observers));
                 }
             }
         }
         let watcher = Watcher::new(files.paths());
-        tokio::spawn(keep_looking(watcher, files));
+        tokio::spawn(run_reload_loop(watcher, files));
     }
 }
 
@@ -350,7 +354,7 @@ fn look_for_cluster<E: ActiveConfiguration>(
         return;
     };
     let keeper = flags.reconcile_webhook_config.then(|| {
-        let (keeper, handle) = kubernetes::keeper(flags);
+        let (keeper, handle) = kubernetes::webhook_reconciler(flags);
         status.set_reconciler(handle.clone());
         let ca = webhook.served.ca.subscribe();
         let unreadable = webhook.served.ca_unreadable.subscribe();
@@ -379,11 +383,11 @@ fn look_for_cluster<E: ActiveConfiguration>(
 }
 
 /// Updates page and readiness with the files' present certificate.
-async fn follow(mut pairs: watch::Receiver<Option<tls::Pair>>, telling: Telling) {
+async fn follow(mut pairs: watch::Receiver<Option<tls::Pair>>, observers: CertificateObservers) {
     loop {
         let pair = pairs.borrow_and_update().clone();
         if let Some(pair) = pair {
-            telling.emit(&pair);
+            observers.emit(&pair);
         }
         if pairs.changed().await.is_err() {
             return;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 use sources::{ReconcileStatus, ReconcilerHandle};
 
-use super::health::Health;
 use super::metrics::InjectorMetrics;
+use super::readiness::InjectorReadiness;
 use crate::log;
 use crate::tls::{Current, Pair};
 
@@ -73,23 +73,23 @@ impl Status {
 
 /// The places that have to know a new certificate.
 #[derive(Clone, Debug)]
-pub(super) struct Telling {
+pub(super) struct CertificateObservers {
     pub(super) tls: Arc<Current>,
     pub(super) metrics: Arc<InjectorMetrics>,
     pub(super) status: Arc<Status>,
-    pub(super) health: Arc<Health>,
+    pub(super) readiness: Arc<InjectorReadiness>,
 }
 
-impl Telling {
+impl CertificateObservers {
     pub(super) fn serve(&self, pair: &Pair) {
         self.tls.set(pair);
         self.emit(pair);
     }
 
-    /// Reports the pair that is served to metrics, status and health.
+    /// Reports the pair that is served to metrics, status and readiness.
     pub(super) fn emit(&self, pair: &Pair) {
         self.metrics.serves_until(pair.not_after);
         self.status.serves(pair);
-        self.health.ends(pair.not_after);
+        self.readiness.ends(pair.not_after);
     }
 }

@@ -14,16 +14,17 @@ use tracing::{debug, info};
 use super::decision::{InjectionDecision, InjectionDecisions, InjectionVerdict};
 use super::engine::ActiveConfiguration;
 use super::files::Served;
-use super::health::Health;
 use super::metrics::InjectorMetrics;
 use super::namespaces::Namespaces;
-use super::pairs::pairs;
+use super::path_pairs::pairs;
+use super::readiness::InjectorReadiness;
 use super::secrets::Secrets;
 use crate::admission::{
-    AdmissionRequest, AdmissionResponse, ReadOptions, Received, ReviewAnswer, Unanswered, take,
+    AdmissionRequest, AdmissionResponse, ReadOptions, Received, ReviewAnswer, ReviewError, take,
 };
 use crate::serve::{
-    Answer, Answering, Connection, Cut, Permits, Service, Worker, not_allowed, ready, text,
+    Answer, Answering, Connection, ConnectionAborted, RequestLimit, Service, Worker, not_allowed,
+    ready, text,
 };
 
 /// Reviews at a time: an API server has a hundred streams of a connection.
@@ -50,11 +51,11 @@ const BAD_REQUEST: &str = inject::reason::BAD_REQUEST;
 pub(crate) struct Webhook<E> {
     pub(crate) served: Arc<Served<E>>,
     pub(crate) metrics: Arc<InjectorMetrics>,
-    pub(crate) health: Arc<Health>,
+    pub(crate) readiness: Arc<InjectorReadiness>,
     pub(crate) decisions: Mutex<InjectionDecisions>,
     pub(crate) native: Mutex<NativeSidecars>,
     pub(super) namespaces: Namespaces,
-    permits: Arc<Permits>,
+    request_limit: Arc<RequestLimit>,
     worker: Worker,
 }
 
@@ -62,17 +63,17 @@ impl<E: ActiveConfiguration> Webhook<E> {
     pub(crate) fn new(
         served: Arc<Served<E>>,
         metrics: Arc<InjectorMetrics>,
-        health: Arc<Health>,
+        readiness: Arc<InjectorReadiness>,
         native: NativeSidecars,
     ) -> Self {
         Self {
             served,
             metrics,
-            health,
+            readiness,
             decisions: Mutex::default(),
             native: Mutex::new(native),
             namespaces: Namespaces::default(),
-            permits: Permits::new(BODIES_BYTES, REVIEWS),
+            request_limit: RequestLimit::new(BODIES_BYTES, REVIEWS),
             worker: Worker::new(),
         }
     }
@@ -81,11 +82,11 @@ impl<E: ActiveConfiguration> Webhook<E> {
     async fn review(
         self: Arc<Self>,
         request: Request<Incoming>,
-        line: Arc<Connection>,
-    ) -> Result<Answer, Cut> {
+        connection: Arc<Connection>,
+    ) -> Result<Answer, ConnectionAborted> {
         self.metrics.asked();
         let mut unfinished = UndecidedReview::new(&self.metrics);
-        let post = match take(&self.permits, request, &line, BODY_BYTES).await? {
+        let post = match take(&self.request_limit, request, &connection, BODY_BYTES).await? {
             Received::Body(post) => post,
             Received::Refused(answer) => return Ok(answer),
         };
@@ -98,7 +99,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
             this.metrics.took(start.elapsed());
             answer
         });
-        Ok(decided.await.unwrap_or_else(Unanswered::answer))
+        Ok(decided.await.unwrap_or_else(ReviewError::answer))
     }
 
     /// Decides a review, and records the decision.
@@ -133,7 +134,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
         };
         decision.dry_run = question.dry_run;
         if !decision.message.is_empty() || !warnings.is_empty() {
-            keep_to_ourselves(&mut decision, &question, &warnings);
+            redact_decision(&mut decision, &question, &warnings);
         }
         decision.took = start.elapsed();
         decision.uid = question.uid;
@@ -236,16 +237,20 @@ pub(super) fn is_path(path: &str) -> bool {
 }
 
 impl<E: ActiveConfiguration> Service for Webhook<E> {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Answering {
         let path = request.uri().path();
         if is_review(path) {
             if *request.method() == Method::POST {
-                return Box::pin(self.review(request, Arc::clone(line)));
+                return Box::pin(self.review(request, Arc::clone(connection)));
             }
             return ready(not_allowed("POST"));
         }
         if matches!(path, "/ready" | "/healthz") {
-            return ready(health(&self.health, request.method(), path == "/ready"));
+            return ready(health(&self.readiness, request.method(), path == "/ready"));
         }
         ready(text(StatusCode::NOT_FOUND, "not found"))
     }
@@ -325,7 +330,7 @@ fn note(verdict: InjectionVerdict, reason: &'static str) -> InjectionDecision {
 }
 
 /// Warnings and message as operators may read them.
-fn keep_to_ourselves(
+fn redact_decision(
     decision: &mut InjectionDecision,
     question: &AdmissionRequest,
     warnings: &[String],
@@ -338,8 +343,8 @@ fn keep_to_ourselves(
     }
     let secrets = Secrets::of(&question.object);
     let template = decision.reason == inject::reason::TEMPLATE;
-    decision.message = secrets.hide(&decision.message, template);
-    let shown = warnings.iter().map(|text| secrets.hide(text, false));
+    decision.message = secrets.redact(&decision.message, template);
+    let shown = warnings.iter().map(|text| secrets.redact(text, false));
     decision.warnings = shown.collect();
 }
 
@@ -359,11 +364,15 @@ fn refused(
 }
 
 /// `/ready` and `/healthz`, the same on every listener.
-pub(crate) fn health(health: &Health, method: &Method, ready: bool) -> Answer {
+pub(crate) fn health(readiness: &InjectorReadiness, method: &Method, ready: bool) -> Answer {
     if !matches!(*method, Method::GET | Method::HEAD) {
         return not_allowed("GET, HEAD");
     }
-    let why_not = if ready { health.why_not_ready() } else { None };
+    let why_not = if ready {
+        readiness.why_not_ready()
+    } else {
+        None
+    };
     match why_not {
         None => text(StatusCode::OK, "ok"),
         Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &why),

@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use crate::exit::Failure;
 use crate::file;
-use crate::watch::{Tells as _, Watcher};
+use crate::watch::{ChangeSource as _, Watcher};
 
 /// The interval of reloads without an event; then the one if inotify fails.
 const SELDOM: Duration = Duration::from_secs(60);
@@ -19,14 +19,14 @@ const OFTEN: Duration = Duration::from_secs(2);
 
 /// The clients that a port without an access list accepts, with a verified certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WithoutList {
+pub(crate) enum DefaultAccess {
     /// Clients only read.
     Everyone,
     /// None: the clients control proxies.
     Nobody,
 }
 
-impl WithoutList {
+impl DefaultAccess {
     fn list(self) -> AccessList {
         match self {
             Self::Everyone => AccessList::everyone(),
@@ -46,13 +46,13 @@ impl WithoutList {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CurrentList {
     list: AccessList,
-    without: WithoutList,
+    without: DefaultAccess,
     /// The list is from a file.
     is_written: bool,
 }
 
 impl CurrentList {
-    fn new(written: Option<AccessList>, without: WithoutList) -> Self {
+    fn new(written: Option<AccessList>, without: DefaultAccess) -> Self {
         Self {
             without,
             is_written: written.is_some(),
@@ -64,8 +64,8 @@ impl CurrentList {
     /// exactly one: with several, it is unknown for which the certificate was signed.
     pub(super) fn allows(&self, identities: &[String]) -> bool {
         let is_clear = match self.without {
-            WithoutList::Everyone => true,
-            WithoutList::Nobody => identities.len() == 1,
+            DefaultAccess::Everyone => true,
+            DefaultAccess::Nobody => identities.len() == 1,
         };
         is_clear && self.list.allows(identities.iter().map(String::as_str))
     }
@@ -86,7 +86,7 @@ impl CurrentList {
 /// The file exists and is invalid.
 pub(super) fn follow(
     path: &Path,
-    without: WithoutList,
+    without: DefaultAccess,
 ) -> Result<watch::Receiver<Arc<CurrentList>>, Failure> {
     // Before the first read: a later change is seen.
     let watcher = Watcher::new(vec![path.to_owned()]);
@@ -102,14 +102,14 @@ pub(super) fn follow(
     }
     let list = CurrentList::new(list, without);
     let (current, watched) = watch::channel(Arc::new(list));
-    tokio::spawn(keep(path.to_owned(), watcher, without, current));
+    tokio::spawn(run_reload_loop(path.to_owned(), watcher, without, current));
     Ok(watched)
 }
 
-async fn keep(
+async fn run_reload_loop(
     path: PathBuf,
     mut watcher: Watcher,
-    without: WithoutList,
+    without: DefaultAccess,
     current: watch::Sender<Arc<CurrentList>>,
 ) {
     let mut complained = None;
@@ -184,13 +184,13 @@ mod tests {
         ] {
             let named: Vec<String> = identities.iter().map(|&one| one.to_owned()).collect();
             for (text, allowed) in [(&white, by_white), (&black, by_black)] {
-                let told = [WithoutList::Everyone, WithoutList::Nobody].map(|without| {
+                let told = [DefaultAccess::Everyone, DefaultAccess::Nobody].map(|without| {
                     let list = AccessList::parse(text).unwrap();
                     CurrentList::new(Some(list), without).allows(&named)
                 });
                 assert_eq!(told, allowed, "{identities:?} by {text}");
             }
-            let nobody = CurrentList::new(None, WithoutList::Nobody);
+            let nobody = CurrentList::new(None, DefaultAccess::Nobody);
             assert!(!nobody.allows(&named), "{identities:?}");
         }
     }

@@ -90,7 +90,7 @@ impl Link {
             let now = clock.now();
             failed += 1;
             if should_log_repeat(failed)
-                && let Some(more) = self.held.lines.ends.more()
+                && let Some(more) = self.held.lines.ends.suffix_if_allowed()
             {
                 warn!(
                     "no stream to {}: {cause}{repeated}{more}",

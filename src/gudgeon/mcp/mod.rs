@@ -14,6 +14,7 @@
 mod access;
 mod link;
 mod peers;
+mod redacted_snapshots;
 mod secure;
 mod server;
 mod sink_listener;
@@ -25,11 +26,10 @@ mod source_stream;
 #[cfg(test)]
 mod tests;
 mod wire;
-mod withheld;
 
 use std::hash::{BuildHasher as _, RandomState};
 
-pub(crate) use access::WithoutList;
+pub(crate) use access::DefaultAccess;
 pub(crate) use link::{Link, LinkState, WantedSource};
 pub(crate) use peers::{Direction, Peers, Seen, Subscribed};
 pub(crate) use secure::CredentialFiles;

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
 use crate::grpc::Peer;
-use crate::log_limiter::LogLimiter;
+use crate::log_rate_limiter::LogRateLimiter;
 
 /// Bytes.
 const SIZES: [f64; 6] = [256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0];
@@ -90,7 +90,7 @@ pub(crate) struct Subscribed {
 pub(crate) struct Peers {
     pub(crate) clock: Clock,
     pub(super) counters: Counters,
-    pub(super) lines: SinkLogLimiters,
+    pub(super) lines: SinkLogRateLimiters,
     /// The memory of what sinks list.
     lists: Arc<ListedBytes>,
     streams: Mutex<BTreeMap<u64, Arc<PeerStream>>>,
@@ -98,18 +98,18 @@ pub(crate) struct Peers {
 
 /// The log limiters of all sinks together.
 #[derive(Debug)]
-pub(super) struct SinkLogLimiters {
+pub(super) struct SinkLogRateLimiters {
     /// Errors that end a stream.
-    pub(super) faults: LogLimiter,
+    pub(super) faults: LogRateLimiter,
     /// Responses that are sent at once, however long they are.
-    pub(super) oversized: LogLimiter,
+    pub(super) oversized: LogRateLimiter,
 }
 
-impl Default for SinkLogLimiters {
+impl Default for SinkLogRateLimiters {
     fn default() -> Self {
         Self {
-            faults: LogLimiter::new(1),
-            oversized: LogLimiter::new(20),
+            faults: LogRateLimiter::new(1),
+            oversized: LogRateLimiter::new(20),
         }
     }
 }
@@ -136,7 +136,7 @@ impl Peers {
         Arc::new(Self {
             clock: Clock::new(),
             counters: Counters::new(component),
-            lines: SinkLogLimiters::default(),
+            lines: SinkLogRateLimiters::default(),
             lists: Arc::default(),
             streams: Mutex::default(),
         })

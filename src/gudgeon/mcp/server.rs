@@ -13,21 +13,21 @@ use tokio::sync::watch;
 use tonic::{Code, Status};
 use tracing::{error, info, warn};
 
-use super::access::{CurrentList, WithoutList};
+use super::access::{CurrentList, DefaultAccess};
 use super::peers::{Direction, Peers};
+use super::redacted_snapshots::without_secrets;
 use super::socket::Socket;
 use super::source_stream::{REFUSED, SourceContext, SourceStream, may};
 use super::wire::ResponsePieces;
-use super::withheld::without_secrets;
 use super::{METHOD, SOURCE, Snapshots, access};
 use crate::cli::VERSION;
 use crate::exit::Failure;
 use crate::grpc::{
-    self, Bounds, Calls, Certificates, Inbound, Keeping, Peer, Port, Reply, ResponseSender,
-    refused, streaming,
+    self, Bounds, Calls, Certificates, ConnectionOptions, Inbound, Peer, Port, Reply,
+    ResponseSender, refused, streaming,
 };
-use crate::log_limiter::LogLimiter;
-use crate::serve::Stage;
+use crate::log_rate_limiter::LogRateLimiter;
+use crate::serve::ShutdownStage;
 
 /// Connections without a stream (galley.md, section 10).
 const IDLE: usize = 64;
@@ -44,7 +44,7 @@ pub(crate) struct McpServerSettings {
     pub(crate) insecure: bool,
     pub(crate) certificates: Certificates,
     pub(crate) access_list: PathBuf,
-    pub(crate) without_list: WithoutList,
+    pub(crate) without_list: DefaultAccess,
     /// Bytes of a request.
     pub(crate) received: usize,
     /// Streams of one connection, and of all connections.
@@ -112,13 +112,13 @@ impl McpServer {
         self.open.subscribe()
     }
 
-    /// Serves sources' snapshots until the stage is `Leaving` and all have left.
+    /// Serves sources' snapshots until the stage is `Closing` and all have left.
     pub(crate) async fn run(
         self,
         collections: Arc<Collections>,
         peers: Arc<Peers>,
         snapshots: watch::Receiver<Snapshots>,
-        stage: watch::Receiver<Stage>,
+        stage: watch::Receiver<ShutdownStage>,
     ) {
         // The file of a unix socket is its owner's alone.
         let is_known = self.access.is_some() || self.socket.is_unix();
@@ -150,7 +150,7 @@ impl McpServer {
     pub(super) fn guard(&self) -> Guard {
         Guard {
             access: self.access.clone(),
-            refusals: LogLimiter::new(1),
+            refusals: LogRateLimiter::new(1),
         }
     }
 
@@ -159,12 +159,16 @@ impl McpServer {
     }
 
     /// Waits for certificates, and opens the port.
-    pub(super) async fn serve(self, calls: Arc<dyn Calls>, mut stage: watch::Receiver<Stage>) {
+    pub(super) async fn serve(
+        self,
+        calls: Arc<dyn Calls>,
+        mut stage: watch::Receiver<ShutdownStage>,
+    ) {
         let tls = if self.access.is_some() {
             let mut watched = grpc::follow(self.settings.certificates.clone());
             tokio::select! {
                 found = watched.wait_for(Option::is_some) => if found.is_err() { return },
-                _ = stage.wait_for(|stage| *stage == Stage::Leaving) => return,
+                _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => return,
             }
             Some(watched)
         } else {
@@ -177,7 +181,7 @@ impl McpServer {
         };
         info!("listening on {at}");
         self.open.send_replace(true);
-        let keeping = Keeping {
+        let options = ConnectionOptions {
             interval: self.settings.interval,
             timeout: self.settings.timeout,
             age: self.settings.age,
@@ -185,7 +189,7 @@ impl McpServer {
             idle: IDLE,
             stays: false,
         };
-        grpc::run(Port { listener, tls }, keeping, calls, stage).await;
+        grpc::run(Port { listener, tls }, options, calls, stage).await;
         self.open.send_replace(false);
     }
 }
@@ -210,7 +214,7 @@ impl PortAccess {
 /// The access list, and a limit for log lines about refusals.
 pub(super) struct Guard {
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
-    refusals: LogLimiter,
+    refusals: LogRateLimiter,
 }
 
 impl Guard {

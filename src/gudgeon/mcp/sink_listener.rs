@@ -11,22 +11,22 @@ use tracing::info;
 use super::peers::Peers;
 use super::server::{Guard, McpServer, versioned};
 use super::sink_stream::{RESOURCES, SinkStream, SourceObjects};
-use super::source_stream::{REFUSED, leaves, listed, may};
+use super::source_stream::{REFUSED, closing, listed, may};
 use super::{METHOD, SINK};
 use crate::grpc::{self, Bounds, Calls, Inbound, Peer, Reply, ResponseSender, refused};
-use crate::serve::Stage;
+use crate::serve::ShutdownStage;
 
 /// Sources that dial at a time.
 const STREAMS: usize = 64;
 
 impl McpServer {
-    /// Receives from sources that dial, until the stage is `Leaving` and all have left. All of them count as one source,
+    /// Receives from sources that dial, until the stage is `Closing` and all have left. All of them count as one source,
     /// since replicas send the same.
     pub(crate) async fn take(
         self,
         held: Arc<SourceObjects>,
         peers: Arc<Peers>,
-        stage: watch::Receiver<Stage>,
+        stage: watch::Receiver<ShutdownStage>,
     ) {
         let service = SinkService {
             guard: self.guard(),
@@ -49,7 +49,7 @@ struct SinkService {
     bounds: Bounds,
     held: Arc<SourceObjects>,
     peers: Arc<Peers>,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<ShutdownStage>,
     /// Counts streams: each holds a clone.
     places: Arc<()>,
 }
@@ -99,7 +99,7 @@ impl Calls for SinkService {
         let (mut stage, mut access) = (self.stage.clone(), self.guard.access.clone());
         tokio::spawn(async move {
             let name = open.peer.address.to_string();
-            if let Some(more) = held.lines.dials.more() {
+            if let Some(more) = held.lines.dials.suffix_if_allowed() {
                 info!("{name} has dialled{more}");
             }
             let taking = SinkStream {
@@ -120,7 +120,7 @@ impl Calls for SinkService {
             let status = tokio::select! {
                 (status, _) = taking.run() => status,
                 () = unwanted => Status::unauthenticated(REFUSED),
-                () = leaves(&mut stage) => Status::unavailable("the server ends"),
+                () = closing(&mut stage) => Status::unavailable("the server ends"),
             };
             open.sender.end(status);
         });

@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::peers::Peers;
 use crate::grpc::{BodyError, Inbound, ResponseSender, framed};
-use crate::log_limiter::LogLimiter;
+use crate::log_rate_limiter::LogRateLimiter;
 use crate::secrets;
 
 /// Resources of one response at most.
@@ -89,30 +89,30 @@ pub(crate) struct SourceObjects {
     /// The cause for which no stream gives it anything, until one does.
     lost: Mutex<Option<Arc<str>>>,
     apply: Apply,
-    pub(super) lines: SourceLogLimiters,
+    pub(super) lines: SourceLogRateLimiters,
 }
 
 /// The log limiters of one source.
 #[derive(Debug)]
-pub(super) struct SourceLogLimiters {
+pub(super) struct SourceLogRateLimiters {
     /// Limits for log lines: streams begun, responses applied, streams ended.
-    pub(super) dials: LogLimiter,
-    begins: LogLimiter,
-    pub(super) ends: LogLimiter,
+    pub(super) dials: LogRateLimiter,
+    begins: LogRateLimiter,
+    pub(super) ends: LogRateLimiter,
     /// Responses that are refused.
-    refused: LogLimiter,
+    refused: LogRateLimiter,
     /// Resources that break a rule.
-    broken: LogLimiter,
+    broken: LogRateLimiter,
 }
 
-impl Default for SourceLogLimiters {
+impl Default for SourceLogRateLimiters {
     fn default() -> Self {
         Self {
-            dials: LogLimiter::new(10),
-            begins: LogLimiter::new(10),
-            ends: LogLimiter::new(10),
-            refused: LogLimiter::new(10),
-            broken: LogLimiter::new(100),
+            dials: LogRateLimiter::new(10),
+            begins: LogRateLimiter::new(10),
+            ends: LogRateLimiter::new(10),
+            refused: LogRateLimiter::new(10),
+            broken: LogRateLimiter::new(100),
         }
     }
 }
@@ -145,7 +145,7 @@ impl SourceObjects {
             streams: AtomicUsize::new(0),
             lost: Mutex::default(),
             apply,
-            lines: SourceLogLimiters::default(),
+            lines: SourceLogRateLimiters::default(),
         })
     }
 
@@ -221,11 +221,11 @@ where
         let mut heard = false;
         let held = Arc::clone(self.held);
         let _open = OpenStream::new(&held);
-        let status = self.talk(&mut heard).await;
+        let status = self.run_stream(&mut heard).await;
         (status, heard)
     }
 
-    async fn talk(&mut self, has_heard: &mut bool) -> Status {
+    async fn run_stream(&mut self, has_heard: &mut bool) -> Status {
         let asked = self.held.sink().start(self.peers.clock.now());
         // All first requests are sent before the first response is awaited.
         self.sender
@@ -240,12 +240,12 @@ where
                 heard = self.inbound.next::<Resources>(), if free => match heard {
                     Ok(Some(response)) => {
                         if !std::mem::replace(has_heard, true)
-                            && let Some(more) = self.held.lines.begins.more()
+                            && let Some(more) = self.held.lines.begins.suffix_if_allowed()
                         {
                             info!("{} gives configuration{more}", self.name);
                         }
                         self.held.find();
-                        match self.take(response).await {
+                        match self.handle_response(response).await {
                             Ok(answer) => self.sender.put([framed(&answer).into()]),
                             Err(status) => return status,
                         }
@@ -261,7 +261,7 @@ where
         }
     }
 
-    async fn take(&mut self, response: Resources) -> Result<RequestResources, Status> {
+    async fn handle_response(&mut self, response: Resources) -> Result<RequestResources, Status> {
         let now = self.peers.clock.now();
         let collection = response.collection.clone();
         let bytes = response.encoded_len();
@@ -292,7 +292,7 @@ where
             (None, Some(_)) if collection == TRIGGER => {}
             (None, Some(error)) => {
                 self.peers.counters.nacked(counted, error.code);
-                if let Some(more) = self.held.lines.refused.more() {
+                if let Some(more) = self.held.lines.refused.suffix_if_allowed() {
                     let words = &error.message;
                     warn!("refused a response of {}: {words}{more}", self.name);
                 }
@@ -308,14 +308,18 @@ where
         let all = sink.entries(&changes.collection);
         let broken: BTreeSet<_> = changes.broken.iter().collect();
         for (name, held) in all.filter(|(name, _)| broken.contains(name)) {
-            let Some(more) = self.held.lines.broken.more() else {
+            let Some(more) = self.held.lines.broken.suffix_if_allowed() else {
                 continue;
             };
             let kept = match held.object {
                 Some(_) => "its last good version stays",
                 None => "it is left out",
             };
-            let words: Vec<_> = held.broken.iter().map(|one| secrets::words(one)).collect();
+            let words: Vec<_> = held
+                .broken
+                .iter()
+                .map(|one| secrets::redact_text(one))
+                .collect();
             let words = words.join("; ");
             let collection = &changes.collection;
             warn!("{}: {collection} {name}: {words}: {kept}{more}", self.name);

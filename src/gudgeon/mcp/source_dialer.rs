@@ -13,17 +13,17 @@ use tonic::{Code, Status};
 use tracing::{info, warn};
 
 use super::peers::{Direction, Peers};
+use super::redacted_snapshots::without_secrets;
 use super::secure::CredentialFiles;
 use super::server::VALUES;
 use super::source_stream::{SourceContext, SourceStream};
 use super::wire::ResponsePieces;
-use super::withheld::without_secrets;
 use super::{METHOD, SINK, Snapshots, chance};
 use crate::cli::VERSION;
 use crate::exit::Failure;
 use crate::grpc::{Address, Bounds, DialAddress, DialTarget, Peer, dial};
-use crate::log_limiter::LogLimiter;
-use crate::serve::Stage;
+use crate::log_rate_limiter::LogRateLimiter;
+use crate::serve::ShutdownStage;
 
 /// Log lines in a minute, about streams that begin and about those that end.
 const LINES: u32 = 10;
@@ -90,13 +90,13 @@ impl SourceDialer {
         })
     }
 
-    /// Dials the sink until the stage is `Leaving`.
+    /// Dials the sink until the stage is `Closing`.
     pub(crate) async fn run(
         self,
         collections: Arc<Collections>,
         peers: Arc<Peers>,
         snapshots: watch::Receiver<Snapshots>,
-        mut stage: watch::Receiver<Stage>,
+        mut stage: watch::Receiver<ShutdownStage>,
     ) {
         let is_known = self.tls.is_some() || matches!(self.place, DialAddress::Unix(_));
         let snapshots = match is_known {
@@ -111,13 +111,13 @@ impl SourceDialer {
         });
         let mut backoff = Backoff::new(BACKOFF);
         // A sink may close each stream after its first answer.
-        let (begins, ends) = (LogLimiter::new(LINES), LogLimiter::new(LINES));
+        let (begins, ends) = (LogRateLimiter::new(LINES), LogRateLimiter::new(LINES));
         let mut failed: u64 = 0;
         loop {
             let once = self.once(&common, &collections, &begins);
             let (status, answered) = tokio::select! {
                 ended = once => ended,
-                () = leaves(&mut stage) => {
+                () = closing(&mut stage) => {
                     // The stream sends its end by itself.
                     tokio::task::yield_now().await;
                     return;
@@ -129,7 +129,7 @@ impl SourceDialer {
             }
             failed += 1;
             if should_log_repeat(failed)
-                && let Some(more) = ends.more()
+                && let Some(more) = ends.suffix_if_allowed()
             {
                 let (place, code, words) = (&self.place, status.code(), status.message());
                 warn!(
@@ -139,7 +139,7 @@ impl SourceDialer {
             }
             tokio::select! {
                 () = tokio::time::sleep(backoff.next(chance())) => {}
-                () = leaves(&mut stage) => return,
+                () = closing(&mut stage) => return,
             }
             common.peers.counters.reconnected();
         }
@@ -150,7 +150,7 @@ impl SourceDialer {
         &self,
         common: &Arc<SourceContext>,
         collections: &Arc<Collections>,
-        begins: &LogLimiter,
+        begins: &LogRateLimiter,
     ) -> (Status, bool) {
         let failed = |cause: String| (Status::unavailable(cause), false);
         let tls = match &self.tls {
@@ -184,7 +184,7 @@ impl SourceDialer {
         let Some(joined) = joined else {
             return failed("there are too many streams".to_owned());
         };
-        if let Some(more) = begins.more() {
+        if let Some(more) = begins.suffix_if_allowed() {
             info!("dialled the sink {}{more}", self.place);
         }
         let giving = SourceStream {
@@ -219,9 +219,9 @@ fn is_reserved(name: &HeaderName) -> bool {
     name.starts_with("grpc-") || OF_THE_CALL.contains(&name)
 }
 
-async fn leaves(stage: &mut watch::Receiver<Stage>) {
+async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
     if stage
-        .wait_for(|stage| *stage == Stage::Leaving)
+        .wait_for(|stage| *stage == ShutdownStage::Closing)
         .await
         .is_err()
     {

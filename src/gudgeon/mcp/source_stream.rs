@@ -18,7 +18,7 @@ use super::access::CurrentList;
 use super::peers::{PeerRegistration, Peers};
 use super::wire::{ResponsePieces, encode};
 use crate::grpc::{BodyError, Inbound, Peer, ResponseSender};
-use crate::serve::Stage;
+use crate::serve::ShutdownStage;
 
 /// Bytes of a sink's message that are logged.
 const WORDS: usize = 1000;
@@ -29,7 +29,7 @@ pub(super) struct SourceContext {
     pub(super) peers: Arc<Peers>,
     pub(super) pieces: ResponsePieces,
     pub(super) snapshots: watch::Receiver<Snapshots>,
-    pub(super) stage: watch::Receiver<Stage>,
+    pub(super) stage: watch::Receiver<ShutdownStage>,
 }
 
 /// A sending stream.
@@ -63,7 +63,7 @@ impl Drop for EndOnPanic {
 /// The events that a stream waits for besides its requests.
 struct StreamWaits {
     snapshots: watch::Receiver<Snapshots>,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<ShutdownStage>,
     access: Option<watch::Receiver<Arc<CurrentList>>>,
 }
 
@@ -113,7 +113,7 @@ where
         let Some(response) = response else { return };
         let lines = &self.common.peers.lines;
         if let Some(bytes) = response.oversized
-            && let Some(more) = lines.oversized.more()
+            && let Some(more) = lines.oversized.suffix_if_allowed()
         {
             warn!(
                 "{} is sent {bytes} bytes of {} at once: it has not asked for differences{more}",
@@ -145,7 +145,7 @@ where
         tokio::select! {
             asked = asked => {
                 match asked {
-                    Ok(Some(request)) => self.hear(&request),
+                    Ok(Some(request)) => self.handle_request(&request),
                     Ok(None) => Err(Status::ok("")),
                     Err(status) => {
                         self.common.peers.counters.unheard();
@@ -170,11 +170,11 @@ where
                 info!("{} is let go: the access list has changed", self.joined.stream.name());
                 Err(Status::unauthenticated(REFUSED))
             }
-            () = leaves(&mut waits.stage) => Err(Status::unavailable("the server ends")),
+            () = closing(&mut waits.stage) => Err(Status::unavailable("the server ends")),
         }
     }
 
-    fn hear(&self, request: &RequestResources) -> Result<bool, Status> {
+    fn handle_request(&self, request: &RequestResources) -> Result<bool, Status> {
         let stream = &self.joined.stream;
         let heard = stream
             .source()
@@ -182,7 +182,7 @@ where
         let counters = &self.common.peers.counters;
         let heard = heard.map_err(|fault| {
             counters.unheard();
-            if let Some(more) = self.common.peers.lines.faults.more() {
+            if let Some(more) = self.common.peers.lines.faults.suffix_if_allowed() {
                 info!("{}: {fault}{more}", stream.name());
             }
             let words = fault.to_string();
@@ -235,9 +235,9 @@ pub(super) fn may(access: Option<&watch::Receiver<Arc<CurrentList>>>, peer: &Pee
 }
 
 /// Returns when streams are to end, after the connection has sent GOAWAY.
-pub(super) async fn leaves(stage: &mut watch::Receiver<Stage>) {
+pub(super) async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
     let is_told = stage
-        .wait_for(|stage| *stage == Stage::Leaving)
+        .wait_for(|stage| *stage == ShutdownStage::Closing)
         .await
         .is_ok();
     if !is_told {

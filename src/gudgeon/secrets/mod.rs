@@ -11,7 +11,7 @@ use api::url::without_credentials;
 use serde_json::{Map, Value};
 use sources::config::ConfigReport;
 
-use crate::redact::{HIDDEN, quotations};
+use crate::redact::{REDACTED, redact_quoted};
 
 /// Fields that are secrets by their own name, or that may have arbitrary content.
 const NAMES: [&str; 15] = [
@@ -64,28 +64,28 @@ fn is_path(name: &str, value: &Value) -> bool {
 }
 
 /// Redacts secrets anywhere in a document. The depth of nesting was limited when the document was parsed.
-pub(crate) fn hide(value: &mut Value) {
+pub(crate) fn redact(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             let is_pair = is_secret_pair(fields);
             for (name, value) in fields {
                 if is_pair && VALUES.contains(&plain(name).as_str()) {
-                    *value = HIDDEN.into();
+                    *value = REDACTED.into();
                 } else if plain(name) == "jwks" {
-                    keys(value);
+                    redact_keys(value);
                 } else if name == LAST_APPLIED {
-                    document(value);
+                    redact_document(value);
                 } else if is_secret(name) && !is_path(name, value) && !value.is_null() {
-                    *value = HIDDEN.into();
+                    *value = REDACTED.into();
                 } else {
-                    hide(value);
+                    redact(value);
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(hide),
-        Value::String(text) if text.contains("PRIVATE KEY") => *text = HIDDEN.to_owned(),
+        Value::Array(items) => items.iter_mut().for_each(redact),
+        Value::String(text) if text.contains("PRIVATE KEY") => *text = REDACTED.to_owned(),
         Value::String(text) if text.contains("://") => {
-            *text = parameters(&without_credentials(text));
+            *text = redact_url_parameters(&without_credentials(text));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
@@ -95,55 +95,55 @@ pub(crate) fn hide(value: &mut Value) {
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Redacts secrets in a document in a text.
-fn document(value: &mut Value) {
+fn redact_document(value: &mut Value) {
     let read = value
         .as_str()
         .and_then(|text| serde_json::from_str::<Value>(text).ok());
     *value = match read {
         Some(mut inner) => {
-            hide(&mut inner);
+            redact(&mut inner);
             inner.to_string().into()
         }
-        None => HIDDEN.into(),
+        None => REDACTED.into(),
     };
 }
 
 /// Redacts the values of parameters of a URL that are secrets by their name.
-fn parameters(url: &str) -> String {
+fn redact_url_parameters(url: &str) -> String {
     let Some((before, query)) = url.split_once('?') else {
         return url.to_owned();
     };
     let shown = query.split('&').map(|pair| match pair.split_once('=') {
-        Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN}"),
+        Some((name, _)) if is_secret(name) => format!("{name}={REDACTED}"),
         Some(_) | None => pair.to_owned(),
     });
     format!("{before}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
 /// Redacts keys in a text: their public part stays.
-fn keys(value: &mut Value) {
+fn redact_keys(value: &mut Value) {
     let read = value
         .as_str()
         .and_then(|text| serde_json::from_str(text).ok());
     let Some(Value::Object(mut set)) = read else {
-        *value = HIDDEN.into();
+        *value = REDACTED.into();
         return;
     };
     let all = set.get_mut("keys").and_then(Value::as_array_mut);
     for key in all.into_iter().flatten() {
         let Value::Object(fields) = key else {
-            *key = HIDDEN.into();
+            *key = REDACTED.into();
             continue;
         };
         fields.retain(|name, _| !PRIVATE.contains(&name.as_str()));
-        fields.values_mut().for_each(hide);
+        fields.values_mut().for_each(redact);
     }
     // All other fields are private.
     set.retain(|name, _| name == "keys");
     *value = Value::Object(set).to_string().into();
 }
 
-/// Returns true if objects of a collection may hold secrets that [`withhold`] finds.
+/// Returns true if objects of a collection may hold secrets that [`strip_secrets`] finds.
 pub(crate) fn may_hold(collection: &str) -> bool {
     collection == MESH || WITHHELD.contains(&collection)
 }
@@ -151,7 +151,7 @@ pub(crate) fn may_hold(collection: &str) -> bool {
 /// Removes secrets from a collection's object, for a sink without an identity: the field is absent then, since a sink acts
 /// on its value. Returns true if there was any. Conditions of routes stay: without one, a route would match more than was
 /// meant.
-pub(crate) fn withhold(collection: &str, value: &mut Value) -> bool {
+pub(crate) fn strip_secrets(collection: &str, value: &mut Value) -> bool {
     let in_headers = collection == ROUTES;
     take_out(value, in_headers, collection == HANDLERS)
 }
@@ -311,19 +311,19 @@ fn local_keys(value: &mut Value) -> bool {
 }
 
 /// Redacts a finding: quotations are removed if its path may lead to a secret.
-pub(crate) fn finding(found: &Finding) -> Finding {
+pub(crate) fn redact_finding(found: &Finding) -> Finding {
     let names = found.path.split(['.', '[', ']', '"']);
     let is_hidden = |name: &str| plain(name) == "jwks" || is_secret(name);
     let mut shown = found.clone();
     if names.clone().any(is_hidden) {
-        shown.message = quotations(&found.message);
+        shown.message = redact_quoted(&found.message);
     }
     shown
 }
 
 /// Redacts the report of a source.
-pub(crate) fn report(report: &ConfigReport) -> ConfigReport {
-    let hide = |all: &Arc<[Finding]>| all.iter().map(finding).collect();
+pub(crate) fn redact_report(report: &ConfigReport) -> ConfigReport {
+    let hide = |all: &Arc<[Finding]>| all.iter().map(redact_finding).collect();
     let mut shown = report.clone();
     for one in &mut shown.rejected {
         one.errors = hide(&one.errors);
@@ -335,9 +335,9 @@ pub(crate) fn report(report: &ConfigReport) -> ConfigReport {
 }
 
 /// The same of one that is `PATH: MESSAGE` already.
-pub(crate) fn words(text: &str) -> String {
+pub(crate) fn redact_text(text: &str) -> String {
     let (path, message) = text.split_once(": ").unwrap_or(("", text));
-    finding(&Finding::error(path, message)).to_string()
+    redact_finding(&Finding::error(path, message)).to_string()
 }
 
 #[cfg(test)]

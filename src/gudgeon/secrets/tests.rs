@@ -24,7 +24,7 @@ fn secrets_go_and_the_rest_stays() {
         "annotations": {LAST_APPLIED: "{\"spec\":{\"token\":\"abc\",\"hosts\":[\"a.example\"]}}"},
         "metadata": {"annotations": {LAST_APPLIED: "abc"}},
     });
-    hide(&mut value);
+    redact(&mut value);
     let text = value.to_string();
     assert!(!text.contains("abc"), "{text}");
     for kept in [
@@ -106,12 +106,12 @@ fn a_sink_that_nobody_knows_is_sent_no_secret_and_every_condition() {
         ),
     ];
     for (collection, mut value, left) in rows {
-        assert!(may_hold(collection) && withhold(collection, &mut value));
+        assert!(may_hold(collection) && strip_secrets(collection, &mut value));
         assert_eq!(value, left, "{collection}");
-        assert!(!withhold(collection, &mut value), "{collection}");
+        assert!(!strip_secrets(collection, &mut value), "{collection}");
     }
     let mut path = json!({"value": {"privateKey": "/etc/certs/key.pem"}});
-    assert!(!withhold(FILTERS, &mut path));
+    assert!(!strip_secrets(FILTERS, &mut path));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn what_is_wrong_with_a_secret_is_said_without_it() {
         ("spec.params.password", "\"abc", "\"…"),
         ("spec.hosts[0]", "\"a_b\" is not", "\"a_b\" is not"),
     ] {
-        let found = finding(&Finding::error(path, message));
+        let found = redact_finding(&Finding::error(path, message));
         assert_eq!((found.path.as_str(), found.message.as_str()), (path, shown));
     }
 }
@@ -148,6 +148,6 @@ fn what_is_wrong_with_a_secret_does_not_quote_it() {
         ),
         ("no path", "no path"),
     ] {
-        assert_eq!(words(text), said);
+        assert_eq!(redact_text(text), said);
     }
 }

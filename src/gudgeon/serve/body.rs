@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
-use super::permit::{Permit, Rejected, RequestProgress};
+use super::request_limit::{Permit, Rejected, RequestProgress};
 
 /// The timeout from the end of the head to the end of the body.
 const BODY: Duration = Duration::from_secs(10);

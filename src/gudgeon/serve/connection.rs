@@ -1,4 +1,4 @@
-//! One connection, from the handshake to the farewell.
+//! One connection, from the handshake to the shutdown.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use super::connection_limit::Slot;
 use super::frames::Frames;
 use super::io::Io;
-use super::{Answer, Cut, Service, Stage};
+use super::{Answer, ConnectionAborted, Service, ShutdownStage};
 
 /// The timeout of a handshake, and that from the first byte of a head to its last; of the first head: since the handshake.
 const HEAD: Duration = Duration::from_secs(5);
@@ -49,11 +49,11 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 struct ConnectionState {
     phase: Phase,
-    speaks: Speaks,
+    protocol: WireProtocol,
 }
 
 #[derive(Debug)]
-enum Speaks {
+enum WireProtocol {
     /// Before the first byte, during TLS.
     Tls,
     /// Bytes of an idle connection begin a head.
@@ -77,7 +77,7 @@ impl Connection {
             slot,
             state: Mutex::new(ConnectionState {
                 phase: Phase::Head(Instant::now() + HEAD),
-                speaks: Speaks::Tls,
+                protocol: WireProtocol::Tls,
             }),
             finish: Notify::new(),
         })
@@ -90,7 +90,7 @@ impl Connection {
 
     /// The connection ends now.
     pub(crate) fn cut(&self) {
-        self.slot.leave();
+        self.slot.evict_self();
     }
 
     /// Returns when it was made to go.
@@ -148,11 +148,14 @@ impl Connection {
 
     pub(super) fn came(&self, bytes: &[u8]) {
         let mut state = self.state();
-        let ConnectionState { phase, speaks } = &mut *state;
+        let ConnectionState {
+            phase,
+            protocol: speaks,
+        } = &mut *state;
         match (speaks, &phase) {
-            (Speaks::Http1, Phase::Idle) => *phase = Phase::Head(Instant::now() + HEAD),
-            (Speaks::Http2(frames), _) => frames.take(bytes, Instant::now()),
-            (Speaks::Http1 | Speaks::Tls, _) => {}
+            (WireProtocol::Http1, Phase::Idle) => *phase = Phase::Head(Instant::now() + HEAD),
+            (WireProtocol::Http2(frames), _) => frames.take(bytes, Instant::now()),
+            (WireProtocol::Http1 | WireProtocol::Tls, _) => {}
         }
     }
 
@@ -168,7 +171,7 @@ impl Connection {
         if let Phase::Head(deadline) = state.phase {
             return Some(deadline);
         }
-        let Speaks::Http2(frames) = &state.speaks else {
+        let WireProtocol::Http2(frames) = &state.protocol else {
             return None;
         };
         Some(frames.open_since()? + HEAD)
@@ -178,31 +181,31 @@ impl Connection {
 /// A request in work; over when dropped, be it answered or given up.
 #[derive(Debug)]
 struct Work {
-    line: Arc<Connection>,
+    connection: Arc<Connection>,
     /// An answer to the request establishes its client.
     establishes: bool,
 }
 
 impl Work {
-    fn new(line: &Arc<Connection>, establishes: bool) -> Self {
-        line.begin();
+    fn new(connection: &Arc<Connection>, establishes: bool) -> Self {
+        connection.begin();
         Self {
-            line: Arc::clone(line),
+            connection: Arc::clone(connection),
             establishes,
         }
     }
 
-    fn over(self, answer: &Result<Answer, Cut>) {
+    fn over(self, answer: &Result<Answer, ConnectionAborted>) {
         let succeeds = |answer: &Answer| answer.status().is_success();
         if self.establishes && answer.as_ref().is_ok_and(succeeds) {
-            self.line.establish();
+            self.connection.establish();
         }
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        self.line.end();
+        self.connection.end();
     }
 }
 
@@ -210,30 +213,30 @@ impl Drop for Work {
 pub(super) async fn run<S: Service>(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    line: Arc<Connection>,
+    connection: Arc<Connection>,
     service: Arc<S>,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<ShutdownStage>,
 ) {
     tokio::select! {
-        () = line.left() => {}
-        () = serve(stream, tls, &line, service, stage) => {}
+        () = connection.left() => {}
+        () = serve(stream, tls, &connection, service, stage) => {}
     }
 }
 
 async fn serve<S: Service>(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    line: &Arc<Connection>,
+    connection: &Arc<Connection>,
     service: Arc<S>,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<ShutdownStage>,
 ) {
     let Some(tls) = tls else {
-        return http1(stream, line, service, stage).await;
+        return http1(stream, connection, service, stage).await;
     };
     let mut end = stage.clone();
     let last = async {
-        let leaving = end.wait_for(|stage| *stage == Stage::Leaving).await;
-        drop(leaving);
+        let closing = end.wait_for(|stage| *stage == ShutdownStage::Closing).await;
+        drop(closing);
         tokio::time::sleep(LAST_HEAD).await;
     };
     let accepted = tokio::select! {
@@ -243,21 +246,21 @@ async fn serve<S: Service>(
     let Ok(Ok(stream)) = accepted else {
         return;
     };
-    line.state().phase = Phase::Head(Instant::now() + HEAD);
+    connection.state().phase = Phase::Head(Instant::now() + HEAD);
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        http2(stream, line, service, stage).await;
+        http2(stream, connection, service, stage).await;
     } else {
-        http1(stream, line, service, stage).await;
+        http1(stream, connection, service, stage).await;
     }
 }
 
 async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
     stream: I,
-    line: &Arc<Connection>,
+    connection: &Arc<Connection>,
     service: Arc<S>,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<ShutdownStage>,
 ) {
-    line.state().speaks = Speaks::Http1;
+    connection.state().protocol = WireProtocol::Http1;
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -265,15 +268,15 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
         .header_read_timeout(None)
         .max_header_size(HEAD_BYTES as usize)
         .max_buf_size(BUFFER_BYTES);
-    let owner = Arc::clone(line);
-    let io = Io::new(stream, line);
-    let connection = builder.serve_connection(
+    let owner = Arc::clone(connection);
+    let io = Io::new(stream, connection);
+    let http_connection = builder.serve_connection(
         io,
         service_fn(move |request| answer(&service, &owner, request)),
     );
-    drive(
+    drive_until_shutdown(
+        http_connection,
         connection,
-        line,
         stage,
         http1::Connection::graceful_shutdown,
     )
@@ -284,13 +287,13 @@ fn answer<S: Service>(
     service: &Arc<S>,
     owner: &Arc<Connection>,
     request: Request<Incoming>,
-) -> impl Future<Output = Result<Answer, Cut>> + use<S> {
+) -> impl Future<Output = Result<Answer, ConnectionAborted>> + use<S> {
     let work = Work::new(owner, service.establishes(&request));
-    let (service, line) = (Arc::clone(service), Arc::clone(owner));
+    let (service, connection) = (Arc::clone(service), Arc::clone(owner));
     async move {
         // Each request takes a turn of the event loop, so that many in one packet do not block others.
         tokio::task::yield_now().await;
-        let answer = service.answer(request, &line).await;
+        let answer = service.answer(request, &connection).await;
         work.over(&answer);
         answer
     }
@@ -298,11 +301,11 @@ fn answer<S: Service>(
 
 async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: I,
-    line: &Arc<Connection>,
+    connection: &Arc<Connection>,
     service: Arc<S>,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<ShutdownStage>,
 ) {
-    line.state().speaks = Speaks::Http2(Frames::default());
+    connection.state().protocol = WireProtocol::Http2(Frames::default());
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -310,68 +313,69 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(STREAMS);
-    let owner = Arc::clone(line);
-    let io = Io::new(stream, line);
-    let connection = builder.serve_connection(
+    let owner = Arc::clone(connection);
+    let io = Io::new(stream, connection);
+    let http_connection = builder.serve_connection(
         io,
         service_fn(move |request| answer(&service, &owner, request)),
     );
-    drive(
+    drive_until_shutdown(
+        http_connection,
         connection,
-        line,
         stage,
         http2::Connection::graceful_shutdown,
     )
     .await;
 }
 
-/// Polls a connection to its end, or to the deadline of a head; closes it gracefully at shutdown.
-async fn drive<C, E>(
-    connection: C,
-    line: &Arc<Connection>,
-    mut stage: watch::Receiver<Stage>,
+/// Polls a connection to its end, or to the deadline of a head; closes it gracefully at shutdown: HTTP/2 sends GOAWAY, HTTP/1 ends
+/// with the request in work.
+async fn drive_until_shutdown<C, E>(
+    http_connection: C,
+    connection: &Arc<Connection>,
+    mut stage: watch::Receiver<ShutdownStage>,
     shut_down: fn(Pin<&mut C>),
 ) where
     C: Future<Output = Result<(), E>>,
 {
-    let mut connection = pin!(connection);
-    let mut late = pin!(Late::new(line));
-    let mut told = false;
+    let mut http_connection = pin!(http_connection);
+    let mut head_timeout = pin!(HeadTimeout::new(connection));
+    let mut is_shutting_down = false;
     loop {
         tokio::select! {
             biased;
             // The result is the client's concern.
-            _ended = connection.as_mut() => return,
-            () = late.as_mut() => return,
-            () = line.finish.notified(), if !told => {}
-            _ = stage.wait_for(|stage| *stage == Stage::Leaving), if !told => {}
+            _ended = http_connection.as_mut() => return,
+            () = head_timeout.as_mut() => return,
+            () = connection.finish.notified(), if !is_shutting_down => {}
+            _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing), if !is_shutting_down => {}
         }
-        told = true;
-        line.hurry();
-        shut_down(connection.as_mut());
+        is_shutting_down = true;
+        connection.hurry();
+        shut_down(http_connection.as_mut());
     }
 }
 
 /// Ready when a head is late. The phase moves while the connection is polled, so it is asked each time.
-struct Late {
-    line: Arc<Connection>,
+struct HeadTimeout {
+    connection: Arc<Connection>,
     sleep: Pin<Box<Sleep>>,
 }
 
-impl Late {
-    fn new(line: &Arc<Connection>) -> Self {
+impl HeadTimeout {
+    fn new(connection: &Arc<Connection>) -> Self {
         Self {
-            line: Arc::clone(line),
+            connection: Arc::clone(connection),
             sleep: Box::pin(tokio::time::sleep(HEAD)),
         }
     }
 }
 
-impl Future for Late {
+impl Future for HeadTimeout {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(deadline) = self.line.deadline() else {
+        let Some(deadline) = self.connection.deadline() else {
             return Poll::Pending;
         };
         if self.sleep.deadline() != deadline {

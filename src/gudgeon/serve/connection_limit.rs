@@ -77,7 +77,8 @@ impl ConnectionLimit {
             let moved = self.moved.notified();
             {
                 let members = self.members();
-                if members.all.len() < self.places || members.first(self.places).is_some() {
+                if members.all.len() < self.places || members.eviction_victim(self.places).is_some()
+                {
                     return;
                 }
             }
@@ -116,7 +117,7 @@ impl ConnectionLimit {
     /// Asks the one to leave that deserves its place least.
     pub(super) fn evict(&self) {
         let mut members = self.members();
-        let first = members.first(self.places);
+        let first = members.eviction_victim(self.places);
         if let Some(member) = first.and_then(|id| members.all.remove(&id)) {
             member.leave.notify_one();
         }
@@ -125,7 +126,7 @@ impl ConnectionLimit {
 
 impl SlotTable {
     /// The connection that is evicted next.
-    fn first(&self, places: usize) -> Option<u64> {
+    fn eviction_victim(&self, places: usize) -> Option<u64> {
         let now = Instant::now();
         // Strangers count separately: a client with kept connections may open one more.
         let mut shares: HashMap<(IpAddr, bool), usize> = HashMap::new();
@@ -180,7 +181,7 @@ impl Slot {
     }
 
     /// Evicts this connection.
-    pub(super) fn leave(&self) {
+    pub(super) fn evict_self(&self) {
         self.connection_limit.members().all.remove(&self.id);
         self.leave.notify_one();
         self.connection_limit.moved.notify_one();

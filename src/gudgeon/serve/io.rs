@@ -21,7 +21,7 @@ const LINGER_BYTES: usize = 8 << 20;
 /// Reports received bytes to the connection.
 struct ReceivingStream<I> {
     inner: I,
-    line: Arc<Connection>,
+    connection: Arc<Connection>,
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for ReceivingStream<I> {
@@ -33,7 +33,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for ReceivingStream<I> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
         if matches!(read, Poll::Ready(Ok(()))) {
-            self.line
+            self.connection
                 .came(buffer.filled().get(before..).unwrap_or_default());
         }
         read
@@ -47,11 +47,11 @@ pub(super) struct Io<I> {
 }
 
 impl<I> Io<I> {
-    pub(super) fn new(stream: I, line: &Arc<Connection>) -> Self {
+    pub(super) fn new(stream: I, connection: &Arc<Connection>) -> Self {
         Self {
             inner: TokioIo::new(ReceivingStream {
                 inner: stream,
-                line: Arc::clone(line),
+                connection: Arc::clone(connection),
             }),
             linger: None,
         }

@@ -14,8 +14,8 @@ mod frames;
 mod guard;
 mod io;
 mod network;
-mod permit;
 mod query;
+mod request_limit;
 mod routes;
 mod shared;
 mod worker;
@@ -43,16 +43,16 @@ pub(crate) use connection::Connection;
 use connection_limit::ConnectionLimit;
 pub(crate) use guard::{guard, is_local};
 pub(crate) use network::network;
-pub(crate) use permit::{Permit, Permits, RequestProgress};
 pub(crate) use query::{Query, percent_decoded};
+pub(crate) use request_limit::{Permit, RequestLimit, RequestProgress};
 pub(crate) use routes::Routes;
-pub(crate) use shared::{Audience, SharedAnswers, WantedAnswer};
+pub(crate) use shared::{AnswerPriority, SharedAnswers, WantedAnswer};
 pub(crate) use worker::Worker;
 
 use crate::descriptors;
 
 /// The time that connections have for their requests once they are told to close.
-const FAREWELL: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// The delay between two tries to accept when the process has no descriptors.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 
@@ -61,23 +61,27 @@ pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// The connection is cut without an answer.
 #[derive(Debug)]
-pub(crate) struct Cut(pub(crate) &'static str);
+pub(crate) struct ConnectionAborted(pub(crate) &'static str);
 
-impl std::fmt::Display for Cut {
+impl std::fmt::Display for ConnectionAborted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl std::error::Error for Cut {}
+impl std::error::Error for ConnectionAborted {}
 
 /// The future of an answer.
-pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Cut>> + Send>>;
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, ConnectionAborted>> + Send>>;
 
 /// The service behind a listener.
 pub(crate) trait Service: Send + Sync + 'static {
     /// Answers a request.
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering;
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Answering;
 
     /// Returns true if an answer to this request establishes the client. For a webhook only an answered review does: else a
     /// request to its health endpoint would suffice to compete with an API server.
@@ -91,12 +95,12 @@ pub(crate) trait Service: Send + Sync + 'static {
 
 /// The stage of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum ShutdownStage {
     Serving,
     /// Not ready any more; requests are still served.
     Draining,
     /// Listeners close, connections are closed gracefully.
-    Leaving,
+    Closing,
 }
 
 /// A bound socket, with its TLS and its limit.
@@ -107,17 +111,17 @@ pub(crate) struct Listener {
     pub(crate) places: usize,
 }
 
-/// Serves until the stage is `Leaving` and all have left.
+/// Serves until the stage is `Closing` and all have left.
 pub(crate) async fn run<S: Service>(
-    door: Listener,
+    bound: Listener,
     service: Arc<S>,
-    mut stage: watch::Receiver<Stage>,
+    mut stage: watch::Receiver<ShutdownStage>,
 ) {
     let Listener {
         listener,
         tls,
         places,
-    } = door;
+    } = bound;
     let places = descriptors::places(places);
     let connection_limit = Arc::new(ConnectionLimit::new(places));
     // An evicted connection keeps its descriptor for a moment: one at a time.
@@ -131,16 +135,16 @@ pub(crate) async fn run<S: Service>(
                 note(&*service, &ended);
                 continue;
             }
-            _ = stage.wait_for(|stage| *stage == Stage::Leaving) => break,
+            _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => break,
         };
         match accepted {
             Ok((stream, peer, place, open)) => {
                 refused = 0;
-                let line = Connection::new(peer, place);
+                let connection = Connection::new(peer, place);
                 let service = Arc::clone(&service);
                 let (tls, stage) = (tls.clone(), stage.clone());
                 tasks.spawn(async move {
-                    connection::run(stream, tls, line, service, stage).await;
+                    connection::run(stream, tls, connection, service, stage).await;
                     drop(open);
                 });
             }
@@ -164,7 +168,7 @@ pub(crate) async fn run<S: Service>(
         }
     };
     // Connections that have not ended by then are dropped with the set.
-    let _cut = tokio::time::timeout(FAREWELL, all).await;
+    let _cut = tokio::time::timeout(SHUTDOWN_GRACE, all).await;
 }
 
 fn note<S: Service>(service: &S, ended: &Result<(), JoinError>) {

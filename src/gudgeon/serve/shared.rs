@@ -23,14 +23,14 @@ const KEEP: Duration = Duration::from_secs(5);
 /// Answers of one program.
 #[derive(Debug, Default)]
 pub(crate) struct SharedAnswers {
-    pages: Lane,
-    metrics: Lane,
+    pages: RenderQueue,
+    metrics: RenderQueue,
     made: Mutex<Vec<CachedAnswer>>,
 }
 
 /// A queue of requests for one turn.
 #[derive(Debug, Default)]
-struct Lane {
+struct RenderQueue {
     turn: Arc<Turn<()>>,
     waiting: AtomicUsize,
 }
@@ -47,7 +47,7 @@ struct CachedAnswer {
 /// The audience of an answer. Many page views must not starve monitoring: metrics have a turn of their own, beside that of
 /// all pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Audience {
+pub(crate) enum AnswerPriority {
     People,
     Monitoring,
 }
@@ -60,7 +60,7 @@ pub(crate) struct WantedAnswer {
     /// The number of the state on which the answer depends alone: then it is valid as long as that number is current.
     /// `None`: an answer is valid for all requests that came before its rendering began.
     pub(crate) state: Option<u64>,
-    pub(crate) audience: Audience,
+    pub(crate) priority: AnswerPriority,
 }
 
 /// Counts a waiting request until it is dropped.
@@ -96,16 +96,16 @@ impl SharedAnswers {
         if let Some(answer) = self.find(&wanted, came) {
             return Some(answer);
         }
-        let lane = match wanted.audience {
-            Audience::People => &self.pages,
-            Audience::Monitoring => &self.metrics,
+        let queue = match wanted.priority {
+            AnswerPriority::People => &self.pages,
+            AnswerPriority::Monitoring => &self.metrics,
         };
-        let before = lane.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&lane.waiting);
+        let before = queue.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&queue.waiting);
         if before >= WAITING {
             return Some(busy());
         }
-        let turn = Arc::clone(&lane.turn).lock_owned().await;
+        let turn = Arc::clone(&queue.turn).lock_owned().await;
         if let Some(answer) = self.find(&wanted, came) {
             return Some(answer);
         }
@@ -113,7 +113,7 @@ impl SharedAnswers {
         let made = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
             let answer = make();
-            this.keep(CachedAnswer {
+            this.cache(CachedAnswer {
                 key: wanted.key,
                 state: wanted.state,
                 begun,
@@ -127,7 +127,7 @@ impl SharedAnswers {
         made.await.ok()
     }
 
-    fn keep(self: &Arc<Self>, new: CachedAnswer) {
+    fn cache(self: &Arc<Self>, new: CachedAnswer) {
         let mut made = self.made();
         made.retain(|made| made.key != new.key);
         if made.len() >= KEPT {
@@ -164,7 +164,7 @@ mod tests {
         WantedAnswer {
             key: key.to_owned(),
             state,
-            audience: Audience::People,
+            priority: AnswerPriority::People,
         }
     }
 
@@ -270,7 +270,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let metrics = WantedAnswer {
-            audience: Audience::Monitoring,
+            priority: AnswerPriority::Monitoring,
             ..wanted("/metrics", None)
         };
         let metrics = shared.get(metrics, || text(StatusCode::OK, "metrics"));

@@ -25,14 +25,14 @@ async fn many_requests_in_one_packet_hold_up_nobody() {
     const MANY: usize = 50;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (_stage, stage) = watch::channel(Stage::Serving);
+    let (_stage, stage) = watch::channel(ShutdownStage::Serving);
     let notes = Arc::new(Notes::default());
-    let door = Listener {
+    let bound = Listener {
         listener,
         tls: None,
         places: 4,
     };
-    tokio::spawn(run(door, Arc::clone(&notes), stage));
+    tokio::spawn(run(bound, Arc::clone(&notes), stage));
     let [mut many, mut one] = [(), ()].map(|()| std::net::TcpStream::connect(address).unwrap());
     let head = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
     many.write_all(head("/many").repeat(MANY).as_bytes())
@@ -52,13 +52,13 @@ async fn half_a_head_does_not_hold_up_the_end() {
     for said in ["", "GET / HTTP/1.1\r\nhost"] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (end, stage) = watch::channel(Stage::Serving);
-        let door = Listener {
+        let (end, stage) = watch::channel(ShutdownStage::Serving);
+        let bound = Listener {
             listener,
             tls: None,
             places: 4,
         };
-        let served = tokio::spawn(run(door, Arc::new(Notes::default()), stage));
+        let served = tokio::spawn(run(bound, Arc::new(Notes::default()), stage));
         let mut client = std::net::TcpStream::connect(address).unwrap();
         client.write_all(said.as_bytes()).unwrap();
         // It is accepted, and what it says is read.
@@ -66,7 +66,7 @@ async fn half_a_head_does_not_hold_up_the_end() {
             tokio::task::yield_now().await;
         }
         let begun = tokio::time::Instant::now();
-        end.send(Stage::Leaving).unwrap();
+        end.send(ShutdownStage::Closing).unwrap();
         served.await.unwrap();
         let elapsed = begun.elapsed();
         assert!(elapsed <= Duration::from_secs(1), "{said}: {elapsed:?}");

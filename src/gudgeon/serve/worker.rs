@@ -14,7 +14,7 @@ const QUEUE: usize = 64;
 
 /// The owner of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Flow {
+pub(crate) struct JobOwner {
     pub(crate) network: IpAddr,
     /// The connection has been answered before.
     pub(crate) established: bool,
@@ -47,10 +47,10 @@ impl Worker {
     /// The queue is full, or the program ends.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        flow: Flow,
+        owner: JobOwner,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Busy> {
-        let turn = self.thread.next(flow).await?;
+        let turn = self.thread.next(owner).await?;
         // If the client goes meanwhile, its job still ends before the next one begins.
         let done = tokio::task::spawn_blocking(move || {
             let done = job();
@@ -64,8 +64,12 @@ impl Worker {
     ///
     /// # Errors
     /// The program ends.
-    pub(crate) async fn run_here<T>(&self, flow: Flow, job: impl FnOnce() -> T) -> Result<T, Busy> {
-        let _turn = self.beside.next(flow).await?;
+    pub(crate) async fn run_here<T>(
+        &self,
+        owner: JobOwner,
+        job: impl FnOnce() -> T,
+    ) -> Result<T, Busy> {
+        let _turn = self.beside.next(owner).await?;
         let done = job();
         tokio::task::yield_now().await;
         Ok(done)
@@ -89,7 +93,7 @@ struct Queue {
 
 #[derive(Debug)]
 struct WaitingJob {
-    flow: Flow,
+    owner: JobOwner,
     turn: oneshot::Sender<WorkerTurn>,
 }
 
@@ -97,10 +101,10 @@ struct WaitingJob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum TurnKey {
     Strangers,
-    Flow(Flow),
+    Flow(JobOwner),
 }
 
-impl Flow {
+impl JobOwner {
     /// Strangers share a turn, and take turns in it.
     fn keys(self) -> [TurnKey; 2] {
         let outer = match self.established {
@@ -139,15 +143,15 @@ impl TurnQueue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn next(&self, flow: Flow) -> Result<WorkerTurn, Busy> {
+    async fn next(&self, owner: JobOwner) -> Result<WorkerTurn, Busy> {
         let turn = {
             let mut queue = self.queue();
             if !queue.taken {
                 queue.taken = true;
-                queue.serve(flow);
+                queue.serve(owner);
                 return Ok(WorkerTurn(Some(self.clone())));
             }
-            queue.enter(flow)?
+            queue.enter(owner)?
         };
         turn.await.map_err(|_| Busy)
     }
@@ -159,7 +163,7 @@ impl TurnQueue {
                 let mut queue = self.queue();
                 let next = queue.first().and_then(|id| queue.waiting.remove(&id));
                 match &next {
-                    Some(waits) => queue.serve(waits.flow),
+                    Some(waits) => queue.serve(waits.owner),
                     None => queue.taken = false,
                 }
                 next
@@ -179,26 +183,26 @@ impl TurnQueue {
 impl Queue {
     /// Waits for a turn. If the queue is full, a job of the flow that has the most is dropped for one of a flow that has
     /// fewer.
-    fn enter(&mut self, flow: Flow) -> Result<oneshot::Receiver<WorkerTurn>, Busy> {
+    fn enter(&mut self, owner: JobOwner) -> Result<oneshot::Receiver<WorkerTurn>, Busy> {
         self.waiting.retain(|_, waits| !waits.turn.is_closed());
-        let mut counts: HashMap<Flow, usize> = HashMap::new();
+        let mut counts: HashMap<JobOwner, usize> = HashMap::new();
         for waits in self.waiting.values() {
-            if waits.flow.established == flow.established {
-                *counts.entry(waits.flow).or_default() += 1;
+            if waits.owner.established == owner.established {
+                *counts.entry(waits.owner).or_default() += 1;
             }
         }
         if counts.values().sum::<usize>() >= self.most {
-            let own = counts.get(&flow).copied().unwrap_or_default();
+            let own = counts.get(&owner).copied().unwrap_or_default();
             let largest = counts.into_iter().max_by_key(|(_, count)| *count);
             let (largest, _) = largest.filter(|(_, count)| *count > own + 1).ok_or(Busy)?;
             let mut latest = self.waiting.iter().rev();
-            let newest = latest.find(|(_, waits)| waits.flow == largest);
+            let newest = latest.find(|(_, waits)| waits.owner == largest);
             let newest = newest.map(|(id, _)| *id).ok_or(Busy)?;
             // The waiting task gets an error.
             self.waiting.remove(&newest);
         }
         let (turn, waits) = oneshot::channel();
-        self.waiting.insert(self.next, WaitingJob { flow, turn });
+        self.waiting.insert(self.next, WaitingJob { owner, turn });
         self.next += 1;
         Ok(waits)
     }
@@ -209,19 +213,19 @@ impl Queue {
         let here = here.filter(|(_, waits)| !waits.turn.is_closed());
         let first = here.min_by_key(|(id, waits)| {
             let last = |key: TurnKey| self.served.get(&key).copied().unwrap_or_default();
-            (waits.flow.keys().map(last), **id)
+            (waits.owner.keys().map(last), **id)
         });
         first.map(|(id, _)| *id)
     }
 
-    fn serve(&mut self, flow: Flow) {
+    fn serve(&mut self, owner: JobOwner) {
         self.turns += 1;
         if self.served.len() > 8 + 2 * self.waiting.len() {
             let here = self.waiting.values();
-            let here: HashSet<TurnKey> = here.flat_map(|waits| waits.flow.keys()).collect();
+            let here: HashSet<TurnKey> = here.flat_map(|waits| waits.owner.keys()).collect();
             self.served.retain(|key, _| here.contains(key));
         }
-        for key in flow.keys() {
+        for key in owner.keys() {
             self.served.insert(key, self.turns);
         }
     }
@@ -235,8 +239,8 @@ mod tests {
 
     use super::*;
 
-    fn flow(last: u8, established: bool) -> Flow {
-        Flow {
+    fn flow(last: u8, established: bool) -> JobOwner {
+        JobOwner {
             network: IpAddr::from([10, 0, 0, last]),
             established,
         }
@@ -258,7 +262,7 @@ mod tests {
             }
         }
 
-        async fn begin(&mut self, name: &'static str, flow: Flow, wait: Option<Receiver<()>>) {
+        async fn begin(&mut self, name: &'static str, owner: JobOwner, wait: Option<Receiver<()>>) {
             let (worker, order) = (Arc::clone(&self.worker), Arc::clone(&self.order));
             self.all.spawn(async move {
                 let job = move || {
@@ -267,7 +271,7 @@ mod tests {
                         wait.recv().unwrap();
                     }
                 };
-                worker.run(flow, job).await
+                worker.run(owner, job).await
             });
             tokio::task::yield_now().await;
         }

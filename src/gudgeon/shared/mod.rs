@@ -14,14 +14,14 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::exit::{Exit, Failure};
-use crate::process::{Ends, log_panics};
-use crate::serve::Stage;
+use crate::process::{ShutdownSignals, log_panics};
+use crate::serve::ShutdownStage;
 
 pub(crate) use inspect::Inspect;
 pub(crate) use rules::{RuleChannel, RuleUpdate};
 
 /// Work that is due whichever way the program ends.
-type AtEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ShutdownHook = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A role of the program: it prepares itself, and serves until the end.
 pub(crate) trait Role: Sized {
@@ -45,13 +45,13 @@ pub(crate) trait Role: Sized {
         flags: &Self::Flags,
     ) -> impl Future<Output = Result<Self, Failure>> + Send;
 
-    /// Serves: not ready from [`Stage::Draining`] on, and until all requests have ended from [`Stage::Leaving`] on.
+    /// Serves: not ready from [`ShutdownStage::Draining`] on, and until all requests have ended from [`ShutdownStage::Closing`] on.
     ///
     /// # Errors
     /// The reason why the role cannot go on.
     fn serve(
         self,
-        stage: watch::Receiver<Stage>,
+        stage: watch::Receiver<ShutdownStage>,
     ) -> impl Future<Output = Result<(), Failure>> + Send + 'static;
 }
 
@@ -68,23 +68,23 @@ pub(crate) struct Webhooks {
 
 /// The shared state of one process.
 pub(crate) struct Shared {
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<ShutdownStage>,
     /// Clients by the way that they connect; roles that name the same cluster share its connections.
     clusters: Mutex<Vec<(Access, Cluster)>>,
     rules: Option<RuleChannel>,
     webhooks: Mutex<Option<Webhooks>>,
-    at_end: Mutex<Vec<AtEnd>>,
+    shutdown_hooks: Mutex<Vec<ShutdownHook>>,
 }
 
 impl Shared {
     /// Creates the state of a process with one role.
     pub(crate) fn new() -> Self {
         Self {
-            stage: watch::Sender::new(Stage::Serving),
+            stage: watch::Sender::new(ShutdownStage::Serving),
             clusters: Mutex::default(),
             rules: None,
             webhooks: Mutex::default(),
-            at_end: Mutex::default(),
+            shutdown_hooks: Mutex::default(),
         }
     }
 
@@ -97,7 +97,7 @@ impl Shared {
     }
 
     /// Returns a receiver of the shutdown's stage.
-    pub(crate) fn stage(&self) -> watch::Receiver<Stage> {
+    pub(crate) fn stage(&self) -> watch::Receiver<ShutdownStage> {
         self.stage.subscribe()
     }
 
@@ -141,13 +141,19 @@ impl Shared {
 
     /// Adds work for the end, also where a second signal cuts the drain short.
     pub(crate) fn at_end(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut all = self.at_end.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self
+            .shutdown_hooks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         all.push(Box::pin(work));
     }
 
-    async fn ended(&self) {
+    async fn run_shutdown_hooks(&self) {
         let all = {
-            let mut all = self.at_end.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self
+                .shutdown_hooks
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *all)
         };
         for work in all {
@@ -183,15 +189,15 @@ fn run_with<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> 
         .enable_time()
         .build()
         .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
-    let result = runtime.block_on(live::<R>(flags, shared));
+    let result = runtime.block_on(serve_until_shutdown::<R>(flags, shared));
     // A name that is being resolved must not hold up the end.
     runtime.shutdown_background();
     result
 }
 
-async fn live<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> {
+async fn serve_until_shutdown<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> {
     // First of all, so that a TERM while it starts is not lost.
-    let mut ends = Ends::new()?;
+    let mut ends = ShutdownSignals::new()?;
     let role = tokio::select! {
         role = R::prepare(&shared, flags) => role?,
         () = ends.next() => return Ok(Exit::Done),
@@ -200,7 +206,7 @@ async fn live<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure
     tokio::select! {
         () = ends.next() => {}
         ended = &mut serving => {
-            shared.ended().await;
+            shared.run_shutdown_hooks().await;
             return match ended {
                 Ok(result) => result.map(|()| Exit::Done),
                 Err(cause) => Err(Failure::system(format!("cannot go on: {cause}"))),
@@ -212,10 +218,10 @@ async fn live<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure
         "asked to stop: not ready from now on, serving for {} s more",
         drain.as_secs_f32()
     );
-    shared.stage.send_replace(Stage::Draining);
+    shared.stage.send_replace(ShutdownStage::Draining);
     let gently = async {
         tokio::time::sleep(drain).await;
-        shared.stage.send_replace(Stage::Leaving);
+        shared.stage.send_replace(ShutdownStage::Closing);
         serving.await
     };
     tokio::select! {
@@ -226,17 +232,21 @@ async fn live<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure
         },
         () = ends.next() => info!("stopped at once: asked twice"),
     }
-    shared.ended().await;
+    shared.run_shutdown_hooks().await;
     Ok(Exit::Done)
 }
 
 /// Waits until the process drains.
-pub(crate) async fn draining(stage: &mut watch::Receiver<Stage>) {
+pub(crate) async fn draining(stage: &mut watch::Receiver<ShutdownStage>) {
     // The sender lives as long as the process.
-    let _ended = stage.wait_for(|stage| *stage != Stage::Serving).await;
+    let _ended = stage
+        .wait_for(|stage| *stage != ShutdownStage::Serving)
+        .await;
 }
 
-/// Waits until the process leaves.
-pub(crate) async fn leaving(stage: &mut watch::Receiver<Stage>) {
-    let _ended = stage.wait_for(|stage| *stage == Stage::Leaving).await;
+/// Waits until the listeners of the process close.
+pub(crate) async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
+    let _ended = stage
+        .wait_for(|stage| *stage == ShutdownStage::Closing)
+        .await;
 }

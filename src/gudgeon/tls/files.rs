@@ -63,7 +63,7 @@ impl PairFiles {
     }
 
     /// Reads changed files; returns the time of the next look after an incomplete update.
-    pub(crate) async fn look(
+    pub(crate) async fn reload(
         &mut self,
         counts: &dyn FileCounters,
         now: SystemTime,
@@ -124,7 +124,7 @@ impl PairFiles {
 
 /// The result of reading a bundle.
 #[derive(Debug)]
-pub(crate) enum Looked {
+pub(crate) enum BundleRead {
     Same,
     /// PEM that webhook configurations can hold.
     New(Arc<str>),
@@ -141,9 +141,13 @@ impl BundleFile {
         Self(ConfigFile::new(named))
     }
 
-    pub(crate) async fn look(&mut self, counts: &dyn FileCounters, now: SystemTime) -> Looked {
+    pub(crate) async fn reload(
+        &mut self,
+        counts: &dyn FileCounters,
+        now: SystemTime,
+    ) -> BundleRead {
         let read = match self.0.changed().await {
-            None => return Looked::Same,
+            None => return BundleRead::Same,
             Some(read) => read
                 .and_then(utf8)
                 .and_then(|pem| is_bundle(pem.as_bytes()).map(|()| pem)),
@@ -154,11 +158,11 @@ impl BundleFile {
                 // A valid bundle has certificates.
                 let all = certificates(pem.as_bytes()).unwrap_or_default();
                 expiry::loaded(&self.0.named.path, &all);
-                Looked::New(pem.into())
+                BundleRead::New(pem.into())
             }
             Err(cause) => {
                 self.0.broken(counts, &cause);
-                Looked::Broken
+                BundleRead::Broken
             }
         }
     }

@@ -18,7 +18,7 @@ use rustls::{RootCertStore, ServerConfig};
 pub(crate) use client::{Secure, client};
 #[cfg(test)]
 pub(crate) use files::HALF_WAY;
-pub(crate) use files::{BundleFile, Looked, PairFiles, utf8};
+pub(crate) use files::{BundleFile, BundleRead, PairFiles, utf8};
 pub(crate) use own::{Authority, LeafNames};
 pub(crate) use pair::{Pair, PairError, certificates, is_bundle, names_of, uris_of};
 pub(crate) use renew::renew;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use inotify::{EventMask, Inotify, WatchDescriptor, Watches};
 use tokio::io::unix::AsyncFd;
 
-use super::{Aside, BATCHES, HANGS, mask, open, refusal};
+use super::{BATCHES, BlockingTask, HANGS, mask, open, refusal};
 
 /// Room for many events with names.
 const BUFFER_BYTES: usize = 4096;
@@ -18,7 +18,7 @@ pub(super) struct Folders {
     inotify: Result<AsyncFd<Inotify>, String>,
     watches: Watched,
     refused: Option<String>,
-    aside: Aside<(Watched, Option<String>)>,
+    aside: BlockingTask<(Watched, Option<String>)>,
 }
 
 type Watched = HashMap<WatchDescriptor, PathBuf>;
@@ -29,7 +29,7 @@ impl Folders {
             inotify: start(),
             watches: Watched::new(),
             refused: None,
-            aside: Aside::new(),
+            aside: BlockingTask::new(),
         }
     }
 

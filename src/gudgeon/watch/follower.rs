@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Tells as _, Watcher};
+use super::{ChangeSource as _, Watcher};
 use crate::config_file::{ConfigFile, SOON};
 
 /// The interval of reloads without an event.

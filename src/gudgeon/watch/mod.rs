@@ -5,11 +5,11 @@
 //! again. The kernel may refuse; then `degraded` has the reason, and the caller polls. Paths are walked on another thread,
 //! with a deadline: a mount whose server is gone does not answer.
 
-mod chain;
 mod folders;
 mod follower;
-mod look;
-mod place;
+mod link_chain;
+mod path_watcher;
+mod reload_loop;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -26,8 +26,8 @@ use tokio::time::timeout;
 use crate::process;
 
 pub(crate) use follower::Follower;
-pub(crate) use look::{Look, Tells, keep_looking};
-pub(crate) use place::{PlaceWatcher, SETTLE, Settle};
+pub(crate) use path_watcher::{DEBOUNCE, DebounceOptions, PlaceWatcher};
+pub(crate) use reload_loop::{ChangeSource, ReloadFiles, run_reload_loop};
 
 /// Room for 15 events with the longest names; the kernel never splits one.
 const BUFFER_BYTES: usize = 4096;
@@ -52,14 +52,14 @@ pub(crate) struct Watcher {
     stale: bool,
     /// A request to read all files again.
     again: watch::Receiver<u64>,
-    aside: Aside<(WatchedNames, Option<String>)>,
+    aside: BlockingTask<(WatchedNames, Option<String>)>,
 }
 
 /// Work on the file system that is not waited for beyond the deadline. One piece of it is under way at a time.
 #[derive(Debug)]
-struct Aside<T>(Option<JoinHandle<T>>);
+struct BlockingTask<T>(Option<JoinHandle<T>>);
 
-impl<T: Send + 'static> Aside<T> {
+impl<T: Send + 'static> BlockingTask<T> {
     const fn new() -> Self {
         Self(None)
     }
@@ -86,7 +86,7 @@ impl Watcher {
             degraded: None,
             stale: true,
             again: process::again(),
-            aside: Aside::new(),
+            aside: BlockingTask::new(),
         }
     }
 
@@ -186,7 +186,7 @@ async fn asked(again: &mut watch::Receiver<u64>) {
 fn watch_all(paths: &[PathBuf], mut kernel: Watches) -> (WatchedNames, Option<String>) {
     let mut wanted: BTreeMap<PathBuf, BTreeSet<OsString>> = BTreeMap::new();
     for path in paths {
-        chain::walk(path, &mut wanted);
+        link_chain::walk(path, &mut wanted);
     }
     let mut refused = None;
     let mut watches = WatchedNames::new();

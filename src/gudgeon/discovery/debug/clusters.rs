@@ -10,7 +10,7 @@ use api::security::RequestAuthentication;
 use serde_json::{Value, json};
 use sources::registry::{Registries, SourceStatus, SyncState, WrittenObject};
 
-use super::refusals::Nacks;
+use super::nacks::Nacks;
 use crate::discovery::hub::Hub;
 use crate::discovery::sources::Sources;
 use crate::log;
@@ -18,26 +18,29 @@ use crate::secrets;
 
 pub(super) fn clusters(hub: &Hub) -> Value {
     let since = hub.standing_since();
-    let rows = hub.look(Registries::sources).into_iter().map(|status| {
-        let fact = hub.facts.of(&status.source).unwrap_or_default();
-        let (state, error) = match &status.standing {
-            SyncState::Syncing => ("syncing", None),
-            SyncState::Synced => ("synced", None),
-            SyncState::Stale { error } => ("stale", Some(error.clone())),
-        };
-        let objects = objects(hub, &status);
-        let error = error.or(fact.error);
-        let unreadable = fact.unreadable.as_deref().filter(|_| error.is_none());
-        let since = since.get(&status.source).copied().unwrap_or_default();
-        json!({
-            "id": status.source.cluster.as_str(),
-            "provider": status.source.registry.as_str(),
-            "state": state,
-            "since": log::stamp(hub.clock.wall(since)),
-            "objects": objects,
-            "error": error.as_deref().or(unreadable),
-        })
-    });
+    let rows = hub
+        .with_registries(Registries::sources)
+        .into_iter()
+        .map(|status| {
+            let fact = hub.facts.of(&status.source).unwrap_or_default();
+            let (state, error) = match &status.standing {
+                SyncState::Syncing => ("syncing", None),
+                SyncState::Synced => ("synced", None),
+                SyncState::Stale { error } => ("stale", Some(error.clone())),
+            };
+            let objects = objects(hub, &status);
+            let error = error.or(fact.error);
+            let unreadable = fact.unreadable.as_deref().filter(|_| error.is_none());
+            let since = since.get(&status.source).copied().unwrap_or_default();
+            json!({
+                "id": status.source.cluster.as_str(),
+                "provider": status.source.registry.as_str(),
+                "state": state,
+                "since": log::stamp(hub.clock.wall(since)),
+                "objects": objects,
+                "error": error.as_deref().or(unreadable),
+            })
+        });
     Value::Array(rows.collect())
 }
 
@@ -59,7 +62,7 @@ fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
 
 /// Configuration as it was written; `kind`: only that one.
 pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
-    let told = ToldOf::now(hub).with_refusals(hub);
+    let told = DerivedMessages::now(hub).with_nacks(hub);
     let of_ingresses = ingresses(hub, &told.lost).into_iter();
     let of_ingresses = of_ingresses.filter(|_| kind.is_none_or(|kind| kind == INGRESS));
     let rows = sources
@@ -69,8 +72,8 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
         .map(|written| {
             let mut metadata = written.metadata.clone();
             let mut spec = written.spec.value();
-            secrets::hide(&mut metadata);
-            secrets::hide(&mut spec);
+            secrets::redact(&mut metadata);
+            secrets::redact(&mut spec);
             json!({
                 "apiVersion": &*written.api_version,
                 "kind": &*written.kind,
@@ -107,15 +110,15 @@ fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<String>>) -> Vec<V
 }
 
 /// Messages about objects that they do not say themselves.
-pub(crate) struct ToldOf {
+pub(crate) struct DerivedMessages {
     lost: BTreeMap<ClusterObjectKey, Vec<String>>,
     fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
     services: BTreeMap<ServiceKey, Vec<String>>,
-    /// Refusals of the proxies of this replica: pages show them, and a status that all replicas write does not.
+    /// NACKs of the proxies of this replica: pages show them, and a status that all replicas write does not.
     nacks: Option<Nacks>,
 }
 
-impl ToldOf {
+impl DerivedMessages {
     pub(crate) fn now(hub: &Hub) -> Self {
         Self {
             lost: lost(hub),
@@ -125,7 +128,7 @@ impl ToldOf {
         }
     }
 
-    fn with_refusals(self, hub: &Hub) -> Self {
+    fn with_nacks(self, hub: &Hub) -> Self {
         Self {
             nacks: Some(Nacks::now(hub)),
             ..self

@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use xds::view::{Resource, Type};
 
-use super::printed::printed;
+use super::proto_printer::printed;
 use crate::discovery::hub::Hub;
 use crate::discovery::session::Session;
 use crate::serve::{Answer, Query, as_json, text};
@@ -49,14 +49,14 @@ pub(super) fn connected(hub: &Hub, wanted: &str) -> Option<Arc<Session>> {
 
 fn configs(described: &Descriptions<'_>, session: &Session) -> Vec<Value> {
     let listed = |kind: Type, one: fn(&Resource, Value) -> Value| {
-        let all = session.look(|stream| stream.resources(kind));
+        let all = session.with_stream(|stream| stream.resources(kind));
         let all = all
             .iter()
             .map(|resource| one(resource, debug_view(described, kind, resource)));
         Value::Array(all.collect())
     };
     let version = |kind: Type| {
-        let sent = session.look(|stream| stream.status(kind).and_then(|status| status.sent));
+        let sent = session.with_stream(|stream| stream.status(kind).and_then(|status| status.sent));
         sent.map(|version| version.to_string()).unwrap_or_default()
     };
     let dump = |name: &str| format!("type.googleapis.com/envoy.admin.v3.{name}ConfigDump");

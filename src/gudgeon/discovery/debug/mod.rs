@@ -2,8 +2,8 @@
 
 mod clusters;
 mod dump;
-mod printed;
-mod refusals;
+mod nacks;
+mod proto_printer;
 mod security;
 mod services;
 mod streams;
@@ -22,7 +22,7 @@ use super::page;
 use super::sources::Sources;
 use crate::serve::{Answer, Query, as_json, full, text};
 
-pub(super) use clusters::ToldOf;
+pub(super) use clusters::DerivedMessages;
 pub(super) use clusters::objects;
 pub(super) use services::{EndpointsByPort, registration};
 pub(super) use streams::{MOST_RULES, sorted};

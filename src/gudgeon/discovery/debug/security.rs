@@ -100,7 +100,7 @@ fn by_namespace<T: DiscoveryKind>(
         let fields: Map<String, Value> = fields.into_iter().collect();
         let mut shown =
             json!({"name": &*object.name, "namespace": &*object.namespace, name: fields});
-        secrets::hide(&mut shown);
+        secrets::redact(&mut shown);
         let of = all.entry(object.namespace.to_string()).or_default();
         of.push(shown);
     }

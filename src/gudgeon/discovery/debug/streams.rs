@@ -12,7 +12,7 @@ use crate::discovery::hub::Hub;
 use crate::discovery::session::Session;
 use crate::log;
 
-/// So many are named beside a refusal.
+/// So many are named beside a NACK.
 pub(crate) const MOST_RULES: usize = 20;
 
 /// The word of a type in this document.
@@ -62,7 +62,7 @@ fn row(hub: &Hub, session: &Session) -> Value {
     };
     put("protocol", protocol.into());
     let mut errors = Map::new();
-    session.look(|stream| {
+    session.with_stream(|stream| {
         for kind in Type::ALL {
             let Some(status) = stream.status(kind) else {
                 continue;
@@ -101,7 +101,7 @@ pub(super) fn watches(hub: &Hub) -> Value {
     let rows =
         sorted(hub).into_iter().map(|session| {
             let mut watches = Map::new();
-            let last = session.look(|stream| {
+            let last = session.with_stream(|stream| {
                 for kind in Type::ALL {
                     if stream.status(kind).is_none() {
                         continue;
@@ -135,7 +135,7 @@ pub(super) fn watches(hub: &Hub) -> Value {
 
 pub(super) fn resources(hub: &Hub, kind: Type) -> Value {
     let rows = sorted(hub).into_iter().map(|session| {
-        let resources: Map<String, Value> = session.look(|stream| {
+        let resources: Map<String, Value> = session.with_stream(|stream| {
             let of_kind = stream.resources(kind).into_iter();
             let one = |one: Arc<xds::view::Resource>| {
                 (clipped(&one.name).to_owned(), Value::from(one.version.to_string()))
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The words of a refusal, which may be megabytes, stood in each answer as they came. An id stands there as a whole: other pages
+    /// The words of a NACK, which may be megabytes, stood in each answer as they came. An id stands there as a whole: other pages
     /// want it so, and it is a kilobyte at most.
     #[tokio::test]
     async fn what_proxies_say_is_cut() {

@@ -35,13 +35,13 @@ impl IngressInputs {
 
 /// Objects of one kind, with what was made beside them.
 #[derive(Debug)]
-struct Joint<T> {
+struct ObjectsWithGenerated<T> {
     /// As they are written.
     written: Arc<Objects<T>>,
     all: Arc<Objects<T>>,
 }
 
-impl<T> Default for Joint<T> {
+impl<T> Default for ObjectsWithGenerated<T> {
     fn default() -> Self {
         Self {
             written: Arc::default(),
@@ -54,8 +54,8 @@ impl<T> Default for Joint<T> {
 #[derive(Debug, Default)]
 pub(super) struct IngressRules {
     made: Option<RulesMade>,
-    gateways: Joint<Gateway>,
-    virtual_services: Joint<VirtualService>,
+    gateways: ObjectsWithGenerated<Gateway>,
+    virtual_services: ObjectsWithGenerated<VirtualService>,
     /// Findings that were logged already.
     said: BTreeSet<String>,
     notes: IngressNotes,
@@ -323,7 +323,7 @@ fn configured(one: &Generated) -> Result<AnyConfigured, String> {
     AnyConfigured::of(&object, created)?.ok_or_else(|| "discovery does not act on it".to_owned())
 }
 
-impl<T: Clone + PartialEq> Joint<T> {
+impl<T: Clone + PartialEq> ObjectsWithGenerated<T> {
     fn join(&mut self, written: &mut Arc<Objects<T>>, made: &Arc<Objects<T>>, is_new: bool) {
         if is_new || !Arc::ptr_eq(&self.written, written) {
             let mut all = (**written).clone();

@@ -10,7 +10,7 @@ use xds::snapshot::{NextSnapshot, Snapshot};
 use xds::stream::PushScope;
 
 use super::Hub;
-use crate::discovery::pushed::assignments;
+use crate::discovery::push_record::assignments;
 use crate::discovery::session::{PendingPush, nothing};
 
 impl Hub {
@@ -55,7 +55,7 @@ impl Hub {
             };
             if is_nothing {
                 resting.insert(node.id.clone());
-                session.leave(pending);
+                session.enqueue_without_wake(pending);
             } else {
                 told += 1;
                 session.enqueue(pending);

@@ -56,7 +56,7 @@ impl Plaintext {
         is_news
     }
 
-    fn leave(&mut self, addresses: &[IpAddr], has_certificates: bool, now: Duration) {
+    fn remove_stream(&mut self, addresses: &[IpAddr], has_certificates: bool, now: Duration) {
         for address in addresses {
             let Some(streams) = self.addresses.get_mut(address) else {
                 continue;
@@ -117,7 +117,7 @@ impl Hub {
             .is_some_and(|snapshot| snapshot.is_plain(node));
         if is_plain
             && (is_news || addresses.is_empty())
-            && let Some(more) = self.log_limiters.plain.more()
+            && let Some(more) = self.log_rate_limiters.plain.suffix_if_allowed()
         {
             warn!(
                 "{} has no certificates: it is served without mutual TLS{more}",
@@ -132,7 +132,7 @@ impl Hub {
         let addresses = believed(&session.node, &session.peer);
         let has_certificates = !session.node.without_certificates;
         let now = self.clock.now();
-        (self.state().plaintext).leave(&addresses, has_certificates, now);
+        (self.state().plaintext).remove_stream(&addresses, has_certificates, now);
         self.changed.notify_one();
     }
 
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(known(&mut all), Some(vec![at(1)]));
         all.join(&[at(1)], true, second(2));
         assert_eq!(known(&mut all), None);
-        all.leave(&[at(1)], false, second(3));
+        all.remove_stream(&[at(1)], false, second(3));
         assert_eq!(known(&mut all), Some(vec![]));
         assert!(all.addresses.is_empty());
     }
@@ -187,14 +187,14 @@ mod tests {
         all.join(&[at(1)], false, second(0));
         all.join(&[at(2)], false, second(0));
         assert_eq!(known(&mut all), Some(vec![at(1), at(2)]));
-        all.leave(&[at(1)], false, second(5));
-        all.leave(&[at(2)], false, second(5));
+        all.remove_stream(&[at(1)], false, second(5));
+        all.remove_stream(&[at(2)], false, second(5));
         // One comes back as it was, the other with certificates.
         assert!(!all.join(&[at(1)], false, second(6)));
         assert_eq!(known(&mut all), None);
         all.join(&[at(2)], true, second(6));
         assert_eq!(known(&mut all), Some(vec![at(1)]));
-        all.leave(&[at(1)], false, second(7));
+        all.remove_stream(&[at(1)], false, second(7));
         all.join(&[at(3)], true, second(607));
         assert_eq!(known(&mut all), Some(vec![]));
     }

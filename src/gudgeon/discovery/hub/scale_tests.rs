@@ -12,7 +12,7 @@ use xds::stream::Request;
 use xds::view::Type;
 
 use super::*;
-use crate::discovery::session::MOST_RESTED;
+use crate::discovery::session::MAX_DEFERRED;
 use crate::discovery::testing::hub;
 use crate::grpc::Address;
 
@@ -177,7 +177,7 @@ async fn a_rule_of_one_namespace_costs_its_own_proxies_alone() {
     own[CHANGED] = PROXIES;
 
     let mut older = Vec::new();
-    for turn in 1..=MOST_RESTED {
+    for turn in 1..=MAX_DEFERRED {
         older.push(Arc::downgrade(&hub.snapshot().unwrap()));
         let pushed = source.says(&hub, turn + 1).await;
         assert_eq!((pushed.full, pushed.streams), (true, PROXIES));

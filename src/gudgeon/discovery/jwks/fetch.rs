@@ -24,7 +24,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::address;
+use super::ssrf_guard;
 
 /// Bytes of an answer. Chosen: a hundred keys come to a tenth of it.
 const MOST_BYTES: usize = 1 << 20;
@@ -137,7 +137,7 @@ impl Fetcher {
         }
     }
 
-    pub(super) async fn keys(
+    pub(super) async fn fetch_jwks(
         &self,
         place: &KeysPlace,
         forbidden: &Forbidden,
@@ -189,7 +189,7 @@ impl Fetcher {
         let mut authority = uri.authority().ok_or(FetchError::Url)?.as_str();
         authority = authority.rsplit('@').next().unwrap_or(authority);
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        ask(stream, authority, path).await
+        send_request(stream, authority, path).await
     }
 
     /// Connects to an address that was checked itself: the name is not resolved again after the check.
@@ -208,7 +208,7 @@ impl Fetcher {
         }
         let (mut refused, mut failed) = (None, None);
         for to in self.lookup(&name, port).await?.into_iter().take(MOST_TRIES) {
-            if let Some(what) = address::refusal(to.ip(), &self.allowed, &servers) {
+            if let Some(what) = ssrf_guard::forbidden_reason(to.ip(), &self.allowed, &servers) {
                 refused = Some(FetchError::Address(to.ip(), what));
                 continue;
             }
@@ -271,7 +271,7 @@ fn client_config() -> Result<ClientConfig, rustls::Error> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-async fn ask(
+async fn send_request(
     stream: Box<dyn IssuerConnection>,
     authority: &str,
     path: &str,

@@ -6,9 +6,9 @@
 //!
 //! Keys are fetched again after a while, and soon where that failed; the last good ones stay meanwhile.
 
-mod address;
 mod fetch;
 mod schedule;
+mod ssrf_guard;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ use tracing::{info, warn};
 use self::fetch::{FetchError, Fetcher, Forbidden};
 use self::schedule::Schedule;
 use super::hub::Hub;
-use crate::log_limiter::LogLimiter;
+use crate::log_rate_limiter::LogRateLimiter;
 
 /// For one set, where the rule says nothing else.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ pub(crate) struct Row {
 #[derive(Debug)]
 pub(crate) struct Jwks {
     state: Mutex<Schedule>,
-    lines: LogLimiter,
+    lines: LogRateLimiter,
     /// Hosts of API servers.
     servers: Mutex<BTreeSet<String>>,
     /// Between two fetches of one set.
@@ -83,7 +83,7 @@ impl Jwks {
     pub(crate) fn new(refresh: Duration, allowed: Vec<Network>) -> Self {
         Self {
             state: Mutex::default(),
-            lines: LogLimiter::new(20),
+            lines: LogRateLimiter::new(20),
             servers: Mutex::default(),
             refresh,
             allowed,
@@ -223,10 +223,10 @@ pub(crate) async fn run(hub: Arc<Hub>) {
         if let Some(keys) = forgotten {
             hub.put_key_sets(keys);
         }
-        let forbidden = hub.jwks.forbidden(&hub.look(Registries::world));
+        let forbidden = hub.jwks.forbidden(&hub.with_registries(Registries::world));
         for (place, limit) in due {
             let (fetcher, forbidden, to) = (Arc::clone(&fetcher), forbidden.clone(), place.clone());
-            let task = async move { fetcher.keys(&to, &forbidden, limit).await };
+            let task = async move { fetcher.fetch_jwks(&to, &forbidden, limit).await };
             under_way.insert(tasks.spawn(task).id(), place);
         }
         let wakes = [next, patience].into_iter().flatten().min();
@@ -269,7 +269,7 @@ fn fetched_one(hub: &Hub, place: &KeysPlace, fetched: Result<KeySet, FetchError>
     let keys = news.keys.then(|| state.key_sets());
     drop(state);
     if news.trouble
-        && let Some(more) = hub.jwks.lines.more()
+        && let Some(more) = hub.jwks.lines.suffix_if_allowed()
     {
         match failed {
             Some(cause) => warn!("cannot fetch keys from {from}: {cause}{more}"),

@@ -80,7 +80,7 @@ impl DiscoveryMetrics {
             (
                 "pilot_total_xds_rejects",
                 "Responses that a client refused",
-                &self.rejects,
+                &self.nacks,
             ),
             (
                 "pilot_xds_expired_nonce",
@@ -132,10 +132,10 @@ impl DiscoveryMetrics {
         let r = &mut self.registry;
         for kind in Type::ALL {
             let word = kind.word();
-            let refused = GaugeFamily::default();
+            let standing = GaugeFamily::default();
             let name = format!("pilot_xds_{word}_reject");
-            r.register(name, "Refusals that stand", refused.clone());
-            self.refused.insert(word, refused);
+            r.register(name, "Refusals that stand", standing.clone());
+            self.standing_nacks.insert(word, standing);
         }
         for (name, help) in CONFLICTS {
             let gauge = Gauge::default();
@@ -235,8 +235,12 @@ impl DiscoveryMetrics {
         r.register("gudgeon_resources_shared", shared, self.shared.clone());
         let stale = "For how long a source has been lost";
         r.register("gudgeon_source_stale_seconds", stale, self.stale.clone());
-        let inert = "Objects of kinds that nothing in this release acts on";
-        r.register("gudgeon_objects_without_effect", inert, self.inert.clone());
+        let without_effect = "Objects of kinds that nothing in this release acts on";
+        r.register(
+            "gudgeon_objects_without_effect",
+            without_effect,
+            self.without_effect.clone(),
+        );
         let fetches = "Fetches of keys of RequestAuthentications";
         r.register("gudgeon_jwks_fetches", fetches, self.jwks.clone());
         let keyless = "Places of keys that none were fetched from: tokens are refused";

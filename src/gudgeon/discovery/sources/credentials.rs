@@ -10,7 +10,7 @@ use sources::{Cluster, WatchTiming};
 use tokio::sync::watch;
 use xds::snapshot::named_credentials;
 
-use crate::discovery::hub::{Hub, Looking};
+use crate::discovery::hub::{Hub, PendingLookup};
 
 /// Looks for them from now on. Routers that come before it is known which there are wait for that: a listener without a chain
 /// that it had would end connections.
@@ -26,7 +26,7 @@ async fn follow(
     hub: Arc<Hub>,
     say: watch::Sender<Arc<WantedCredentials>>,
     mut found: watch::Receiver<FoundCredentials>,
-    looking: Looking,
+    looking: PendingLookup,
 ) {
     let mut looking = Some(looking);
     let mut snapshots = hub.watch_snapshots();

@@ -11,17 +11,17 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::{WrittenObjects, names};
-use crate::discovery::facts::ROUTES;
 use crate::discovery::hub::Hub;
-use crate::discovery::inert::RuleCounts;
+use crate::discovery::rules_without_effect::RuleCounts;
+use crate::discovery::source_facts::ROUTES;
 use crate::exit::Failure;
 use crate::process;
-use crate::watch::{PlaceWatcher, Settle};
+use crate::watch::{DebounceOptions, PlaceWatcher};
 
 /// Shorter than that of others, because it counts towards the debounce.
-const SHORT: Settle = Settle {
+const SHORT: DebounceOptions = DebounceOptions {
     quiet: Duration::from_millis(20),
-    most: Duration::from_millis(20),
+    max: Duration::from_millis(20),
 };
 /// A look in any case.
 const SELDOM: Duration = Duration::from_secs(60);
@@ -78,7 +78,7 @@ pub(super) async fn start(
         hangs: false,
     };
     directory.watcher.follow_path().await;
-    directory.look().await.map_err(|cause| {
+    directory.scan().await.map_err(|cause| {
         Failure::config(format!(
             "cannot read --configDir {}: {cause}",
             path.display()
@@ -113,7 +113,7 @@ impl Directory {
             if !*self.counts.borrow() {
                 continue;
             }
-            if let Err(cause) = self.look().await {
+            if let Err(cause) = self.scan().await {
                 self.hub.stand(
                     &self.id,
                     SyncState::Stale {
@@ -147,7 +147,7 @@ impl Directory {
         }
     }
 
-    async fn look(&mut self) -> std::io::Result<()> {
+    async fn scan(&mut self) -> std::io::Result<()> {
         loop {
             let mut outcome = self.read().await?;
             let folders = std::mem::take(&mut outcome.folders);

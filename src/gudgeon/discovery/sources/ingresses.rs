@@ -13,7 +13,7 @@ use crate::discovery::hub::Hub;
 
 fn are_wanted(hub: &Hub) -> bool {
     let mode = |registries: &Registries| registries.world().mesh.ingress_controller_mode();
-    hub.look(mode) != IngressControllerMode::Off
+    hub.with_registries(mode) != IngressControllerMode::Off
 }
 
 /// Watches them from now on, whenever they are wanted and rules are read here.

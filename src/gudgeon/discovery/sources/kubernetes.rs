@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::{credentials, ingresses, names};
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
-use crate::discovery::inert::RuleCounts;
+use crate::discovery::rules_without_effect::RuleCounts;
 use crate::exit::Failure;
 use crate::shared::Shared;
 
@@ -207,8 +207,8 @@ async fn follow_all(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::gauges;
     use crate::discovery::testing::hub;
+    use crate::discovery::{gauges, readiness};
     use std::time::SystemTime;
     use tokio::time::{Instant, advance};
 
@@ -227,7 +227,7 @@ mod tests {
         step().await;
         let error = || hub.facts.of(&id(&local)).and_then(|fact| fact.error);
         assert_eq!(error().as_deref(), Some("refused"));
-        let sources = || hub.look(sources::registry::Registries::sources);
+        let sources = || hub.with_registries(sources::registry::Registries::sources);
         assert!(
             sources()
                 .iter()
@@ -270,7 +270,7 @@ mod tests {
         };
         let cluster = ClusterId::from("east");
         emit(&hub, &cluster, &lost(None), true);
-        assert_eq!(gauges::readiness(&hub), Ok("ok".to_owned()));
+        assert_eq!(readiness::readiness(&hub), Ok("ok".to_owned()));
         // The source itself waits before it says so.
         emit(&hub, &cluster, &lost(Some(6)), true);
         let since = hub
@@ -279,9 +279,9 @@ mod tests {
         assert!(since > SystemTime::UNIX_EPOCH);
         let since = crate::log::stamp(since);
         let said = format!("stale: {} since {since}", id(&cluster));
-        assert_eq!(gauges::readiness(&hub), Ok(said));
+        assert_eq!(readiness::readiness(&hub), Ok(said));
         assert_eq!(gauges::read(&hub).stale, [(id(&cluster).to_string(), 6)]);
         emit(&hub, &cluster, &lost(None), true);
-        assert_eq!(gauges::readiness(&hub), Ok("ok".to_owned()));
+        assert_eq!(readiness::readiness(&hub), Ok("ok".to_owned()));
     }
 }

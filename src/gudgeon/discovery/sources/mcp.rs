@@ -29,11 +29,11 @@ use self::local::Local;
 use self::objects::OfFiles;
 use self::source::{Source, SourceName, SourceOrigin, lost, missing};
 use super::names;
-use super::own::Own;
+use super::own_rules::Own;
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
-use crate::log_limiter::LogLimiter;
+use crate::log_rate_limiter::LogRateLimiter;
 use crate::mcp::{Apply, Link, McpServer, ReceivedObject, SourceObjects};
 use crate::shared::RuleUpdate;
 
@@ -55,7 +55,7 @@ pub(crate) struct Sinks {
     received: usize,
     patience: Duration,
     /// Objects that cannot be used, in the log.
-    unusable: LogLimiter,
+    unusable: LogRateLimiter,
     /// Until it is opened.
     port: Mutex<Option<McpServer>>,
     /// Until it is heard.
@@ -87,7 +87,7 @@ pub(super) fn start(
     flags: &DiscoveryFlags,
     hub: &Arc<Hub>,
 ) -> Result<Arc<Sinks>, Failure> {
-    let mesh = hub.look(|registries| registries.world().mesh);
+    let mesh = hub.with_registries(|registries| registries.world().mesh);
     let received = address::received(flags.mcp_max_msg_size).map_err(Failure::config)?;
     let named = flags.mcp_server_addrs.iter();
     let named = named.map(|address| {
@@ -129,7 +129,7 @@ pub(super) fn start(
         named,
         received,
         patience: flags.mcp_sync_timeout,
-        unusable: LogLimiter::new(100),
+        unusable: LogRateLimiter::new(100),
         port: Mutex::new(port),
         updates: Mutex::new(updates),
         state: Mutex::new(UnionState {
@@ -251,8 +251,8 @@ impl Sinks {
             }
             SourceName::Role => {
                 let local = Arc::new(Local::new(ROLE.to_owned()));
-                let hears = self.hear(Arc::clone(&local), Arc::new(apply));
-                (SourceOrigin::Local(local), tokio::spawn(hears))
+                let receiving = self.receive_updates(Arc::clone(&local), Arc::new(apply));
+                (SourceOrigin::Local(local), tokio::spawn(receiving))
             }
         };
         Source {
@@ -265,7 +265,11 @@ impl Sinks {
     }
 
     /// Hears the role that reads for this one. Its objects of Kubernetes' own kinds become services here.
-    fn hear(self: &Arc<Self>, local: Arc<Local>, apply: Apply) -> impl Future<Output = ()> + use<> {
+    fn receive_updates(
+        self: &Arc<Self>,
+        local: Arc<Local>,
+        apply: Apply,
+    ) -> impl Future<Output = ()> + use<> {
         let updates = {
             let mut updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
             updates.take()
@@ -280,11 +284,11 @@ impl Sinks {
         async move {
             // It is dialled once.
             let Some(updates) = updates else { return };
-            let hears = local.hear(updates, objects, address::collections(), apply);
-            tokio::pin!(hears);
+            let receiving = local.receive_updates(updates, objects, address::collections(), apply);
+            tokio::pin!(receiving);
             loop {
                 tokio::select! {
-                    () = &mut hears => return,
+                    () = &mut receiving => return,
                     Ok(()) = trust.changed() => {
                         let domain = Arc::clone(&trust.borrow_and_update());
                         if let Some(sinks) = sinks.upgrade() {
@@ -329,7 +333,7 @@ impl Sinks {
             let origin = taken.origin.clone().or(source).unwrap_or_default();
             let (at, object) = ((&collection, &name), &taken.object);
             if let Err(cause) = rules.set(at, object, taken.created, origin.clone())
-                && let Some(more) = self.unusable.more()
+                && let Some(more) = self.unusable.suffix_if_allowed()
             {
                 warn!("{origin}: {collection} {name}: {cause}: what it said before stays{more}");
             }

@@ -16,7 +16,7 @@ use crate::file;
 use crate::galley::engine::{GalleyEngine, SourceEvent};
 use crate::galley::processing::usable;
 use crate::shared::RuleUpdate;
-use crate::watch::{PlaceWatcher, SETTLE};
+use crate::watch::{DEBOUNCE, PlaceWatcher};
 
 /// The interval of scans without an event.
 const SELDOM: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ impl FileSource {
         self.engine.connected();
         if !watches {
             loop {
-                self = self.look().await.0;
+                self = self.scan().await.0;
                 if again.changed().await.is_err() {
                     return;
                 }
@@ -90,7 +90,7 @@ impl FileSource {
         watcher.follow_path().await;
         let mut warned = false;
         loop {
-            let (this, found) = self.look().await;
+            let (this, found) = self.scan().await;
             self = this;
             // New directories may have changed between the scan and the watch.
             if let Some(found) = found
@@ -111,7 +111,7 @@ impl FileSource {
                 }
             }
             tokio::select! {
-                () = watcher.due(SETTLE, pause) => {}
+                () = watcher.due(DEBOUNCE, pause) => {}
                 asked = again.changed() => {
                     if asked.is_err() {
                         return;
@@ -124,7 +124,7 @@ impl FileSource {
 
     /// Scans on a blocking thread, and sends the changes. Returns the directories to watch; `None` if the path cannot be
     /// read.
-    async fn look(mut self) -> (Self, Option<Vec<PathBuf>>) {
+    async fn scan(mut self) -> (Self, Option<Vec<PathBuf>>) {
         let mut directory = self.directory;
         let (path, shares) = (self.path.clone(), self.rules.is_some());
         let read = tokio::task::spawn_blocking(move || -> ScanResult {

@@ -43,7 +43,7 @@ impl LastReport {
         if Arc::ptr_eq(&self.report, &report) {
             return None;
         }
-        let shown = Arc::new(secrets::report(&report));
+        let shown = Arc::new(secrets::redact_report(&report));
         let (lines, more) = shown.news(&self.shown);
         for line in lines {
             warn!("{line}");

@@ -11,8 +11,8 @@ use crate::config_file::FlaggedFile;
 use crate::exit::Failure;
 use crate::galley::readiness::Readiness;
 use crate::shared::Webhooks;
-use crate::tls::{self, Authority, BundleFile, Current, LeafNames, Looked, Pair, PairFiles};
-use crate::watch::{Look, Watcher, keep_looking};
+use crate::tls::{self, Authority, BundleFile, BundleRead, Current, LeafNames, Pair, PairFiles};
+use crate::watch::{ReloadFiles, Watcher, run_reload_loop};
 
 /// The interval of checks for files that do not exist yet.
 const LOOK_FOR: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ impl Certificate {
     }
 
     /// Keeps it, for ever.
-    pub(super) fn keep(self, reviews: Arc<Reviews>, readiness: Arc<Readiness>) {
+    pub(super) fn run_reload_loop(self, reviews: Arc<Reviews>, readiness: Arc<Readiness>) {
         let Self { current, ca, from } = self;
         match from {
             CertificateOrigin::Own(authority) => {
@@ -108,7 +108,7 @@ impl Certificate {
                     reviews,
                     readiness,
                 };
-                tokio::spawn(keep_looking(Watcher::new(paths), files));
+                tokio::spawn(run_reload_loop(Watcher::new(paths), files));
             }
         }
     }
@@ -160,12 +160,12 @@ struct CertificateFiles {
     readiness: Arc<Readiness>,
 }
 
-impl Look for CertificateFiles {
+impl ReloadFiles for CertificateFiles {
     /// Returns the time of the next check, if a file is missing.
-    async fn look(&mut self) -> Option<Duration> {
+    async fn reload(&mut self) -> Option<Duration> {
         let metrics = &self.reviews.metrics;
         let now = SystemTime::now();
-        let again = self.pair.look(metrics, now).await;
+        let again = self.pair.reload(metrics, now).await;
         if self.seen.has_changed().unwrap_or_default() {
             metrics.new_pair();
         }
@@ -181,13 +181,13 @@ impl Look for CertificateFiles {
         }
         // Without a reconciler no CA bundle is needed.
         if self.ca.pem.receiver_count() > 0 {
-            match self.bundle.look(metrics, now).await {
-                Looked::Same => {}
-                Looked::New(pem) => {
+            match self.bundle.reload(metrics, now).await {
+                BundleRead::Same => {}
+                BundleRead::New(pem) => {
                     metrics.loaded("ca_certificates", true);
                     self.ca.pem.send_replace(Some(pem));
                 }
-                Looked::Broken => {
+                BundleRead::Broken => {
                     metrics.loaded("ca_certificates", false);
                     self.ca.unreadable.send_modify(|times| *times += 1);
                 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::admission::{AdmissionRequest, AdmissionResponse, Cause, DecodeError};
 use crate::named_files::put_namespace;
-use crate::redact::quotations;
+use crate::redact::redact_quoted;
 use crate::secrets;
 
 /// Bytes of the whole message.
@@ -26,13 +26,13 @@ pub(super) type Check = fn(&Value) -> (Option<Object>, Vec<Finding>);
 
 /// The kinds that a path validates: all, or one of the two sets of old releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum ValidatedKinds {
     All,
     Pilot,
     Mixer,
 }
 
-impl Scope {
+impl ValidatedKinds {
     pub(super) fn of(path: &str) -> Option<Self> {
         match path {
             "/validate" => Some(Self::All),
@@ -117,7 +117,7 @@ impl ValidationVerdict {
             says,
             warnings: Vec::new(),
             reason: Some(Reason::Undecodable),
-            shown: quotations(message),
+            shown: redact_quoted(message),
         }
     }
 
@@ -127,7 +127,7 @@ impl ValidationVerdict {
             message: message(errors),
             causes: errors.iter().map(cause).collect(),
         };
-        let shown: Vec<Finding> = errors.iter().map(secrets::finding).collect();
+        let shown: Vec<Finding> = errors.iter().map(secrets::redact_finding).collect();
         Self {
             says,
             warnings: Vec::new(),
@@ -141,7 +141,7 @@ impl ValidationVerdict {
 pub(super) fn validate(
     question: &mut AdmissionRequest,
     read: Result<(), DecodeError>,
-    scope: Scope,
+    scope: ValidatedKinds,
     check: Check,
 ) -> ValidationVerdict {
     match read {
@@ -214,7 +214,7 @@ fn has_errors(findings: &[Finding]) -> bool {
 }
 
 /// A kind that is known, and asked about at another path.
-fn elsewhere(object: &Value, scope: Scope) -> Option<Finding> {
+fn elsewhere(object: &Value, scope: ValidatedKinds) -> Option<Finding> {
     let text = |name| object.get(name).and_then(Value::as_str);
     let (version, name) = (text("apiVersion")?, text("kind")?);
     let kind = config::kind(version, name).ok()?;

@@ -41,7 +41,7 @@ const PLACES: usize = 512;
 pub(super) struct ValidationWebhook {
     pub(super) reviews: Arc<Reviews>,
     /// `None`: no webhook configuration is kept.
-    keeper: Option<ReconcilerHandle>,
+    reconciler: Option<ReconcilerHandle>,
 }
 
 impl ValidationWebhook {
@@ -61,27 +61,39 @@ impl ValidationWebhook {
             let keeper = reconcile::start(flags, &shared.into(), &metrics)?;
             let reviews = Reviews::new(api::config::check, metrics, Arc::clone(all));
             let reviews = Arc::new(reviews);
-            return Ok((Arc::new(Self { reviews, keeper }), None));
+            return Ok((
+                Arc::new(Self {
+                    reviews,
+                    reconciler: keeper,
+                }),
+                None,
+            ));
         }
         let certificate = Certificate::new(flags)?;
         let config = tls::server(Arc::clone(&certificate.current))
             .map_err(|cause| Failure::system(format!("cannot set up TLS: {cause}")))?;
-        let mut door = everywhere("validation-port", flags.webhook.port(), PLACES).await?;
-        door.tls = Some(TlsAcceptor::from(config));
+        let mut bound = everywhere("validation-port", flags.webhook.port(), PLACES).await?;
+        bound.tls = Some(TlsAcceptor::from(config));
         let metrics = WebhookMetrics::new(registry);
         let keeper = reconcile::start(flags, &certificate.ca, &metrics)?;
         let reviews = Reviews::new(api::config::check, metrics, Arc::clone(all));
         let reviews = Arc::new(reviews);
-        certificate.keep(Arc::clone(&reviews), Arc::clone(readiness));
-        let address = door.listener.local_addr();
+        certificate.run_reload_loop(Arc::clone(&reviews), Arc::clone(readiness));
+        let address = bound.listener.local_addr();
         let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
         info!("validation on https://{address}");
-        Ok((Arc::new(Self { reviews, keeper }), Some(door)))
+        Ok((
+            Arc::new(Self {
+                reviews,
+                reconciler: keeper,
+            }),
+            Some(bound),
+        ))
     }
 
     /// Returns the status of the webhook configuration, if it is reconciled.
     fn standing(&self) -> Option<ReconcileStatus> {
-        self.keeper.as_ref()?.statuses().pop()
+        self.reconciler.as_ref()?.statuses().pop()
     }
 
     /// Returns the reason why the failure policy is still `Ignore`, after the time for it has passed.

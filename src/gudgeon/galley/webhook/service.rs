@@ -8,16 +8,17 @@ use hyper::{Method, Request, StatusCode};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::check::{Check, Scope, validate};
+use super::check::{Check, ValidatedKinds, validate};
 use super::decisions::{ValidationDecision, ValidationDecisions};
 use super::metrics::WebhookMetrics;
 use crate::admission::{
-    AdmissionRequest, Group, ReadOptions, Received, ReviewAnswer, Unanswered, take,
+    AdmissionRequest, Group, ReadOptions, Received, ReviewAnswer, ReviewError, take,
 };
 use crate::galley::metrics::GalleyMetrics as All;
-use crate::log_limiter::LogLimiter;
+use crate::log_rate_limiter::LogRateLimiter;
 use crate::serve::{
-    Answer, Answering, Connection, Cut, Permits, Service, Worker, not_allowed, ready, text,
+    Answer, Answering, Connection, ConnectionAborted, RequestLimit, Service, Worker, not_allowed,
+    ready, text,
 };
 
 /// Reviews at a time: 64 that are read or answered, and 256 that wait for it, as the contract counts them.
@@ -42,24 +43,24 @@ pub(super) const MANNER: ReadOptions = ReadOptions {
 #[derive(Debug)]
 pub(crate) struct Reviews {
     check: Check,
-    permits: Arc<Permits>,
+    request_limit: Arc<RequestLimit>,
     worker: Worker,
     pub(super) metrics: WebhookMetrics,
     all: Arc<All>,
     decisions: Mutex<ValidationDecisions>,
-    rubbish: LogLimiter,
+    rubbish: LogRateLimiter,
 }
 
 impl Reviews {
     pub(super) fn new(check: Check, metrics: WebhookMetrics, all: Arc<All>) -> Self {
         Self {
             check,
-            permits: Permits::new(BODIES_BYTES, REVIEWS),
+            request_limit: RequestLimit::new(BODIES_BYTES, REVIEWS),
             worker: Worker::new(),
             metrics,
             all,
             decisions: Mutex::default(),
-            rubbish: LogLimiter::new(RUBBISH_LINES),
+            rubbish: LogRateLimiter::new(RUBBISH_LINES),
         }
     }
 
@@ -75,18 +76,18 @@ impl Reviews {
     /// A review from its first byte to its answer.
     async fn review(
         self: Arc<Self>,
-        scope: Scope,
+        scope: ValidatedKinds,
         request: Request<Incoming>,
-        line: Arc<Connection>,
-    ) -> Result<Answer, Cut> {
-        let post = match take(&self.permits, request, &line, BODY_BYTES).await? {
+        connection: Arc<Connection>,
+    ) -> Result<Answer, ConnectionAborted> {
+        let post = match take(&self.request_limit, request, &connection, BODY_BYTES).await? {
             Received::Body(post) => post,
             Received::Refused(answer) => return Ok(self.failed(answer)),
         };
         let this = Arc::clone(&self);
         let decided = post.decide(&self.worker, move |_, body| this.decide(scope, body));
         Ok(decided.await.unwrap_or_else(|unanswered| {
-            if unanswered == Unanswered::Panicked {
+            if unanswered == ReviewError::Panicked {
                 self.all.panicked();
             }
             self.failed(unanswered.answer())
@@ -99,7 +100,7 @@ impl Reviews {
     }
 
     /// Decides a review, and records the decision.
-    fn decide(&self, scope: Scope, body: Bytes) -> ReviewAnswer {
+    fn decide(&self, scope: ValidatedKinds, body: Bytes) -> ReviewAnswer {
         let start = Instant::now();
         let (mut question, read) = AdmissionRequest::read(&body, MANNER);
         // The body is decoded; free it.
@@ -125,7 +126,7 @@ impl Reviews {
             debug!("allowed: {kind} {namespace}/{name}, uid {uid}, {micros} us");
         } else if !is_rubbish {
             info!("denied: {kind} {namespace}/{name}, uid {uid}, {micros} us: {message}");
-        } else if let Some(more) = self.rubbish.more() {
+        } else if let Some(more) = self.rubbish.suffix_if_allowed() {
             info!("denied: what is no review, {micros} us: {message}{more}");
         }
         self.decisions
@@ -142,11 +143,15 @@ fn says_nothing(question: &AdmissionRequest) -> bool {
 }
 
 impl Service for Reviews {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Connection>) -> Answering {
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+    ) -> Answering {
         let path = request.uri().path();
-        if let Some(scope) = Scope::of(path) {
+        if let Some(scope) = ValidatedKinds::of(path) {
             if *request.method() == Method::POST {
-                return Box::pin(self.review(scope, request, Arc::clone(line)));
+                return Box::pin(self.review(scope, request, Arc::clone(connection)));
             }
             return ready(self.failed(not_allowed("POST")));
         }

@@ -141,7 +141,7 @@ async fn each_is_judged_by_itself() {
     place.write("config", "broken");
     place.write("values", "two");
     place.write("chain", "x");
-    assert_eq!(files.look().await, None);
+    assert_eq!(files.reload().await, None);
     assert_eq!(engine(&files), ("one".into(), "two".into()));
     assert_eq!(
         began.1.as_deref(),
@@ -157,7 +157,7 @@ async fn each_is_judged_by_itself() {
     assert_eq!(report[1]["sha256"], file::sha256(b"two"));
     place.write("config", "three");
     place.rotate();
-    files.look().await;
+    files.reload().await;
     assert_eq!(engine(&files), ("three".into(), "two".into()));
     assert!(place.valid("injectConfig") && place.valid("tlsCertFile") && place.valid("tlsKeyFile"));
 }
@@ -168,7 +168,7 @@ async fn the_same_bytes_are_no_change() {
     let mut files = place.open().await;
     let before = files.served().engine();
     place.write("config", "one");
-    files.look().await;
+    files.reload().await;
     assert!(Arc::ptr_eq(&before, &files.served().engine()));
     assert!(
         place
@@ -183,11 +183,11 @@ async fn one_may_wait_for_another() {
     let place = Place::new();
     let mut files = place.open().await;
     place.write("config", "needs new");
-    files.look().await;
+    files.reload().await;
     assert_eq!(engine(&files), ("one".into(), "one".into()));
     assert!(!place.valid("injectConfig"));
     place.write("values", "new");
-    files.look().await;
+    files.reload().await;
     assert_eq!(engine(&files), ("needs new".into(), "new".into()));
     assert!(place.valid("injectConfig"));
 }
@@ -198,7 +198,7 @@ async fn a_file_that_is_gone_keeps_its_last_state() {
     let mut files = place.open().await;
     fs::remove_file(place.path("config")).unwrap();
     fs::remove_file(place.path("key")).unwrap();
-    files.look().await;
+    files.reload().await;
     assert_eq!(engine(&files), ("one".into(), "one".into()));
     assert!(
         !place.valid("injectConfig") && !place.valid("tlsKeyFile") && place.valid("tlsCertFile")
@@ -211,23 +211,23 @@ async fn half_a_rotation_is_waited_for() {
     let mut files = place.open().await;
     let (chain, key) = Place::pair();
     place.write("chain", &chain);
-    assert!(files.look().await.is_some());
+    assert!(files.reload().await.is_some());
     assert!(place.valid("tlsCertFile") && place.valid("tlsKeyFile"));
     tokio::time::advance(Duration::from_secs(5)).await;
-    assert!(files.look().await.is_some());
+    assert!(files.reload().await.is_some());
     place.write("key", &key);
-    assert_eq!(files.look().await, None);
+    assert_eq!(files.reload().await, None);
     assert!(place.valid("tlsKeyFile"));
     // And one that never ends.
     let (chain, _) = Place::pair();
     place.write("chain", &chain);
-    assert!(files.look().await.is_some());
+    assert!(files.reload().await.is_some());
     tokio::time::advance(HALF_WAY).await;
-    assert_eq!(files.look().await, None);
+    assert_eq!(files.reload().await, None);
     assert!(!place.valid("tlsKeyFile"));
-    assert_eq!(files.look().await, None);
+    assert_eq!(files.reload().await, None);
     place.rotate();
-    assert_eq!(files.look().await, None);
+    assert_eq!(files.reload().await, None);
     assert!(place.valid("tlsKeyFile"));
 }
 
@@ -281,10 +281,10 @@ async fn the_ca_bundle_is_kept_too() {
     let first = bundle.borrow_and_update().clone();
     assert!(first.is_some());
     place.write("ca", "x");
-    files.look().await;
+    files.reload().await;
     assert!(!bundle.has_changed().unwrap() && !place.valid("caCertFile"));
     place.write("ca", &Place::pair().0);
-    files.look().await;
+    files.reload().await;
     assert!(bundle.has_changed().unwrap() && place.valid("caCertFile"));
     assert_ne!(*bundle.borrow_and_update(), first);
 }

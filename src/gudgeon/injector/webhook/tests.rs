@@ -16,7 +16,7 @@ use super::super::files::{Files, WantedFiles};
 use super::*;
 use crate::config_file::FlaggedFile;
 use crate::exposition::ExpositionFormat;
-use crate::serve::{self, Listener, Stage};
+use crate::serve::{self, Listener, ShutdownStage};
 
 #[test]
 fn pairs_of_a_path() {
@@ -81,8 +81,8 @@ async fn webhook<E: ActiveConfiguration>(config: &str) -> Arc<Webhook<E>> {
     let files = Files::<E>::open(wanted, Arc::clone(&metrics))
         .await
         .unwrap();
-    let health = Arc::new(Health::default());
-    let webhook = Webhook::new(files.served(), metrics, health, NativeSidecars::Off);
+    let readiness = Arc::new(InjectorReadiness::default());
+    let webhook = Webhook::new(files.served(), metrics, readiness, NativeSidecars::Off);
     Arc::new(webhook)
 }
 
@@ -90,12 +90,12 @@ async fn webhook<E: ActiveConfiguration>(config: &str) -> Arc<Webhook<E>> {
 async fn fragile() -> (
     Arc<Webhook<Fragile>>,
     std::net::SocketAddr,
-    watch::Sender<Stage>,
+    watch::Sender<ShutdownStage>,
 ) {
     let webhook = webhook("x").await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (sender, stage) = watch::channel(Stage::Serving);
+    let (sender, stage) = watch::channel(ShutdownStage::Serving);
     let door = Listener {
         listener,
         tls: None,

@@ -57,7 +57,7 @@ fn reset() -> Arc<ResponseSender> {
 async fn given(ending: Ending) -> Code {
     let peers = Peers::new("galley");
     let (_published, snapshots) = watch::channel(Snapshots::default());
-    let (_stage, stage) = watch::channel(Stage::Serving);
+    let (_stage, stage) = watch::channel(ShutdownStage::Serving);
     let peer = Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None));
     let source = Source::new(Arc::new(Collections::all()), Dialer::Source);
     let joined = peers.join(&peer, Direction::Callout, source, 1).unwrap();

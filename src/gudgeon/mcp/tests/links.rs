@@ -140,7 +140,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
     until("the first state", || link.held.is_synced()).await;
     let first = heard(&peers, ENTRIES);
     assert!(first > 20_000.0, "{first}");
-    server.stage.send_replace(Stage::Leaving);
+    server.stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, server.task)
         .await
         .unwrap()
@@ -197,7 +197,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
             address: address.clone(),
             ..settings()
         });
-        let (stage, watched) = watch::channel(Stage::Serving);
+        let (stage, watched) = watch::channel(ShutdownStage::Serving);
         let peers = Peers::new("pilot");
         let task = tokio::spawn(server.unwrap().take(
             Arc::clone(held),
@@ -219,7 +219,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         1 << 20,
     )
     .unwrap();
-    let (out_stage, watched) = watch::channel(Stage::Serving);
+    let (out_stage, watched) = watch::channel(ShutdownStage::Serving);
     let collections = Arc::new(Collections::all());
     let snapshots = source.snapshots.subscribe();
     let peers = Arc::clone(&source.peers);
@@ -234,14 +234,14 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         (&*address, Some("me"))
     );
     assert_eq!(first.sink().entries(ENTRIES).count(), 1);
-    stage.send_replace(Stage::Leaving);
+    stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, task).await.unwrap().unwrap();
     let (_stage, _task, _) = serve(&second);
     until("the second sink", || second.is_synced()).await;
     source.shelf.set(ENTRIES, entry("b.example"));
     source.publish();
     until("a change", || second.sink().entries(ENTRIES).count() == 2).await;
-    out_stage.send_replace(Stage::Leaving);
+    out_stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, calls).await.unwrap().unwrap();
     until("its end", || source.peers.seen().is_empty()).await;
 }

@@ -36,7 +36,7 @@ use tonic::{Code, Status};
 use self::client::*;
 use super::*;
 use crate::grpc::Certificates;
-use crate::serve::Stage;
+use crate::serve::ShutdownStage;
 
 const GATEWAYS: &str = "istio/networking/v1alpha3/gateways";
 const ENTRIES: &str = "istio/networking/v1alpha3/serviceentries";
@@ -53,7 +53,7 @@ fn settings() -> McpServerSettings {
             roots: path("roots"),
         },
         access_list: path("list"),
-        without_list: WithoutList::Everyone,
+        without_list: DefaultAccess::Everyone,
         received: 1 << 20,
         streams: 1024,
         interval: Duration::from_secs(30),
@@ -69,7 +69,7 @@ struct Running {
     shelf: GroupSnapshot,
     snapshots: watch::Sender<Snapshots>,
     open: watch::Receiver<bool>,
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<ShutdownStage>,
     task: JoinHandle<()>,
 }
 
@@ -78,7 +78,7 @@ impl Running {
         let collections = Arc::new(Collections::all());
         let server = McpServer::new(settings).unwrap();
         let (snapshots, published) = watch::channel(Snapshots::default());
-        let (stage, watched) = watch::channel(Stage::Serving);
+        let (stage, watched) = watch::channel(ShutdownStage::Serving);
         let peers = Peers::new("galley");
         let shelf = GroupSnapshot::new(&collections, Group::Default);
         let (port, open) = (server.port().unwrap_or_default(), server.is_open());

@@ -239,7 +239,7 @@ async fn at_the_end_streams_are_told_and_the_server_is_gone() {
     let mut client = Client::open(&channel).await.unwrap();
     client.ask(GATEWAYS);
     client.next().await;
-    server.stage.send_replace(Stage::Leaving);
+    server.stage.send_replace(ShutdownStage::Closing);
     assert_eq!(client.code().await, Code::Unavailable);
     drop((client, channel));
     tokio::time::timeout(SOON, server.task)

@@ -175,7 +175,7 @@ async fn a_port_that_takes_configuration_lets_nobody_in_without_a_list() {
     let authority = Authority::new();
     authority.write(root.path(), &authority.server());
     let settings = McpServerSettings {
-        without_list: WithoutList::Nobody,
+        without_list: DefaultAccess::Nobody,
         ..secured(root.path())
     };
     let server = McpServer::new(settings.clone()).unwrap();

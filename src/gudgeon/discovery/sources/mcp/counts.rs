@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sources::registry::{ReceivedObjects, SourceId};
 
-use crate::discovery::facts::{Counts, Facts, ROUTES};
-use crate::discovery::inert::RuleCounts;
+use crate::discovery::rules_without_effect::RuleCounts;
+use crate::discovery::source_facts::{Counts, Facts, ROUTES};
 
 /// Replaces the facts about a source. `plain`: objects that are no configuration, by kind.
 pub(super) fn count(

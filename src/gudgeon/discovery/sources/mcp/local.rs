@@ -18,7 +18,7 @@ use crate::mcp::{Apply, ReceivedObject};
 use crate::process;
 use crate::secrets;
 use crate::shared::RuleUpdate;
-use crate::watch::{PlaceWatcher, SETTLE};
+use crate::watch::{DEBOUNCE, PlaceWatcher};
 
 /// A look in any case, and where the kernel does not tell of changes.
 const SELDOM: Duration = Duration::from_secs(60);
@@ -160,13 +160,13 @@ impl Local {
             }
             tokio::select! {
                 Ok(()) = again.changed() => directory.forget_stamps(),
-                () = watcher.due(SETTLE, pause) => {}
+                () = watcher.due(DEBOUNCE, pause) => {}
             }
         }
     }
 
     /// Hears another role's updates, until that role ends.
-    pub(super) async fn hear(
+    pub(super) async fn receive_updates(
         self: Arc<Self>,
         mut updates: mpsc::Receiver<RuleUpdate>,
         mut objects: impl FnMut(&[EntryChange]),
@@ -204,7 +204,7 @@ impl Local {
     }
 
     fn log(&self, report: &ConfigReport, path: &Path) {
-        let shown = Arc::new(secrets::report(report));
+        let shown = Arc::new(secrets::redact_report(report));
         let before = {
             let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *report, Arc::clone(&shown))

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use crate::discovery::certificates;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
-use crate::mcp::{McpServer, McpServerSettings, SourceObjects, WithoutList};
-use crate::serve::Stage;
+use crate::mcp::{DefaultAccess, McpServer, McpServerSettings, SourceObjects};
+use crate::serve::ShutdownStage;
 
 /// The most streams of one connection.
 const STREAMS: u32 = 64;
@@ -25,29 +25,29 @@ pub(super) fn open(
     hub: &Hub,
     received: usize,
 ) -> Result<McpServer, Failure> {
-    let keeping = hub.options.keeping;
+    let options = hub.options.connections;
     McpServer::new(McpServerSettings {
         flag: "mcpSinkAddr",
         address: address.to_owned(),
         insecure: false,
         certificates: certificates::inside(&hub.options.certificates),
         access_list: list.to_owned(),
-        without_list: WithoutList::Nobody,
+        without_list: DefaultAccess::Nobody,
         received,
         streams: STREAMS,
-        interval: keeping.interval,
-        timeout: keeping.timeout,
-        age: keeping.age,
+        interval: options.interval,
+        timeout: options.timeout,
+        age: options.age,
     })
 }
 
 /// Serves sources that dial, until streams are to end.
 pub(super) async fn take(server: Option<McpServer>, held: Arc<SourceObjects>, hub: Arc<Hub>) {
     let Some(server) = server else { return };
-    let (stage, watched) = watch::channel(Stage::Serving);
+    let (stage, watched) = watch::channel(ShutdownStage::Serving);
     let leaving = async {
-        hub.leaves().await;
-        stage.send_replace(Stage::Leaving);
+        hub.streams_end().await;
+        stage.send_replace(ShutdownStage::Closing);
         std::future::pending::<()>().await;
     };
     let peers = Arc::clone(hub.metrics.mcp());

@@ -15,8 +15,8 @@ use sources::registry::WrittenObject;
 use super::super::debug_view::DebugView;
 use super::local::Local;
 use super::{Sinks, Source, SourceOrigin};
-use crate::discovery::facts::Object;
-use crate::discovery::gauges::refuses_all;
+use crate::discovery::readiness::refuses_all;
+use crate::discovery::source_facts::Object;
 use crate::html::{self, ROWS, escaped};
 use crate::log::stamp;
 use crate::mcp::{LinkState, SourceObjects};
@@ -346,7 +346,11 @@ fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
                 name: name.to_string(),
                 origin: origin.clone(),
                 state,
-                errors: one.broken.iter().map(|one| secrets::words(one)).collect(),
+                errors: one
+                    .broken
+                    .iter()
+                    .map(|one| secrets::redact_text(one))
+                    .collect(),
             });
         }
     }

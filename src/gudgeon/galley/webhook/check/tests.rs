@@ -25,7 +25,7 @@ fn review(version: &str, request: &Value) -> String {
     json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "request": asked}).to_string()
 }
 
-fn checked(text: &str, scope: Scope) -> (Value, ValidationVerdict, ValidationDecision) {
+fn checked(text: &str, scope: ValidatedKinds) -> (Value, ValidationVerdict, ValidationDecision) {
     let (mut question, read) = AdmissionRequest::read(text.as_bytes(), MANNER);
     let verdict = validate(&mut question, read, scope, config::check);
     let answer = question.answer(&verdict.says, &verdict.warnings);
@@ -35,7 +35,7 @@ fn checked(text: &str, scope: Scope) -> (Value, ValidationVerdict, ValidationDec
 }
 
 fn answered(request: &Value) -> (Value, Option<Reason>) {
-    let (answer, verdict, _) = checked(&review("v1", request), Scope::All);
+    let (answer, verdict, _) = checked(&review("v1", request), ValidatedKinds::All);
     (answer["response"].clone(), verdict.reason)
 }
 
@@ -43,7 +43,7 @@ fn answered(request: &Value) -> (Value, Option<Reason>) {
 fn weights_are_added_up() {
     for version in ["v1", "v1beta1"] {
         let text = review(version, &json!({"object": weights(75, 20)}));
-        let (answer, verdict, _) = checked(&text, Scope::All);
+        let (answer, verdict, _) = checked(&text, ValidatedKinds::All);
         assert_eq!(
             answer,
             json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "response": {
@@ -56,7 +56,7 @@ fn weights_are_added_up() {
         );
         assert_eq!(verdict.reason, Some(Reason::Invalid));
         let text = review(version, &json!({"object": weights(75, 25)}));
-        let (answer, verdict, _) = checked(&text, Scope::All);
+        let (answer, verdict, _) = checked(&text, ValidatedKinds::All);
         let response = json!({"uid": "u-1", "allowed": true});
         assert_eq!(
             answer,
@@ -265,7 +265,8 @@ fn what_is_too_deep_may_go_and_may_not_come() {
                 object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
             let text = review("v1", &json!({"operation": operation, "object": object}));
-            let (answer, verdict, _) = checked(&text.replace("\"DEEP\"", &deep), Scope::All);
+            let (answer, verdict, _) =
+                checked(&text.replace("\"DEEP\"", &deep), ValidatedKinds::All);
             let response = &answer["response"];
             assert_eq!(
                 (&response["uid"], &response["allowed"]),
@@ -292,7 +293,7 @@ fn what_was_too_deep_is_mended_by_an_update() {
             let request =
                 json!({"operation": "UPDATE", "object": object, "oldObject": {"spec": "MUCH"}});
             let text = review("v1", &request).replace("\"MUCH\"", &much);
-            let (answer, _, _) = checked(&text, Scope::All);
+            let (answer, _, _) = checked(&text, ValidatedKinds::All);
             let response = &answer["response"];
             assert_eq!(response["allowed"], allowed, "{response}");
             if !allowed {
@@ -325,7 +326,7 @@ fn what_is_no_review_is_refused_in_words() {
             "could not decode body: the key \"hosts\" is written twice",
         ),
     ] {
-        let (answer, verdict, decision) = checked(text, Scope::All);
+        let (answer, verdict, decision) = checked(text, ValidatedKinds::All);
         assert_eq!(answer["response"]["allowed"], false);
         let message = answer["response"]["status"]["message"].as_str().unwrap();
         assert!(message.starts_with(words), "{message}");
@@ -353,7 +354,7 @@ fn the_namespace_is_the_requests_where_the_object_has_none() {
             object["metadata"]["namespace"] = json!(namespace);
         }
         let text = review("v1", &json!({"namespace": of_request, "object": object}));
-        let (answer, _, decision) = checked(&text, Scope::All);
+        let (answer, _, decision) = checked(&text, ValidatedKinds::All);
         assert_eq!(answer["response"]["allowed"], true);
         assert_eq!(decision.namespace, expected);
     }
@@ -369,16 +370,16 @@ fn the_namespace_is_the_requests_where_the_object_has_none() {
 
 #[test]
 fn each_path_has_its_kinds() {
-    assert_eq!(Scope::of("/validate"), Some(Scope::All));
-    assert_eq!(Scope::of("/admit"), None);
+    assert_eq!(ValidatedKinds::of("/validate"), Some(ValidatedKinds::All));
+    assert_eq!(ValidatedKinds::of("/admit"), None);
     let (pilot, mixer) = (
-        Scope::of("/admitpilot").unwrap(),
-        Scope::of("/admitmixer").unwrap(),
+        ValidatedKinds::of("/admitpilot").unwrap(),
+        ValidatedKinds::of("/admitmixer").unwrap(),
     );
     let mut of_mixer = 0;
     for kind in config::KINDS {
         assert_ne!(pilot.takes(kind), mixer.takes(kind));
-        assert!(Scope::All.takes(kind));
+        assert!(ValidatedKinds::All.takes(kind));
         of_mixer += usize::from(mixer.takes(kind));
     }
     assert_eq!(of_mixer, 6);
@@ -422,7 +423,7 @@ fn later_kinds_pass_with_a_warning_that_v1_shows() {
     );
     assert_eq!(reason, None);
     let text = review("v1beta1", &json!({"object": telemetry}));
-    let (answer, _, _) = checked(&text, Scope::All);
+    let (answer, _, _) = checked(&text, ValidatedKinds::All);
     assert_eq!(answer["response"], json!({"uid": "u-1", "allowed": true}));
 }
 
@@ -493,7 +494,7 @@ fn what_is_remembered_has_no_secret_and_no_object() {
         "v1",
         &json!({"object": object, "operation": "UPDATE", "dryRun": true}),
     );
-    let (_, _, decision) = checked(&text, Scope::All);
+    let (_, _, decision) = checked(&text, ValidatedKinds::All);
     let shown = decision.json();
     assert!(!shown.to_string().contains("the-private-part"), "{shown}");
     assert_eq!(shown["kind"], "security.istio.io/v1 RequestAuthentication");
@@ -511,7 +512,10 @@ fn what_is_remembered_has_no_secret_and_no_object() {
     // Texts from outside are cut.
     let mut object = weights(75, 25);
     object["metadata"]["name"] = json!("n".repeat(5000));
-    let (_, _, decision) = checked(&review("v1", &json!({"object": object})), Scope::All);
+    let (_, _, decision) = checked(
+        &review("v1", &json!({"object": object})),
+        ValidatedKinds::All,
+    );
     assert_eq!(decision.name.len(), 256);
 }
 
@@ -523,7 +527,7 @@ fn cost_grows_with_size_and_no_faster() {
         let object = virtual_service(&json!({"hosts": ["a"], "http": vec![route; routes]}));
         let text = review("v1", &json!({"object": object}));
         let start = std::time::Instant::now();
-        let (answer, _, _) = checked(&text, Scope::All);
+        let (answer, _, _) = checked(&text, ValidatedKinds::All);
         assert_eq!(answer["response"]["allowed"], true, "{answer}");
         start.elapsed()
     };

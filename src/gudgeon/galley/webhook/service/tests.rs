@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::*;
-use crate::serve::{self, Listener, Stage};
+use crate::serve::{self, Listener, ShutdownStage};
 
 const JSON: &str = "application/json";
 
@@ -22,7 +22,7 @@ struct Served {
     reviews: Arc<Reviews>,
     registry: Registry,
     address: SocketAddr,
-    _stage: watch::Sender<Stage>,
+    _stage: watch::Sender<ShutdownStage>,
 }
 
 type Sender = http1::SendRequest<Full<Bytes>>;
@@ -32,22 +32,22 @@ impl Served {
         Self::with(check, None).await
     }
 
-    async fn with(check: Check, permits: Option<Arc<Permits>>) -> Self {
+    async fn with(check: Check, permits: Option<Arc<RequestLimit>>) -> Self {
         let mut registry = Registry::default();
         let all = Arc::new(All::new(&mut registry));
         let metrics = WebhookMetrics::new(&mut registry);
         let mut reviews = Reviews::new(check, metrics, all);
-        reviews.permits = permits.unwrap_or(reviews.permits);
+        reviews.request_limit = permits.unwrap_or(reviews.request_limit);
         let reviews = Arc::new(reviews);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (sender, stage) = watch::channel(Stage::Serving);
-        let door = Listener {
+        let (sender, stage) = watch::channel(ShutdownStage::Serving);
+        let bound = Listener {
             listener,
             tls: None,
             places: 40,
         };
-        tokio::spawn(serve::run(door, Arc::clone(&reviews), stage));
+        tokio::spawn(serve::run(bound, Arc::clone(&reviews), stage));
         Self {
             reviews,
             registry,
@@ -282,7 +282,7 @@ const HEAD: &[u8] = b"POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: applic
 #[tokio::test]
 async fn who_comes_when_all_permits_are_taken_is_told() {
     use tokio::io::AsyncWriteExt as _;
-    let permits = Permits::new(1 << 20, 1);
+    let permits = RequestLimit::new(1 << 20, 1);
     let served = Served::with(api::config::check, Some(permits)).await;
     let mut sends = TcpStream::connect(served.address).await.unwrap();
     sends.write_all(HEAD).await.unwrap();
@@ -330,7 +330,7 @@ async fn who_comes_when_all_permits_are_taken_is_told() {
 #[tokio::test]
 async fn who_does_not_send_its_body_while_others_want_its_permit_is_told() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let permits = Permits::new(1 << 20, 1);
+    let permits = RequestLimit::new(1 << 20, 1);
     let served = Served::with(api::config::check, Some(permits)).await;
     let mut slow = TcpStream::connect(served.address).await.unwrap();
     slow.write_all(HEAD).await.unwrap();

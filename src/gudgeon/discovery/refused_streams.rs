@@ -97,7 +97,7 @@ impl Hub {
     /// A stream of this peer ends with these words.
     pub(super) fn refuse(&self, peer: &Address, reason: RefusalReason, words: &str) {
         self.metrics.stream_refused(reason);
-        if let Some(more) = self.log_limiters.refused.more() {
+        if let Some(more) = self.log_rate_limiters.refused.suffix_if_allowed() {
             warn!("refused a stream of {peer}: {words:.1000}{more}");
         }
         self.refused.add(RefusedStream {

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::connection::Connection;
-use super::worker::Flow;
+use super::worker::JobOwner;
 
 /// A body without progress in this time gives way to any other.
 pub(super) const STALE: Duration = Duration::from_millis(250);
@@ -26,7 +26,7 @@ const MUCH: usize = 4;
 
 /// All permits of a listener.
 #[derive(Debug)]
-pub(crate) struct Permits {
+pub(crate) struct RequestLimit {
     /// The least that a permit counts for.
     floor: usize,
     state: Mutex<PermitState>,
@@ -73,13 +73,13 @@ pub(crate) enum RequestProgress {
 /// Leave to be under way, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    permits: Arc<Permits>,
+    request_limit: Arc<RequestLimit>,
     connection: Arc<Connection>,
     id: u64,
     evicted: Arc<Notify>,
 }
 
-impl Permits {
+impl RequestLimit {
     /// Creates permits for so many bytes, and so many requests.
     pub(crate) fn new(bytes: usize, requests: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -127,7 +127,7 @@ impl Permits {
             id
         };
         Ok(Permit {
-            permits: Arc::clone(self),
+            request_limit: Arc::clone(self),
             connection: Arc::clone(connection),
             id,
             evicted,
@@ -229,7 +229,7 @@ impl Holder {
 impl Permit {
     /// Counts bytes of the body that have arrived.
     pub(super) fn came(&self, bytes: usize) {
-        let mut state = self.permits.state();
+        let mut state = self.request_limit.state();
         let Some(holder) = state.holders.get_mut(&self.id) else {
             return;
         };
@@ -245,7 +245,7 @@ impl Permit {
     /// # Errors
     /// The limit is reached, or the permit was evicted: the caller drops the permit.
     pub(super) fn grow(&self, bytes: usize) -> Result<(), Rejected> {
-        let mut state = self.permits.state();
+        let mut state = self.request_limit.state();
         let has = state.holders.get(&self.id).map(|holder| holder.bytes);
         let has = has.ok_or(Rejected)?;
         let wanted = bytes.saturating_sub(has);
@@ -265,7 +265,7 @@ impl Permit {
     /// # Errors
     /// The permit was evicted, and the notification is pending.
     pub(crate) fn begin(&self, progress: RequestProgress) -> Result<(), Rejected> {
-        let mut state = self.permits.state();
+        let mut state = self.request_limit.state();
         let holder = state.holders.get_mut(&self.id).ok_or(Rejected)?;
         (holder.progress, holder.moved) = (progress, Instant::now());
         Ok(())
@@ -282,8 +282,8 @@ impl Permit {
     }
 
     /// Returns the flow whose jobs take turns with others.
-    pub(crate) fn flow(&self) -> Flow {
-        Flow {
+    pub(crate) fn owner(&self) -> JobOwner {
+        JobOwner {
             network: self.connection.network(),
             established: self.connection.is_established(),
         }
@@ -297,7 +297,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.permits.state();
+        let mut state = self.request_limit.state();
         if let Some(holder) = state.holders.remove(&self.id) {
             state.free += holder.bytes;
         }
@@ -338,40 +338,40 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_was_answered_before_takes_it_from_strangers() {
         let [kept, one, two, three] = lines(1);
-        let permits = Permits::new(20, 2);
-        let first = permits.acquire(&one).unwrap();
-        let second = permits.acquire(&two).unwrap();
+        let request_limit = RequestLimit::new(20, 2);
+        let first = request_limit.acquire(&one).unwrap();
+        let second = request_limit.acquire(&two).unwrap();
         // Both are as good as a third.
-        assert_eq!(permits.acquire(&three).unwrap_err(), Rejected);
-        let third = permits.acquire(&kept).unwrap();
+        assert_eq!(request_limit.acquire(&three).unwrap_err(), Rejected);
+        let third = request_limit.acquire(&kept).unwrap();
         assert!(happens(first.evicted()).await && !happens(second.evicted()).await);
         assert_eq!(first.begin(RequestProgress::Queued), Err(Rejected));
         assert_eq!(first.grow(11), Err(Rejected));
         drop(first);
-        let fourth = permits.acquire(&kept).unwrap();
+        let fourth = request_limit.acquire(&kept).unwrap();
         assert!(happens(second.evicted()).await && !happens(third.evicted()).await);
         // An established holder keeps its permit, unless it stalls.
-        assert_eq!(permits.acquire(&three).unwrap_err(), Rejected);
+        assert_eq!(request_limit.acquire(&three).unwrap_err(), Rejected);
         tokio::time::advance(MORE).await;
         fourth.came(STEP);
-        let fifth = permits.acquire(&three).unwrap();
+        let fifth = request_limit.acquire(&three).unwrap();
         assert!(happens(third.evicted()).await && !happens(fourth.evicted()).await);
         drop((second, third, fourth, fifth));
-        assert_eq!(permits.state().free, 20);
+        assert_eq!(request_limit.state().free, 20);
     }
 
     #[tokio::test(start_paused = true)]
     async fn among_equals_who_does_not_move_gives_way() {
         let [one, two, three, four] = lines(0);
-        let permits = Permits::new(20_000, 2);
-        let slow = permits.acquire(&one).unwrap();
-        let moves = permits.acquire(&two).unwrap();
+        let request_limit = RequestLimit::new(20_000, 2);
+        let slow = request_limit.acquire(&one).unwrap();
+        let moves = request_limit.acquire(&two).unwrap();
         for _ in 0..4 {
             tokio::time::advance(STALE / 2).await;
             slow.came(1);
             moves.came(STEP);
         }
-        let third = permits.acquire(&three).unwrap();
+        let third = request_limit.acquire(&three).unwrap();
         assert!(happens(slow.evicted()).await && !happens(moves.evicted()).await);
         assert!(!happens(one.left()).await, "it is told over its connection");
         // The body is complete: the delay is this program's.
@@ -379,13 +379,13 @@ mod tests {
             moves.begin(progress).unwrap();
             third.begin(progress).unwrap();
             tokio::time::advance(MORE).await;
-            assert_eq!(permits.acquire(&four).unwrap_err(), Rejected);
+            assert_eq!(request_limit.acquire(&four).unwrap_err(), Rejected);
         }
         // The client does not read the answer.
         moves.begin(RequestProgress::Answering).unwrap();
-        assert_eq!(permits.acquire(&four).unwrap_err(), Rejected);
+        assert_eq!(request_limit.acquire(&four).unwrap_err(), Rejected);
         tokio::time::advance(MORE).await;
-        permits.acquire(&four).unwrap();
+        request_limit.acquire(&four).unwrap();
         assert!(happens(two.left()).await && !happens(three.left()).await);
         assert!(!happens(moves.evicted()).await);
     }
@@ -393,48 +393,48 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_has_much_gives_way_to_who_needs_little() {
         let [one, two, three, kept] = lines(4);
-        let permits = Permits::new(40, 8);
-        let large = permits.acquire(&one).unwrap();
+        let request_limit = RequestLimit::new(40, 8);
+        let large = request_limit.acquire(&one).unwrap();
         large.grow(25).unwrap();
-        let small = permits.acquire(&two).unwrap();
+        let small = request_limit.acquire(&two).unwrap();
         assert_eq!(small.grow(20), Err(Rejected), "half of them is not little");
         assert!(
             !happens(small.evicted()).await,
             "nobody had to go for nothing"
         );
         small.grow(15).unwrap();
-        let third = permits.acquire(&three).unwrap();
+        let third = request_limit.acquire(&three).unwrap();
         assert!(happens(large.evicted()).await && !happens(small.evicted()).await);
         drop((large, small, third));
-        assert_eq!(permits.state().free, 40);
+        assert_eq!(request_limit.state().free, 40);
         // A request that is worked on is never evicted.
         let [stranger, _, _, _] = lines(0);
-        let working = permits.acquire(&stranger).unwrap();
+        let working = request_limit.acquire(&stranger).unwrap();
         working.grow(40).unwrap();
         working.begin(RequestProgress::Working).unwrap();
-        assert_eq!(permits.acquire(&kept).unwrap_err(), Rejected);
+        assert_eq!(request_limit.acquire(&kept).unwrap_err(), Rejected);
     }
 
-    /// 256 clients with one answered review each, whose bodies come just fast enough, used to hold all permits.
+    /// 256 clients with one answered review each, whose bodies come just fast enough, used to hold all request_limit.
     #[tokio::test(start_paused = true)]
     async fn whoever_has_the_most_gives_way_to_another_address() {
         for known in [1, 0] {
             let many: [_; 8] = lines_of(8, 1);
             let [server] = lines_of(known, 2);
-            let permits = Permits::new(80, 8);
+            let request_limit = RequestLimit::new(80, 8);
             let mut held: Vec<_> = many
                 .iter()
-                .map(|one| permits.acquire(one).unwrap())
+                .map(|one| request_limit.acquire(one).unwrap())
                 .collect();
             let mut own: Vec<Permit> = Vec::new();
             for _ in 0..4 {
                 tokio::time::advance(STALE / 2).await;
                 held.iter().chain(&own).for_each(|permit| permit.came(STEP));
-                own.push(permits.acquire(&server).unwrap());
+                own.push(request_limit.acquire(&server).unwrap());
             }
-            // An address with half of all permits is not evicted.
-            assert_eq!(permits.acquire(&server).unwrap_err(), Rejected);
-            assert_eq!(permits.acquire(&many[0]).unwrap_err(), Rejected);
+            // An address with half of all request_limit is not evicted.
+            assert_eq!(request_limit.acquire(&server).unwrap_err(), Rejected);
+            assert_eq!(request_limit.acquire(&many[0]).unwrap_err(), Rejected);
             let mut evicted = 0;
             for permit in &held {
                 evicted += usize::from(happens(permit.evicted()).await);
@@ -442,17 +442,17 @@ mod tests {
             assert_eq!(evicted, 4, "{known}");
             held.clear();
             own.clear();
-            assert_eq!(permits.state().free, 80);
+            assert_eq!(request_limit.state().free, 80);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_kept_connection_that_was_too_slow_is_a_stranger() {
         let [one, other] = lines(2);
-        let permits = Permits::new(10, 1);
-        let slow = permits.acquire(&one).unwrap();
+        let request_limit = RequestLimit::new(10, 1);
+        let slow = request_limit.acquire(&one).unwrap();
         tokio::time::advance(MORE).await;
-        let _taken = permits.acquire(&other).unwrap();
+        let _taken = request_limit.acquire(&other).unwrap();
         assert!(happens(slow.evicted()).await);
         assert!(!one.is_established() && other.is_established());
     }

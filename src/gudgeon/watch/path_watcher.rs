@@ -11,15 +11,15 @@ use super::folders::Folders;
 
 /// The quiet time that ends a batch of changes, and the longest wait for it: a program that writes a file often writes another.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settle {
+pub(crate) struct DebounceOptions {
     pub(crate) quiet: Duration,
-    pub(crate) most: Duration,
+    pub(crate) max: Duration,
 }
 
 /// For a reader that is not followed by a debounce.
-pub(crate) const SETTLE: Settle = Settle {
+pub(crate) const DEBOUNCE: DebounceOptions = DebounceOptions {
     quiet: Duration::from_millis(100),
-    most: Duration::from_millis(500),
+    max: Duration::from_millis(500),
 };
 
 /// Watches the directories of a scan, and the path itself: it may be removed, come back, or lead elsewhere.
@@ -63,7 +63,7 @@ impl PlaceWatcher {
 
     /// Returns when the directories are to be read again: after the changes of a moment, or after the pause, with the path found
     /// anew. If it is dropped, an event may be lost: the caller reads the directories.
-    pub(crate) async fn due(&mut self, settle: Settle, pause: Duration) {
+    pub(crate) async fn due(&mut self, settle: DebounceOptions, pause: Duration) {
         tokio::select! {
             () = self.changed() => self.debounce(settle).await,
             () = sleep(pause) => self.follow_path().await,
@@ -71,7 +71,7 @@ impl PlaceWatcher {
     }
 
     /// Waits until nothing has changed for a while, or for long enough.
-    async fn debounce(&mut self, Settle { quiet, most }: Settle) {
+    async fn debounce(&mut self, DebounceOptions { quiet, max: most }: DebounceOptions) {
         let begun = Instant::now();
         let mut burst = Burst::new(Duration::ZERO);
         loop {

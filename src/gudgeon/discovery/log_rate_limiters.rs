@@ -10,34 +10,34 @@ use tracing::warn;
 use xds::snapshot::Snapshot;
 
 use super::logged_conflicts::{LoggedConflicts, in_words};
-use crate::log_limiter::LogLimiter;
+use crate::log_rate_limiter::LogRateLimiter;
 
 #[derive(Debug)]
-pub(crate) struct LogLimiters {
+pub(crate) struct LogRateLimiters {
     /// Warnings about the fields of nodes.
-    pub(crate) nodes: LogLimiter,
+    pub(crate) nodes: LogRateLimiter,
     /// Types that nobody serves.
-    pub(crate) unknown: LogLimiter,
-    pub(crate) refusals: LogLimiter,
+    pub(crate) unknown: LogRateLimiter,
+    pub(crate) nacks: LogRateLimiter,
     /// Streams of clients that may not speak for their node, or that are beyond bounds.
-    pub(crate) refused: LogLimiter,
+    pub(crate) refused: LogRateLimiter,
     /// Such as do not read.
-    pub(crate) slow: LogLimiter,
+    pub(crate) slow: LogRateLimiter,
     /// Proxies without certificates.
-    pub(crate) plain: LogLimiter,
+    pub(crate) plain: LogRateLimiter,
     /// Objects that lose against those of other sources.
-    lost: LogLimiter,
+    lost: LogRateLimiter,
     /// Rules that nothing enforces, by their number.
-    pub(crate) rules: LogLimiter,
+    pub(crate) rules: LogRateLimiter,
     /// Conflicts by which parts were left out of resources.
-    conflicts: LogLimiter,
+    conflicts: LogRateLimiter,
     /// Conflicts that were logged already.
     pub(super) told: Mutex<LoggedConflicts>,
     /// Gateways between networks that were said to be of no use.
     gateways: Mutex<BTreeSet<String>>,
 }
 
-impl LogLimiters {
+impl LogRateLimiters {
     /// Gateways between networks that this snapshot has no address of, each once for as long as that is so.
     pub(super) fn lost_gateways(&self, snapshot: &Snapshot) {
         let now: BTreeSet<String> = snapshot.lost_gateways().map(str::to_owned).collect();
@@ -53,7 +53,7 @@ impl LogLimiters {
         let all = snapshot.conflicts();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         for conflict in told.news(now, &all) {
-            if let Some(more) = self.conflicts.more() {
+            if let Some(more) = self.conflicts.suffix_if_allowed() {
                 warn!("{}{more}", in_words(conflict));
             }
         }
@@ -63,7 +63,7 @@ impl LogLimiters {
     /// Logs objects that others take the place of, from now on.
     pub(super) fn left_out(&self, reports: &[Report]) {
         for report in reports {
-            if let Some(more) = self.lost.more() {
+            if let Some(more) = self.lost.suffix_if_allowed() {
                 let Report {
                     kind,
                     namespace,
@@ -78,18 +78,18 @@ impl LogLimiters {
     }
 }
 
-impl Default for LogLimiters {
+impl Default for LogRateLimiters {
     fn default() -> Self {
         Self {
-            nodes: LogLimiter::new(100),
-            unknown: LogLimiter::new(20),
-            refusals: LogLimiter::new(100),
-            refused: LogLimiter::new(20),
-            slow: LogLimiter::new(20),
-            plain: LogLimiter::new(100),
-            lost: LogLimiter::new(100),
-            rules: LogLimiter::new(10),
-            conflicts: LogLimiter::new(100),
+            nodes: LogRateLimiter::new(100),
+            unknown: LogRateLimiter::new(20),
+            nacks: LogRateLimiter::new(100),
+            refused: LogRateLimiter::new(20),
+            slow: LogRateLimiter::new(20),
+            plain: LogRateLimiter::new(100),
+            lost: LogRateLimiter::new(100),
+            rules: LogRateLimiter::new(10),
+            conflicts: LogRateLimiter::new(100),
             told: Mutex::default(),
             gateways: Mutex::default(),
         }

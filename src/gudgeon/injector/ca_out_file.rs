@@ -8,8 +8,8 @@ use api::log_repeats::should_log_repeat;
 use tokio::sync::watch;
 use tracing::error;
 
-use crate::beside::Beside;
 use crate::file;
+use crate::file_writer::FileWriter;
 
 /// The delay between two tries to write the file.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -18,16 +18,16 @@ const AGAIN: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// Why the file cannot be written.
-pub(super) async fn write(to: &mut Beside, ca: Option<Arc<str>>) -> Result<(), String> {
+pub(super) async fn write(to: &mut FileWriter, ca: Option<Arc<str>>) -> Result<(), String> {
     let Some(ca) = ca else { return Ok(()) };
     let written = to.replace(ca.as_bytes().to_vec(), file::replace).await;
     written.map_err(|cause| format!("cannot write --caOut {}: {cause}", to.path().display()))
 }
 
 /// Writes the CA whenever it changes; one that cannot be written is tried again.
-pub(super) async fn keep(path: PathBuf, mut ca: watch::Receiver<Option<Arc<str>>>) {
+pub(super) async fn run_write_loop(path: PathBuf, mut ca: watch::Receiver<Option<Arc<str>>>) {
     let mut failed: u64 = 0;
-    let mut file = Beside::new(path);
+    let mut file = FileWriter::new(path);
     while ca.changed().await.is_ok() {
         loop {
             let bundle = ca.borrow_and_update().clone();

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub(crate) struct LogLimiter {
+pub(crate) struct LogRateLimiter {
     lines: u32,
     state: Mutex<LimiterState>,
 }
@@ -22,7 +22,7 @@ struct LimiterState {
     untold: u64,
 }
 
-impl LogLimiter {
+impl LogRateLimiter {
     /// Creates a limiter of so many lines in a minute.
     pub(crate) const fn new(lines: u32) -> Self {
         let state = LimiterState {
@@ -57,7 +57,7 @@ impl LogLimiter {
     }
 
     /// Counts an event; returns the suffix of its line if it is to be logged.
-    pub(crate) fn more(&self) -> Option<String> {
+    pub(crate) fn suffix_if_allowed(&self) -> Option<String> {
         self.add().map(|count| match count {
             1 => String::new(),
             count => format!(" ({count} such since the last line)"),
@@ -73,7 +73,7 @@ mod tests {
     fn a_minute_has_so_many_lines_and_nothing_is_left_out_of_the_count() {
         let begun = Instant::now();
         for lines in [1, 3] {
-            let seldom = LogLimiter::new(lines);
+            let seldom = LogRateLimiter::new(lines);
             let (mut told, mut counted) = (0, 0);
             for second in 0..300 {
                 let found = seldom.add_at(begun + Duration::from_secs(second));

@@ -23,26 +23,26 @@ const FREE_BYTES: usize = 4 << 10;
 
 /// The limit of one port.
 #[derive(Default)]
-pub(super) struct UnfinishedLimit(Mutex<UnfinishedMessages>);
+pub(super) struct PartialMessageLimit(Mutex<PartialMessages>);
 
-impl fmt::Debug for UnfinishedLimit {
+impl fmt::Debug for PartialMessageLimit {
     /// Omits the messages: each of them has a connection, which has this.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "UnfinishedLimit({} bytes)", self.state().bytes)
+        write!(to, "PartialMessageLimit({} bytes)", self.state().bytes)
     }
 }
 
 #[derive(Debug, Default)]
-struct UnfinishedMessages {
+struct PartialMessages {
     next: u64,
     bytes: usize,
     /// The messages, in the order in which they began.
-    all: BTreeMap<u64, UnfinishedMessage>,
+    all: BTreeMap<u64, PartialMessageEntry>,
     evicted: u64,
 }
 
 #[derive(Debug)]
-struct UnfinishedMessage {
+struct PartialMessageEntry {
     peer: Arc<Peer>,
     bytes: usize,
     evicted: Arc<Notify>,
@@ -50,19 +50,19 @@ struct UnfinishedMessage {
 
 /// A message's part of it, free again when dropped.
 #[derive(Debug)]
-pub(super) struct Unfinished {
+pub(super) struct PartialMessage {
     peer: Arc<Peer>,
     id: u64,
     evicted: Arc<Notify>,
 }
 
-impl UnfinishedLimit {
-    fn state(&self) -> MutexGuard<'_, UnfinishedMessages> {
+impl PartialMessageLimit {
+    fn state(&self) -> MutexGuard<'_, PartialMessages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Unfinished {
+impl PartialMessage {
     /// Registers an unfinished message with so many bytes; `None` if they are too few to count.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Unfinished {
             state.next += 1;
             state.bytes += bytes;
             let evicted = Arc::new(Notify::new());
-            let held = UnfinishedMessage {
+            let held = PartialMessageEntry {
                 peer: Arc::clone(peer),
                 bytes,
                 evicted: Arc::clone(&evicted),
@@ -127,7 +127,7 @@ pub(super) fn taken() -> Status {
     Status::resource_exhausted("cannot wait for the rest of a message: others need its memory")
 }
 
-impl UnfinishedMessages {
+impl PartialMessages {
     fn make_room(&mut self, peer: &Arc<Peer>, more: usize, most: usize) -> Result<(), Status> {
         let of_peer = self.all.values();
         let of_peer = of_peer.filter(|held| Arc::ptr_eq(&held.peer, peer));
@@ -175,7 +175,7 @@ impl UnfinishedMessages {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for PartialMessage {
     fn drop(&mut self) {
         let mut state = self.peer.unfinished().state();
         if let Some(held) = state.all.remove(&self.id) {
@@ -194,18 +194,18 @@ mod tests {
 
     const MOST: usize = 4 << 20;
 
-    fn peer(limit: &Arc<UnfinishedLimit>, last: u8) -> Arc<Peer> {
+    fn peer(limit: &Arc<PartialMessageLimit>, last: u8) -> Arc<Peer> {
         let address = Address::Ip(([10, 0, 0, last], 1).into());
         Arc::new(Peer::new(address, None).on(limit))
     }
 
-    fn begin(peer: &Arc<Peer>, bytes: usize) -> Result<Option<Unfinished>, Code> {
-        Unfinished::begin(peer, bytes, MOST).map_err(|status| status.code())
+    fn begin(peer: &Arc<Peer>, bytes: usize) -> Result<Option<PartialMessage>, Code> {
+        PartialMessage::begin(peer, bytes, MOST).map_err(|status| status.code())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_has_as_much_as_one_message_and_the_rest_gives_way() {
-        let limit = Arc::new(UnfinishedLimit::default());
+        let limit = Arc::new(PartialMessageLimit::default());
         let one = peer(&limit, 1);
         assert!(begin(&one, FREE_BYTES).unwrap().is_none());
         let half = begin(&one, MOST / 2).unwrap().unwrap();

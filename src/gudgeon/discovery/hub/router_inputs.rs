@@ -18,26 +18,26 @@ const LATE: Duration = Duration::from_secs(5);
 
 /// The number of searches that routers wait for, and the end of that wait.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EdgeInputs(Arc<watch::Sender<(usize, Option<Instant>)>>);
+pub(crate) struct RouterInputs(Arc<watch::Sender<(usize, Option<Instant>)>>);
 
 /// One search, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Looking(EdgeInputs);
+pub(crate) struct PendingLookup(RouterInputs);
 
-impl Drop for Looking {
+impl Drop for PendingLookup {
     fn drop(&mut self) {
         let looking = &self.0.0;
         looking.send_modify(|(count, _)| *count = count.saturating_sub(1));
     }
 }
 
-impl EdgeInputs {
-    pub(crate) fn begin(&self) -> Looking {
+impl RouterInputs {
+    pub(crate) fn begin(&self) -> PendingLookup {
         self.0.send_modify(|(count, late)| {
             *count = count.saturating_add(1);
             *late = Some(Instant::now() + LATE);
         });
-        Looking(self.clone())
+        PendingLookup(self.clone())
     }
 
     /// Returns when all is there that listeners of routers, and connections with certificates by name, are made of, or did not
@@ -76,7 +76,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn routers_wait_for_what_they_listen_for_and_not_for_ever() {
-        let all = EdgeInputs::default();
+        let all = RouterInputs::default();
         let waited = async || {
             let begin = Instant::now();
             all.known().await;

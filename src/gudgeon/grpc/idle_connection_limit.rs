@@ -48,7 +48,7 @@ impl ConnectionProgress {
 
 /// The limit of one port.
 #[derive(Debug)]
-pub(super) struct IdleLimit {
+pub(super) struct IdleConnectionLimit {
     slots: usize,
     members: Mutex<Members>,
     /// A slot was freed, or a client made progress.
@@ -84,12 +84,12 @@ impl Member {
 /// A connection's slot, free again when dropped.
 #[derive(Debug)]
 pub(super) struct IdleSlot {
-    limit: Arc<IdleLimit>,
+    limit: Arc<IdleConnectionLimit>,
     id: u64,
     evicted: Arc<Notify>,
 }
 
-impl IdleLimit {
+impl IdleConnectionLimit {
     pub(super) fn new(slots: usize) -> Arc<Self> {
         Arc::new(Self {
             slots,
@@ -222,13 +222,13 @@ mod tests {
         !slot.limit.members().all.contains_key(&slot.id)
     }
 
-    fn enter(limit: &Arc<IdleLimit>, host: &str) -> IdleSlot {
-        IdleLimit::enter(limit, &at(host), ConnectionProgress::Silent)
+    fn enter(limit: &Arc<IdleConnectionLimit>, host: &str) -> IdleSlot {
+        IdleConnectionLimit::enter(limit, &at(host), ConnectionProgress::Silent)
     }
 
     #[tokio::test]
     async fn who_says_nothing_goes_first_and_each_has_a_while() {
-        let limit = IdleLimit::new(4);
+        let limit = IdleConnectionLimit::new(4);
         let known = enter(&limit, "10.0.0.1");
         known.reaches(ConnectionProgress::Known);
         let speaking = enter(&limit, "10.0.0.1");
@@ -253,7 +253,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn newcomers_wait_for_the_while_of_the_oldest() {
-        let limit = IdleLimit::new(2);
+        let limit = IdleConnectionLimit::new(2);
         let mut slots = Vec::new();
         let begun = Instant::now();
         for at in 0..20 {
@@ -286,7 +286,7 @@ mod tests {
     /// The server is late with all tasks: 200 of them want 1 ms each, again and again, and one of them is the handshake.
     #[tokio::test]
     async fn a_busy_server_gives_each_a_turn() {
-        let limit = IdleLimit::new(1);
+        let limit = IdleConnectionLimit::new(1);
         let slot = enter(&limit, "10.0.0.1");
         let mut others = tokio::task::JoinSet::new();
         let busy = || async {
@@ -321,7 +321,7 @@ mod tests {
 
     #[tokio::test]
     async fn of_two_addresses_the_one_with_more_gives_way() {
-        let limit = IdleLimit::new(4);
+        let limit = IdleConnectionLimit::new(4);
         let one = enter(&limit, "10.0.0.1");
         let crowd: Vec<_> = ["[2001:db8::1]", "[2001:db8::2]", "[2001:db8::3]"]
             .iter()

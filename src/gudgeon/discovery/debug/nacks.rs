@@ -1,4 +1,4 @@
-//! Refusals of proxies, joined to the objects that the refused resources were made from.
+//! NACKs of proxies, joined to the objects that the refused resources were made from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use xds::view::Type;
 
 use crate::discovery::hub::Hub;
 
-/// Refusals that are told of one object: proxies choose their words themselves.
+/// NACKs that are told of one object: proxies choose their words themselves.
 const MOST: usize = 3;
 
-/// Different refusals of one object that are kept: clients choose their words, and how many streams they have.
+/// Different NACKs of one object that are kept: clients choose their words, and how many streams they have.
 const MOST_KEPT: usize = 64;
 
-/// Refusals of one object.
+/// NACKs of one object.
 #[derive(Debug, Default)]
-struct Refusals {
+struct ObjectNacks {
     /// The type, its words, and whether they name a resource of the object, with the streams that say so.
     by_words: BTreeMap<(Type, String, bool), usize>,
     /// Streams whose words are not kept.
     others: usize,
 }
 
-/// Refusals of connected proxies, by the objects that have a part in them.
+/// NACKs of connected proxies, by the objects that have a part in them.
 #[derive(Debug, Default)]
-pub(super) struct Nacks(BTreeMap<ObjectRef, Refusals>);
+pub(super) struct Nacks(BTreeMap<ObjectRef, ObjectNacks>);
 
 impl Nacks {
     pub(super) fn now(hub: &Hub) -> Self {
         let mut all = Self::default();
         for session in hub.sessions() {
-            session.look(|stream| {
+            session.with_stream(|stream| {
                 for kind in Type::ALL {
-                    for refusal in stream.nacks(kind) {
-                        for object in refusal.rules {
-                            all.add(object, kind, &refusal.nack.message, refusal.is_named);
+                    for nack in stream.nacks(kind) {
+                        for object in nack.rules {
+                            all.add(object, kind, &nack.nack.message, nack.is_named);
                         }
                     }
                 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_of_an_object_are_counted_and_have_a_bound() {
+    fn nacks_of_an_object_are_counted_and_have_a_bound() {
         let object = |name: &str| ObjectRef {
             kind: "EnvoyFilter",
             namespace: "n".into(),

@@ -173,7 +173,7 @@ fn redacted(collection: &str, resource: &Arc<Resource>) -> Arc<Resource> {
     };
     let value = match value {
         Ok(mut value) => {
-            if !secrets::withhold(collection, &mut value) {
+            if !secrets::strip_secrets(collection, &mut value) {
                 return Arc::clone(resource);
             }
             wire::encode(message, &value)

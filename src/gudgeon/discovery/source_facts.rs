@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sources::registry::SourceId;
 use sources::registry::kubernetes::{ClusterUpdate, Event, Problem};
 
-use super::inert::RuleCounts;
+use super::rules_without_effect::RuleCounts;
 
 type Events = BTreeMap<(&'static str, Event), u64>;
 

@@ -18,12 +18,12 @@ const REMOVED: Duration = Duration::from_secs(1);
 
 /// A file, written again and again. While it does not answer, one thread hangs there, and no other is sent after it.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct FileWriter {
     path: PathBuf,
     under_way: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl Beside {
+impl FileWriter {
     pub(crate) const fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -136,7 +136,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_is_written_and_a_pipe_is_not_waited_for() {
         let root = tempfile::tempdir().unwrap();
-        let mut file = Beside::new(root.path().join("file"));
+        let mut file = FileWriter::new(root.path().join("file"));
         file.touch(b"ok").await.unwrap();
         file.touch(b"o").await.unwrap();
         assert_eq!(fs::read(file.path()).unwrap(), b"o");
@@ -150,18 +150,23 @@ mod tests {
         let mut options = OpenOptions::new();
         let error = open_at_once(&mut options, file.path()).unwrap_err();
         assert_eq!(error.to_string(), "it has no reader");
-        let mut none = Beside::new(root.path().join("none/x"));
+        let mut none = FileWriter::new(root.path().join("none/x"));
         assert_eq!(
             none.touch(b"").await.unwrap_err().kind(),
             io::ErrorKind::NotFound
         );
-        assert!(Beside::new(root.path().into()).touch(b"").await.is_err());
+        assert!(
+            FileWriter::new(root.path().into())
+                .touch(b"")
+                .await
+                .is_err()
+        );
     }
 
     #[tokio::test]
     async fn what_hangs_is_waited_for_by_one_thread() {
         let soon = Duration::from_millis(20);
-        let mut file = Beside::new("/file".into());
+        let mut file = FileWriter::new("/file".into());
         let (answer, answers) = channel::<()>();
         let hung = file.by(soon, move |_| {
             // `recv` fails when the other end is gone.

@@ -14,7 +14,7 @@ const SELDOM: Duration = Duration::from_secs(300);
 const OFTEN: Duration = Duration::from_secs(10);
 
 /// A source of changes.
-pub(crate) trait Tells {
+pub(crate) trait ChangeSource {
     /// Returns the reason why changes may be missed.
     fn degraded(&self) -> Option<&str>;
 
@@ -34,12 +34,12 @@ pub(crate) trait Tells {
 }
 
 /// A reader of files.
-pub(crate) trait Look {
+pub(crate) trait ReloadFiles {
     /// Reads changed files. Returns the delay until the next read, if it cannot wait for an event.
-    async fn look(&mut self) -> Option<Duration>;
+    async fn reload(&mut self) -> Option<Duration>;
 }
 
-impl Tells for Watcher {
+impl ChangeSource for Watcher {
     fn degraded(&self) -> Option<&str> {
         self.degraded()
     }
@@ -54,11 +54,11 @@ impl Tells for Watcher {
 }
 
 /// Reads files after events and at intervals, for ever.
-pub(crate) async fn keep_looking(mut watcher: impl Tells, mut files: impl Look) {
+pub(crate) async fn run_reload_loop(mut watcher: impl ChangeSource, mut files: impl ReloadFiles) {
     let mut warned = false;
     watcher.follow().await;
     // Picks up changes between the first scan and the watch.
-    let mut again = files.look().await;
+    let mut again = files.reload().await;
     loop {
         let mut pause = SELDOM;
         if let Some(why) = watcher.degraded() {
@@ -69,7 +69,7 @@ pub(crate) async fn keep_looking(mut watcher: impl Tells, mut files: impl Look) 
             }
         }
         watcher.due(again.unwrap_or(pause)).await;
-        again = files.look().await;
+        again = files.reload().await;
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
         followed: &'a Cell<usize>,
     }
 
-    impl Tells for Watch<'_> {
+    impl ChangeSource for Watch<'_> {
         fn degraded(&self) -> Option<&str> {
             self.degraded.then_some("none left")
         }
@@ -113,8 +113,8 @@ mod tests {
         again: &'a [Option<u64>],
     }
 
-    impl Look for Looks<'_> {
-        async fn look(&mut self) -> Option<Duration> {
+    impl ReloadFiles for Looks<'_> {
+        async fn reload(&mut self) -> Option<Duration> {
             let mut seen = self.seen.borrow_mut();
             seen.push(self.start.elapsed().as_millis());
             let again = self.again.get(seen.len() - 1).copied().flatten();
@@ -143,7 +143,7 @@ mod tests {
             seen: &seen,
             again,
         };
-        let all = keep_looking(watch, files);
+        let all = run_reload_loop(watch, files);
         let over = tokio::time::timeout(Duration::from_secs(seconds), all).await;
         assert!(over.is_err(), "it goes on for ever");
         (seen.into_inner(), followed.get())

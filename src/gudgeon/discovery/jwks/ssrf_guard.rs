@@ -17,7 +17,7 @@ const METADATA: [IpAddr; 5] = [
 ];
 
 /// Why an address is not asked; `None`: it is. `allowed`: networks whose addresses are, whatever they are.
-pub(super) fn refusal(
+pub(super) fn forbidden_reason(
     address: IpAddr,
     allowed: &[Network],
     servers: &BTreeSet<IpAddr>,
@@ -67,12 +67,12 @@ fn of_v6(
     if address.is_multicast() {
         return Some("multicast");
     }
-    let inside = inside(address)?;
-    refusal(inside.into(), allowed, servers)
+    let inside = embedded_v4(address)?;
+    forbidden_reason(inside.into(), allowed, servers)
 }
 
 /// The IPv4 address that one of IPv6 stands for: the compatible form (RFC 4291), 6to4 (RFC 3056), NAT64 (RFC 6052).
-fn inside(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let four = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         Ipv4Addr::new(a, b, c, d)
@@ -135,7 +135,7 @@ mod tests {
                 Some("where a cloud says what its machines may do"),
             ),
         ] {
-            let found = refusal(address.parse().unwrap(), &[], &servers);
+            let found = forbidden_reason(address.parse().unwrap(), &[], &servers);
             assert_eq!(found, why, "{address}");
         }
         let allowed = ["127.0.7.0/24", "10.96.0.1"].map(|one| one.parse().unwrap());
@@ -146,7 +146,7 @@ mod tests {
             ("10.96.0.1", true),
             ("::1", false),
         ] {
-            let found = refusal(address.parse().unwrap(), &allowed, &servers);
+            let found = forbidden_reason(address.parse().unwrap(), &allowed, &servers);
             assert_eq!(found.is_none(), is_asked, "{address}");
         }
     }

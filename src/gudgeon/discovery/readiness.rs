@@ -1,0 +1,69 @@
+//! Readiness of the whole, with its reasons.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use sources::registry::SyncState;
+
+use super::hub::Hub;
+use crate::log;
+use crate::mcp::PortAccess;
+
+/// A source that has been lost for so long is told of.
+pub(super) const LOST: Duration = Duration::from_secs(5);
+
+/// The lines of readiness: which source is lost, or why it is not ready.
+pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
+    if hub.is_draining() {
+        return Err("draining".to_owned());
+    }
+    if !hub.serves() {
+        let missing: Vec<String> = hub.with_registries(|registries| {
+            let awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+            let words = |source| match awaited.get(source) {
+                Some(what) => format!("waiting for {source}: {what}"),
+                None => format!("waiting for {source}"),
+            };
+            registries.missing().map(words).collect()
+        });
+        let awaited = hub.jwks.awaited(hub.clock.now());
+        if missing.is_empty() && awaited > 0 {
+            let sets = api::counted(awaited, "jwksUri");
+            return Err(format!("waiting for keys of {sets}"));
+        }
+        if missing.is_empty() {
+            return Err("starting".to_owned());
+        }
+        let lines = missing.into_iter().chain(refuses_all(hub));
+        return Err(lines.collect::<Vec<_>>().join("\n"));
+    }
+    let lines = stale(hub).into_iter().map(|(source, since)| {
+        let since = log::stamp(hub.clock.wall(since));
+        format!("stale: {source} since {since}")
+    });
+    let lines: Vec<_> = lines.chain(refuses_all(hub)).collect();
+    if lines.is_empty() {
+        return Ok("ok".to_owned());
+    }
+    Ok(lines.join("\n"))
+}
+
+/// Why the port where sources of configuration dial lets nobody in.
+pub(super) fn refuses_all(hub: &Hub) -> Option<String> {
+    hub.port_access.get().and_then(PortAccess::why_nobody)
+}
+
+/// Sources that have been lost for a while, and since when.
+pub(super) fn stale(hub: &Hub) -> Vec<(String, Duration)> {
+    let now = hub.clock.now();
+    let sources = hub.with_registries(sources::registry::Registries::sources);
+    let since = hub.standing_since();
+    sources
+        .into_iter()
+        .filter(|status| matches!(status.standing, SyncState::Stale { .. }))
+        .filter_map(|status| {
+            let since = *since.get(&status.source)?;
+            (now.saturating_sub(since) >= LOST).then(|| (status.source.to_string(), since))
+        })
+        .collect()
+}
