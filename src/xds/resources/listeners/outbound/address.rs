@@ -14,6 +14,7 @@ use crate::common::service_ports::ServicePort;
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::listeners::{Frame, Inspect, ListenAddress, name};
+use crate::rules::virtual_service::connections::Connections;
 
 impl Builder<'_> {
     /// That a service comes before this one, and why.
@@ -64,7 +65,7 @@ impl Builder<'_> {
         let mut carries = Vec::new();
         let tcp = self.tcp(service_port, to, &mut carries);
         // What a rule leaves goes to the service, as it does without a rule.
-        let has_names = by_rule.is_some_and(|rule| rule.has_names());
+        let has_names = by_rule.is_some_and(Connections::has_names);
         let sniffed = sniffs.then(|| self.http(&name, service_port.authority(), Extras::default()));
         let mut chains = by_rule.map_or_else(Vec::new, |rule| {
             self.chains(
