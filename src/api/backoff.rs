@@ -19,6 +19,7 @@ impl Bounds {
     }
 }
 
+/// The state of a backoff: its bounds, and the number of tries since the last reset.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     bounds: Bounds,
@@ -26,6 +27,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// Creates a backoff that has not waited yet.
     #[must_use]
     pub const fn new(bounds: Bounds) -> Self {
         Self { bounds, tries: 0 }
@@ -45,6 +47,7 @@ impl Backoff {
         self.tries > 0
     }
 
+    /// Returns to the first wait, after a success.
     pub const fn reset(&mut self) {
         self.tries = 0;
     }

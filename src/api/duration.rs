@@ -5,7 +5,7 @@ use crate::google::protobuf::Duration;
 /// The range that proto JSON allows, in either direction: 10,000 years.
 const MOST_SECONDS: i128 = 315_576_000_000;
 const NANOS: i128 = 1_000_000_000;
-/// More digits behind the point say nothing at a nanosecond's precision.
+/// Longest fraction that is parsed; nanoseconds have nine digits.
 const MOST_DIGITS: usize = 18;
 
 /// `1.5s`, `1m0s`, `300ms`, `-2h`, `0`. `None` for what is no duration, or too long.

@@ -93,7 +93,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// So much of a key or a value is shown.
+/// Maximum length of a key or value in a message.
 const SHOWN: usize = 256;
 
 /// Goes on to a field, or to a key of a map: `.name`, or `["a/b"]` where it has other letters.

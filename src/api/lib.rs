@@ -4,9 +4,7 @@
 //! # Who may know whom
 //!
 //! ```text
-//! api ◄── inject ◄──┐
-//!  ▲                ├── gudgeon
-//!  └───── sources ◄─┘
+//! api ◄── transform, inject, xds, mcp ◄── sources ◄── gudgeon
 //! ```
 //!
 //! This crate knows none of the others. It is pure: no socket, no file, no clock, no environment and no tokio; what it judges
@@ -14,7 +12,7 @@
 //!
 //! # Map
 //!
-//! Each room knows rooms above it alone.
+//! Each room uses only rooms above it.
 //!
 //! * `backoff`: the wait before the next try. `debounce`: changes that are handled as one. `log_repeats`: an event that repeats is
 //!   logged ever more rarely. `text`: texts of others, shortened.
@@ -31,8 +29,11 @@
 //! # From text to a type
 //!
 //! [`yaml`] makes a tree, bounded; [`config`] holds it against the table of a message ([`schema`]) and says the path of what
-//! is wrong; `overlay` lays it over defaults; the type comes off the [`wire`], and goes back to JSON that way. A new kind is a
-//! `.proto` file and a file with its rules: see [`mesh`].
+//! is wrong; `overlay` lays it over defaults; the type comes off the [`wire`], and goes back to JSON that way.
+//!
+//! A new kind takes a `.proto` file, a row in `config/kinds.rs` and a file in `config/rules`. A kind that discovery acts on also takes
+//! its type in [`networking`] or [`security`], a line of [`discovery_kinds`], a field of [`model::World`], a file in `xds/rules`, and
+//! fields of the scope in `xds/scope`.
 //!
 //! Objects of rules need no type: what is wrong with their JSON is found, all of it, and bytes are made of it and back.
 //!

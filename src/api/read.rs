@@ -80,9 +80,9 @@ pub(crate) fn tree(message: &'static Message, node: &Node) -> Result<Read, Findi
     json(message, &written(message, node))
 }
 
-/// The same of JSON that somebody else read.
+/// Reads a message from parsed JSON.
 pub(crate) fn json(message: &'static Message, value: &Json) -> Result<Read, Finding> {
-    /// So many unknown fields are named.
+    /// Maximum number of unknown fields that are named.
     const NAMED: usize = 16;
     let (read, findings, mut unknown) = read_known(message, value);
     if let Some(first) = findings.into_iter().find(Finding::is_error) {

@@ -120,7 +120,7 @@ impl ConfigFile {
     ) -> Result<(Self, Option<String>), Failure> {
         match Self::open(flag, given, usual).await {
             Err(failure) if given.is_none() => {
-                warn!("{}: the defaults are used", failure.message);
+                warn!("{}; using the defaults", failure.message);
                 Ok((Self::at(flag, given, usual), None))
             }
             opened => opened,
@@ -209,7 +209,10 @@ impl ConfigFile {
     /// Logs each cause once.
     fn complain(&mut self, cause: &str) {
         if self.error.as_deref() != Some(cause) {
-            error!("{}: the last good one is used on", self.line("use", cause));
+            error!(
+                "{}; the last good content stays in use",
+                self.line("use", cause)
+            );
             self.error = Some(cause.to_owned());
         }
     }

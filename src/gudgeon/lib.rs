@@ -27,7 +27,7 @@
 //!
 //! # Map
 //!
-//! Each room knows rooms above it alone.
+//! Each room uses only rooms above it.
 //!
 //! * `exit`: codes and failures that the program ends with. `cli`: programs, commands and flags. `log`: lines of the log, and
 //!   `log_rate_limiter`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.

@@ -54,16 +54,16 @@ impl ShutdownSignals {
             signal(kind).map_err(|cause| Failure::system(format!("cannot handle signals: {cause}")))
         };
         tokio::spawn(each(of(SignalKind::hangup())?, || {
-            info!("asked by HUP to read all files again");
+            info!("received SIGHUP: reading all files again");
             read_again();
         }));
         tokio::spawn(reopen(of(SignalKind::user_defined1())?));
         for (number, name) in OTHERS {
-            let ignore = move || info!("ignoring the signal {name}");
+            let ignore = move || info!("ignoring signal {name}");
             tokio::spawn(each(of(SignalKind::from_raw(number))?, ignore));
         }
         for number in REAL_TIME {
-            let ignore = move || info!("ignoring the signal {number}");
+            let ignore = move || info!("ignoring signal {number}");
             if let Ok(signal) = signal(SignalKind::from_raw(number)) {
                 tokio::spawn(each(signal, ignore));
             }
@@ -90,12 +90,12 @@ async fn reopen(mut signal: Signal) {
     while signal.recv().await.is_some() {
         let (opened, wrong) = log.again().await;
         for cause in &wrong {
-            warn!("asked by USR1: {cause}: it goes on where it was");
+            warn!("received SIGUSR1: {cause}; the log stays where it was");
         }
         match (opened, wrong.len()) {
-            (0, 0) => info!("asked by USR1 to open the log again: it goes to no file"),
+            (0, 0) => info!("received SIGUSR1: the log goes to no file"),
             (0, _) => {}
-            _ => info!("asked by USR1: the log is opened again"),
+            _ => info!("received SIGUSR1: reopened the log"),
         }
     }
 }
@@ -106,7 +106,7 @@ async fn each(mut signal: Signal, act: impl Fn() + Send) {
     }
 }
 
-/// One line for a panic, without what it was about: that may be anybody's secret.
+/// Logs one line per panic, without its message, which may contain a secret.
 pub(crate) fn log_panics() {
     std::panic::set_hook(Box::new(|panic| match panic.location() {
         Some(place) => error!("panic at {}:{}", place.file(), place.line()),

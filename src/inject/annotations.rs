@@ -223,7 +223,11 @@ fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
     format!("{}…", text::cut(text, QUOTED)).into()
 }
 
-/// Validates all annotations; the error lists the invalid ones in one message.
+/// Validates all annotations.
+///
+/// # Errors
+///
+/// Annotations are invalid, or too long together; one message lists the invalid ones.
 pub fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> {
     let metadata = pod.get("metadata");
     let all = metadata.and_then(|metadata| pod::object(metadata, "annotations"));
@@ -258,6 +262,10 @@ pub fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> 
 }
 
 /// Checks a parameter of the built-in template by the rule of its annotation.
+///
+/// # Errors
+///
+/// The value is invalid; the error says what is wanted.
 pub fn parameter(name: &str, value: &str) -> Result<(), String> {
     let valid = match name {
         "readinessInitialDelaySeconds"

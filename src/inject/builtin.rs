@@ -39,7 +39,11 @@ const SETTINGS: [(&str, &str, &str); 10] = [
     ("proxyUID", "sidecarProxyUID", "1337"),
 ];
 
-/// The configuration file that gives what these parameters ask for; an error names the parameter that is not valid.
+/// Returns the built-in configuration file with these parameters.
+///
+/// # Errors
+///
+/// A parameter is invalid; the error names it.
 pub fn configuration(parameters: &Parameters) -> Result<String, String> {
     let of = |setting: &str| parameters.settings.get(setting).map(String::as_str);
     for (name, value) in &parameters.settings {

@@ -62,7 +62,7 @@ pub struct Configuration {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) parameters: Parameters,
     pub(crate) environment: Arc<BTreeMap<String, String>>,
-    /// The same for pods whose proxy is a native sidecar.
+    /// The environment of pods whose proxy is a native sidecar.
     pub(crate) native_environment: Arc<BTreeMap<String, String>>,
 }
 
@@ -75,7 +75,11 @@ fn native(mut environment: BTreeMap<String, String>) -> BTreeMap<String, String>
 }
 
 impl Configuration {
-    /// Reads and checks the three texts. Warnings go to their author.
+    /// Reads and checks the three texts. Returns warnings for their author.
+    ///
+    /// # Errors
+    ///
+    /// A text is invalid; the error names the source and the cause.
     pub fn load(
         sources: Sources<'_>,
         parameters: Parameters,
@@ -93,7 +97,7 @@ impl Configuration {
             None => None,
         };
         if sources.config.is_some() && node.is_none() {
-            let said = "the file is empty: the built-in template is used, and policy enabled";
+            let said = "the file is empty; using the built-in template and policy enabled";
             warnings.push(said.to_owned());
         }
         let mut file = File::read(node.as_ref(), &mut warnings).map_err(broken)?;
@@ -547,7 +551,7 @@ mod tests {
     /// As one that was cut while it was written.
     #[test]
     fn an_empty_file_is_told() {
-        let wanted = ["the file is empty: the built-in template is used, and policy enabled"];
+        let wanted = ["the file is empty; using the built-in template and policy enabled"];
         for text in ["", "\n", "# nothing\n"] {
             assert_eq!(load(text).unwrap().1, wanted, "{text:?}");
         }

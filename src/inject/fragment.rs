@@ -42,7 +42,7 @@ impl Fragment {
     /// Types the template's output.
     pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Self, OutputError> {
         let Tree::Map(entries) = &node.value else {
-            return Err("the template prints no object".to_owned().into());
+            return Err("the template's output is not an object".to_owned().into());
         };
         let mut fragment = Self::default();
         for (key, node) in entries {

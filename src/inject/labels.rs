@@ -76,7 +76,7 @@ pub(crate) fn add(
     left_out
 }
 
-/// True if a label can hold the text. Source: `IsValidLabelValue` of Kubernetes' apimachinery.
+/// Returns true if a label can hold the text. Source: `IsValidLabelValue` of Kubernetes' apimachinery.
 fn is_value(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = [text.bytes().next(), text.bytes().last()];

@@ -12,7 +12,7 @@
 //!
 //! # Map
 //!
-//! Each room knows rooms above it alone.
+//! Each room uses only rooms above it.
 //!
 //! * `interface`: the types that callers use. `ids`: user and group of the proxy. `operation` and `json_patch`: a JSON Patch, and
 //!   the difference of two pods as one; `json_eq`: equality of JSON.

@@ -245,7 +245,7 @@ pub(crate) fn set_variable(pod: &mut Value, name: &str, value: &str) {
     set_variables(pod, &[(name.to_owned(), value.to_owned())]);
 }
 
-/// The same of several; of a name twice the last counts.
+/// Sets several variables; the last one of a name wins.
 pub(crate) fn set_variables(pod: &mut Value, variables: &[(String, String)]) {
     if variables.is_empty() {
         return;

@@ -24,7 +24,7 @@ impl fmt::Display for OutputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Duplicate { list, index, name } => {
-                write!(f, "{list}[{index}]: {name:?} is there already")
+                write!(f, "{list}[{index}]: duplicate name {name:?}")
             }
             Self::Other(cause) => f.write_str(cause),
         }

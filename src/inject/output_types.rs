@@ -106,7 +106,11 @@ impl Path<'_> {
     }
 }
 
-/// The value of `node` as `kind` wants it; `None` is absent. `path` is what a message begins with.
+/// Returns the value of `node` as `kind` wants it; `None` is absent. `path` is the beginning of messages.
+///
+/// # Errors
+///
+/// The value has another type than `kind`; the error has its path.
 pub fn typed(
     node: &Node,
     kind: Kind,
@@ -305,6 +309,10 @@ fn quoted(text: &str) -> String {
 }
 
 /// Checks that a user's value has the shape of `kind`; unknown fields pass, and the value is not changed.
+///
+/// # Errors
+///
+/// A value has another type than its field, or is nested too deeply; the error has its path.
 pub fn shape(value: &Value, kind: Kind, path: &str) -> Result<(), TypeError> {
     check(value, kind, &Path::Root(path), 0)
 }

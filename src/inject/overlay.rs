@@ -42,7 +42,7 @@ const READING: TypingOptions = TypingOptions {
 /// The output of one template, typed: `metadata` with labels and annotations, and `spec`.
 pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, OutputError> {
     let Tree::Map(entries) = &node.value else {
-        return Err("the template prints no object".to_owned().into());
+        return Err("the template's output is not an object".to_owned().into());
     };
     let mut made = Map::new();
     for (key, node) in entries {

@@ -291,7 +291,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn with_and_without_a_memory_it_is_the_same(
+        fn render_cache_does_not_change_output(
             words in prop::collection::vec((word(), word(), word()), 2..6)
         ) {
             let texts: Vec<String> = words

@@ -30,7 +30,7 @@ const OF_SECURITY: [&str; 2] = ["fsGroup", "fsGroupChangePolicy"];
 /// The domain of Istio's annotations whose values may be recorded.
 const OF_TRAFFIC: &str = "traffic.sidecar.istio.io";
 
-/// Returns whether a record may have this entry of a map. Decisions read Istio's annotations from the pod as it was sent.
+/// Returns true if a record may have this entry of a map. Decisions read Istio's annotations from the pod as it was sent.
 fn may_have(map: &str, key: &str) -> bool {
     match map {
         "securityContext" => OF_SECURITY.contains(&key),

@@ -19,10 +19,14 @@ enum Requirement {
 }
 
 impl Selector {
-    /// Parses a selector; an error names the invalid part.
+    /// Parses a selector.
+    ///
+    /// # Errors
+    ///
+    /// The selector is invalid; the error names the invalid part.
     pub fn read(node: &Node) -> Result<Self, String> {
         let Kind::Map(entries) = &node.value else {
-            return Err("a selector is an object".to_owned());
+            return Err("a selector must be an object".to_owned());
         };
         let mut requirements = Vec::new();
         for (key, value) in entries {
@@ -69,7 +73,7 @@ fn list<'a>(node: &'a Node, name: &str) -> Result<&'a [Node], String> {
     match &node.value {
         Kind::List(items) => Ok(items),
         _ if is_null(node) => Ok(&[]),
-        Kind::Scalar(_) | Kind::Map(_) => Err(format!("{name} of a selector is a list")),
+        Kind::Scalar(_) | Kind::Map(_) => Err(format!("{name} of a selector must be a list")),
     }
 }
 
@@ -77,7 +81,7 @@ fn text(node: &Node, name: &str) -> Result<String, String> {
     match &node.value {
         Kind::Scalar(scalar) if !yaml::is_null(scalar) => Ok(scalar.text.clone()),
         Kind::Scalar(_) | Kind::List(_) | Kind::Map(_) => {
-            Err(format!("{name} of a selector is a string"))
+            Err(format!("{name} of a selector must be a string"))
         }
     }
 }
@@ -94,7 +98,9 @@ fn labels(node: &Node) -> Result<Vec<Requirement>, String> {
             })
             .collect(),
         _ if is_null(node) => Ok(Vec::new()),
-        Kind::Scalar(_) | Kind::List(_) => Err("matchLabels of a selector is an object".to_owned()),
+        Kind::Scalar(_) | Kind::List(_) => {
+            Err("matchLabels of a selector must be an object".to_owned())
+        }
     }
 }
 
@@ -208,7 +214,7 @@ mod tests {
                 "matchFields: []",
                 "unknown key \"matchFields\" in a selector",
             ),
-            ("[]", "a selector is an object"),
+            ("[]", "a selector must be an object"),
         ];
         for (text, wanted) in rows {
             assert_eq!(read(text).unwrap_err(), wanted, "{text}");

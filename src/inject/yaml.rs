@@ -21,6 +21,10 @@ pub const MAX_NODES: usize = 100_000;
 const MAX_BYTES: usize = 6 << 20;
 
 /// Reads one document. An empty one, comments apart, is `None`.
+///
+/// # Errors
+///
+/// The text is not one YAML document, or exceeds a limit; the error has its line.
 pub fn read(text: &str) -> Result<Option<Node>, Malformed> {
     let node = api::yaml::read(
         text,
@@ -158,7 +162,7 @@ pub fn json(value: &Json) -> String {
     escaped(value.to_string())
 }
 
-/// The same in many lines.
+/// Writes the value in block style.
 #[must_use]
 pub fn pretty_json(value: &Json) -> String {
     escaped(serde_json::to_string_pretty(value).unwrap_or_default())

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn and_not_longer_than_a_second() {
+    fn debounce_is_bounded_by_one_second() {
         let changes: Vec<_> = (1000..3000).step_by(100).collect();
         let log = play(Group::Default, 0, &changes, 5000);
         assert_eq!(log, [(500, 1), (2000, 11), (3100, 9)]);

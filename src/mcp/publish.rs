@@ -27,6 +27,7 @@ pub struct Published {
     pub due: DueChanges,
 }
 
+/// Collects changes by group, and publishes snapshots when they are due.
 #[derive(Debug)]
 pub struct Publisher {
     collections: Arc<Collections>,

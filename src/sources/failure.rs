@@ -26,6 +26,7 @@ impl fmt::Display for Action {
     }
 }
 
+/// The cause of a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The API server responded with another status than expected.
@@ -59,13 +60,14 @@ impl fmt::Display for Cause {
         match self {
             Self::Status { code, message, .. } => write!(formatter, "{message} ({code})"),
             Self::Broken(why) => formatter.write_str(why),
-            Self::Silent(long) => write!(formatter, "nothing came for {} s", long.as_secs_f32()),
-            Self::TooLarge(most) => write!(formatter, "the answer is larger than {most} bytes"),
-            Self::Malformed(why) => write!(formatter, "the answer cannot be understood: {why}"),
+            Self::Silent(long) => write!(formatter, "no data for {} s", long.as_secs_f32()),
+            Self::TooLarge(most) => write!(formatter, "the response exceeds {most} bytes"),
+            Self::Malformed(why) => write!(formatter, "cannot parse the response: {why}"),
         }
     }
 }
 
+/// A request that failed, and its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub action: Action,
@@ -159,11 +161,11 @@ mod tests {
             (refused(409), "cannot watch pods web: no (409)"),
             (
                 Cause::Silent(Duration::from_millis(1500)),
-                "cannot watch pods web: nothing came for 1.5 s",
+                "cannot watch pods web: no data for 1.5 s",
             ),
             (
                 Cause::TooLarge(10),
-                "cannot watch pods web: the answer is larger than 10 bytes",
+                "cannot watch pods web: the response exceeds 10 bytes",
             ),
         ] {
             assert_eq!(failure(cause), words);

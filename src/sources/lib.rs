@@ -5,7 +5,7 @@
 //!
 //! # Map
 //!
-//! From the wire upwards; each room knows rooms above it alone.
+//! From the wire upwards; each room uses only rooms above it.
 //!
 //! * `failure`: errors of requests, in the operator's words. `answer`: responses, bounded in bytes and time. `line_buffer`: lines of
 //!   a watch, bounded.

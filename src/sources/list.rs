@@ -27,7 +27,7 @@ struct ListedEnd {
     token: String,
 }
 
-/// An object, without what nobody looks at.
+/// Removes the fields that nothing reads.
 fn trimmed(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");

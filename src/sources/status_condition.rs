@@ -11,7 +11,7 @@ const LONGEST: usize = 4096;
 /// Fields of a message that those definitions drop.
 const DROPPED: [&str; 2] = ["message", "path"];
 
-/// Returns whether the server has these messages, whole or as its definition lets them be.
+/// Returns true if the server has these messages, whole or as its definition lets them be.
 pub(crate) fn has_messages(there: &Value, messages: &[Value]) -> bool {
     let there = there.as_array().map(Vec::as_slice);
     let is_all = there.is_some_and(|there| there.len() == messages.len());
@@ -40,7 +40,7 @@ pub(crate) fn conditions(there: &Value, messages: &[Value], generation: i64) -> 
     conditions
 }
 
-/// Returns whether the server has these conditions, whole or as its definition lets ours be: that of Istio 1.24 drops the
+/// Returns true if the server has these conditions, whole or as its definition lets ours be: that of Istio 1.24 drops the
 /// generation.
 pub(crate) fn has_conditions(there: &[Value], wanted: &[Value]) -> bool {
     let is_stored = |(there, wanted): (&Value, &Value)| {
@@ -53,7 +53,7 @@ pub(crate) fn has_conditions(there: &[Value], wanted: &[Value]) -> bool {
     there.len() == wanted.len() && there.iter().zip(wanted).all(is_stored)
 }
 
-/// Returns whether others have conditions there.
+/// Returns true if others have conditions there.
 pub(crate) fn has_others(conditions: &[Value]) -> bool {
     conditions.iter().any(|one| !is_ours(one))
 }

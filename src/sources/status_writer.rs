@@ -60,11 +60,11 @@ pub struct ObjectMessages {
     pub content: u64,
     /// The generation that the messages are about, where it is known: they are not written to another one.
     pub generation: Option<i64>,
-    /// As `status.validationMessages` has them; none where nothing is wrong.
+    /// The messages in the form of `status.validationMessages`; empty if the object is valid.
     pub messages: Vec<Value>,
 }
 
-/// All that is told, of objects that there are.
+/// The messages of all objects.
 pub type DesiredMessages = Arc<BTreeMap<Subject, ObjectMessages>>;
 
 /// A kind, in a version that the server has.
@@ -113,7 +113,7 @@ enum StatusWrite {
     Outdated,
 }
 
-/// Writes for as long as anything is told. `kinds`: those whose objects have a status.
+/// Writes statuses until the sender is dropped. `kinds`: kinds whose objects have a status.
 pub async fn write_statuses(
     cluster: Cluster,
     kinds: Vec<&'static Kind>,

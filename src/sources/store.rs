@@ -41,7 +41,7 @@ pub struct Freshness {
     pub stale: Option<(Instant, String)>,
     /// The server answers 403: the account lacks the permission.
     pub refused: bool,
-    /// Objects that are no such thing, and why: of each the last version that was one is served on.
+    /// Objects that cannot be decoded, and why; each keeps its last good version.
     pub unreadable: Arc<BTreeMap<Key, Box<str>>>,
     /// Further unreadable objects, without their names; those since the last list are counted repeatedly.
     pub more_unreadable: usize,
@@ -49,6 +49,7 @@ pub struct Freshness {
     pub left_out: usize,
 }
 
+/// A change of one object.
 #[derive(Debug, PartialEq)]
 pub enum Change<K> {
     /// New, or another than before.
@@ -179,6 +180,7 @@ pub fn store<K: Kind>() -> (Writer<K>, Reader<K>) {
     (Writer { sender }, reader)
 }
 
+/// The one writer of a store.
 #[derive(Debug)]
 pub struct Writer<K> {
     sender: watch::Sender<Inner<K>>,
@@ -190,8 +192,7 @@ impl<K: Kind> Writer<K> {
         self.replace_but(objects, BTreeMap::new(), 0);
     }
 
-    /// Replaces all objects except unreadable ones, which keep their last versions; `left_out` counts the objects beyond the
-    /// limits.
+    /// Replaces all objects but unreadable ones, which keep their last version; `left_out` counts objects beyond the limits.
     pub(crate) fn replace_but(
         &mut self,
         objects: Vec<K>,
@@ -346,6 +347,7 @@ impl<K: Kind> Writer<K> {
     }
 }
 
+/// One of the readers of a store.
 #[derive(Debug)]
 pub struct Reader<K> {
     receiver: watch::Receiver<Inner<K>>,

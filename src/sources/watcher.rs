@@ -385,11 +385,11 @@ impl<K: Kind> Watcher<K> {
 
     /// Logs that objects exceed the limits.
     fn no_room(&self, count: usize, said: &mut LogRepeatLimiter) {
-        let action = self.action("keep all objects of");
-        if let Some(times) = said.observe(&action.to_string()) {
+        let subject = format!("keep all {}", self.resource);
+        if let Some(times) = said.observe(&subject) {
             let Room { objects, bytes } = self.room;
             tracing::warn!(
-                "cannot {action}: there are more than {objects}, or they hold more than {bytes} bytes: {count} are left out, or stay as they were ({times} times)"
+                "cannot {subject}: more than {objects} objects or {bytes} bytes; {count} skipped; a known object keeps its last good version ({times} times)"
             );
         }
     }
@@ -401,10 +401,10 @@ impl<K: Kind> Watcher<K> {
 
     /// Logs an unreadable object. The next objects may be unreadable, too: one line for each power of two.
     fn warn(&self, key: &Key, why: &str, count: usize, said: &mut LogRepeatLimiter) {
-        let action = self.action("read");
-        if let Some(times) = said.observe(&action.to_string()) {
+        let subject = format!("read {}", self.resource);
+        if let Some(times) = said.observe(&subject) {
             tracing::warn!(
-                "cannot {action} {key}: {why}: it is left out, or stays as it was ({count} such objects, {times} times)"
+                "cannot {subject} {key}: {why}; skipped; a known object keeps its last good version ({count} such objects, {times} times)"
             );
         }
     }

@@ -36,6 +36,7 @@ pub struct DesiredState {
 /// A bundle, and which one it is of all there were.
 type NumberedBundle = (u64, Option<Arc<CaBundle>>);
 
+/// Reconciles webhook configurations towards one goal.
 #[derive(Debug)]
 pub struct WebhookReconciler {
     configurations: Vec<String>,

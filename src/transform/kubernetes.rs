@@ -21,9 +21,10 @@ fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Er
     };
     let read = api::timestamp::parse(&text);
     read.map(Some)
-        .ok_or_else(|| D::Error::custom("a moment is expected, such as 2020-01-02T03:04:05Z"))
+        .ok_or_else(|| D::Error::custom("want a time such as 2020-01-02T03:04:05Z"))
 }
 
+/// The metadata that a transform reads of an object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
@@ -41,6 +42,7 @@ pub struct Metadata {
     pub annotations: BTreeMap<String, String>,
 }
 
+/// A Service.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Service {
@@ -49,6 +51,7 @@ pub struct Service {
     pub spec: ServiceSpec,
 }
 
+/// A Service's `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceSpec {
@@ -62,6 +65,7 @@ pub struct ServiceSpec {
     pub ports: Vec<ServicePort>,
 }
 
+/// A port of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ServicePort {
@@ -81,6 +85,7 @@ pub struct Endpoints {
     pub subsets: Vec<Subset>,
 }
 
+/// Addresses of Endpoints that share ports.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Subset {
@@ -92,6 +97,7 @@ pub struct Subset {
     pub ports: Vec<EndpointPort>,
 }
 
+/// An address of a subset.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Address {
@@ -99,6 +105,7 @@ pub struct Address {
     pub target_ref: Option<TargetRef>,
 }
 
+/// The object behind an address: a pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct TargetRef {
@@ -110,6 +117,7 @@ pub struct TargetRef {
     pub namespace: String,
 }
 
+/// A port of Endpoints or of an EndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct EndpointPort {
@@ -119,12 +127,12 @@ pub struct EndpointPort {
     pub port: Option<u16>,
 }
 
-/// Some endpoints of a service, which a label names.
+/// A part of a service's endpoints; the label [`Self::SERVICE`] names the service.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointSlice {
     pub metadata: Metadata,
-    /// Names are no addresses.
+    /// `IPv4`, `IPv6` or `FQDN`; names are not used as addresses.
     #[serde(deserialize_with = "nullable")]
     pub address_type: String,
     #[serde(deserialize_with = "nullable")]
@@ -134,10 +142,11 @@ pub struct EndpointSlice {
 }
 
 impl EndpointSlice {
-    /// The label.
+    /// The label that names the service.
     pub const SERVICE: &'static str = "kubernetes.io/service-name";
 }
 
+/// An endpoint of an EndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Endpoint {
@@ -148,13 +157,15 @@ pub struct Endpoint {
     pub target_ref: Option<TargetRef>,
 }
 
+/// The conditions of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Conditions {
-    /// Absent is true.
+    /// Absent means true.
     pub ready: Option<bool>,
 }
 
+/// A Pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Pod {
@@ -165,6 +176,7 @@ pub struct Pod {
     pub status: PodStatus,
 }
 
+/// A Pod's `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
@@ -174,6 +186,7 @@ pub struct PodSpec {
     pub service_account_name: String,
 }
 
+/// A Pod's `status`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodStatus {
@@ -181,6 +194,7 @@ pub struct PodStatus {
     pub pod_ip: String,
 }
 
+/// A Node: only its labels matter, for the locality.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Node {
@@ -196,6 +210,7 @@ pub struct Ingress {
     pub spec: IngressSpec,
 }
 
+/// An Ingress's `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSpec {
@@ -208,6 +223,7 @@ pub struct IngressSpec {
     pub rules: Vec<IngressRule>,
 }
 
+/// Hosts of an Ingress that are served with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct IngressTls {
@@ -215,6 +231,7 @@ pub struct IngressTls {
     pub hosts: Vec<String>,
 }
 
+/// The paths of one host.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct IngressRule {
@@ -224,6 +241,7 @@ pub struct IngressRule {
     pub http: IngressHttp,
 }
 
+/// The HTTP part of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct IngressHttp {
@@ -231,6 +249,7 @@ pub struct IngressHttp {
     pub paths: Vec<IngressPath>,
 }
 
+/// A path, and the backend of its requests.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressPath {
@@ -242,6 +261,7 @@ pub struct IngressPath {
     pub backend: Backend,
 }
 
+/// The destination of requests, in either shape.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Backend {
@@ -251,6 +271,7 @@ pub struct Backend {
     pub service_port: Option<PortOrName>,
 }
 
+/// A Service as a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct BackendService {
@@ -260,6 +281,7 @@ pub struct BackendService {
     pub port: BackendPort,
 }
 
+/// A port of a backend's Service, by name or number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct BackendPort {
@@ -269,6 +291,7 @@ pub struct BackendPort {
     pub number: u16,
 }
 
+/// A port in the older shape.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum PortOrName {

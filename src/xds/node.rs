@@ -1,4 +1,4 @@
-//! The node that opens a stream: an id of four parts and metadata that nobody promised to be well-formed.
+//! The node that opens a stream: an id of four parts, and metadata that may be malformed.
 
 mod dns;
 mod metadata;
@@ -102,7 +102,7 @@ impl std::error::Error for BadNode {}
 /// A proxy, as its node describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// As it came.
+    /// The id as received.
     pub id: Arc<str>,
     pub kind: Kind,
     /// The word of the id: `sidecar`, `router`, `ingress`.

@@ -21,7 +21,7 @@ const FIELD: u32 = 3;
 /// A request whose names cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// It is not a message of protobuf.
+    /// The bytes are not a protobuf message.
     Message(DecodeError),
     /// A name is not a string: the field has another type, ends behind the message, or is not UTF-8.
     Name(&'static str),
@@ -99,7 +99,7 @@ impl ResourceNames {
         }
     }
 
-    /// Returns whether they are all of this list, and came from it. If not, they may still be equal.
+    /// Returns true if they are all of this list, and came from it. If not, they may still be equal.
     pub fn is_list<L: NameList>(&self, list: &Arc<L>) -> bool {
         let is_of_it = match &self.names {
             NameSource::Message(_) => false,
@@ -113,7 +113,7 @@ impl ResourceNames {
         self.count
     }
 
-    /// Returns whether there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -132,7 +132,7 @@ impl ResourceNames {
     }
 }
 
-/// Returns whether two names are equal. They begin alike, and the C library compares bytes one by one.
+/// Returns true if two names are equal. They begin alike, and the C library compares bytes one by one.
 pub fn equal(one: &[u8], other: &[u8]) -> bool {
     let ((one, rest), (other, end)) = (one.as_chunks(), other.as_chunks());
     let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);

@@ -132,9 +132,9 @@ impl<T> Rule<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyRules {
     pub(crate) scope: Scope,
-    /// The same without what makes no difference to clusters.
+    /// The scope reduced to the parts that clusters depend on.
     pub(crate) clusters: Scope,
-    /// And to listeners.
+    /// The scope reduced to the parts that listeners depend on.
     pub(crate) listeners: Scope,
     /// That holds for it, whatever it says.
     pub(crate) sidecar: Option<Arc<Configured<Sidecar>>>,

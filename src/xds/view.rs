@@ -64,7 +64,7 @@ impl Type {
         matches!(self, Self::Cluster | Self::Listener)
     }
 
-    /// Reports whether a name of which there is nothing has an empty resource.
+    /// Returns true if a name of which there is nothing has an empty resource.
     pub(crate) const fn has_empty(self) -> bool {
         matches!(self, Self::Endpoint | Self::Route)
     }
@@ -84,9 +84,9 @@ pub struct Resource {
 pub(crate) const VIRTUAL_OUTBOUND: &str = "virtualOutbound";
 pub(crate) const VIRTUAL_INBOUND: &str = "virtualInbound";
 
-/// In front of the name of a certificate that is in files of a client, of which nobody else knows whether they are there.
+/// Prefix of the name of a certificate in files of the client.
 pub(crate) const PAIR: &str = "file-cert:";
-/// The same of a root.
+/// Prefix of the name of a root in a file of the client.
 pub(crate) const ROOT: &str = "file-root:";
 
 /// Bytes of such a name. One that is gone may still be asked for, and no stream takes a longer one of nothing.
@@ -273,7 +273,7 @@ pub trait View: fmt::Debug + Send + Sync {
         0
     }
 
-    /// Makes that, so that whoever asks for it later finds it.
+    /// Builds these resources ahead, so that later requests find them.
     fn make_ahead(&self, _kind: Type, _names: &ResourceNames) {}
 
     /// Returns true unless this proxy is a sidecar whose workload belongs to no service.

@@ -151,7 +151,7 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
     found
 }
 
-/// Reports whether proxies take a number of percent.
+/// Returns true if proxies take a number of percent.
 #[must_use]
 pub fn is_percentage(percent: f64) -> bool {
     (0.0..=100.0).contains(&percent)
@@ -208,7 +208,7 @@ pub fn is_cookie_attribute(name: &str, value: &str) -> bool {
 /// Bytes of the name of a server that a client says in TLS (envoy/extensions/transport_sockets/tls/v3/tls.proto).
 const LONGEST_SNI: usize = 255;
 
-/// Returns whether proxies take a name of a server that they are to say.
+/// Returns true if proxies take a name of a server that they are to say.
 #[must_use]
 pub fn is_sni(name: &str) -> bool {
     name.len() <= LONGEST_SNI && is_one_line(name)
@@ -284,7 +284,7 @@ pub fn largest_ring(clusters: usize) -> u64 {
     share(clusters).clamp(SMALLEST_RING, LARGEST_RING)
 }
 
-/// Returns whether a table of Maglev is served where a service has so many clusters.
+/// Returns true if a table of Maglev is served where a service has so many clusters.
 #[must_use]
 pub fn is_table(size: u64, clusters: usize) -> bool {
     /// Envoy's own.

@@ -110,7 +110,7 @@ fn endless(node: &Node, path: &mut Path, found: &mut Vec<Finding>) {
         Value::Scalar(scalar) => {
             let is_one = matches!(scalar.plain(), Plain::Float(value) if !value.is_finite());
             if is_one && found.len() < MOST_ENDLESS {
-                let cause = format!("{scalar} is no number of JSON; quote the value");
+                let cause = format!("{scalar} is not a JSON number; quote the value");
                 found.push(Finding::error(path.as_str(), cause));
             }
         }

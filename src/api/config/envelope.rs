@@ -159,7 +159,7 @@ fn word<'json>(
     None
 }
 
-/// The fields of an object's metadata that matter here.
+/// Metadata used by rules and by the resource name.
 #[derive(Default)]
 struct Metadata {
     name: String,

@@ -15,7 +15,7 @@ use crate::finding::{Findings, quoted};
 use crate::schema::{Field, FieldKind, Key, Message, Shape};
 use crate::text::first_letters;
 
-/// So many errors of one object are kept, and so many warnings, which is more than anybody reads.
+/// Maximum number of errors, and of warnings, that are kept of one object.
 const MOST: usize = 10_000;
 
 /// Digits of a number in a message.
@@ -38,9 +38,9 @@ pub(super) struct Walker {
 
 /// The treatment of fields that the table lacks.
 pub(super) enum Unknown {
-    /// They are so bad.
+    /// Each is a finding of this severity.
     Said(Severity),
-    /// Their paths are kept.
+    /// Their paths are collected.
     Listed(Vec<String>),
 }
 

@@ -1,6 +1,6 @@
 //! An upper bound of the program that RE2 makes of a pattern: Envoy refuses large ones.
 
-/// Instructions that proxies take where a resource says so, as istiod's own have it; else [`USUAL`].
+/// Instructions that proxies accept if a resource sets `max_program_size`. Source: istiod's bootstrap sets it as high; without it [`USUAL`].
 pub const MOST: u32 = 32_768;
 /// Instructions that Envoy takes without a word (`re2.max_program_size.error_level`).
 pub const USUAL: u32 = 100;

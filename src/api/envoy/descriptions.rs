@@ -167,7 +167,7 @@ impl<'a> Descriptions<'a> {
         Ok(name)
     }
 
-    /// Reports whether there is a message, an enumeration or a service of that name.
+    /// Returns true if there is a message, an enumeration or a service of that name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.things.contains_key(name)
@@ -286,7 +286,7 @@ impl<'a> DescribedMessage<'a> {
 }
 
 impl<'a> DescribedField<'a> {
-    /// Reports whether a name of JSON means it: as its file has it, or in lowerCamel.
+    /// Returns true if a name of JSON means it: as its file has it, or in lowerCamel.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         if self.name == name {

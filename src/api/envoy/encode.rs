@@ -19,7 +19,7 @@ use crate::wire::{
 };
 use crate::{duration, timestamp};
 
-/// Mistakes of one value that are told.
+/// Maximum number of findings for one value.
 const MOST: usize = 20;
 
 /// The bytes of a message of this name. `path`: of the value, in front of the places of mistakes.
@@ -130,7 +130,7 @@ impl Encoder {
             });
             let other = of_group
                 .next()
-                .map(|(_, key, _)| format!("{key} is set, too: only one can be"));
+                .map(|(_, other, _)| format!("only one of {other}, {key} may be set"));
             self.below(
                 |path| push_key(path, key),
                 |it| match other {

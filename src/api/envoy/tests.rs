@@ -192,12 +192,12 @@ fn what_a_message_does_not_have_is_told_with_its_place() {
         (
             CLUSTER,
             json!({"type": "EDS", "cluster_type": {}}),
-            &["v.cluster_type: type is set, too: only one can be"],
+            &["v.cluster_type: only one of type, cluster_type may be set"],
         ),
         (
             CLUSTER,
             json!({"lb_policy": 1, "lbPolicy": 1}),
-            &["v.lbPolicy: lb_policy is set, too: only one can be"],
+            &["v.lbPolicy: only one of lb_policy, lbPolicy may be set"],
         ),
         (
             FILTER,

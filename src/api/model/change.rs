@@ -11,7 +11,7 @@ pub enum Reason {
     Endpoint,
     Service,
     Config,
-    /// Mesh configuration, networks.
+    /// The mesh configuration or its networks changed.
     Global,
     Proxy,
     /// A request to the debug endpoints.

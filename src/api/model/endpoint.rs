@@ -28,7 +28,7 @@ impl EndpointAddress {
         }
     }
 
-    /// True where nobody said an address: only the gateways of its network lead there.
+    /// Returns true if nobody said an address: only the gateways of its network lead there.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Name(name) if name.is_empty())

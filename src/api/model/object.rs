@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Which object something was made from.
+/// The object that a resource was made from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
     /// As the table of kinds has it.

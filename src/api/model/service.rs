@@ -1,4 +1,4 @@
-//! A service: a name that clients use, the ports it has, and where it is said to be.
+//! A service: the name that clients use, its ports and its source.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};

@@ -51,7 +51,7 @@ pub fn is_near_by_field(field: Option<&str>) -> bool {
 /// The annotation of a policy that is tried and not enforced.
 pub const DRY_RUN: &str = "istio.io/dry-run";
 
-/// Returns whether that annotation says so, in a word that Go reads as true.
+/// Returns true if that annotation says so, in a word that Go reads as true.
 #[must_use]
 pub fn is_dry_run(written: Option<&str>) -> bool {
     matches!(written, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))

@@ -66,7 +66,7 @@ macro_rules! kinds {
 
 discovery_kinds!(kinds);
 
-/// An object of which somebody has said whether it is valid.
+/// An object that was validated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked<T> {
     /// `None` where it is not valid, or of another kind.
@@ -86,7 +86,7 @@ pub fn check<T: DiscoveryKind>(object: &Json) -> Checked<T> {
     Checked { spec, findings }
 }
 
-/// True where an object is refused for one of its findings.
+/// Returns true if an object is refused for one of its findings.
 #[must_use]
 pub fn has_errors(findings: &[Finding]) -> bool {
     findings.iter().any(Finding::is_error)

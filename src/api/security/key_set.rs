@@ -46,7 +46,7 @@ pub struct KeySet {
 /// Why a text is no set of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoKeySet {
-    /// It is not a JSON object with a list `keys`.
+    /// The text is not a JSON object with a list `keys`.
     Malformed,
     /// Proxies can use none of its keys.
     WithoutUsableKey,

@@ -106,7 +106,7 @@ impl Builder {
         match event {
             Event::Alias(anchor) => {
                 let Some(cost) = self.anchors.get(&anchor).map(|built| built.cost) else {
-                    return Err(malformed(line, "an alias inside of what it stands for"));
+                    return Err(malformed(line, "an alias inside its own anchor"));
                 };
                 self.pay(line, cost)?;
                 match self.anchors.get(&anchor).cloned() {
@@ -180,7 +180,7 @@ impl Builder {
         Some(item)
     }
 
-    /// Before anything is kept.
+    /// Charges a value to the limits before it is stored.
     fn pay(&mut self, line: usize, cost: Cost) -> Result<(), Malformed> {
         self.account.add(cost);
         if self.account.nodes > self.limits.nodes {

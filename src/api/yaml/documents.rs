@@ -161,7 +161,7 @@ impl<'a> Documents<'a> {
         Ok(None)
     }
 
-    /// For the next document.
+    /// Returns a builder for the next document.
     fn fresh(&self) -> Builder {
         let splits = self.split.contains(&self.behind);
         Builder::new(self.limits, self.strict, splits)

@@ -43,11 +43,11 @@ impl<'a> Indents<'a> {
         if in_brackets || !self.is_behind_a_tab(begin) {
             return Ok(());
         }
-        let cause = "a tab in the indentation, where YAML wants spaces";
+        let cause = "a tab in the indentation; YAML wants spaces";
         Err(malformed(span.start.line(), cause))
     }
 
-    /// True if only blanks and structural marks precede this place in its line, and one of them is a tab.
+    /// Returns true if only blanks and structural marks precede this place in its line, and one of them is a tab.
     fn is_behind_a_tab(&self, begin: usize) -> bool {
         let before = self.text.as_bytes().get(..begin).unwrap_or_default();
         let is_structure = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'-' | b'?' | b':');

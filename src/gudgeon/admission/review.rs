@@ -69,12 +69,7 @@ impl DecodeError {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(_) | Self::TooLarge => {
-                write!(f, "cannot read review: {}", self.cause())
-            }
-            Self::Another(cause) => write!(f, "cannot answer {cause}"),
-        }
+        write!(f, "cannot read review: {}", self.cause())
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) async fn take(
     };
     let (permit, body) = match read {
         Ok(read) => read,
-        Err(UnreadBody::Gone) => return Err(ConnectionAborted("the body did not come")),
+        Err(UnreadBody::Gone) => return Err(ConnectionAborted("the body did not arrive")),
         Err(UnreadBody::TooLarge) => {
             connection.finish();
             let said = format!("body over {} MiB", most >> 20);

@@ -110,7 +110,10 @@ impl Admin {
             let made = shared.get(wanted, move || document(&this)).await;
             Ok(made.unwrap_or_else(|| {
                 self.panicked();
-                text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this")
+                text(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "internal error; cannot render the page, see the log",
+                )
             }))
         })
     }
@@ -187,7 +190,7 @@ impl Service for Admin {
     }
 }
 
-/// The same with another path.
+/// Returns the URI with another path.
 fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
     let text = match uri.query() {
         Some(query) => format!("{path}?{query}"),

@@ -111,7 +111,7 @@ impl Role for All {
 fn announce(address: io::Result<SocketAddr>, open: bool) {
     let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
     if open {
-        warn!("anybody who reaches http://{address} may read /debug");
+        warn!("/debug is open to every client: listening on http://{address}");
     } else {
         info!("listening on http://{address}");
     }

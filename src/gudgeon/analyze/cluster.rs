@@ -1,4 +1,4 @@
-//! Objects of a cluster, as files: whoever looks at them needs not know where they come from.
+//! Objects of a cluster, in the form of files, so that the checks treat both alike.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -45,14 +45,14 @@ pub(super) struct InCluster {
     pub(super) files: Vec<NamedFile>,
     /// Failures to read a kind.
     pub(super) unread: Vec<String>,
-    /// The namespace whose findings are told; `None`: all.
+    /// The namespace to report on; `None`: all.
     pub(super) namespace: Option<String>,
 }
 
 /// The group, the kind, the namespace and the name.
 type ObjectName = (String, String, String, String);
 
-/// Returns whether a cluster is asked, and how it is reached: none where no way to one is known, unless it is wanted.
+/// Returns the access to the cluster; `None` if no access is configured and the flags do not require one.
 pub(super) fn access(flags: &AnalyzeFlags) -> Option<Access> {
     let named = || Access::Kubeconfig {
         file: flags.kubeconfig.clone(),

@@ -22,21 +22,21 @@ macro_rules! codes {
 }
 
 codes! {
-    NOT_FOUND "IST0101" Error "a gateway, host, port, subset, workload, secret or delegate that is not there"
-    INVALID "IST0106" Error "an object that breaks a rule"
+    NOT_FOUND "IST0101" Error "a gateway, host, port, subset, workload, secret or delegate that does not exist"
+    INVALID "IST0106" Error "an invalid object"
     MESH_HOSTS "IST0109" Error "VirtualServices with one host for sidecars"
     SIDECARS_SELECT "IST0110" Error "Sidecars that select one workload"
     SIDECARS_WITHOUT_SELECTOR "IST0111" Error "Sidecars of one namespace without a selector"
     PORT_WANTED "IST0112" Error "a destination without a port, of a service with several"
-    PORT_NAME "IST0118" Info "a port whose name says no protocol"
-    SELECTS_NOTHING "IST0127" Warning "a selector that no workload meets"
+    PORT_NAME "IST0118" Info "a port whose name declares no protocol"
+    SELECTS_NOTHING "IST0127" Warning "a selector that matches no workload"
     HOST_NOT_IN_GATEWAY "IST0132" Warning "a host of a VirtualService that its gateway does not serve"
     NOTED "IST0133" Warning "an object of which something has no effect"
     GATEWAYS "IST0145" Error "Gateways with one host, or other connections, on one port of one workload"
-    RELATIVE_PATCH "IST0151" Warning "an EnvoyFilter without priority that goes by others' filters"
+    RELATIVE_PATCH "IST0151" Warning "an EnvoyFilter without priority that depends on filters of others"
     GATEWAY_PORT "IST0104" Warning "a port of a Gateway that no service of its workload has"
     SUBSET_EMPTY "IST0173" Error "a subset that no workload of the service is in"
     RULE_WITHOUT_HOST "IST0174" Warning "a DestinationRule for a host that no service has"
     WITHOUT_ENDPOINTS "GDN0001" Warning "a service without endpoints"
-    RULES_FOR_HOST "GDN0002" Warning "DestinationRules that say the same of one host in one namespace"
+    RULES_FOR_HOST "GDN0002" Warning "DestinationRules with the same settings of one host in one namespace"
 }

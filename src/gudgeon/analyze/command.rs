@@ -187,9 +187,7 @@ pub(crate) fn found(
     }
     if let Some(namespace) = namespace.filter(|namespace| !has_namespace(&items, namespace)) {
         *is_whole = false;
-        print_line(&format!(
-            "nothing that was read is in the namespace {namespace:?}"
-        ));
+        print_line(&format!("cannot find namespace {namespace:?} in the input"));
     }
     let inventory = Inventory::new(items, root, "cluster.local");
     references::find(&inventory, &mut messages);

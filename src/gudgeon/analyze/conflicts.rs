@@ -64,10 +64,10 @@ struct GatewayServer<'a> {
     at: usize,
     port: u64,
     shares: Shares,
-    /// As it is compared; empty: all addresses.
+    /// The address in comparable form; empty: all addresses.
     bind: String,
     hosts: Vec<String>,
-    /// The same without namespaces, as they are compared.
+    /// The hosts without namespaces, in comparable form.
     bare: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ struct GatewayServer<'a> {
 enum Shares {
     /// Those in plain text, too.
     Requests,
-    /// Those that are told by the server name, too.
+    /// Servers that SNI distinguishes, too.
     ServerNames,
     /// None.
     Nothing,
@@ -108,7 +108,7 @@ impl Selectors {
         })
     }
 
-    /// Reports whether a workload that is known has both. One selector is for the same as itself, known or not.
+    /// Returns true if a workload that is known has both. One selector is for the same as itself, known or not.
     fn meet(&self, one: usize, other: usize) -> bool {
         let selected = |at: usize| self.0.get(at).map(|(_, selected)| selected);
         one == other

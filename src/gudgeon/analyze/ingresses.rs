@@ -92,7 +92,7 @@ fn secrets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         if !name.is_empty() && !all.secrets.iter().any(|(_, secret)| secret == name) {
             let path = format!("spec.tls[{at}].secretName");
             let words =
-                format!("the secret {name:?} is not there; certificates are files of the router");
+                format!("the secret {name:?} does not exist; certificates are files of the router");
             push(found, &codes::NOTED, item, path, words);
         }
     }

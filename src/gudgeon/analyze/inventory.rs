@@ -19,7 +19,7 @@ pub(super) struct Item {
     pub(super) annotations: Json,
 }
 
-/// A host that somebody can call.
+/// A host that clients can call.
 #[derive(Clone, Debug)]
 pub(super) struct KnownHost {
     pub(super) namespace: String,
@@ -109,7 +109,7 @@ pub(super) fn texts(value: &Json, pointer: &str) -> Vec<String> {
         .collect()
 }
 
-/// Reports whether a pattern, `*` or `*.x`, means a host.
+/// Returns true if a pattern, `*` or `*.x`, means a host.
 pub(super) fn is_meant(pattern: &str, host: &str) -> bool {
     match pattern.strip_prefix('*') {
         Some("") => true,
@@ -118,7 +118,7 @@ pub(super) fn is_meant(pattern: &str, host: &str) -> bool {
     }
 }
 
-/// Reports whether two patterns mean a host in common.
+/// Returns true if two patterns mean a host in common.
 pub(super) fn overlap(one: &str, other: &str) -> bool {
     match (one.strip_prefix('*'), other.strip_prefix('*')) {
         (Some(one), Some(other)) => one.ends_with(other) || other.ends_with(one),

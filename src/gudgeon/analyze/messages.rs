@@ -53,7 +53,7 @@ impl Located {
         self.code.name
     }
 
-    /// Reports whether the object by itself has it.
+    /// Returns true if the object by itself has it.
     pub(crate) fn is_of_one(&self) -> bool {
         [codes::INVALID.name, codes::NOTED.name].contains(&self.code.name)
     }

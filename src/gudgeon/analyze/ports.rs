@@ -8,7 +8,7 @@ use super::inventory::{Inventory, list, text};
 use super::messages::Message;
 use super::references::push;
 
-/// Namespaces whose services are nobody's own.
+/// Namespaces of Kubernetes itself; their services are skipped.
 const SYSTEM: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
@@ -25,7 +25,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             let protocol = Protocol::of_kubernetes(text(port, "/protocol"), app, name, short);
             if protocol.is_some_and(Protocol::is_auto) {
                 let words = format!(
-                    "the name {name:?} of port {number} says no protocol: its first bytes do, and a server that speaks first waits"
+                    "the name {name:?} of port {number} declares no protocol: proxies read it from the first bytes, and a server that speaks first waits"
                 );
                 let path = format!("spec.ports[{at}].name");
                 push(found, &codes::PORT_NAME, item, path, words);

@@ -48,7 +48,7 @@ pub(super) fn push(
 }
 
 pub(super) fn missing(found: &mut Vec<Message>, item: &Item, path: &str, what: &str, name: &str) {
-    let words = format!("the {what} {name:?} is not there");
+    let words = format!("the {what} {name:?} does not exist");
     push(found, &codes::NOT_FOUND, item, path, words);
 }
 
@@ -194,7 +194,7 @@ fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     }
 }
 
-/// Reports whether a DestinationRule that the namespace sees has a subset of a host.
+/// Returns true if a DestinationRule that the namespace sees has a subset of a host.
 fn has_subset(all: &Inventory, host: &str, subset: &str, namespace: &str) -> bool {
     all.rules_of(host).any(|rule| {
         let exported = texts(&rule.body, "/exportTo");

@@ -145,15 +145,15 @@ fn what_is_referred_to_has_to_be_there() {
     };
     let route = "http: [{route: [{destination: {host: web}}]}]";
     for (rest, want) in [
-        (format!("gateways: [none], {route}"), "Error [IST0101] spec.gateways[0]: the gateway \"none\" is not there"),
-        (format!("gateways: [edge/front], {route}"), "Error [IST0101] spec.gateways[0]: the gateway \"edge/front\" is not there"),
+        (format!("gateways: [none], {route}"), "Error [IST0101] spec.gateways[0]: the gateway \"none\" does not exist"),
+        (format!("gateways: [edge/front], {route}"), "Error [IST0101] spec.gateways[0]: the gateway \"edge/front\" does not exist"),
         (
             "gateways: [mesh], http: [{match: [{gateways: [other]}], route: [{destination: {host: web}}]}]".to_owned(),
-            "Error [IST0101] spec.http[0].match[0].gateways[0]: the gateway \"other\" is not there",
+            "Error [IST0101] spec.http[0].match[0].gateways[0]: the gateway \"other\" does not exist",
         ),
         (
             "http: [{route: [{destination: {host: we}}]}]".to_owned(),
-            "Error [IST0101] spec.http[0].route[0].destination.host: the host \"we\" is not there",
+            "Error [IST0101] spec.http[0].route[0].destination.host: the host \"we\" does not exist",
         ),
         (
             "http: [{route: [{destination: {host: web, subset: v2}}]}]".to_owned(),
@@ -165,11 +165,11 @@ fn what_is_referred_to_has_to_be_there() {
         ),
         (
             "http: [{delegate: {name: d}}]".to_owned(),
-            "Error [IST0101] spec.http[0].delegate: the VirtualService \"demo/d\" is not there",
+            "Error [IST0101] spec.http[0].delegate: the VirtualService \"demo/d\" does not exist",
         ),
         (
             "tcp: [{route: [{destination: {host: gone.example}}]}]".to_owned(),
-            "Error [IST0101] spec.tcp[0].route[0].destination.host: the host \"gone.example\" is not there",
+            "Error [IST0101] spec.tcp[0].route[0].destination.host: the host \"gone.example\" does not exist",
         ),
     ] {
         assert_eq!(routes(&rest), [want], "{rest}");
@@ -519,7 +519,7 @@ fn what_selects_nothing_and_what_has_no_endpoints_is_told() {
         (
             "Service",
             "{selector: {app: web}, ports: [{name: web, port: 80}]}",
-            "Info [IST0118] spec.ports[0].name: the name \"web\" of port 80 says no protocol: its first bytes do, and a server that speaks first waits",
+            "Info [IST0118] spec.ports[0].name: the name \"web\" of port 80 declares no protocol: proxies read it from the first bytes, and a server that speaks first waits",
         ),
         (
             "DestinationRule",
@@ -656,8 +656,8 @@ fn services_and_secrets_of_ingresses_are_looked_for() {
         found,
         [
             "spec.rules[0].http.paths[1].backend.service.port: \"web\" has no port 81",
-            "spec.rules[0].http.paths[2].backend.service.name: the service \"nobody\" is not there",
-            "spec.rules[0].http.paths[3].backend.serviceName: the service \"nobody\" is not there",
+            "spec.rules[0].http.paths[2].backend.service.name: the service \"nobody\" does not exist",
+            "spec.rules[0].http.paths[3].backend.serviceName: the service \"nobody\" does not exist",
             "spec.rules[0].http.paths[4].backend.servicePort: \"web\" has no port 81",
         ]
     );
@@ -665,7 +665,7 @@ fn services_and_secrets_of_ingresses_are_looked_for() {
     let all = super::found(&[file(&ingress("istio"))], None, "istio-system", &mut true);
     let secrets = all.iter().filter(|one| one.path.contains("secretName"));
     let secrets: Vec<_> = secrets.map(|one| (&*one.path, &*one.text)).collect();
-    let words = "the secret \"none\" is not there; certificates are files of the router";
+    let words = "the secret \"none\" does not exist; certificates are files of the router";
     assert_eq!(secrets, [("spec.tls[0].secretName", words)]);
 }
 

@@ -45,7 +45,7 @@ pub struct AllFlags {
     pub discovery: DiscoveryFlags,
     pub injector: InjectorFlags,
     pub galley: GalleyFlags,
-    /// Plain HTTP for all roles: the address, the flag that it is from, and whether anybody may read `/debug` there.
+    /// Plain HTTP listeners of all roles: the flag, the address, and true if every client may read `/debug` there.
     pub(crate) http: Vec<(&'static str, String, bool)>,
     pub log: LogFlags,
 }

@@ -33,13 +33,13 @@ pub(super) const WITHOUT_MEANING: [(&str, bool); 13] = [
 /// `gudgeon discovery`, and `discovery` of a link named `pilot-discovery`.
 #[derive(Args, Clone, Debug)]
 pub struct DiscoveryFlags {
-    /// Where services are: Kubernetes, Consul, Mock, MCP [default: Kubernetes; with --configDir none but the files].
+    /// Sources of services: Kubernetes, Consul, Mock, MCP [default: Kubernetes; with --configDir only its files].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub registries: Option<Vec<String>>,
-    /// Directory of YAML: services and configuration.
+    /// Directory of YAML files with services and configuration.
     #[arg(long = "configDir", value_name = "DIRECTORY")]
     pub config_dir: Option<PathBuf>,
-    /// How the API server is reached outside of a cluster.
+    /// Kubeconfig of the API server, outside of a cluster.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Name of the local cluster [default: CLUSTER_ID, else Kubernetes].
@@ -48,16 +48,16 @@ pub struct DiscoveryFlags {
     /// Own namespace [default: POD_NAMESPACE, else istio-system].
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Where the secrets of remote clusters are [default: the own namespace].
+    /// Namespace of the secrets of remote clusters [default: the own namespace].
     #[arg(long = "clusterRegistriesNamespace", value_name = "NAMESPACE")]
     pub cluster_registries_namespace: Option<String>,
-    /// Watch this namespace of clusters only; files are read whole [default: all].
+    /// Watch only this namespace of clusters; --configDir is read whole [default: all].
     #[arg(short = 'a', long = "appNamespace", value_name = "NAMESPACE")]
     pub app_namespace: Option<String>,
     /// DNS suffix of service host names.
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     pub domain: String,
-    /// Of identities; the mesh configuration's wins.
+    /// Trust domain of SPIFFE IDs; the mesh configuration overrides it.
     #[arg(
         long = "trust-domain",
         value_name = "DOMAIN",
@@ -70,71 +70,71 @@ pub struct DiscoveryFlags {
     /// Networks of the mesh [default: /etc/istio/config/meshNetworks where it exists].
     #[arg(long = "networksConfig", value_name = "FILE")]
     pub networks_config: Option<PathBuf>,
-    /// Sources of configuration beside those of the mesh configuration: mcp://HOST:PORT, mcps://…, unix:///PATH.
+    /// MCP sources in addition to configSources of the mesh configuration: mcp://HOST:PORT, mcps://…, unix:///PATH.
     #[arg(
         long = "mcpServerAddrs",
         value_name = "ADDRESS,…",
         value_delimiter = ','
     )]
     pub mcp_server_addrs: Vec<String>,
-    /// Longest response of a source, in bytes.
+    /// Maximum response of an MCP source, in bytes.
     #[arg(long = "mcpMaxMsgSize", value_name = "BYTES", default_value_t = 4 << 20)]
     pub mcp_max_msg_size: usize,
-    /// How long sources are waited for at the start.
+    /// Maximum wait for MCP sources at the start.
     #[arg(long = "mcpSyncTimeout", value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub mcp_sync_timeout: Duration,
-    /// Where sources of configuration may dial, with client certificates; unix:///PATH is plain [default: off].
+    /// Listener for MCP sources that dial with client certificates; unix:///PATH is plain [default: off].
     #[arg(long = "mcpSinkAddr", value_name = "HOST:PORT")]
     pub mcp_sink_addr: Option<String>,
-    /// Whose client certificates may give configuration there; no file: nobody's.
+    /// File of identities that may connect; without it no client may.
     #[arg(
         long = "accessListFile",
         value_name = "FILE",
         default_value = "/etc/config/accesslist.yaml"
     )]
     pub access_list_file: PathBuf,
-    /// Consul: http://HOST:PORT.
+    /// Address of Consul: http://HOST:PORT.
     #[arg(long = "consulserverURL", value_name = "URL")]
     pub consul_server_url: Option<String>,
-    /// Plain HTTP: readiness, metrics, pages; pages for this host only.
+    /// Plain HTTP listener: readiness, metrics and, for this host only, pages.
     #[arg(long = "httpAddr", value_name = "HOST:PORT", default_value = ":8080")]
     pub http_addr: String,
-    /// Plain gRPC; empty: off.
+    /// Plain gRPC listener; empty: off.
     #[arg(long = "grpcAddr", value_name = "HOST:PORT", default_value = ":15010")]
     pub grpc_addr: String,
-    /// gRPC with client certificates, several by commas; empty: off.
+    /// gRPC listeners with mutual TLS, separated by commas; empty: off.
     #[arg(
         long = "secureGrpcAddr",
         value_name = "HOST:PORT,…",
         default_value = ":15012"
     )]
     pub secure_grpc_addr: String,
-    /// As --httpAddr; empty: off.
+    /// Second listener like --httpAddr; empty: off.
     #[arg(
         long = "monitoringAddr",
         value_name = "HOST:PORT",
         default_value = ":15014"
     )]
     pub monitoring_addr: String,
-    /// One more plain HTTP listener, whose /debug anybody may read but pages of another Origin.
+    /// Additional plain HTTP listener, with /debug open to every client except pages of another Origin.
     #[arg(long = "debugAddr", value_name = "HOST:PORT")]
     pub debug_addr: Option<String>,
-    /// Between two pings of a gRPC connection.
+    /// Interval between pings of a gRPC connection.
     #[arg(long = "keepaliveInterval", value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub keepalive_interval: Duration,
-    /// For the answer to a ping.
+    /// Timeout of a ping.
     #[arg(long = "keepaliveTimeout", value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub keepalive_timeout: Duration,
-    /// Age at which a gRPC connection is told to go, ±10 %; infinity or 0s: never [default: infinity].
+    /// Maximum age of a gRPC connection, ±10 %; infinity or 0s: none [default: infinity].
     #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = age)]
     pub keepalive_max_server_connection_age: Option<Duration>,
-    /// Without effect: all kinds of security.istio.io are enforced.
+    /// Has no effect: all kinds of security.istio.io are enforced.
     #[arg(long = "ignoreSecurityPolicies", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub ignore_security_policies: bool,
-    /// Networks that keys of RequestAuthentications are fetched from though they are loopback, link-local or the API server's.
+    /// Networks to fetch JWKS from even if they are loopback, link-local or the API server's.
     #[arg(long = "jwksAllow", value_name = "CIDR,…", value_delimiter = ',', value_parser = network)]
     pub jwks_allow: Vec<Network>,
-    /// How long the listeners stay after TERM.
+    /// Time for which listeners stay open after TERM.
     #[arg(long = "drainDuration", value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub drain_duration: Duration,
     #[command(flatten)]
@@ -144,16 +144,16 @@ pub struct DiscoveryFlags {
 /// `request METHOD PATH [BODY]`.
 #[derive(Args, Clone, Debug)]
 pub struct RequestFlags {
-    /// GET, POST or PUT.
+    /// HTTP method: GET, POST or PUT.
     #[arg(value_name = "METHOD")]
     pub method: String,
-    /// Such as /debug/syncz.
+    /// Path, such as /debug/syncz.
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// What is sent with it; one that begins with a dash stands after --.
+    /// Request body; a body that begins with a dash goes after --.
     #[arg(value_name = "BODY")]
     pub body: Option<String>,
-    /// Where discovery serves HTTP.
+    /// Address of discovery's HTTP listener.
     #[arg(
         long = "http-addr",
         value_name = "HOST:PORT",
@@ -167,14 +167,14 @@ pub struct RequestFlags {
 /// `proxy-status`.
 #[derive(Args, Clone, Debug)]
 pub struct ProxyStatusFlags {
-    /// Where discovery serves HTTP.
+    /// Address of discovery's HTTP listener.
     #[arg(
         long = "http-addr",
         value_name = "HOST:PORT",
         default_value = "127.0.0.1:8080"
     )]
     pub http_addr: String,
-    /// table, or json: what /debug/syncz says.
+    /// Output format: table, or json as /debug/syncz serves it.
     #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = PossibleValuesParser::new(["table", "json"]), hide_possible_values = true)]
     pub output: String,
     #[command(flatten)]

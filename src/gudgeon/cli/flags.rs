@@ -20,7 +20,7 @@ pub struct LogFlags {
     /// Write log lines as JSON objects.
     #[arg(long = "log_as_json", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_possible_values = true, hide_default_value = true, global = true)]
     pub log_as_json: bool,
-    /// Least level that is logged: debug, info, warn, error or none; `SCOPE:LEVEL` as Istio writes it is understood.
+    /// Minimum level of log lines: debug, info, warn, error or none; Istio's `SCOPE:LEVEL` works, too.
     #[arg(
         long = "log_output_level",
         value_name = "LEVEL",
@@ -28,7 +28,7 @@ pub struct LogFlags {
         global = true
     )]
     pub log_output_level: String,
-    /// Where lines go: stdout, stderr or a file; repeatable.
+    /// Target of log lines: stdout, stderr or a file; repeatable.
     #[arg(long = "log_target", value_name = "TARGET", action = ArgAction::Append, global = true)]
     pub log_target: Vec<String>,
 }
@@ -45,7 +45,7 @@ pub struct InjectorFlags {
     /// Mesh configuration [default: /etc/istio/config/mesh where it exists].
     #[arg(long = "meshConfig", value_name = "FILE")]
     pub mesh_config: Option<PathBuf>,
-    /// Certificate chain that is served.
+    /// Certificate chain to serve.
     #[arg(
         long = "tlsCertFile",
         value_name = "FILE",
@@ -59,7 +59,7 @@ pub struct InjectorFlags {
         default_value = "/etc/istio/certs/key.pem"
     )]
     pub tls_key_file: PathBuf,
-    /// CA bundle that is written into the webhook configuration.
+    /// CA bundle for the webhook configuration.
     #[arg(
         long = "caCertFile",
         value_name = "FILE",
@@ -72,35 +72,35 @@ pub struct InjectorFlags {
     /// Plain HTTP port for metrics, readiness and the page; 0: a free one, -1: off.
     #[arg(long = "monitoringPort", value_name = "PORT", default_value_t = 15014, value_parser = clap::value_parser!(i32).range(-1..=65535), allow_negative_numbers = true)]
     pub monitoring_port: i32,
-    /// One more plain HTTP listener, whose /debug anybody may read but pages of another Origin.
+    /// Additional plain HTTP listener, with /debug open to every client except pages of another Origin.
     #[arg(long = "debugAddr", value_name = "HOST:PORT")]
     pub debug_addr: Option<String>,
-    /// How often the health file is written; 0: never.
+    /// Interval between writes of the health file; 0: never.
     #[arg(long = "healthCheckInterval", value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub health_check_interval: Duration,
-    /// The health file.
+    /// Path of the health file.
     #[arg(long = "healthCheckFile", value_name = "FILE", default_value = "")]
     pub health_check_file: String,
-    /// How the API server is reached outside of a cluster.
+    /// Kubeconfig of the API server, outside of a cluster.
     #[arg(long, value_name = "FILE", default_value = "")]
     pub kubeconfig: String,
-    /// Keep the CA bundle of the webhook configurations.
+    /// Reconcile the CA bundle of the webhook configurations.
     #[arg(long = "reconcileWebhookConfig", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub reconcile_webhook_config: bool,
     /// MutatingWebhookConfiguration to patch; repeatable.
     #[arg(long = "webhookConfigName", value_name = "NAME", action = ArgAction::Append, default_value = "istio-sidecar-injector")]
     pub webhook_config_name: Vec<String>,
-    /// Entries in them: named so, or ending in `.NAME`.
+    /// Name of their webhook entries: NAME, or ending in `.NAME`.
     #[arg(
         long = "webhookName",
         value_name = "NAME",
         default_value = "sidecar-injector.istio.io"
     )]
     pub webhook_name: String,
-    /// Make CA and certificate in memory; the two TLS files are not read.
+    /// Generate CA and certificate in memory, and ignore the two TLS files.
     #[arg(long = "selfSigned", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub self_signed: bool,
-    /// Name of the Service, for the own certificate.
+    /// Name of the Service, for the self-signed certificate.
     #[arg(
         long = "webhookService",
         value_name = "NAME",
@@ -110,24 +110,24 @@ pub struct InjectorFlags {
     /// Namespace of the Service [default: POD_NAMESPACE, else istio-system].
     #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Further names or addresses in the own certificate.
+    /// Further DNS names or IP addresses in the self-signed certificate.
     #[arg(long = "selfSignedNames", value_name = "NAME,…", value_delimiter = ',')]
     pub self_signed_names: Vec<String>,
-    /// Its life: renewed at two thirds; the CA lives 12 times as long.
+    /// Lifetime of the self-signed certificate, renewed at two thirds; the CA lives 12 times as long.
     #[arg(long = "selfSignedTTL", value_name = "DURATION", default_value = "720h", value_parser = duration)]
     pub self_signed_ttl: Duration,
-    /// Where the CA certificates in use are written.
+    /// File to write the CA certificates in use to.
     #[arg(long = "caOut", value_name = "FILE")]
     pub ca_out: Option<PathBuf>,
     /// `.Revision` in templates [default: REVISION].
     #[arg(long, value_name = "REVISION")]
     pub revision: Option<String>,
-    /// The proxy as a native sidecar: off, on, auto or jobs.
+    /// Inject the proxy as a native sidecar: off, on, auto or jobs.
     #[arg(long = "nativeSidecars", value_name = "WHEN", default_value = "off", value_parser = PossibleValuesParser::new(NATIVE))]
     pub native_sidecars: String,
     #[command(flatten)]
     pub builtin: BuiltinFlags,
-    /// How long the listeners stay after TERM.
+    /// Time for which listeners stay open after TERM.
     #[arg(long = "drainDuration", value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub drain_duration: Duration,
     #[command(flatten)]
@@ -149,10 +149,10 @@ pub struct BuiltinFlags {
     /// Discovery address of the built-in template [default: istio-pilot:15010].
     #[arg(long = "discoveryAddress", value_name = "HOST:PORT")]
     pub discovery_address: Option<String>,
-    /// Redirection is a CNI plugin's business: no istio-init in the built-in template.
+    /// A CNI plugin redirects traffic: no istio-init in the built-in template.
     #[arg(long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub cni: Option<bool>,
-    /// Pods may ask for core dumps of the built-in template's proxy, by annotation: a privileged init container [default: false].
+    /// Let pods enable core dumps of the built-in template's proxy by annotation, with a privileged init container [default: false].
     #[arg(long = "coreDump", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub core_dump: Option<String>,
 }
@@ -160,10 +160,10 @@ pub struct BuiltinFlags {
 /// `probe`: whether a file was changed lately.
 #[derive(Args, Clone, Debug)]
 pub struct ProbeFlags {
-    /// The health file.
+    /// Path of the health file.
     #[arg(long = "probe-path", value_name = "FILE", default_value = "", value_parser = path)]
     pub probe_path: PathBuf,
-    /// How long ago it may have changed.
+    /// Maximum age of the health file.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub interval: Duration,
     #[command(flatten)]
@@ -173,10 +173,10 @@ pub struct ProbeFlags {
 /// `version`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct VersionFlags {
-    /// The number only.
+    /// Print only the version number.
     #[arg(short, long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub short: bool,
-    /// json or yaml.
+    /// Output format: json or yaml.
     #[arg(short, long, value_name = "FORMAT", default_value = "", hide_default_value = true, value_parser = PossibleValuesParser::new(["", "json", "yaml"]), hide_possible_values = true)]
     pub output: String,
     #[command(flatten)]
@@ -186,7 +186,7 @@ pub struct VersionFlags {
 /// `completion`.
 #[derive(Args, Clone, Debug)]
 pub struct CompletionFlags {
-    /// bash, elvish, fish, powershell or zsh.
+    /// Shell: bash, elvish, fish, powershell or zsh.
     #[arg(value_name = "SHELL")]
     pub shell: clap_complete::Shell,
 }
@@ -194,23 +194,23 @@ pub struct CompletionFlags {
 /// `gudgeon validate`, `istioctl validate`.
 #[derive(Args, Clone, Debug)]
 pub struct ValidateFlags {
-    /// Manifests: a file, a directory with all below it, or `-`; repeatable.
+    /// Manifests: a file, a directory and all below it, or `-` for stdin; repeatable.
     #[arg(short = 'f', long = "filename", value_name = "FILE", action = ArgAction::Append)]
     pub files: Vec<String>,
-    /// The same without -f.
+    /// Manifests, as with -f.
     #[arg(value_name = "FILE")]
     pub more: Vec<String>,
-    /// Where objects belong that do not say it [default: default].
+    /// Namespace of objects without one [default: default].
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// text or json.
+    /// Output format: text or json.
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "json"]))]
     pub output: String,
     /// Below directories, leave out what has this name, or with a slash this path: `*`, `?` and `**` stand for letters, a
     /// letter and directories; repeatable.
     #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
     pub exclude: Vec<String>,
-    /// Look at what objects say of each other, too: as `analyze`.
+    /// Check references between objects, too, as `analyze` does.
     #[arg(long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
     pub references: bool,
 }
@@ -218,28 +218,28 @@ pub struct ValidateFlags {
 /// `gudgeon analyze`, `istioctl analyze`.
 #[derive(Args, Clone, Debug)]
 pub struct AnalyzeFlags {
-    /// Manifests: a file, a directory with all below it, or `-`; repeatable.
+    /// Manifests: a file, a directory and all below it, or `-` for stdin; repeatable.
     #[arg(short = 'f', long = "filename", value_name = "FILE", action = ArgAction::Append)]
     pub files: Vec<String>,
-    /// The same without -f.
+    /// Manifests, as with -f.
     #[arg(value_name = "FILE")]
     pub more: Vec<String>,
-    /// Where objects of files belong that do not say it [default: default]; of a cluster's, whose are told [default: the context's].
+    /// Namespace of objects without one [default: default]; with a cluster, the namespace reported on [default: the context's].
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Report on all namespaces of a cluster.
+    /// Report on all namespaces of the cluster.
     #[arg(short = 'A', long = "all-namespaces", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
     pub all_namespaces: bool,
-    /// Look at the cluster, beside files [default: true where a way to one is known].
+    /// Read the cluster, in addition to files [default: true if a kubeconfig or the pod's account exists].
     #[arg(short = 'k', long = "use-kube", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub use_kube: Option<bool>,
-    /// How the API server is reached.
+    /// Kubeconfig of the API server.
     #[arg(short = 'c', long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Which of its contexts.
+    /// Context of the kubeconfig.
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
-    /// The root namespace: what is selected from there is selected everywhere.
+    /// Root namespace: its selectors apply to all namespaces.
     #[arg(
         short = 'i',
         long = "istioNamespace",
@@ -247,19 +247,19 @@ pub struct AnalyzeFlags {
         default_value = "istio-system"
     )]
     pub istio_namespace: String,
-    /// log, json or yaml.
+    /// Output format: log, json or yaml.
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "log", value_parser = PossibleValuesParser::new(["log", "text", "json", "yaml"]))]
     pub output: String,
-    /// Info, Warning or Error: the exit code is 1 where something so bad is found.
+    /// Exit 1 from this level on: Info, Warning or Error.
     #[arg(long = "failureThreshold", value_name = "LEVEL", default_value = "Error", value_parser = Level::read)]
     pub(crate) failure_threshold: Level,
-    /// Least severe level that is reported: Info, Warning or Error.
+    /// Report from this level on: Info, Warning or Error.
     #[arg(long = "outputThreshold", value_name = "LEVEL", default_value = "Info", value_parser = Level::read)]
     pub(crate) output_threshold: Level,
-    /// Messages that are left out: CODE=KIND NAME.NAMESPACE, where * stands for any letters; repeatable.
+    /// Suppress messages: CODE=KIND NAME.NAMESPACE, with * for any characters; repeatable.
     #[arg(short = 'S', long, value_name = "CODE=OBJECT", value_delimiter = ',', action = ArgAction::Append)]
     pub suppress: Vec<String>,
-    /// Print the codes, and look at nothing.
+    /// Print the codes and exit.
     #[arg(short = 'L', long = "listAnalyzers", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
     pub list_analyzers: bool,
 }
@@ -267,10 +267,10 @@ pub struct AnalyzeFlags {
 /// `gudgeon inject`, `istioctl kube-inject`.
 #[derive(Args, Clone, Debug)]
 pub struct InjectFlags {
-    /// Manifests: a file, a directory or `-`; repeatable.
+    /// Manifests: a file, a directory, or `-` for stdin; repeatable.
     #[arg(short = 'f', long = "filename", value_name = "FILE", action = ArgAction::Append)]
     pub files: Vec<String>,
-    /// Written only when all went well [default: stdout].
+    /// File to write to, only if no manifest failed [default: stdout].
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Policy and templates.
@@ -296,19 +296,19 @@ pub struct InjectFlags {
         default_value = "istio-system"
     )]
     pub istio_namespace: String,
-    /// How the API server is reached.
+    /// Kubeconfig of the API server.
     #[arg(short = 'c', long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Which of its contexts.
+    /// Context of the kubeconfig.
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
     /// `.Revision` in templates [default: REVISION].
     #[arg(short, long, value_name = "REVISION")]
     pub revision: Option<String>,
-    /// The proxy as a native sidecar: off, on, auto or jobs.
+    /// Inject the proxy as a native sidecar: off, on, auto or jobs.
     #[arg(long = "nativeSidecars", value_name = "WHEN", default_value = "off", value_parser = PossibleValuesParser::new(NATIVE))]
     pub native_sidecars: String,
-    /// Print the built-in configuration as these flags have it, and inject nothing.
+    /// Print the built-in configuration with these flags, and inject nothing.
     #[arg(long = "emitTemplate", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
     pub emit_template: bool,
     #[command(flatten)]
@@ -322,43 +322,43 @@ pub struct InjectFlags {
 /// Parameters that `kube-inject` had for its own template.
 #[derive(Args, Clone, Debug, Default)]
 pub struct KubeInjectFlags {
-    /// Images are HUB/proxyv2:TAG; with --tag.
+    /// Hub of the images HUB/proxyv2:TAG; needs --tag.
     #[arg(long, value_name = "HUB")]
     pub hub: Option<String>,
-    /// With --hub.
+    /// Tag of the images; needs --hub.
     #[arg(long, value_name = "TAG")]
     pub tag: Option<String>,
-    /// Redirected ranges [default: *].
+    /// Outbound IP ranges to redirect [default: *].
     #[arg(long = "includeIPRanges", value_name = "CIDRS")]
     pub include_ip_ranges: Option<String>,
-    /// Ranges that are not redirected.
+    /// Outbound IP ranges not to redirect.
     #[arg(long = "excludeIPRanges", value_name = "CIDRS")]
     pub exclude_ip_ranges: Option<String>,
-    /// Redirected ports [default: *].
+    /// Inbound ports to redirect [default: *].
     #[arg(long = "includeInboundPorts", value_name = "PORTS")]
     pub include_inbound_ports: Option<String>,
-    /// Ports that are not redirected.
+    /// Inbound ports not to redirect.
     #[arg(long = "excludeInboundPorts", value_name = "PORTS")]
     pub exclude_inbound_ports: Option<String>,
-    /// [default: IfNotPresent].
+    /// Pull policy of the images [default: IfNotPresent].
     #[arg(long = "imagePullPolicy", value_name = "POLICY")]
     pub image_pull_policy: Option<String>,
-    /// [default: 15020].
+    /// Status port of the agent [default: 15020].
     #[arg(long = "statusPort", value_name = "PORT")]
     pub status_port: Option<String>,
-    /// [default: 1].
+    /// Initial delay of the readiness probe [default: 1].
     #[arg(long = "readinessInitialDelaySeconds", value_name = "SECONDS")]
     pub readiness_initial_delay_seconds: Option<String>,
-    /// [default: 2].
+    /// Period of the readiness probe [default: 2].
     #[arg(long = "readinessPeriodSeconds", value_name = "SECONDS")]
     pub readiness_period_seconds: Option<String>,
-    /// [default: 30].
+    /// Failure threshold of the readiness probe [default: 30].
     #[arg(long = "readinessFailureThreshold", value_name = "COUNT")]
     pub readiness_failure_threshold: Option<String>,
-    /// [default: 1337].
+    /// User ID of the proxy [default: 1337].
     #[arg(long = "sidecarProxyUID", value_name = "UID")]
     pub sidecar_proxy_uid: Option<String>,
-    /// [default: true].
+    /// Rewrite the application's HTTP probes [default: true].
     #[arg(long = "rewriteAppProbe", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub rewrite_app_probe: Option<String>,
 }

@@ -43,7 +43,7 @@ pub(super) struct GalleyCommand {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum GalleySubcommand {
-    /// Ask whether a probe file was written lately.
+    /// Check that a probe file was written recently.
     Probe(ProbeFlags),
     /// Print the version.
     Version(VersionFlags),
@@ -51,13 +51,13 @@ pub(super) enum GalleySubcommand {
     Completion(CompletionFlags),
 }
 
-/// What the role is told.
+/// The flags of galley.
 #[derive(Args, Clone, Debug)]
 pub struct GalleyFlags {
-    /// Configuration as files: a directory with all below it, or one file; no cluster is asked then.
+    /// Configuration files: a directory and all below it, or one file, instead of a cluster.
     #[arg(long = "configPath", value_name = "PATH", default_value = "", hide_default_value = true, value_parser = path)]
     pub config_path: PathBuf,
-    /// How the API server is reached outside of a cluster.
+    /// Kubeconfig of the API server, outside of a cluster.
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true, value_parser = path)]
     pub kubeconfig: PathBuf,
     /// Mesh configuration [default: /etc/mesh-config/mesh where it exists].
@@ -69,35 +69,35 @@ pub struct GalleyFlags {
     /// DNS suffix of service host names.
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     pub domain: String,
-    /// Look at configuration again when its files change; otherwise on SIGUSR1 and SIGHUP only.
+    /// Reload configuration when its files change; if false, only on SIGUSR1 and SIGHUP.
     #[arg(long = "watchConfigFiles", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub watch_config_files: bool,
-    /// Make entries of services, endpoints, pods and nodes.
+    /// Publish ServiceEntries made from Services, Endpoints, Pods and Nodes.
     #[arg(long = "enableServiceDiscovery", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub enable_service_discovery: bool,
-    /// Write what is wrong with an object into its status, where the cluster lets it.
+    /// Write findings into the status of objects, if the account may.
     #[arg(long = "enableAnalysis", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub enable_analysis: bool,
     #[command(flatten)]
     pub mcp: McpFlags,
     #[command(flatten)]
     pub webhook: ValidationFlags,
-    /// The live probe's file; empty: none.
+    /// File for the liveness probe; empty: none.
     #[arg(long = "livenessProbePath", value_name = "FILE", default_value = "/healthLiveness", value_parser = path)]
     pub liveness_probe_path: PathBuf,
-    /// How often it is written.
+    /// Interval between writes of the probe file.
     #[arg(long = "livenessProbeInterval", value_name = "DURATION", default_value = "2s", value_parser = duration)]
     pub liveness_probe_interval: Duration,
-    /// The file that is there while it is ready; empty: none.
+    /// File that exists while galley is ready; empty: none.
     #[arg(long = "readinessProbePath", value_name = "FILE", default_value = "/healthReadiness", value_parser = path)]
     pub readiness_probe_path: PathBuf,
-    /// How often it is written.
+    /// Interval between writes of the probe file.
     #[arg(long = "readinessProbeInterval", value_name = "DURATION", default_value = "2s", value_parser = duration)]
     pub readiness_probe_interval: Duration,
     /// Plain HTTP port for metrics and readiness; 0: off.
     #[arg(long = "monitoringPort", value_name = "PORT", default_value_t = 15014)]
     pub monitoring_port: u16,
-    /// Where the page is.
+    /// Address of the page.
     #[arg(
         long = "ctrlz_address",
         value_name = "ADDRESS",
@@ -107,51 +107,51 @@ pub struct GalleyFlags {
     /// Port of the page; 0: off.
     #[arg(long = "ctrlz_port", value_name = "PORT", default_value_t = 9876)]
     pub ctrlz_port: u16,
-    /// How long the listeners stay after TERM.
+    /// Time for which listeners stay open after TERM.
     #[arg(long = "drainDuration", value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub drain_duration: Duration,
     #[command(flatten)]
     pub log: LogFlags,
 }
 
-/// Of what serves configuration over MCP.
+/// Flags of the MCP server.
 #[derive(Args, Clone, Debug)]
 pub struct McpFlags {
-    /// Serve configuration.
+    /// Serve configuration over MCP.
     #[arg(long = "enable-server", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub enable_server: bool,
-    /// Where: tcp://HOST:PORT, HOST:PORT or unix:///PATH.
+    /// Listener for MCP sinks: tcp://HOST:PORT, HOST:PORT or unix:///PATH.
     #[arg(
         long = "server-address",
         value_name = "ADDRESS",
         default_value = "tcp://0.0.0.0:9901"
     )]
     pub server_address: String,
-    /// Longest request.
+    /// Maximum request of an MCP sink.
     #[arg(
         long = "server-maxReceivedMessageSize",
         value_name = "BYTES",
         default_value_t = 1 << 20
     )]
     pub server_max_received_message_size: u32,
-    /// Streams at a time.
+    /// Maximum number of MCP streams.
     #[arg(
         long = "server-maxConcurrentStreams",
         value_name = "COUNT",
         default_value_t = 1024
     )]
     pub server_max_concurrent_streams: u32,
-    /// Serve without TLS.
+    /// Serve MCP without TLS.
     #[arg(long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub insecure: bool,
-    /// Whose client certificates are allowed; no file: all that are verified.
+    /// File of identities that may connect; without it every verified client may.
     #[arg(
         long = "accessListFile",
         value_name = "FILE",
         default_value = "/etc/config/accesslist.yaml"
     )]
     pub access_list_file: PathBuf,
-    /// Certificate chain.
+    /// Certificate chain of the MCP server.
     #[arg(
         long = "tlsCertFile",
         value_name = "FILE",
@@ -165,14 +165,14 @@ pub struct McpFlags {
         default_value = "/etc/certs/key.pem"
     )]
     pub tls_key_file: PathBuf,
-    /// CA bundle that the other side's certificate is verified with.
+    /// CA bundle that verifies the certificates of MCP peers.
     #[arg(
         long = "caCertFile",
         value_name = "FILE",
         default_value = "/etc/certs/root-cert.pem"
     )]
     pub ca_cert_file: PathBuf,
-    /// A sink that is dialled, beside those that dial.
+    /// MCP sink to dial.
     #[arg(
         long = "sinkAddress",
         value_name = "HOST:PORT",
@@ -180,7 +180,7 @@ pub struct McpFlags {
         hide_default_value = true
     )]
     pub sink_address: String,
-    /// How: NONE or MUTUAL_TLS.
+    /// TLS towards that sink: NONE or MUTUAL_TLS.
     #[arg(
         long = "sinkAuthMode",
         value_name = "MODE",
@@ -188,7 +188,7 @@ pub struct McpFlags {
         hide_default_value = true
     )]
     pub sink_auth_mode: String,
-    /// Metadata of that stream.
+    /// Metadata of the stream to that sink.
     #[arg(
         long = "sinkMeta",
         value_name = "KEY=VALUE,…",
@@ -196,16 +196,16 @@ pub struct McpFlags {
         action = ArgAction::Append
     )]
     pub sink_meta: Vec<String>,
-    /// Name in its certificate [default: that of the address].
+    /// Name in that sink's certificate [default: that of the address].
     #[arg(long = "sinkServerName", value_name = "NAME")]
     pub sink_server_name: Option<String>,
-    /// Between two pings of a gRPC connection.
+    /// Interval between pings of a gRPC connection.
     #[arg(long = "keepaliveInterval", value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub keepalive_interval: Duration,
-    /// For the answer to a ping.
+    /// Timeout of a ping.
     #[arg(long = "keepaliveTimeout", value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub keepalive_timeout: Duration,
-    /// Age at which a gRPC connection is told to go, ±10 %; infinity or 0s: never [default: infinity].
+    /// Maximum age of a gRPC connection, ±10 %; infinity or 0s: none [default: infinity].
     #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = age)]
     pub keepalive_max_server_connection_age: Option<Duration>,
 }
@@ -218,13 +218,13 @@ impl ValidationFlags {
     }
 }
 
-/// Of the webhook.
+/// Flags of the webhook.
 #[derive(Args, Clone, Debug)]
 pub struct ValidationFlags {
     /// Serve the webhook [default: true; with --configPath, where its certificate is there].
     #[arg(long = "enable-validation", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub enable_validation: Option<bool>,
-    /// Keep the webhook configuration.
+    /// Reconcile the webhook configuration.
     #[arg(long = "enable-reconcileWebhookConfiguration", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub enable_reconcile: bool,
     /// Certificate chain of the webhook [default: that of --tlsCertFile].
@@ -236,10 +236,10 @@ pub struct ValidationFlags {
     /// CA bundle of the webhook configuration [default: that of --caCertFile].
     #[arg(long = "validation.tls.caCertificates", value_name = "FILE")]
     pub ca_certificates: Option<PathBuf>,
-    /// HTTPS port; 0: a free one [default: 9443; with --validation-webhook-config-file 443, where charts of 1.1 to 1.4 send to].
+    /// HTTPS port; 0: a free one [default: 9443; with --validation-webhook-config-file 443, the port of charts of 1.1 to 1.4].
     #[arg(long = "validation-port", value_name = "PORT")]
     pub port: Option<u16>,
-    /// What the webhook configuration is made from.
+    /// Template of the webhook configuration.
     #[arg(long = "validation-webhook-config-file", value_name = "FILE", default_value = "", hide_default_value = true, value_parser = path)]
     pub webhook_config_file: PathBuf,
     /// Namespace of the Service.
@@ -266,13 +266,13 @@ pub struct ValidationFlags {
     /// Delete the webhook configuration instead.
     #[arg(long = "unregisterValidationWebhook", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub unregister: bool,
-    /// Make CA and certificate of the webhook in memory; its files are not read.
+    /// Generate CA and certificate of the webhook in memory, and ignore its files.
     #[arg(long = "selfSigned", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub self_signed: bool,
-    /// Further names or addresses in the own certificate.
+    /// Further DNS names or IP addresses in the self-signed certificate.
     #[arg(long = "selfSignedNames", value_name = "NAME,…", value_delimiter = ',')]
     pub self_signed_names: Vec<String>,
-    /// Its life: renewed at two thirds; the CA lives 12 times as long.
+    /// Lifetime of the self-signed certificate, renewed at two thirds; the CA lives 12 times as long.
     #[arg(long = "selfSignedTTL", value_name = "DURATION", default_value = "720h", value_parser = duration)]
     pub self_signed_ttl: Duration,
 }

@@ -480,8 +480,8 @@ mod tests {
         assert!(help("gudgeon injector --help").contains("--self-signed-ttl"));
         assert!(help("sidecar-injector --help").contains("--selfSignedTTL"));
         assert!(help("galley --help").contains("--enable-reconcileWebhookConfiguration"));
-        assert!(help("pilot-discovery discovery --help").contains("As --httpAddr"));
-        assert!(help("gudgeon discovery --help").contains("As --http-addr"));
+        assert!(help("pilot-discovery discovery --help").contains("like --httpAddr"));
+        assert!(help("gudgeon discovery --help").contains("like --http-addr"));
     }
 
     #[test]

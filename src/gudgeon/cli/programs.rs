@@ -18,7 +18,7 @@ enum Program {
     All(Box<AllFlags>),
     /// Serve services and rules to proxies, over xDS.
     Discovery(Box<DiscoveryFlags>),
-    /// Check configuration at the API server's door, and serve it over MCP.
+    /// Validate configuration by webhook, and serve it over MCP.
     Galley(Box<GalleyCommand>),
     /// Serve the mutating admission webhook that adds the proxy to pods.
     Injector(Box<InjectorFlags>),
@@ -27,14 +27,14 @@ enum Program {
     Inject(Box<InjectFlags>),
     /// Check manifests: fields and rules, without a cluster.
     Validate(ValidateFlags),
-    /// Look at what manifests, or the objects of a cluster, say of each other: references, conflicts, selectors.
+    /// Analyze manifests or the objects of a cluster: references, conflicts, selectors.
     Analyze(Box<AnalyzeFlags>),
-    /// Ask a running discovery.
+    /// Send an HTTP request to a running discovery.
     Request(RequestFlags),
     /// Show which proxies are in sync with a running discovery.
     #[command(name = "proxy-status", alias = "ps")]
     ProxyStatus(ProxyStatusFlags),
-    /// Ask whether the health file was written lately.
+    /// Check that the health file was written recently.
     Probe(ProbeFlags),
     /// Print the version.
     Version(VersionFlags),
@@ -63,7 +63,7 @@ struct SidecarInjector {
 
 #[derive(Debug, Subcommand)]
 enum ProgramSubcommand {
-    /// Ask whether the health file was written lately.
+    /// Check that the health file was written recently.
     Probe(ProbeFlags),
     /// Print the version.
     Version(VersionFlags),
@@ -88,7 +88,7 @@ enum Manifests {
     Inject(Box<InjectFlags>),
     /// Check manifests: fields and rules, without a cluster.
     Validate(ValidateFlags),
-    /// Look at what manifests, or the objects of a cluster, say of each other: references, conflicts, selectors.
+    /// Analyze manifests or the objects of a cluster: references, conflicts, selectors.
     Analyze(Box<AnalyzeFlags>),
     /// Print the version.
     Version(VersionFlags),
@@ -110,7 +110,7 @@ struct PilotDiscovery {
 enum Pilot {
     /// Serve services and rules to proxies, over xDS.
     Discovery(Box<DiscoveryFlags>),
-    /// Ask a running discovery.
+    /// Send an HTTP request to a running discovery.
     Request(RequestFlags),
     /// Print the version.
     Version(VersionFlags),

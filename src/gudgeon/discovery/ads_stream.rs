@@ -27,9 +27,9 @@ use super::session::{PendingPush, PushOutcome};
 use super::wire::{self, ClientRequest};
 use crate::grpc::{AddressPermit, BodyError, Inbound, Peer, ResponseSender};
 
-/// So long a stream that does not read keeps others from beginning with a push.
+/// Time for which an unread response holds a push permit. Chosen: a client that reads needs milliseconds.
 const HOLD: Duration = Duration::from_secs(1);
-/// The time for which the reason is offered to a client that was closed because it does not read.
+/// Time for which the reason is offered to a client that was closed because it does not read. Chosen: one round trip to any site.
 const PARTING: Duration = Duration::from_secs(1);
 /// The number of log lines that a stream's unknown types get.
 const UNKNOWN: u64 = 1;
@@ -46,7 +46,7 @@ pub(super) struct AdsStream<B> {
     pub(super) reader: StreamReader,
 }
 
-/// Tells the client when the task ends by a mistake of this program.
+/// Ends the stream with INTERNAL if the task panics.
 struct PanicGuard {
     sender: Arc<ResponseSender>,
     hub: Arc<Hub>,
@@ -58,7 +58,9 @@ impl Drop for PanicGuard {
         self.peer.closes();
         if std::thread::panicking() {
             self.hub.metrics.panicked();
-            self.sender.end(Status::internal("a mistake of the server"));
+            self.sender.end(Status::internal(
+                "internal error; the stream ended, see the log",
+            ));
         }
     }
 }
@@ -131,7 +133,7 @@ where
             }
         }
         let Some(snapshot) = self.wait(&node).await else {
-            return Status::unavailable("the server ends");
+            return Status::unavailable("server shutting down");
         };
         let view = snapshot.view(&node);
         drop(snapshot);
@@ -141,7 +143,7 @@ where
         JoinedStream::new(self, joined).run(first).await
     }
 
-    /// For the first snapshot; `None`: in vain.
+    /// Waits for the first snapshot. Returns `None` if the client leaves or the server stops.
     async fn wait(&self, node: &Node) -> Option<Arc<Snapshot>> {
         let gone = async {
             while !self.sender.is_gone() {
@@ -245,7 +247,7 @@ where
             .await;
     }
 
-    /// The same for what a push brings, where the proxy is like none of those for which that was made with the snapshot.
+    /// Builds the pushed resources off the loop, unless the snapshot already built them for this kind of proxy.
     async fn make_pushed(&self) {
         let session = &self.joined.session;
         let ahead =
@@ -292,7 +294,7 @@ where
                 && let Some(more) = self.hub.log_rate_limiters.unknown.suffix_if_allowed()
             {
                 let url = clipped(&asked.url);
-                info!("{id} asks for {url:?}, which is not served{more}");
+                info!("{id} requests {url:?}, which is not served{more}");
             }
             return Ok(());
         };
@@ -353,7 +355,7 @@ where
                 self.hub.metrics.write_timed_out();
                 if let Some(more) = self.hub.log_rate_limiters.slow.suffix_if_allowed() {
                     let id = clipped(&session.node.id);
-                    warn!("{id} does not read what it was sent{more}");
+                    warn!("{id} does not read its responses{more}");
                 }
             }
             Some(Stall::Closed) => {
@@ -390,14 +392,12 @@ where
         Ok(())
     }
 
-    /// A mistake of this program costs one proxy one push.
+    /// Logs kinds that failed to build by a panic. The panic costs one proxy one push.
     fn unmade(&self, kinds: &BTreeSet<Type>) {
         for kind in kinds {
             self.hub.metrics.unmade(*kind);
             let (id, word) = (clipped(&self.joined.session.node.id), kind.word());
-            error!(
-                "cannot make all of {word} for {id}: a mistake of the server: it keeps what it has"
-            );
+            error!("cannot build {word} for {id}: internal error; its last version stays");
         }
     }
 
@@ -446,7 +446,7 @@ where
             () = self.sender.moved() => Event::Look,
             () = session.woken.notified() => Event::Look,
             () = due => Event::Look,
-            () = self.hub.streams_end() => Event::End(Status::unavailable("the server ends")),
+            () = self.hub.streams_end() => Event::End(Status::unavailable("server shutting down")),
         }
     }
 }

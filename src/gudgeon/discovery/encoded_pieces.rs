@@ -17,7 +17,7 @@ const LONG_BYTES: usize = 16 << 10;
 /// The identity of a piece: versions stand for the content of its resources.
 type PieceKey = (Protocol, Type, Vec<Version>);
 
-/// Pieces that somebody holds.
+/// Pieces that are in use.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPieces(grpc::EncodedPieces<PieceKey>);
 

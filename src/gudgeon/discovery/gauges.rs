@@ -1,4 +1,4 @@
-//! The gauges that are read when somebody asks.
+//! The gauges that are read at each scrape.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ use super::metrics::Gauges;
 use super::readiness::stale;
 use super::source_facts::Object;
 
-/// For the metrics.
+/// Reads the gauges.
 pub(super) fn read(hub: &Hub) -> Gauges {
     let now = hub.clock.now();
     let mut gauges = Gauges {

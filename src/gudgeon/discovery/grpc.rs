@@ -1,4 +1,4 @@
-//! The services of the gRPC ports, by path: discovery in both variants, health, and what is said to all else.
+//! The services of the gRPC ports, by path: discovery in both variants, health, reflection, and the error for other paths.
 
 use std::sync::Arc;
 

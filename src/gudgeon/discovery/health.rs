@@ -82,5 +82,5 @@ pub(super) async fn watch(
             () = hub.streams_end() => break,
         }
     }
-    sender.end(Status::unavailable("the server ends"));
+    sender.end(Status::unavailable("server shutting down"));
 }

@@ -58,7 +58,7 @@ pub(super) const LARGE: usize = 2_000;
 /// Pushes that the page remembers.
 const PUSHES: usize = 120;
 
-/// The mesh, and all who are told of it.
+/// The state of the mesh, and the streams that follow it.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) clock: Clock,
@@ -80,7 +80,7 @@ pub(crate) struct Hub {
     /// Streams that may begin with a push at once.
     pub(crate) throttle: Arc<Semaphore>,
     state: Mutex<HubState>,
-    /// For what takes long: one piece at a time has a thread of its own.
+    /// Limits blocking jobs to one at a time.
     worker: Semaphore,
     /// A change has come.
     changed: Notify,
@@ -263,7 +263,7 @@ impl Hub {
         self.changed.notify_one();
     }
 
-    /// As they change.
+    /// Follows the RequestAuthentications.
     pub(super) fn request_authentications(&self) -> watch::Receiver<Requests> {
         self.requests.subscribe()
     }
@@ -300,7 +300,7 @@ impl Hub {
         if !is_same && let Some(more) = self.log_rate_limiters.rules.suffix_if_allowed() {
             match now.line() {
                 Some(line) => warn!("{line}{more}"),
-                None => info!("no rule is without effect any more{more}"),
+                None => info!("every rule has an effect again{more}"),
             }
         }
         *last = (changed, now);
@@ -558,8 +558,7 @@ impl Hub {
         true
     }
 
-    /// Does work of this size, and what is large beside the loop, which goes on meanwhile: one piece at a time. `None`: a mistake
-    /// of this program ended it.
+    /// Runs work of this size: small work here, large work on a blocking thread, one job at a time. Returns `None` if it panicked.
     pub(crate) async fn beside<T: Send + 'static>(
         &self,
         size: usize,

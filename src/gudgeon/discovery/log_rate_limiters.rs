@@ -16,7 +16,7 @@ use crate::log_rate_limiter::LogRateLimiter;
 pub(crate) struct LogRateLimiters {
     /// Warnings about the fields of nodes.
     pub(crate) nodes: LogRateLimiter,
-    /// Types that nobody serves.
+    /// Requests for types that are not served.
     pub(crate) unknown: LogRateLimiter,
     pub(crate) nacks: LogRateLimiter,
     /// Streams of clients that may not speak for their node, or that are beyond bounds.

@@ -1,4 +1,4 @@
-//! Conflicts in the log: each is told once for as long as it stands, whoever it was found for.
+//! Logs conflicts: each once for as long as it lasts, for whichever proxy.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -163,17 +163,17 @@ mod tests {
     #[test]
     fn a_line_names_what_lost_once() {
         let mut one = conflict("AuthorizationPolicy n/p");
-        one.message = "nothing is let in".to_owned();
+        one.message = "denies everything".to_owned();
         assert_eq!(
             in_words(&one),
-            "AuthorizationPolicy n/p: nothing is let in (m)"
+            "AuthorizationPolicy n/p: denies everything (m)"
         );
         one.key = "0.0.0.0_9000".to_owned();
         one.services = vec![api::model::ServiceKey::new("b.n", "n")];
         one.proxy = "sidecar~x".into();
         assert_eq!(
             in_words(&one),
-            "service n/b.n: 0.0.0.0_9000: nothing is let in (m, found for sidecar~x)"
+            "service n/b.n: 0.0.0.0_9000: denies everything (m, found for sidecar~x)"
         );
     }
 }

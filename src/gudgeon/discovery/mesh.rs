@@ -38,7 +38,7 @@ impl MeshFiles {
             Some(text) => mesh.first(parse(&text))?,
             None => {
                 warn!(
-                    "no mesh configuration at {}: the defaults are used",
+                    "no mesh configuration at {}; using the defaults",
                     mesh.named.path.display()
                 );
                 mesh::discovery_defaults()

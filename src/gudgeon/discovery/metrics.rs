@@ -105,7 +105,7 @@ pub(crate) struct Gauges {
     pub(crate) keyless: usize,
     /// Sidecars of no service.
     pub(crate) homeless: usize,
-    /// Endpoints that name a pod which is not known.
+    /// Endpoints of unknown pods.
     pub(crate) podless: usize,
     pub(crate) totals: Totals,
 }
@@ -264,7 +264,7 @@ impl DiscoveryMetrics {
         self.snapshots.observe(pushed.made_in.as_secs_f64());
     }
 
-    /// A source told of a change.
+    /// Counts an update of a source.
     pub(crate) fn updated(&self, change: &Change) {
         let word = match change {
             // Of some services more than the endpoints depends on them; what the source told is the same.
@@ -405,7 +405,7 @@ mod tests {
         metrics.text(&gauges, ExpositionFormat::Text);
         let text = metrics.text(&gauges, ExpositionFormat::Text);
         for line in [
-            "# HELP pilot_xds_pushes Responses by type, and failures to make or send one.",
+            "# HELP pilot_xds_pushes Responses by type, and failures to build or send one.",
             "# TYPE pilot_xds_pushes counter",
             "pilot_xds_pushes{type=\"cds\"} 1",
             "pilot_xds_pushes{type=\"lds_builderr\"} 1",

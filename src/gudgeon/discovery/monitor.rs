@@ -28,7 +28,7 @@ const METRICS: &str = "/metrics";
 /// The path of the objects that requests put into memory.
 const MEMORY: &str = "/debug/memory";
 const NO_MEMORY: &str = "not there: see --registries Mock";
-/// For a body to come.
+/// The timeout of a request's body.
 const BODY: Duration = Duration::from_secs(10);
 
 /// One of the plain listeners.
@@ -100,7 +100,10 @@ impl DiscoveryMonitor {
         let answer = shared.get(wanted, move || this.document(&head));
         answer.await.unwrap_or_else(|| {
             self.hub.metrics.request_panicked();
-            text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this")
+            text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal error; cannot render the page, see the log",
+            )
         })
     }
 
@@ -145,7 +148,7 @@ impl DiscoveryMonitor {
         };
         let read = Limited::new(body, Memory::MAX_BYTES).collect();
         let Ok(read) = timeout(BODY, read).await else {
-            return Err(ConnectionAborted("the body is late"));
+            return Err(ConnectionAborted("the body arrived too slowly"));
         };
         let body = match read {
             Ok(body) => body.to_bytes(),
@@ -170,7 +173,7 @@ impl DiscoveryMonitor {
 
 /// GET changes nothing: a browser sends it wherever a page elsewhere leads it.
 fn not_a_look() -> Answer {
-    let words = "?push=1 makes a push: use POST, as in gudgeon request POST /debug/adsz?push=1";
+    let words = "?push=1 triggers a push: use POST, as in gudgeon request POST /debug/adsz?push=1";
     let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, words);
     let headers = answer.headers_mut();
     headers.insert(ALLOW, HeaderValue::from_static("POST"));

@@ -153,7 +153,7 @@ fn limits(variables: &Variables<'_>) -> Result<(usize, u32), Failure> {
 fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
     const SECURITY: &str =
         "--ignoreSecurityPolicies has no effect: all kinds of security.istio.io are enforced";
-    const NAMESPACE: &str = "--appNamespace counts for clusters alone: --configDir is read whole";
+    const NAMESPACE: &str = "--appNamespace applies to clusters only; --configDir is read whole";
     let said = flags.ignore_security_policies.then(|| SECURITY.to_owned());
     let has_files = flags.app_namespace.is_some() && flags.config_dir.is_some();
     said.into_iter()

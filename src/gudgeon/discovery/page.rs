@@ -118,7 +118,7 @@ fn timeline(page: &mut String, hub: &Hub) {
         ("good", "endpoints only"),
     ];
     html::timeline(page, "pushes by time", &meanings, bars);
-    let empty = pushes.is_empty().then_some("Nothing was pushed yet.");
+    let empty = pushes.is_empty().then_some("No push yet.");
     let columns = ["push", "reasons", "waited", "made in", "streams"];
     html::table(page, &columns, empty, |page| {
         for push in pushes.iter().rev().take(10) {
@@ -224,7 +224,7 @@ fn refused(page: &mut String, hub: &Hub) {
         return;
     }
     page.push_str(
-        "<h2>Streams refused lately</h2><table><tr><th>at<th>peer<th>reason<th>why</tr>\n",
+        "<h2>Streams refused recently</h2><table><tr><th>at<th>peer<th>reason<th>why</tr>\n",
     );
     for stream in all {
         let _written = writeln!(
@@ -245,7 +245,7 @@ fn services(page: &mut String, hub: &Hub) {
     };
     let world = snapshot.world();
     let _written = writeln!(page, "<h2>Services: {}</h2>", world.services.len());
-    let none = "There is none: the sources below say what they have read.";
+    let none = "No snapshot yet: see the sources below.";
     let empty = world.services.is_empty().then_some(none);
     let columns = [
         "name",

@@ -1,4 +1,4 @@
-//! The listeners, bound before anything is served: HTTP for whoever looks in, gRPC for proxies.
+//! The listeners, bound before discovery serves: HTTP for administration, gRPC for proxies.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ const PLACES: usize = 64;
 
 /// The bound listeners.
 pub(super) struct Ports {
-    /// And whether anybody may read /debug there.
+    /// HTTP listeners; true if every client may read `/debug` there.
     pub(super) http: Vec<(Listener, bool)>,
     pub(super) grpc: Option<TcpListener>,
     /// Closed until there are certificates.
@@ -63,7 +63,7 @@ impl Ports {
         for (bound, open) in &self.http {
             let address = at(bound.listener.local_addr());
             if *open {
-                warn!("anybody who reaches http://{address} may read /debug");
+                warn!("/debug is open to every client: listening on http://{address}");
             } else {
                 info!("listening on http://{address}");
             }

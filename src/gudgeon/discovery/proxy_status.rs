@@ -37,7 +37,7 @@ pub(crate) fn proxy_status(flags: &ProxyStatusFlags) -> Result<String, Failure> 
     rows.map(|rows| table(&rows)).ok_or_else(|| Failure {
         exit: Exit::Failed,
         message: format!(
-            "cannot read http://{}/debug/syncz: it is not what discovery answers: is it --http-addr?",
+            "cannot read http://{}/debug/syncz: not a response of discovery; check --http-addr",
             flags.http_addr
         ),
     })

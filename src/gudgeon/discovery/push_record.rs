@@ -22,7 +22,7 @@ pub(crate) struct Pushed {
     pub(crate) streams: usize,
 }
 
-/// A snapshot; `None`: a mistake of this program kept it from being made, and is counted.
+/// A snapshot; `None` if building it panicked, which is counted.
 pub(super) fn made<T>(metrics: &DiscoveryMetrics, make: impl FnOnce() -> T) -> Option<T> {
     let made = catch_unwind(AssertUnwindSafe(make));
     if made.is_err() {

@@ -9,7 +9,7 @@ use super::hub::Hub;
 use crate::log;
 use crate::mcp::PortAccess;
 
-/// A source that has been lost for so long is told of.
+/// A source is reported as stale after this time.
 pub(super) const LOST: Duration = Duration::from_secs(5);
 
 /// The lines of readiness: which source is lost, or why it is not ready.
@@ -48,7 +48,7 @@ pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
     Ok(lines.join("\n"))
 }
 
-/// Why the port where sources of configuration dial lets nobody in.
+/// The reason for which the listener of MCP sources refuses every client.
 pub(super) fn refuses_all(hub: &Hub) -> Option<String> {
     hub.port_access.get().and_then(PortAccess::why_nobody)
 }

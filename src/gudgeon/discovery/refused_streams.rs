@@ -19,7 +19,7 @@ const REMEMBERED: usize = 20;
 pub(crate) enum RefusalReason {
     /// The certificate has no SPIFFE ID, more than one, or one that is not complete.
     Certificate,
-    /// It is of another mesh.
+    /// The certificate is of another trust domain.
     TrustDomain,
     Namespace,
     ServiceAccount,
@@ -27,7 +27,7 @@ pub(crate) enum RefusalReason {
     Node,
     /// The node is beyond its bounds.
     NodeSize,
-    /// It names more resources than it may.
+    /// The request names too many resources.
     Names,
     /// Its address has as many streams as it may.
     Streams,
@@ -69,7 +69,7 @@ pub(crate) struct RefusedStream {
     pub(crate) at: Duration,
     pub(crate) peer: Address,
     pub(crate) reason: RefusalReason,
-    /// As its client was told it, cut.
+    /// The message that the client received, cut.
     pub(crate) message: String,
 }
 

@@ -15,7 +15,7 @@ use tokio::runtime;
 use crate::cli::RequestFlags;
 use crate::exit::{Exit, Failure};
 
-/// For all of it.
+/// The timeout of the whole request.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest answer: every resource of a large proxy as JSON.
 const ANSWER_BYTES: usize = 1 << 30;
@@ -60,7 +60,7 @@ pub(crate) fn request(flags: &RequestFlags) -> Result<(Exit, Vec<u8>), Failure> 
     let asked = runtime.block_on(async {
         tokio::time::timeout(TIMEOUT, ask(flags, &method, &uri))
             .await
-            .unwrap_or_else(|_| Err("no answer for 60 s".to_owned()))
+            .unwrap_or_else(|_| Err("no response for 60 s".to_owned()))
     });
     let (status, mut body) = asked.map_err(failed)?;
     if status.as_u16() > 399 && status != StatusCode::NOT_FOUND {

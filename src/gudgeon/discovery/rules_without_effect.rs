@@ -39,12 +39,12 @@ impl RuleCounts {
         kinds.filter_map(|((group, kind), count)| Some((named(group, kind)?, *count)))
     }
 
-    /// The same of kinds that nothing acts on.
+    /// Returns the counts of kinds without effect.
     pub(crate) fn without_effect(&self) -> impl Iterator<Item = (&'static Kind, usize)> {
         self.kinds().filter(|(kind, _)| kind.effect == Effect::None)
     }
 
-    /// Which those are, in one line; `None`: there are none.
+    /// Returns one line about kinds without effect; `None` if there are no such objects.
     pub(crate) fn line(&self) -> Option<String> {
         let all: Vec<_> = self
             .without_effect()

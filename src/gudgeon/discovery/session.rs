@@ -226,7 +226,7 @@ impl Session {
     }
 }
 
-/// No names: those who get it only learn of the new snapshot, so that nobody keeps the old one.
+/// No names: the stream only takes the new snapshot, and releases the old one.
 pub(super) fn nothing() -> PushScope {
     PushScope::Endpoints(Arc::new(BTreeSet::new()))
 }

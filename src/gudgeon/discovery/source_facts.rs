@@ -81,8 +81,8 @@ fn unreadable(told: &ClusterUpdate) -> Option<String> {
         ..
     } = first;
     let objects = match count {
-        1 => "1 object is left out, or stays as it was".to_owned(),
-        count => format!("{count} objects are left out, or stay as they were"),
+        1 => "1 object skipped, or kept at its last good version".to_owned(),
+        count => format!("{count} objects skipped, or kept at their last good version"),
     };
     Some(format!("{objects}: {kind} {object}: {}", refusal.words))
 }
@@ -183,7 +183,7 @@ impl Facts {
         self.known().sources.get(source).cloned()
     }
 
-    /// Endpoints that name a pod which is not known.
+    /// Endpoints of unknown pods.
     pub(crate) fn podless(&self) -> usize {
         self.known().sources.values().map(|fact| fact.podless).sum()
     }

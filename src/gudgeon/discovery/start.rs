@@ -37,7 +37,7 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
-    /// As whoever looks in sees it.
+    /// Returns the administration handlers.
     pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
         Arc::new(DiscoveryMonitor {
             hub: Arc::clone(&self.hub),

@@ -52,7 +52,7 @@ pub(super) struct EngineSettings {
 /// An event of a source.
 #[derive(Debug, Default)]
 pub(super) struct SourceEvent {
-    /// `None`: it is gone.
+    /// Objects to set; `None` deletes.
     pub(super) changes: Vec<(EntryId, Option<TransformInput>)>,
     /// The changes are all objects; others are deleted.
     pub(super) whole: bool,

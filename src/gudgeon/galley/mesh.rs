@@ -31,7 +31,7 @@ impl MeshFile {
             Some(text) => file.first(mesh::parse_served(&text))?,
             None => {
                 warn!(
-                    "no mesh configuration at {}: the defaults are used",
+                    "no mesh configuration at {}; using the defaults",
                     file.named.path.display()
                 );
                 mesh::galley_defaults()

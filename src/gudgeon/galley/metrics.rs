@@ -61,32 +61,32 @@ impl GalleyMetrics {
         let counters = [
             (
                 format!("{processor}events_processed_total"),
-                "Changes that sources told",
+                "Updates received from sources",
                 &self.events,
             ),
             (
                 format!("{processor}snapshots_published_total"),
-                "Snapshots that were published",
+                "Snapshots published",
                 &self.published,
             ),
             (
                 "galley_source_kube_event_success_total".to_owned(),
-                "Objects of the cluster that were good",
+                "Valid objects of the cluster",
                 &self.checked,
             ),
             (
                 "galley_source_kube_event_error_total".to_owned(),
-                "Objects of the cluster that were broken",
+                "Invalid objects of the cluster",
                 &self.broken,
             ),
             (
                 "gudgeon_panics".to_owned(),
-                "Requests that a mistake of this program ended",
+                "Panics in request handlers",
                 &self.panics,
             ),
             (
                 "gudgeon_log_lines_lost".to_owned(),
-                "Log lines that were dropped because their reader was too slow",
+                "Log lines dropped because their reader was too slow",
                 &self.lost_lines,
             ),
         ];
@@ -116,12 +116,12 @@ impl GalleyMetrics {
             ),
             (
                 "gudgeon_objects_without_effect",
-                "Objects of kinds that gudgeon discovery of this release does not act on",
+                "Objects of kinds without effect in gudgeon discovery of this release",
                 &self.without_effect,
             ),
             (
                 "gudgeon_galley_session",
-                "1 for the state that the session is in",
+                "1 for the current state of the session",
                 &self.session,
             ),
         ];
@@ -130,12 +130,12 @@ impl GalleyMetrics {
         }
         registry.register(
             "gudgeon_config_rejected",
-            "Objects that are not served as they are written",
+            "Objects not served as written",
             self.rejected.clone(),
         );
         registry.register(
             "process_resident_memory_bytes",
-            "Resident memory",
+            "Resident memory, in bytes",
             self.resident.clone(),
         );
     }

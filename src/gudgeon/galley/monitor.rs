@@ -142,7 +142,12 @@ impl GalleyMonitor {
                 priority: audience,
             };
             let drawn = shared.get(wanted, move || draw(&looks));
-            let failed = || text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this");
+            let failed = || {
+                text(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "internal error; cannot render the page, see the log",
+                )
+            };
             Ok(drawn.await.unwrap_or_else(failed))
         })
     }

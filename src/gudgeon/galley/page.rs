@@ -212,7 +212,7 @@ fn session(page: &mut String, engine: &GalleyEngine, current: &StateSnapshot) {
                 escaped(why)
             ),
             (None, true) => "<span class=\"good\">synced</span>".to_owned(),
-            (None, false) => "has not said all that it has".to_owned(),
+            (None, false) => "full state not received".to_owned(),
         }
     );
     for published in &current.published {

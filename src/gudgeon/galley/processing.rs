@@ -167,7 +167,7 @@ impl Processing {
         }
     }
 
-    /// An object of Kubernetes. The Services whose entries it is seen in.
+    /// Applies a Kubernetes object. Returns the Services whose entries change.
     fn cluster(&mut self, plain: CoreKind, name: &str, json: Option<&str>) -> BTreeSet<Key> {
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
         let key = Key::new(namespace, name);

@@ -165,7 +165,7 @@ fn on_demand() -> Result<watch::Receiver<u64>, Failure> {
         .map_err(|cause| Failure::system(format!("cannot handle signals: {cause}")))?;
     tokio::spawn(async move {
         while asked.recv().await.is_some() {
-            info!("asked by USR1 to read all files again");
+            info!("received SIGUSR1: reading all files again");
             process::read_again();
         }
     });

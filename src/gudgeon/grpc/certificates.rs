@@ -74,7 +74,7 @@ async fn run_reload_loop(certificates: Certificates, current: watch::Sender<Opti
                 if failed == 1 && current.borrow().is_none() {
                     warn!("TLS ports are closed until there are certificates: {cause}");
                 } else if failed == 1 {
-                    error!("{cause}: the last ones are used on");
+                    error!("{cause}; serving the last good certificates");
                 }
             }
         }
@@ -121,7 +121,7 @@ impl Certificates {
         Pair::parse(chain, key).map_err(|flaw| match flaw {
             PairError::Chain(cause) => format!("{at}: {cause}"),
             PairError::Key(cause) => format!("{of}: {cause}"),
-            PairError::Mismatch => format!("{at} and {of} do not belong together"),
+            PairError::Mismatch => format!("{at} and {of} do not match"),
         })
     }
 

@@ -26,19 +26,21 @@ use super::frames::{Bounds, Inbound};
 use super::response_sender::{Messages, ResponseSender};
 use crate::tls::{self, Secure};
 
-/// The timeout of a connection, up to the request.
+/// The timeout of a connection, up to the request. Chosen: the same as for an API server.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The interval of pings, and the timeout of an answer: a silent peer is dialled again.
+/// The interval of pings, and the timeout of an answer: a silent peer is dialled again. Source: the defaults of `--keepaliveInterval`
+/// and `--keepaliveTimeout`.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
-/// The initial flow-control windows: of the stream, and of the connection.
+/// The initial flow-control window of the stream, in bytes. Chosen: a response of 4 MiB takes 16 round trips.
 const STREAM_WINDOW: u32 = 256 << 10;
 /// The connection has one stream, so it never has more than that stream's window in flight. But half of the connection's window
 /// is what the HTTP/2 library grants small frames that are not consumed yet, at 256 bytes less their length each; beyond it ends
 /// the connection.
 const CONNECTION_WINDOW: u32 = 2 << 20;
-/// Bytes of the stream that wait in the connection to be written.
+/// Bytes of the stream that wait in the connection to be written. Chosen: four times as much as a server keeps, for a list of versions.
 const WRITTEN_AHEAD: usize = 64 << 10;
+/// Bytes of a response's head at most. Chosen: hyper's default.
 const HEAD_BYTES: u32 = 16 << 10;
 
 /// An address to dial.
@@ -114,7 +116,7 @@ impl Drop for ConnectionTask {
 pub(crate) async fn dial(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, String> {
     match timeout(CONNECT, open(target, bounds)).await {
         Ok(opened) => opened,
-        Err(_) => Err("it does not answer".to_owned()),
+        Err(_) => Err("no response".to_owned()),
     }
 }
 
@@ -232,7 +234,8 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let gone = |cause: &hyper::Error| Status::unavailable(format!("the connection: {cause}"));
+        let gone =
+            |cause: &hyper::Error| Status::unavailable(format!("cannot read the stream: {cause}"));
         loop {
             let ended = match &mut self.0 {
                 ResponseState::Waiting(head) => match ready!(head.as_mut().poll(cx)) {
@@ -268,7 +271,7 @@ fn ended(headers: &HeaderMap) -> Option<Status> {
 /// Returns the status if the server has refused the stream.
 fn refused(answer: &Response<Incoming>) -> Option<Status> {
     if answer.status() != StatusCode::OK {
-        let words = format!("it answers {}", answer.status());
+        let words = format!("the server responded {}", answer.status());
         return Some(Status::unavailable(words));
     }
     ended(answer.headers())

@@ -50,7 +50,7 @@ pub(crate) trait BodyError {
 
 impl BodyError for hyper::Error {
     fn status(self) -> Status {
-        Status::cancelled("the connection is gone")
+        Status::cancelled("connection closed")
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Inbound<B> {
     left: Option<usize>,
     /// The client has ended its messages; the last ones are in the buffer.
     ended: bool,
-    /// `None`: this program has dialled, and trusts the peer.
+    /// The remote client that a stream belongs to; `None` when this program dialled.
     deadline: Option<MessageDeadline>,
 }
 
@@ -150,7 +150,7 @@ where
         reader: &mut R,
     ) -> Result<Option<R::Message>, Status> {
         let first = timeout(FIRST, self.next_by(reader)).await;
-        first.unwrap_or_else(|_late| Err(Status::deadline_exceeded("no request came")))
+        first.unwrap_or_else(|_late| Err(Status::deadline_exceeded("no request arrived")))
     }
 
     /// The same as [`Self::next`], with this reader. All that is read of one message is read with the same one.
@@ -170,7 +170,7 @@ where
             } else if self.buffer.is_empty() && self.left.is_none() {
                 return Ok(None);
             } else {
-                return Err(Status::invalid_argument("a message ends too early"));
+                return Err(Status::invalid_argument("truncated message"));
             }
         }
     }
@@ -209,7 +209,7 @@ where
             filled = fill(body, buffer, ended) => filled,
             () = deadline.evicted() => Err(partial_message_limit::taken()),
             () = sleep_until(due) => Err(Status::deadline_exceeded(
-                "cannot wait for the rest of a message: it comes too slowly",
+                "cannot wait for the rest of a message: it arrives too slowly",
             )),
         }
     }
@@ -275,7 +275,9 @@ where
             return Ok(None);
         };
         if compressed != 0 {
-            return Err(Status::unimplemented("compressed messages are not read"));
+            return Err(Status::unimplemented(
+                "compressed messages are not supported",
+            ));
         }
         let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
         let Bounds { bytes, beyond, .. } = self.bounds;

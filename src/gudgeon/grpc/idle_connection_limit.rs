@@ -2,8 +2,8 @@
 //!
 //! A newcomer is never closed in favour of older connections. Silent ones are evicted first, then those that have sent bytes
 //! and are not authenticated, then those without a stream; of these one from the address with the most, and the oldest
-//! there. Each has a grace period first, for which newcomers wait in the kernel's queue, in the order in which they came: so
-//! a crowd that reconnects again and again evicts itself, and a client that speaks at once is accepted.
+//! there. Each connection has a grace period first. Newcomers wait for it in the kernel's queue, first in, first out: so clients
+//! that reconnect in a loop evict each other, and a client that sends at once is accepted.
 //!
 //! The grace period is counted in turns of this program and not by the clock: in a turn every ready task has run. A server
 //! that is busy with the responses of thousands of proxies is late with all of them, which is not their fault.

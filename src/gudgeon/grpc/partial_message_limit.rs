@@ -170,7 +170,7 @@ impl PartialMessages {
         self.evicted += 1;
         if should_log_repeat(self.evicted) {
             let (address, times) = (&held.peer.address, self.evicted);
-            warn!("ended a stream of {address}: too many messages are not whole ({times} times)");
+            warn!("ended a stream of {address}: too many partial messages ({times} times)");
         }
     }
 }

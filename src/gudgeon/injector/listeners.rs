@@ -63,7 +63,10 @@ impl Listeners {
             info!("monitoring on http://{}", at(door));
         }
         if let Some(door) = &self.debug {
-            warn!("anybody who reaches http://{} may read /debug", at(door));
+            warn!(
+                "/debug is open to every client: listening on http://{}",
+                at(door)
+            );
         }
     }
 }

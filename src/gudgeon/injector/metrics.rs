@@ -74,7 +74,7 @@ impl InjectorMetrics {
         let counters = [
             (
                 "sidecar_injection_requests_total",
-                "Reviews asked for",
+                "Reviews received",
                 &self.requests,
             ),
             (
@@ -94,17 +94,13 @@ impl InjectorMetrics {
             ),
             (
                 "gudgeon_injector_pruned_fields",
-                "Fields of templates that no pod has",
+                "Unknown fields of templates, left out",
                 &self.pruned,
             ),
-            (
-                "gudgeon_panics",
-                "Requests that a mistake of this program ended",
-                &self.panics,
-            ),
+            ("gudgeon_panics", "Panics in request handlers", &self.panics),
             (
                 "gudgeon_log_lines_lost",
-                "Log lines that were dropped because their reader was too slow",
+                "Log lines dropped because their reader was too slow",
                 &self.lost_lines,
             ),
         ];
@@ -124,12 +120,12 @@ impl InjectorMetrics {
             ),
             (
                 "gudgeon_config_reloads",
-                "Changed files that were read",
+                "Reloads of changed files",
                 &self.reloads,
             ),
             (
                 "webhook_patch_failures_total",
-                "Patches that failed",
+                "Failed patches of objects",
                 &self.patch_failures,
             ),
         ];
@@ -144,14 +140,14 @@ impl InjectorMetrics {
             ),
             (
                 "webhook_patch_retries_total",
-                "Patches that were tried again",
+                "Retried patches of webhook configurations",
                 &self.patch_retries,
             ),
         ];
         for (name, help, family) in singles {
             r.register(name, help, family.clone());
         }
-        let valid = "Whether the file as it is now is in use";
+        let valid = "1 if the current content of the file is in use";
         r.register("gudgeon_config_valid", valid, self.valid.clone());
     }
 
@@ -166,12 +162,12 @@ impl InjectorMetrics {
             ),
             (
                 "process_resident_memory_bytes",
-                "Resident memory",
+                "Resident memory, in bytes",
                 &self.resident,
             ),
             (
                 "process_start_time_seconds",
-                "Start, in seconds since 1970",
+                "Start time, in seconds since 1970",
                 &start,
             ),
         ];
@@ -179,7 +175,7 @@ impl InjectorMetrics {
         for (name, help, gauge) in gauges {
             r.register(name, help, gauge.clone());
         }
-        let time = "From the end of a review's body to its answer";
+        let time = "Seconds from the end of a review's body to its response";
         r.register("sidecar_injection_time_seconds", time, self.time.clone());
         exposition::register_build(r);
     }
@@ -285,7 +281,7 @@ mod tests {
         metrics.took(Duration::from_millis(2));
         let text = metrics.text(ExpositionFormat::Text);
         for line in [
-            "# HELP sidecar_injection_requests_total Reviews asked for.",
+            "# HELP sidecar_injection_requests_total Reviews received.",
             "# TYPE sidecar_injection_requests_total counter",
             "sidecar_injection_requests_total 1",
             "sidecar_injection_skip_total 1",

@@ -80,7 +80,10 @@ impl<E: ActiveConfiguration> InjectorMonitor<E> {
         let answer = shared.get(wanted, move || this.document(&head));
         answer.await.unwrap_or_else(|| {
             self.webhook.metrics.panicked();
-            text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this")
+            text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal error; cannot render the page, see the log",
+            )
         })
     }
 

@@ -222,7 +222,7 @@ fn decisions(page: &mut String, decisions: &InjectionDecisions) {
         "&micro;s",
         "",
     ];
-    let none = "The API server has not asked yet.";
+    let none = "No review yet.";
     let empty = decisions.newest().next().is_none().then_some(none);
     html::table(page, &columns, empty, |page| {
         decisions.newest().for_each(|decision| row(page, decision));

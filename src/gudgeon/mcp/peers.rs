@@ -246,34 +246,42 @@ impl Counters {
 
     fn register(&self, registry: &mut Registry) {
         let (clients, sizes) = (self.clients.clone(), self.sizes.clone());
-        registry.register("istio_mcp_clients_total", "Streams that are open", clients);
+        registry.register("istio_mcp_clients_total", "Open streams", clients);
         registry.register(
             "istio_mcp_message_sizes_bytes",
-            "What the other side has sent, in bytes",
+            "Bytes of messages received",
             sizes,
         );
         let (acks, nacks) = (self.acks.clone(), self.nacks.clone());
-        registry.register("istio_mcp_request_acks_total", "Responses taken", acks);
-        registry.register("istio_mcp_request_nacks_total", "Responses refused", nacks);
+        registry.register(
+            "istio_mcp_request_acks_total",
+            "Responses acknowledged (ACK)",
+            acks,
+        );
+        registry.register(
+            "istio_mcp_request_nacks_total",
+            "Responses rejected (NACK)",
+            nacks,
+        );
         registry.register(
             "gudgeon_mcp_stale_requests",
-            "Requests that answer an older response",
+            "Requests with an expired nonce",
             self.stale.clone(),
         );
         let failures = [
             (
                 "istio_mcp_send_failures_total",
-                "Responses that were not written to their end",
+                "Responses not written completely",
                 &self.unsent,
             ),
             (
                 "istio_mcp_recv_failures_total",
-                "Streams that ended because of what was read",
+                "Streams ended by a read error",
                 &self.unheard,
             ),
             (
                 "istio_mcp_reconnections",
-                "Streams that were dialled again",
+                "Streams dialled again",
                 &self.reconnections,
             ),
         ];

@@ -39,7 +39,7 @@ impl CredentialFiles {
                     PairError::Key(cause) => format!("{}: {cause}", key.display()),
                     PairError::Mismatch => {
                         let (chain, key) = (chain.display(), key.display());
-                        format!("{chain} and {key} do not belong together")
+                        format!("{chain} and {key} do not match")
                     }
                 })?;
                 expiry::loaded(chain, &pair.key.cert);

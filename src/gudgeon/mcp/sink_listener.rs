@@ -66,7 +66,7 @@ impl Drop for Open {
         self.peer.closes();
         if std::thread::panicking() {
             self.sender.end(Status::internal(
-                "internal error; the stream ended, see the log of the server",
+                "internal error; the stream ended, see the log",
             ));
         }
     }
@@ -100,7 +100,7 @@ impl Calls for SinkService {
         tokio::spawn(async move {
             let name = open.peer.address.to_string();
             if let Some(more) = held.lines.dials.suffix_if_allowed() {
-                info!("{name} has dialled{more}");
+                info!("source {name} connected{more}");
             }
             let taking = SinkStream {
                 held: &held,
@@ -120,7 +120,7 @@ impl Calls for SinkService {
             let status = tokio::select! {
                 (status, _) = taking.run() => status,
                 () = unwanted => Status::unauthenticated(REFUSED),
-                () = closing(&mut stage) => Status::unavailable("the server ends"),
+                () = closing(&mut stage) => Status::unavailable("server shutting down"),
             };
             open.sender.end(status);
         });

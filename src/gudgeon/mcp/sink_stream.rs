@@ -163,7 +163,7 @@ impl SourceObjects {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks the source as lost, and tells whoever applies its changes.
+    /// Marks the source as lost, and notifies the owner of its changes.
     pub(super) fn lose(&self, cause: &str) {
         let before = self.cause().replace(cause.into());
         if before.as_deref() != Some(cause) {
@@ -233,7 +233,7 @@ where
         loop {
             if self.sender.is_gone() {
                 let said = self.inbound.last_word().await;
-                return said.unwrap_or_else(|| Status::unavailable("the other side is gone"));
+                return said.unwrap_or_else(|| Status::unavailable("peer disconnected"));
             }
             let free = self.sender.is_free();
             tokio::select! {
@@ -242,7 +242,7 @@ where
                         if !std::mem::replace(has_heard, true)
                             && let Some(more) = self.held.lines.begins.suffix_if_allowed()
                         {
-                            info!("{} gives configuration{more}", self.name);
+                            info!("receiving configuration from {}{more}", self.name);
                         }
                         self.held.find();
                         match self.handle_response(response).await {
@@ -273,7 +273,7 @@ where
             let held = Arc::clone(self.held);
             let reads = move || held.sink().handle_response(now, response, &Reader);
             let read = tokio::task::spawn_blocking(reads).await;
-            read.map_err(|_| Status::internal("a mistake of the client"))?
+            read.map_err(|_| Status::internal("internal error; the stream ended, see the log"))?
         } else {
             self.held.sink().handle_response(now, response, &Reader)
         };

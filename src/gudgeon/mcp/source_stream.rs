@@ -54,7 +54,7 @@ impl Drop for EndOnPanic {
         self.peer.closes();
         if std::thread::panicking() {
             self.sender.end(Status::internal(
-                "internal error; the stream ended, see the log of the server",
+                "internal error; the stream ended, see the log",
             ));
         }
     }
@@ -88,7 +88,7 @@ where
         let status = loop {
             if self.sender.is_gone() {
                 let said = self.inbound.last_word().await;
-                break said.unwrap_or_else(|| Status::cancelled("the other side is gone"));
+                break said.unwrap_or_else(|| Status::cancelled("peer disconnected"));
             }
             self.send();
             match self.event(&mut waits).await {
@@ -116,7 +116,7 @@ where
             && let Some(more) = lines.oversized.suffix_if_allowed()
         {
             warn!(
-                "{} is sent {bytes} bytes of {} at once: it has not asked for differences{more}",
+                "sending {} the full state, {bytes} bytes of {}: the sink did not ask for incremental updates{more}",
                 self.joined.stream.name(),
                 response.collection
             );
@@ -167,10 +167,10 @@ where
                 if may(waits.access.as_ref(), &self.peer) {
                     return Ok(false);
                 }
-                info!("{} is let go: the access list has changed", self.joined.stream.name());
+                info!("closing {}: the access list no longer allows it", self.joined.stream.name());
                 Err(Status::unauthenticated(REFUSED))
             }
-            () = closing(&mut waits.stage) => Err(Status::unavailable("the server ends")),
+            () = closing(&mut waits.stage) => Err(Status::unavailable("server shutting down")),
         }
     }
 
@@ -214,7 +214,7 @@ where
                 if should_log_repeat(times) {
                     let name = stream.name();
                     info!(
-                        "{name} answers an older response of {collection}{repeated}",
+                        "{name} sent an expired nonce for {collection}{repeated}",
                         repeated = api::times(times)
                     );
                 }

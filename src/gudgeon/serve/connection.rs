@@ -22,18 +22,21 @@ use super::frames::Frames;
 use super::io::Io;
 use super::{Answer, ConnectionAborted, Service, ShutdownStage};
 
-/// The timeout of a handshake, and that from the first byte of a head to its last; of the first head: since the handshake.
+/// The timeout of a handshake, and that from the first byte of a head to its last; of the first head: since the handshake. Chosen: half
+/// of the ten seconds that an API server waits by default.
 const HEAD: Duration = Duration::from_secs(5);
-/// The same at the end.
+/// The same during shutdown. Chosen: less than `--drainDuration`.
 const LAST_HEAD: Duration = Duration::from_secs(1);
-/// Bytes of a request's head at most.
+/// Bytes of a request's head at most. Chosen: hyper's default.
 const HEAD_BYTES: u32 = 16 << 10;
 /// The buffer of HTTP/1.1: more than a head, and little enough for each of the connections.
 const BUFFER_BYTES: usize = 24 << 10;
-/// The windows of HTTP/2: one stream, one connection.
+/// The initial flow-control windows of a stream and of a connection, in bytes: that of a stream is the default of RFC 9113, section
+/// 6.9.2. Chosen: two streams fill the window of a connection.
 const STREAM_WINDOW: u32 = (64 << 10) - 1;
 const CONNECTION_WINDOW: u32 = 128 << 10;
-/// Requests of one HTTP/2 connection at a time: clients assume so many before they receive the settings.
+/// Requests of one HTTP/2 connection at a time: the least that RFC 9113, section 6.5.2, recommends; clients assume so many before they
+/// receive the settings.
 const STREAMS: u32 = 100;
 
 /// The handle by which an answer acts on its connection.

@@ -14,11 +14,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A request without progress for so long may be evicted for a newcomer: the API server does not wait longer either.
+/// A request without progress for so long may be evicted for a newcomer. Chosen: half of the ten seconds that an API server waits by
+/// default.
 const STALLED: Duration = Duration::from_secs(5);
-/// A shorter request is not evicted, however many connections its address has.
+/// A younger request is not evicted, however many connections its address has. Chosen: an API server's review takes milliseconds.
 const LONG: Duration = Duration::from_secs(1);
-/// The interval between two searches for a connection to evict, when none has become idle.
+/// The interval between two searches for a connection to evict, when none has become idle. Chosen: a quarter of [`LONG`].
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]

@@ -44,7 +44,7 @@ pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result
     }
 }
 
-/// Reports whether an address is of this host, and none that Envoy passes on what came from outside by.
+/// Returns true if an address is of this host, and none that Envoy passes on what came from outside by.
 pub(crate) fn is_local(address: IpAddr) -> bool {
     let address = address.to_canonical();
     address.is_loopback() && address != PASS_THROUGH

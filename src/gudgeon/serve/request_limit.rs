@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::worker::JobOwner;
 
-/// A body without progress in this time gives way to any other.
+/// A body without progress in this time gives way to any other. Chosen: many round trips of an API server in the same cluster.
 pub(super) const STALE: Duration = Duration::from_millis(250);
-/// Less of a body is no move: otherwise a byte now and then would be enough.
+/// Bytes that count as progress of a body. Chosen: a page, so that single bytes do not keep a permit.
 pub(super) const STEP: usize = 4 << 10;
-/// Among equals a permit is taken from a request that holds so many times as much.
+/// Among equals, a permit is taken from a request that holds at least this many times as much. Chosen: bodies of one kind differ less.
 const MUCH: usize = 4;
 
 /// All permits of a listener.

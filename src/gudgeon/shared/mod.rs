@@ -214,10 +214,7 @@ async fn serve_until_shutdown<R: Role>(flags: &R::Flags, shared: Shared) -> Resu
         }
     }
     let drain = R::drain_duration(flags);
-    info!(
-        "asked to stop: not ready from now on, serving for {} s more",
-        drain.as_secs_f32()
-    );
+    info!("draining: not ready, stopping in {} s", drain.as_secs_f32());
     shared.stage.send_replace(ShutdownStage::Draining);
     let gently = async {
         tokio::time::sleep(drain).await;
@@ -230,7 +227,7 @@ async fn serve_until_shutdown<R: Role>(flags: &R::Flags, shared: Shared) -> Resu
             Ok(Err(failure)) => warn!("stopped: {}", failure.message),
             Err(cause) => warn!("stopped: {cause}"),
         },
-        () = ends.next() => info!("stopped at once: asked twice"),
+        () = ends.next() => info!("stopped without drain: second signal"),
     }
     shared.run_shutdown_hooks().await;
     Ok(Exit::Done)

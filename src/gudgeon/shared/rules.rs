@@ -14,7 +14,7 @@ pub(crate) struct RuleUpdate {
     pub(crate) changes: Vec<EntryChange>,
     /// The changes are all objects: others are deleted.
     pub(crate) is_whole: bool,
-    /// Objects that are not served as they are written, without their secrets.
+    /// Objects not served as written, without their secrets.
     pub(crate) report: Arc<ConfigReport>,
     /// The source has sent all its objects; until then some are missing.
     pub(crate) is_complete: bool,

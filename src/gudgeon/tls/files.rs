@@ -114,7 +114,7 @@ impl PairFiles {
                 let chain = chain.named.path.display();
                 key.broken(
                     counts,
-                    &format!("it does not belong to the certificate in {chain}"),
+                    &format!("it does not match the certificate in {chain}"),
                 );
             }
         }

@@ -65,7 +65,7 @@ impl Pair {
                 .to_unix_duration();
         let names = names(&leaf);
         let signer = any_supported_type(key)
-            .map_err(|cause| PairError::Key(format!("the key is of no use: {cause}")))?;
+            .map_err(|cause| PairError::Key(format!("cannot use the key: {cause}")))?;
         let key = CertifiedKey::new(chain, signer);
         match key.keys_match() {
             // Providers without public keys return "Unknown"; this one has them.

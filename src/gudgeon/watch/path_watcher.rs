@@ -16,7 +16,7 @@ pub(crate) struct DebounceOptions {
     pub(crate) max: Duration,
 }
 
-/// For a reader that is not followed by a debounce.
+/// The delay for a reader without a debounce.
 pub(crate) const DEBOUNCE: DebounceOptions = DebounceOptions {
     quiet: Duration::from_millis(100),
     max: Duration::from_millis(500),

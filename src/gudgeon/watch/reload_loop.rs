@@ -64,7 +64,7 @@ pub(crate) async fn run_reload_loop(mut watcher: impl ChangeSource, mut files: i
         if let Some(why) = watcher.degraded() {
             pause = OFTEN;
             if !warned {
-                warn!("looking at the files every {} s: {why}", OFTEN.as_secs());
+                warn!("polling the files every {} s: {why}", OFTEN.as_secs());
                 warned = true;
             }
         }

@@ -100,7 +100,11 @@ const TREE_BYTES: usize = 32;
 const MAIN: &str = " main";
 
 impl Template {
-    /// Parses `text`; finds syntax errors and undefined names.
+    /// Parses `text`.
+    ///
+    /// # Errors
+    ///
+    /// The text has a syntax error or an undefined name; the error has its line.
     pub fn parse(
         name: &str,
         text: &str,
@@ -181,7 +185,11 @@ impl Template {
         &self.delimiters
     }
 
-    /// The text that the template prints.
+    /// Returns the output of the template.
+    ///
+    /// # Errors
+    ///
+    /// An action fails, or the output or its cost exceeds a limit; the error has its line.
     pub fn render(&self, data: &Data) -> Result<String, Failure> {
         let delimiters = (
             Arc::from(self.delimiters.left.as_str()),

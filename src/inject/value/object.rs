@@ -99,7 +99,7 @@ fn charge_tree(json: &Json) -> Result<(), TemplateError> {
     }
 }
 
-/// The same as [`of_json`] of what may be large.
+/// Converts JSON like [`of_json`], and charges it to the budget.
 pub(crate) fn charged_of_json(json: &Json) -> Result<Value, TemplateError> {
     charge_tree(json)?;
     Ok(of_json(json))

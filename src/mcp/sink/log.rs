@@ -4,21 +4,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests that are kept.
+/// The number of requests that are kept. Source: galley.md §8.3.
 pub const KEPT: usize = 200;
 
+/// The meaning of a logged request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// It subscribed to a collection.
     Subscribed,
     /// The numbers of resources received, and of names removed.
-    Acked {
-        resources: usize,
-        removed: usize,
-    },
+    Acked { resources: usize, removed: usize },
     /// gRPC's code and our words.
     Nacked(i32, Arc<str>),
 }
 
+/// A logged request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logged {
     pub at: Duration,

@@ -7,6 +7,7 @@ use crate::message::Resource;
 /// The result of reading a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadResult<T> {
+    /// The object is decoded and valid.
     Good(T),
     /// The object is decoded, and breaks these rules.
     Broken(Vec<String>),
@@ -14,7 +15,9 @@ pub enum ReadResult<T> {
     Unreadable(String),
 }
 
+/// Decodes and validates the resources of a sink.
 pub trait ResourceReader {
+    /// The decoded form.
     type Object;
 
     /// Decodes a resource; the caller has checked the type of the body and that there is a name.

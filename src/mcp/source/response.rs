@@ -32,6 +32,7 @@ impl Payload {
     }
 }
 
+/// A response of a source, before it is encoded.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub collection: Arc<str>,
@@ -40,7 +41,9 @@ pub struct Response {
     /// Written in decimal; 0, the trigger's, as an empty text.
     pub nonce: u64,
     pub resources: Payload,
+    /// Names to remove; only of incremental responses.
     pub removed: Vec<Arc<str>>,
+    /// The response is a difference and not the full state.
     pub incremental: bool,
     /// The length, if it exceeds what a sink may accept, and no earlier response of the collection on this stream did.
     pub oversized: Option<usize>,

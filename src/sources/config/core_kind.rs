@@ -13,7 +13,7 @@ pub enum CoreKind {
     Namespace,
     Node,
     Pod,
-    /// Read where certificates of it are given to routers; nobody else is to see what is in it.
+    /// Read only if routers get certificates from it; no page shows its content.
     Secret,
     Service,
 }

@@ -61,7 +61,7 @@ impl Rejected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warned {
     pub id: EntryId,
-    /// As of [`Rejected`].
+    /// The origin, as in [`Rejected`].
     pub origin: Origin,
     pub warnings: Arc<[Finding]>,
 }

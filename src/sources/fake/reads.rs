@@ -14,7 +14,7 @@ pub(super) fn offset(token: &str) -> String {
     token.split('.').next().unwrap_or_default().to_owned()
 }
 
-/// Reports whether an object is the one of a name, in the namespace that is asked for.
+/// Returns true if an object is the one of a name, in the namespace that is asked for.
 fn is_it(asked: &FakeRequest, name: &str, object: &Value) -> bool {
     let metadata = &object["metadata"];
     let namespace = asked.path.split("/namespaces/").nth(1);

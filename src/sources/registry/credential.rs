@@ -89,7 +89,7 @@ pub fn credential_of(json: &str) -> Result<Option<Arc<Credential>>, String> {
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_slice_iter(pem);
     let all: Result<Vec<_>, _> = all.collect();
-    let all = all.map_err(|_| "is no PEM".to_owned())?;
+    let all = all.map_err(|_| "is not PEM".to_owned())?;
     if all.is_empty() {
         return Err("has no certificate in it".to_owned());
     }
@@ -107,15 +107,15 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), String> {
     let chain = certificates(chain).map_err(|why| format!("the certificate {why}"))?;
     let key = PrivateKeyDer::from_pem_slice(key);
-    let key = key.map_err(|_| "the key is no private key in PEM".to_owned())?;
+    let key = key.map_err(|_| "the key is not a private key in PEM".to_owned())?;
     let key = any_supported_type(&key);
     let key = key.map_err(|_| {
-        "the key is none that proxies take: RSA from 2048 bits on, P-256, P-384 or Ed25519"
+        "proxies do not accept the key: want RSA of 2048 bits or more, P-256, P-384 or Ed25519"
             .to_owned()
     })?;
     let pair = CertifiedKey::new(chain, key);
     pair.keys_match()
-        .map_err(|_| "the key is not that of the certificate".to_owned())
+        .map_err(|_| "the key does not match the certificate".to_owned())
 }
 
 #[cfg(test)]
@@ -150,11 +150,11 @@ mod tests {
             (json!({"ca.crt": both}), None),
             (
                 with(&other, &key),
-                Some("the key is not that of the certificate"),
+                Some("the key does not match the certificate"),
             ),
             (
                 with(&chain, &other_key),
-                Some("the key is not that of the certificate"),
+                Some("the key does not match the certificate"),
             ),
             (
                 with("x", &key),
@@ -168,10 +168,13 @@ mod tests {
                 with(&broken, &key),
                 Some("the certificate has something else than a certificate as its part 1"),
             ),
-            (with(&chain, "x"), Some("the key is no private key in PEM")),
+            (
+                with(&chain, "x"),
+                Some("the key is not a private key in PEM"),
+            ),
             (
                 with(&chain, &chain),
-                Some("the key is no private key in PEM"),
+                Some("the key is not a private key in PEM"),
             ),
             (
                 json!({"tls.crt": chain, "tls.key": key, "ca.crt": "x"}),

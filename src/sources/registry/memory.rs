@@ -9,7 +9,8 @@ use super::kubernetes::Names;
 use super::{Contribution, WrittenObject};
 use crate::catalogue::Origin;
 
-const NO_BODY: &str = "want a body: objects as YAML or JSON, which take the place of all that is there; --- alone is none";
+const NO_BODY: &str =
+    "want a body: objects as YAML or JSON, which replace all earlier ones; --- alone removes them";
 
 /// The objects of the last request.
 #[derive(Debug)]
@@ -66,8 +67,7 @@ impl Memory {
         for item in items {
             match item {
                 Item::Good(object) if object.is_secret() => {
-                    let text =
-                        "Secret: not taken: whoever asks for this sees all that was put here";
+                    let text = "Secret: refused: every client of this page would see it";
                     messages.push(said(object.line(), text));
                 }
                 Item::Good(_) => good.push(item),
@@ -81,7 +81,7 @@ impl Memory {
                     messages.push(said(origin.line(), &text));
                 }
                 Item::Foreign(kind) => {
-                    messages.push(said(0, &format!("{kind} is nothing to be served")));
+                    messages.push(said(0, &format!("discovery does not serve {kind}")));
                 }
             }
         }
@@ -201,9 +201,9 @@ mod tests {
         assert_eq!(
             said,
             [
-                "apps/v1 Deployment is nothing to be served",
+                "discovery does not serve apps/v1 Deployment",
                 "line 4: ServiceEntry default/b: spec.ports[0].number: port 0 is not in 1..65535",
-                "line 11: ServiceEntry default/c: not used: one of this name is there already",
+                "line 11: ServiceEntry default/c: not used: duplicate name",
                 "line 18: Service default/d: spec.ports.port: want a port, 1 to 65535, got 99999",
             ]
         );
@@ -231,7 +231,7 @@ mod tests {
         let wrong = memory.put(body.as_bytes()).unwrap_err();
         assert_eq!(wrong.len(), 1);
         let said = format!("{wrong:?}");
-        assert!(said.contains("Secret: not taken"), "{said}");
+        assert!(said.contains("Secret: refused"), "{said}");
         assert!(memory.body().is_empty());
         assert!(
             memory

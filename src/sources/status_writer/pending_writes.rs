@@ -18,7 +18,7 @@ pub(super) struct PendingWrite {
     pub(super) subject: Subject,
     /// The generation that the messages are about, where it is known.
     pub(super) generation: Option<i64>,
-    /// None: what was written before goes.
+    /// The messages to write; an empty list removes the messages written earlier.
     pub(super) messages: Vec<Value>,
     mark: u64,
 }

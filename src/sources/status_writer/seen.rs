@@ -71,7 +71,7 @@ struct Manager {
 }
 
 impl Manager {
-    /// Returns whether this program has messages in the status. Servers before 1.22 do not name the subresource.
+    /// Returns true if this program has messages in the status. Servers before 1.22 do not name the subresource.
     fn is_ours(&self) -> bool {
         let messages = self.fields.pointer("/f:status/f:validationMessages");
         self.manager == MANAGER && matches!(&*self.subresource, "" | "status") && messages.is_some()
@@ -83,7 +83,7 @@ impl SeenStatus {
         self.metadata.generation
     }
 
-    /// Returns whether messages of this program are there; an empty list is what it leaves.
+    /// Returns true if messages of this program are there; an empty list is what it leaves.
     fn is_ours(&self) -> bool {
         self.metadata.managed_fields.iter().any(Manager::is_ours)
             && self.status.get("validationMessages") != Some(&json!([]))

@@ -113,7 +113,7 @@ impl WebhookProbe {
             tokio::time::sleep(wait).await;
         }
         tracing::info!(
-            "the webhook was seen to refuse: its entries in {} say Fail from now on",
+            "the webhook refused an invalid Gateway: failurePolicy of {} is now Fail",
             self.configuration
         );
         self.statuses.of(&self.configuration, |status| {
@@ -135,7 +135,7 @@ impl WebhookProbe {
         });
         if is_news {
             tracing::warn!(
-                "the entries of {} say Ignore still, so that what is broken passes where the webhook does not answer: {words}",
+                "failurePolicy of {} is still Ignore: invalid objects pass while the webhook does not respond: {words}",
                 self.configuration
             );
         }
@@ -226,7 +226,7 @@ impl WebhookProbe {
             .await
         {
             Ok(IgnoredAny) => Ok(Some(
-                "a Gateway that says nothing was not refused".to_owned(),
+                "the webhook did not refuse an invalid Gateway".to_owned(),
             )),
             Err(Failure {
                 cause: Cause::Status { message, .. },

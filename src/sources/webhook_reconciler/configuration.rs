@@ -190,7 +190,7 @@ impl ConfigurationReconciler {
         self.again = Some(again);
         if self.goal.waits() {
             let words = format!(
-                "the CA bundle in {} is changed again and again by somebody else",
+                "cannot keep the CA bundle in {}: another writer changes it",
                 self.name
             );
             if let Some(count) = self.repeats.observe(&words) {
@@ -242,8 +242,8 @@ impl ConfigurationReconciler {
             Write::Patch { .. } if self.goal.waits() => {
                 tracing::info!("wrote the CA bundle into {}", self.name);
             }
-            Write::Patch { .. } => tracing::info!("mended {} {}", resource.name, self.name),
-            Write::Create(_) => tracing::info!("made {} {}", resource.name, self.name),
+            Write::Patch { .. } => tracing::info!("repaired {} {}", resource.name, self.name),
+            Write::Create(_) => tracing::info!("created {} {}", resource.name, self.name),
             Write::Delete => tracing::info!("deleted {} {}", resource.name, self.name),
         }
         self.answered = Some((watched, answer.clone()));

@@ -88,10 +88,7 @@ impl ConfigurationReconciler {
 
     /// Reports that the server accepted the write, and dropped a part of it.
     pub(super) fn dropped_fields(&mut self) {
-        let words = format!(
-            "the API server does not keep all that {} should say",
-            self.name
-        );
+        let words = format!("the API server drops fields of {}", self.name);
         self.failing(words, "");
     }
 

@@ -31,7 +31,7 @@ pub(crate) const INVALID_LISTENER: &str = "pilot_invalid_out_listeners";
 pub(crate) const DUPLICATE_CLUSTER: &str = "pilot_duplicate_envoy_clusters";
 /// Rules make more of something than a proxy is given.
 pub(crate) const TOO_LARGE: &str = "gudgeon_rules_too_large";
-/// Policies that keep out more than they say, because they cannot be enforced as they are written.
+/// Policies that deny more than written, because they cannot be enforced as written.
 pub(crate) const NOT_ENFORCED_AS_WRITTEN: &str = "gudgeon_policies_not_enforced_as_written";
 /// Patches of EnvoyFilters that cannot be applied as they are written.
 pub(crate) const PATCH_NOT_APPLIED: &str = "gudgeon_envoy_filter_patches_not_applied";
@@ -43,7 +43,7 @@ pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
 /// Conflicts of one rule, or of one service, that are told one by one in one scope: whoever reads so many knows what is wrong.
 const MOST_OF_RULE: usize = 20;
-/// And of one namespace, whose tenant may write any number of rules.
+/// Conflicts of one namespace that are listed, whose tenant may write any number of rules.
 const MOST_OF_NAMESPACE: usize = 200;
 
 /// A metric, and a part of a rule.
@@ -58,7 +58,7 @@ pub(crate) struct Conflicts {
 }
 
 impl Conflicts {
-    /// `make`: what is told, where it is.
+    /// Adds a conflict; `make` builds it only if the limit allows one more.
     pub(crate) fn push(
         &mut self,
         metric: &'static str,
@@ -84,7 +84,7 @@ impl Conflicts {
         }
     }
 
-    /// Returns whether one more is told.
+    /// Returns true if one more is told.
     fn counts(&mut self, cause: Cause) -> bool {
         let namespace = cause.1.as_ref();
         let namespace = namespace.map_or_else(|| "".into(), |object| object.namespace.clone());
@@ -96,7 +96,7 @@ impl Conflicts {
         is_told
     }
 
-    /// All that are told.
+    /// Returns the conflicts, with a count of those beyond the limits.
     pub(crate) fn finish(self) -> Vec<Conflict> {
         let mut all = self.all;
         let told = self.by_rule.into_iter();
@@ -105,7 +105,7 @@ impl Conflicts {
             let name = object.as_ref().map(ToString::to_string);
             let name = name.unwrap_or_else(|| "services".to_owned());
             let count = count - MOST_OF_RULE;
-            let message = format!("{count} more of {name} are not told one by one");
+            let message = format!("{count} more conflicts of {name} are not listed");
             let conflict = Conflict::new(metric, name, message);
             all.push(match &object {
                 Some(object) => conflict.because_of(object),
@@ -128,7 +128,7 @@ impl Conflict {
         }
     }
 
-    /// Returns whether two say the same in the same words, be it for other proxies.
+    /// Returns true if two say the same in the same words, be it for other proxies.
     pub(crate) fn says_what(&self, other: &Self) -> bool {
         self.metric == other.metric && self.key == other.key && self.message == other.message
     }

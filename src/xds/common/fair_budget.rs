@@ -55,7 +55,7 @@ impl FairBudget {
         *of_rule = of_rule.saturating_add(bytes);
     }
 
-    /// It is not tried again.
+    /// Excludes a rule from further tries.
     pub(crate) fn give_up(&mut self, rule: &ObjectRef) {
         self.by_rule.insert(rule.clone(), usize::MAX);
     }

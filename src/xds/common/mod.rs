@@ -1,4 +1,4 @@
-//! Vocabulary of whoever makes resources: ports of services, families of addresses, small parts of Envoy's messages.
+//! Vocabulary of the generators: ports of services, families of addresses, small parts of Envoy's messages.
 
 pub(crate) mod conflict;
 pub(crate) mod dns_cluster;

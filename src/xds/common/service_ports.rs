@@ -18,7 +18,7 @@ use crate::settings::Settings;
 pub(crate) struct ServicePort {
     pub(crate) service: Arc<Service>,
     pub(crate) port: Port,
-    /// As clients are to speak it.
+    /// The protocol for clients.
     pub(crate) protocol: Protocol,
     /// The name of its cluster and its assignment.
     pub(crate) name: Arc<str>,
@@ -95,7 +95,7 @@ pub(crate) fn cluster_name(port: u16, host: &str) -> Arc<str> {
     subset_name(port, "", host)
 }
 
-/// The same for a subset of the endpoints; without a name, all of them.
+/// Cluster name of a subset; an empty name is the whole service.
 pub(crate) fn subset_name(port: u16, subset: &str, host: &str) -> Arc<str> {
     format!("outbound|{port}|{subset}|{host}").into()
 }
@@ -308,7 +308,7 @@ impl ServicePorts {
         self.at(self.index.by_name.get(name)).next()
     }
 
-    /// One of a service of this namespace, whoever sees it.
+    /// Returns the port of a service of this namespace, without regard to visibility.
     pub(crate) fn own(&self, name: &str, namespace: &str) -> Option<&Arc<ServicePort>> {
         let places = self.index.by_name.get(name)?.iter();
         let mut all = places.filter_map(|at| self.index.all.get(*at));

@@ -27,7 +27,7 @@ pub(crate) fn options(protocol: Protocol) -> Option<HttpProtocolOptions> {
 pub(crate) enum UpstreamHttp {
     Http1,
     Http2,
-    /// As the client does.
+    /// The version that the client speaks.
     Clients,
 }
 

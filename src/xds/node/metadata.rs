@@ -1,4 +1,4 @@
-//! Metadata of a node, of which nobody promised that it is well-formed.
+//! Metadata of a node, which may be malformed.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ impl MetadataPairs {
         Self(all.into())
     }
 
-    /// Reports whether a key has this value.
+    /// Returns true if a key has this value.
     pub(crate) fn has(&self, key: &str, value: &str) -> bool {
         self.0.binary_search(&hash(key, value)).is_ok()
     }

@@ -32,7 +32,7 @@ pub struct RequestReader {
 enum WireField<'a> {
     Name(&'a [u8], usize),
     Other(usize),
-    /// It has not come to its end.
+    /// The message is incomplete.
     Partial,
     /// A decoder says what is wrong with it, if anything is.
     Strange,
@@ -61,7 +61,7 @@ impl RequestReader {
         come.len() - left.len()
     }
 
-    /// Returns whether it is of the list that the names before it are of, and is not one of them.
+    /// Returns true if the name belongs to the list of the names before it, and is new.
     fn repeats(&mut self, name: &[u8], list: impl Fn(&str) -> Option<Arc<dyn NameList>>) -> bool {
         if self.names.is_empty()
             && let Ok(name) = std::str::from_utf8(name)

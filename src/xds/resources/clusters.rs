@@ -45,7 +45,7 @@ pub(crate) fn of_unknown(unknown: &OutboundTrafficPolicy, intercepted: bool) -> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Certificates {
     Present,
-    /// And the mesh lets it do without.
+    /// The proxy has none, and the mesh permits plain text.
     Missing,
 }
 
@@ -167,7 +167,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) client: &'a ClusterParameters,
     /// Accounts that may answer, sorted.
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
-    /// Addresses of its endpoints where nobody has certificates.
+    /// Addresses of endpoints without certificates.
     pub(crate) plain: BTreeSet<IpAddr>,
     /// Weights of localities count.
     pub(crate) weighted: bool,
@@ -178,7 +178,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) resolution: Resolution,
 }
 
-/// For clients.
+/// Builds the cluster for clients.
 pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<ClusterParts> {
     let mesh = inputs.mesh;
     let name = service_port.cluster(inputs.subset);

@@ -46,7 +46,7 @@ pub(crate) enum Names {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
     pub(crate) networks: &'a Networks,
-    /// Addresses where nobody has a certificate.
+    /// Addresses of endpoints without certificates.
     pub(crate) plaintext: &'a BTreeSet<IpAddr>,
     pub(crate) mesh: &'a Mesh,
     pub(crate) policies: &'a Policies,
@@ -79,7 +79,7 @@ struct Entry<'a> {
     place: core::Address,
     /// Its IP address, unless it has a name or a path.
     ip: Option<IpAddr>,
-    /// For the order of a group.
+    /// The key of the order within a group.
     sort: (String, u16),
     weight: u128,
     network: &'a str,

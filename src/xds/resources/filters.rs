@@ -97,7 +97,7 @@ pub(crate) fn http(
     wire::filter("envoy.filters.network.http_connection_manager", &manager)
 }
 
-/// The parts of a client's certificate that applications are told.
+/// The parts of a client's certificate that applications receive.
 fn client_certificate() -> http_connection_manager::SetCurrentClientCertDetails {
     http_connection_manager::SetCurrentClientCertDetails {
         subject: wire::boolean(true),
@@ -145,7 +145,7 @@ fn router() -> HttpFilter {
     http_filter("envoy.filters.http.router", &Router::default())
 }
 
-/// For a program with gRPC in it.
+/// Builds the connection manager of proxyless gRPC.
 pub(crate) fn grpc(mesh: &Mesh, routes: String) -> HttpConnectionManager {
     HttpConnectionManager {
         route_specifier: Some(specifier(mesh, RouteSpecifier::Named(routes))),

@@ -1,4 +1,4 @@
-//! A Sidecar's `ingress`: inbound ports that somebody wrote down, in place of those of the services.
+//! A Sidecar's `ingress`: explicit inbound ports, in place of those of the services.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -53,7 +53,7 @@ pub(crate) fn reference(sidecar: &Configured<Sidecar>) -> ObjectRef {
     }
 }
 
-/// Returns whether TLS ends there.
+/// Returns true if TLS ends there.
 fn ends(tls: &ServerTlsSettings) -> bool {
     match tls.mode() {
         TlSmode::Simple | TlSmode::Mutual | TlSmode::OptionalMutual => true,

@@ -9,7 +9,7 @@ use api::model::{ClusterId, Endpoint, Labels, Locality, Service};
 
 use crate::common::wire::{self, LocalityLbEndpoints};
 
-/// Labels that nobody writes at a workload: where it is says them.
+/// Labels that derive from a workload's locality.
 const REGION: &str = "topology.kubernetes.io/region";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const SUB_ZONE: &str = "topology.istio.io/subzone";
@@ -270,7 +270,7 @@ impl<'a> Preference<'a> {
         matches!(self, Self::Shares(_))
     }
 
-    /// Returns whether labels of the client count.
+    /// Returns true if labels of the client count.
     pub(crate) const fn is_by_labels(&self) -> bool {
         matches!(
             self,

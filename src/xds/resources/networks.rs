@@ -18,7 +18,7 @@ pub(crate) struct Networks {
     clusters: BTreeMap<String, String>,
     /// Only networks that have any; sorted.
     gateways: BTreeMap<String, Vec<(IpAddr, u16)>>,
-    /// Gateways that nobody can be sent to.
+    /// Gateways that cannot serve clients.
     pub(crate) conflicts: Vec<Conflict>,
 }
 

@@ -1,4 +1,4 @@
-//! One proxy as the generators see it: what it said of itself, completed by what the world knows of it.
+//! One proxy as the generators see it: its node, completed by the world.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

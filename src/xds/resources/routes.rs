@@ -250,7 +250,7 @@ impl<'a> RoutesBuilder<'a> {
         self.room.of(&rule.from).unwrap_or_default()
     }
 
-    /// It is not tried at the next host.
+    /// Excludes the rule at further hosts.
     fn give_up(&mut self, rule: &Rule<VirtualService>, operation: &str) {
         self.room.give_up(&rule.from);
         self.lose(rule, operation);

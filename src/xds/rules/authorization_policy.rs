@@ -60,7 +60,7 @@ enum Transport {
 /// Why nothing can be made of a rule.
 #[derive(Debug, PartialEq, Eq)]
 enum RuleError {
-    /// It asks for what only requests have, and this is a connection.
+    /// The rule needs attributes of HTTP requests, and this is a connection.
     OnlyHttp,
     /// In words, behind the field that is to blame.
     Because(String),
@@ -94,7 +94,7 @@ type NamedPolicies = BTreeMap<String, Policy>;
 /// The decisions of one transport, in the order in which they are made.
 #[derive(Debug, Default)]
 struct Decisions {
-    /// True if nothing is let in at all.
+    /// True if denies everything at all.
     closed: bool,
     /// About which a provider is asked, by its name.
     custom: BTreeMap<String, NamedPolicies>,
@@ -137,7 +137,7 @@ impl Decisions {
 }
 
 impl Decisions {
-    /// As they are tried, each with the prefix of what the proxy counts.
+    /// The policies in dry run, each with the prefix of its statistics.
     fn tried(self) -> Vec<(message::Rbac, &'static str)> {
         let deny = (!self.deny.is_empty()).then(|| rules(rbac::Action::Deny, self.deny));
         let allow = self.allow.map(|allow| rules(rbac::Action::Allow, allow));
@@ -161,7 +161,7 @@ pub(crate) struct PolicyContext<'a> {
     pub(crate) providers: Providers<'a>,
 }
 
-/// The filters of a workload that these policies hold for. `most`: bytes that they may have; beyond that nothing is let in.
+/// The filters of a workload that these policies hold for. `most`: bytes that they may have; beyond that denies everything.
 pub(crate) fn filters(
     policies: &[Arc<Rule<AuthorizationPolicy>>],
     context: PolicyContext<'_>,
@@ -178,7 +178,7 @@ pub(crate) fn filters(
         }
         if !fits || http.bytes.max(tcp.bytes) > most {
             let message = format!(
-                "nothing is let in: the policies of one workload come to more than {most} bytes, {} among them",
+                "denies everything: the policies of one workload come to more than {most} bytes, {} among them",
                 policy.from
             );
             let conflict = Conflict::new(TOO_LARGE, policy.from.to_string(), message);
@@ -229,7 +229,7 @@ fn trials(
     (of_http.collect(), of_tcp.collect())
 }
 
-/// The filters that ask providers, in the order of their names; none where nothing is let in anyway.
+/// The filters that ask providers, in the order of their names; none where denies everything anyway.
 fn asking(
     http: &mut Decisions,
     tcp: &mut Decisions,
@@ -262,14 +262,14 @@ fn add(
         conflicts.push(conflict.because_of(&policy.from));
     };
     let Ok(action) = Action::try_from(spec.action) else {
-        report("nothing is let in: spec.action is not known");
+        report("denies everything: spec.action is not known");
         (http.closed, tcp.closed) = (true, true);
         return;
     };
     let provider = match provider(spec, action, context.providers) {
         Ok(provider) => provider,
         Err(why) => {
-            report(&format!("nothing is let in: {why}"));
+            report(&format!("denies everything: {why}"));
             (http.closed, tcp.closed) = (true, true);
             return;
         }
@@ -301,7 +301,7 @@ fn add(
                 }
                 Some(_) => {
                     report(&format!(
-                        "spec.rules[{at}] keeps out connections: its provider is asked about requests alone"
+                        "spec.rules[{at}] denies connections: its provider checks requests only"
                     ));
                     decisions.add(Action::Deny, name.clone(), policy);
                 }
@@ -313,7 +313,7 @@ fn add(
                 Err(RuleError::Because(words)) if keeps_out => {
                     put(everything());
                     let what = match &provider {
-                        None => "keeps out everything",
+                        None => "denies everything",
                         Some(_) => "asks about everything",
                     };
                     report(&format!("spec.rules[{at}] {what}: {words}"));

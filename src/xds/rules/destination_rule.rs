@@ -251,7 +251,7 @@ pub(crate) fn is_in<'a>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Client,
-    /// It leads to the application of the proxy, which may speak HTTP/1 alone.
+    /// The cluster of the proxy's own application, which may speak only HTTP/1.
     Server,
 }
 
@@ -266,7 +266,7 @@ pub(crate) struct Purpose<'a> {
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
     /// The client's files for that.
     pub(crate) files: &'a Files,
-    /// For a program with gRPC in it, which refuses what it does not know.
+    /// The client is proxyless gRPC, which rejects unknown fields.
     pub(crate) grpc: bool,
     /// That it may have by name; `None`: names of certificates mean nothing to it.
     pub(crate) secrets: Option<ProxySecrets<'a>>,

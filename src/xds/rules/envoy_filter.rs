@@ -213,7 +213,7 @@ impl PatchBudget<'_> {
         self.touched.set(true);
     }
 
-    /// Reports whether an action does something.
+    /// Returns true if an action does something.
     fn is_touched_by(&self, act: impl FnOnce()) -> bool {
         let before = self.touched.replace(false);
         act();
@@ -222,12 +222,12 @@ impl PatchBudget<'_> {
         is_touched
     }
 
-    /// Reports whether there is room for a patch of a message so long; else it is told.
+    /// Returns true if there is room for a patch of a message so long; else it is told.
     fn has_room(&self, patch: &Patch, length: usize) -> bool {
         self.spend(patch, length + patch.value.len(), patch.value.len())
     }
 
-    /// The same for reading alone.
+    /// Returns true if there is room to read a patch of this length.
     fn has_room_to_read(&self, patch: &Patch, length: usize) -> bool {
         self.spend(patch, length, 0)
     }
@@ -251,7 +251,7 @@ impl PatchBudget<'_> {
         false
     }
 
-    /// The message that a patch's value is; `None`: it is told.
+    /// Decodes a patch's value; `None` if that failed, which is reported.
     fn value<T: Message + Default>(&self, patch: &Patch) -> Option<T> {
         let read = self.has_room(patch, 0).then(|| T::decode(&*patch.value));
         self.or_not_applied(patch, read?)
@@ -288,7 +288,7 @@ impl PatchBudget<'_> {
     /// Tells that a patch does not mean a resource as its author may have thought.
     fn report_mismatch(&self, patch: &Patch, resource: &str, why: &str) {
         let message = format!(
-            "patch {} of {} does not mean {resource}: {why}",
+            "patch {} of {} does not match {resource}: {why}",
             patch.at, patch.from
         );
         let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);

@@ -112,7 +112,7 @@ pub(crate) trait Ports {
     /// The ports on which it listens for a port that clients know, as its services say them.
     fn targets(&self, port: u16) -> Vec<u16>;
 
-    /// Reports whether the proxy has that port itself.
+    /// Returns true if the proxy has that port itself.
     fn is_taken(&self, port: u16) -> bool;
 }
 
@@ -148,7 +148,7 @@ impl Merged {
         self.by_port.values().map(Vec::len).sum()
     }
 
-    /// Reports whether some connections go to the cluster that their server name is.
+    /// Returns true if some connections go to the cluster that their server name is.
     pub(crate) fn has_auto_passthrough(&self) -> bool {
         let mut all = self.by_port.values().flatten();
         all.any(|one| one.handling == ServerHandling::AutoPassthrough)
@@ -273,7 +273,7 @@ impl Serving {
     }
 }
 
-/// Reports whether two servers can have one port.
+/// Returns true if two servers can have one port.
 const fn fits(one: ServerHandling, older: ServerHandling) -> bool {
     match (one, older) {
         (ServerHandling::Http, ServerHandling::Http) => true,

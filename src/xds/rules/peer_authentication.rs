@@ -102,7 +102,7 @@ impl MtlsModes {
         self.now.from.as_ref()
     }
 
-    /// Returns whether a policy says anything of a port, now or a while ago; `None`: of any that nothing else is said of.
+    /// Returns true if a policy says anything of a port, now or a while ago; `None`: of any that nothing else is said of.
     pub(crate) fn is_said(&self, port: Option<u16>) -> bool {
         let said = |modes: &PolicyModes| match port {
             Some(port) => modes.of_port(port),
@@ -112,7 +112,7 @@ impl MtlsModes {
         all.any(|modes| said(modes).is_some())
     }
 
-    /// `None`: a port that nothing is said of.
+    /// `None`: the workload's default mode.
     fn modes(&self, port: Option<u16>) -> (MtlsMode, Vec<MtlsMode>) {
         let of = |modes: &PolicyModes| {
             let said = match port {
@@ -136,7 +136,7 @@ impl MtlsModes {
         of_clients(now, &before)
     }
 
-    /// Ports that something is said of.
+    /// Ports with a mode of their own.
     pub(crate) fn ports(&self) -> BTreeSet<u16> {
         let all = self.before.iter().chain([&self.now]);
         all.flat_map(|modes| modes.ports.keys().copied()).collect()

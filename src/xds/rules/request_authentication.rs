@@ -96,7 +96,7 @@ impl TokenProviders {
             bytes = bytes.saturating_add(accepted.bytes);
             if bytes > most {
                 let message = format!(
-                    "no request is let in: the tokens that one workload believes come to more than {most} bytes, those of {} among \
+                    "denies all requests: the tokens that one workload believes come to more than {most} bytes, those of {} among \
                      them",
                     policy.from
                 );
@@ -119,7 +119,7 @@ impl TokenProviders {
     }
 }
 
-/// A workload believes more tokens than its proxy is told of.
+/// A workload accepts more tokens than its filter has room for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooManyTokens;
 
@@ -171,7 +171,7 @@ fn accepted_tokens(policy: &Rule<RequestAuthentication>, keys: &KeySets) -> Acce
             KeySet::of_nobody()
         });
         let Some(provider) = provider(rule, &keys) else {
-            report("no token is looked for: none of fromHeaders is a header");
+            report("no token is read: fromHeaders has no valid header");
             continue;
         };
         let (namespace, object) = (policy.namespace(), &policy.object.name);

@@ -109,7 +109,7 @@ pub(crate) fn routes(
     }
 }
 
-/// Reports whether a route leaves no request for those after it.
+/// Returns true if a route leaves no request for those after it.
 pub(crate) fn is_catch_all(route: &Route) -> bool {
     route.r#match.as_ref().is_some_and(matching::is_everything)
 }
@@ -141,7 +141,7 @@ pub(crate) fn ports(rule: &Rule<VirtualService>, rules: &ProxyRules) -> BTreeSet
 }
 
 impl RouteContext<'_> {
-    /// Reports whether a match of a rule of a namespace is one of requests that this proxy sends to this port.
+    /// Returns true if a match of a rule of a namespace is one of requests that this proxy sends to this port.
     fn holds(&self, one: &HttpMatchRequest, namespace: &str) -> bool {
         // No request has such a parameter, and Envoy refuses whoever asks for it.
         one.query_params.keys().all(|name| is_parameter(name))

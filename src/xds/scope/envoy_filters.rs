@@ -178,7 +178,7 @@ impl Patch {
         }
     }
 
-    /// Reports whether listeners, or what is in them, are changed by it.
+    /// Returns true if listeners, or what is in them, are changed by it.
     pub(crate) fn is_of_listeners(&self) -> bool {
         matches!(
             self.apply_to,
@@ -234,7 +234,7 @@ impl Patches {
         self.all.iter()
     }
 
-    /// Reports whether an object is among those that they are from.
+    /// Returns true if an object is among those that they are from.
     pub(crate) fn are_of(&self, object: &ObjectRef) -> bool {
         self.all.iter().any(|patch| patch.from == *object)
     }

@@ -64,7 +64,7 @@ impl PolicyKind for RequestAuthentication {
     }
 }
 
-/// A policy, and the labels of those that it is for: it is for a workload that has all of one of them.
+/// A policy with its selectors: it selects a workload if any of these label sets is a subset of the workload's labels.
 #[derive(Debug)]
 struct PolicyWithSelectors<T> {
     rule: Arc<Rule<T>>,

@@ -209,7 +209,7 @@ pub(crate) struct EgressListener {
 }
 
 impl EgressListener {
-    /// Returns whether each service has its own port there.
+    /// Returns true if each service has its own port there.
     pub(crate) const fn is_of_all_ports(&self) -> bool {
         self.port.is_none() && self.socket.is_none()
     }

@@ -233,7 +233,7 @@ impl Visible {
         })
     }
 
-    /// Returns whether a DestinationRule says something of connections where they come in.
+    /// Returns true if a DestinationRule says something of connections where they come in.
     fn rules_carry(&self) -> bool {
         let of_namespaces = self.destination_rules.values();
         let mut all = of_namespaces.flat_map(ByHost::values).flatten();
@@ -409,7 +409,7 @@ fn policies(rule: &DestinationRule) -> impl Iterator<Item = &TrafficPolicy> {
     subsets.chain([&rule.traffic_policy]).flatten()
 }
 
-/// Returns whether listeners depend on a policy.
+/// Returns true if listeners depend on a policy.
 fn carries(policy: &TrafficPolicy) -> bool {
     let limits = |pool: &Option<ConnectionPoolSettings>| {
         let tcp = pool.as_ref().and_then(|pool| pool.tcp.as_ref());

@@ -92,7 +92,7 @@ impl FailoverLabels {
     }
 }
 
-/// Returns whether names that proxies resolve have several localities, and it matters which is near.
+/// Returns true if names that proxies resolve have several localities, and it matters which is near.
 pub(super) fn resolved_near(world: &World) -> bool {
     let setting = world.mesh.locality_lb_setting.as_ref();
     let of_mesh = setting.is_some_and(is_on);

@@ -270,7 +270,7 @@ impl ProxyView {
         !is_own && socket.is_none_or(|path| self.file_at(path).is_none())
     }
 
-    /// Returns whether one of services is there by this name that is only intercepted.
+    /// Returns true if one of services is there by this name that is only intercepted.
     fn intercepts(&self, shared: &Outbound, name: &str) -> bool {
         let built = shared.listeners.get(name);
         built.is_some_and(|built| !built.bound && self.has(built))

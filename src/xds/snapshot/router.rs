@@ -87,7 +87,7 @@ impl ProxyView {
         all.get(key, |older| or_older(Set::new(own), older))
     }
 
-    /// Reports whether listeners, or routes of these names, were made already.
+    /// Returns true if listeners, or routes of these names, were made already.
     pub(super) fn is_router_made(&self, kind: Type, names: &ResourceNames) -> bool {
         let [_, _, listeners, ..] = &self.sets;
         let is_made = |name: &str| {
@@ -137,7 +137,7 @@ impl ProxyView {
     }
 }
 
-/// Reports whether TLS that does not end at a router is led to services by its server name.
+/// Returns the routing, by server name, of TLS that the router passes through.
 pub(super) fn by_server_names(node: &Node, merged: &Merged) -> ByServerName {
     match merged.has_auto_passthrough() || node.router.leads_by_server_name {
         true => ByServerName::Always,

@@ -150,7 +150,7 @@ pub(super) const MOST_CLIENT_FILES: usize = 400;
 /// And those of one rule.
 pub(super) const MOST_FILES_OF_RULE: usize = 100;
 
-/// Reports whether any cluster asks for files of its proxy: where none does, none is looked for.
+/// The use of proxies' files by clusters; unused files are not looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientFiles {
     Asked,
@@ -185,7 +185,7 @@ impl SnapshotBase {
 }
 
 impl Snapshot {
-    /// Returns whether it matters to a proxy which certificates there are by name.
+    /// Returns true if it matters to a proxy which certificates there are by name.
     #[must_use]
     pub fn has_credentials_for(&self, node: &Node) -> bool {
         node.kind == Kind::Router || self.base.client_secrets(node).is_some()

@@ -168,15 +168,19 @@ impl Stream {
         }
     }
 
-    /// It shares its lists of names with others.
+    /// Makes the stream share its lists of names with others.
     #[must_use]
     pub fn sharing(mut self, lists: &Arc<Lists>) -> Self {
         self.lists = Arc::clone(lists);
         self
     }
 
-    /// Takes a request in. An answer comes with [`Self::next`], also where the stream cannot go on: what it is told then is what
-    /// it need not say again on the next one.
+    /// Applies a request. A response may be due even after an error, see [`Self::next`]: it lists the names that the next stream need
+    /// not repeat.
+    ///
+    /// # Errors
+    ///
+    /// The request exceeds a limit or breaks the protocol; the stream must end.
     pub fn request(&mut self, now: Duration, request: &Request) -> Result<RequestOutcome, Fault> {
         bounded(request.names.len())?;
         bounded(request.unsubscribe.len())?;
@@ -221,7 +225,7 @@ impl Stream {
         Ok(heard)
     }
 
-    /// Returns whether the request names what the stream has already, and nothing else, as an acknowledgement does. A first
+    /// Returns true if the request names what the stream has already, and nothing else, as an acknowledgement does. A first
     /// request does not, and in delta none does.
     pub fn repeats(&self, request: &Request) -> bool {
         self.protocol == Protocol::StateOfTheWorld

@@ -85,7 +85,7 @@ impl NamedSubscription {
             && (names.is_list(&self.slots) || self.slots.iter().zip(names.iter()).all(same))
     }
 
-    /// State of the world: whether these names, sorted, each once, say nothing new, in whatever order they came.
+    /// Returns true if the names, sorted and unique, equal the subscription (SotW).
     pub(super) fn are(&self, names: &[&str]) -> bool {
         let all = self.slots.iter().map(|slot| &**slot.name());
         self.left.is_empty() && self.slots.len() == names.len() && all.eq(names.iter().copied())

@@ -53,7 +53,7 @@ impl Views {
         shared.unwrap_or_else(|| name.into())
     }
 
-    /// Reports whether a name has something; nothing where that cannot be made.
+    /// Returns true if a name has something; nothing where that cannot be made.
     pub(super) fn has(&self, kind: Type, name: &str) -> bool {
         matches!(self.get(kind, name), Ok(Some(_)))
     }

@@ -1,4 +1,4 @@
-//! Backpressure: a stream holds one response that its client does not read, and nobody else waits for it.
+//! Backpressure: a stream holds one response that its client has not read, and delays no other stream.
 
 use std::time::Duration;
 

@@ -41,7 +41,7 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     found
 }
 
-/// Returns whether responses have a status of this number.
+/// Returns true if responses have a status of this number.
 #[must_use]
 pub const fn is_status(code: u32) -> bool {
     matches!(code, 100..=599)

@@ -8,13 +8,13 @@ use super::items;
 /// Names that TLS of clients of 1.1 to 1.5 knew and Envoy refuses: there are no such suites.
 const NO_SUITES: [&str; 2] = ["AES128-GCM-SHA384", "AES256-GCM-SHA256"];
 
-/// Reports whether proxies take the name of a cipher suite.
+/// Returns true if proxies take the name of a cipher suite.
 #[must_use]
 pub fn is_cipher_suite(name: &str) -> bool {
     super::super::rules::is_cipher_suite(name) && !NO_SUITES.contains(&name)
 }
 
-/// Reports whether proxies take a text as the hash of a key: SHA-256 in base64.
+/// Returns true if proxies take a text as the hash of a key: SHA-256 in base64.
 #[must_use]
 pub fn is_key_pin(text: &str) -> bool {
     /// 32 bytes, the last two of 44 letters being two of them and a mark of the end.

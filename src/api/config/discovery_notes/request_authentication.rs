@@ -1,4 +1,4 @@
-//! Tokens that nobody believes, and places where nobody looks for them.
+//! Tokens that no proxy accepts, and headers that no proxy reads.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::security::{KeySet, KeysPlace, MOST_KEYS};
 /// The longest that discovery waits for keys, whatever an object says. Chosen: a minute.
 pub const LONGEST_FETCH: Duration = Duration::from_secs(60);
 
-/// Reports whether proxies may write what a token says into a header of this name: the parts of a request line are none.
+/// Returns true if proxies may write what a token says into a header of this name: the parts of a request line are none.
 #[must_use]
 pub fn is_output_header(name: &str) -> bool {
     is_header_name(name) && !name.starts_with(':')

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::items;
 use crate::config::Finding;
 
-/// Returns whether a reference means a service of Kubernetes, so that a policy holds for the workloads behind it.
+/// Returns true if a reference means a service of Kubernetes, so that a policy holds for the workloads behind it.
 #[must_use]
 pub fn is_service(group: &str, kind: &str) -> bool {
     kind == "Service" && matches!(group, "" | "core")

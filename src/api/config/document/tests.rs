@@ -130,8 +130,8 @@ fn numbers_that_json_does_not_have_are_found() {
         said,
         [
             "b.e: not a number",
-            "a[1]: .inf is no number of JSON; quote the value",
-            "b[\"c.d\"]: -.INF is no number of JSON; quote the value",
+            "a[1]: .inf is not a JSON number; quote the value",
+            "b[\"c.d\"]: -.INF is not a JSON number; quote the value",
         ]
     );
     // As kubectl reads it: the short name of a commit may look so.

@@ -37,7 +37,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// For tables and documents.
+    /// The words of tables and documents.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

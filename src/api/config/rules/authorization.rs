@@ -128,6 +128,7 @@ fn check_source(source: &Cursor<'_>, custom: bool) {
 }
 
 fn service_accounts(list: &Cursor<'_>) {
+    // Source: `MaxItems` and `MaxLength` of `serviceAccounts` in Istio's API.
     const MOST: usize = 16;
     const LONGEST: usize = 320;
     if list.list().len() > MOST {

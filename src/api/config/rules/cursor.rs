@@ -99,7 +99,7 @@ impl<'a> Cursor<'a> {
         self.value.filter(|value| !value.is_null())
     }
 
-    /// It was written, if only as an empty list or map.
+    /// Returns true if the field is present, be it as an empty list or map.
     pub(super) fn is_set(&self) -> bool {
         self.value().is_some()
     }
@@ -115,7 +115,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// It was written, and could not be read.
+    /// Returns true if the field is present and invalid.
     pub(super) fn is_broken(&self) -> bool {
         self.value.is_some_and(Value::is_null)
     }

@@ -1,4 +1,4 @@
-//! PeerAuthentication and RequestAuthentication: who somebody is.
+//! PeerAuthentication and RequestAuthentication: the identity of clients.
 
 use serde_json::Value;
 

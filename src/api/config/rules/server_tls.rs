@@ -110,7 +110,7 @@ const CIPHERS: [&str; 17] = [
     "DES-CBC3-SHA",
 ];
 
-/// Reports whether it is the name of a cipher suite.
+/// Returns true if it is the name of a cipher suite.
 pub(in crate::config) fn is_cipher_suite(name: &str) -> bool {
     CIPHERS.contains(&name)
 }

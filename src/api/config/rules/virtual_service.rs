@@ -168,7 +168,7 @@ fn unreached(rules: &Cursor<'_>, name: &str) {
     }
 }
 
-/// Reports whether a match asks for a path alone, and any will do.
+/// Returns true if a match asks for a path alone, and any will do.
 fn is_every_path(one: &Value) -> bool {
     const PATHS: [&str; 3] = [".*", ".+", "/.*"];
     let Some(fields) = one.as_object() else {

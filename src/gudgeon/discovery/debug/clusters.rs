@@ -88,7 +88,7 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
 
 const INGRESS: &str = "Ingress";
 
-/// Ingresses of which something is said, or of the objects that are made of them.
+/// Ingresses with findings, of their own or of the objects made from them.
 fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<String>>) -> Vec<Value> {
     let notes = hub.ingress_notes();
     let mut all = notes.findings;
@@ -135,7 +135,7 @@ impl DerivedMessages {
         }
     }
 
-    /// As pages show it.
+    /// The object in the form of the debug pages.
     pub(crate) fn status(&self, written: &WrittenObject) -> Value {
         let (namespace, name) = (&written.namespace, &written.name);
         let key = (written.kind.clone(), namespace.clone(), name.clone());
@@ -181,7 +181,7 @@ fn lost_services(hub: &Hub) -> BTreeMap<ServiceKey, Vec<String>> {
     lost
 }
 
-/// The same at the ServiceEntry that a service was made of: by its hosts, in its namespace.
+/// The conflicts of the ServiceEntry that a service was made from: by its hosts, in its namespace.
 fn of_services(written: &WrittenObject, lost: &BTreeMap<ServiceKey, Vec<String>>) -> Vec<String> {
     if lost.is_empty() || *written.kind != *ServiceEntry::NAME {
         return Vec::new();

@@ -142,10 +142,10 @@ fn conflicts(hub: &Hub) -> Value {
     all.into()
 }
 
-/// A proxy that it was found for, and all that is said of one key.
+/// A proxy, and the messages about one key at it.
 type ProxyMessages = (Arc<str>, Vec<String>);
 
-/// More than one may lose against what has a name already: each is said.
+/// Groups conflicts by key: several objects may lose the same name.
 fn by_key(conflicts: Vec<Conflict>) -> BTreeMap<&'static str, BTreeMap<String, ProxyMessages>> {
     let mut all: BTreeMap<_, BTreeMap<String, ProxyMessages>> = BTreeMap::new();
     for conflict in conflicts {

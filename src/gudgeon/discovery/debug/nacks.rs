@@ -9,7 +9,7 @@ use xds::view::Type;
 
 use crate::discovery::hub::Hub;
 
-/// NACKs that are told of one object: proxies choose their words themselves.
+/// Maximum number of NACKs shown for one object, since proxies choose the messages.
 const MOST: usize = 3;
 
 /// Different NACKs of one object that are kept: clients choose their words, and how many streams they have.

@@ -37,7 +37,7 @@ fn message(
         return Ok(value);
     }
     let fields = all.fields(name).map_err(words)?;
-    let fields = fields.ok_or_else(|| format!("{name} is not described"))?;
+    let fields = fields.ok_or_else(|| format!("no description of {name}"))?;
     let mut found: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
     for part in parts(bytes) {
         let (number, raw) = part.map_err(words)?;

@@ -12,7 +12,7 @@ use crate::discovery::hub::Hub;
 use crate::discovery::session::Session;
 use crate::log;
 
-/// So many are named beside a NACK.
+/// Maximum number of rules listed beside a NACK.
 pub(crate) const MOST_RULES: usize = 20;
 
 /// The word of a type in this document.

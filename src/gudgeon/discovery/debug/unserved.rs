@@ -1,4 +1,4 @@
-//! Why a port of a service has nobody who answers: the first of the usual causes that holds.
+//! The reason for which a port of a service has no endpoints: the first usual cause that applies.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ impl<'a> Unserved<'a> {
         }
     }
 
-    /// `None`: somebody answers, or nobody here has to know who does.
+    /// Returns the reason; `None` if the port has endpoints, or needs none from discovery.
     pub(crate) fn reason(&self, port: &Port) -> Option<String> {
         let finds_itself = match self.service.resolution {
             // Connections go where they wanted to; or the name of the service itself is resolved.

@@ -97,7 +97,7 @@ impl IngressNotes {
             .insert(words);
     }
 
-    /// As a line each.
+    /// Returns one line per finding.
     fn lines(&self) -> BTreeSet<String> {
         let all = self.findings.iter();
         let all = all.flat_map(|(key, words)| words.iter().map(move |words| (key, words)));
@@ -261,7 +261,7 @@ impl RulesMade {
             Err(cause) => {
                 self.remove(&name);
                 self.invalid
-                    .insert(name.clone(), format!("nothing is made of it: {cause}"));
+                    .insert(name.clone(), format!("cannot convert it: {cause}"));
             }
         }
         self.of.insert(name, one.of.clone());
@@ -318,7 +318,7 @@ fn configured(one: &Generated) -> Result<AnyConfigured, String> {
     if let Some(error) = findings.iter().find(|finding| finding.is_error()) {
         return Err(error.to_string());
     }
-    let object = object.ok_or("it is no object")?;
+    let object = object.ok_or("it is not an object")?;
     let created = one.create_time.map(|time| time.seconds);
     AnyConfigured::of(&object, created)?.ok_or_else(|| "discovery does not act on it".to_owned())
 }

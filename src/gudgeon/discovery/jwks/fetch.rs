@@ -34,7 +34,7 @@ const HEAD_BYTES: usize = 64 << 10;
 const MOST_TRIES: usize = 4;
 /// Names that are looked up at once: each takes a thread until the system gives up.
 const LOOKUPS: usize = 8;
-/// Roots are read again after so long: whoever mounts them may exchange them.
+/// Roots are read again after this time, since a mounted file may change.
 const ROOTS_AGE: Duration = Duration::from_secs(60);
 /// Further roots, where charts of Istio mount those of an issuer of one's own (pilot's `jwksExtraRootCABundlePath`).
 const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
@@ -42,9 +42,9 @@ const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 /// Why there are no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FetchError {
-    /// It is no URL.
+    /// The text is not a URL.
     Url,
-    /// The name has no address, or nobody says one.
+    /// The host name does not resolve.
     Resolve,
     Address(IpAddr, &'static str),
     Connect(String),
@@ -59,7 +59,7 @@ pub(super) enum FetchError {
 }
 
 impl FetchError {
-    /// For metrics.
+    /// The label of the metric.
     pub(super) const fn reason(&self) -> &'static str {
         match self {
             Self::Url => "url",
@@ -76,22 +76,22 @@ impl FetchError {
 impl fmt::Display for FetchError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Url => to.write_str("it is no URL"),
+            Self::Url => to.write_str("not a URL"),
             Self::Resolve => to.write_str("the host has no address"),
             Self::Address(address, what) => {
                 write!(to, "its address {address} is {what}: see --jwksAllow")
             }
             Self::Connect(cause) => write!(to, "cannot connect: {cause}"),
             Self::Tls(cause) => write!(to, "no TLS: {cause}"),
-            Self::Timeout(limit) => write!(to, "no answer within {limit:?}"),
+            Self::Timeout(limit) => write!(to, "no response within {limit:?}"),
             Self::Status(status) if status.is_redirection() => {
-                write!(to, "the answer is {status}, and redirects are not followed")
+                write!(to, "the response is {status}; redirects are not followed")
             }
-            Self::Status(status) => write!(to, "the answer is {status}"),
-            Self::TooLong => write!(to, "the answer is longer than {MOST_BYTES} bytes"),
-            Self::Answer(cause) => write!(to, "cannot read the answer: {cause}"),
+            Self::Status(status) => write!(to, "the response is {status}"),
+            Self::TooLong => write!(to, "the response exceeds {MOST_BYTES} bytes"),
+            Self::Answer(cause) => write!(to, "cannot read the response: {cause}"),
             Self::Document => to.write_str("the issuer's document names no jwks_uri"),
-            Self::Keys(why) => write!(to, "the answer is no use: {why}"),
+            Self::Keys(why) => write!(to, "cannot use the response: {why}"),
         }
     }
 }

@@ -29,13 +29,13 @@ use self::schedule::Schedule;
 use super::hub::Hub;
 use crate::log_rate_limiter::LogRateLimiter;
 
-/// For one set, where the rule says nothing else.
+/// The timeout of one fetch, unless the rule sets another. Source: the default of `jwtRules[].timeout` in Istio's API.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Sets that are fetched: the first ones of each namespace, and of all by namespace. Chosen: a mesh has a few issuers.
 const MOST_OF_NAMESPACE: usize = 50;
 const MOST: usize = 1000;
 
-/// A place that somebody wants keys of.
+/// A JWKS location that a policy uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WantedPlace {
     /// The namespace of the first policy that wants it.
@@ -58,7 +58,7 @@ struct WantedKeys {
 /// One place, for those who look at it.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// `https://HOST:PORT`: the rest of a URL may be nobody's business.
+    /// `https://HOST:PORT`: the rest of a URL may be secret.
     pub(crate) origin: String,
     /// The number of keys; `None`: none were fetched.
     pub(crate) keys: Option<usize>,
@@ -103,7 +103,7 @@ impl Jwks {
         servers.insert(host);
     }
 
-    /// Reports whether all that is wanted was asked for once, or waited for long enough.
+    /// Returns true if all that is wanted was asked for once, or waited for long enough.
     pub(crate) fn has_settled(&self, world: &World, now: Duration) -> bool {
         let (state, all) = (self.state(), wanted(&world.request_authentications));
         all.wanted.keys().all(|place| state.is_settled(place, now))
@@ -273,7 +273,7 @@ fn fetched_one(hub: &Hub, place: &KeysPlace, fetched: Result<KeySet, FetchError>
     {
         match failed {
             Some(cause) => warn!("cannot fetch keys from {from}: {cause}{more}"),
-            None => info!("keys are fetched from {from}{more}"),
+            None => info!("fetched keys from {from}{more}"),
         }
     }
     if let Some(keys) = keys {

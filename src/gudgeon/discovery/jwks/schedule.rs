@@ -29,7 +29,7 @@ struct Entry {
     fetched: Option<Duration>,
     error: Option<String>,
     failures: u32,
-    /// When somebody wanted it first.
+    /// The time of the first policy that uses it.
     since: Duration,
     due: Duration,
     under_way: bool,
@@ -41,7 +41,7 @@ struct Entry {
 pub(super) struct FetchOutcome {
     /// Keys are others than before.
     pub(super) keys: bool,
-    /// It fails for the first time, or for another reason, or does no more.
+    /// The result differs from the last one: a first failure, another cause, or a recovery.
     pub(super) trouble: bool,
 }
 
@@ -173,7 +173,7 @@ impl Schedule {
         self.awaited(now).min()
     }
 
-    /// Reports whether a place is known, and waited for no longer.
+    /// Returns true if a place is known, and waited for no longer.
     pub(super) fn is_settled(&self, place: &KeysPlace, now: Duration) -> bool {
         let entry = self.entries.get(place);
         entry.is_some_and(|entry| entry.is_tried || entry.since + PATIENCE <= now)
@@ -206,7 +206,7 @@ impl Schedule {
             let words = match (&entry.keys, &entry.error) {
                 (None, Some(error)) => format!("tokens are refused, no keys: {error}"),
                 (None, None) => "tokens are refused until keys are fetched".to_owned(),
-                (Some(_), Some(error)) => format!("the last keys that were fetched count: {error}"),
+                (Some(_), Some(error)) => format!("the last fetched keys stay in use: {error}"),
                 (Some(_), None) if left_out > 0 => {
                     let keys = api::counted(left_out, "key");
                     format!("{keys} that were fetched do not count")
@@ -315,8 +315,7 @@ mod tests {
         }
         assert_eq!(all.key_sets()[&place("a")], keys("1"));
         let notes = all.notes();
-        let words =
-            "spec.jwtRules[1]: the last keys that were fetched count: the host has no address";
+        let words = "spec.jwtRules[1]: the last fetched keys stay in use: the host has no address";
         assert_eq!(notes[&("n".into(), "p".into())], [words]);
         assert_eq!(all.due(now).len(), 1);
         assert_eq!(good(&mut all, "2", now), news(true, true));

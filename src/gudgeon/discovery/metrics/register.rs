@@ -11,23 +11,23 @@ use crate::exposition;
 const CONFLICTS: [(&str, &str); 13] = [
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
-        "TCP ports that another TCP port keeps from having a listener",
+        "TCP ports that conflict with another TCP port",
     ),
     (
         "pilot_conflict_outbound_listener_tcp_over_current_http",
-        "TCP ports that an HTTP port keeps from having a listener",
+        "TCP ports that conflict with an HTTP port",
     ),
     (
         "pilot_conflict_outbound_listener_http_over_current_tcp",
-        "HTTP ports that a TCP port keeps from having a listener",
+        "HTTP ports that conflict with a TCP port",
     ),
     (
         "pilot_conflict_outbound_listener_http_over_https",
-        "HTTP and undeclared ports without an address that have no listener on port 443",
+        "HTTP and undeclared ports without an address, refused on port 443",
     ),
     (
         "pilot_conflict_inbound_listener",
-        "Ports whose protocol another service has at the same port of its workloads",
+        "Ports whose protocol conflicts with another service's at the same port of its workloads",
     ),
     (
         "gudgeon_network_gateways_without_address",
@@ -37,29 +37,26 @@ const CONFLICTS: [(&str, &str); 13] = [
         "pilot_invalid_out_listeners",
         "Ports that are the proxy's own",
     ),
-    (
-        "pilot_duplicate_envoy_clusters",
-        "Clusters that are there already",
-    ),
+    ("pilot_duplicate_envoy_clusters", "Duplicate cluster names"),
     (
         "pilot_vservice_dup_domain",
-        "Domains that another service or rule has already",
+        "Duplicate domains of virtual hosts",
     ),
     (
         "gudgeon_policies_not_enforced_as_written",
-        "Policies that keep out more than they say, because they cannot be enforced as they are written",
+        "Policies that deny more than written, because they cannot be enforced as written",
     ),
     (
         "gudgeon_rules_too_large",
-        "Routes, subsets and patches of rules that proxies are not given, because there are too many",
+        "Routes, subsets and patches left out because of limits",
     ),
     (
         "gudgeon_envoy_filter_patches_not_applied",
-        "Patches of EnvoyFilters that are not applied as they are written",
+        "EnvoyFilter patches not applied as written",
     ),
     (
         "gudgeon_delegates_left_out",
-        "Routes that are left to a VirtualService which is not there for them, or contradicts",
+        "Routes whose delegate VirtualService is missing or contradicts",
     ),
 ];
 
@@ -69,27 +66,23 @@ impl DiscoveryMetrics {
         let families = [
             (
                 "pilot_xds_pushes",
-                "Responses by type, and failures to make or send one",
+                "Responses by type, and failures to build or send one",
                 &self.pushes,
             ),
-            (
-                "pilot_push_triggers",
-                "Pushes by what caused them",
-                &self.triggers,
-            ),
+            ("pilot_push_triggers", "Pushes by cause", &self.triggers),
             (
                 "pilot_total_xds_rejects",
-                "Responses that a client refused",
+                "Responses rejected by clients (NACK)",
                 &self.nacks,
             ),
             (
                 "pilot_xds_expired_nonce",
-                "Requests that answer an older response",
+                "Requests with an expired nonce",
                 &self.expired,
             ),
             (
                 "pilot_inbound_updates",
-                "Changes that sources told",
+                "Updates received from sources",
                 &self.updates,
             ),
         ];
@@ -99,28 +92,28 @@ impl DiscoveryMetrics {
         let counters = [
             (
                 "pilot_xds_write_timeout",
-                "Responses that were not read for five seconds",
+                "Responses not read for five seconds",
                 &self.write_timeouts,
             ),
             (
                 "pilot_total_xds_internal_errors",
-                "Streams that a mistake of this program ended",
+                "Streams ended by a panic",
                 &self.internal,
             ),
             (
                 "pilot_xds_push_context_errors",
-                "Snapshots that could not be made",
+                "Snapshots that failed to build",
                 &self.contexts,
             ),
         ];
         for (name, help, counter) in counters {
             r.register(name, help, counter.clone());
         }
-        let time = "Seconds to make and encode one response";
+        let time = "Seconds to build and encode one response";
         r.register("pilot_xds_push_time", time, self.push_time.clone());
-        let queue = "Seconds from a snapshot to a stream that looks at it";
+        let queue = "Seconds from a snapshot to the start of its push";
         r.register("pilot_proxy_queue_time", queue, self.queue_time.clone());
-        let convergence = "Seconds from a change to a proxy that was sent it";
+        let convergence = "Seconds from a change to the end of its push";
         r.register(
             "pilot_proxy_convergence_time",
             convergence,
@@ -134,7 +127,7 @@ impl DiscoveryMetrics {
             let word = kind.word();
             let standing = GaugeFamily::default();
             let name = format!("pilot_xds_{word}_reject");
-            r.register(name, "Refusals that stand", standing.clone());
+            r.register(name, "Rejected resources (current)", standing.clone());
             self.standing_nacks.insert(word, standing);
         }
         for (name, help) in CONFLICTS {
@@ -142,30 +135,26 @@ impl DiscoveryMetrics {
             r.register(name, help, gauge.clone());
             self.conflicts.insert(name, gauge);
         }
-        let events = "What happened to objects of API servers";
+        let events = "Events of objects of API servers";
         r.register("pilot_k8s_reg_events", events, self.events.clone());
-        let ever = "Endpoints that were there before their pods";
+        let ever = "Endpoints seen before their pods";
         r.register(
             "pilot_k8s_endpoints_with_no_pods",
             ever,
             self.ever_podless.clone(),
         );
-        let podless = "Endpoints that name a pod which is not known";
+        let podless = "Endpoints of unknown pods";
         r.register("endpoint_no_pod", podless, self.podless.clone());
-        let homeless = "Sidecars that serve nothing which is known";
+        let homeless = "Sidecars without a known service instance";
         r.register("pilot_no_ip", homeless, self.homeless.clone());
         let info = GaugeFamily::<1>::default();
         info.get_or_create(&[("version", VERSION.to_owned())])
             .set(1);
-        r.register("pilot_info", "What this is", info);
+        r.register("pilot_info", "Version of discovery, always 1", info);
         exposition::register_build(r);
         r.register("pilot_xds", "Streams", self.streams.clone());
         r.register("pilot_services", "Services", self.services.clone());
-        r.register(
-            "pilot_virt_services",
-            "Rules for routes",
-            self.rules.clone(),
-        );
+        r.register("pilot_virt_services", "VirtualServices", self.rules.clone());
         let empty = "EDS clusters without an endpoint";
         r.register("pilot_eds_no_instances", empty, self.no_instances.clone());
         let instances = "Endpoints by cluster";
@@ -176,7 +165,7 @@ impl DiscoveryMetrics {
             localities,
             self.instances.clone(),
         );
-        let rejected = "Objects that are not valid";
+        let rejected = "Invalid objects";
         r.register(
             "pilot_total_rejected_configs",
             rejected,
@@ -194,58 +183,54 @@ impl DiscoveryMetrics {
             ),
             (
                 "gudgeon_tls_handshakes_failed",
-                "Connections that did not come to speak TLS",
+                "Failed TLS handshakes",
                 &self.handshakes,
             ),
             (
                 "gudgeon_connections_refused",
-                "Connections of proxies that were closed because their address has as many as it may",
+                "Connections closed because their address reached its limit",
                 &self.refused_connections,
             ),
-            (
-                "gudgeon_panics",
-                "Requests that a mistake of this program ended",
-                &self.panics,
-            ),
+            ("gudgeon_panics", "Panics in request handlers", &self.panics),
             (
                 "gudgeon_log_lines_lost",
-                "Log lines that were dropped because their reader was too slow",
+                "Log lines dropped because their reader was too slow",
                 &self.lost_lines,
             ),
         ];
         for (name, help, counter) in counters {
             r.register(name, help, counter.clone());
         }
-        let refused = "Streams that were refused for who their client is or what it says";
+        let refused = "Streams refused because of their client's identity or node";
         let streams = self.refused_streams.clone();
         r.register("gudgeon_streams_refused", refused, streams);
         let debounce = "Seconds from the first change to its snapshot";
         r.register("gudgeon_debounce_seconds", debounce, self.debounce.clone());
-        let snapshots = "Seconds to make a snapshot";
+        let snapshots = "Seconds to build a snapshot";
         r.register(
             "gudgeon_snapshot_seconds",
             snapshots,
             self.snapshots.clone(),
         );
-        let bytes = "Bytes of the resources that streams were sent, each counted once";
+        let bytes = "Bytes of the resources sent to streams, each counted once";
         r.register("gudgeon_snapshot_bytes", bytes, self.snapshot_bytes.clone());
-        let pending = "Streams that a push is on its way to";
+        let pending = "Streams with a push in flight";
         r.register("gudgeon_streams_pending", pending, self.pending.clone());
         let shared = "Resources that more than one stream has, encoded once";
         r.register("gudgeon_resources_shared", shared, self.shared.clone());
-        let stale = "For how long a source has been lost";
+        let stale = "Seconds since a source was lost";
         r.register("gudgeon_source_stale_seconds", stale, self.stale.clone());
-        let without_effect = "Objects of kinds that nothing in this release acts on";
+        let without_effect = "Objects of kinds without effect in this release";
         r.register(
             "gudgeon_objects_without_effect",
             without_effect,
             self.without_effect.clone(),
         );
-        let fetches = "Fetches of keys of RequestAuthentications";
+        let fetches = "JWKS fetches of RequestAuthentications";
         r.register("gudgeon_jwks_fetches", fetches, self.jwks.clone());
-        let keyless = "Places of keys that none were fetched from: tokens are refused";
+        let keyless = "JWKS without keys: their tokens are refused";
         r.register("gudgeon_jwks_without_keys", keyless, self.keyless.clone());
-        let resident = "Resident memory";
+        let resident = "Resident memory, in bytes";
         r.register(
             "process_resident_memory_bytes",
             resident,

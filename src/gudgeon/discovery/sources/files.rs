@@ -102,7 +102,7 @@ impl Directory {
             if let Some(why) = self.watcher.degraded()
                 && !std::mem::replace(&mut warned, true)
             {
-                warn!("looking at {} every second: {why}", self.path.display());
+                warn!("polling {} every second: {why}", self.path.display());
             }
             if *self.counts.borrow_and_update() {
                 self.waits(&mut trust).await;
@@ -122,7 +122,7 @@ impl Directory {
                 );
                 if !self.lost {
                     error!(
-                        "cannot read {}: {cause}: what it said last is served on",
+                        "cannot read {}: {cause}; serving the last good content",
                         self.path.display()
                     );
                 }
@@ -159,7 +159,7 @@ impl Directory {
         }
     }
 
-    /// Reads it where nobody waits.
+    /// Reads the directory on a blocking thread.
     async fn read(&mut self) -> std::io::Result<Outcome> {
         let fresh = files(&self.hub, &self.path, self.kubernetes);
         let mut files = std::mem::replace(&mut self.files, fresh);

@@ -168,7 +168,7 @@ impl Sinks {
     pub(crate) fn configure(self: &Arc<Self>, sources: &[ConfigSource]) {
         match address::all(sources, self.received) {
             Ok(configured) => self.follow(configured),
-            Err(cause) => error!("cannot use configSources: {cause}: those before stay"),
+            Err(cause) => error!("cannot use configSources: {cause}; the previous ones stay"),
         }
     }
 
@@ -207,7 +207,7 @@ impl Sinks {
         }
         for (at, source) in old.into_iter().enumerate() {
             if let Some(mut source) = source {
-                info!("{} is no longer wanted", source.name());
+                info!("closing {}: no longer in configSources", source.name());
                 source.leaves = true;
                 places.push(Some(at));
                 sources.push(source);
@@ -335,12 +335,12 @@ impl Sinks {
             if let Err(cause) = rules.set(at, object, taken.created, origin.clone())
                 && let Some(more) = self.unusable.suffix_if_allowed()
             {
-                warn!("{origin}: {collection} {name}: {cause}: what it said before stays{more}");
+                warn!("{origin}: {collection} {name}: {cause}; its last good version stays{more}");
             }
         }
     }
 
-    /// Tells the mesh, and lets go those that nobody waits for any more.
+    /// Updates the hub, and drops sources that are no longer needed.
     fn reconcile(&self, mut state: MutexGuard<'_, UnionState>) {
         let mut stay = state.sources.iter().filter(|source| !source.leaves);
         let is_synced = stay.all(Source::is_synced);
@@ -408,7 +408,7 @@ impl Sinks {
         if waits {
             let missing = missing(&state.sources);
             if !missing.is_empty() {
-                warn!("{missing}: what is there is served without it");
+                warn!("{missing}; serving without it");
             }
         }
         self.reconcile(state);

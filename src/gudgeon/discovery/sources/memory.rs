@@ -54,7 +54,7 @@ impl Put<'_> {
         Ok(put.objects)
     }
 
-    /// As it came.
+    /// The body as received.
     pub(in crate::discovery) fn body(&self) -> Bytes {
         Bytes::copy_from_slice(&lock(self.memory).body())
     }

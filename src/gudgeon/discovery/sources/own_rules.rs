@@ -44,7 +44,7 @@ impl Own {
             }
             (false, false) => {
                 warn!(
-                    "configSources are gone, and nothing else was read at the start: there are no rules"
+                    "configSources were removed, and no other source was read at the start: no rules are served"
                 );
                 true
             }

@@ -74,7 +74,7 @@ impl ClusterSource {
         let is_new = synced && !self.synced;
         self.synced |= synced;
         if is_new {
-            info!("everything is listed");
+            info!("initial lists complete");
         }
         if !self.synced {
             let missing = missing.join(", ");
@@ -106,9 +106,9 @@ impl ClusterSource {
         if stale != self.stale {
             match &stale {
                 Some(why) => {
-                    warn!("cannot read the API server: {why}; its last objects are served on");
+                    warn!("cannot read the API server: {why}; serving the last good objects");
                 }
-                None => info!("the API server answers again"),
+                None => info!("the API server responds again"),
             }
             self.engine.stand(stale.clone());
             self.stale = stale;

@@ -106,7 +106,7 @@ impl FileSource {
             if let Some(why) = watcher.degraded() {
                 pause = OFTEN;
                 if !warned {
-                    warn!("looking at {} every second: {why}", self.path.display());
+                    warn!("polling {} every second: {why}", self.path.display());
                     warned = true;
                 }
             }
@@ -204,7 +204,7 @@ impl FileSource {
     fn lose(&mut self, cause: &std::io::Error) {
         if !self.lost {
             let path = self.path.display();
-            error!("cannot read {path}: {cause}: what it said last is served on");
+            error!("cannot read {path}: {cause}; serving the last good content");
         }
         self.lost = true;
         self.engine.stand(Some(cause.to_string()));

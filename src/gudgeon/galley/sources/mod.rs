@@ -49,7 +49,7 @@ impl LastReport {
             warn!("{line}");
         }
         if more > 0 {
-            warn!("and {more} more objects that are not right");
+            warn!("and {more} more invalid objects");
         }
         self.report = report;
         self.shown = Arc::clone(&shown);

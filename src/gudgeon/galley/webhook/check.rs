@@ -162,7 +162,7 @@ pub(super) fn validate(
         return ValidationVerdict::passed(None);
     }
     if question.object.is_null() {
-        return ValidationVerdict::undecodable("there is no object in the request");
+        return ValidationVerdict::undecodable("the request has no object");
     }
     let deletion = question.object.pointer("/metadata/deletionTimestamp");
     if deletion.is_some_and(|time| !time.is_null()) {

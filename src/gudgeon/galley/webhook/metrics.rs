@@ -65,12 +65,12 @@ impl WebhookMetrics {
         let counters = [
             (
                 "galley_validation_cert_key_updates",
-                "Certificates that were taken into use",
+                "Certificates loaded",
                 &self.pair_updates,
             ),
             (
                 "galley_validation_cert_key_update_errors",
-                "Changes of the certificate's files that were of no use",
+                "Certificate changes that failed to load",
                 &self.pair_errors,
             ),
             (
@@ -80,7 +80,7 @@ impl WebhookMetrics {
             ),
             (
                 "galley_validation_config_load",
-                "What the webhook configuration is made of, as it was read",
+                "Loads of the template of the webhook configuration",
                 &self.loads,
             ),
         ];
@@ -90,17 +90,17 @@ impl WebhookMetrics {
         let families = [
             (
                 "galley_validation_http_error",
-                "Reviews that ended with an HTTP error",
+                "Reviews ended by an HTTP error",
                 &self.http_errors,
             ),
             (
                 "galley_validation_config_update_error",
-                "Writes of the webhook configuration that failed",
+                "Failed writes of the webhook configuration",
                 &self.configuration_errors,
             ),
             (
                 "galley_validation_config_load_error",
-                "What the webhook configuration is made of, as it could not be read",
+                "Failed loads of the template of the webhook configuration",
                 &self.load_errors,
             ),
         ];
@@ -109,17 +109,17 @@ impl WebhookMetrics {
         }
         registry.register(
             "galley_validation_passed",
-            "Objects with which nothing is wrong",
+            "Valid objects reviewed",
             self.passed.clone(),
         );
         registry.register(
             "galley_validation_failed",
-            "Objects with which something is wrong",
+            "Invalid objects reviewed",
             self.failed.clone(),
         );
         registry.register(
             "gudgeon_galley_validation_seconds",
-            "From the end of a review's body to its answer",
+            "Seconds from the end of a review's body to its response",
             self.seconds.clone(),
         );
     }

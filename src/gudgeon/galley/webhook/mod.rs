@@ -102,7 +102,7 @@ impl ValidationWebhook {
         let waits = standing.waits.unwrap_or_default();
         let name = standing.configuration;
         Some(format!(
-            "webhook: the entries of {name} say Ignore still: {waits}"
+            "webhook: failurePolicy of {name} is still Ignore: {waits}"
         ))
     }
 

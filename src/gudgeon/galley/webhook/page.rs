@@ -31,12 +31,12 @@ impl ValidationWebhook {
         // Writing to a string cannot fail, here and below.
         page.push_str("<h2>Webhook</h2>");
         match self.standing() {
-            None => page.push_str("<p>Another program keeps its configuration.</p>\n"),
+            None => page.push_str("<p>Another program manages its configuration.</p>\n"),
             Some(standing) => configuration(page, &standing),
         }
         let decisions = self.reviews.decisions();
         if decisions.is_empty() {
-            page.push_str("<p>Nobody has asked yet.</p>\n");
+            page.push_str("<p>No review yet.</p>\n");
             return;
         }
         page.push_str("<table><tr><th>time<th>what<th>operation<th>decision<th>why</tr>\n");

@@ -238,11 +238,7 @@ async fn at_the_start_the_broken_one_is_named() {
         ("values", "broken", "cannot use --injectValues"),
         ("chain", "x", "cannot use --tlsCertFile"),
         ("key", "x", "cannot use --tlsKeyFile"),
-        (
-            "key",
-            &Place::pair().1,
-            "does not belong to the certificate",
-        ),
+        ("key", &Place::pair().1, "does not match the certificate"),
     ] {
         let place = Place::new();
         place.write(name, text);

@@ -81,7 +81,8 @@ fn an_object_of_a_wrong_type_is_left_out_alone_and_said_everywhere() {
             .1
             .contains(address)
     };
-    let words = "1 object is left out, or stays as it was: services demo/w: a value is not";
+    let words =
+        "1 object skipped, or kept at its last good version: services demo/w: a value is not";
     until("clusterz", || shown(words).then_some(()));
     until("its endpoint", || is_served("10.0.0.1").then_some(()));
     assert_eq!(

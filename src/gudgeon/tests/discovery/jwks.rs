@@ -80,7 +80,7 @@ fn keys_are_fetched_and_nothing_is_said_of_policies_that_have_them() {
     for name in ["a", "b", "c"] {
         assert_eq!(said(&discovery, name), [""; 0], "{name}");
     }
-    let words = "spec.jwtRules[0]: tokens are refused, no keys: the answer is 404 Not Found";
+    let words = "spec.jwtRules[0]: tokens are refused, no keys: the response is 404 Not Found";
     assert_eq!(said(&discovery, "d"), [words]);
     assert_eq!((count(&discovery, "success"), realm.asked()), (2.0, 1));
     assert_eq!(discovery.metric("gudgeon_jwks_without_keys"), 1.0);
@@ -193,22 +193,18 @@ fn hostile_issuers_cost_a_bounded_time_and_nothing_else() {
         move |_, to| ok(&document, to)
     });
     let all = [
-        (
-            "endless",
-            &endless,
-            "the answer is longer than 1048576 bytes",
-        ),
-        ("slow", &slow, "no answer within 1s"),
-        ("heads", &heads, "cannot read the answer: "),
+        ("endless", &endless, "the response exceeds 1048576 bytes"),
+        ("slow", &slow, "no response within 1s"),
+        ("heads", &heads, "cannot read the response: "),
         (
             "redirect",
             &redirect,
-            "the answer is 302 Found, and redirects are not followed",
+            "the response is 302 Found; redirects are not followed",
         ),
-        ("more", &more, "the answer is longer than 1048576 bytes"),
+        ("more", &more, "the response exceeds 1048576 bytes"),
         ("secret", &secret, "has no key that proxies can use"),
         ("junk", &junk, "not a JSON key set with keys"),
-        ("binary", &binary, "cannot read the answer: "),
+        ("binary", &binary, "cannot read the response: "),
     ];
     let mut config: Vec<_> = all
         .iter()
@@ -227,7 +223,7 @@ fn hostile_issuers_cost_a_bounded_time_and_nothing_else() {
     for (name, _, words) in all {
         until_said(&discovery, name, words);
     }
-    until_said(&discovery, "moved", "it is no URL");
+    until_said(&discovery, "moved", "not a URL");
     until("good keys", || {
         said(&discovery, "good").is_empty().then_some(())
     });
@@ -274,7 +270,7 @@ fn a_start_waits_for_keys_but_not_for_ever() {
 }
 
 #[test]
-fn issuers_are_known_by_the_roots_of_the_system() {
+fn jwks_fetch_trusts_system_roots() {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -21,7 +21,7 @@ fn methods_paths_and_who_may_look() {
         .with("config/b.yaml", &b())
         .arg("--debugAddr=127.0.0.1:0")
         .start();
-    let open = discovery.port_after("anybody who reaches http://");
+    let open = discovery.port_after("every client: listening on http://");
     for port in [discovery.http, open] {
         for (method, path, status) in [
             ("GET", "/ready", 200),
@@ -51,7 +51,7 @@ async fn pages_are_for_those_on_this_host_who_know_it() {
         .arg("--registries=Mock")
         .arg("--debugAddr=127.0.0.1:0")
         .start();
-    let open = discovery.port_after("anybody who reaches http://");
+    let open = discovery.port_after("every client: listening on http://");
     let ask = async |port: u16, from: &str, line: &str, headers: &str| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
@@ -118,7 +118,7 @@ fn pages_are_for_this_host() {
         .arg("--httpAddr=:0")
         .arg("--debugAddr=:0")
         .start();
-    let open = discovery.port_after("anybody who reaches http://");
+    let open = discovery.port_after("every client: listening on http://");
     for (port, path, status) in [
         (discovery.http, "/ready", 200),
         (discovery.http, "/debug/syncz", 403),

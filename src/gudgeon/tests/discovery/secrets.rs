@@ -100,7 +100,7 @@ async fn all_roles_in_one_process_give_the_same_and_show_no_more() {
     all.place
         .write("config/edge.yaml", &config.replace(line, "AAAA"));
     until("it is refused", || {
-        (all.logged("Secret demo/a: stale: the key is none that proxies take") > 0).then_some(())
+        (all.logged("Secret demo/a: stale: proxies do not accept the key") > 0).then_some(())
     });
     assert_eq!(of().await, (true, 1));
     let (gateway, _) = config.split_once("---").unwrap();

@@ -150,14 +150,14 @@ fn a_source_that_does_not_answer_is_waited_for_and_then_not() {
     let (code, body) = discovery.get("/ready");
     assert_eq!(code, 503);
     assert!(
-        body.contains(&format!("{address} has not said all")),
+        body.contains(&format!("no full state of {address} yet")),
         "{body}"
     );
     until("readiness", || {
         (discovery.get("/ready").0 == 200).then_some(())
     });
     until("the warning", || {
-        (discovery.logged(&format!("{address} has not said all")) == 1).then_some(())
+        (discovery.logged(&format!("no full state of {address} yet")) == 1).then_some(())
     });
     assert_eq!(discovery.json("/debug/sinkz")[1]["synced"], false);
 }

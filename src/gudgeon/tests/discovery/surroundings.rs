@@ -145,7 +145,7 @@ fn a_folder_that_goes_changes_nothing_and_its_return_is_seen() {
     let (config, away) = (discovery.place.path("config"), discovery.place.path("away"));
     let lost = |times| {
         until("that it is gone is said", || {
-            (discovery.logged("what it said last is served on") == times).then_some(())
+            (discovery.logged("serving the last good content") == times).then_some(())
         });
         assert!(is_served(&discovery, "10.0.0.1"));
     };
@@ -200,7 +200,7 @@ fn a_folder_that_goes_changes_nothing_and_its_return_is_seen() {
 /// A scan may or may not have happened between the two renames.
 fn lost_or_not(discovery: &Discovery) {
     until("it is read again", || {
-        let lost = discovery.logged("what it said last is served on");
+        let lost = discovery.logged("serving the last good content");
         let found = discovery.logged("can be read again");
         (lost == found && is_served(discovery, "10.0.0.5")).then_some(())
     });
@@ -250,11 +250,11 @@ fn signals_do_what_they_ask_for_and_end_nothing() {
     place.write("config/a.yaml", &service("a", "10.0.0.1"));
     let discovery = place.start();
     for (name, words) in [
-        ("HUP", "asked by HUP to read all files again"),
-        ("USR1", "it goes to no file"),
-        ("USR2", "ignoring the signal USR2"),
-        ("QUIT", "ignoring the signal QUIT"),
-        ("50", "ignoring the signal 50"),
+        ("HUP", "received SIGHUP: reading all files again"),
+        ("USR1", "the log goes to no file"),
+        ("USR2", "ignoring signal USR2"),
+        ("QUIT", "ignoring signal QUIT"),
+        ("50", "ignoring signal 50"),
     ] {
         discovery.signal(name);
         until(words, || (discovery.logged(words) == 1).then_some(()));

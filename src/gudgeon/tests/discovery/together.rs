@@ -280,7 +280,7 @@ fn a_drain_is_one_for_all() {
     let before = std::time::Instant::now();
     assert!(all.wait().success());
     assert!(before.elapsed() < Duration::from_secs(20));
-    assert_eq!(all.logged("stopped at once: asked twice"), 1);
+    assert_eq!(all.logged("stopped without drain: second signal"), 1);
 }
 
 #[test]

@@ -593,7 +593,7 @@ fn certificates_come_by_name_and_rotate_without_a_lost_request() {
     let wrong = (b.0.clone(), user.1.clone());
     discovery.place.write("config/b.yaml", &of_tls("b", &wrong));
     until("it is refused", || {
-        (discovery.logged("the key is not that of the certificate") > 0).then_some(())
+        (discovery.logged("the key does not match the certificate") > 0).then_some(())
     });
     assert!(said() && get(&anybody, at, "a.example") == answer);
     let of_b = [of_tls("b", &b), secret("b-cacert", &[("cacert", &user.0)])];

@@ -332,7 +332,7 @@ fn keys_of_an_issuer_are_exchanged_without_a_lost_request() {
         .unwrap()
         .to_owned();
     assert!(
-        said.contains("the last keys that were fetched count: "),
+        said.contains("the last fetched keys stay in use: "),
         "{said}"
     );
     // A start with an issuer that answers takes no key from anybody.

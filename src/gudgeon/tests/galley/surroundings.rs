@@ -180,17 +180,17 @@ fn signals_do_what_they_ask_for_and_end_nothing() {
     galley.signal("USR1");
     until("the log's new file", || {
         let text = fs::read_to_string(&log).ok()?;
-        text.contains("the log is opened again").then_some(())
+        text.contains("reopened the log").then_some(())
     });
     until("all files are read again", || {
-        (galley.logged("asked by USR1 to read all files again") == 1).then_some(())
+        (galley.logged("received SIGUSR1: reading all files again") == 1).then_some(())
     });
     for (name, words) in [
-        ("HUP", "asked by HUP to read all files again"),
-        ("USR2", "ignoring the signal USR2"),
-        ("ALRM", "ignoring the signal ALRM"),
-        ("QUIT", "ignoring the signal QUIT"),
-        ("50", "ignoring the signal 50"),
+        ("HUP", "received SIGHUP: reading all files again"),
+        ("USR2", "ignoring signal USR2"),
+        ("ALRM", "ignoring signal ALRM"),
+        ("QUIT", "ignoring signal QUIT"),
+        ("50", "ignoring signal 50"),
     ] {
         galley.signal(name);
         until(words, || (galley.logged(words) == 1).then_some(()));

@@ -38,8 +38,8 @@ fn what_is_not_there_is_told_with_code_file_and_line() {
     fs::write(&path, WRONG).unwrap();
     let (root, file) = (folder.path().to_str().unwrap(), path.to_str().unwrap());
     let lines = format!(
-        "Error [IST0101] (VirtualService demo/web {file}:8) spec.gateways[1]: the gateway \"front\" is not there\n\
-         Error [IST0101] (VirtualService demo/web {file}:12) spec.http[0].route[0].destination.host: the host \"nobody\" is not there\n"
+        "Error [IST0101] (VirtualService demo/web {file}:8) spec.gateways[1]: the gateway \"front\" does not exist\n\
+         Error [IST0101] (VirtualService demo/web {file}:12) spec.http[0].route[0].destination.host: the host \"nobody\" does not exist\n"
     );
     let done = run(&["analyze", "-f", root]);
     // Gateways have no effect yet, which is told where their names stand.
@@ -64,7 +64,7 @@ fn what_is_not_there_is_told_with_code_file_and_line() {
             "documentationUrl",
             "https://istio.io/docs/reference/config/analysis/ist0101/",
         ),
-        ("message", "the gateway \"front\" is not there"),
+        ("message", "the gateway \"front\" does not exist"),
     ] {
         assert_eq!(rows[0][name], want, "{name}");
     }
@@ -146,7 +146,7 @@ fn validate_tells_it_too_where_it_is_asked_to() {
     assert_eq!(done.status.code(), Some(0), "{}", err(&done));
     let done = run(&["validate", file, "--references"]);
     let line = format!(
-        "{file}:8: VirtualService demo/web: spec.gateways[1]: [IST0101] the gateway \"front\" is not there\n"
+        "{file}:8: VirtualService demo/web: spec.gateways[1]: [IST0101] the gateway \"front\" does not exist\n"
     );
     assert!(err(&done).contains(&line), "{}", err(&done));
     assert_eq!(done.status.code(), Some(1));

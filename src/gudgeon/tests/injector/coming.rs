@@ -23,7 +23,7 @@ const ALL: [Page; 2] = [
         name: "coming-from-istio.md",
         examples: 6,
         tables: [
-            ("injector", "\n| `--selfSigned[=<BOOL>]` | Make"),
+            ("injector", "\n| `--selfSigned[=<BOOL>]` | Generate"),
             ("inject", "\n| `-f, --filename <FILE>` | Manifests"),
         ],
     },
@@ -32,7 +32,7 @@ const ALL: [Page; 2] = [
         examples: 2,
         tables: [
             ("galley", "\n| `--configPath <PATH>` | Configuration"),
-            ("validate", "\n| `-n, --namespace <NAMESPACE>` | Where"),
+            ("validate", "\n| `-n, --namespace <NAMESPACE>` | Namespace"),
         ],
     },
 ];

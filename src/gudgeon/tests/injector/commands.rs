@@ -355,7 +355,7 @@ fn without_inotify_files_are_looked_at_by_the_clock() {
     kubelet(place.root.path(), 0, &[("config", support::TEMPLATE)]);
     let arguments = place.arguments();
     let injector = place.start_as(command, &arguments);
-    let words = "\twarn\tlooking at the files every 10 s: cannot start inotify: ";
+    let words = "\twarn\tpolling the files every 10 s: cannot start inotify: ";
     until("it is said", || injector.logged(words) == 1);
     let start = std::time::Instant::now();
     kubelet(

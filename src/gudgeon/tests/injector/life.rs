@@ -186,7 +186,7 @@ fn the_page_is_for_this_host_unless_it_is_opened() {
         .log()
         .iter()
         .find_map(|line| {
-            line.split_once("anybody who reaches http://0.0.0.0:")?
+            line.split_once("every client: listening on http://0.0.0.0:")?
                 .1
                 .split(' ')
                 .next()?
@@ -310,7 +310,7 @@ fn asked_twice_it_goes_at_once() {
     let mut injector = InjectorPlace::new().start(&["--drainDuration=1h"]);
     let start = Instant::now();
     injector.signal("TERM");
-    until("it drains", || injector.logged("asked to stop") == 1);
+    until("it drains", || injector.logged("draining: not ready") == 1);
     injector.signal("TERM");
     assert_eq!(injector.wait().code(), Some(0));
     assert!(start.elapsed() < Duration::from_secs(5));

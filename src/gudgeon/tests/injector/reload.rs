@@ -205,7 +205,7 @@ fn half_a_rotation_is_broken_after_ten_seconds() {
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(injector.logged("\terror\t"), 0);
     assert_eq!(Client::connect(injector.address(), &old).image(), "proxy:1");
-    let words = "does not belong to the certificate";
+    let words = "does not match the certificate";
     while injector.logged(words) == 0 {
         assert!(start.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(50));

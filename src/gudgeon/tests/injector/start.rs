@@ -105,7 +105,7 @@ fn half_a_rotation_at_the_start() {
     let said = String::from_utf8(done.stdout).unwrap();
     assert!(
         said.contains("cannot use --tlsKeyFile ")
-            && said.contains("does not belong to the certificate")
+            && said.contains("does not match the certificate")
             && !said.contains("--selfSigned"),
         "{said}"
     );
@@ -160,7 +160,7 @@ fn what_was_begun_is_answered_before_the_end() {
     client.send(head.as_bytes()).unwrap();
     let mut other = injector.client();
     injector.signal("TERM");
-    until("it drains", || injector.logged("asked to stop") == 1);
+    until("it drains", || injector.logged("draining: not ready") == 1);
     // The webhook's own port reports it, too; liveness stays true.
     let ready = other.request("GET", "/ready", &[], b"").unwrap();
     assert_eq!((ready.status, ready.text()), (503, "draining\n".to_owned()));

@@ -102,7 +102,7 @@ fn certificates_that_end_are_said_and_shown() {
     // Read again it is the same.
     injector.signal("HUP");
     until("HUP", || {
-        injector.logged("asked by HUP to read all files again") == 1
+        injector.logged("received SIGHUP: reading all files again") == 1
     });
     let (chain, key) = pair_until(Some(time::Duration::days(3)));
     injector.place.write("key.pem", &key);
@@ -113,8 +113,8 @@ fn certificates_that_end_are_said_and_shown() {
         injector.signal(name);
     }
     until("signals", || {
-        injector.logged("it goes to no file") == 1
-            && injector.logged("ignoring the signal USR2") == 1
+        injector.logged("the log goes to no file") == 1
+            && injector.logged("ignoring signal USR2") == 1
     });
     goes_on(injector);
 }

@@ -47,7 +47,7 @@ fn what_a_cluster_has_is_looked_at_alone_and_with_files() {
     }));
     let missing = |namespace: &str| {
         format!(
-            "Error [IST0101] (VirtualService {namespace}/web) spec.http[0].route[0].destination.host: the host \"nobody\" is not there\n"
+            "Error [IST0101] (VirtualService {namespace}/web) spec.http[0].route[0].destination.host: the host \"nobody\" does not exist\n"
         )
     };
     // One namespace, and all.
@@ -72,7 +72,7 @@ fn what_a_cluster_has_is_looked_at_alone_and_with_files() {
     // The file alone knows of no service.
     let done = analyze(&["--use-kube=false", file]);
     assert!(
-        out(&done).contains("the host \"web\" is not there"),
+        out(&done).contains("the host \"web\" does not exist"),
         "{done:?}"
     );
     // A server that is not there is an error, and says what to do.
@@ -118,7 +118,7 @@ fn ingresses_of_a_cluster_are_looked_at() {
     );
     let said = out(&done);
     for words in [
-        "Error [IST0101] (Ingress analyzed-ingresses/ours) spec.rules[0].http.paths[0].backend.service.name: the service \"nobody\" is not there",
+        "Error [IST0101] (Ingress analyzed-ingresses/ours) spec.rules[0].http.paths[0].backend.service.name: the service \"nobody\" does not exist",
         "Warning [IST0133] (Ingress analyzed-ingresses/ours) spec.rules[1].http.paths[0].backend: Service analyzed-ingresses/web has no port named \"none\"",
     ] {
         assert!(said.contains(words), "{words}: {said}");

@@ -26,13 +26,13 @@ impl FromStr for Address {
     type Err = BadAddress;
 
     fn from_str(text: &str) -> Result<Self, BadAddress> {
-        let uri: Uri = text.parse().map_err(|_| BadAddress("it is no URL"))?;
+        let uri: Uri = text.parse().map_err(|_| BadAddress("not a URL"))?;
         if uri.scheme() != Some(&Scheme::HTTP) {
             return Err(BadAddress("it does not begin with http://"));
         }
         let authority = uri.authority().ok_or(BadAddress("it has no host"))?;
         if authority.as_str().contains('@') {
-            return Err(BadAddress("a user has no place in it"));
+            return Err(BadAddress("it must not contain a user"));
         }
         if authority.host().is_empty() {
             return Err(BadAddress("it has no host"));
@@ -41,7 +41,7 @@ impl FromStr for Address {
             return Err(BadAddress("it has no port"));
         }
         if uri.query().is_some() || !matches!(uri.path(), "" | "/") {
-            return Err(BadAddress("a path has no place in it"));
+            return Err(BadAddress("it must not contain a path"));
         }
         Ok(Self(authority.clone()))
     }
@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(address.to_string(), good.trim_end_matches('/'));
         }
         for (bad, why) in [
-            ("", "no URL"),
+            ("", "not a URL"),
             ("127.0.0.1:8500", "begin"),
             ("https://consul:8500", "begin"),
             ("http://consul", "no port"),

@@ -16,7 +16,9 @@ use crate::answer::chain;
 
 /// The `wait` of a blocking query. Consul adds up to a sixteenth as jitter.
 const WAIT: Duration = Duration::from_secs(55);
+/// The same until the agent has accepted more connections. Chosen: the connection is free again soon.
 const BRIEF: Duration = Duration::from_secs(5);
+/// The time beyond `wait` after which a blocking query has failed. Chosen: more than Consul's jitter, a sixteenth of [`WAIT`].
 const ADDED: Duration = Duration::from_secs(4);
 /// The deadline of a response's rest, or of a whole exchange that does not block.
 pub(super) const EXCHANGE: Duration = Duration::from_secs(15);
@@ -87,7 +89,7 @@ impl Client {
         };
         timeout(within, self.exchange(query))
             .await
-            .unwrap_or_else(|_| Err(away(format!("nothing came for {} s", within.as_secs()))))
+            .unwrap_or_else(|_| Err(away(format!("no data for {} s", within.as_secs()))))
             .map_err(|Failed { end, why }| Failed {
                 end,
                 why: format!("cannot read {} of {}: {why}", path(query), self.address),
@@ -173,7 +175,7 @@ async fn refusal(response: Response<Incoming>) -> Failed {
 async fn read(mut body: Incoming, most: usize) -> Result<Vec<u8>, Failed> {
     let too_large = || Failed {
         end: End::Useless,
-        why: format!("the answer is larger than {most} bytes"),
+        why: format!("the response exceeds {most} bytes"),
     };
     if body.size_hint().lower() > most as u64 {
         return Err(too_large());

@@ -126,7 +126,7 @@ fn decide_ports<'a>(
             word => word.parse().unwrap_or_else(|_| {
                 let word = quoted(word);
                 warnings.insert(format!(
-                    "service {name}: unknown protocol {word} of {id}: taken for TCP"
+                    "service {name}: unknown protocol {word} of {id}; treated as TCP"
                 ));
                 Protocol::Tcp
             }),
@@ -313,7 +313,7 @@ mod tests {
                 "service web: cannot serve \"d\" at \"host.example\": want an IP address",
                 "service web: port -1 of \"b\" is no port",
                 "service web: port 70000 of \"a\" is no port",
-                "service web: unknown protocol \"quic\" of \"c\": taken for TCP",
+                "service web: unknown protocol \"quic\" of \"c\"; treated as TCP",
             ]
         );
     }

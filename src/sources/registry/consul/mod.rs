@@ -132,7 +132,7 @@ fn broken(error: &JoinError, handles: &HashMap<u64, AbortHandle>) -> Option<Ende
         ticket: *ticket,
         way: QueryPath::Catalog,
         end: End::Useless,
-        news: Err("cannot read Consul's answer: internal error".to_owned()),
+        news: Err("cannot read Consul's response: internal error".to_owned()),
     })
 }
 
@@ -148,7 +148,7 @@ async fn ask(client: Client, query: Query, cluster: ClusterId) -> Ended {
                 Ok(news),
             ),
             Err(why) => {
-                let why = format!("cannot understand Consul's answer: {why}");
+                let why = format!("cannot parse Consul's response: {why}");
                 (End::Useless, Err(why))
             }
         },

@@ -219,8 +219,8 @@ impl Files {
 fn broken(path: &Path, malformed: &Malformed, kept: usize) -> Message {
     let kept = match kept {
         0 => String::new(),
-        1 => "; its object stays as it was".to_owned(),
-        kept => format!("; its {kept} objects stay as they were"),
+        1 => "; its object keeps its last good version".to_owned(),
+        kept => format!("; its {kept} objects keep their last good version"),
     };
     let text = format!("cannot parse: {}{kept}", malformed.cause);
     message(path, malformed.line.max(1), &text).of_file()

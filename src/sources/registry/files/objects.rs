@@ -219,7 +219,7 @@ impl FileObjects {
             return;
         };
         for (kind, count) in unused.foreign.iter().take(MAX_MESSAGES) {
-            let text = format!("{kind} is nothing to be served: {count} not used");
+            let text = format!("discovery does not serve {kind}: {count} not used");
             messages.push(message(path, 0, &text));
         }
         let text = match unused.kubernetes {
@@ -330,7 +330,7 @@ struct Sorted {
 
 fn shadowed(one: &Candidate<InFiles>, path: &Path, other: &Path) -> String {
     let place = if other == path {
-        "one of this name is there already".to_owned()
+        "duplicate name".to_owned()
     } else {
         format!("{} has one of this name", name(other))
     };

@@ -185,7 +185,7 @@ fn a_broken_file_keeps_what_it_had() {
     assert_eq!(messages.len(), 2);
     assert!(
         messages[0].starts_with("a.yaml:10: cannot parse: ")
-            && messages[0].ends_with("; its 2 objects stay as they were"),
+            && messages[0].ends_with("; its 2 objects keep their last good version"),
         "{messages:?}"
     );
     // The message persists as long as the error does.
@@ -302,7 +302,7 @@ fn of_two_the_first_by_path_counts() {
     assert_eq!(
         messages,
         [
-            "a/z.yaml:10: ServiceEntry default/a: not used: one of this name is there already",
+            "a/z.yaml:10: ServiceEntry default/a: not used: duplicate name",
             "b.yaml:1: ServiceEntry default/a: not used: a/z.yaml has one of this name",
         ]
     );
@@ -402,7 +402,7 @@ fn a_dumped_cluster_is_served() {
     let messages: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
     assert_eq!(
         messages,
-        ["cluster.yaml: apps/v1 Deployment is nothing to be served: 1 not used"]
+        ["cluster.yaml: discovery does not serve apps/v1 Deployment: 1 not used"]
     );
     let said = directory.files.set_trust_domain("example");
     let account = said.endpoints[&key][0].account.clone();
@@ -696,7 +696,7 @@ fn certificates_and_ingresses_are_read() {
     assert!(Arc::ptr_eq(all, &second.contribution.credentials));
     let said = format!("{:?}", second.messages);
     assert!(
-        said.contains("the key is not that of the certificate; its last good version stays"),
+        said.contains("the key does not match the certificate; its last good version stays"),
         "{said}"
     );
     assert!(

@@ -172,7 +172,7 @@ impl ClusterState {
             return freshness;
         }
         if self.refused.insert(kind) {
-            tracing::warn!("going on without {kind}: what they would say of endpoints is unknown");
+            tracing::warn!("serving without {kind}: their effect on endpoints is unknown");
         }
         Freshness {
             listed: true,

@@ -75,7 +75,7 @@ enum CredentialEvent {
 
 /// One that is looked for.
 struct SecretLookup {
-    /// Which of those with this name.
+    /// Distinguishes lookups of the same name.
     generation: u64,
     task: AbortHandle,
 }

@@ -48,7 +48,7 @@ pub struct Problem {
     pub is_unreadable: bool,
 }
 
-/// As the log has it.
+/// The line of the log.
 impl fmt::Display for Problem {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(origin) = &self.origin {

@@ -124,7 +124,7 @@ pub async fn remotes(
                 }
             }
             () = sleep_until(late), if !*known.borrow() => {
-                tracing::warn!("going on without other clusters: which there are was not read in time");
+                tracing::warn!("serving without other clusters: their list was not read in time");
                 is_known();
             }
             Some((id, generation, told)) = said.recv() => running.told(&id, generation, told, &to),
@@ -187,7 +187,7 @@ impl Running {
             for (id, kubeconfig) in &secret.kubeconfigs {
                 if **id == *self.settings.names.cluster.as_str() {
                     unused.insert(format!(
-                        "cannot use cluster {id} of secret {key}: the local cluster is called so"
+                        "cannot use cluster {id} of secret {key}: the local cluster has this name"
                     ));
                 } else if let Some((first, _)) = wanted.get(id) {
                     unused.insert(format!(

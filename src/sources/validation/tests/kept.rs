@@ -92,7 +92,7 @@ async fn made_with_ignore_and_fails_once_it_was_seen_to_refuse() {
     until("it says why", || waits().contains("no endpoint")).await;
     ready(&fake);
     until("it says what comes next", || {
-        waits() == "a Gateway that says nothing was not refused"
+        waits() == "the webhook did not refuse an invalid Gateway"
     })
     .await;
     assert_eq!(policy(&fake), "Ignore");
@@ -302,7 +302,7 @@ async fn what_the_server_does_not_keep_is_not_sent_for_ever() {
     let (_running, handle) = run(&fake, wanted);
     until("it is said", || {
         let error = handle.statuses()[0].error.clone().unwrap_or_default();
-        error.contains("does not keep all")
+        error.contains("drops fields of")
     })
     .await;
     let before = fake.count("patch");

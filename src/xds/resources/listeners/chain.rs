@@ -94,7 +94,7 @@ impl Match {
     }
 }
 
-/// The same behind TLS.
+/// The filter chain with a TLS transport socket.
 pub(crate) fn secured(chain: FilterChain, socket: TransportSocket) -> FilterChain {
     FilterChain {
         transport_socket: Some(socket),

@@ -92,7 +92,7 @@ impl RouterParameters<'_> {
             for rule in in_vain {
                 found.push(REJECTED_CONFIG, Some(&rule.from), || {
                     let message = format!(
-                        "nothing of it is served at {}, which passes TLS on: there it needs tls in place of http",
+                        "no http route of it applies at {}, which passes TLS through; use tls routes there",
                         server.called()
                     );
                     (rule.from.to_string(), message)
@@ -328,7 +328,7 @@ impl RouterFilterChains {
     }
 }
 
-/// It is not tried at the next server.
+/// Excludes the rule at further servers.
 fn give_up(room: &mut FairBudget, rule: &ObjectRef) -> Conflict {
     room.give_up(rule);
     let message = format!(

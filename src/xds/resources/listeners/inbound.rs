@@ -435,12 +435,11 @@ impl InboundParameters<'_> {
         let lost = all.filter_map(|(inbound_port, written, from)| {
             let why = match self.mtls_mode(Some(inbound_port.port)) {
                 MtlsMode::Strict => {
-                    "has no effect: a policy lets nobody in there but by mutual TLS of the mesh"
-                        .to_owned()
+                    "has no effect: a policy requires mutual TLS of the mesh there".to_owned()
                 }
                 MtlsMode::Permissive | MtlsMode::Disable => {
                     let why = self.own_socket(written, ServerHandling::Tls).err()?;
-                    format!("lets nobody in: {why}")
+                    format!("denies all connections: {why}")
                 }
             };
             let message = format!("the tls of {from} on {} {why}", inbound_port.port);

@@ -124,7 +124,7 @@ pub(crate) struct Frame {
     pub(crate) bound: bool,
     pub(crate) inspect: Inspect,
     pub(crate) chains: Vec<FilterChain>,
-    /// For what no chain matches.
+    /// The chain of connections that no other chain matches.
     pub(crate) default: Option<FilterChain>,
 }
 

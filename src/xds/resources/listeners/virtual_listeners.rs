@@ -136,7 +136,7 @@ pub(crate) fn no_http_proxy(mesh: &Mesh) -> Option<Conflict> {
     })
 }
 
-/// For applications that are told to use a proxy.
+/// Builds the listener of `proxyHttpPort`, for applications that use an HTTP proxy.
 pub(crate) fn http_proxy(address: IpAddr, mesh: &Mesh, options: HttpOptions) -> Draft<Listener> {
     let name = name(address, mesh.http_port);
     let http = filters::http(

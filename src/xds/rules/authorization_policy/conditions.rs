@@ -64,7 +64,7 @@ pub(super) fn add(
             let matcher = Pattern::of(value).matcher();
             Ok(rule(permission::Rule::RequestedServerName(matcher)))
         }),
-        _ => Err(RuleError::Because(format!("the key {key:?} is not known"))),
+        _ => Err(RuleError::Because(format!("unknown key {key:?}"))),
     }
 }
 
@@ -88,7 +88,7 @@ fn in_brackets<'a>(inside: &'a str, key: &str) -> Result<Vec<&'a str>, RuleError
         .and_then(|one| one.strip_suffix(']'));
     let parts: Vec<_> = inner.into_iter().flat_map(|all| all.split("][")).collect();
     if parts.is_empty() || parts.iter().any(|part| part.is_empty()) {
-        return Err(RuleError::Because(format!("the key {key:?} is not known")));
+        return Err(RuleError::Because(format!("unknown key {key:?}")));
     }
     Ok(parts)
 }

@@ -35,7 +35,7 @@ use crate::common::metadata_value::{path, text};
 use crate::common::service_ports::{ServicePort, ServicePorts, cluster_name};
 use crate::common::wire;
 
-/// For an answer, as in Istio.
+/// The timeout of the provider, as in Istio.
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// The key under which RBAC's shadow leaves its result, and the result of a refusal.
 const RESULT: &str = "shadow_engine_result";
@@ -150,7 +150,7 @@ impl<'a> Providers<'a> {
 
 fn check(http: &HttpProvider) -> Result<(), String> {
     if !http.path_prefix.is_empty() && !http.path_prefix.starts_with('/') {
-        return Err("pathPrefix begins with no slash".to_owned());
+        return Err("pathPrefix does not begin with a slash".to_owned());
     }
     let mut added = http.include_additional_headers_in_check.iter();
     // Where a request goes is not theirs to say: Envoy refuses it.
@@ -197,7 +197,7 @@ impl Provider<'_> {
         self.name
     }
 
-    /// Reports whether it can be asked about what is no request.
+    /// Returns true if it can be asked about what is no request.
     pub(super) const fn takes_connections(&self) -> bool {
         matches!(self.asked, ProviderKind::Grpc(_))
     }

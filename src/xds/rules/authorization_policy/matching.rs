@@ -222,7 +222,7 @@ pub(super) fn range(value: &str) -> Result<CidrRange, RuleError> {
     match read() {
         Some(network) => Ok(wire::range(network.first(), network.prefix())),
         None => Err(RuleError::Because(format!(
-            "{value:?} is no range of addresses"
+            "{value:?} is not an IP address or CIDR"
         ))),
     }
 }
@@ -230,7 +230,7 @@ pub(super) fn range(value: &str) -> Result<CidrRange, RuleError> {
 pub(super) fn port(value: &str) -> Result<Permission, RuleError> {
     match value.parse::<u16>() {
         Ok(port) => Ok(rule(permission::Rule::DestinationPort(port.into()))),
-        Err(_) => Err(RuleError::Because(format!("{value:?} is no port"))),
+        Err(_) => Err(RuleError::Because(format!("{value:?} is not a port"))),
     }
 }
 

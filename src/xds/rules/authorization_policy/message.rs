@@ -71,7 +71,7 @@ pub(super) fn http_shadow(rules: Rbac, prefix: &str) -> HttpFilter {
     })
 }
 
-/// The same of connections.
+/// The dry-run filter of connections.
 pub(super) fn tcp_shadow(rules: Rbac, prefix: &str) -> Filter {
     of_tcp(NetworkRbac {
         shadow_rules: Some(rules),

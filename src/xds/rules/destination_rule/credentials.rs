@@ -126,12 +126,12 @@ fn all(rule: &DestinationRule) -> impl Iterator<Item = &ClientTlsSettings> {
     all.flatten()
 }
 
-/// Returns whether a rule has clients read certificates in files.
+/// Returns true if a rule has clients read certificates in files.
 pub(crate) fn has_client_files(rule: &DestinationRule) -> bool {
     all(rule).any(|tls| matches!(tls.mode(), TlSmode::Simple | TlSmode::Mutual))
 }
 
-/// Returns whether a rule names certificates.
+/// Returns true if a rule names certificates.
 pub(crate) fn has_credentials(rule: &DestinationRule) -> bool {
     all(rule).any(|tls| name(tls).is_some())
 }

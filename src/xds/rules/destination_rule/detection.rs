@@ -20,7 +20,7 @@ use crate::common::upstream_http::{UpstreamHttp, speaking};
 use crate::common::wire;
 use crate::finish::ClusterParts;
 
-/// Rates of success are never a reason: nobody says which.
+/// Success rates never eject an endpoint: no rule sets one.
 pub(super) fn detect(parts: &mut ClusterParts, written: &Detection, protocol: Protocol) {
     let cluster = &mut parts.cluster;
     let enforced = |count: u32| wire::number(if count > 0 { 100 } else { 0 });

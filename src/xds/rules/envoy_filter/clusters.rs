@@ -55,7 +55,7 @@ impl Patched for ClusterParts {
     }
 }
 
-/// Reports whether a patch may say how names are looked up in the fields that a cluster has without a type of its own. Beside the
+/// Returns true if a patch may say how names are looked up in the fields that a cluster has without a type of its own. Beside the
 /// type of a cluster of names Envoy reads none of them.
 fn is_merged_by_fields(patch: &Patch, whole: &Cluster, work: &PatchBudget<'_>) -> bool {
     let has_type = |cluster: &Cluster| {

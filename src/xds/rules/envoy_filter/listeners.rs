@@ -29,7 +29,7 @@ const CONNECTION_ENDS: [&str; 2] = [
     "envoy.filters.network.http_connection_manager",
     "envoy.filters.network.tcp_proxy",
 ];
-/// The same for requests.
+/// The terminal HTTP filter.
 const REQUEST_END: &str = "envoy.filters.http.router";
 
 impl Patched for Listener {

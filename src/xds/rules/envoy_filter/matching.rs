@@ -43,7 +43,7 @@ pub(super) fn sub_filter_name(patch: &Patch) -> &str {
     below.map_or("", |below| &below.name)
 }
 
-/// Reports whether a name, which may be one of earlier releases, means a filter. None means all.
+/// Returns true if a name, which may be one of earlier releases, means a filter. None means all.
 pub(super) fn is_named(wanted: &str, name: &str) -> bool {
     wanted.is_empty() || todays_name(wanted) == todays_name(name)
 }
@@ -59,7 +59,7 @@ fn port(listener: &Listener) -> Option<u32> {
     }
 }
 
-/// Reports whether a patch means something of a listener. Ports of what comes in are those of chains, too: see [`is_chain`].
+/// Returns true if a patch means something of a listener. Ports of what comes in are those of chains, too: see [`is_chain`].
 pub(super) fn is_listener(patch: &Patch, listener: &Listener) -> bool {
     let Some(wanted) = of_listener(patch) else {
         return true;
@@ -72,7 +72,7 @@ pub(super) fn is_listener(patch: &Patch, listener: &Listener) -> bool {
     is_port && is_named
 }
 
-/// Reports whether it means the listener as a whole.
+/// Returns true if it means the listener as a whole.
 pub(super) fn is_whole_listener(patch: &Patch, listener: &Listener) -> bool {
     is_listener(patch, listener)
         && is_port(patch, listener)
@@ -90,13 +90,13 @@ fn destination_port(chain: &FilterChain) -> Option<u32> {
     port.map(|port| port.value)
 }
 
-/// Reports whether the port that a patch means, if any, is the listener's own.
+/// Returns true if the port that a patch means, if any, is the listener's own.
 pub(super) fn is_port(patch: &Patch, listener: &Listener) -> bool {
     let wanted = of_listener(patch).map_or(0, |wanted| wanted.port_number);
     wanted == 0 || port(listener) == Some(wanted)
 }
 
-/// Reports whether a patch means a chain of a listener that it means; `is_port`: as [`is_port`] says of that listener.
+/// Returns true if a patch means a chain of a listener that it means; `is_port`: as [`is_port`] says of that listener.
 pub(super) fn is_chain(patch: &Patch, is_port: bool, chain: &FilterChain) -> bool {
     let wanted = of_listener(patch).map_or(0, |wanted| wanted.port_number);
     let is_port = is_port || destination_port(chain) == Some(wanted);
@@ -119,7 +119,7 @@ fn fits(wanted: &FilterChainMatch, chain: &FilterChain) -> bool {
             || destination_port(chain) == Some(wanted.destination_port))
 }
 
-/// Reports whether a patch means a cluster: by its name, `outbound|PORT|SUBSET|HOST` or `inbound|PORT|PORTNAME|HOST`.
+/// Returns true if a patch means a cluster: by its name, `outbound|PORT|SUBSET|HOST` or `inbound|PORT|PORTNAME|HOST`.
 pub(super) fn is_cluster(patch: &Patch, name: &str) -> bool {
     let Some(ObjectTypes::Cluster(wanted)) = &patch.matching.object_types else {
         return patch.matching.object_types.is_none();
@@ -221,7 +221,7 @@ pub(super) fn are_routes(patch: &Patch, name: &str) -> bool {
         && (wanted.gateway.is_empty() || is_gateway())
 }
 
-/// Reports whether a patch names routes of requests in plain text, and a portName or a gateway, which such routes lack.
+/// Returns true if a patch names routes of requests in plain text, and a portName or a gateway, which such routes lack.
 pub(super) fn asks_what_plain_ones_have_not(patch: &Patch, name: &str) -> bool {
     patch.context == PatchContext::Gateway
         && name.starts_with("http.")

@@ -26,7 +26,7 @@ impl Patched for RouteConfiguration {
     }
 }
 
-/// Reports whether a patch is about routes.
+/// Returns true if a patch is about routes.
 pub(super) fn is_about(patch: &Patch) -> bool {
     matches!(
         patch.apply_to,

@@ -61,12 +61,12 @@ impl ServerHosts {
         }
     }
 
-    /// Reports whether this very host is one of them, whoever may have it.
+    /// Returns true if this very host is one of them, whoever may have it.
     pub(crate) fn has_name(&self, host: &str) -> bool {
         self.reversed.contains_key(&reversed(host))
     }
 
-    /// All, whoever may have them.
+    /// All hosts, without regard to namespaces.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         self.reversed.keys().map(|host| reversed(host))
     }
@@ -105,7 +105,7 @@ impl ServerHosts {
         Some(found)
     }
 
-    /// Reports whether there are any.
+    /// Returns true if there are any.
     pub(crate) fn meet(&self, host: &str, namespace: &str) -> bool {
         self.each(host, namespace).next().is_some()
     }

@@ -21,7 +21,7 @@ const KUBERNETES: &str = "kubernetes://";
 pub(crate) struct ProxySecrets<'a> {
     pub(crate) all: &'a Credentials,
     pub(crate) namespace: &'a Arc<str>,
-    /// It has shown who it is.
+    /// The client is on this machine or authenticated.
     pub(crate) is_trusted: bool,
 }
 

@@ -373,9 +373,9 @@ fn one_that_is_not_enforced_as_written_keeps_out_and_says_so() {
         "AuthorizationPolicy demo/p1"
     );
     assert_eq!(conflict.key, "AuthorizationPolicy demo/p1");
-    let words = "nothing is let in: the mesh has no extensionProviders named \"a\"";
+    let words = "denies everything: the mesh has no extensionProviders named \"a\"";
     assert_eq!(conflict.message, words);
-    // Too long for a proxy: a rule that lets in is none, and one that keeps out keeps out everything.
+    // Too long for a proxy: a rule that lets in is none, and one that keeps out denies everything.
     let of = |action: &str| {
         format!("action: {action}\nrules: [{{from: [{{source: {{namespaces: ['{long}*']}}}}]}}]")
     };
@@ -392,7 +392,7 @@ fn one_that_is_not_enforced_as_written_keeps_out_and_says_so() {
     assert!(
         conflicts[0]
             .message
-            .contains("spec.rules[0] keeps out everything: a value is too long")
+            .contains("spec.rules[0] denies everything: a value is too long")
     );
     // Issuers and subjects without end.
     let slashes = format!(
@@ -423,7 +423,7 @@ fn policies_of_a_workload_have_a_bound() {
     };
     assert_eq!(conflict.metric, "gudgeon_rules_too_large");
     assert!(
-        conflict.message.starts_with("nothing is let in: "),
+        conflict.message.starts_with("denies everything: "),
         "{conflict:?}"
     );
     let small = format!(

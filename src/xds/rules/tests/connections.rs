@@ -223,7 +223,7 @@ fn tcp_is_not_for_ports_of_tls() {
         let of_rule = told.filter(|one| !one.objects.is_empty());
         of_rule.map(|one| one.message).collect::<Vec<_>>()
     };
-    let said = "tcp of VirtualService demo/r is not for s.demo.svc.cluster.local:443: connections of TLS and HTTPS are told by tls";
+    let said = "tcp of VirtualService demo/r does not apply to s.demo.svc.cluster.local:443: tls routes match connections of TLS and HTTPS";
     let (tls, both) = ([(443, "TLS")], [(443, "HTTPS"), (7000, "TCP")]);
     let all = format!("tcp: [{{{X}}}]");
     let of_port = format!("tcp: [{{match: [{{port: 443}}], {X}}}]");
@@ -307,7 +307,7 @@ fn what_a_rule_makes_of_connections_has_a_bound() {
     assert_eq!(told.count(), 1);
 }
 
-/// Returns whether connections of the one chain stay together by the client's address, where these are the rules.
+/// Returns true if connections of the one chain stay together by the client's address, where these are the rules.
 fn is_by_source(rule: &str, route: &str) -> bool {
     let mut world = mesh(true);
     destination_rule(&mut world, "d", 1, rule);

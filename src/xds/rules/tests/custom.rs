@@ -228,7 +228,7 @@ fn several_providers_stand_in_the_order_of_their_names_and_behind_tokens() {
     assert_eq!(shadow.shadow_rules.unwrap().policies.len(), 2);
     // One of them cannot be asked about connections, and lets none in.
     assert_eq!(told.len(), 2);
-    let words = "spec.rules[0] keeps out connections: its provider is asked about requests alone";
+    let words = "spec.rules[0] denies connections: its provider checks requests only";
     assert!(told[0].message.ends_with(words), "{told:?}");
     let body = |world: &World| {
         let view = snapshot(world.clone()).view(&workload());
@@ -281,7 +281,7 @@ fn a_provider_that_cannot_be_asked_lets_nothing_in_and_says_why() {
         ),
         (
             http(&format!("{place}, pathPrefix: x")),
-            "provider \"a\": pathPrefix begins with no slash",
+            "provider \"a\": pathPrefix does not begin with a slash",
         ),
         (
             http(&format!("{place}, includeRequestBodyInCheck: {{}}")),
@@ -299,7 +299,7 @@ fn a_provider_that_cannot_be_asked_lets_nothing_in_and_says_why() {
         assert!(first.rules.unwrap().policies.is_empty(), "{why}");
         let first: NetworkRbac = config(&tcp[0]);
         assert!(first.rules.unwrap().policies.is_empty(), "{why}");
-        let words = format!("nothing is let in: {why}");
+        let words = format!("denies everything: {why}");
         assert_eq!(told[0].message, words);
     }
 }

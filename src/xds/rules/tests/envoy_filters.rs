@@ -1044,7 +1044,7 @@ fn routes_of_routers_are_meant_by_port_server_and_gateway_whatever_they_are_boun
         let (patched, told) = patched_routes(matching);
         assert_eq!(patched, [""; 0], "{matching}");
         let want = format!(
-            "patch 0 of EnvoyFilter demo/f does not mean {of}: routes of requests in plain text are those of all Gateways of a port: they have no gateway \
+            "patch 0 of EnvoyFilter demo/f does not match {of}: routes of requests in plain text are those of all Gateways of a port: they have no gateway \
              and no portName"
         );
         assert_eq!(told, [want]);

@@ -1117,8 +1117,7 @@ fn rules_for_requests_alone_are_told_where_tls_goes_on() {
         let told = snapshot.conflicts().into_iter();
         told.map(|one| one.message).collect::<Vec<_>>()
     };
-    let want = "nothing of it is served at spec.servers[0] of Gateway demo/g, which passes TLS on: there it needs \
-                tls in place of http";
+    let want = "no http route of it applies at spec.servers[0] of Gateway demo/g, which passes TLS through; use tls routes there";
     assert_eq!(told(&[through], "x.example", http), [want]);
     for (servers, host, rules) in [
         (&[through][..], "x.example", tls),
@@ -1160,11 +1159,15 @@ fn of_rules_for_requests_where_tls_goes_on_some_are_told() {
         let snapshot = snapshot(world);
         drop(snapshot.view(&router("demo")).all(Type::Listener));
         let all = snapshot.conflicts().into_iter().map(|one| one.message);
-        let (more, each): (Vec<_>, Vec<_>) = all.partition(|message| message.contains(" more of "));
-        assert!(each.iter().all(|message| message.contains("passes TLS on")));
+        let (more, each): (Vec<_>, Vec<_>) =
+            all.partition(|message| message.contains(" more conflicts of "));
+        assert!(
+            each.iter()
+                .all(|message| message.contains("passes TLS through"))
+        );
         (each.len(), more)
     };
-    let more = "10 more of VirtualService demo/v0 are not told one by one";
+    let more = "10 more conflicts of VirtualService demo/v0 are not listed";
     assert_eq!(told(30, 1), (20, vec![more.to_owned()]));
     assert_eq!(told(1, 250), (200, Vec::new()));
 }

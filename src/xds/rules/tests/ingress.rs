@@ -125,7 +125,7 @@ fn tls_of_clients_that_are_not_of_the_mesh_ends_at_a_sidecar() {
             .into_iter()
             .map(|one| one.message)
             .collect();
-        let strict = "the tls of Sidecar demo/s on 8443 has no effect: a policy lets nobody in there but by mutual TLS of the mesh";
+        let strict = "the tls of Sidecar demo/s on 8443 has no effect: a policy requires mutual TLS of the mesh there";
         let expected = (mode == "STRICT").then(|| strict.to_owned());
         assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
         if tls == SIMPLE {
@@ -166,7 +166,7 @@ fn tls_that_proxies_cannot_end_lets_nobody_in() {
     assert_eq!(
         told,
         [
-            "the tls of Sidecar demo/s on 8443 lets nobody in: tls.verifyCertificateHash has no hash of a certificate"
+            "the tls of Sidecar demo/s on 8443 denies all connections: tls.verifyCertificateHash has no hash of a certificate"
         ]
     );
 }

@@ -167,7 +167,7 @@ fn what_has_no_place_beside_a_listener_of_a_sidecar_is_told_at_its_objects() {
             world,
             "egress: [{port: {number: 80, protocol: HTTP, name: h}, hosts: ['other/*']}, {hosts: ['./u.demo.svc.cluster.local']}]"
         ),
-        ["u.demo.svc.cluster.local: 0.0.0.0_80 is left out: a listener before it has its place"]
+        ["u.demo.svc.cluster.local: 0.0.0.0_80 is left out: an earlier listener has its address"]
     );
     // The one that a Sidecar binds is no service's, and no older one's.
     let mut world = mesh();

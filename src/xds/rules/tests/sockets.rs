@@ -96,8 +96,7 @@ fn a_socket_leads_to_all_that_its_listener_imports() {
                    imports speaks what the listener does";
     let alone = |oldest: &str, more: usize| {
         format!(
-            "Sidecar demo/s: unix:///run/app_0 leads connections to {oldest} alone: nothing tells those to {more} more ports of \
-             services apart"
+            "Sidecar demo/s: unix:///run/app_0 routes connections to {oldest} only: it cannot distinguish those to {more} more service ports"
         )
     };
     for (protocol, hosts, wanted, told) in [

@@ -315,7 +315,7 @@ fn tokens_are_not_looked_for_elsewhere_where_their_places_are_none() {
     );
     let (found, told) = made(world);
     assert_eq!(found, None);
-    let words = "spec.jwtRules[0]: no token is looked for: none of fromHeaders is a header";
+    let words = "spec.jwtRules[0]: no token is read: fromHeaders has no valid header";
     assert!(told[0].message.ends_with(words), "{told:?}");
     let (left, _) = provider(&format!(
         "issuer: i, jwks: '{KEYS}', fromHeaders: [{{name: \"a\\nb\"}}, {{name: x}}], fromCookies: [c]"
@@ -340,7 +340,7 @@ fn tokens_of_a_workload_have_a_bound() {
     let told = snapshot.conflicts();
     assert_eq!(told[0].metric, "gudgeon_rules_too_large");
     assert!(
-        told[0].message.starts_with("no request is let in: "),
+        told[0].message.starts_with("denies all requests: "),
         "{told:?}"
     );
 }

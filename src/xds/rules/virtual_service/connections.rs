@@ -16,7 +16,7 @@ use crate::scope::{ProxyRules, Rule, is_of_mesh};
 /// Clusters with their weights; one alone may have none.
 pub(crate) type Shares = Vec<(Arc<str>, u32)>;
 
-/// Connections that are told from others of their port.
+/// Connections that a match distinguishes from others of their port.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionMatch {
     /// In lower case; none: whatever name the client says.
@@ -125,7 +125,7 @@ fn server_names(one: &TlsMatchAttributes) -> Vec<String> {
     names.map(|name| name.to_ascii_lowercase()).collect()
 }
 
-/// Reports whether a rule has connections to this port without their server names, which are told by these alone there: then
+/// Returns true if a rule has connections to this port without their server names, which are told by these alone there: then
 /// nothing comes of it. One that has others to be for is not meant so, unless it names the port.
 pub(crate) fn lacks_server_names(rules: &ProxyRules, service_port: &ServicePort) -> bool {
     if !service_port.protocol.has_server_name() {
@@ -191,7 +191,7 @@ impl ConnectionMatch {
         64 + names + 32 * self.ranges.len() + to
     }
 
-    /// Reports whether no connection is left for others.
+    /// Returns true if no connection is left for others.
     pub(crate) fn is_everything(&self) -> bool {
         self.names.is_empty() && self.ranges.is_empty() && self.source.is_none()
     }

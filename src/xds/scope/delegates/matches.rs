@@ -120,7 +120,7 @@ fn narrower<'a>(one: Cased<'a>, other: Cased<'a>) -> Option<Cased<'a>> {
     }
 }
 
-/// Returns whether all that meets the one is known to meet the other.
+/// Returns true if all that meets the one is known to meet the other.
 fn is_within((narrow, narrow_ignores): Cased<'_>, (wide, ignores): Cased<'_>) -> bool {
     let equal = |one: &[u8], other: &[u8]| match ignores {
         true => one.eq_ignore_ascii_case(other),

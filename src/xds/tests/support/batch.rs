@@ -20,7 +20,7 @@ struct Batch {
     places: HashSet<Vec<u8>>,
 }
 
-/// Returns whether no two of its resources have one name, and no two listen at one address: in a batch that would not be
+/// Returns true if no two of its resources have one name, and no two listen at one address: in a batch that would not be
 /// seen.
 fn is_plain(one: &Bootstrap) -> bool {
     let Some(resources) = &one.static_resources else {
@@ -54,7 +54,7 @@ fn clusters(one: &Bootstrap) -> impl Iterator<Item = &str> {
     clusters.map(|cluster| cluster.name.as_str())
 }
 
-/// Returns whether it names a cluster that others have and it has not: in a batch that would not be missing. A string has its
+/// Returns true if it names a cluster that others have and it has not: in a batch that would not be missing. A string has its
 /// length in front of it, however deep it is.
 fn leans_on(one: &Bootstrap, all: &HashSet<String>) -> bool {
     let own: HashSet<&str> = clusters(one).collect();

@@ -153,7 +153,7 @@ fn read(text: &str) -> Result<u32, Fault> {
     }
 }
 
-/// Reports whether the text behind a bracket is that of a group with a number: a name is beside that.
+/// Returns true if the text behind a bracket is that of a group with a number: a name is beside that.
 fn is_numbered(text: &str) -> bool {
     !text.starts_with('?') || text.starts_with("?P<") || text.starts_with("?<")
 }

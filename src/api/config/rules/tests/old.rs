@@ -30,7 +30,7 @@ pub(super) mod policy {
 
 pub(super) mod mesh_policy {
     #[test]
-    fn it_is_called_default() {
+    fn mesh_policy_must_be_named_default() {
         let said = ["metadata.name: \"x\" is not \"default\""];
         crate::config::rules::tests::bad("MeshPolicy", "x", "{}", &said);
     }
@@ -94,7 +94,7 @@ pub(super) mod binding {
 
 pub(super) mod cluster_config {
     #[test]
-    fn it_is_called_default() {
+    fn cluster_rbac_config_must_be_named_default() {
         let said = ["metadata.name: \"x\" is not \"default\""];
         crate::config::rules::tests::bad("ClusterRbacConfig", "x", "{}", &said);
     }
@@ -118,7 +118,7 @@ pub(super) mod config {
     }
 
     #[test]
-    fn rbac_config() {
+    fn rbac_config_warns_and_requires_exclusion() {
         let said = [
             "warning: spec: deprecated, use ClusterRbacConfig",
             "spec.exclusion: is required",

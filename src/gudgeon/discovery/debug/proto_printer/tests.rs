@@ -391,7 +391,7 @@ fn what_is_no_message_is_an_error() {
         (part(23, &[1]), "the message ends early"),
         (part(17, &[0x80]), "the message ends early"),
         (nested, "nested too deeply"),
-        (part(40, &unknown), "x.Y is not described"),
+        (part(40, &unknown), "no description of x.Y"),
         (part(40, &[0xff]), "the message ends early"),
     ] {
         assert_eq!(
@@ -402,7 +402,7 @@ fn what_is_no_message_is_an_error() {
     }
     assert_eq!(
         printed(&all, "t.None", &[]),
-        Err("t.None is not described".to_owned())
+        Err("no description of t.None".to_owned())
     );
     for (bytes, _) in [scalars(), shapes(), well_known()].concat() {
         for cut in 0..bytes.len() {

@@ -124,7 +124,7 @@ impl Local {
                 (directory, look)
             });
             let Ok((back, look)) = looked.await else {
-                return error!("cannot go on reading {}", path.display());
+                return error!("cannot continue reading {}: internal error", path.display());
             };
             directory = back;
             let mut pause = SELDOM;
@@ -147,7 +147,7 @@ impl Local {
                 Err(cause) => {
                     if !std::mem::replace(&mut lost, true) {
                         let path = path.display();
-                        error!("cannot read {path}: {cause}: what it said last is served on");
+                        error!("cannot read {path}: {cause}; serving the last good content");
                     }
                     if self.lose(&cause.to_string()) {
                         apply(&Changes::default());
@@ -233,7 +233,7 @@ impl Local {
         lost.clone()
     }
 
-    /// Returns whether it was not lost for this cause before.
+    /// Returns true if it was not lost for this cause before.
     fn lose(&self, cause: &str) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.replace(cause.into()).as_deref() != Some(cause)

@@ -118,7 +118,7 @@ impl Sinks {
         let _written = writeln!(
             page,
             "<h2>Sources of configuration: {}, <a href=\"/debug/sinkz\">all of this</a> as JSON</h2><table><tr><th>source\
-             <th>state<th>all was said once<th>objects<th>not used as they are</tr>",
+             <th>state<th>full state received<th>objects<th>not used as they are</tr>",
             state.sources.len()
         );
         for source in state.sources.iter().take(ROWS) {

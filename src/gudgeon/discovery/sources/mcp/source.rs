@@ -47,7 +47,7 @@ impl Source {
         }
     }
 
-    /// As whoever wrote the configuration knows it.
+    /// The name of the source as configured.
     pub(super) fn configured_name(&self) -> String {
         match &self.origin {
             SourceOrigin::Link(link) => link.named().to_owned(),
@@ -81,7 +81,7 @@ impl Source {
     }
 }
 
-/// The sources that have not said all, in one line; empty: none.
+/// Returns a line with the sources whose full state is missing; empty if there are none.
 pub(super) fn missing(sources: &[Source]) -> String {
     let stay = sources.iter().filter(|source| !source.leaves);
     let missing = stay.filter(|source| !source.is_synced());
@@ -90,10 +90,10 @@ pub(super) fn missing(sources: &[Source]) -> String {
     if names.is_empty() {
         return String::new();
     }
-    format!("{} has not said all", names.join(", "))
+    format!("no full state of {} yet", names.join(", "))
 }
 
-/// The sources that are lost, with the cause of each, in one line; empty: none.
+/// Returns a line with the lost sources and their causes; empty if there are none.
 pub(super) fn lost(sources: &[Source]) -> String {
     let stay = sources.iter().filter(|source| !source.leaves);
     let lost = stay.filter_map(|source| {

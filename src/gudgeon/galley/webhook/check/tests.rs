@@ -194,11 +194,11 @@ fn what_is_refused_and_how() {
     large["metadata"]["annotations"] = json!({"a": "x".repeat(1600 << 10)});
     let named = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": {}});
     for (request, code, words, reason) in [
-        (json!({}), 400, "there is no object", Reason::Undecodable),
+        (json!({}), 400, "has no object", Reason::Undecodable),
         (
             json!({"object": null}),
             400,
-            "there is no object",
+            "has no object",
             Reason::Undecodable,
         ),
         (

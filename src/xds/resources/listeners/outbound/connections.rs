@@ -35,7 +35,7 @@ impl Builder<'_> {
         let found = connections(self.rules, service_port);
         if found.is_none() && lacks_server_names(self.rules, service_port) {
             let message = format!(
-                "tcp of {} is not for {}: connections of TLS and HTTPS are told by tls",
+                "tcp of {} does not apply to {}: tls routes match connections of TLS and HTTPS",
                 rule.from,
                 service_port.authority()
             );

@@ -95,7 +95,7 @@ impl Builder<'_> {
         if !others.is_empty() {
             let name = self.name(PORT);
             let message = format!(
-                "{name} leads connections to {} alone: nothing tells those to {} more ports of services apart",
+                "{name} routes connections to {} only: it cannot distinguish those to {} more service ports",
                 oldest.authority(),
                 others.len()
             );

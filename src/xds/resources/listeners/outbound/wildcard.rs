@@ -61,7 +61,7 @@ impl Builder<'_> {
         let bound = self.wildcard.bound;
         let name = self.name(port);
         if self.out.listeners.contains_key(&name) {
-            let message = format!("{name} is left out: a listener before it has its place");
+            let message = format!("{name} is left out: an earlier listener has its address");
             let mut conflict = Conflict::new(TCP_OVER_TCP, name, message);
             conflict.services = shared.services;
             self.report_at_sidecar(conflict);
