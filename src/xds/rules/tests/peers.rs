@@ -10,9 +10,9 @@ use super::*;
 const PORTS: [u16; 3] = [9080, 9081, 7];
 
 /// Where a policy is, and what it says.
-type Policy<'a> = (&'a str, &'a str);
+pub(super) type Policy<'a> = (&'a str, &'a str);
 
-fn peer_world(mesh: &str, policies: &[Policy<'_>]) -> World {
+pub(super) fn peer_world(mesh: &str, policies: &[Policy<'_>]) -> World {
     let config = mesh::parse_over(&mesh::discovery_defaults(), mesh).unwrap();
     let mut world = World::new(Arc::new(config.config));
     let ports = [(9080, "HTTP"), (9081, "TCP")];
@@ -44,7 +44,8 @@ pub(super) fn objects(policies: &[Policy<'_>]) -> Arc<Objects<PeerAuthentication
     all
 }
 
-const LABELS: [(&str, &str); 2] = [("app", "web"), ("security.istio.io/tlsMode", "istio")];
+pub(super) const LABELS: [(&str, &str); 2] =
+    [("app", "web"), ("security.istio.io/tlsMode", "istio")];
 
 /// What each port takes: `p`lain, mutual `t`ls or both; and whether clients speak mutual TLS to those of the service.
 fn taken(world: World) -> String {
