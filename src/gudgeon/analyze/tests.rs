@@ -561,6 +561,26 @@ fn what_two_say_differently_is_told_at_both() {
     );
     let first = patch.replacen('{', "{priority: 1, ", 1);
     assert_eq!(beside("EnvoyFilter", "f", &first), [""; 0]);
+    for (operation, target, count) in [
+        ("REMOVE", "HTTP_FILTER", 1),
+        ("REMOVE", "CLUSTER", 1),
+        ("REMOVE", "HTTP_ROUTE", 0),
+        ("REPLACE", "NETWORK_FILTER", 1),
+        ("REPLACE", "CLUSTER", 0),
+        ("INSERT_FIRST", "HTTP_FILTER", 0),
+        ("MERGE", "CLUSTER", 0),
+    ] {
+        let spec = format!(
+            "{{configPatches: [{{applyTo: {target}, patch: {{operation: {operation}, value: {{name: y}}}}}}]}}"
+        );
+        let found = beside("EnvoyFilter", "f", &spec);
+        let found = found.iter().filter(|line| line.contains("[IST0151]"));
+        assert_eq!(found.count(), count, "{operation} {target}");
+    }
+    // Servers without a port are on none.
+    let portless = gateway("a.example", 80).replace("number: 80, ", "");
+    let found = codes(twice("Gateway", networking, [&portless, &portless]));
+    assert!(!found.contains(&"[IST0145]".to_owned()), "{found:?}");
 }
 
 /// One tenant's objects must neither fill the disk nor stop the pipeline of all.
