@@ -30,11 +30,8 @@ const RAW: &str = "envoy.transport_sockets.raw_buffer";
 
 /// The transport socket of a server that presents its certificate and requires the client's. `oldest`: of the TLS that it takes.
 pub(crate) fn server(files: &Files, http: bool, oldest: TlsProtocol) -> core::TransportSocket {
-    let protocols: &[&str] = if http {
-        &[ALPN, "h2", "http/1.1"]
-    } else {
-        &[ALPN]
-    };
+    // Where the mesh's own name is agreed on, Envoy takes any request for HTTP/1. Without it the first bytes say what is spoken.
+    let protocols: &[&str] = if http { &["h2", "http/1.1"] } else { &[ALPN] };
     let context = DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_params: (oldest != TlsProtocol::TlsAuto).then(|| TlsParameters {
