@@ -22,14 +22,14 @@ macro_rules! codes {
 }
 
 codes! {
-    NOT_FOUND "IST0101" Error "a gateway, host, port, subset, workload, secret or delegate that does not exist"
+    NOT_FOUND "IST0101" Error "a gateway, host, port, subset, workload, namespace, secret or delegate that does not exist"
     INVALID "IST0106" Error "an invalid object"
     MESH_HOSTS "IST0109" Error "VirtualServices with one host for sidecars"
     SIDECARS_SELECT "IST0110" Error "Sidecars that select one workload"
     SIDECARS_WITHOUT_SELECTOR "IST0111" Error "Sidecars of one namespace without a selector"
     PORT_WANTED "IST0112" Error "a destination without a port, of a service with several"
     PORT_NAME "IST0118" Info "a port whose name declares no protocol"
-    SELECTS_NOTHING "IST0127" Warning "a selector that matches no workload"
+    SELECTS_NOTHING "IST0127" Warning "a selector, or a namespace of a policy, that matches no workload"
     HOST_NOT_IN_GATEWAY "IST0132" Warning "a host of a VirtualService that its gateway does not serve"
     NOTED "IST0133" Warning "an object of which something has no effect"
     GATEWAYS "IST0145" Error "Gateways with one host, or other connections, on one port of one workload"

@@ -171,7 +171,8 @@ fn gateways(all: &Inventory, found: &mut Vec<Message>) {
         BTreeMap::new();
     for item in all.of("Gateway") {
         let selector = selectors.number(labels(item.body.get("selector")), all);
-        for server in servers(item) {
+        // A server without a port is on none.
+        for server in servers(item).filter(|server| server.port != 0) {
             let place = by_port.entry((server.port, server.bind.clone()));
             let of_selector = place.or_default().entry(selector);
             of_selector.or_default().push(server);
@@ -279,7 +280,14 @@ fn relative(item: &Item, found: &mut Vec<Message>) {
     }
     for (at, patch) in list(&item.body, "/configPatches") {
         let operation = text(patch, "/patch/operation");
-        if matches!(operation, "INSERT_BEFORE" | "INSERT_AFTER") {
+        let target = text(patch, "/applyTo");
+        let is_relative = match operation {
+            "INSERT_BEFORE" | "INSERT_AFTER" => true,
+            "REMOVE" => !["ROUTE_CONFIGURATION", "HTTP_ROUTE"].contains(&target),
+            "REPLACE" => ["HTTP_FILTER", "NETWORK_FILTER", "VIRTUAL_HOST"].contains(&target),
+            _ => false,
+        };
+        if is_relative {
             let words = format!(
                 "{operation} wants a filter or route that may be another EnvoyFilter's: without a priority their age decides which comes first"
             );

@@ -27,8 +27,20 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     for item in all.of("Gateway") {
         secrets(all, item, found);
     }
+    // Namespaces are judged where any is among the objects.
+    if all.namespaces.is_empty() {
+        return;
+    }
     for item in all.of("AuthorizationPolicy") {
-        namespaces(all, item, found);
+        source_namespaces(all, item, found);
+    }
+    for kind in ["DestinationRule", "ServiceEntry", "VirtualService"] {
+        for item in all.of(kind) {
+            exports(all, item, found);
+        }
+    }
+    for item in all.of("Service") {
+        exports_of_service(all, item, found);
     }
 }
 
@@ -72,7 +84,6 @@ pub(super) fn gateway<'a>(all: &'a Inventory, item: &Item, name: &str) -> Option
 }
 
 fn gateways(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
-    let hosts = texts(&item.body, "/hosts");
     let mut named: Vec<(String, String)> = Vec::new();
     for (at, name) in list(&item.body, "/gateways") {
         named.push((
@@ -90,37 +101,79 @@ fn gateways(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
             }
         }
     }
+    let mut known = Vec::new();
+    let mut is_any_missing = false;
     for (path, name) in named {
         if name == "mesh" || name.is_empty() {
             continue;
         }
-        let Some(gateway) = gateway(all, item, &name) else {
-            missing(found, item, &path, "gateway", &name);
-            continue;
-        };
-        let served: Vec<String> = list(&gateway.body, "/servers")
-            .flat_map(|(_, server)| texts(server, "/hosts"))
-            .filter_map(|host| of_namespace(&host, &item.namespace, &gateway.namespace))
-            .map(|host| names::spelled(&host))
-            .collect();
-        let lost: Vec<&str> = hosts
-            .iter()
-            .map(String::as_str)
-            .filter(|host| {
-                let full = all.full_host(host, &item.namespace);
-                let host = names::spelled(host);
-                let is_served = |served: &String| overlap(served, &host) || overlap(served, &full);
-                !served.iter().any(is_served)
-            })
-            .collect();
-        // For sidecars it may have others.
-        let is_of_mesh = list(&item.body, "/gateways").any(|(_, name)| name == "mesh");
-        let is_fine = lost.is_empty() || (is_of_mesh && lost.len() < hosts.len());
-        if !is_fine {
-            let words = format!("the gateway {name:?} does not serve {}", lost.join(", "));
+        match gateway(all, item, &name) {
+            Some(gateway) => known.push((path, name, gateway)),
+            None => {
+                is_any_missing = true;
+                missing(found, item, &path, "gateway", &name);
+            }
+        }
+    }
+    hosts_of_gateways(all, item, &known, is_any_missing, found);
+}
+
+/// Each gateway is to serve one of the hosts, and each host is to be served by one of the gateways. One that `is_any_missing` may
+/// serve them all.
+fn hosts_of_gateways(
+    all: &Inventory,
+    item: &Item,
+    gateways: &[(String, String, &Item)],
+    is_any_missing: bool,
+    found: &mut Vec<Message>,
+) {
+    let hosts = texts(&item.body, "/hosts");
+    // For sidecars it may have others.
+    let is_of_mesh = list(&item.body, "/gateways").any(|(_, name)| name == "mesh");
+    let mut lost: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let mut is_all_idle = true;
+    for (path, name, gateway) in gateways {
+        let unserved = unserved(all, item, gateway, &hosts);
+        lost.retain(|host| unserved.contains(host));
+        if unserved.len() < hosts.len() {
+            is_all_idle = false;
+        } else {
+            let words = format!("the gateway {name:?} does not serve {}", hosts.join(", "));
             push(found, &codes::HOST_NOT_IN_GATEWAY, item, path, words);
         }
     }
+    if lost.is_empty() || is_all_idle || is_of_mesh || is_any_missing {
+        return;
+    }
+    let lost = lost.join(", ");
+    let mut names: Vec<&str> = gateways.iter().map(|(_, name, _)| &**name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let (path, words) = match (names.as_slice(), gateways.first()) {
+        ([name], Some((path, ..))) => (
+            path.as_str(),
+            format!("the gateway {name:?} does not serve {lost}"),
+        ),
+        _ => ("spec.hosts", format!("none of the gateways serves {lost}")),
+    };
+    push(found, &codes::HOST_NOT_IN_GATEWAY, item, path, words);
+}
+
+/// Hosts of a VirtualService that a Gateway has no server for.
+fn unserved<'a>(all: &Inventory, item: &Item, gateway: &Item, hosts: &'a [String]) -> Vec<&'a str> {
+    let served: Vec<String> = list(&gateway.body, "/servers")
+        .flat_map(|(_, server)| texts(server, "/hosts"))
+        .filter_map(|host| of_namespace(&host, &item.namespace, &gateway.namespace))
+        .map(|host| names::spelled(&host))
+        .collect();
+    let hosts = hosts.iter().map(String::as_str);
+    let lost = hosts.filter(|host| {
+        let full = all.full_host(host, &item.namespace);
+        let host = names::spelled(host);
+        let is_served = |served: &String| overlap(served, &host) || overlap(served, &full);
+        !served.iter().any(is_served)
+    });
+    lost.collect()
 }
 
 /// The host of a Gateway's server, where it is for rules of this namespace: `HOST`, `NAMESPACE/HOST`.
@@ -267,20 +320,50 @@ fn secrets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     }
 }
 
-/// Reports unknown namespaces if the objects have any Namespace among them.
-fn namespaces(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
-    if all.namespaces.is_empty() {
-        return;
-    }
+/// Namespaces that a policy admits or turns away, by names and patterns of which none is met.
+fn source_namespaces(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     for (rule, one) in list(&item.body, "/rules") {
         for (from, one) in list(one, "/from") {
-            for (at, name) in list(one, "/source/namespaces") {
-                let name = name.as_str().unwrap_or_default();
-                if !name.contains('*') && !all.namespaces.contains(name) {
-                    let path = format!("spec.rules[{rule}].from[{from}].source.namespaces[{at}]");
-                    missing(found, item, &path, "namespace", name);
+            for field in ["namespaces", "notNamespaces"] {
+                for (at, written) in list(one, &format!("/source/{field}")) {
+                    let written = written.as_str().unwrap_or_default();
+                    if !all.namespaces.iter().any(|name| is_like(written, name)) {
+                        let path = format!("spec.rules[{rule}].from[{from}].source.{field}[{at}]");
+                        missing(found, item, &path, "namespace", written);
+                    }
                 }
             }
         }
+    }
+}
+
+/// Returns true if a policy's pattern means a name: `*` alone, in front or at the end stands for anything.
+fn is_like(pattern: &str, name: &str) -> bool {
+    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), _) => name.ends_with(end),
+        (None, Some(start)) => name.starts_with(start),
+        (None, None) => pattern == name,
+    }
+}
+
+fn exports(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+    for (at, to) in list(&item.body, "/exportTo") {
+        let path = format!("spec.exportTo[{at}]");
+        export(all, item, &path, to.as_str().unwrap_or_default(), found);
+    }
+}
+
+fn exports_of_service(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+    let written = text(&item.annotations, "/networking.istio.io~1exportTo");
+    for to in written.split(',').map(str::trim) {
+        export(all, item, "metadata.annotations", to, found);
+    }
+}
+
+/// A namespace that an object is exported to; `*`, `.` and `~` mean all, its own and none.
+fn export(all: &Inventory, item: &Item, path: &str, to: &str, found: &mut Vec<Message>) {
+    let is_known = ["", "*", ".", "~"].contains(&to) || all.namespaces.contains(to);
+    if !is_known && to != item.namespace {
+        missing(found, item, path, "namespace", to);
     }
 }

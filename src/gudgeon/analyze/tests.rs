@@ -208,6 +208,170 @@ fn what_is_referred_to_has_to_be_there() {
     );
 }
 
+/// Several gateways may share the hosts of a VirtualService.
+#[test]
+fn hosts_are_to_be_served_by_one_of_the_gateways() {
+    let gateways = |more: &str| {
+        let gateway = |name: &str, host: &str| {
+            format!(
+                "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: {name}, namespace: demo}}\nspec: {{selector: \
+                 {{istio: ingressgateway}}, servers: [{{port: {{number: 443, name: a, protocol: HTTPS}}, hosts: [{host}], tls: {{mode: \
+                 PASSTHROUGH}}}}]}}\n---\n"
+            )
+        };
+        let routes = format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v, namespace: demo}}\nspec: {{{more}, http: \
+             [{{route: [{{destination: {{host: web}}}}]}}]}}\n"
+        );
+        let all = [gateway("one", "a.org"), gateway("two", "b.org"), routes];
+        let lines = said(&format!("{GOOD}{}", all.concat())).into_iter();
+        let own = lines.filter_map(|line| {
+            let (_, rest) = line.split_once("VirtualService demo/v a.yaml:")?;
+            Some(rest.split_once(") ").unwrap().1.to_owned())
+        });
+        own.collect::<Vec<_>>()
+    };
+    for (spec, want) in [
+        ("hosts: [a.org, b.org], gateways: [one, two]", vec![]),
+        ("hosts: [a.org, c.org], gateways: [one, mesh]", vec![]),
+        (
+            "hosts: [a.org, c.org], gateways: [one]",
+            vec!["spec.gateways[0]: the gateway \"one\" does not serve c.org"],
+        ),
+        (
+            "hosts: [a.org], gateways: [one, two]",
+            vec!["spec.gateways[1]: the gateway \"two\" does not serve a.org"],
+        ),
+        (
+            "hosts: [a.org, b.org, c.org], gateways: [one, two]",
+            vec!["spec.hosts: none of the gateways serves c.org"],
+        ),
+        (
+            "hosts: [c.org], gateways: [one, two]",
+            vec![
+                "spec.gateways[0]: the gateway \"one\" does not serve c.org",
+                "spec.gateways[1]: the gateway \"two\" does not serve c.org",
+            ],
+        ),
+        (
+            "hosts: [a.org, c.org], gateways: [one, gone]",
+            vec!["spec.gateways[1]: the gateway \"gone\" does not exist"],
+        ),
+    ] {
+        assert_eq!(gateways(spec), want, "{spec}");
+    }
+}
+
+#[test]
+fn namespaces_are_looked_for_where_any_is_known() {
+    let of = |namespaces: &str, kind: &str, spec: &str| -> Vec<String> {
+        let (version, metadata) = match kind {
+            "AuthorizationPolicy" => ("security.istio.io/v1", ""),
+            "Service" => (
+                "v1",
+                ", annotations: {networking.istio.io/exportTo: '., edge,nowhere'}",
+            ),
+            _ => ("networking.istio.io/v1", ""),
+        };
+        let namespaces = namespaces.split_whitespace().map(|name| {
+            format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n---\n")
+        });
+        let namespaces: String = namespaces.collect();
+        let text = format!(
+            "{GOOD}{namespaces}apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x, namespace: demo{metadata}}}\nspec: {spec}\n"
+        );
+        let lines = said(&text).into_iter();
+        let own = lines.filter_map(|line| {
+            let (_, rest) = line.split_once(&format!("[IST0101] ({kind} demo/x "))?;
+            Some(rest.split_once(") ").unwrap().1.to_owned())
+        });
+        own.collect()
+    };
+    let policy = "{rules: [{from: [{source: {namespaces: [demo, 'd*', '*ge', '*', 'x*', '*x', nowhere], notNamespaces: [edge, gone]}}]}]}";
+    let route = "{hosts: [x.org], exportTo: [., '*', '~', edge, nowhere], http: [{directResponse: {status: 200}}]}";
+    let rule = "{host: web, exportTo: [demo, nowhere]}";
+    let service = "{selector: {app: web}, ports: [{name: http, port: 80}]}";
+    let known = "demo edge istio-system";
+    let source = |at: &str, name: &str| {
+        format!("spec.rules[0].from[0].source.{at}: the namespace \"{name}\" does not exist")
+    };
+    assert_eq!(
+        of(known, "AuthorizationPolicy", policy),
+        [
+            source("namespaces[4]", "x*"),
+            source("namespaces[5]", "*x"),
+            source("namespaces[6]", "nowhere"),
+            source("notNamespaces[1]", "gone"),
+        ]
+    );
+    for (kind, spec, path) in [
+        ("VirtualService", route, "spec.exportTo[4]"),
+        ("DestinationRule", rule, "spec.exportTo[1]"),
+        ("Service", service, "metadata.annotations"),
+    ] {
+        let want = format!("{path}: the namespace \"nowhere\" does not exist");
+        assert_eq!(of(known, kind, spec), [want], "{kind}");
+    }
+    for (kind, spec) in [("AuthorizationPolicy", policy), ("VirtualService", route)] {
+        assert_eq!(of("", kind, spec), [""; 0], "{kind}");
+    }
+}
+
+#[test]
+fn a_policy_of_a_namespace_without_workloads_is_told() {
+    let of = |namespace: &str, spec: &str| {
+        let text = format!(
+            "{GOOD}apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: x, namespace: {namespace}}}\nspec: {spec}\n"
+        );
+        let lines = said(&text).into_iter();
+        let own =
+            lines.filter(|line| line.contains("(AuthorizationPolicy ") && line.contains("/x "));
+        own.collect::<Vec<_>>().join(" ")
+    };
+    let all = "{rules: [{}]}";
+    let told = of("empty", all);
+    assert!(
+        told.contains("Warning [IST0127]")
+            && told.ends_with("spec: no workload is in the namespace \"empty\""),
+        "{told}"
+    );
+    for namespace in ["demo", "istio-system"] {
+        assert_eq!(of(namespace, all), "", "{namespace}");
+    }
+    let service = "{targetRefs: [{kind: Service, name: web}], rules: [{}]}";
+    assert!(!of("empty", service).contains("IST0127"));
+}
+
+/// As `istioctl analyze` has it: also of a service that no workload among the objects belongs to.
+#[test]
+fn subsets_go_by_labels_of_workloads_and_of_places() {
+    let of = |objects: &str, labels: &str| {
+        let text = format!(
+            "{objects}apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: d, namespace: demo}}\nspec: {{host: \
+             web, subsets: [{{name: s, labels: {{{labels}}}}}]}}\n"
+        );
+        let lines = said(&text);
+        lines.iter().filter(|line| line.contains("IST0173")).count()
+    };
+    let alone = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: demo}\nspec: {selector: {app: web}, ports: [{name: \
+                 http, port: 80}]}\n---\n";
+    let rows = [
+        (alone, "version: v1", 1),
+        (GOOD, "version: v1", 0),
+        (GOOD, "version: v2", 1),
+        (GOOD, "topology.kubernetes.io/region: r", 0),
+        (GOOD, "topology.kubernetes.io/zone: z, version: v1", 0),
+        (GOOD, "topology.istio.io/subzone: s, version: v2", 1),
+        (GOOD, "topology.istio.io/cluster: c", 0),
+        (GOOD, "topology.istio.io/network: n", 0),
+        (GOOD, "kubernetes.io/hostname: h", 0),
+        (GOOD, "topology.kubernetes.io/region: ''", 1),
+    ];
+    for (objects, labels, count) in rows {
+        assert_eq!(of(objects, labels), count, "{labels}");
+    }
+}
+
 /// As files of a tutorial have it: the gateway is Istio's own, and a rule that is not valid is there.
 #[test]
 fn what_belongs_to_the_installation_and_what_is_broken_is_there() {
@@ -397,6 +561,26 @@ fn what_two_say_differently_is_told_at_both() {
     );
     let first = patch.replacen('{', "{priority: 1, ", 1);
     assert_eq!(beside("EnvoyFilter", "f", &first), [""; 0]);
+    for (operation, target, count) in [
+        ("REMOVE", "HTTP_FILTER", 1),
+        ("REMOVE", "CLUSTER", 1),
+        ("REMOVE", "HTTP_ROUTE", 0),
+        ("REPLACE", "NETWORK_FILTER", 1),
+        ("REPLACE", "CLUSTER", 0),
+        ("INSERT_FIRST", "HTTP_FILTER", 0),
+        ("MERGE", "CLUSTER", 0),
+    ] {
+        let spec = format!(
+            "{{configPatches: [{{applyTo: {target}, patch: {{operation: {operation}, value: {{name: y}}}}}}]}}"
+        );
+        let found = beside("EnvoyFilter", "f", &spec);
+        let found = found.iter().filter(|line| line.contains("[IST0151]"));
+        assert_eq!(found.count(), count, "{operation} {target}");
+    }
+    // Servers without a port are on none.
+    let portless = gateway("a.example", 80).replace("number: 80, ", "");
+    let found = codes(twice("Gateway", networking, [&portless, &portless]));
+    assert!(!found.contains(&"[IST0145]".to_owned()), "{found:?}");
 }
 
 /// One tenant's objects must neither fill the disk nor stop the pipeline of all.

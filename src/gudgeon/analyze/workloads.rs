@@ -25,6 +25,9 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     for item in all.of("ServiceEntry") {
         entry(all, item, found);
     }
+    for item in all.of("DestinationRule") {
+        subsets(all, item, found);
+    }
     // Where no workload is among the objects nothing is known of them.
     if all.workloads.is_empty() {
         return;
@@ -46,11 +49,26 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             }
         }
     }
+    for item in all.of("AuthorizationPolicy") {
+        whole_namespace(all, item, found);
+    }
     for item in all.of("Gateway") {
         gateway(all, item, found);
     }
-    for item in all.of("DestinationRule") {
-        subsets(all, item, found);
+}
+
+/// A policy without a selector is for the workloads of its namespace, of which there is none; that of the root namespace is for
+/// all.
+fn whole_namespace(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+    let narrows = ["selector", "targetRef", "targetRefs"];
+    let is_narrow = narrows.iter().any(|field| item.body.get(field).is_some());
+    let mut workloads = all.workloads.iter();
+    if !is_narrow
+        && item.namespace != all.root
+        && !workloads.any(|runs| runs.namespace == item.namespace)
+    {
+        let words = format!("no workload is in the namespace {:?}", item.namespace);
+        push(found, &codes::SELECTS_NOTHING, item, "spec", words);
     }
 }
 
@@ -119,6 +137,16 @@ fn entry(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         );
     }
 }
+
+/// Labels that endpoints have from where they run, not from their workload.
+const OF_PLACES: [&str; 6] = [
+    "kubernetes.io/hostname",
+    "topology.istio.io/cluster",
+    "topology.istio.io/network",
+    "topology.istio.io/subzone",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
 
 /// Gateways select workloads of any namespace.
 fn gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
@@ -193,7 +221,13 @@ fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         return;
     }
     for (at, subset) in list(&item.body, "/subsets") {
-        let wanted = labels(subset.get("labels"));
+        let mut wanted = labels(subset.get("labels"));
+        let written = wanted.len();
+        // An empty one is no place's.
+        wanted.retain(|name, value| value.is_empty() || !OF_PLACES.contains(&&**name));
+        if wanted.is_empty() && written > 0 {
+            continue;
+        }
         let is_there = hosts.iter().any(|host| {
             let mut own = host.endpoints.iter();
             let mut workloads = all

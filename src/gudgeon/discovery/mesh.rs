@@ -6,6 +6,7 @@ use api::mesh::{self, Invalid, MeshConfig, MeshNetworks, Parsed};
 use tracing::warn;
 
 use super::hub::Hub;
+use super::mesh_fields;
 use super::sources::Sinks;
 use crate::cli::{DiscoveryFlags, MESH_CONFIG, MESH_NETWORKS};
 use crate::config_file::ConfigFile;
@@ -87,6 +88,9 @@ impl MeshFiles {
 fn doubt(mesh: &MeshConfig) {
     for words in doubts(mesh) {
         warn!("{words}");
+    }
+    if let Some(line) = mesh_fields::idle(mesh) {
+        warn!("{line}");
     }
 }
 

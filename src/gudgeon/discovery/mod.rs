@@ -25,6 +25,7 @@ mod kinds;
 mod log_rate_limiters;
 mod logged_conflicts;
 mod mesh;
+mod mesh_fields;
 mod metrics;
 mod monitor;
 mod object_status;

@@ -12,8 +12,8 @@ use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::P
 use envoy_types::pb::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateProviderPluginInstance, CertificateValidationContext, CommonTlsContext,
-    DownstreamTlsContext, SdsSecretConfig, SubjectAltNameMatcher, TlsCertificate,
-    UpstreamTlsContext, common_tls_context, subject_alt_name_matcher,
+    DownstreamTlsContext, SdsSecretConfig, SubjectAltNameMatcher, TlsCertificate, TlsParameters,
+    UpstreamTlsContext, common_tls_context, subject_alt_name_matcher, tls_parameters::TlsProtocol,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
@@ -28,15 +28,18 @@ const TLS: &str = "envoy.transport_sockets.tls";
 const ANNOUNCED: &str = "envoy.transport_sockets.upstream_proxy_protocol";
 const RAW: &str = "envoy.transport_sockets.raw_buffer";
 
-/// The transport socket of a server that presents its certificate and requires the client's.
-pub(crate) fn server(files: &Files, http: bool) -> core::TransportSocket {
-    let protocols: &[&str] = if http {
-        &[ALPN, "h2", "http/1.1"]
-    } else {
-        &[ALPN]
-    };
+/// The transport socket of a server that presents its certificate and requires the client's. `oldest`: of the TLS that it takes.
+pub(crate) fn server(files: &Files, http: bool, oldest: TlsProtocol) -> core::TransportSocket {
+    // Where the mesh's own name is agreed on, Envoy takes any request for HTTP/1. Without it the first bytes say what is spoken.
+    let protocols: &[&str] = if http { &["h2", "http/1.1"] } else { &[ALPN] };
     let context = DownstreamTlsContext {
-        common_tls_context: Some(common(files, protocols, &[])),
+        common_tls_context: Some(CommonTlsContext {
+            tls_params: (oldest != TlsProtocol::TlsAuto).then(|| TlsParameters {
+                tls_minimum_protocol_version: oldest.into(),
+                ..TlsParameters::default()
+            }),
+            ..common(files, protocols, &[])
+        }),
         require_client_certificate: wire::boolean(true),
         ..DownstreamTlsContext::default()
     };
@@ -44,7 +47,7 @@ pub(crate) fn server(files: &Files, http: bool) -> core::TransportSocket {
 }
 
 /// To endpoints that say so with mutual TLS, to the others without. `accounts`, sorted: who may answer; none: anybody with a
-/// certificate of the mesh.
+/// certificate of the mesh. `oldest`: of the TLS that servers take.
 ///
 /// `plain`: addresses of endpoints that are called without though their labels say so. Envoy keeps a connection for as long as
 /// it is of use, and an endpoint whose metadata changes keeps its connections: where those addresses differ the cluster does,
@@ -52,10 +55,10 @@ pub(crate) fn server(files: &Files, http: bool) -> core::TransportSocket {
 pub(crate) fn client(
     files: &Files,
     (port, subset, host): (u16, &str, &str),
-    accounts: &[&str],
+    (accounts, oldest): (&[&str], TlsProtocol),
     plain: &BTreeSet<IpAddr>,
 ) -> Vec<TransportSocketMatch> {
-    let secured = mutual(files, (port, subset, host), accounts);
+    let secured = mutual(files, (port, subset, host), accounts, oldest);
     let addresses: Vec<_> = plain.iter().map(ToString::to_string).collect();
     let version = Version::of(addresses.join(",").as_bytes());
     let marker = (!plain.is_empty()).then(|| TransportSocketMatch {
@@ -87,9 +90,17 @@ pub(crate) fn mutual(
     files: &Files,
     (port, subset, host): (u16, &str, &str),
     accounts: &[&str],
+    oldest: TlsProtocol,
 ) -> core::TransportSocket {
     let context = UpstreamTlsContext {
-        common_tls_context: Some(common(files, &[ALPN], accounts)),
+        common_tls_context: Some(CommonTlsContext {
+            // Clients speak 1.2 at most where nothing else is said (envoy/extensions/transport_sockets/tls/v3/common.proto).
+            tls_params: (oldest == TlsProtocol::TlSv13).then(|| TlsParameters {
+                tls_maximum_protocol_version: oldest.into(),
+                ..TlsParameters::default()
+            }),
+            ..common(files, &[ALPN], accounts)
+        }),
         sni: server_name(port, subset, host),
         ..UpstreamTlsContext::default()
     };

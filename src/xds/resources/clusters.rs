@@ -9,7 +9,7 @@ use crate::common::dns_cluster;
 use crate::common::families::Families;
 use crate::common::service_ports::ServicePort;
 use crate::common::tls;
-use crate::common::upstream_http;
+use crate::common::upstream_http::{self, UpstreamHttp, speaking};
 use crate::common::wire::{
     self, ClusterLoadAssignment, ClusterTail, EndpointMessage, LbEndpoint, LocalityLbEndpoints,
 };
@@ -192,7 +192,12 @@ pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<
         ),
         ..base(&name, mesh, DiscoveryType::Eds)
     };
-    let http = upstream_http::options(service_port.protocol);
+    let protocol = service_port.protocol;
+    let http = if mesh.upgrades_http && !inputs.client.grpc && protocol.is_http() {
+        Some(speaking(UpstreamHttp::Http2))
+    } else {
+        upstream_http::options(protocol)
+    };
     let resolution = inputs.resolution;
     if mesh.has_tls()
         && !inputs.client.grpc
@@ -204,7 +209,7 @@ pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<
         cluster.transport_socket_matches = tls::client(
             &inputs.client.files,
             (service_port.port.number, inputs.subset, service_port.host()),
-            &accounts,
+            (&accounts, mesh.oldest_tls),
             &inputs.plain,
         );
     }

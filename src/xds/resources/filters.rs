@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::istio::mesh::v1alpha1::mesh_config::proxy_path_normalization::NormalizationType;
 use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
@@ -59,6 +60,10 @@ pub(crate) fn http(
     routes: RouteSpecifier,
     extras: Extras<'_>,
 ) -> listener::Filter {
+    let merges_slashes = matches!(
+        mesh.paths,
+        NormalizationType::MergeSlashes | NormalizationType::DecodeAndMergeSlashes
+    );
     let manager = HttpConnectionManager {
         codec_type: http_connection_manager::CodecType::Auto.into(),
         stat_prefix,
@@ -87,7 +92,17 @@ pub(crate) fn http(
         stream_idle_timeout: Some(wire::duration(Duration::ZERO)),
         access_log: mesh.access_log.http.clone(),
         use_remote_address: wire::boolean(extras.at_edge),
-        normalize_path: wire::boolean(true),
+        normalize_path: wire::boolean(mesh.paths != NormalizationType::None),
+        merge_slashes: merges_slashes,
+        path_with_escaped_slashes_action: match mesh.paths {
+            NormalizationType::DecodeAndMergeSlashes => {
+                http_connection_manager::PathWithEscapedSlashesAction::UnescapeAndForward.into()
+            }
+            NormalizationType::Default
+            | NormalizationType::None
+            | NormalizationType::Base
+            | NormalizationType::MergeSlashes => 0,
+        },
         upgrade_configs: vec![http_connection_manager::UpgradeConfig {
             upgrade_type: "websocket".to_owned(),
             ..http_connection_manager::UpgradeConfig::default()

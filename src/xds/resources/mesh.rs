@@ -2,14 +2,22 @@
 
 use std::time::Duration;
 
-use api::istio::mesh::v1alpha1::mesh_config::AuthPolicy;
+use api::istio::mesh::v1alpha1::mesh_config::proxy_path_normalization::NormalizationType;
+use api::istio::mesh::v1alpha1::mesh_config::tls_config::TlsProtocol as Written;
+use api::istio::mesh::v1alpha1::mesh_config::{
+    AuthPolicy, H2UpgradePolicy, ProxyPathNormalization, TlsConfig,
+};
 use api::mesh::MeshConfig;
 use envoy_types::pb::envoy::config::core::v3::TcpKeepalive;
+use envoy_types::pb::envoy::config::route::v3::RetryPolicy;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
 
 use super::access_log::AccessLog;
 use super::log_service::LogService;
 use crate::common::keepalive::{keepalive, plain};
+use crate::common::retries;
 use crate::rules::peer_authentication::MtlsMode;
+use crate::rules::virtual_service;
 use crate::settings::Settings;
 
 /// The mesh's setting for mutual TLS.
@@ -45,6 +53,14 @@ pub(crate) struct Mesh {
     pub(crate) inbound_stat: String,
     pub(crate) initial_fetch_timeout: Duration,
     pub(crate) http10: bool,
+    /// How paths of requests are changed before routes and policies see them.
+    pub(crate) paths: NormalizationType,
+    /// The oldest TLS that servers take in mutual TLS of the mesh; `TlsAuto`: Envoy's own.
+    pub(crate) oldest_tls: TlsProtocol,
+    /// Of routes for which no rule has another; `None`: they are not tried again.
+    pub(crate) retries: Option<RetryPolicy>,
+    /// Clients speak HTTP/2 to ports of HTTP/1.
+    pub(crate) upgrades_http: bool,
 }
 
 impl Mesh {
@@ -76,6 +92,24 @@ impl Mesh {
             inbound_stat: mesh.inbound_cluster_stat_name.clone(),
             initial_fetch_timeout: settings.initial_fetch_timeout,
             http10: settings.http10,
+            paths: mesh.path_normalization.as_ref().map_or_else(
+                NormalizationType::default,
+                ProxyPathNormalization::normalization,
+            ),
+            oldest_tls: match mesh
+                .mesh_m_tls
+                .as_ref()
+                .map(TlsConfig::min_protocol_version)
+            {
+                Some(Written::Tlsv12) => TlsProtocol::TlSv12,
+                Some(Written::Tlsv13) => TlsProtocol::TlSv13,
+                Some(Written::TlsAuto) | None => TlsProtocol::TlsAuto,
+            },
+            retries: match &mesh.default_http_retry_policy {
+                Some(written) => virtual_service::retry_policy(written),
+                None => Some(retries::retries()),
+            },
+            upgrades_http: mesh.h2_upgrade_policy() == H2UpgradePolicy::Upgrade,
         }
     }
 }

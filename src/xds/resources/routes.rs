@@ -21,6 +21,7 @@ pub(crate) use self::gateway::gateway;
 pub(crate) use self::grpc::grpc;
 use super::clusters::PASSTHROUGH;
 use super::domains;
+use super::mesh::Mesh;
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
 use crate::common::fair_budget::FairBudget;
 use crate::common::families::Families;
@@ -48,7 +49,7 @@ pub(crate) struct RouteParameters {
 /// A configuration by its name; `None` where nothing has it.
 pub(crate) fn outbound(
     name: &Arc<str>,
-    parameters: &RouteParameters,
+    (parameters, mesh): (&RouteParameters, &Mesh),
     rules: &ProxyRules,
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
     let at_socket = rules.at_socket(name);
@@ -58,7 +59,7 @@ pub(crate) fn outbound(
     // Of a port of one service alone the services of all listeners count.
     let rules = &at_socket.unwrap_or_else(|| rules.within(name.parse().ok()));
     let service_ports = rules.routed();
-    let mut making = RoutesBuilder::new(parameters, rules);
+    let mut making = RoutesBuilder::new(parameters, mesh, rules);
     let of_one = name.rsplit_once(':').filter(|_| has_port);
     if let Some((host, port)) = of_one {
         let all = rules.service_ports();
@@ -100,6 +101,7 @@ pub(crate) fn outbound(
 /// A configuration while it is made.
 struct RoutesBuilder<'a> {
     parameters: &'a RouteParameters,
+    mesh: &'a Mesh,
     rules: &'a ProxyRules,
     /// Domains, each with the service or the rule that has it.
     taken: HashMap<String, Arc<str>>,
@@ -137,9 +139,10 @@ pub(crate) const ROOM: usize = 32 << 20;
 pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
 
 impl<'a> RoutesBuilder<'a> {
-    fn new(parameters: &'a RouteParameters, rules: &'a ProxyRules) -> Self {
+    fn new(parameters: &'a RouteParameters, mesh: &'a Mesh, rules: &'a ProxyRules) -> Self {
         Self {
             parameters,
+            mesh,
             rules,
             taken: HashMap::new(),
             of_rules: HashSet::new(),
@@ -163,6 +166,7 @@ impl<'a> RoutesBuilder<'a> {
             port,
             grpc: false,
             gateway: None,
+            retries: self.mesh.retries.as_ref(),
         }
     }
 
@@ -191,7 +195,7 @@ impl<'a> RoutesBuilder<'a> {
         let routes = match routes {
             Some(routes) => routes,
             None => {
-                let mut route = default_routes::usual(service_port);
+                let mut route = default_routes::usual(service_port, self.mesh);
                 let hash = virtual_service::hash_policy(service_port, &context, &mut self.from);
                 if let Some(route::route::Action::Route(action)) = &mut route.action {
                     action.hash_policy.extend(hash);

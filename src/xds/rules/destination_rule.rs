@@ -26,6 +26,7 @@ use api::istio::networking::v1alpha3::{
 use api::model::{Endpoint, ObjectRef, Protocol, Service};
 use api::networking::DestinationRule;
 use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
 use envoy_types::pb::google::protobuf::{Duration as Time, Struct, Value, value};
 
 use crate::common::wire;
@@ -266,6 +267,8 @@ pub(crate) struct Purpose<'a> {
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
     /// The client's files for that.
     pub(crate) files: &'a Files,
+    /// The oldest TLS that servers of the mesh take.
+    pub(crate) oldest_tls: TlsProtocol,
     /// The client is proxyless gRPC, which rejects unknown fields.
     pub(crate) grpc: bool,
     /// That it may have by name; `None`: names of certificates mean nothing to it.

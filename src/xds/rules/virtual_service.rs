@@ -14,13 +14,15 @@ use api::model::ObjectRef;
 use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
-use envoy_types::pb::envoy::config::route::v3::{Decorator, Route};
+use envoy_types::pb::envoy::config::route::v3::{Decorator, RetryPolicy, Route};
 use prost::Message as _;
 
 use super::destination_rule::{self, ServicePolicies};
 use crate::common::service_ports::{ServicePort, subset_name};
 use crate::scope::gateways::holds_at;
 use crate::scope::{ProxyRules, Rule};
+
+pub(crate) use action::retry_policy;
 
 /// The inputs to routes, besides their rule.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +34,8 @@ pub(crate) struct RouteContext<'a> {
     pub(crate) grpc: bool,
     /// That requests come in at; `None`: they come from a sidecar's application.
     pub(crate) gateway: Option<&'a ObjectRef>,
+    /// Of routes that have no policy of their own; `None`: requests are not tried again.
+    pub(crate) retries: Option<&'a RetryPolicy>,
 }
 
 /// The routes of a rule for requests to a port.
@@ -265,7 +269,7 @@ impl RouteBuilder<'_> {
                 Some((one, to))
             })
             .collect();
-        let mut action = action::route_action(self.http, &destinations, self.context.grpc)?;
+        let mut action = action::route_action(self.http, &destinations, self.context)?;
         let mirrors = action::mirrored(self.http);
         action.request_mirror_policies = mirrors
             .map(|(destination, share)| {

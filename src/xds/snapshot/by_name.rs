@@ -218,7 +218,7 @@ impl ProxyView {
                     draft.finish()
                 }
                 Type::Listener => grpc::listener(&name, service_port, self.mesh()).finish(),
-                Type::Route => routes::grpc(service_port, &self.rules).finish(),
+                Type::Route => routes::grpc(service_port, self.mesh(), &self.rules).finish(),
             })
         };
         // What a client could write in any number of ways is not remembered.

@@ -254,6 +254,7 @@ impl ProxyView {
             host: service_port.host(),
             accounts: &accounts,
             files: &self.client.files,
+            oldest_tls: self.mesh().oldest_tls,
             grpc: self.client.grpc,
             secrets: self.client_credentials(policies),
             initial_fetch_timeout: self.mesh().initial_fetch_timeout,

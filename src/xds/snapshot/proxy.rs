@@ -339,8 +339,10 @@ impl ProxyView {
         if !self.is_sidecar() {
             return self.router_route(&name);
         }
-        let make =
-            || self.finished_route(routes::outbound(&name, &self.route_parameters, &self.rules));
+        let make = || {
+            let parameters = (&self.route_parameters, self.mesh());
+            self.finished_route(routes::outbound(&name, parameters, &self.rules))
+        };
         // A name that means nothing is not remembered: a client could think of any number of them.
         if !self.refers_to(&name) {
             return make().0;

@@ -119,7 +119,8 @@ impl ProxyView {
     pub(super) fn router_route(&self, name: &Arc<str>) -> Option<Arc<Resource>> {
         let name = self.router_route_name(name)?;
         let make = || {
-            let made = routes::gateway(&name, &self.route_parameters, &self.rules, &self.merged);
+            let parameters = (&self.route_parameters, self.mesh());
+            let made = routes::gateway(&name, parameters, &self.rules, &self.merged);
             self.finished_route(made)
         };
         self.parts.routes.get(name.clone(), make).0

@@ -377,7 +377,7 @@ impl InboundParameters<'_> {
             } else {
                 tcp()
             };
-            let socket = tls::server(&self.proxy.node.server, http);
+            let socket = tls::server(&self.proxy.node.server, http, self.mesh.oldest_tls);
             chain::secured(matching.chain_of(filters), socket)
         };
         if let Some(written) = &inbound_port.tls

@@ -105,7 +105,10 @@ fn passthrough_filter_chains(proxy: &Proxy, own: &InboundParameters<'_>) -> Vec<
                 let matching = Match::any().port(port).ranges(&[range]);
                 let passed = |matching: &Match| matching.clone().chain_of(own.tcp(cluster));
                 let ended = |matching: &Match| {
-                    chain::secured(passed(matching), tls::server(&proxy.node.server, false))
+                    chain::secured(
+                        passed(matching),
+                        tls::server(&proxy.node.server, false, own.mesh.oldest_tls),
+                    )
                 };
                 match own.mtls_mode(port) {
                     MtlsMode::Strict => vec![ended(&matching.tls())],

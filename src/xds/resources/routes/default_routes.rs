@@ -7,14 +7,14 @@ use envoy_types::pb::envoy::config::route::v3::{
     RouteMatch, VirtualHost, route_action,
 };
 
-use crate::common::retries::retries;
 use crate::common::service_ports::ServicePort;
 use crate::common::wire;
+use crate::resources::mesh::Mesh;
 
 /// All requests to the port, where no rule says anything else.
-pub(super) fn usual(service_port: &ServicePort) -> Route {
+pub(super) fn usual(service_port: &ServicePort, mesh: &Mesh) -> Route {
     let mut action = to(&service_port.name);
-    action.retry_policy = Some(retries());
+    action.retry_policy.clone_from(&mesh.retries);
     action.max_stream_duration = Some(route_action::MaxStreamDuration {
         max_stream_duration: Some(wire::duration(Duration::ZERO)),
         grpc_timeout_header_max: Some(wire::duration(Duration::ZERO)),

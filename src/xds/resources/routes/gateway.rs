@@ -14,6 +14,7 @@ use super::{RouteParameters, RoutesBuilder};
 use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
 use crate::finish::Draft;
 use crate::resources::domains;
+use crate::resources::mesh::Mesh;
 use crate::rules::gateway::{Merged, Serving};
 use crate::rules::virtual_service::is_catch_all;
 use crate::scope::ProxyRules;
@@ -34,13 +35,13 @@ struct GatewayHost {
 /// A configuration by its name; `None` where no server has it.
 pub(crate) fn gateway(
     name: &Arc<str>,
-    parameters: &RouteParameters,
+    (parameters, mesh): (&RouteParameters, &Mesh),
     rules: &ProxyRules,
     merged: &Merged,
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
     let servers = merged.of_routes(name);
     let ((_, port), _) = *servers.first()?;
-    let mut making = RoutesBuilder::new(parameters, rules);
+    let mut making = RoutesBuilder::new(parameters, mesh, rules);
     let mut hosts: BTreeMap<String, GatewayHost> = BTreeMap::new();
     for (_, server) in &servers {
         making.from.push(server.from().clone());

@@ -8,17 +8,23 @@ use super::ROOM_OF_RULE;
 use super::default_routes::{operation, prefix, to};
 use crate::common::service_ports::ServicePort;
 use crate::finish::Draft;
+use crate::resources::mesh::Mesh;
 use crate::rules::virtual_service::{self, RouteContext, Routed};
 use crate::scope::ProxyRules;
 
 /// All requests of one target.
-pub(crate) fn grpc(service_port: &ServicePort, rules: &ProxyRules) -> Draft<RouteConfiguration> {
+pub(crate) fn grpc(
+    service_port: &ServicePort,
+    mesh: &Mesh,
+    rules: &ProxyRules,
+) -> Draft<RouteConfiguration> {
     let name = &service_port.name;
     let context = RouteContext {
         rules,
         port: service_port.port.number,
         grpc: true,
         gateway: None,
+        retries: mesh.retries.as_ref(),
     };
     let operation = operation(service_port.host(), service_port.port.number);
     let rule = rules.virtual_service(service_port.host());

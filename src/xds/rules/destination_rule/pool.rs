@@ -118,11 +118,17 @@ fn http(
     let of_tcp = written.tcp.as_ref();
     let idle = idle.or_else(|| of_tcp.and_then(|tcp| tcp.idle_timeout.as_ref()));
     if let Some(http) = settings {
-        let upgrades = http.h2_upgrade_policy() == H2UpgradePolicy::Upgrade && side == Side::Client;
+        let is_http1 = protocol.is_http() && !protocol.is_http2();
+        let upgrade = http.h2_upgrade_policy();
         if http.use_client_protocol {
             *options = Some(speaking(UpstreamHttp::Clients));
-        } else if upgrades && protocol.is_http() && !protocol.is_http2() {
-            *options = Some(speaking(UpstreamHttp::Http2));
+        } else if is_http1 && side == Side::Client {
+            match upgrade {
+                H2UpgradePolicy::Upgrade => *options = Some(speaking(UpstreamHttp::Http2)),
+                // The mesh may want it of all.
+                H2UpgradePolicy::DoNotUpgrade => *options = None,
+                H2UpgradePolicy::Default => {}
+            }
         }
     }
     if age.is_some() || requests.is_some() || idle.is_some() {

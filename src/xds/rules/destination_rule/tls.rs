@@ -44,7 +44,7 @@ pub(super) fn secure(
             Some(if purpose.grpc {
                 tls::mutual_of_provider(place, &accounts)
             } else {
-                tls::mutual(purpose.files, place, &accounts)
+                tls::mutual(purpose.files, place, &accounts, purpose.oldest_tls)
             })
         }
         TlSmode::Simple | TlSmode::Mutual => {

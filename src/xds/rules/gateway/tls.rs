@@ -171,17 +171,22 @@ pub(crate) fn in_files(written: &ServerTlsSettings, files: &Files) -> Vec<Secret
 }
 
 fn alpn(ends: ServerHandling, of_mesh: bool) -> Vec<String> {
-    let of_mesh = of_mesh.then_some(tls::ALPN);
-    let requests: &[&str] = match ends {
+    let all: &[&str] = match ends {
+        // As a sidecar's: the name of the mesh would stand for HTTP/1.
         ServerHandling::Https => &["h2", "http/1.1"],
         ServerHandling::Http
         | ServerHandling::Tls
         | ServerHandling::Passthrough
         | ServerHandling::AutoPassthrough
-        | ServerHandling::Tcp => &[],
+        | ServerHandling::Tcp => {
+            if of_mesh {
+                &[tls::ALPN]
+            } else {
+                &[]
+            }
+        }
     };
-    let all = of_mesh.iter().chain(requests);
-    all.map(|name| (*name).to_owned()).collect()
+    all.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// The checks of a client's certificate beyond its root.

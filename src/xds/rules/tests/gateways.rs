@@ -694,7 +694,7 @@ fn tls_ends_as_its_mode_says() {
             of_mesh,
             Some("/etc/certs/root-cert.pem"),
             true,
-            "istio h2 http/1.1",
+            "h2 http/1.1",
         ),
     ] {
         let context = tls_of(&tls).unwrap();

@@ -19,6 +19,7 @@ mod gateways;
 mod ingress;
 mod levels;
 mod limits;
+mod mesh_fields;
 mod peers;
 mod routes;
 mod scopes;

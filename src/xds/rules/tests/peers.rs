@@ -10,9 +10,9 @@ use super::*;
 const PORTS: [u16; 3] = [9080, 9081, 7];
 
 /// Where a policy is, and what it says.
-type Policy<'a> = (&'a str, &'a str);
+pub(super) type Policy<'a> = (&'a str, &'a str);
 
-fn peer_world(mesh: &str, policies: &[Policy<'_>]) -> World {
+pub(super) fn peer_world(mesh: &str, policies: &[Policy<'_>]) -> World {
     let config = mesh::parse_over(&mesh::discovery_defaults(), mesh).unwrap();
     let mut world = World::new(Arc::new(config.config));
     let ports = [(9080, "HTTP"), (9081, "TCP")];
@@ -44,7 +44,8 @@ pub(super) fn objects(policies: &[Policy<'_>]) -> Arc<Objects<PeerAuthentication
     all
 }
 
-const LABELS: [(&str, &str); 2] = [("app", "web"), ("security.istio.io/tlsMode", "istio")];
+pub(super) const LABELS: [(&str, &str); 2] =
+    [("app", "web"), ("security.istio.io/tlsMode", "istio")];
 
 /// What each port takes: `p`lain, mutual `t`ls or both; and whether clients speak mutual TLS to those of the service.
 fn taken(world: World) -> String {
@@ -231,5 +232,37 @@ fn a_proxy_without_certificates_is_plain_unless_it_must_not() {
         let assignment: ClusterLoadAssignment = decoded(&*view, Type::Endpoint, name);
         let is_told = format!("{assignment:?}").contains("tlsMode");
         assert_eq!(is_told, is_secured, "{mode}");
+    }
+}
+
+/// Clients offer the mesh's name alone: where servers of requests agreed on it, Envoy would take HTTP/2 for HTTP/1.
+#[test]
+fn servers_of_requests_leave_the_protocol_to_the_first_bytes() {
+    use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::DownstreamTlsContext;
+    for policy in ["mtls: {mode: STRICT}", "mtls: {mode: PERMISSIVE}"] {
+        let world = peer_world(AUTO, &[("demo", policy)]);
+        let view = snapshot(world).view(&node("demo", &LABELS));
+        let listener: Listener = decoded(&*view, Type::Listener, "virtualInbound");
+        let alpn = |port: u32| {
+            let of_port = |chain: &&FilterChain| {
+                let matching = chain.filter_chain_match.as_ref();
+                matching
+                    .and_then(|one| one.destination_port)
+                    .map(|one| one.value)
+                    == Some(port)
+            };
+            let mut chains = listener.filter_chains.iter().filter(of_port);
+            let socket = chains
+                .find_map(|chain| chain.transport_socket.clone())
+                .unwrap();
+            let Some(core::transport_socket::ConfigType::TypedConfig(any)) = socket.config_type
+            else {
+                panic!("a context");
+            };
+            let context = DownstreamTlsContext::decode(&*any.value).unwrap();
+            context.common_tls_context.unwrap().alpn_protocols
+        };
+        assert_eq!(alpn(9080), ["h2", "http/1.1"], "{policy}");
+        assert_eq!(alpn(9081), ["istio"], "{policy}");
     }
 }

@@ -27,7 +27,7 @@ use envoy_types::pb::envoy::extensions::retry::priority::previous_priorities::v3
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent};
 
-use super::{TargetCluster, filters};
+use super::{RouteContext, TargetCluster, filters};
 use crate::common::regex;
 use crate::common::retries;
 use crate::common::wire;
@@ -100,8 +100,9 @@ pub(super) fn direct_response(written: &HttpDirectResponse) -> DirectResponseAct
 pub(super) fn route_action(
     http: &HttpRoute,
     destinations: &[(&HttpRouteDestination, TargetCluster)],
-    grpc: bool,
+    context: &RouteContext<'_>,
 ) -> Option<RouteAction> {
+    let grpc = context.grpc;
     let (_, first) = destinations.first()?;
     let is_taken = http.rewrite.as_ref().is_none_or(|rewrite| {
         let regex = rewrite.uri_regex_rewrite.as_ref();
@@ -142,7 +143,7 @@ pub(super) fn route_action(
         timeout: Some(timeout.unwrap_or(never)),
         retry_policy: match &http.retries {
             Some(written) => retry_policy(written),
-            None => Some(retries::retries()),
+            None => context.retries.cloned(),
         },
         hash_policy: hash_policies(destinations),
         ..RouteAction::default()
@@ -216,20 +217,20 @@ fn rewrite(action: &mut RouteAction, http: &HttpRoute) {
 }
 
 /// `None`: there are no retries.
-fn retry_policy(written: &HttpRetry) -> Option<RetryPolicy> {
+pub(crate) fn retry_policy(written: &HttpRetry) -> Option<RetryPolicy> {
     let attempts = u32::try_from(written.attempts)
         .ok()
         .filter(|times| *times > 0)?;
+    // Envoy refuses the routes for none at all, which the mesh may write.
+    let base = written.backoff.as_ref().map(time);
+    let base = base.filter(|base| base.seconds > 0 || base.nanos > 0);
     let mut policy = RetryPolicy {
         num_retries: wire::number(attempts),
         per_try_timeout: written.per_try_timeout.as_ref().map(time),
-        retry_back_off: written
-            .backoff
-            .as_ref()
-            .map(|base| route_retry::RetryBackOff {
-                base_interval: Some(time(base)),
-                max_interval: None,
-            }),
+        retry_back_off: base.map(|base| route_retry::RetryBackOff {
+            base_interval: Some(base),
+            max_interval: None,
+        }),
         ..retries::retries()
     };
     if !written.retry_on.is_empty() {

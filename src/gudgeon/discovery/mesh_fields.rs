@@ -1,0 +1,217 @@
+//! Fields of the mesh configuration that no role reads: whoever moves a mesh over sees which of its settings do nothing.
+
+use std::collections::BTreeSet;
+
+use api::mesh::{self, MeshConfig};
+use serde_json::{Map, Value as Json};
+
+/// Fields that some role reads, each with the crate that does. Those of other names have no effect.
+const READ: [(&str, &str); 37] = [
+    ("accessLogEncoding", "xds"),
+    ("accessLogFile", "xds"),
+    ("accessLogFormat", "xds"),
+    ("authPolicy", "xds"),
+    ("configSources", "gudgeon"),
+    ("connectTimeout", "xds"),
+    ("defaultConfig", "inject"),
+    ("defaultDestinationRuleExportTo", "xds"),
+    ("defaultHttpRetryPolicy", "xds"),
+    ("defaultServiceExportTo", "xds"),
+    ("defaultVirtualServiceExportTo", "xds"),
+    ("dnsRefreshRate", "xds"),
+    ("enableAutoMtls", "xds"),
+    ("enableEnvoyAccessLogService", "xds"),
+    ("enablePrometheusMerge", "inject"),
+    ("enableSdsTokenMount", "inject"),
+    ("enableTracing", "xds"),
+    ("extensionProviders", "xds"),
+    ("h2UpgradePolicy", "xds"),
+    ("inboundClusterStatName", "xds"),
+    ("inboundTrafficPolicy", "inject"),
+    ("ingressClass", "transform"),
+    ("ingressControllerMode", "transform"),
+    ("ingressSelector", "transform"),
+    ("localityLbSetting", "xds"),
+    ("meshMTLS", "xds"),
+    ("outboundClusterStatName", "xds"),
+    ("outboundTrafficPolicy", "xds"),
+    ("pathNormalization", "xds"),
+    ("protocolDetectionTimeout", "xds"),
+    ("proxyHttpPort", "xds"),
+    ("proxyListenPort", "xds"),
+    ("rootNamespace", "xds"),
+    ("sdsUdsPath", "inject"),
+    ("tcpKeepalive", "xds"),
+    ("trustDomain", "gudgeon"),
+    ("trustDomainAliases", "gudgeon"),
+];
+
+/// Parts of those that have no effect for all that.
+const IDLE_PARTS: [(&str, &str); 3] = [
+    ("meshMTLS", "cipherSuites"),
+    ("meshMTLS", "ecdhCurves"),
+    ("outboundTrafficPolicy", "tls"),
+];
+
+/// Fields of a provider that have an effect: it is asked whether a request is allowed.
+const OF_PROVIDERS: [&str; 3] = ["envoyExtAuthzGrpc", "envoyExtAuthzHttp", "name"];
+
+/// Names the fields that are written and that no role reads, in one line; `None`: there are none.
+pub(super) fn idle(mesh: &MeshConfig) -> Option<String> {
+    // Fails only of a message that was made by hand.
+    let (written, usual) = (mesh::json(mesh), mesh::json(&mesh::discovery_defaults()));
+    let all = names(&written.unwrap_or_default(), &usual.unwrap_or_default());
+    let have = if all.len() == 1 { "has" } else { "have" };
+    let all: Vec<String> = all.into_iter().collect();
+    (!all.is_empty()).then(|| {
+        let all = all.join(", ");
+        format!("fields of the mesh configuration that {have} no effect in this release: {all}")
+    })
+}
+
+/// `usual`: the defaults, which nobody wrote.
+fn names(written: &Map<String, Json>, usual: &Map<String, Json>) -> BTreeSet<String> {
+    let mut idle = BTreeSet::new();
+    let written = written.iter();
+    for (name, value) in written.filter(|(name, value)| usual.get(*name) != Some(value)) {
+        if !READ.iter().any(|(read, _)| read == name) {
+            idle.insert(name.clone());
+        }
+        let parts = IDLE_PARTS.iter().filter(|(of, _)| of == name);
+        let parts = parts.filter(|(_, part)| value.get(part).is_some());
+        idle.extend(parts.map(|(of, part)| format!("{of}.{part}")));
+        let providers = value.as_array().filter(|_| name == "extensionProviders");
+        let fields = providers.into_iter().flatten().filter_map(Json::as_object);
+        let fields = fields.flat_map(Map::keys);
+        let fields = fields.filter(|field| !OF_PROVIDERS.contains(&field.as_str()));
+        idle.extend(fields.map(|field| format!("{name}.{field}")));
+    }
+    idle
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use api::schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG;
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(text: &str) -> Option<String> {
+        let parsed = mesh::parse_over(&mesh::discovery_defaults(), text).unwrap();
+        assert_eq!(parsed.warnings, [""; 0], "{text}");
+        idle(&parsed.config)
+    }
+
+    fn has(folder: &Path, word: &str) -> bool {
+        std::fs::read_dir(folder).unwrap().any(|entry| {
+            let path = entry.unwrap().path();
+            let is_test = path.ends_with("tests") || path.ends_with("tests.rs");
+            match path.is_dir() {
+                _ if is_test => false,
+                true => has(&path, word),
+                false => std::fs::read_to_string(&path).is_ok_and(|text| text.contains(word)),
+            }
+        })
+    }
+
+    #[test]
+    fn each_field_is_read_by_a_crate_or_told() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let fields = ISTIO_MESH_V1ALPHA1_MESHCONFIG.fields;
+        for field in fields {
+            let written = Map::from_iter([(field.json.to_owned(), json!("x"))]);
+            let told = names(&written, &Map::new());
+            let Some((_, by)) = READ.iter().find(|(name, _)| *name == field.json) else {
+                assert_eq!(told, BTreeSet::from([field.json.to_owned()]));
+                continue;
+            };
+            assert!(told.is_empty(), "{}", field.json);
+            let name = field.name.replace("mTLS", "m_tls");
+            assert!(
+                has(&sources.join(by), &format!(".{name}")),
+                "{by} reads {name}"
+            );
+        }
+        for (name, _) in READ {
+            assert!(fields.iter().any(|field| field.json == name), "{name}");
+        }
+        for (name, _) in IDLE_PARTS {
+            assert!(READ.iter().any(|(read, _)| *read == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn fields_that_no_role_reads_are_told_in_one_line() {
+        let line = |names: &str| {
+            let have = if names.contains(',') { "have" } else { "has" };
+            Some(format!(
+                "fields of the mesh configuration that {have} no effect in this release: {names}"
+            ))
+        };
+        for text in [
+            "{}",
+            "{enableTracing: false, rootNamespace: mesh, defaultConfig: {concurrency: 2}}",
+            "meshMTLS: {minProtocolVersion: TLSV1_3}",
+            "proxyInboundListenPort: 15006",
+            "extensionProviders: [{name: a, envoyExtAuthzGrpc: {service: a.b, port: 80}}]",
+        ] {
+            assert_eq!(of(text), None, "{text}");
+        }
+        for (text, names) in [
+            (
+                "{tlsDefaults: {minProtocolVersion: TLSV1_3}, serviceSettings: [{hosts: [a]}], verifyCertificateAtClient: true}",
+                "serviceSettings, tlsDefaults, verifyCertificateAtClient",
+            ),
+            ("defaultProviders: {tracing: [zipkin]}", "defaultProviders"),
+            ("proxyInboundListenPort: 15106", "proxyInboundListenPort"),
+            (
+                "meshMTLS: {minProtocolVersion: TLSV1_3, cipherSuites: [a], ecdhCurves: [P-256]}",
+                "meshMTLS.cipherSuites, meshMTLS.ecdhCurves",
+            ),
+            (
+                "extensionProviders: [{name: a, zipkin: {}}, {name: b, zipkin: {}}, {name: c, prometheus: {}}]",
+                "extensionProviders.prometheus, extensionProviders.zipkin",
+            ),
+        ] {
+            assert_eq!(of(text), line(names), "{text}");
+        }
+    }
+
+    /// As the charts of 1.1 to 1.8 render them with their own values.
+    #[test]
+    fn the_charts_of_istio_are_told_of_in_one_line() {
+        const PROXY: &str = "defaultConfig: {connectTimeout: 10s, configPath: /etc/istio/proxy, binaryPath: /usr/local/bin/envoy, \
+            serviceCluster: istio-proxy, drainDuration: 45s, parentShutdownDuration: 1m0s, proxyAdminPort: 15000, concurrency: 2, \
+            tracing: {zipkin: {address: 'zipkin.istio-system:9411'}}, controlPlaneAuthPolicy: NONE, \
+            discoveryAddress: 'istio-pilot.istio-system:15010'}\n";
+        const COMMON: &str = "enableTracing: true\naccessLogFile: /dev/stdout\naccessLogFormat: ''\naccessLogEncoding: TEXT\n\
+            disablePolicyChecks: true\ntrustDomain: ''\noutboundTrafficPolicy: {mode: ALLOW_ANY}\n";
+        let of_1_1 = "mixerReportServer: istio-telemetry.istio-system.svc.cluster.local:9091\ningressService: istio-ingressgateway\n\
+            dnsRefreshRate: 5s\nsdsUdsPath: ''\nenableSdsTokenMount: false\nsdsUseK8sSaJwt: false\nrootNamespace: istio-system\n\
+            configSources: [{address: 'istio-galley.istio-system.svc:9901'}]\n";
+        let of_1_4 = "reportBatchMaxEntries: 100\nreportBatchMaxTime: 1s\nenableEnvoyAccessLogService: false\n\
+            sidecarToTelemetrySessionAffinity: false\ndisableMixerHttpReports: true\nprotocolDetectionTimeout: 100ms\n\
+            localityLbSetting: {enabled: true}\nenableAutoMtls: false\n";
+        let of_1_6 = "enablePrometheusMerge: false\ningressControllerMode: STRICT\ningressClass: istio\ntrustDomainAliases: []\n\
+            certificates: []\npolicyCheckFailOpen: false\n";
+        let of_1_8 = "trustDomain: cluster.local\ndefaultConfig: {meshId: cluster.local, tracing: {zipkin: {address: \
+            'zipkin.istio-system:9411'}}, proxyMetadata: {}, discoveryAddress: 'istiod.istio-system.svc:15012'}\n\
+            enablePrometheusMerge: true\nrootNamespace: istio-system\n";
+        let first = format!("{COMMON}{PROXY}{of_1_1}");
+        let batched = format!("{first}{of_1_4}");
+        for (text, count) in [
+            (first.clone(), 3),
+            (batched.clone(), 6),
+            (format!("{batched}{of_1_6}"), 6),
+            (of_1_8.to_owned(), 0),
+        ] {
+            let told = of(&text).unwrap_or_default();
+            let names = told.split_once(": ").map_or("", |(_, names)| names);
+            let found = names.split(", ").filter(|name| !name.is_empty()).count();
+            assert_eq!(found, count, "{told}");
+            assert_eq!(told.lines().count(), usize::from(count > 0), "{told}");
+        }
+    }
+}
