@@ -270,6 +270,12 @@ impl<'a> RoutesBuilder<'a> {
         let mut ports: BTreeMap<&ObjectRef, BTreeSet<u16>> = BTreeMap::new();
         for (host, rule) in self.rules.hosts_alone().filter(|(host, _)| is_asked(host)) {
             let address = host.parse::<IpAddr>().ok();
+            if let Some(holder) = address.and_then(|address| self.holder(address, rule, port)) {
+                let message = format!("{host} is left out: {holder} has it");
+                let conflict = Conflict::new(DUPLICATE_DOMAIN, host, message);
+                self.conflicts.add(0, conflict.because_of(&rule.from));
+                continue;
+            }
             let of_rule = ports.entry(&rule.from);
             let of_rule = of_rule.or_insert_with(|| virtual_service::ports(rule, self.rules));
             for number in of_rule.clone() {
@@ -310,6 +316,23 @@ impl<'a> RoutesBuilder<'a> {
             }
         }
         hosts
+    }
+
+    /// The service of another namespace that has the address of a rule: a rule for an address is asked before the service there.
+    fn holder(
+        &self,
+        address: IpAddr,
+        rule: &Rule<VirtualService>,
+        port: Option<u16>,
+    ) -> Option<String> {
+        let (cluster, families) = (self.parameters.cluster.as_str(), self.parameters.families);
+        let all = self.rules.service_ports();
+        let all = all.by_address(address, cluster, families).into_iter();
+        let mut held = all.filter(|one| {
+            let is_asked = port.is_none_or(|port| port == one.port.number);
+            is_asked && one.service.key.namespace != *rule.namespace()
+        });
+        held.next().map(|one| one.authority())
     }
 
     /// By what a request may call the service, without what an older one is called by already.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::model::Network;
-use envoy_types::pb::envoy::config::core::v3::TransportSocket;
+use envoy_types::pb::envoy::config::core::v3::{CidrRange, TransportSocket};
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
 use crate::common::families::Families;
@@ -152,4 +152,169 @@ pub(crate) fn of_target(
                 .source(target.source)
         })
         .collect()
+}
+
+/// Chains that copies for ranges may come to. Chosen: as many as listeners of large meshes have, and no hostile square.
+const MOST_COPIES: usize = 4096;
+
+/// Envoy looks for the narrowest range that has a connection's destination, and for its other conditions only there: what is in
+/// a range of one chain with further conditions, and does not meet these, has no chain. Such a range gets copies of all chains
+/// that would have had the rest. Where they come to too many, chains with such ranges are left out; returns their number, too.
+pub(crate) fn complete_ranges(mut chains: Vec<FilterChain>) -> (Vec<FilterChain>, usize) {
+    let parts = |chain: &FilterChain| {
+        let mut rest = chain.filter_chain_match.clone().unwrap_or_default();
+        let ranges = std::mem::take(&mut rest.prefix_ranges);
+        (ranges, rest)
+    };
+    let key = |range: &CidrRange| {
+        let bits = range.prefix_len.map_or(0, |bits| bits.value);
+        (range.address_prefix.clone(), bits)
+    };
+    let mut whole = BTreeSet::new();
+    let mut partial: BTreeMap<(String, u32), CidrRange> = BTreeMap::new();
+    for (ranges, rest) in chains.iter().map(parts) {
+        for range in ranges {
+            if rest == FilterChainMatch::default() {
+                whole.insert(key(&range));
+            } else {
+                partial.insert(key(&range), range);
+            }
+        }
+    }
+    partial.retain(|key, _| !whole.contains(key));
+    if partial.len().saturating_mul(chains.len()) > MOST_COPIES {
+        let before = chains.len();
+        chains.retain(|chain| {
+            let (ranges, _) = parts(chain);
+            !ranges.iter().any(|range| partial.contains_key(&key(range)))
+        });
+        let lost = before - chains.len();
+        return (chains, lost);
+    }
+    let mut copies = Vec::new();
+    for (own, range) in &partial {
+        let Some(inner) = network(range) else {
+            continue;
+        };
+        let is_there = |known: &[FilterChain], rest: &FilterChainMatch| {
+            let mut all = known.iter().map(parts);
+            all.any(|(ranges, other)| other == *rest && ranges.iter().any(|one| key(one) == *own))
+        };
+        // Of several ranges around it the narrowest counts, as it would without this one.
+        let mut around: Vec<_> = chains
+            .iter()
+            .filter_map(|chain| {
+                let (ranges, rest) = parts(chain);
+                let widths = ranges.iter().filter(|one| key(one) != *own);
+                let widths = widths.filter_map(network);
+                let widths = widths.filter(|outer| outer.prefix() < inner.prefix());
+                let nearest = widths.filter(|outer| outer.contains(inner.first()));
+                let nearest = nearest.map(|outer| usize::from(outer.prefix()) + 1).max();
+                let width = if ranges.is_empty() { Some(0) } else { nearest };
+                Some((width?, rest, chain))
+            })
+            .collect();
+        around.sort_by_key(|(width, ..)| std::cmp::Reverse(*width));
+        let first = copies.len();
+        for (_, rest, chain) in around {
+            let known = copies.get(first..).unwrap_or_default();
+            if is_there(&chains, &rest) || is_there(known, &rest) {
+                continue;
+            }
+            copies.push(FilterChain {
+                filter_chain_match: Some(FilterChainMatch {
+                    prefix_ranges: vec![range.clone()],
+                    ..rest
+                }),
+                ..chain.clone()
+            });
+        }
+    }
+    chains.extend(copies);
+    (chains, 0)
+}
+
+fn network(range: &CidrRange) -> Option<Network> {
+    let bits = range.prefix_len.map_or(0, |bits| bits.value);
+    Network::new(range.address_prefix.parse().ok()?, u8::try_from(bits).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chain in words: names, ranges, and its filter.
+    fn words(chain: &FilterChain) -> String {
+        let matching = chain.filter_chain_match.clone().unwrap_or_default();
+        let ranges = matching.prefix_ranges.iter();
+        let ranges: Vec<_> = ranges
+            .map(|one| format!("{}/{}", one.address_prefix, one.prefix_len.unwrap().value))
+            .collect();
+        let names = matching.server_names.join(" ");
+        format!("{names} {} -> {}", ranges.join(" "), chain.filters[0].name)
+            .trim()
+            .to_owned()
+    }
+
+    fn chain(name: &str, ranges: &[&str], to: &str) -> FilterChain {
+        let ranges: Vec<Network> = ranges.iter().map(|one| one.parse().unwrap()).collect();
+        let mut matching = Match::any().ranges(&ranges);
+        if !name.is_empty() {
+            matching = matching.server_name(name);
+        }
+        matching.chain(Filter {
+            name: to.to_owned(),
+            ..Filter::default()
+        })
+    }
+
+    #[test]
+    fn a_range_of_one_keeps_nothing_from_others() {
+        let of = |chains: Vec<FilterChain>| {
+            let (chains, lost) = complete_ranges(chains);
+            assert_eq!(lost, 0);
+            chains.iter().map(words).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of(vec![
+                chain("a", &["0.0.0.0/1", "10.0.0.0/8"], "x"),
+                chain("b", &[], "y"),
+                chain("", &[], "z"),
+            ]),
+            [
+                "a 0.0.0.0/1 10.0.0.0/8 -> x",
+                "b  -> y",
+                "-> z",
+                "b 0.0.0.0/1 -> y",
+                "0.0.0.0/1 -> z",
+                "b 10.0.0.0/8 -> y",
+                "10.0.0.0/8 -> z",
+            ]
+        );
+        // What has no other condition is complete, and the narrowest range around another counts.
+        assert_eq!(
+            of(vec![
+                chain("", &["10.0.0.0/8"], "w"),
+                chain("a", &["10.1.0.0/16"], "x"),
+                chain("", &[], "z"),
+            ]),
+            [
+                "10.0.0.0/8 -> w",
+                "a 10.1.0.0/16 -> x",
+                "-> z",
+                "10.1.0.0/16 -> w"
+            ]
+        );
+        assert_eq!(of(vec![chain("a", &[], "x")]), ["a  -> x"]);
+    }
+
+    #[test]
+    fn ranges_that_come_to_too_many_chains_are_left_out() {
+        let ranges: Vec<_> = (0..100).map(|at| format!("10.{at}.0.0/16")).collect();
+        let ranges: Vec<_> = ranges.iter().map(String::as_str).collect();
+        let mut chains = vec![chain("a", &ranges, "x")];
+        chains.extend((0..100).map(|at| chain(&format!("n{at}"), &[], "y")));
+        let (chains, lost) = complete_ranges(chains);
+        assert_eq!((chains.len(), lost), (100, 1));
+    }
 }

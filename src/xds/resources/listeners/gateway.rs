@@ -138,6 +138,15 @@ impl RouterParameters<'_> {
         }
         // Envoy takes no listener without chains.
         (!made.chains.is_empty()).then_some(())?;
+        let (chains, left_out) = chain::complete_ranges(made.chains);
+        if left_out > 0 {
+            let message = format!(
+                "{left_out} filter chains with destinationSubnets are left out: copied for all other chains of {own_name} they come \
+                 to too many"
+            );
+            let conflict = Conflict::new(TOO_LARGE, &*own_name, message);
+            lost.push(made.from.iter().fold(conflict, Conflict::because_of));
+        }
         let frame = Frame {
             name: own_name,
             address: ListenAddress::Port(address, more.filter(|_| bind.is_none()), port),
@@ -147,7 +156,7 @@ impl RouterParameters<'_> {
                 tls: first.handling.has_server_name(),
                 http: false,
             },
-            chains: made.chains,
+            chains,
             default: None,
         };
         let mut from = made.from;

@@ -25,6 +25,7 @@ use crate::common::conflict::{
 use crate::common::fair_budget::FairBudget;
 use crate::common::families::Families;
 use crate::common::service_ports::{ServicePort, ServicePorts};
+use crate::common::wire;
 use crate::finish::Draft;
 use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
 use crate::resources::mesh::Mesh;
@@ -404,8 +405,23 @@ impl Builder<'_> {
         if own.is_empty() {
             return;
         }
-        let chains = make(Match::any().ranges(&own), tcp);
+        let mut chains = make(Match::any().ranges(&own), tcp);
+        // Envoy takes the narrowest range: the addresses of services that come first keep their requests.
+        let mut held = match sniffed {
+            true => Vec::new(),
+            false => self.held_in(service_port, &own),
+        };
         let shared = self.shared.entry(port).or_default();
+        held.retain(|address| {
+            let one = Network::new(*address, wire::all_bits(*address));
+            shared.matched.insert(key(one.as_ref(), "", None))
+        });
+        if !held.is_empty() {
+            let requests = self.http(&listener, port.to_string(), Extras::default());
+            chains.push(Match::any().addresses(&held).chain(requests));
+        }
+        let shared = self.shared.entry(port).or_default();
+        shared.routed |= !held.is_empty();
         shared.inspect.tls |= auto;
         shared.inspect.http |= auto;
         shared.routed |= auto || http;

@@ -6,6 +6,7 @@
     reason = "a test may panic at what it does not know"
 )]
 
+mod addresses;
 mod authorization;
 mod carried;
 mod changes;

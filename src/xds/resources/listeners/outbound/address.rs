@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Endpoint, ObjectRef, ServiceKey};
+use api::model::{Address, Endpoint, Network, ObjectRef, ServiceKey};
 use api::networking::{DiscoveryKind, Sidecar};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
 use super::{Builder, extras};
-use crate::common::conflict::{Conflict, TCP_OVER_TCP};
+use crate::common::conflict::{Conflict, TCP_OVER_HTTP, TCP_OVER_TCP};
 use crate::common::service_ports::ServicePort;
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
@@ -26,6 +26,45 @@ impl Builder<'_> {
             one.service.why_first(&service_port.service)
         });
         format!("{} has it, which {first}", winner.hostname)
+    }
+
+    /// The service that an address belongs to before this one. A listener of the address would take its connections: services
+    /// with requests have none of their own, since they share that of their port. The endpoints of a headless service come
+    /// behind every service that has the address.
+    fn holder(
+        &self,
+        service_port: &ServicePort,
+        address: IpAddr,
+        endpoint: bool,
+    ) -> Option<&Arc<ServicePort>> {
+        let (cluster, families) = (self.place.cluster.as_str(), self.place.families);
+        let all = self.rules.service_ports();
+        all.by_address(address, cluster, families)
+            .into_iter()
+            .find(|one| {
+                let (holder, own) = (&one.service, &service_port.service);
+                let comes_first = one.protocol.is_http() && holder.precedence(own).is_lt();
+                one.port.number == service_port.port.number
+                    && holder.key != own.key
+                    && (endpoint || comes_first)
+            })
+    }
+
+    /// Addresses of services with requests that come before this one and are in its ranges.
+    pub(super) fn held_in(&self, service_port: &ServicePort, ranges: &[Network]) -> Vec<IpAddr> {
+        let (cluster, families) = (self.place.cluster.as_str(), self.place.families);
+        let all = self.rules.service_ports();
+        let first = all.of_port(service_port.port.number).filter(|one| {
+            one.protocol.is_http() && one.service.precedence(&service_port.service).is_lt()
+        });
+        let addresses = first.flat_map(|one| one.addresses(cluster, families));
+        let plain = addresses.filter_map(|address| match address {
+            Address::Plain(address) => Some(address),
+            Address::Range(_) => None,
+        });
+        plain
+            .filter(|address| ranges.iter().any(|range| range.contains(*address)))
+            .collect()
     }
 
     /// A listener of one address.
@@ -53,6 +92,14 @@ impl Builder<'_> {
                 let conflict = conflict.of_service(&service_port.service.key);
                 self.out.conflicts.push(conflict);
             }
+            return;
+        }
+        if let Some(holder) = self.holder(service_port, address, endpoint) {
+            let why = self.has_it(&holder.service.key, service_port);
+            let message = format!("{} is left out: {why}", service_port.authority());
+            let conflict = Conflict::new(TCP_OVER_HTTP, name, message);
+            let conflict = conflict.of_service(&service_port.service.key);
+            self.out.conflicts.push(conflict);
             return;
         }
         let mut routes = Vec::new();

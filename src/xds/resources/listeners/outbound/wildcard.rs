@@ -6,7 +6,7 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
 use super::{Builder, CatchAll, Outbound, OutboundParameters, SharedPort};
-use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP};
+use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP, TOO_LARGE};
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
 use crate::resources::listeners::{
@@ -107,6 +107,15 @@ impl Builder<'_> {
                     !bound,
                 )));
             }
+        }
+        let (chains, lost) = chain::complete_ranges(chains);
+        if lost > 0 {
+            let message = format!(
+                "{lost} filter chains with destinationSubnets are left out: copied for all other chains of {name} they come to too many"
+            );
+            let conflict = Conflict::new(TOO_LARGE, &*name, message);
+            let conflict = from.iter().fold(conflict, Conflict::because_of);
+            self.out.conflicts.push(conflict);
         }
         let frame = Frame {
             name,
