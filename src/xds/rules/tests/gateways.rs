@@ -557,6 +557,148 @@ fn gateways_on_one_port_are_merged_and_the_older_wins() {
     }
 }
 
+/// A tenant's Gateway beside an older one of `demo`: what is served, and what is told at which objects.
+fn beside(
+    gateways: &[(&str, &str)],
+    rules: &[(&str, &str, &str)],
+) -> (Vec<String>, Vec<(String, Vec<String>)>) {
+    let mut world = world();
+    for (created, (name, server)) in (1..).zip(gateways) {
+        let spec = format!(
+            "selector: {{istio: edge}}\nservers: [{{port: {{number: 80, name: http, protocol: HTTP}}, {server}}}]"
+        );
+        gateway(&mut world, name, created, &spec);
+    }
+    for (created, (name, of, http)) in (1..).zip(rules) {
+        let spec = format!("{of}\nhttp: [{http}]");
+        virtual_service(&mut world, name, created, &spec);
+    }
+    let snapshot = snapshot(world);
+    let hosts = hosts(&*snapshot.view(&router("edge")), "http.80");
+    let told = snapshot.conflicts().into_iter().map(|one| {
+        assert_eq!(one.metric, "pilot_total_rejected_configs");
+        let objects = one.objects.iter().map(ToString::to_string);
+        (one.message, objects.collect())
+    });
+    (hosts, told.collect())
+}
+
+#[test]
+fn a_younger_gateway_of_another_namespace_redirects_no_host_of_an_older_one() {
+    let answers = (
+        "demo/v",
+        "hosts: [v.example]\ngateways: [demo/g]",
+        "{directResponse: {status: 200}}",
+    );
+    let redirects = "hosts: [v.example, e.example], tls: {httpsRedirect: true}";
+    let own = "v.example:80 [v.example v.example:80]: /* 200";
+    let evil = "e.example:80 [e.example e.example:80] redirects: ";
+    let left_out = "the redirect of v.example at spec.servers[0] of Gateway evil/g is left out: Gateway demo/g of another namespace \
+                    is older and has the host";
+    for hosts in ["hosts: [v.example]", "hosts: ['*']"] {
+        let (served, told) = beside(&[("demo/g", hosts), ("evil/g", redirects)], &[answers]);
+        assert_eq!(served, [evil, own], "{hosts}");
+        assert_eq!(
+            told,
+            [(left_out.to_owned(), vec!["Gateway evil/g".to_owned()])]
+        );
+    }
+    // Of one namespace each server may say so.
+    let (served, told) = beside(
+        &[("demo/g", "hosts: ['*']"), ("demo/h", redirects)],
+        &[answers],
+    );
+    let redirected = own.replace("]:", "] redirects:");
+    assert_eq!(served, [evil, &*redirected]);
+    assert!(told.is_empty(), "{told:?}");
+    // Nor does it serve in plain text what the older one redirects.
+    let (served, _) = beside(
+        &[("demo/g", redirects), ("evil/g", "hosts: [v.example]")],
+        &[answers],
+    );
+    assert_eq!(served, [evil, &*redirected]);
+}
+
+#[test]
+fn a_host_is_the_older_servers_where_namespaces_differ() {
+    let v = "hosts: [v.example]";
+    let rule = |status: u16| {
+        format!("{{match: [{{uri: {{prefix: /{status}}}}}], directResponse: {{status: {status}}}}}")
+    };
+    let (first, second) = (rule(201), rule(202));
+    let (first, second) = (&*first, &*second);
+    let own = "v.example:80 [v.example v.example:80]: /201* 201";
+    let both = "v.example:80 [v.example v.example:80]: /201* 201, /202* 202";
+    let others = "v.example:80 [v.example v.example:80]: /202* 202";
+    let none = "blackhole:80 [*]: /* 404";
+    let of = "hosts: [v.example]\ngateways: [demo/g]";
+    let evil = "hosts: [v.example]\ngateways: [evil/g]";
+    let all = "hosts: [v.example]\ngateways: [demo/g, evil/g]";
+    let any = "hosts: ['*']";
+    let other = of.replace("v.e", "x.e");
+    let same = "hosts: [v.example]\ngateways: [demo/h]";
+    let left_out = "the routes of VirtualService evil/w for v.example at spec.servers[0] of Gateway evil/g is left out: Gateway \
+                    demo/g of another namespace is older and has the host";
+    for (gateways, rules, served, is_told) in [
+        // Two servers that name it, a wildcard with routes for it, and one that has none.
+        (
+            &[("demo/g", v), ("evil/g", v)][..],
+            &[("demo/v", of, first), ("evil/w", evil, second)][..],
+            &[own][..],
+            true,
+        ),
+        (
+            &[("demo/g", any), ("evil/g", v)],
+            &[("demo/v", of, first), ("evil/w", evil, second)],
+            &[own],
+            true,
+        ),
+        (
+            &[("demo/g", any), ("evil/g", v)],
+            &[("evil/w", evil, second)],
+            &[others],
+            false,
+        ),
+        (
+            &[("demo/g", any), ("evil/g", any)],
+            &[("evil/w", evil, second)],
+            &[others],
+            false,
+        ),
+        (
+            &[("demo/g", v), ("evil/g", any)],
+            &[("evil/w", evil, second)],
+            &[none],
+            true,
+        ),
+        (
+            &[("demo/g", any), ("evil/g", v)],
+            &[("demo/v", &*other, first), ("evil/w", evil, second)],
+            &[others, "x.example:80 [x.example x.example:80]: /201* 201"],
+            false,
+        ),
+        // Of one namespace all are merged, and rules that name both Gateways are there by the older one.
+        (
+            &[("demo/g", v), ("demo/h", v)],
+            &[("demo/v", of, first), ("evil/w", same, second)],
+            &[both],
+            false,
+        ),
+        (
+            &[("demo/g", v), ("evil/g", v)],
+            &[("demo/v", all, first), ("evil/w", all, second)],
+            &[both],
+            false,
+        ),
+    ] {
+        let (found, told) = beside(gateways, rules);
+        assert_eq!(found, served, "{gateways:?} {rules:?}");
+        let objects = ["Gateway evil/g", "VirtualService evil/w"].map(str::to_owned);
+        let expected = is_told.then(|| (left_out.replace("is left", "are left"), objects.to_vec()));
+        assert_eq!(told, Vec::from_iter(expected), "{gateways:?} {rules:?}");
+    }
+}
+
 #[test]
 fn plain_servers_redirect_where_they_say_so() {
     let mut world = world();
