@@ -76,7 +76,7 @@ impl<'a> GatewayHosts<'a> {
         })
     }
 
-    /// Returns whether a rule was added to a host.
+    /// Returns true if a rule was added to a host.
     fn has_rule(&self, host: &str, rule: &ObjectRef) -> bool {
         let known = self.all.get(host);
         known.is_some_and(|known| known.by.contains_key(rule))

@@ -61,11 +61,6 @@ impl ServerHosts {
         }
     }
 
-    /// Returns true if this very host is one of them, whoever may have it.
-    pub(crate) fn has_name(&self, host: &str) -> bool {
-        self.reversed.contains_key(&reversed(host))
-    }
-
     /// All hosts, without regard to namespaces.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         self.reversed.keys().map(|host| reversed(host))
@@ -107,8 +102,28 @@ impl ServerHosts {
 
     /// Returns true if there are any.
     pub(crate) fn meet(&self, host: &str, namespace: &str) -> bool {
-        self.each(host, namespace).next().is_some()
+        step(|| self.each(host, namespace).next().is_some())
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// One look at a host, which tests count.
+pub(crate) fn step<T>(look: impl FnOnce() -> T) -> T {
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + 1);
+    look()
+}
+
+/// Looks at hosts that something takes.
+#[cfg(test)]
+pub(crate) fn steps(of: impl FnOnce()) -> usize {
+    let before = STEPS.get();
+    of();
+    STEPS.get() - before
 }
 
 #[cfg(test)]
