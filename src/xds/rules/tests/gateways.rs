@@ -1508,3 +1508,36 @@ fn of_rules_for_requests_where_tls_goes_on_some_are_told() {
     assert_eq!(told(30, 1), (20, vec![more.to_owned()]));
     assert_eq!(told(1, 250), (200, Vec::new()));
 }
+
+/// A tenant has any number of both, and each rule is told at some servers.
+#[test]
+fn rules_for_requests_are_not_held_against_each_server_where_tls_goes_on() {
+    let looks = |count: usize| {
+        let mut world = world();
+        let servers: Vec<_> = (0..count)
+            .map(|at| {
+                format!(
+                    "{{port: {{number: 443, name: p{at}, protocol: TLS}}, hosts: [h{at}.example], tls: {{mode: PASSTHROUGH}}}}"
+                )
+            })
+            .collect();
+        let servers = servers.join(", ");
+        gateway(
+            &mut world,
+            "g",
+            1,
+            &format!("selector: {{istio: edge}}\nservers: [{servers}]"),
+        );
+        for rule in 0..count {
+            let spec = format!(
+                "hosts: [h{rule}.example, other.example]\ngateways: [g]\nhttp: [{{directResponse: {{status: 200}}}}]"
+            );
+            virtual_service(&mut world, &format!("v{rule}"), 1, &spec);
+        }
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&router("edge"));
+        steps(|| drop(view.all(Type::Listener)))
+    };
+    let [some, more] = [50, 100].map(looks);
+    assert!(more <= 2 * some + 10, "{some} {more}");
+}
