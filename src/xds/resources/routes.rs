@@ -28,6 +28,7 @@ use crate::common::families::Families;
 use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::common::wire;
 use crate::finish::Draft;
+use crate::rules::gateway::Absent;
 use crate::rules::virtual_service::{self, RouteContext, Routed};
 use crate::scope::{ProxyRules, Rule};
 
@@ -44,6 +45,8 @@ pub(crate) struct RouteParameters {
     pub(crate) unknown: Option<Arc<str>>,
     /// Ports of servers of Gateways, each with where the router listens for it.
     pub(crate) listens: Arc<[(u16, u16)]>,
+    /// Servers that it does not have, though others with the same Gateways may.
+    pub(crate) absent: Arc<BTreeSet<Absent>>,
 }
 
 /// A configuration by its name; `None` where nothing has it.

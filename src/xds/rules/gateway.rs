@@ -5,7 +5,7 @@ pub(crate) mod hosts;
 pub(crate) mod secrets;
 pub(crate) mod tls;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use api::model::{ObjectRef, Protocol};
 use api::networking::{Gateway, server_tls_settings::TlSmode};
 
 use self::hosts::ServerHosts;
-use crate::common::conflict::{Conflict, REJECTED_CONFIG};
+use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
+use crate::common::fair_budget::FairBudget;
 use crate::scope::Rule;
 
 /// The handling of connections by a server.
@@ -99,29 +100,121 @@ impl Serving {
 /// The address and the port that a router listens on; `None`: all addresses.
 pub(crate) type BoundPort = (Option<IpAddr>, u16);
 
+/// A server that other routers with the same Gateways may have, and the port where it would be; 0: all of its ports.
+pub(crate) type Absent = (ObjectRef, usize, u16);
+
 /// All servers of a router.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
     /// In order; those of one port all have server names, or none of them has.
     pub(crate) by_port: BTreeMap<BoundPort, Vec<Serving>>,
+    /// Servers that are left out for what this router is, which another one may not be.
+    pub(crate) absent: BTreeSet<Absent>,
     pub(crate) conflicts: Vec<Conflict>,
+    /// Servers by the name of their routes: their place, and their number there.
+    by_routes: BTreeMap<Arc<str>, Vec<(BoundPort, usize)>>,
 }
 
-/// Ports of one router.
+/// Places of one router.
 pub(crate) trait Ports {
     /// The ports on which it listens for a port that clients know, as its services say them.
     fn targets(&self, port: u16) -> Vec<u16>;
 
     /// Returns true if the proxy has that port itself.
     fn is_taken(&self, port: u16) -> bool;
+
+    /// Returns true if the proxy can listen on that address alone: Envoy refuses a listener that it cannot bind, and is not
+    /// ready.
+    fn can_bind(&self, address: IpAddr) -> bool;
+}
+
+/// Bytes that each chain of a router has in it besides what servers and rules say, and room for all of them, which the namespaces
+/// of Gateways share.
+#[derive(Debug)]
+pub(crate) struct ChainRoom {
+    /// Bytes of a chain of requests.
+    pub(crate) http: usize,
+    /// Bytes of one of other connections.
+    pub(crate) tcp: usize,
+    pub(crate) room: FairBudget,
+}
+
+impl ChainRoom {
+    /// Returns true if there is room for one more chain.
+    fn take(&mut self, gateway: &ObjectRef, handling: ServerHandling) -> bool {
+        let bytes = match handling {
+            ServerHandling::Http | ServerHandling::Https => self.http,
+            ServerHandling::Tls
+            | ServerHandling::Passthrough
+            | ServerHandling::AutoPassthrough
+            | ServerHandling::Tcp => self.tcp,
+        };
+        let left = self.room.of(gateway).unwrap_or_default();
+        if left < bytes {
+            return false;
+        }
+        self.room.spend(gateway, bytes);
+        true
+    }
+}
+
+/// Who listens on a port, by namespace the oldest Gateway.
+#[derive(Default)]
+struct PortOwners {
+    on_all_addresses: BTreeMap<Arc<str>, ObjectRef>,
+    on_one_address: BTreeMap<Arc<str>, ObjectRef>,
+}
+
+impl PortOwners {
+    /// A Gateway of another namespace whose connections a server would take, or that would take those of the server: the kernel
+    /// gives them to whoever listens on their address alone.
+    fn in_the_way(&self, bind: Option<IpAddr>, namespace: &Arc<str>) -> Option<&ObjectRef> {
+        let all = match bind {
+            Some(_) => &self.on_all_addresses,
+            None => &self.on_one_address,
+        };
+        let mut others = all.iter().filter(|(of, _)| *of != namespace);
+        others.next().map(|(_, gateway)| gateway)
+    }
+
+    fn add(&mut self, bind: Option<IpAddr>, gateway: &Rule<Gateway>) {
+        let all = match bind {
+            Some(_) => &mut self.on_one_address,
+            None => &mut self.on_all_addresses,
+        };
+        let of_namespace = all.entry(gateway.namespace().clone());
+        of_namespace.or_insert_with(|| gateway.from.clone());
+    }
 }
 
 impl Merged {
-    pub(crate) fn new(gateways: &[Arc<Rule<Gateway>>], ports: &impl Ports) -> Self {
-        let mut merged = Self::default();
+    /// `gateways`: in order.
+    pub(crate) fn new(
+        gateways: &[Arc<Rule<Gateway>>],
+        ports: &impl Ports,
+        room: ChainRoom,
+    ) -> Self {
+        let mut merging = Merging {
+            ports,
+            room,
+            merged: Self::default(),
+            names: HashMap::new(),
+            owners: HashMap::new(),
+            conflicts: Conflicts::default(),
+        };
         for gateway in gateways {
             for (at, server) in gateway.spec().servers.iter().enumerate() {
-                merged.add(gateway, at, server, ports);
+                merging.add(gateway, at, server);
+            }
+        }
+        let mut merged = merging.merged;
+        merged.conflicts = merging.conflicts.finish();
+        for (place, servers) in &merged.by_port {
+            for (at, server) in servers.iter().enumerate() {
+                if server.has_routes() {
+                    let of_name = merged.by_routes.entry(server.routes.clone());
+                    of_name.or_default().push((*place, at));
+                }
             }
         }
         merged
@@ -129,23 +222,19 @@ impl Merged {
 
     /// Servers whose requests have routes by this name, in order.
     pub(crate) fn of_routes(&self, name: &str) -> Vec<(BoundPort, &Serving)> {
-        let all = self.by_port.iter();
-        let all = all.flat_map(|(place, servers)| servers.iter().map(|one| (*place, one)));
-        all.filter(|(_, one)| one.has_routes() && *one.routes == *name)
+        let all = self.by_routes.get(name).into_iter().flatten();
+        all.filter_map(|(place, at)| Some((*place, self.by_port.get(place)?.get(*at)?)))
             .collect()
     }
 
     /// Names of all routes, each once.
-    pub(crate) fn routes(&self) -> BTreeSet<&Arc<str>> {
-        let all = self.by_port.values().flatten();
-        all.filter(|one| one.has_routes())
-            .map(|one| &one.routes)
-            .collect()
+    pub(crate) fn routes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_routes.keys()
     }
 
-    /// About how many chains its listeners have.
-    pub(crate) fn chains(&self) -> usize {
-        self.by_port.values().map(Vec::len).sum()
+    /// The string of this name that all share.
+    pub(crate) fn routes_name(&self, name: &str) -> Option<&Arc<str>> {
+        self.by_routes.get_key_value(name).map(|(name, _)| name)
     }
 
     /// Returns true if some connections go to the cluster that their server name is.
@@ -153,9 +242,32 @@ impl Merged {
         let mut all = self.by_port.values().flatten();
         all.any(|one| one.handling == ServerHandling::AutoPassthrough)
     }
+}
 
+/// Servers while they are merged, the oldest first.
+struct Merging<'a, P> {
+    ports: &'a P,
+    room: ChainRoom,
+    merged: Merged,
+    /// Hosts that servers with server names have at each place.
+    names: HashMap<BoundPort, HashSet<String>>,
+    owners: HashMap<u16, PortOwners>,
+    conflicts: Conflicts,
+}
+
+impl<P: Ports> Merging<'_, P> {
     fn lose(&mut self, gateway: &Rule<Gateway>, at: usize, what: &str) {
-        self.conflicts.push(lost(gateway, at, what));
+        self.conflicts
+            .push(REJECTED_CONFIG, Some(&gateway.from), || {
+                let Conflict { key, message, .. } = lost(gateway, at, what);
+                (key, message)
+            });
+    }
+
+    /// Loses a server that another router may have.
+    fn lose_here(&mut self, gateway: &Rule<Gateway>, (at, port): (usize, u16), what: &str) {
+        self.merged.absent.insert((gateway.from.clone(), at, port));
+        self.lose(gateway, at, what);
     }
 
     /// The hosts of a server that no older server of its port has; `None`: there are none.
@@ -169,10 +281,10 @@ impl Merged {
         if !handling.has_server_name() {
             return Some(all.clone());
         }
-        let older = self.by_port.get(&place).map_or(&[][..], Vec::as_slice);
+        let older = self.names.entry(place).or_default();
         let mut taken = Vec::new();
         let own = all.without(|name| {
-            let is_taken = older.iter().any(|older| older.hosts.has_name(name));
+            let is_taken = hosts::step(|| older.contains(name));
             taken.extend(is_taken.then(|| name.to_owned()));
             is_taken
         });
@@ -193,13 +305,7 @@ impl Merged {
         (!own.is_empty()).then(|| Arc::new(own))
     }
 
-    fn add(
-        &mut self,
-        gateway: &Arc<Rule<Gateway>>,
-        at: usize,
-        server: &Server,
-        ports: &impl Ports,
-    ) {
+    fn add(&mut self, gateway: &Arc<Rule<Gateway>>, at: usize, server: &Server) {
         let port = server.port.as_ref();
         let number = port.and_then(|port| u16::try_from(port.number).ok());
         let (Some(port), Some(number)) = (port, number.filter(|number| *number > 0)) else {
@@ -216,27 +322,31 @@ impl Merged {
             },
         };
         let bind = bind.filter(|address| !address.is_unspecified());
+        if let Some(address) = bind.filter(|address| !self.ports.can_bind(*address)) {
+            let why = format!("is left out: {address} is no address of the router");
+            return self.lose_here(gateway, (at, 0), &why);
+        }
         let all = Arc::new(ServerHosts::new(&server.hosts, gateway.namespace()));
-        for target in ports.targets(number) {
-            if ports.is_taken(target) {
-                let why = format!("is left out: the proxy itself listens on port {target}");
-                self.lose(gateway, at, &why);
-                continue;
-            }
+        for target in self.ports.targets(number) {
             let place = (bind, target);
-            let older = self.by_port.get(&place).map_or(&[][..], Vec::as_slice);
-            let first = older.first();
-            if let Some(first) = first.filter(|first| !fits(handling, first.handling)) {
-                let why = format!(
-                    "is left out: {} has port {target} for something else",
-                    first.from()
-                );
-                self.lose(gateway, at, &why);
+            if !self.has_place(gateway, (at, handling), place) {
                 continue;
             }
             let Some(hosts) = self.hosts(gateway, (at, handling), &all, place) else {
                 continue;
             };
+            // Servers in plain text share one chain.
+            let shares =
+                handling == ServerHandling::Http && self.merged.by_port.contains_key(&place);
+            if !shares && !self.room.take(&gateway.from, handling) {
+                let why = "is left out: the policies of the router leave no room for more servers of its namespace";
+                self.lose_here(gateway, (at, target), why);
+                continue;
+            }
+            if handling.has_server_name() {
+                self.names.entry(place).or_default().extend(hosts.names());
+            }
+            self.owners.entry(target).or_default().add(bind, gateway);
             let serving = Serving {
                 gateway: gateway.clone(),
                 at,
@@ -245,8 +355,46 @@ impl Merged {
                 hosts,
                 routes: routes_name(place, handling, &port.name, &gateway.from),
             };
-            self.by_port.entry(place).or_default().push(serving);
+            self.merged.by_port.entry(place).or_default().push(serving);
         }
+    }
+
+    /// Returns true if nothing else is at the place of a server.
+    fn has_place(
+        &mut self,
+        gateway: &Rule<Gateway>,
+        (at, handling): (usize, ServerHandling),
+        place: BoundPort,
+    ) -> bool {
+        let (bind, port) = place;
+        if self.ports.is_taken(port) {
+            let why = format!("is left out: the proxy itself listens on port {port}");
+            self.lose(gateway, at, &why);
+            return false;
+        }
+        let older = self.merged.by_port.get(&place);
+        if let Some(first) = older.and_then(|older| older.first())
+            && !fits(handling, first.handling)
+        {
+            let why = format!(
+                "is left out: {} has port {port} for something else",
+                first.from()
+            );
+            self.lose(gateway, at, &why);
+            return false;
+        }
+        let owners = self.owners.get(&port);
+        if let Some(older) = owners.and_then(|owners| owners.in_the_way(bind, gateway.namespace()))
+        {
+            let on = match bind {
+                Some(_) => "all addresses",
+                None => "one address",
+            };
+            let why = format!("is left out: {older} of another namespace has port {port} on {on}");
+            self.lose(gateway, at, &why);
+            return false;
+        }
+        true
     }
 }
 

@@ -12,8 +12,12 @@ use crate::scope::ProxyRules;
 /// ports.
 const POLICY_BYTES: usize = 8 << 20;
 
+/// Bytes that they come to in a router's chains: of tokens, of policies, and of those that are tried.
+pub(super) const CHAIN_BYTES: usize = 3 * POLICY_BYTES;
+
 /// The filters of policies that hold for the workload of a proxy, a sidecar or a router. `chains`: the number of its chains that
-/// have them, among which they share [`POLICY_BYTES`].
+/// have them, among which they share [`POLICY_BYTES`]. Chains of a router are anybody's who writes Gateways: they do not count, and
+/// have [`CHAIN_BYTES`].
 pub(super) fn filters(
     snapshot: &Arc<Snapshot>,
     proxy: &Proxy,

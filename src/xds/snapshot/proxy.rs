@@ -95,12 +95,15 @@ impl ProxyView {
         } else {
             Vec::new()
         };
-        let merged = router::merged(snapshot, node, &rules, &instances);
         let inbound_ports = if sidecar {
             inbound_ports(snapshot, &proxy, &instances, &rules)
         } else {
             Vec::new()
         };
+        // Each port has four chains at most, in two listeners; and there are those of other ports.
+        let chains = inbound_ports.len() * 8 + 2 + usize::from(router);
+        let filters = filters(snapshot, &proxy, &rules, chains);
+        let merged = router::merged(snapshot, node, &rules, &instances, &filters);
         let client = client_of(snapshot, &proxy, &merged);
         let route_parameters = route_parameters(&proxy, &rules, &merged);
         let place = OutboundParameters {
@@ -117,13 +120,7 @@ impl ProxyView {
         let parts = Parts::new(snapshot, &proxy, &client, seen, &place);
         Self {
             snapshot: snapshot.clone(),
-            // Each port has four chains at most, in two listeners; and there are those of other ports.
-            filters: filters(
-                snapshot,
-                &proxy,
-                &rules,
-                inbound_ports.len() * 8 + 2 + merged.chains(),
-            ),
+            filters,
             mtls_modes: MtlsModes::new(
                 &snapshot.base.policies,
                 (&node.namespace, &*proxy.labels),
@@ -521,6 +518,7 @@ fn route_parameters(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> Route
         families: proxy.families,
         unknown: clusters::of_unknown(&rules.unknown, intercepts),
         listens: router::places(merged),
+        absent: Arc::new(merged.absent.clone()),
     }
 }
 

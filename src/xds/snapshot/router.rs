@@ -1,12 +1,16 @@
 //! Resources of a router beyond clusters: listeners for its Gateways, and routes of the requests that come in there.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use prost::Message;
 
+use super::policies::CHAIN_BYTES;
 use super::proxy::{ProxyView, or_older, versions};
 use super::{Conflict, MadeRoutes, SetKey, Snapshot};
+use crate::common::fair_budget::FairBudget;
 use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Node};
@@ -17,7 +21,8 @@ use crate::resources::listeners::gateway::RouterParameters;
 use crate::resources::listeners::is_proxys;
 use crate::resources::mesh::Mesh;
 use crate::resources::routes;
-use crate::rules::gateway::{Merged, Ports};
+use crate::rules::authorization_policy::Filters;
+use crate::rules::gateway::{ChainRoom, Merged, Ports};
 use crate::scope::ProxyRules;
 use crate::view::{Resource, Set, Type};
 
@@ -38,6 +43,7 @@ pub(super) fn merged(
     node: &Node,
     rules: &ProxyRules,
     instances: &[Instance],
+    filters: &Filters,
 ) -> Merged {
     if !has_gateways(node, rules) {
         return Merged::default();
@@ -48,7 +54,7 @@ pub(super) fn merged(
         node,
         mesh,
     };
-    Merged::new(&rules.gateways, &ports)
+    Merged::new(&rules.gateways, &ports, chain_room(rules, filters))
 }
 
 impl Ports for RouterPorts<'_> {
@@ -64,6 +70,24 @@ impl Ports for RouterPorts<'_> {
 
     fn is_taken(&self, port: u16) -> bool {
         is_proxys(port, self.node, self.mesh)
+    }
+
+    fn can_bind(&self, address: IpAddr) -> bool {
+        let own = &self.node.addresses;
+        // A pod without an address of IPv6 may not even have ::1.
+        let has_family = address.is_ipv4() || own.iter().any(IpAddr::is_ipv6);
+        own.contains(&address) || address.is_loopback() && has_family
+    }
+}
+
+/// Room for the filters of policies in a router's chains: servers beyond it are left out, by the shares of their namespaces, and
+/// the policies hold for the others.
+fn chain_room(rules: &ProxyRules, filters: &Filters) -> ChainRoom {
+    let namespaces: BTreeSet<_> = rules.gateways.iter().map(|one| one.namespace()).collect();
+    ChainRoom {
+        http: filters.http.iter().map(Message::encoded_len).sum(),
+        tcp: filters.tcp.iter().map(Message::encoded_len).sum(),
+        room: FairBudget::new(CHAIN_BYTES, CHAIN_BYTES, namespaces.len()),
     }
 }
 
@@ -128,12 +152,11 @@ impl ProxyView {
 
     /// The string that all share who have it.
     pub(super) fn router_route_name(&self, name: &str) -> Option<Arc<str>> {
-        let mut names = self.merged.routes().into_iter();
-        names.find(|known| ***known == *name).cloned()
+        self.merged.routes_name(name).cloned()
     }
 
     pub(super) fn router_routes(&self) -> Arc<Set> {
-        let names = self.merged.routes().into_iter();
+        let names = self.merged.routes();
         Arc::new(names.filter_map(|name| self.router_route(name)).collect())
     }
 }

@@ -1,7 +1,8 @@
 //! Listeners of a router: one for each port that its Gateways have, with a chain for each server that has names of its own
 //! (discovery.md §16).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 use api::model::{ObjectRef, Protocol};
 use api::networking::VirtualService;
@@ -19,6 +20,7 @@ use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::authorization_policy::Filters;
+use crate::rules::gateway::hosts::HostIndex;
 use crate::rules::gateway::secrets::ProxySecrets;
 use crate::rules::gateway::tls::{self, RouterCertificates};
 use crate::rules::gateway::{BoundPort, Merged, ServerHandling, Serving};
@@ -35,6 +37,10 @@ pub(crate) struct RouterParameters<'a> {
     pub(crate) filters: &'a Filters,
     pub(crate) secrets: ProxySecrets<'a>,
 }
+
+/// Looks at hosts of servers and rules for what is told alone, by all rules and by one.
+const LOOKS: usize = 1 << 20;
+const LOOKS_OF_RULE: usize = 1 << 17;
 
 /// One listener while its chains are made.
 #[derive(Default)]
@@ -61,45 +67,59 @@ impl RouterParameters<'_> {
 
     /// Rules that say of requests alone where TLS goes on as it is, and that no other server of theirs has requests for.
     fn in_vain(&self) -> Vec<Conflict> {
-        let all = || self.merged.by_port.values().flatten();
-        let mut through = all()
-            .filter(|server| server.handling == ServerHandling::Passthrough)
-            .peekable();
-        if through.peek().is_none() {
+        let servers: Vec<_> = self.merged.by_port.values().flatten().collect();
+        let mut through: BTreeMap<&ObjectRef, HostIndex> = BTreeMap::new();
+        let mut of_requests: BTreeMap<&ObjectRef, HostIndex> = BTreeMap::new();
+        for (at, server) in servers.iter().enumerate() {
+            let index = match server.handling {
+                ServerHandling::Passthrough => &mut through,
+                ServerHandling::Http | ServerHandling::Https => &mut of_requests,
+                ServerHandling::Tls | ServerHandling::AutoPassthrough | ServerHandling::Tcp => {
+                    continue;
+                }
+            };
+            let of_gateway = index.entry(server.from()).or_default();
+            of_gateway.add(&server.hosts, at);
+        }
+        if through.is_empty() {
             return Vec::new();
         }
-        let meets = |server: &Serving, rule: &Rule<VirtualService>| {
-            let mut hosts = rule.hosts().iter();
-            hosts.any(|host| server.hosts.meet(host, rule.namespace()))
-        };
-        let mut served = BTreeSet::new();
-        for server in all().filter(|server| server.has_routes()) {
-            let bound = self.rules.bound(server.from()).into_iter();
-            served.extend(
-                bound
-                    .filter(|rule| meets(server, rule))
-                    .map(|rule| &rule.from),
-            );
-        }
-        let mut found = Conflicts::default();
-        for server in through {
-            let bound = self.rules.bound(server.from()).into_iter();
-            let in_vain = bound.filter(|rule| {
+        let mut room = FairBudget::new(LOOKS, LOOKS_OF_RULE, self.rules.namespaces());
+        let mut in_vain: BTreeMap<&ObjectRef, BTreeSet<usize>> = BTreeMap::new();
+        for (gateway, index) in &through {
+            for rule in self.rules.bound(gateway) {
                 let spec = rule.spec();
-                let of_requests = spec.tls.is_empty() && !spec.http.is_empty();
-                of_requests && !served.contains(&rule.from) && meets(server, rule)
-            });
-            for rule in in_vain {
-                found.push(REJECTED_CONFIG, Some(&rule.from), || {
+                if spec.tls.is_empty() && !spec.http.is_empty() {
+                    let (found, _) = meeting(&servers, index, rule, &mut room);
+                    in_vain.entry(&rule.from).or_default().extend(found);
+                }
+            }
+        }
+        in_vain.retain(|_, found| !found.is_empty());
+        for (gateway, index) in &of_requests {
+            for rule in self.rules.bound(gateway) {
+                if in_vain.contains_key(&rule.from) {
+                    let (found, all) = meeting(&servers, index, rule, &mut room);
+                    // Of what was not looked at nothing is told.
+                    if !found.is_empty() || !all {
+                        in_vain.remove(&rule.from);
+                    }
+                }
+            }
+        }
+        let mut told = Conflicts::default();
+        for (rule, found) in in_vain {
+            for server in found.into_iter().filter_map(|at| servers.get(at)) {
+                told.push(REJECTED_CONFIG, Some(rule), || {
                     let message = format!(
                         "no http route of it applies at {}, which passes TLS through; use tls routes there",
                         server.called()
                     );
-                    (rule.from.to_string(), message)
+                    (rule.to_string(), message)
                 });
             }
         }
-        found.finish()
+        told.finish()
     }
 
     fn listener(
@@ -335,6 +355,36 @@ impl RouterFilterChains {
         }
         Ok(Match::any().server_names(&names))
     }
+}
+
+/// The numbers of the servers that have a host in common with a rule, and whether all of them were looked at.
+fn meeting(
+    servers: &[&Serving],
+    index: &HostIndex,
+    rule: &Rule<VirtualService>,
+    room: &mut FairBudget,
+) -> (BTreeSet<usize>, bool) {
+    let most = room.of(&rule.from).unwrap_or_default();
+    let hosts = rule.hosts().iter();
+    let looks = hosts.flat_map(|host| {
+        let found = index.meeting(host).map(move |at| (host, Some(at)));
+        iter::once((host, None)).chain(found)
+    });
+    let mut looks = looks.enumerate();
+    let mut found = BTreeSet::new();
+    let mut looked = 0;
+    for (count, (host, at)) in looks.by_ref().take(most) {
+        looked = count + 1;
+        let Some(at) = at.filter(|at| !found.contains(at)) else {
+            continue;
+        };
+        let server = servers.get(at);
+        if server.is_some_and(|server| server.hosts.meet(host, rule.namespace())) {
+            found.insert(at);
+        }
+    }
+    room.spend(&rule.from, looked);
+    (found, looks.next().is_none())
 }
 
 /// Excludes the rule at further servers.

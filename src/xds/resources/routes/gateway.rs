@@ -1,35 +1,87 @@
 //! Routes of what comes in at a router: hosts of its servers, as far as VirtualServices are bound to them (discovery.md §16).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::ObjectRef;
+use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::route::v3::{
     self as route, DirectResponseAction, Route, RouteConfiguration, VirtualHost, virtual_host,
 };
 
 use super::default_routes::{operation, prefix};
 use super::{RouteParameters, RoutesBuilder};
-use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
+use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN, REJECTED_CONFIG};
 use crate::finish::Draft;
 use crate::resources::domains;
 use crate::resources::mesh::Mesh;
 use crate::rules::gateway::{Merged, Serving};
 use crate::rules::virtual_service::is_catch_all;
-use crate::scope::ProxyRules;
+use crate::scope::{ProxyRules, Rule};
 
 /// One host while rules add to it.
 #[derive(Default)]
 struct GatewayHost {
     /// The port of the first server that has it.
     number: u16,
+    /// The Gateway of the first server that has something for it.
+    owner: Option<ObjectRef>,
     routes: Vec<Route>,
     /// A route that leaves no request for others, and the rule that it is of.
     last: Option<(Route, ObjectRef)>,
     redirects: bool,
-    /// Rules that were added, each with the Gateway and the port that it was added for.
-    by: BTreeSet<(ObjectRef, ObjectRef, u16)>,
+    /// Rules that were added, each with the Gateways and the ports that it was added for.
+    by: BTreeMap<ObjectRef, BTreeSet<(ObjectRef, u16)>>,
+}
+
+/// Hosts of all servers that have the same routes.
+#[derive(Default)]
+struct GatewayHosts<'a> {
+    all: BTreeMap<String, GatewayHost>,
+    /// Names that servers have, each with the number and the Gateway of the first one; none where all are of one namespace.
+    named: HashMap<String, (usize, &'a ObjectRef)>,
+}
+
+impl<'a> GatewayHosts<'a> {
+    fn new(servers: &[&'a Serving]) -> Self {
+        let mut hosts = Self::default();
+        let namespaces: BTreeSet<_> = servers.iter().map(|one| &one.from().namespace).collect();
+        if namespaces.len() < 2 {
+            return hosts;
+        }
+        for (at, server) in servers.iter().copied().enumerate() {
+            for host in server.hosts.names() {
+                let first = hosts.named.entry(host);
+                first.or_insert_with(|| (at, server.from()));
+            }
+        }
+        hosts
+    }
+
+    /// The Gateway of another namespace that has a host before this server: an older server names it, or has routes for it.
+    fn older(&self, host: &str, (at, server): (usize, &Serving)) -> Option<&ObjectRef> {
+        let named = self.named.get(host).filter(|(first, _)| *first < at);
+        let named = named.map(|(_, gateway)| *gateway);
+        let owner = || self.all.get(host)?.owner.as_ref();
+        let is_others = |gateway: &&ObjectRef| gateway.namespace != server.from().namespace;
+        named
+            .filter(is_others)
+            .or_else(|| owner().filter(is_others))
+    }
+
+    fn get(&mut self, host: String, server: &Serving) -> &mut GatewayHost {
+        self.all.entry(host).or_insert_with(|| GatewayHost {
+            number: server.number,
+            ..GatewayHost::default()
+        })
+    }
+
+    /// Returns true if a rule was added to a host.
+    fn has_rule(&self, host: &str, rule: &ObjectRef) -> bool {
+        let known = self.all.get(host);
+        known.is_some_and(|known| known.by.contains_key(rule))
+    }
 }
 
 /// A configuration by its name; `None` where no server has it.
@@ -42,17 +94,15 @@ pub(crate) fn gateway(
     let servers = merged.of_routes(name);
     let ((_, port), _) = *servers.first()?;
     let mut making = RoutesBuilder::new(parameters, mesh, rules);
-    let mut hosts: BTreeMap<String, GatewayHost> = BTreeMap::new();
-    for (_, server) in &servers {
+    let servers: Vec<_> = servers.into_iter().map(|(_, server)| server).collect();
+    let mut hosts = GatewayHosts::new(&servers);
+    for (at, server) in servers.iter().copied().enumerate() {
         making.from.push(server.from().clone());
-        making.add_server(server, &mut hosts);
+        making.add_server((at, server), &mut hosts);
     }
     // A host of which nothing is for this port is as if it were not there.
-    hosts.retain(|_, host| host.redirects || !host.routes.is_empty() || host.last.is_some());
-    let mut all: Vec<_> = hosts
-        .into_iter()
-        .map(|(host, one)| one.made(&host))
-        .collect();
+    let found = hosts.all.into_iter().filter(|(_, host)| !host.is_empty());
+    let mut all: Vec<_> = found.map(|(host, one)| one.made(&host)).collect();
     all.sort_by(|one, other| one.name.cmp(&other.name));
     if all.is_empty() {
         all.push(black_hole(port));
@@ -64,8 +114,7 @@ pub(crate) fn gateway(
 }
 
 impl RoutesBuilder<'_> {
-    fn add_server(&mut self, server: &Serving, hosts: &mut BTreeMap<String, GatewayHost>) {
-        let redirects = server.redirects();
+    fn add_server(&mut self, (at, server): (usize, &Serving), hosts: &mut GatewayHosts<'_>) {
         for rule in self.rules.bound(server.from()) {
             if rule.spec().http.is_empty() {
                 continue;
@@ -84,15 +133,23 @@ impl RoutesBuilder<'_> {
                     break;
                 };
                 for common in common {
-                    let known = hosts.entry(common.clone()).or_insert_with(|| GatewayHost {
-                        number: server.number,
-                        ..GatewayHost::default()
-                    });
-                    // Two servers may have the same host, one of them by a wildcard.
-                    let by = (rule.from.clone(), server.from().clone(), server.number);
-                    if !known.by.insert(by) {
+                    let older = hosts.older(&common, (at, server)).cloned();
+                    // A rule that names the older server's Gateway as well has the host by that one.
+                    if let Some(older) = older.as_ref()
+                        && !hosts.has_rule(&common, &rule.from)
+                    {
+                        let what = format!("the routes of {} for {common}", rule.from);
+                        self.lose_to(older, server, Some(&**rule), (&common, &what));
                         continue;
                     }
+                    let redirects = server.redirects() && older.is_none();
+                    let known = hosts.get(common.clone(), server);
+                    // Two servers may have the same host, one of them by a wildcard.
+                    let by = known.by.entry(rule.from.clone()).or_default();
+                    if !by.insert((server.from().clone(), server.number)) {
+                        continue;
+                    }
+                    let again = by.len() > 1;
                     let context = self.at(server.number, server.from());
                     let operation = operation(&common, server.number);
                     let Some(routes) = self.routes(rule, &operation, &context) else {
@@ -100,7 +157,6 @@ impl RoutesBuilder<'_> {
                         break;
                     };
                     known.redirects |= redirects;
-                    let again = known.by.iter().filter(|(by, ..)| *by == rule.from).count() > 1;
                     for route in routes {
                         if again && known.routes.contains(&route) {
                             continue;
@@ -118,24 +174,60 @@ impl RoutesBuilder<'_> {
                             (common.clone(), message)
                         });
                     }
+                    known.owned_by(server);
                 }
             }
         }
-        if !redirects {
+        if !server.redirects() {
             return;
         }
         // Whoever asks for a host without rules is sent to where it may be served.
         for host in server.hosts.names() {
-            let known = hosts.entry(host).or_insert_with(|| GatewayHost {
-                number: server.number,
-                ..GatewayHost::default()
-            });
+            if let Some(older) = hosts.older(&host, (at, server)).cloned() {
+                let what = format!("the redirect of {host}");
+                self.lose_to(&older, server, None, (&host, &what));
+                continue;
+            }
+            let known = hosts.get(host, server);
             known.redirects = true;
+            known.owned_by(server);
+        }
+    }
+
+    /// What a server, or a rule that is bound to it, loses to an older Gateway of another namespace.
+    fn lose_to(
+        &mut self,
+        older: &ObjectRef,
+        server: &Serving,
+        rule: Option<&Rule<VirtualService>>,
+        (host, what): (&str, &str),
+    ) {
+        let verb = rule.map_or("is", |_| "are");
+        let told_at = [Some(server.from()), rule.map(|rule| &rule.from)];
+        for object in told_at.into_iter().flatten() {
+            self.conflicts.push(REJECTED_CONFIG, Some(object), || {
+                let message = format!(
+                    "{what} at {} {verb} left out: {older} of another namespace is older and has the host",
+                    server.called()
+                );
+                (host.to_owned(), message)
+            });
         }
     }
 }
 
 impl GatewayHost {
+    const fn is_empty(&self) -> bool {
+        !self.redirects && self.routes.is_empty() && self.last.is_none()
+    }
+
+    /// The first server of which there is something has it.
+    fn owned_by(&mut self, server: &Serving) {
+        if self.owner.is_none() && !self.is_empty() {
+            self.owner = Some(server.from().clone());
+        }
+    }
+
     /// Adds a route of a rule. One that leaves no request for others comes last; of two such the first counts: returns its
     /// rule where this one is left out.
     fn add(&mut self, route: Route, from: &ObjectRef) -> Option<&ObjectRef> {

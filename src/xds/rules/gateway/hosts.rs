@@ -61,11 +61,6 @@ impl ServerHosts {
         }
     }
 
-    /// Returns true if this very host is one of them, whoever may have it.
-    pub(crate) fn has_name(&self, host: &str) -> bool {
-        self.reversed.contains_key(&reversed(host))
-    }
-
     /// All hosts, without regard to namespaces.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         self.reversed.keys().map(|host| reversed(host))
@@ -107,8 +102,61 @@ impl ServerHosts {
 
     /// Returns true if there are any.
     pub(crate) fn meet(&self, host: &str, namespace: &str) -> bool {
-        self.each(host, namespace).next().is_some()
+        step(|| self.each(host, namespace).next().is_some())
     }
+}
+
+/// Servers by their hosts, each known by a number.
+#[derive(Debug, Default)]
+pub(crate) struct HostIndex {
+    /// Each from its end.
+    reversed: BTreeMap<String, Vec<usize>>,
+}
+
+impl HostIndex {
+    pub(crate) fn add(&mut self, hosts: &ServerHosts, number: usize) {
+        for host in hosts.reversed.keys() {
+            self.reversed.entry(host.clone()).or_default().push(number);
+        }
+    }
+
+    /// Those that have a host which this host or wildcard means, or which means it, whoever may have it. One of several such hosts
+    /// is there as often.
+    pub(crate) fn meeting(&self, host: &str) -> impl Iterator<Item = usize> {
+        let covering = patterns(host).into_iter();
+        let covering: Vec<_> = covering
+            .filter_map(|one| self.reversed.get(&reversed(&one)))
+            .collect();
+        let end = host.strip_prefix('*').map(reversed);
+        let from = end.clone().unwrap_or_default();
+        let below = self.reversed.range::<String, _>(from..);
+        let below = below.take_while(move |(one, _)| {
+            let end = end.as_ref();
+            step(|| end.is_some_and(|end| one.starts_with(end)))
+        });
+        let below = below.map(|(_, numbers)| numbers);
+        covering.into_iter().chain(below).flatten().copied()
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// One look at a host, which tests count.
+pub(crate) fn step<T>(look: impl FnOnce() -> T) -> T {
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + 1);
+    look()
+}
+
+/// Looks at hosts that something takes.
+#[cfg(test)]
+pub(crate) fn steps(of: impl FnOnce()) -> usize {
+    let before = STEPS.get();
+    of();
+    STEPS.get() - before
 }
 
 #[cfg(test)]
@@ -149,6 +197,13 @@ mod tests {
             found.sort();
             assert_eq!(found, common, "{server:?} {rule}");
             assert_eq!(hosts(server).meet(rule, "demo"), !common.is_empty());
+            let mut index = HostIndex::default();
+            index.add(&hosts(&["z.else"]), 1);
+            index.add(&hosts(server), 2);
+            let others = index.meeting(rule).filter(|number| *number == 1);
+            assert_eq!(others.count(), usize::from(rule == "*"), "{rule}");
+            let found = index.meeting(rule).any(|number| number == 2);
+            assert_eq!(found, !common.is_empty(), "{server:?} {rule}");
         }
     }
 

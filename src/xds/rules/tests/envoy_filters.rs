@@ -999,7 +999,9 @@ fn patched_routes(matching: &str) -> (Vec<String>, Vec<String>) {
         "hosts: [web.example]\ngateways: [g]\nhttp: [{route: [{destination: {host: a, port: {number: 80}}}]}]",
     );
     let snapshot = snapshot(world);
-    let view = snapshot.view(&gateways::router("demo"));
+    let mut node = (*gateways::router("demo")).clone();
+    node.addresses.push("2001:db8::1".parse().unwrap());
+    let view = snapshot.view(&Arc::new(node));
     let routes = view.all(Type::Route);
     let patched = routes.iter().filter(|one| {
         let routes = RouteConfiguration::decode(&*one.body).unwrap();

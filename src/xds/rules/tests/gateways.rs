@@ -15,6 +15,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 
 use super::*;
+use crate::rules::gateway::hosts::steps;
 
 pub(super) fn gateway(world: &mut World, name: &str, created: i64, spec: &str) {
     let object = object::<Gateway>(name, created, spec);
@@ -520,8 +521,8 @@ fn gateways_on_one_port_are_merged_and_the_older_wins() {
         ),
         (
             server(80, "a", "HTTP", "['*']", ""),
-            server(80, "a", "HTTP", "['*']", ", bind: 10.1.1.1"),
-            "0.0.0.0_80: http.80|10.1.1.1_80: http.80.10.1.1.1",
+            server(80, "a", "HTTP", "['*']", ", bind: 10.9.0.1"),
+            "0.0.0.0_80: http.80|10.9.0.1_80: http.80.10.9.0.1",
             "",
         ),
     ] {
@@ -555,6 +556,342 @@ fn gateways_on_one_port_are_merged_and_the_older_wins() {
             .collect();
         assert_eq!(told, expected);
     }
+}
+
+/// Envoy refuses a listener that it cannot bind, and a router that starts is never ready.
+#[test]
+fn a_server_that_the_router_cannot_bind_is_left_out() {
+    let told = |bind: &str, addresses: &str| {
+        let mut world = world();
+        let spec = HTTP.replace("hosts:", &format!("bind: '{bind}', hosts:"));
+        gateway(&mut world, "g", 1, &spec);
+        let snapshot = snapshot(world);
+        let fields = [("istio", "edge"), ("INSTANCE_IPS", addresses)];
+        let view = snapshot.view(&router_of("router", "edge", &fields));
+        let listens = shown(&*view).len();
+        let mut told = snapshot.conflicts().into_iter();
+        let told = told.next().map(|one| {
+            assert_eq!(one.metric, "pilot_total_rejected_configs");
+            assert_eq!(one.objects[0].to_string(), "Gateway demo/g");
+            one.message
+        });
+        assert_eq!(listens, usize::from(told.is_none()), "{bind}");
+        told
+    };
+    for (bind, addresses, address) in [
+        ("10.9.0.1", "", None),
+        ("10.9.0.7", "10.9.0.1,10.9.0.7", None),
+        ("2001:db8::1", "10.9.0.1,2001:db8::1", None),
+        ("0.0.0.0", "", None),
+        ("::", "", None),
+        ("127.0.0.9", "", None),
+        ("::1", "10.9.0.1,2001:db8::1", None),
+        ("::1", "", Some("::1")),
+        ("192.0.2.77", "", Some("192.0.2.77")),
+        ("fe80::1", "10.9.0.1,fe80::1", Some("fe80::1")),
+        ("::ffff:10.9.0.1", "", Some("::ffff:10.9.0.1")),
+        ("255.255.255.255", "", Some("255.255.255.255")),
+        ("224.0.0.1", "", Some("224.0.0.1")),
+    ] {
+        let expected = address.map(|address| {
+            format!(
+                "spec.servers[0] of Gateway demo/g is left out: {address} is no address of the router"
+            )
+        });
+        assert_eq!(told(bind, addresses), expected, "{bind} {addresses}");
+    }
+}
+
+/// Routers that differ in what they can bind share no routes.
+#[test]
+fn a_router_has_routes_for_its_own_servers_alone() {
+    let bound = HTTP.replace("hosts:", "bind: 10.9.0.1, hosts:");
+    let mut world = world();
+    gateway(&mut world, "a/first", 1, &bound);
+    gateway(&mut world, "b/second", 2, &HTTP.replace("'*'", "b.example"));
+    gateway(&mut world, "a/third", 3, &HTTP.replace("'*'", "a.example"));
+    for (rule, host) in [("b/b", "b.example"), ("a/a", "a.example")] {
+        let spec = format!(
+            "hosts: [{host}]\ngateways: [a/third, b/second]\nhttp: [{{directResponse: {{status: 200}}}}]"
+        );
+        virtual_service(&mut world, rule, 1, &spec);
+    }
+    let snapshot = snapshot(world);
+    let other = Node {
+        addresses: vec!["10.9.0.2".parse().unwrap()],
+        ..(*router("edge")).clone()
+    };
+    let a = "a.example:80 [a.example a.example:80]: /* 200";
+    let b = "b.example:80 [b.example b.example:80]: /* 200";
+    assert_eq!(hosts(&*snapshot.view(&router("edge")), "http.80"), [a]);
+    let other = snapshot.view(&Arc::new(other));
+    assert_eq!(hosts(&*other, "http.80"), [a, b]);
+}
+
+/// The kernel gives connections to whoever listens on their address alone: one port is one place.
+#[test]
+fn a_server_on_one_address_takes_no_connections_from_another_namespace() {
+    let on_all = "0.0.0.0_80: http.80";
+    let on_one = "10.9.0.1_80: http.80.10.9.0.1";
+    let bound = HTTP.replace("hosts:", "bind: 10.9.0.1, hosts:");
+    let elsewhere = bound.replace("number: 80", "number: 81");
+    let (bound, elsewhere) = (&*bound, &*elsewhere);
+    let both = [on_all, on_one];
+    for (gateways, listens, left_out) in [
+        (
+            &[("demo/a", HTTP), ("evil/b", bound)][..],
+            &both[..1],
+            Some(
+                "evil/b is left out: Gateway demo/a of another namespace has port 80 on all addresses",
+            ),
+        ),
+        (
+            &[("demo/a", bound), ("evil/b", HTTP)],
+            &both[1..],
+            Some(
+                "evil/b is left out: Gateway demo/a of another namespace has port 80 on one address",
+            ),
+        ),
+        (&[("demo/a", HTTP), ("demo/b", bound)], &both[..], None),
+        // Whoever shares the port has connections, too.
+        (
+            &[("demo/a", HTTP), ("other/b", HTTP), ("demo/c", bound)],
+            &both[..1],
+            Some(
+                "demo/c is left out: Gateway other/b of another namespace has port 80 on all addresses",
+            ),
+        ),
+        (
+            &[("demo/a", HTTP), ("evil/b", elsewhere)],
+            &["0.0.0.0_80: http.80", "10.9.0.1_81: http.81.10.9.0.1"][..],
+            None,
+        ),
+    ] {
+        let mut world = world();
+        for (created, (name, spec)) in (1..).zip(gateways) {
+            gateway(&mut world, name, created, spec);
+        }
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&router("edge"));
+        assert_eq!(shown(&*view), listens, "{gateways:?}");
+        let told: Vec<_> = snapshot.conflicts();
+        let told: Vec<_> = told.iter().map(|one| &*one.message).collect();
+        let left_out = left_out.map(|what| format!("spec.servers[0] of Gateway {what}"));
+        assert_eq!(told, Vec::from_iter(left_out));
+    }
+}
+
+/// A tenant's Gateway beside an older one of `demo`: what is served, and what is told at which objects.
+fn beside(
+    gateways: &[(&str, &str)],
+    rules: &[(&str, &str, &str)],
+) -> (Vec<String>, Vec<(String, Vec<String>)>) {
+    let mut world = world();
+    for (created, (name, server)) in (1..).zip(gateways) {
+        let spec = format!(
+            "selector: {{istio: edge}}\nservers: [{{port: {{number: 80, name: http, protocol: HTTP}}, {server}}}]"
+        );
+        gateway(&mut world, name, created, &spec);
+    }
+    for (created, (name, of, http)) in (1..).zip(rules) {
+        let spec = format!("{of}\nhttp: [{http}]");
+        virtual_service(&mut world, name, created, &spec);
+    }
+    let snapshot = snapshot(world);
+    let hosts = hosts(&*snapshot.view(&router("edge")), "http.80");
+    let told = snapshot.conflicts().into_iter().map(|one| {
+        assert_eq!(one.metric, "pilot_total_rejected_configs");
+        let objects = one.objects.iter().map(ToString::to_string);
+        (one.message, objects.collect())
+    });
+    (hosts, told.collect())
+}
+
+#[test]
+fn a_younger_gateway_of_another_namespace_redirects_no_host_of_an_older_one() {
+    let answers = (
+        "demo/v",
+        "hosts: [v.example]\ngateways: [demo/g]",
+        "{directResponse: {status: 200}}",
+    );
+    let redirects = "hosts: [v.example, e.example], tls: {httpsRedirect: true}";
+    let own = "v.example:80 [v.example v.example:80]: /* 200";
+    let evil = "e.example:80 [e.example e.example:80] redirects: ";
+    let left_out = "the redirect of v.example at spec.servers[0] of Gateway evil/g is left out: Gateway demo/g of another namespace \
+                    is older and has the host";
+    for hosts in ["hosts: [v.example]", "hosts: ['*']"] {
+        let (served, told) = beside(&[("demo/g", hosts), ("evil/g", redirects)], &[answers]);
+        assert_eq!(served, [evil, own], "{hosts}");
+        assert_eq!(
+            told,
+            [(left_out.to_owned(), vec!["Gateway evil/g".to_owned()])]
+        );
+    }
+    // Of one namespace each server may say so.
+    let (served, told) = beside(
+        &[("demo/g", "hosts: ['*']"), ("demo/h", redirects)],
+        &[answers],
+    );
+    let redirected = own.replace("]:", "] redirects:");
+    assert_eq!(served, [evil, &*redirected]);
+    assert!(told.is_empty(), "{told:?}");
+    // Nor does it serve in plain text what the older one redirects.
+    let (served, _) = beside(
+        &[("demo/g", redirects), ("evil/g", "hosts: [v.example]")],
+        &[answers],
+    );
+    assert_eq!(served, [evil, &*redirected]);
+}
+
+#[test]
+fn a_host_is_the_older_servers_where_namespaces_differ() {
+    let v = "hosts: [v.example]";
+    let rule = |status: u16| {
+        format!("{{match: [{{uri: {{prefix: /{status}}}}}], directResponse: {{status: {status}}}}}")
+    };
+    let (first, second) = (rule(201), rule(202));
+    let (first, second) = (&*first, &*second);
+    let own = "v.example:80 [v.example v.example:80]: /201* 201";
+    let both = "v.example:80 [v.example v.example:80]: /201* 201, /202* 202";
+    let others = "v.example:80 [v.example v.example:80]: /202* 202";
+    let none = "blackhole:80 [*]: /* 404";
+    let of = "hosts: [v.example]\ngateways: [demo/g]";
+    let evil = "hosts: [v.example]\ngateways: [evil/g]";
+    let all = "hosts: [v.example]\ngateways: [demo/g, evil/g]";
+    let any = "hosts: ['*']";
+    let other = of.replace("v.e", "x.e");
+    let same = "hosts: [v.example]\ngateways: [demo/h]";
+    let left_out = "the routes of VirtualService evil/w for v.example at spec.servers[0] of Gateway evil/g is left out: Gateway \
+                    demo/g of another namespace is older and has the host";
+    for (gateways, rules, served, is_told) in [
+        // Two servers that name it, a wildcard with routes for it, and one that has none.
+        (
+            &[("demo/g", v), ("evil/g", v)][..],
+            &[("demo/v", of, first), ("evil/w", evil, second)][..],
+            &[own][..],
+            true,
+        ),
+        (
+            &[("demo/g", any), ("evil/g", v)],
+            &[("demo/v", of, first), ("evil/w", evil, second)],
+            &[own],
+            true,
+        ),
+        (
+            &[("demo/g", any), ("evil/g", v)],
+            &[("evil/w", evil, second)],
+            &[others],
+            false,
+        ),
+        (
+            &[("demo/g", any), ("evil/g", any)],
+            &[("evil/w", evil, second)],
+            &[others],
+            false,
+        ),
+        (
+            &[("demo/g", v), ("evil/g", any)],
+            &[("evil/w", evil, second)],
+            &[none],
+            true,
+        ),
+        (
+            &[("demo/g", any), ("evil/g", v)],
+            &[("demo/v", &*other, first), ("evil/w", evil, second)],
+            &[others, "x.example:80 [x.example x.example:80]: /201* 201"],
+            false,
+        ),
+        // Of one namespace all are merged, and rules that name both Gateways are there by the older one.
+        (
+            &[("demo/g", v), ("demo/h", v)],
+            &[("demo/v", of, first), ("evil/w", same, second)],
+            &[both],
+            false,
+        ),
+        (
+            &[("demo/g", v), ("evil/g", v)],
+            &[("demo/v", all, first), ("evil/w", all, second)],
+            &[both],
+            false,
+        ),
+    ] {
+        let (found, told) = beside(gateways, rules);
+        assert_eq!(found, served, "{gateways:?} {rules:?}");
+        let objects = ["Gateway evil/g", "VirtualService evil/w"].map(str::to_owned);
+        let expected = is_told.then(|| (left_out.replace("is left", "are left"), objects.to_vec()));
+        assert_eq!(told, Vec::from_iter(expected), "{gateways:?} {rules:?}");
+    }
+}
+
+/// A tenant has any number of servers on one port.
+#[test]
+fn servers_of_one_port_are_not_asked_one_by_one() {
+    let looks = |count: usize| {
+        let mut world = world();
+        let servers: Vec<_> = (0..count)
+            .map(|at| {
+                format!(
+                    "{{port: {{number: 443, name: p{at}, protocol: TLS}}, hosts: [h{at}.example], tls: {{mode: PASSTHROUGH}}}}"
+                )
+            })
+            .collect();
+        let servers = servers.join(", ");
+        let spec = format!("selector: {{istio: edge}}\nservers: [{servers}]");
+        gateway(&mut world, "g", 1, &spec);
+        let snapshot = snapshot(world);
+        steps(|| drop(snapshot.view(&router("edge"))))
+    };
+    assert_eq!([100, 200].map(looks), [100, 200]);
+}
+
+/// Policies hold at each chain of a router: a tenant's servers take the room of their own namespace, and close nobody's.
+#[test]
+fn servers_of_one_namespace_leave_policies_and_servers_of_others_their_room() {
+    let mut world = world();
+    gateway(&mut world, "demo/g", 1, HTTP);
+    let servers: Vec<_> = (0..3000)
+        .map(|at| {
+            let port = 2000 + at;
+            format!("{{port: {{number: {port}, name: p{at}, protocol: HTTP}}, hosts: ['*']}}")
+        })
+        .collect();
+    let servers = servers.join(", ");
+    let spec = format!("selector: {{istio: edge}}\nservers: [{servers}]");
+    gateway(&mut world, "evil/g", 2, &spec);
+    gateway(&mut world, "late/g", 3, &HTTP.replace("80", "81"));
+    let blocks: Vec<_> = (0..1000)
+        .map(|at| format!("10.{}.{}.0/24", at / 250, at % 250))
+        .collect();
+    let blocks = blocks.join(", ");
+    let deny = format!(
+        "selector: {{matchLabels: {{istio: edge}}}}\naction: DENY\nrules: [{{from: [{{source: {{remoteIpBlocks: [{blocks}]}}}}]}}]"
+    );
+    let policy = object::<api::security::AuthorizationPolicy>("edge/p", 1, &deny);
+    insert(&mut world.authorization_policies, policy);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&router("edge"));
+    let names = shown(&*view);
+    for name in ["0.0.0.0_80: http.80", "0.0.0.0_81: http.81"] {
+        assert!(names.iter().any(|one| one == name), "{name}");
+    }
+    let bytes: usize = view
+        .all(Type::Listener)
+        .iter()
+        .map(|one| one.body.len())
+        .sum();
+    assert!(
+        names.len() > 500 && bytes < 26 << 20,
+        "{} {bytes}",
+        names.len()
+    );
+    let told = snapshot.conflicts();
+    assert_eq!(told.len(), 21, "{:?}", told.first());
+    for one in &told {
+        assert_eq!(one.objects[0].to_string(), "Gateway evil/g");
+    }
+    assert!(told.iter().any(|one| one.message.ends_with(
+        "is left out: the policies of the router leave no room for more servers of its namespace"
+    )));
 }
 
 #[test]
@@ -1170,4 +1507,37 @@ fn of_rules_for_requests_where_tls_goes_on_some_are_told() {
     let more = "10 more conflicts of VirtualService demo/v0 are not listed";
     assert_eq!(told(30, 1), (20, vec![more.to_owned()]));
     assert_eq!(told(1, 250), (200, Vec::new()));
+}
+
+/// A tenant has any number of both, and each rule is told at some servers.
+#[test]
+fn rules_for_requests_are_not_held_against_each_server_where_tls_goes_on() {
+    let looks = |count: usize| {
+        let mut world = world();
+        let servers: Vec<_> = (0..count)
+            .map(|at| {
+                format!(
+                    "{{port: {{number: 443, name: p{at}, protocol: TLS}}, hosts: [h{at}.example], tls: {{mode: PASSTHROUGH}}}}"
+                )
+            })
+            .collect();
+        let servers = servers.join(", ");
+        gateway(
+            &mut world,
+            "g",
+            1,
+            &format!("selector: {{istio: edge}}\nservers: [{servers}]"),
+        );
+        for rule in 0..count {
+            let spec = format!(
+                "hosts: [h{rule}.example, other.example]\ngateways: [g]\nhttp: [{{directResponse: {{status: 200}}}}]"
+            );
+            virtual_service(&mut world, &format!("v{rule}"), 1, &spec);
+        }
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&router("edge"));
+        steps(|| drop(view.all(Type::Listener)))
+    };
+    let [some, more] = [50, 100].map(looks);
+    assert!(more <= 2 * some + 10, "{some} {more}");
 }
