@@ -205,6 +205,9 @@ pub(super) fn identity(matcher: StringMatcher) -> Principal {
     }))
 }
 
+/// Bits in front of an address of IPv4 that is written as one of IPv6, `::ffff:10.0.0.1`.
+const BEFORE_MAPPED: u8 = 96;
+
 /// An address, or a range of them.
 pub(super) fn range(value: &str) -> Result<CidrRange, RuleError> {
     let (address, prefix) = match value.split_once('/') {
@@ -217,7 +220,13 @@ pub(super) fn range(value: &str) -> Result<CidrRange, RuleError> {
             Some(prefix) => prefix.parse().ok()?,
             None => wire::all_bits(address),
         };
-        Network::new(address, prefix)
+        let network = Network::new(address, prefix)?;
+        // Envoy takes an address of IPv4 for one, however it came.
+        let mapped = address.to_canonical();
+        match prefix.checked_sub(BEFORE_MAPPED) {
+            Some(rest) if mapped != address => Network::new(mapped, rest),
+            _ => Some(network),
+        }
     };
     match read() {
         Some(network) => Ok(wire::range(network.first(), network.prefix())),
