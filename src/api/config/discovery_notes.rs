@@ -1,6 +1,7 @@
 //! Discovery cannot serve every valid object as it is written. This module has the notes that say what it does instead, and the
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
+mod authorization;
 mod claims;
 mod destination_rule;
 mod envoy_filter;
@@ -53,7 +54,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "VirtualService" => virtual_service,
         "DestinationRule" => destination_rule::notes,
         "RequestAuthentication" => request_authentication::notes,
-        "AuthorizationPolicy" => targets::notes,
+        "AuthorizationPolicy" => authorization::notes,
         "EnvoyFilter" => envoy_filter::notes,
         _ => return Vec::new(),
     };
