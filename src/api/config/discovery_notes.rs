@@ -5,6 +5,7 @@ mod authorization;
 mod claims;
 mod destination_rule;
 mod envoy_filter;
+mod files;
 mod gateway;
 mod headers;
 mod request_authentication;
