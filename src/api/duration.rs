@@ -5,6 +5,10 @@ use crate::google::protobuf::Duration;
 /// The range that proto JSON allows, in either direction: 10,000 years.
 const MOST_SECONDS: i128 = 315_576_000_000;
 const NANOS: i128 = 1_000_000_000;
+
+/// The most seconds that Envoy takes: it counts nanoseconds in 64 bits, and refuses all resources of a response that has more.
+pub const MOST_SECONDS_OF_ENVOY: u64 = 9_223_372_035;
+
 /// Longest fraction that is parsed; nanoseconds have nine digits.
 const MOST_DIGITS: usize = 18;
 

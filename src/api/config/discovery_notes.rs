@@ -1,9 +1,11 @@
 //! Discovery cannot serve every valid object as it is written. This module has the notes that say what it does instead, and the
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
+mod authorization;
 mod claims;
 mod destination_rule;
 mod envoy_filter;
+mod files;
 mod gateway;
 mod headers;
 mod request_authentication;
@@ -14,7 +16,7 @@ use serde_json::Value as Json;
 
 use super::kinds::Kind;
 use super::regex_size::{MOST, program_size};
-use super::rules::access_log;
+use super::rules::{access_log, regex};
 use super::{Finding, Severity, read_message};
 use crate::names::is_host_pattern;
 
@@ -53,7 +55,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "VirtualService" => virtual_service,
         "DestinationRule" => destination_rule::notes,
         "RequestAuthentication" => request_authentication::notes,
-        "AuthorizationPolicy" => targets::notes,
+        "AuthorizationPolicy" => authorization::notes,
         "EnvoyFilter" => envoy_filter::notes,
         _ => return Vec::new(),
     };
@@ -163,12 +165,21 @@ pub fn is_one_line(text: &str) -> bool {
     !text.contains(['\0', '\r', '\n'])
 }
 
-const TOO_LARGE_REGEX: &str = "is not served: proxies refuse so large a regular expression";
+/// Why proxies do not take a valid regular expression; `None`: they take it.
+fn unserved_regex(pattern: &str) -> Option<&'static str> {
+    if program_size(pattern) > MOST {
+        return Some("is not served: proxies refuse so large a regular expression");
+    }
+    // A single star is no expression: it is any value.
+    (pattern != "*" && !regex::is_of_bytes(pattern)).then_some(
+        "is not served: proxies match bytes, and refuse a regular expression with a number above \\xff or a name beyond ASCII",
+    )
+}
 
-/// Returns true if proxies take a valid regular expression: RE2 makes too large a program of some.
+/// Returns true if proxies take a valid regular expression: RE2 makes too large a program of some, and is told to match bytes.
 #[must_use]
 pub fn is_regex(pattern: &str) -> bool {
-    program_size(pattern) <= MOST
+    unserved_regex(pattern).is_none()
 }
 
 /// The regular expressions of a match.
@@ -320,28 +331,25 @@ fn lines(path: &str, http: &Json, found: &mut Vec<Finding>) {
         }
     }
     let pattern = http.pointer("/rewrite/uriRegexRewrite/match");
-    if !pattern.and_then(Json::as_str).is_none_or(is_regex) {
+    if let Some(why) = pattern.and_then(Json::as_str).and_then(unserved_regex) {
         let path = format!("{path}.rewrite.uriRegexRewrite.match");
-        found.push(Finding::warning(path, TOO_LARGE_REGEX));
+        found.push(Finding::warning(path, why));
     }
     let cors = http.get("corsPolicy");
     for (at, origin) in cors
         .into_iter()
         .flat_map(|cors| items(cors, "allowOrigins"))
     {
-        if !origin
-            .get("regex")
-            .and_then(Json::as_str)
-            .is_none_or(is_regex)
-        {
+        let pattern = origin.get("regex").and_then(Json::as_str);
+        if let Some(why) = pattern.and_then(unserved_regex) {
             let path = format!("{path}.corsPolicy.allowOrigins[{at}].regex");
-            found.push(Finding::warning(path, TOO_LARGE_REGEX));
+            found.push(Finding::warning(path, why));
         }
     }
     for (at, one) in items(http, "match") {
-        if !regexes(one).all(is_regex) {
+        if let Some(why) = regexes(one).find_map(unserved_regex) {
             let path = format!("{path}.match[{at}]");
-            found.push(Finding::warning(path, TOO_LARGE_REGEX));
+            found.push(Finding::warning(path, why));
         }
         let names = one.get("queryParams").and_then(Json::as_object);
         if names.is_some_and(|names| !names.keys().all(|name| is_parameter(name))) {
@@ -509,6 +517,14 @@ mod tests {
             (json!({"rewrite": {"uri": "a\nb"}}), format!("spec.http[0].rewrite.uri: {line}")),
             (json!({"redirect": {"authority": "a\rb"}}), format!("spec.http[0].redirect.authority: {line}")),
             (json!({"redirect": {"uri": "/x"}}), String::new()),
+            (json!({"match": [{"uri": {"regex": "/α[^/]\\xff"}}]}), String::new()),
+            (json!({"match": [{"withoutHeaders": {"x": {"regex": "*"}}}]}), String::new()),
+            (
+                json!({"match": [{"headers": {"x": {"regex": "[^\\x00-\\x{10FFFF}]"}}}]}),
+                "spec.http[0].match[0]: is not served: proxies match bytes, and refuse a regular expression with a number \
+                 above \\xff or a name beyond ASCII"
+                    .to_owned(),
+            ),
             (
                 json!({"match": [{"queryParams": {"": {"exact": "x"}}}]}),
                 "spec.http[0].match[0].queryParams: is not served: proxies take names of 1 to 1024 bytes".to_owned(),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use api::duration::MOST_SECONDS_OF_ENVOY;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
@@ -27,7 +28,9 @@ pub(crate) fn any_of(type_url: String, message: &impl Message) -> Any {
     }
 }
 
+/// As long as Envoy takes it at most, whoever wrote it: one that is longer would take all of a response with it.
 pub(crate) fn duration(duration: Duration) -> protobuf::Duration {
+    let duration = duration.min(Duration::from_secs(MOST_SECONDS_OF_ENVOY));
     protobuf::Duration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0),
@@ -324,6 +327,17 @@ mod tests {
             "value: 3",
         ] {
             assert!(shown.contains(part), "{part} in {shown}");
+        }
+    }
+
+    /// Of what Envoy 1.40 takes, by `--mode validate`.
+    #[test]
+    fn no_duration_is_longer_than_envoy_takes() {
+        let seconds = |seconds| duration(Duration::new(seconds, 999_000_000)).seconds;
+        assert_eq!(seconds(9_223_372_034), 9_223_372_034);
+        for longer in [9_223_372_035, 9_223_372_036, u64::MAX] {
+            assert_eq!(seconds(longer), 9_223_372_035);
+            assert_eq!(duration(Duration::from_secs(longer)).nanos, 0);
         }
     }
 

@@ -70,6 +70,7 @@ enum RuleError {
 #[derive(Clone, Copy, Debug)]
 struct RuleContext<'a> {
     transport: Transport,
+    action: Action,
     /// True if conditions that connections do not have are left out of a rule that keeps out, so that it keeps out more.
     leaves_out: bool,
     domains: &'a TrustDomains,
@@ -291,6 +292,7 @@ fn add(
             let keeps_out = matches!(action, Action::Deny | Action::Custom);
             let context = RuleContext {
                 transport,
+                action,
                 leaves_out: keeps_out && !cannot_ask,
                 domains: context.domains,
                 namespace,

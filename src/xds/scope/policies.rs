@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use api::config::discovery_notes::is_service;
 use api::istio::r#type::v1beta1::PolicyTargetReference;
-use api::model::{Labels, Objects, Registry, World, selects};
+use api::model::{Configured, Labels, ObjectRef, Objects, Registry, World, selects};
 use api::networking::DiscoveryKind;
 use api::security::{
     AuthorizationPolicy, PeerAuthentication, RequestAuthentication, WorkloadSelector,
 };
 
 use super::{Rule, labels};
+use crate::common::conflict::{Conflict, Conflicts, NOT_ENFORCED_AS_WRITTEN};
 
 /// A kind of policy.
 trait PolicyKind: DiscoveryKind {
@@ -88,6 +89,8 @@ pub(crate) struct Policies {
     peers: ByNamespace<PeerAuthentication>,
     /// As some proxies may still know them.
     earlier_peers: Vec<ByNamespace<PeerAuthentication>>,
+    /// Those that hold for nobody, though they name a service.
+    conflicts: Vec<Conflict>,
 }
 
 /// Policies about mutual TLS.
@@ -117,7 +120,12 @@ impl Policies {
             earlier_peers: (world.earlier_peer_authentications.iter())
                 .map(|earlier| by_namespace(earlier, &services))
                 .collect(),
+            conflicts: without_workloads(world, &services),
         }
+    }
+
+    pub(crate) fn conflicts(&self) -> impl Iterator<Item = &Conflict> {
+        self.conflicts.iter()
     }
 
     /// The policies of a workload in this namespace and with these labels.
@@ -203,6 +211,41 @@ fn wanted<T: PolicyKind>(spec: &T, namespace: &str, services: &Selectors<'_>) ->
     let found = of_services.filter_map(|target| services.get(&(&*target.name, namespace)));
     let found = found.filter(|selector| !selector.is_empty());
     found.map(|selector| (*selector).clone()).collect()
+}
+
+/// Tells of services that policies name, and that are not there or select nobody: a policy that keeps out keeps out nothing then.
+fn without_workloads(world: &World, services: &Selectors<'_>) -> Vec<Conflict> {
+    fn add<T: PolicyKind>(policy: &Configured<T>, services: &Selectors<'_>, told: &mut Conflicts) {
+        for target in policy.spec.targets() {
+            let is_own = target.namespace.is_empty() || *target.namespace == *policy.namespace;
+            if !is_own || !is_service(&target.group, &target.kind) {
+                continue;
+            }
+            let name = target.name.as_str();
+            let why = match services.get(&(name, &*policy.namespace)) {
+                Some(selector) if selector.is_empty() => "selects no workloads",
+                Some(_) => continue,
+                None => "is not there",
+            };
+            let from = ObjectRef {
+                kind: T::NAME,
+                namespace: policy.namespace.clone(),
+                name: policy.name.clone(),
+            };
+            told.push(NOT_ENFORCED_AS_WRITTEN, Some(&from), || {
+                let words = format!("holds for nobody: the Service {name} of its namespace {why}");
+                (from.to_string(), words)
+            });
+        }
+    }
+    let mut told = Conflicts::default();
+    for policy in world.authorization_policies.values() {
+        add(policy, services, &mut told);
+    }
+    for policy in world.request_authentications.values() {
+        add(policy, services, &mut told);
+    }
+    told.finish()
 }
 
 fn by_namespace<T: PolicyKind>(objects: &Objects<T>, services: &Selectors<'_>) -> ByNamespace<T> {

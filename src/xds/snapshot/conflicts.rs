@@ -23,6 +23,7 @@ impl Snapshot {
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut all: BTreeSet<Conflict> = self.base.rules.conflicts().into_iter().collect();
         all.extend(self.base.envoy_filters.conflicts().cloned());
+        all.extend(self.base.policies.conflicts().cloned());
         all.extend(virtual_listeners::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
         for (conflict, proxies) in &*self.caches.lost() {

@@ -3,8 +3,8 @@
 use serde_json::Value as Json;
 
 use super::{
-    MOST_SUBSETS, is_cookie_attribute, is_header_name, is_percentage, is_sni, is_table, items,
-    largest_ring,
+    MOST_SUBSETS, files, is_cookie_attribute, is_header_name, is_percentage, is_sni, is_table,
+    items, largest_ring,
 };
 use crate::config::Finding;
 use crate::names::is_host_pattern;
@@ -135,6 +135,9 @@ fn policy(
     if !sni.is_none_or(is_sni) {
         let why = "is not served: it is no name, or longer than 255 bytes";
         found.push(Finding::warning(format!("{path}.tls.sni"), why));
+    }
+    if let Some(tls) = written.get("tls") {
+        files::notes(&format!("{path}.tls"), tls, found);
     }
     for (at, port) in items(written, "portLevelSettings") {
         policy(

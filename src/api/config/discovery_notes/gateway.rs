@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::super::Finding;
-use super::items;
+use super::{files, items};
 
 /// Names that TLS of clients of 1.1 to 1.5 knew and Envoy refuses: there are no such suites.
 const NO_SUITES: [&str; 2] = ["AES128-GCM-SHA384", "AES256-GCM-SHA256"];
@@ -60,6 +60,7 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
         }
         if let Some(tls) = server.get("tls") {
             of_tls(&format!("{path}.tls"), tls, &mut found);
+            files::notes(&format!("{path}.tls"), tls, &mut found);
         }
     }
     found

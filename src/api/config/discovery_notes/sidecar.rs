@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::items;
+use super::{files, items};
 use crate::config::Finding;
 use crate::names::LONGEST_SOCKET;
 
@@ -89,6 +89,9 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
         found.push(Finding::warning("spec.egress", why));
     }
     for (at, listener) in items(spec, "ingress") {
+        if let Some(tls) = listener.get("tls") {
+            files::notes(&format!("spec.ingress[{at}].tls"), tls, &mut found);
+        }
         let endpoint = listener.get("defaultEndpoint").and_then(Json::as_str);
         let endpoint = endpoint.unwrap_or_default();
         if endpoint.starts_with("0.0.0.0:") || endpoint.starts_with("[::]:") {

@@ -65,6 +65,7 @@ fn traffic_policy(at: &Cursor<'_>) {
         at.fail("needs at least one setting");
     }
     at.apart("tunnel", "proxyProtocol");
+    parts::duration_bound(&at.to(["retryBudget", "budgetInterval"]));
     settings(at);
     for port in at.get("portLevelSettings").items() {
         let selector = port.get("port");
@@ -150,6 +151,7 @@ fn load_balancer(at: &Cursor<'_>) {
     if table.is_set() && !is_table_size(table.number()) {
         table.fail(format!("{} is not a prime below 5000011", table.digits()));
     }
+    parts::duration_bound(&at.get("warmupDurationSecs"));
     let warmup = at.get("warmup");
     if warmup.is_set() {
         let duration = warmup.get("duration");
@@ -195,6 +197,7 @@ fn cookie(at: &Cursor<'_>) {
         return;
     }
     at.get("name").not_empty();
+    parts::duration_bound(&at.get("ttl"));
     let mut known = HashSet::new();
     for attribute in at.get("attributes").items() {
         let name = attribute.get("name");

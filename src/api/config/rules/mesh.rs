@@ -79,7 +79,7 @@ pub(crate) fn proxy(proxy: &Value, written: &Value) -> Vec<Finding> {
 
 fn durations(at: &Cursor<'_>) {
     let connect = at.get("connectTimeout");
-    parts::duration(&connect);
+    parts::milliseconds(&connect);
     at_most(&connect, LONGEST_CONNECT, "30s");
     parts::duration_or_none(&at.get("protocolDetectionTimeout"));
 }

@@ -23,7 +23,7 @@ mod parts;
 mod pool;
 mod predicates;
 pub(super) mod rbac;
-mod regex;
+pub(super) mod regex;
 pub(super) mod security;
 mod server_tls;
 pub(super) mod service_entry;

@@ -10,14 +10,28 @@ use crate::finding::quoted;
 /// DUR, where there is one.
 pub(super) fn duration(at: &Cursor<'_>) {
     if let Some(nanos) = at.nanos() {
+        at.check(is::duration(nanos).or_else(|| is::not_too_long(nanos)));
+    }
+}
+
+/// DUR but for its bound, which is one of resources.
+pub(super) fn milliseconds(at: &Cursor<'_>) {
+    if let Some(nanos) = at.nanos() {
         at.check(is::duration(nanos));
     }
 }
 
-/// DUR, or 0.
+/// The bound of DUR alone.
+pub(super) fn duration_bound(at: &Cursor<'_>) {
+    if let Some(nanos) = at.nanos() {
+        at.check(is::not_too_long(nanos));
+    }
+}
+
+/// DUR but for its bound, or 0.
 pub(super) fn duration_or_none(at: &Cursor<'_>) {
     if at.nanos() != Some(0) {
-        duration(at);
+        milliseconds(at);
     }
 }
 

@@ -11,7 +11,9 @@ pub(super) fn check(at: &Cursor<'_>) {
     counts(&tcp, &["maxConnections"]);
     parts::duration(&tcp.get("connectTimeout"));
     parts::duration(&tcp.get("maxConnectionDuration"));
-    parts::duration_or_none(&tcp.get("idleTimeout"));
+    let idle = tcp.get("idleTimeout");
+    parts::duration_or_none(&idle);
+    parts::duration_bound(&idle);
     parts::duration(&tcp.to(["tcpKeepalive", "time"]));
     parts::duration(&tcp.to(["tcpKeepalive", "interval"]));
     counts(

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::cursor::Violation;
+use crate::duration::MOST_SECONDS_OF_ENVOY;
 use crate::finding::quoted;
 use crate::names::{LONGEST_SOCKET, ROOM_FOR_SOCKET};
 
@@ -148,7 +149,7 @@ pub(super) fn uds(path: &str) -> Violation {
     })
 }
 
-/// DUR, of nanoseconds.
+/// DUR but for its bound, of nanoseconds.
 pub(super) fn duration(nanos: i128) -> Violation {
     const MILLI: i128 = 1_000_000;
     if nanos < MILLI {
@@ -159,6 +160,15 @@ pub(super) fn duration(nanos: i128) -> Violation {
             "duration {} is not a whole number of milliseconds",
             seconds(nanos)
         )
+    })
+}
+
+/// As long as Envoy takes it, of nanoseconds.
+pub(super) fn not_too_long(nanos: i128) -> Violation {
+    const SECOND: i128 = 1_000_000_000;
+    wrong(nanos <= i128::from(MOST_SECONDS_OF_ENVOY) * SECOND, || {
+        let given = seconds(nanos);
+        format!("duration {given} is more than {MOST_SECONDS_OF_ENVOY}s")
     })
 }
 
@@ -447,6 +457,11 @@ mod tests {
         assert_eq!(
             duration(1_000_500_000).unwrap(),
             "duration 1.000500s is not a whole number of milliseconds"
+        );
+        assert_eq!(not_too_long(9_223_372_035_000_000_000), None);
+        assert_eq!(
+            not_too_long(9_223_372_035_001_000_000).unwrap(),
+            "duration 9223372035.001s is more than 9223372035s"
         );
     }
 

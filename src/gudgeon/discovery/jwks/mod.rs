@@ -25,7 +25,7 @@ use tokio::time::sleep_until;
 use tracing::{info, warn};
 
 use self::fetch::{FetchError, Fetcher, Forbidden};
-use self::schedule::Schedule;
+use self::schedule::{Fetch, Schedule};
 use super::hub::Hub;
 use crate::log_rate_limiter::LogRateLimiter;
 
@@ -36,13 +36,12 @@ const MOST_OF_NAMESPACE: usize = 50;
 const MOST: usize = 1000;
 
 /// A JWKS location that a policy uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WantedPlace {
-    /// The namespace of the first policy that wants it.
-    pub(super) namespace: Arc<str>,
-    /// The longest that any rule gives.
-    pub(super) timeout: Duration,
-    pub(super) by: Vec<RuleOf>,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct WantedPlace {
+    /// The namespaces whose policies want it, each with the longest that a rule of its own gives. What one namespace says keeps no
+    /// other from its keys: each has its share of the fetches, and any of them may fetch.
+    timeouts: BTreeMap<Arc<str>, Duration>,
+    by: Vec<RuleOf>,
 }
 
 /// Namespace and name of a policy, and the place of its rule.
@@ -158,6 +157,7 @@ impl Jwks {
 fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
     let mut all = WantedKeys::default();
     let mut of_namespace = HashMap::<Arc<str>, usize>::new();
+    let mut beyond = Vec::new();
     for policy in policies.values() {
         for (at, rule) in policy.spec.jwt_rules.iter().enumerate() {
             let Some(place) = KeysPlace::of(rule) else {
@@ -165,10 +165,12 @@ fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
             };
             let namespace = &policy.namespace;
             let by = (namespace.clone(), policy.name.clone(), at);
-            if !all.wanted.contains_key(&place) {
+            let known = all.wanted.get(&place);
+            if !known.is_some_and(|one| one.timeouts.contains_key(namespace)) {
                 let count = of_namespace.entry(namespace.clone()).or_default();
-                if *count >= MOST_OF_NAMESPACE || all.wanted.len() >= MOST {
-                    all.left_out.push(by);
+                let is_beyond = known.is_none() && all.wanted.len() >= MOST;
+                if *count >= MOST_OF_NAMESPACE || is_beyond {
+                    beyond.push((place, by));
                     continue;
                 }
                 *count += 1;
@@ -178,13 +180,17 @@ fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
             let timeout = written
                 .map_or(TIMEOUT, Duration::from_nanos)
                 .min(LONGEST_FETCH);
-            let one = all.wanted.entry(place).or_insert_with(|| WantedPlace {
-                namespace: namespace.clone(),
-                timeout,
-                by: Vec::new(),
-            });
-            one.timeout = one.timeout.max(timeout);
+            let one = all.wanted.entry(place).or_default();
+            let longest = one.timeouts.entry(namespace.clone()).or_default();
+            *longest = timeout.max(*longest);
             one.by.push(by);
+        }
+    }
+    // Keys that another namespace has fetched are as good.
+    for (place, by) in beyond {
+        match all.wanted.get_mut(&place) {
+            Some(one) => one.by.push(by),
+            None => all.left_out.push(by),
         }
     }
     all
@@ -206,7 +212,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
     let fetcher = Arc::new(Fetcher::new(hub.jwks.allowed.clone()));
     let mut policies = hub.request_authentications();
     let mut tasks = JoinSet::new();
-    let mut under_way = HashMap::<Id, KeysPlace>::new();
+    let mut under_way = HashMap::<Id, Fetch>::new();
     loop {
         let current = policies.borrow_and_update().clone();
         // Until something is served, whoever waits is to know when nothing has to be waited for.
@@ -224,10 +230,10 @@ pub(crate) async fn run(hub: Arc<Hub>) {
             hub.put_key_sets(keys);
         }
         let forbidden = hub.jwks.forbidden(&hub.with_registries(Registries::world));
-        for (place, limit) in due {
-            let (fetcher, forbidden, to) = (Arc::clone(&fetcher), forbidden.clone(), place.clone());
-            let task = async move { fetcher.fetch_jwks(&to, &forbidden, limit).await };
-            under_way.insert(tasks.spawn(task).id(), place);
+        for fetch in due {
+            let (fetcher, forbidden, of) = (Arc::clone(&fetcher), forbidden.clone(), fetch.clone());
+            let task = async move { fetcher.fetch_jwks(&of.place, &forbidden, of.timeout).await };
+            under_way.insert(tasks.spawn(task).id(), fetch);
         }
         let wakes = [next, patience].into_iter().flatten().min();
         let wake = async {
@@ -244,8 +250,8 @@ pub(crate) async fn run(hub: Arc<Hub>) {
                     // A mistake of this program.
                     Err(error) => (error.id(), Err(FetchError::Answer("internal error".to_owned()))),
                 };
-                if let Some(place) = under_way.remove(&id) {
-                    fetched_one(&hub, &place, fetched);
+                if let Some(fetch) = under_way.remove(&id) {
+                    fetched_one(&hub, &fetch, fetched);
                 }
             }
             () = wake => {}
@@ -256,16 +262,16 @@ pub(crate) async fn run(hub: Arc<Hub>) {
     }
 }
 
-fn fetched_one(hub: &Hub, place: &KeysPlace, fetched: Result<KeySet, FetchError>) {
+fn fetched_one(hub: &Hub, fetch: &Fetch, fetched: Result<KeySet, FetchError>) {
     let result = match &fetched {
         Ok(_) => "success",
         Err(error) => error.reason(),
     };
     hub.metrics.jwks_fetched(result);
-    let (at, from) = (hub.clock.now(), origin(place.url()));
+    let (at, from) = (hub.clock.now(), origin(fetch.place.url()));
     let mut state = hub.jwks.state();
     let failed = fetched.as_ref().err().map(ToString::to_string);
-    let news = state.done(place, fetched, at, hub.jwks.refresh);
+    let news = state.done(fetch, fetched, at, hub.jwks.refresh);
     let keys = news.keys.then(|| state.key_sets());
     drop(state);
     if news.trouble
@@ -278,5 +284,66 @@ fn fetched_one(hub: &Hub, place: &KeysPlace, fetched: Result<KeySet, FetchError>
     }
     if let Some(keys) = keys {
         hub.put_key_sets(keys);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::google::protobuf;
+    use api::model::Configured;
+    use api::security::JwtRule;
+
+    use super::*;
+
+    fn policies(all: &[(&str, Vec<(String, i64)>)]) -> Objects<RequestAuthentication> {
+        let policies = all.iter().map(|(namespace, places)| {
+            let rules = places.iter().map(|(url, seconds)| JwtRule {
+                jwks_uri: url.clone(),
+                timeout: (*seconds > 0).then_some(protobuf::Duration {
+                    seconds: *seconds,
+                    nanos: 0,
+                }),
+                ..JwtRule::default()
+            });
+            let policy = Configured {
+                name: "p".into(),
+                namespace: (*namespace).into(),
+                created: None,
+                prefers_close: false,
+                dry_run: false,
+                spec: RequestAuthentication {
+                    jwt_rules: rules.collect(),
+                    ..RequestAuthentication::default()
+                },
+            };
+            let key = (policy.namespace.clone(), policy.name.clone());
+            (key, Arc::new(policy))
+        });
+        policies.collect()
+    }
+
+    #[test]
+    fn each_namespace_wants_a_place_with_a_timeout_of_its_own() {
+        let place = |at: usize| format!("https://{at}/keys");
+        // One that has as many as it may gets what others fetch.
+        let many = (0..=MOST_OF_NAMESPACE + 1).map(|at| (place(at), 900));
+        let own = vec![(place(0), 1), (place(0), 3), (place(MOST_OF_NAMESPACE), 0)];
+        let all = wanted(&policies(&[("a", many.collect()), ("v", own)]));
+        assert_eq!(all.wanted.len(), MOST_OF_NAMESPACE + 1);
+        let of = |at: usize| {
+            let one = &all.wanted[&KeysPlace::Set(place(at).into())];
+            let timeouts = one.timeouts.iter();
+            let timeouts: Vec<_> = timeouts.map(|(of, time)| (&**of, time.as_secs())).collect();
+            (timeouts, one.by.len())
+        };
+        assert_eq!(of(0), (vec![("a", 60), ("v", 3)], 3));
+        assert_eq!(of(1), (vec![("a", 60)], 1));
+        assert_eq!(of(MOST_OF_NAMESPACE), (vec![("v", 5)], 2));
+        let left_out: Vec<_> = all
+            .left_out
+            .iter()
+            .map(|(of, _, at)| (&**of, *at))
+            .collect();
+        assert_eq!(left_out, [("a", MOST_OF_NAMESPACE + 1)]);
     }
 }

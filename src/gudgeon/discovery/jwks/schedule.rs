@@ -1,5 +1,6 @@
 //! When keys are fetched, and what came of it. Time is an argument.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +23,82 @@ const AGAIN: Bounds = Bounds {
 /// The longest wait of the first snapshot for a first try at keys. Without it proxies that have keys would lose them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What a namespace that wants a place is owed.
+#[derive(Debug)]
+struct Share {
+    timeout: Duration,
+    due: Duration,
+    failures: u32,
+    /// Since when it fetches.
+    under_way: Option<Duration>,
+}
+
 #[derive(Debug)]
 struct Entry {
-    wanted: WantedPlace,
+    /// By namespace.
+    shares: BTreeMap<Arc<str>, Share>,
+    by: Vec<RuleOf>,
     keys: Option<KeySet>,
     fetched: Option<Duration>,
     error: Option<String>,
-    failures: u32,
     /// The time of the first policy that uses it.
     since: Duration,
-    due: Duration,
-    under_way: bool,
-    is_tried: bool,
+}
+
+impl Entry {
+    fn new(since: Duration) -> Self {
+        Self {
+            shares: BTreeMap::new(),
+            by: Vec::new(),
+            keys: None,
+            fetched: None,
+            error: None,
+            since,
+        }
+    }
+
+    /// Replaces the namespaces. One that is new tries at once, unless keys are there that are not to be fetched again yet.
+    fn want(&mut self, wanted: WantedPlace, now: Duration) {
+        let is_fetched = self.fetched.is_some() && self.error.is_none();
+        let next = self.shares.values().map(|share| share.due).min();
+        let due = next.filter(|_| is_fetched).unwrap_or(now);
+        self.by = wanted.by;
+        self.shares
+            .retain(|namespace, _| wanted.timeouts.contains_key(namespace));
+        for (namespace, timeout) in wanted.timeouts {
+            let share = self.shares.entry(namespace).or_insert(Share {
+                timeout,
+                due,
+                failures: 0,
+                under_way: None,
+            });
+            share.timeout = timeout;
+        }
+    }
+
+    /// Returns true if each namespace has tried, or one has keys.
+    fn is_tried(&self) -> bool {
+        let mut shares = self.shares.values();
+        self.fetched.is_some() || shares.all(|share| share.failures > 0)
+    }
+
+    /// When a namespace may fetch. Another one's fetch is waited for, but no longer than its own would last.
+    fn ready(&self, share: &Share) -> Option<Duration> {
+        if share.under_way.is_some() {
+            return None;
+        }
+        let others = self.shares.values().filter_map(|other| other.under_way);
+        let waits = others.max().map(|begun| begun + share.timeout);
+        Some(waits.map_or(share.due, |until| until.max(share.due)))
+    }
+}
+
+/// A fetch that a namespace has a place for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fetch {
+    pub(super) place: KeysPlace,
+    pub(super) namespace: Arc<str>,
+    pub(super) timeout: Duration,
 }
 
 /// The outcome of a fetch, as far as it is worth telling.
@@ -62,42 +127,58 @@ impl Schedule {
         self.entries.retain(|place, _| wanted.contains_key(place));
         let forgets = self.entries.len() < before;
         for (place, wanted) in wanted {
-            let entry = self.entries.entry(place).or_insert_with(|| Entry {
-                wanted: wanted.clone(),
-                keys: None,
-                fetched: None,
-                error: None,
-                failures: 0,
-                since: now,
-                due: now,
-                under_way: false,
-                is_tried: false,
-            });
-            entry.wanted = wanted;
+            let entry = self.entries.entry(place);
+            let entry = entry.or_insert_with(|| Entry::new(now));
+            entry.want(wanted, now);
         }
         forgets
     }
 
-    /// The places to fetch from now, each with its timeout.
-    pub(super) fn due(&mut self, now: Duration) -> Vec<(KeysPlace, Duration)> {
+    /// The fetches that begin now.
+    pub(super) fn due(&mut self, now: Duration) -> Vec<Fetch> {
         let mut count = 0;
         let mut busy = HashMap::<Arc<str>, usize>::new();
-        for entry in self.entries.values().filter(|entry| entry.under_way) {
-            count += 1;
-            *busy.entry(entry.wanted.namespace.clone()).or_default() += 1;
+        let mut all = Vec::new();
+        for (place, entry) in &self.entries {
+            for (namespace, share) in &entry.shares {
+                if share.under_way.is_some() {
+                    count += 1;
+                    *busy.entry(namespace.clone()).or_default() += 1;
+                } else if entry.ready(share).is_some_and(|ready| ready <= now) {
+                    let fetch = Fetch {
+                        place: place.clone(),
+                        namespace: namespace.clone(),
+                        timeout: share.timeout,
+                    };
+                    all.push((share.due, fetch));
+                }
+            }
         }
-        let mut all: Vec<_> = self.entries.iter_mut().collect();
-        // Who waits longest comes first.
-        all.sort_by_key(|(_, entry)| entry.due);
+        // Who waits longest comes first; of a place, who gives it most time.
+        all.sort_by_key(|(due, fetch)| (*due, Reverse(fetch.timeout)));
         let mut found = Vec::new();
-        for (place, entry) in all {
-            let of_namespace = busy.entry(entry.wanted.namespace.clone()).or_default();
-            let is_due = !entry.under_way && entry.due <= now;
-            if is_due && count < AT_ONCE && *of_namespace < OF_NAMESPACE_AT_ONCE {
+        for (_, fetch) in all {
+            if count >= AT_ONCE {
+                break;
+            }
+            let of_namespace = busy.entry(fetch.namespace.clone()).or_default();
+            if *of_namespace >= OF_NAMESPACE_AT_ONCE {
+                continue;
+            }
+            let Some(entry) = self.entries.get_mut(&fetch.place) else {
+                continue;
+            };
+            // An earlier one of this round may be of the same place.
+            let share = entry.shares.get(&fetch.namespace);
+            let ready = share.and_then(|share| entry.ready(share));
+            if ready.is_none_or(|ready| ready > now) {
+                continue;
+            }
+            if let Some(share) = entry.shares.get_mut(&fetch.namespace) {
+                share.under_way = Some(now);
                 count += 1;
                 *of_namespace += 1;
-                entry.under_way = true;
-                found.push((place.clone(), entry.wanted.timeout));
+                found.push(fetch);
             }
         }
         found
@@ -105,42 +186,53 @@ impl Schedule {
 
     /// The time when the next fetch becomes due. One that is due already waits for a turn, which comes when a fetch ends.
     pub(super) fn next(&self, now: Duration) -> Option<Duration> {
-        let waiting = self.entries.values().filter(|entry| !entry.under_way);
-        waiting
-            .map(|entry| entry.due)
-            .filter(|due| *due > now)
-            .min()
+        let entries = self.entries.values();
+        let ready = entries.flat_map(|entry| {
+            let shares = entry.shares.values();
+            shares.filter_map(|share| entry.ready(share))
+        });
+        ready.filter(|ready| *ready > now).min()
     }
 
     /// One was fetched, or could not be.
     pub(super) fn done(
         &mut self,
-        place: &KeysPlace,
+        fetch: &Fetch,
         fetched: Result<KeySet, FetchError>,
         now: Duration,
         refresh: Duration,
     ) -> FetchOutcome {
-        let Some(entry) = self.entries.get_mut(place) else {
+        let Some(entry) = self.entries.get_mut(&fetch.place) else {
             return FetchOutcome::default();
         };
-        (entry.under_way, entry.is_tried) = (false, true);
+        if let Some(share) = entry.shares.get_mut(&fetch.namespace) {
+            share.under_way = None;
+        }
         match fetched {
             Ok(keys) => {
                 let news = FetchOutcome {
                     keys: entry.keys.as_ref() != Some(&keys),
                     trouble: entry.error.is_some(),
                 };
-                (entry.keys, entry.fetched) = (Some(keys), Some(now));
-                (entry.error, entry.failures) = (None, 0);
-                entry.due = now + refresh;
+                (entry.keys, entry.fetched, entry.error) = (Some(keys), Some(now), None);
+                for share in entry.shares.values_mut() {
+                    (share.due, share.failures) = (now + refresh, 0);
+                }
                 news
             }
             Err(error) => {
                 let words = error.to_string();
                 let trouble = entry.error.as_ref() != Some(&words);
                 entry.error = Some(words);
-                entry.due = now + AGAIN.step(entry.failures);
-                entry.failures = entry.failures.saturating_add(1);
+                // Whoever gives it more time has not failed.
+                let counts = |share: &Share| match error {
+                    FetchError::Timeout(limit) => share.timeout <= limit,
+                    _ => true,
+                };
+                for share in entry.shares.values_mut().filter(|share| counts(share)) {
+                    share.due = now + AGAIN.step(share.failures);
+                    share.failures = share.failures.saturating_add(1);
+                }
                 FetchOutcome {
                     keys: false,
                     trouble,
@@ -158,7 +250,7 @@ impl Schedule {
 
     /// Until when those are waited for of which nothing came yet, and that were not waited for long enough.
     fn awaited(&self, now: Duration) -> impl Iterator<Item = Duration> {
-        let untried = self.entries.values().filter(|entry| !entry.is_tried);
+        let untried = self.entries.values().filter(|entry| !entry.is_tried());
         let until = untried.map(|entry| entry.since + PATIENCE);
         until.filter(move |until| *until > now)
     }
@@ -176,7 +268,7 @@ impl Schedule {
     /// Returns true if a place is known, and waited for no longer.
     pub(super) fn is_settled(&self, place: &KeysPlace, now: Duration) -> bool {
         let entry = self.entries.get(place);
-        entry.is_some_and(|entry| entry.is_tried || entry.since + PATIENCE <= now)
+        entry.is_some_and(|entry| entry.is_tried() || entry.since + PATIENCE <= now)
     }
 
     pub(super) fn rows(&self) -> Vec<Row> {
@@ -213,7 +305,7 @@ impl Schedule {
                 }
                 (Some(_), None) => continue,
             };
-            for (namespace, name, at) in &entry.wanted.by {
+            for (namespace, name, at) in &entry.by {
                 let key = (namespace.clone(), name.clone());
                 let of = notes.entry(key).or_default();
                 of.push(format!("spec.jwtRules[{at}]: {words}"));
@@ -239,8 +331,7 @@ mod tests {
 
     fn wanted(namespace: &str, name: &str) -> (KeysPlace, WantedPlace) {
         let wanted = WantedPlace {
-            namespace: namespace.into(),
-            timeout: second(5),
+            timeouts: [(namespace.into(), second(5))].into(),
             by: vec![(namespace.into(), "p".into(), 1)],
         };
         (place(name), wanted)
@@ -258,9 +349,17 @@ mod tests {
         KeySet::published(&format!(r#"{{"keys":[{key}]}}"#)).unwrap()
     }
 
-    fn names(due: &[(KeysPlace, Duration)]) -> Vec<String> {
-        let of = |(place, _): &(KeysPlace, Duration)| origin(place.url());
+    fn names(due: &[Fetch]) -> Vec<String> {
+        let of = |fetch: &Fetch| origin(fetch.place.url());
         due.iter().map(of).collect()
+    }
+
+    fn fetch(namespace: &str, name: &str, timeout: u64) -> Fetch {
+        Fetch {
+            place: place(name),
+            namespace: namespace.into(),
+            timeout: second(timeout),
+        }
     }
 
     #[test]
@@ -285,8 +384,9 @@ mod tests {
             (all.due(second(11)), all.next(second(11))),
             (Vec::new(), None)
         );
-        let good =
-            |all: &mut Schedule, id: &str, now| all.done(&place("a"), Ok(keys(id)), now, REFRESH);
+        let good = |all: &mut Schedule, id: &str, now| {
+            all.done(&fetch("n", "a", 5), Ok(keys(id)), now, REFRESH)
+        };
         let news = |keys, trouble| FetchOutcome { keys, trouble };
         assert_eq!(good(&mut all, "1", second(12)), news(true, false));
         assert_eq!(
@@ -307,7 +407,7 @@ mod tests {
             let error = FetchError::Resolve;
             let first = wait == 1;
             assert_eq!(
-                all.done(&place("a"), Err(error), now, REFRESH),
+                all.done(&fetch("n", "a", 5), Err(error), now, REFRESH),
                 news(false, first)
             );
             assert_eq!(all.next(now), Some(now + second(wait)));
@@ -348,8 +448,8 @@ mod tests {
         assert_eq!(all.due(second(0)), []);
         assert_eq!(all.next(second(1)), None);
         // Others come first, and then one of those.
-        for (place, _) in &due {
-            all.done(place, Err(FetchError::Resolve), second(1), REFRESH);
+        for one in &due {
+            all.done(one, Err(FetchError::Resolve), second(1), REFRESH);
         }
         let due = names(&all.due(second(1)));
         assert_eq!(
@@ -360,5 +460,72 @@ mod tests {
             due.iter().filter(|name| is_slow(name)).count(),
             OF_NAMESPACE_AT_ONCE
         );
+    }
+
+    /// A place that two namespaces want.
+    fn shared(name: &str, timeouts: [(&str, u64); 2]) -> (KeysPlace, WantedPlace) {
+        let timeouts = timeouts.map(|(namespace, timeout)| (namespace.into(), second(timeout)));
+        let wanted = WantedPlace {
+            timeouts: timeouts.into(),
+            by: vec![("v".into(), "p".into(), 0)],
+        };
+        (place(name), wanted)
+    }
+
+    /// Whoever names another's place first has it fetched by the other, too.
+    #[test]
+    fn a_place_is_fetched_in_the_share_of_each_namespace_that_wants_it() {
+        let mut all = Schedule::default();
+        let slow = || (0..49).map(|at| wanted("a", &format!("slow-{at:02}")));
+        all.want(places(slow()), second(0));
+        assert_eq!(all.due(second(0)).len(), OF_NAMESPACE_AT_ONCE);
+        let theirs = shared("victim", [("a", 60), ("v", 5)]);
+        all.want(places(slow().chain([theirs])), second(1));
+        assert_eq!(all.due(second(1)), [fetch("v", "victim", 5)]);
+        all.done(&fetch("v", "victim", 5), Ok(keys("1")), second(2), REFRESH);
+        assert_eq!(all.key_sets().len(), 1);
+        // Neither has to fetch again until then, nor has one that comes later.
+        let more = [("a", 60), ("w", 5)];
+        all.want(places([shared("victim", more)]), second(3));
+        assert_eq!(all.next(second(3)), Some(second(2) + REFRESH));
+    }
+
+    #[test]
+    fn a_namespace_waits_no_longer_than_it_says_itself() {
+        let mut all = Schedule::default();
+        let hasty = || places([shared("x", [("a", 1), ("v", 5)])]);
+        all.want(hasty(), second(0));
+        // Who gives it most time goes first, and its failure is that of all.
+        assert_eq!(all.due(second(0)), [fetch("v", "x", 5)]);
+        let failed = |limit| Err(FetchError::Timeout(second(limit)));
+        all.done(&fetch("v", "x", 5), failed(5), second(5), REFRESH);
+        assert_eq!(all.due(second(5)), []);
+        assert_eq!(all.due(second(6)), [fetch("v", "x", 5)]);
+
+        // Who gives it less fails alone, and nothing is settled by that.
+        let mut all = Schedule::default();
+        all.want(places([wanted("a", "x")]), second(0));
+        assert_eq!(all.due(second(0)), [fetch("a", "x", 5)]);
+        all.want(places([shared("x", [("a", 5), ("v", 9)])]), second(1));
+        assert_eq!(
+            (all.due(second(1)), all.next(second(1))),
+            (vec![], Some(second(9)))
+        );
+        all.done(&fetch("a", "x", 5), failed(5), second(5), REFRESH);
+        assert!(!all.is_settled(&place("x"), second(5)));
+        assert_eq!(all.due(second(5)), [fetch("v", "x", 9)]);
+        all.done(&fetch("v", "x", 9), failed(9), second(5), REFRESH);
+        assert!(all.is_settled(&place("x"), second(5)));
+
+        // Who gives it more holds up nobody.
+        let mut all = Schedule::default();
+        all.want(places([shared("x", [("a", 60), ("v", 5)])]), second(0));
+        assert_eq!(all.due(second(0)), [fetch("a", "x", 60)]);
+        assert_eq!(
+            (all.due(second(4)), all.next(second(4))),
+            (vec![], Some(second(5)))
+        );
+        assert_eq!(all.due(second(5)), [fetch("v", "x", 5)]);
+        assert_eq!((all.due(second(9)), all.next(second(9))), (vec![], None));
     }
 }

@@ -44,7 +44,7 @@ const CONFLICTS: [(&str, &str); 13] = [
     ),
     (
         "gudgeon_policies_not_enforced_as_written",
-        "Policies that deny more than written, because they cannot be enforced as written",
+        "Policies that deny more than written, or name a Service that does not exist or selects no workloads",
     ),
     (
         "gudgeon_rules_too_large",

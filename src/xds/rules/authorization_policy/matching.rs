@@ -174,14 +174,61 @@ pub(super) fn checked(expression: &str) -> Result<StringMatcher, RuleError> {
 
 pub(super) fn header(name: &str, value: &str, ignore_case: bool) -> HeaderMatcher {
     let pattern = Pattern::of(value);
-    let specifier = if pattern == Pattern::Anything {
-        HeaderMatchSpecifier::PresentMatch(true)
-    } else {
-        HeaderMatchSpecifier::StringMatch(StringMatcher {
-            ignore_case,
-            ..pattern.matcher()
-        })
+    if pattern == Pattern::Anything {
+        return header_of(name, HeaderMatchSpecifier::PresentMatch(true));
+    }
+    let matcher = StringMatcher {
+        ignore_case,
+        ..pattern.matcher()
     };
+    header_of(name, HeaderMatchSpecifier::StringMatch(matcher))
+}
+
+const HOST: &str = ":authority";
+
+/// The host of a request, as written.
+pub(super) fn host(value: &str) -> Permission {
+    rule(permission::Rule::Header(header(HOST, value, true)))
+}
+
+/// The host of a request that is kept out: also with a port, which routes take no notice of, and with the dot behind it that
+/// means the same name. A value that has a port itself is meant as it is.
+pub(super) fn any_host(value: &str) -> Permission {
+    let written = host(value);
+    let (name, is_whole) = match Pattern::of(value) {
+        Pattern::Exact(name) => (name, true),
+        Pattern::Suffix(name) => (name, false),
+        Pattern::Anything | Pattern::Prefix(_) => return written,
+    };
+    // The colons of an address stand in brackets.
+    if name.rsplit(']').next().unwrap_or(name).contains(':') {
+        return written;
+    }
+    let of = |pattern: MatchPattern| {
+        let matcher = StringMatcher {
+            ignore_case: true,
+            ..string(pattern)
+        };
+        let specifier = HeaderMatchSpecifier::StringMatch(matcher);
+        rule(permission::Rule::Header(header_of(HOST, specifier)))
+    };
+    let at_the_end = |text: String| match is_whole {
+        true => of(MatchPattern::Exact(text)),
+        false => of(MatchPattern::Suffix(text)),
+    };
+    let before_a_port = |text: String| match is_whole {
+        true => of(MatchPattern::Prefix(text)),
+        false => of(MatchPattern::Contains(text)),
+    };
+    Permission::one_of(vec![
+        written,
+        before_a_port(format!("{name}:")),
+        at_the_end(format!("{name}.")),
+        before_a_port(format!("{name}.:")),
+    ])
+}
+
+fn header_of(name: &str, specifier: HeaderMatchSpecifier) -> HeaderMatcher {
     HeaderMatcher {
         name: name.to_owned(),
         header_match_specifier: Some(specifier),
@@ -205,6 +252,9 @@ pub(super) fn identity(matcher: StringMatcher) -> Principal {
     }))
 }
 
+/// Bits in front of an address of IPv4 that is written as one of IPv6, `::ffff:10.0.0.1`.
+const BEFORE_MAPPED: u8 = 96;
+
 /// An address, or a range of them.
 pub(super) fn range(value: &str) -> Result<CidrRange, RuleError> {
     let (address, prefix) = match value.split_once('/') {
@@ -217,7 +267,13 @@ pub(super) fn range(value: &str) -> Result<CidrRange, RuleError> {
             Some(prefix) => prefix.parse().ok()?,
             None => wire::all_bits(address),
         };
-        Network::new(address, prefix)
+        let network = Network::new(address, prefix)?;
+        // Envoy takes an address of IPv4 for one, however it came.
+        let mapped = address.to_canonical();
+        match prefix.checked_sub(BEFORE_MAPPED) {
+            Some(rest) if mapped != address => Network::new(mapped, rest),
+            _ => Some(network),
+        }
     };
     match read() {
         Some(network) => Ok(wire::range(network.first(), network.prefix())),

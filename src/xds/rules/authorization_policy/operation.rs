@@ -1,10 +1,11 @@
 //! Operations that a rule is for: its `to`.
 
 use api::security::Operation;
+use api::security::authorization_policy::Action;
 use envoy_types::pb::envoy::config::rbac::v3::{Permission, permission};
 use envoy_types::pb::envoy::r#type::matcher::v3::{PathMatcher, path_matcher};
 
-use super::matching::{Combined as _, Pattern, add, checked, header, port, rule};
+use super::matching::{Combined as _, Pattern, add, any_host, checked, header, host, port, rule};
 use super::{RuleContext, RuleError};
 use crate::common::regex;
 
@@ -24,17 +25,22 @@ pub(super) fn permission(
         !(values.is_empty() && not_values.is_empty())
     };
     if context.takes_http([hosts, methods, paths].into_iter().any(is_given))? {
-        let of = |name: &'static str, ignore_case| {
-            move |value: &str| {
-                Ok(rule(permission::Rule::Header(header(
-                    name,
-                    value,
-                    ignore_case,
-                ))))
-            }
+        // Whatever a rule matches less of, it lets in less, or keeps out more.
+        let (matches_more, matches_less) = match context.action {
+            Action::Deny | Action::Custom => (true, false),
+            Action::Allow => (false, true),
+            Action::Audit => (false, false),
         };
-        add(&mut parts, hosts, of(":authority", true))?;
-        add(&mut parts, methods, of(":method", false))?;
+        let host_of = |is_any: bool| {
+            move |value: &str| Ok(if is_any { any_host(value) } else { host(value) })
+        };
+        add(&mut parts, (hosts.0, &[]), host_of(matches_more))?;
+        add(&mut parts, (&[], hosts.1), host_of(matches_less))?;
+        add(&mut parts, methods, |value| {
+            Ok(rule(permission::Rule::Header(header(
+                ":method", value, false,
+            ))))
+        })?;
         add(&mut parts, paths, path)?;
     }
     Ok(Permission::all(parts))

@@ -173,6 +173,7 @@ fn is(matcher: &StringMatcher, text: &str) -> bool {
         MatchPattern::Exact(exact) => text == lower(exact),
         MatchPattern::Prefix(prefix) => text.starts_with(&lower(prefix)),
         MatchPattern::Suffix(suffix) => text.ends_with(&lower(suffix)),
+        MatchPattern::Contains(part) => text.contains(&lower(part)),
         MatchPattern::SafeRegex(regex) => expression(&regex.regex, &text),
         other => panic!("{other:?}"),
     }

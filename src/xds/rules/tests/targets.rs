@@ -71,3 +71,28 @@ fn policies_hold_for_the_workloads_of_a_service_and_for_nobody_of_another_kind()
         assert_eq!(found, wanted, "{namespace} {targets}");
     }
 }
+
+/// Whoever mistypes the name of a service believes it to be guarded.
+#[test]
+fn a_policy_for_a_service_that_is_none_says_that_it_holds_for_nobody() {
+    let told = |targets: &str| {
+        let all = snapshot(with("demo", targets)).conflicts().into_iter();
+        let told = all.map(|one| {
+            assert_eq!(one.metric, "gudgeon_policies_not_enforced_as_written");
+            format!("{}: {}", one.objects[0], one.message)
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(told("targetRefs: [{kind: Service, name: a}]"), [""; 0]);
+    let another = "targetRef: {kind: GatewayClass, group: gateway.networking.k8s.io, name: a}";
+    assert_eq!(told(another), [""; 0]);
+    let of = |name: &str, why: &str| {
+        let kinds = ["AuthorizationPolicy", "RequestAuthentication"];
+        let words = format!("holds for nobody: the Service {name} of its namespace {why}");
+        kinds.map(|kind| format!("{kind} demo/p: {words}"))
+    };
+    let none = "targetRefs: [{kind: Service, name: a}, {kind: Service, name: z}]";
+    assert_eq!(told(none), of("z", "is not there"));
+    let nobody = "targetRef: {kind: Service, name: b}";
+    assert_eq!(told(nobody), of("b", "selects no workloads"));
+}

@@ -9,7 +9,7 @@ const NAMES: [&str; 14] = [
 ];
 
 /// Reads what follows the bracket that opens; the text behind the one that closes.
-pub(super) fn read(text: &str) -> Result<&str, Fault> {
+pub(super) fn read(text: &str, most: u32) -> Result<&str, Fault> {
     let mut rest = text.strip_prefix('^').unwrap_or(text);
     // A bracket that stands first is a letter.
     let mut is_first = true;
@@ -21,7 +21,7 @@ pub(super) fn read(text: &str) -> Result<&str, Fault> {
         is_first = false;
         rest = match class(rest)? {
             Some(after) => after,
-            None => range(rest)?,
+            None => range(rest, most)?,
         };
     }
 }
@@ -42,8 +42,8 @@ fn class(text: &str) -> Result<Option<&str>, Fault> {
 
 /// Two letters with a dash between, or one letter. A dash is a letter wherever it does not stand between two: behind a class,
 /// before the bracket that closes.
-fn range(text: &str) -> Result<&str, Fault> {
-    let (low, after) = letter(text)?;
+fn range(text: &str, most: u32) -> Result<&str, Fault> {
+    let (low, after) = letter(text, most)?;
     let high = after
         .strip_prefix('-')
         .filter(|high| !high.starts_with(']'));
@@ -51,16 +51,16 @@ fn range(text: &str) -> Result<&str, Fault> {
     let Some(high) = high.filter(|high| !high.is_empty()) else {
         return Ok(after);
     };
-    let (high, after) = letter(high)?;
+    let (high, after) = letter(high, most)?;
     if high < low {
         return Err("a range that ends before it begins");
     }
     Ok(after)
 }
 
-fn letter(text: &str) -> Result<(u32, &str), Fault> {
+fn letter(text: &str, most: u32) -> Result<(u32, &str), Fault> {
     if text.starts_with('\\') {
-        return escape::letter(text);
+        return escape::letter(text, most);
     }
     let mut letters = text.chars();
     match letters.next() {

@@ -4,7 +4,8 @@
 //! another dialect takes and refuses other things in a hundred corners (a dash behind a class, a repetition behind a flag),
 //! and each pattern that is refused here and runs there is a route that works and cannot be changed any more.
 //!
-//! A pattern that RE2 finds too large when it compiles it is no error here.
+//! A pattern that RE2 finds too large when it compiles it is no error here, nor is one that only RE2 with letters of one byte
+//! refuses, as Envoy runs it: discovery leaves those out, and says so.
 
 mod class;
 mod escape;
@@ -14,6 +15,9 @@ use super::cursor::Violation;
 /// An error in a pattern.
 type Fault = &'static str;
 
+/// Numbers of letters, with the whole of Unicode and with one byte for each.
+const MOST_OF_UNICODE: u32 = char::MAX as u32;
+const MOST_OF_BYTES: u32 = 0xff;
 const LONGEST: usize = 1024;
 const MOST_REPEATS: u32 = 1000;
 /// Stands for `*`, `+` and `?`: none of them reaches the limit by itself.
@@ -29,15 +33,22 @@ pub(super) fn regex(text: &str) -> Violation {
     } else if text.len() > LONGEST {
         format!("it is longer than {LONGEST} bytes")
     } else {
-        read(text).err()?.to_owned()
+        read(text, MOST_OF_UNICODE).err()?.to_owned()
     };
     Some(format!("not a regular expression: {reason}"))
+}
+
+/// Returns true if RE2 takes a pattern whose letters are bytes each (`RE2::Latin1`), which is how Envoy has it: text beyond ASCII
+/// means its bytes in UTF-8 then, and no number is above `\xff`.
+pub(in crate::config) fn is_of_bytes(text: &str) -> bool {
+    let letters: String = text.bytes().map(char::from).collect();
+    read(&letters, MOST_OF_BYTES).is_ok()
 }
 
 /// A text that takes the place of what a valid pattern matches: `\1` is its first group, `\0` all of it, `\\` one backslash. RE2
 /// writes nothing of one that it does not understand.
 pub(super) fn substitution(text: &str, pattern: &str) -> Violation {
-    let groups = read(pattern).ok()?;
+    let groups = read(pattern, MOST_OF_UNICODE).ok()?;
     let mut letters = text.chars();
     while letters.by_ref().any(|letter| letter == '\\') {
         let group = match letters.next() {
@@ -91,8 +102,8 @@ struct Count {
     most: Option<u32>,
 }
 
-/// Returns the number of groups that can be referred to.
-fn read(text: &str) -> Result<u32, Fault> {
+/// Returns the number of groups that can be referred to. `most`: the number of the last letter.
+fn read(text: &str, most: u32) -> Result<u32, Fault> {
     let mut groups: u32 = 0;
     let mut open: Vec<Group> = Vec::new();
     let mut group = Group::default();
@@ -118,7 +129,7 @@ fn read(text: &str) -> Result<u32, Fault> {
         rest = match letter {
             '(' => {
                 let is_numbered = is_numbered(after);
-                let (opens, after) = opening(after)?;
+                let (opens, after) = opening(after, most)?;
                 if opens {
                     open.push(std::mem::take(&mut group));
                     groups = groups.saturating_add(u32::from(is_numbered));
@@ -137,9 +148,9 @@ fn read(text: &str) -> Result<u32, Fault> {
             }
             '[' => {
                 group.add(1);
-                class::read(after)?
+                class::read(after, most)?
             }
-            '\\' => escaped(rest, &mut group)?,
+            '\\' => escaped(rest, &mut group, most)?,
             _ => {
                 group.add(1);
                 after
@@ -159,7 +170,7 @@ fn is_numbered(text: &str) -> bool {
 }
 
 /// Reads the text behind a bracket that opens; true if it opens a group, false if it sets flags for the rest.
-fn opening(text: &str) -> Result<(bool, &str), Fault> {
+fn opening(text: &str, most: u32) -> Result<(bool, &str), Fault> {
     let Some(text) = text.strip_prefix('?') else {
         return Ok((true, text));
     };
@@ -172,7 +183,7 @@ fn opening(text: &str) -> Result<(bool, &str), Fault> {
     let named = text.strip_prefix("P<").or_else(|| text.strip_prefix('<'));
     if let Some(named) = named {
         let (name, after) = named.split_once('>').ok_or("unclosed name of a group")?;
-        return match is_name(name) {
+        return match is_name(name, most) {
             true => Ok((true, after)),
             false => Err("a name of a group has only letters, digits and _"),
         };
@@ -180,10 +191,14 @@ fn opening(text: &str) -> Result<(bool, &str), Fault> {
     flags(text)
 }
 
-/// Returns true for a valid name of a group. RE2 goes by tables of Unicode; here any letter that is not ASCII is taken.
-fn is_name(name: &str) -> bool {
-    let known =
-        |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || !letter.is_ascii();
+/// Returns true for a valid name of a group. RE2 goes by tables of Unicode; here any letter that is not ASCII is taken where all
+/// of Unicode is.
+fn is_name(name: &str, most: u32) -> bool {
+    let known = |letter: char| {
+        letter.is_ascii_alphanumeric()
+            || letter == '_'
+            || !letter.is_ascii() && (most > MOST_OF_BYTES || letter.is_alphabetic())
+    };
     !name.is_empty() && name.chars().all(known)
 }
 
@@ -205,7 +220,7 @@ fn flags(text: &str) -> Result<(bool, &str), Fault> {
 }
 
 /// Reads what begins with a backslash.
-fn escaped<'a>(text: &'a str, group: &mut Group) -> Result<&'a str, Fault> {
+fn escaped<'a>(text: &'a str, group: &mut Group, most: u32) -> Result<&'a str, Fault> {
     if let Some(literal) = text.strip_prefix("\\Q") {
         let (literal, after) = literal.split_once("\\E").unwrap_or((literal, ""));
         // Nothing between the two leaves what stands before for a repetition.
@@ -221,7 +236,7 @@ fn escaped<'a>(text: &'a str, group: &mut Group) -> Result<&'a str, Fault> {
     }
     match escape::class(text)? {
         Some(after) => Ok(after),
-        None => escape::letter(text).map(|(_, after)| after),
+        None => escape::letter(text, most).map(|(_, after)| after),
     }
 }
 

@@ -232,3 +232,45 @@ proptest! {
         prop_assert_eq!(regex(&format!("[-{class}-]")), None);
     }
 }
+
+/// The rows were put to Envoy 1.40 (`--mode validate`).
+#[test]
+fn envoy_takes_letters_of_one_byte() {
+    for good in [
+        "a",
+        "\\xff",
+        "\\x{0ff}",
+        "\\377",
+        "[^\\x00-\\xff]",
+        "\\p{Greek}",
+        "[[:^ascii:]]",
+        "\\Q\\x{100}\\E",
+        // Text means its bytes.
+        "α",
+        "α{2}",
+        "(?i)α",
+        "[α]",
+        "[а-я]",
+        "[a-α]",
+        "[é-\\xe9]",
+        "(?P<e>a)",
+    ] {
+        assert!(regex(good).is_none() && is_of_bytes(good), "{good}");
+    }
+    for bad in [
+        "\\x{100}",
+        "\\x{10FFFF}",
+        "\\777",
+        "[\\400]",
+        "[^\\x00-\\x{10FFFF}]",
+        "[\\x41-\\x{200}]",
+        "(?i)\\x{212a}",
+        "(\\x{100})?",
+        "[\\xd0-é]",
+        "[\\xe9-é]",
+        "(?P<é>a)",
+        "(?P<名>a)",
+    ] {
+        assert!(regex(bad).is_none() && !is_of_bytes(bad), "{bad}");
+    }
+}

@@ -49,7 +49,16 @@ rows! { "DestinationRule" "x"
     }
     traffic_policy {
         + policy("tls: {}, portLevelSettings: [{port: {number: 80}, tls: {}}]");
+        + policy("retryBudget: {budgetInterval: 9223372035s}");
         - policy("") => ["spec.trafficPolicy: needs at least one setting"];
+        - policy("retryBudget: {budgetInterval: 9223372035.001s}, connectionPool: {tcp: {connectTimeout: 9223372036s}}") => [
+            "spec.trafficPolicy.retryBudget.budgetInterval: duration 9223372035.001s is more than 9223372035s",
+            "spec.trafficPolicy.connectionPool.tcp.connectTimeout: duration 9223372036s is more than 9223372035s",
+        ];
+        - balanced("warmupDurationSecs: 9223372036s, consistentHash: {httpCookie: {name: c, ttl: 9223372036s}}") => [
+            "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.ttl: duration 9223372036s is more than 9223372035s",
+            "spec.trafficPolicy.loadBalancer.warmupDurationSecs: duration 9223372036s is more than 9223372035s",
+        ];
         - policy("tunnel: {targetHost: a, targetPort: 1}, proxyProtocol: {}") => ["spec.trafficPolicy: tunnel and proxyProtocol exclude each other"];
         - policy("portLevelSettings: [{}, {port: {}, tls: {}}]") => [
             "spec.trafficPolicy.portLevelSettings[0]: needs at least one setting",

@@ -1,0 +1,175 @@
+//! AuthorizationPolicy: values that no request and no peer ever has, so that a rule that keeps out keeps out nothing.
+
+use serde_json::Value as Json;
+
+use super::{items, targets};
+use crate::config::Finding;
+
+const SCHEME: &str = "spiffe://";
+
+pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+    let mut found = targets::notes(spec);
+    for (at, rule) in items(spec, "rules") {
+        let path = |rest: String| format!("spec.rules[{at}].{rest}");
+        for (to, one) in items(rule, "to") {
+            for (fields, why) in [
+                (["methods", "notMethods"], method as MismatchReason),
+                (["paths", "notPaths"], request_path),
+            ] {
+                let operation = one.get("operation");
+                note(operation, fields, why, &mut found, |field| {
+                    path(format!("to[{to}].operation.{field}"))
+                });
+            }
+        }
+        for (from, one) in items(rule, "from") {
+            let (source, fields) = (one.get("source"), ["principals", "notPrincipals"]);
+            note(source, fields, principal, &mut found, |field| {
+                path(format!("from[{from}].source.{field}"))
+            });
+        }
+        for (when, one) in items(rule, "when") {
+            if one.get("key").and_then(Json::as_str) == Some("source.principal") {
+                let fields = ["values", "notValues"];
+                note(Some(one), fields, principal, &mut found, |field| {
+                    path(format!("when[{when}].{field}"))
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Why a value matches something else than it says.
+type MismatchReason = fn(&str) -> Option<&'static str>;
+
+fn note(
+    of: Option<&Json>,
+    fields: [&str; 2],
+    why: MismatchReason,
+    found: &mut Vec<Finding>,
+    path: impl Fn(&str) -> String,
+) {
+    for field in fields {
+        let values = of.into_iter().flat_map(|of| items(of, field));
+        for (at, value) in values {
+            if let Some(why) = value.as_str().and_then(why) {
+                found.push(Finding::warning(format!("{}[{at}]", path(field)), why));
+            }
+        }
+    }
+}
+
+fn method(value: &str) -> Option<&'static str> {
+    let is_small = value.bytes().any(|letter| letter.is_ascii_lowercase());
+    is_small.then_some("never matches: methods are in capitals, such as GET")
+}
+
+/// A path as proxies compare it: normalized, without what stands behind it.
+fn request_path(value: &str) -> Option<&'static str> {
+    if value.contains('?') {
+        return Some("never matches: the query is no part of the path");
+    }
+    if value.contains('#') {
+        return Some("never matches: a fragment is no part of the path");
+    }
+    if !value.is_ascii() {
+        return Some(
+            "never matches: in the path of a request letters beyond ASCII are escaped, such as %C3%BC",
+        );
+    }
+    let is_open = ["/", "*", "{**}"]
+        .iter()
+        .any(|begin| value.starts_with(begin));
+    (!is_open).then_some("never matches: the path of a request begins with /")
+}
+
+fn principal(value: &str) -> Option<&'static str> {
+    let scheme = value.get(..SCHEME.len())?;
+    match scheme {
+        SCHEME => Some("is taken without spiffe://: a principal has no scheme"),
+        _ if scheme.eq_ignore_ascii_case(SCHEME) => Some(
+            "never matches: a principal has no scheme, it is TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(rule: Json) -> Vec<String> {
+        let found = notes(&json!({"rules": [{}, rule]})).into_iter();
+        found
+            .map(|note| format!("{}: {}", note.path, note.message))
+            .collect()
+    }
+
+    #[test]
+    fn values_that_never_match_are_named() {
+        let to = |operation: Json| said(json!({"to": [{}, {"operation": operation}]}));
+        let good = ["/", "/a*", "*", "*.html", "/a/{*}/b", "{**}", "/%C3%BC"];
+        assert_eq!(
+            to(json!({"methods": ["GET", "P*", "*"], "paths": good})),
+            [""; 0]
+        );
+        let place = "spec.rules[1].to[1].operation";
+        let small = "never matches: methods are in capitals, such as GET";
+        assert_eq!(
+            to(json!({"methods": ["GET", "get"], "notMethods": ["Po*"]})),
+            [
+                format!("{place}.methods[1]: {small}"),
+                format!("{place}.notMethods[0]: {small}")
+            ]
+        );
+        for (written, why) in [
+            ("admin", "the path of a request begins with /"),
+            ("{*}/a", "the path of a request begins with /"),
+            ("/a?x=1", "the query is no part of the path"),
+            ("*?x", "the query is no part of the path"),
+            ("/a#b", "a fragment is no part of the path"),
+            (
+                "/ü*",
+                "in the path of a request letters beyond ASCII are escaped, such as %C3%BC",
+            ),
+        ] {
+            let expected = format!("{place}.paths[0]: never matches: {why}");
+            assert_eq!(to(json!({"paths": [written]})), [expected]);
+        }
+        let lacks = "a principal has no scheme";
+        let (taken, never) = (
+            format!("is taken without spiffe://: {lacks}"),
+            format!("never matches: {lacks}, it is TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT"),
+        );
+        let values = json!([
+            "cluster.local/ns/a/sa/b",
+            "*",
+            "*/sa/b",
+            "é",
+            "spiffe://a/ns/b/sa/c",
+            "SPIFFE://a/ns/b/sa/c"
+        ]);
+        let from = said(json!({"from": [{"source": {"principals": values}}]}));
+        let place = "spec.rules[1].from[0].source.principals";
+        assert_eq!(
+            from,
+            [
+                format!("{place}[4]: {taken}"),
+                format!("{place}[5]: {never}")
+            ]
+        );
+        let when = |key: &str| said(json!({"when": [{"key": key, "notValues": values}]}));
+        let place = "spec.rules[1].when[0].notValues";
+        assert_eq!(
+            when("source.principal"),
+            [
+                format!("{place}[4]: {taken}"),
+                format!("{place}[5]: {never}")
+            ]
+        );
+        assert_eq!(when("request.auth.principal"), [""; 0]);
+    }
+}
