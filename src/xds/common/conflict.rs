@@ -188,7 +188,10 @@ mod tests {
         let all = conflicts.finish();
         assert_eq!(all.len(), 2 * MOST_OF_NAMESPACE + 1);
         let more = all.last().unwrap();
-        assert!(more.message.starts_with("10 more of "), "{more:?}");
+        assert!(
+            more.message.starts_with("10 more conflicts of "),
+            "{more:?}"
+        );
         assert!(!more.objects.is_empty());
     }
 }

@@ -101,6 +101,10 @@ mod tests {
 
     use super::*;
 
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "values are made where they are wanted"
+    )]
     fn said(rule: Json) -> Vec<String> {
         let found = notes(&json!({"rules": [{}, rule]})).into_iter();
         found

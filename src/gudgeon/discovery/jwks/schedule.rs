@@ -227,7 +227,16 @@ impl Schedule {
                 // Whoever gives it more time has not failed.
                 let counts = |share: &Share| match error {
                     FetchError::Timeout(limit) => share.timeout <= limit,
-                    _ => true,
+                    FetchError::Url
+                    | FetchError::Resolve
+                    | FetchError::Address(..)
+                    | FetchError::Connect(_)
+                    | FetchError::Tls(_)
+                    | FetchError::Status(_)
+                    | FetchError::TooLong
+                    | FetchError::Answer(_)
+                    | FetchError::Document
+                    | FetchError::Keys(_) => true,
                 };
                 for share in entry.shares.values_mut().filter(|share| counts(share)) {
                     share.due = now + AGAIN.step(share.failures);

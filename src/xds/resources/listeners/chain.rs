@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use api::model::Network;
 use envoy_types::pb::envoy::config::core::v3::{CidrRange, TransportSocket};
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
+use prost::Message as _;
 
 use crate::common::families::Families;
 use crate::common::tls;
@@ -159,66 +160,51 @@ const MOST_COPIES: usize = 4096;
 
 /// Envoy looks for the narrowest range that has a connection's destination, and for its other conditions only there: what is in
 /// a range of one chain with further conditions, and does not meet these, has no chain. Such a range gets copies of all chains
-/// that would have had the rest. Where they come to too many, chains with such ranges are left out; returns their number, too.
+/// that would have had the rest. Where they come to too many, the last chains with such ranges are left out; returns their
+/// number, too.
 pub(crate) fn complete_ranges(mut chains: Vec<FilterChain>) -> (Vec<FilterChain>, usize) {
-    let parts = |chain: &FilterChain| {
-        let mut rest = chain.filter_chain_match.clone().unwrap_or_default();
-        let ranges = std::mem::take(&mut rest.prefix_ranges);
-        (ranges, rest)
+    let has_ranges = |chain: &FilterChain| {
+        let matching = chain.filter_chain_match.as_ref();
+        matching.is_some_and(|matching| !matching.prefix_ranges.is_empty())
     };
-    let key = |range: &CidrRange| {
-        let bits = range.prefix_len.map_or(0, |bits| bits.value);
-        (range.address_prefix.clone(), bits)
-    };
+    if !chains.iter().any(has_ranges) {
+        return (chains, 0);
+    }
     let mut whole = BTreeSet::new();
-    let mut partial: BTreeMap<(String, u32), CidrRange> = BTreeMap::new();
+    let mut known = BTreeSet::new();
+    let mut partial: Vec<(RangeKey, CidrRange)> = Vec::new();
     for (ranges, rest) in chains.iter().map(parts) {
         for range in ranges {
             if rest == FilterChainMatch::default() {
-                whole.insert(key(&range));
-            } else {
-                partial.insert(key(&range), range);
+                whole.insert(key_of(&range));
+            } else if known.insert(key_of(&range)) {
+                partial.push((key_of(&range), range));
             }
         }
     }
-    partial.retain(|key, _| !whole.contains(key));
-    if partial.len().saturating_mul(chains.len()) > MOST_COPIES {
-        let before = chains.len();
-        chains.retain(|chain| {
-            let (ranges, _) = parts(chain);
-            !ranges.iter().any(|range| partial.contains_key(&key(range)))
-        });
-        let lost = before - chains.len();
-        return (chains, lost);
+    partial.retain(|(key, _)| !whole.contains(key));
+    // The first ranges stay: they are of the older services.
+    let most = MOST_COPIES / chains.len().max(1);
+    let beyond = partial.split_off(most.min(partial.len()));
+    let beyond: BTreeSet<_> = beyond.into_iter().map(|(key, _)| key).collect();
+    let before = chains.len();
+    chains.retain(|chain| {
+        let (ranges, _) = parts(chain);
+        !ranges.iter().any(|range| beyond.contains(&key_of(range)))
+    });
+    let lost = before.saturating_sub(chains.len());
+    let mut taken = BTreeSet::new();
+    for (ranges, rest) in chains.iter().map(parts) {
+        let rest = rest.encode_to_vec();
+        taken.extend(ranges.iter().map(|range| (key_of(range), rest.clone())));
     }
     let mut copies = Vec::new();
     for (own, range) in &partial {
         let Some(inner) = network(range) else {
             continue;
         };
-        let is_there = |known: &[FilterChain], rest: &FilterChainMatch| {
-            let mut all = known.iter().map(parts);
-            all.any(|(ranges, other)| other == *rest && ranges.iter().any(|one| key(one) == *own))
-        };
-        // Of several ranges around it the narrowest counts, as it would without this one.
-        let mut around: Vec<_> = chains
-            .iter()
-            .filter_map(|chain| {
-                let (ranges, rest) = parts(chain);
-                let widths = ranges.iter().filter(|one| key(one) != *own);
-                let widths = widths.filter_map(network);
-                let widths = widths.filter(|outer| outer.prefix() < inner.prefix());
-                let nearest = widths.filter(|outer| outer.contains(inner.first()));
-                let nearest = nearest.map(|outer| usize::from(outer.prefix()) + 1).max();
-                let width = if ranges.is_empty() { Some(0) } else { nearest };
-                Some((width?, rest, chain))
-            })
-            .collect();
-        around.sort_by_key(|(width, ..)| std::cmp::Reverse(*width));
-        let first = copies.len();
-        for (_, rest, chain) in around {
-            let known = copies.get(first..).unwrap_or_default();
-            if is_there(&chains, &rest) || is_there(known, &rest) {
+        for (rest, chain) in around(&chains, own, &inner) {
+            if !taken.insert((own.clone(), rest.encode_to_vec())) {
                 continue;
             }
             copies.push(FilterChain {
@@ -231,7 +217,45 @@ pub(crate) fn complete_ranges(mut chains: Vec<FilterChain>) -> (Vec<FilterChain>
         }
     }
     chains.extend(copies);
-    (chains, 0)
+    (chains, lost)
+}
+
+type RangeKey = (String, u32);
+
+fn key_of(range: &CidrRange) -> RangeKey {
+    let bits = range.prefix_len.map_or(0, |bits| bits.value);
+    (range.address_prefix.clone(), bits)
+}
+
+/// The ranges of a chain, and its other conditions.
+fn parts(chain: &FilterChain) -> (Vec<CidrRange>, FilterChainMatch) {
+    let mut rest = chain.filter_chain_match.clone().unwrap_or_default();
+    let ranges = std::mem::take(&mut rest.prefix_ranges);
+    (ranges, rest)
+}
+
+/// The chains around a range, with their other conditions: those of the narrowest range around it first, as it would be
+/// without this one.
+fn around<'a>(
+    chains: &'a [FilterChain],
+    own: &RangeKey,
+    inner: &Network,
+) -> Vec<(FilterChainMatch, &'a FilterChain)> {
+    let with_width = chains.iter().filter_map(|chain| {
+        let (ranges, rest) = parts(chain);
+        let others = ranges.iter().filter(|one| key_of(one) != *own);
+        let outer = others
+            .filter_map(network)
+            .filter(|outer| outer.prefix() < inner.prefix() && outer.contains(inner.first()));
+        let nearest = outer.map(|outer| usize::from(outer.prefix()) + 1).max();
+        let width = if ranges.is_empty() { Some(0) } else { nearest };
+        Some((width?, rest, chain))
+    });
+    let mut all: Vec<_> = with_width.collect();
+    all.sort_by_key(|(width, ..)| std::cmp::Reverse(*width));
+    all.into_iter()
+        .map(|(_, rest, chain)| (rest, chain))
+        .collect()
 }
 
 fn network(range: &CidrRange) -> Option<Network> {

@@ -178,10 +178,13 @@ impl RoutesBuilder<'_> {
                 }
             }
         }
-        if !server.redirects() {
-            return;
+        if server.redirects() {
+            self.add_redirects((at, server), hosts);
         }
-        // Whoever asks for a host without rules is sent to where it may be served.
+    }
+
+    /// Whoever asks for a host without rules is sent to where it may be served.
+    fn add_redirects(&mut self, (at, server): (usize, &Serving), hosts: &mut GatewayHosts<'_>) {
         for host in server.hosts.names() {
             if let Some(older) = hosts.older(&host, (at, server)).cloned() {
                 let what = format!("the redirect of {host}");

@@ -184,7 +184,7 @@ fn large_rules_are_served_or_refused_with_a_reason() {
     let twice = twice.filter(|one| one.metric == "pilot_vservice_dup_domain");
     let twice: Vec<_> = twice.collect();
     assert_eq!(twice.len(), 21);
-    let is_rest = |one: &&&Conflict| one.message.starts_with("9980 more of ");
+    let is_rest = |one: &&&Conflict| one.message.starts_with("9980 more conflicts of ");
     assert_eq!(twice.iter().filter(is_rest).count(), 1, "{twice:?}");
 }
 

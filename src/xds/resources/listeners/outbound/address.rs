@@ -50,6 +50,20 @@ impl Builder<'_> {
             })
     }
 
+    /// Returns true if an address belongs to another service, and adds the conflict.
+    fn is_held(&mut self, service_port: &ServicePort, address: IpAddr, endpoint: bool) -> bool {
+        let Some(holder) = self.holder(service_port, address, endpoint) else {
+            return false;
+        };
+        let why = self.has_it(&holder.service.key, service_port);
+        let message = format!("{} is left out: {why}", service_port.authority());
+        let name = name(address, service_port.port.number);
+        let conflict = Conflict::new(TCP_OVER_HTTP, name, message);
+        let conflict = conflict.of_service(&service_port.service.key);
+        self.out.conflicts.push(conflict);
+        true
+    }
+
     /// Addresses of services with requests that come before this one and are in its ranges.
     pub(super) fn held_in(&self, service_port: &ServicePort, ranges: &[Network]) -> Vec<IpAddr> {
         let (cluster, families) = (self.place.cluster.as_str(), self.place.families);
@@ -94,20 +108,14 @@ impl Builder<'_> {
             }
             return;
         }
-        if let Some(holder) = self.holder(service_port, address, endpoint) {
-            let why = self.has_it(&holder.service.key, service_port);
-            let message = format!("{} is left out: {why}", service_port.authority());
-            let conflict = Conflict::new(TCP_OVER_HTTP, name, message);
-            let conflict = conflict.of_service(&service_port.service.key);
-            self.out.conflicts.push(conflict);
+        if self.is_held(service_port, address, endpoint) {
             return;
         }
         let mut routes = Vec::new();
         let sniffs = service_port.protocol.is_auto() && !endpoint;
         let rule = self.connections(service_port);
         let by_rule = rule.as_ref().filter(|_| !service_port.protocol.is_http());
-        let rest = by_rule.map(|rule| rule.rest.as_ref());
-        let to = rest.flatten().map(Vec::as_slice);
+        let to = by_rule.and_then(|rule| rule.rest.as_deref());
         let mut from: Vec<ObjectRef> = by_rule.map(|rule| rule.from.clone()).into_iter().collect();
         let mut carries = Vec::new();
         let tcp = self.tcp(service_port, to, &mut carries);
@@ -140,7 +148,7 @@ impl Builder<'_> {
         };
         chains.extend(own);
         let frame = Frame {
-            name: name.clone(),
+            name,
             address: ListenAddress::Port(address, None, port),
             direction: TrafficDirection::Outbound,
             bound: false,
@@ -151,8 +159,8 @@ impl Builder<'_> {
             chains,
             default: None,
         };
-        let own = std::slice::from_ref(&service_port.service.key);
-        self.insert(frame, routes, Some(address), endpoint, from, own);
+        let own = [service_port.service.key.clone()];
+        self.insert(frame, routes, Some(address), endpoint, from, &own);
     }
 
     pub(super) fn each_endpoint(
