@@ -706,20 +706,22 @@ const IMPURE_WORDS: [&str; 19] = [
 const LONGEST_FILE: usize = 400;
 
 /// Files of one concern that are longer, and how long they may be: rebuilt with the rooms of `xds`, `sources` and the streams.
-const LONGER_FILES: [(&str, usize); 18] = [
+const LONGER_FILES: [(&str, usize); 20] = [
     ("inject/probes.rs", 420),
     ("inject/engine.rs", 490),
     ("inject/overlay.rs", 460),
     ("xds/snapshot/mod.rs", 640),
     ("xds/snapshot/proxy.rs", 690),
-    ("xds/resources/listeners/outbound.rs", 470),
+    ("xds/resources/listeners/outbound.rs", 490),
+    ("xds/resources/routes.rs", 420),
+    ("xds/rules/gateway.rs", 460),
     ("xds/scope/visibility.rs", 440),
     ("xds/resources/listeners/inbound.rs", 510),
     ("xds/stream/mod.rs", 480),
     ("sources/disk.rs", 420),
-    ("sources/watcher.rs", 530),
-    ("sources/config/server/mod.rs", 420),
+    ("sources/watcher.rs", 570),
     ("sources/registry/consul/schedule.rs", 410),
+    ("sources/config/server/mod.rs", 420),
     ("sources/registry/kubernetes/source.rs", 420),
     ("gudgeon/grpc/connections.rs", 440),
     ("gudgeon/discovery/ads_stream.rs", 470),
@@ -1185,16 +1187,16 @@ fn flows_that_are_none_are_seen() {
 /// Files of production code beyond a kind's own, the table of kinds and the list of those that discovery acts on, in which its
 /// name stands. A kind's own files have its name.
 const FILES_THAT_NAME: [(&str, usize); 10] = [
-    ("AuthorizationPolicy", 10),
-    ("DestinationRule", 13),
+    ("AuthorizationPolicy", 9),
+    ("DestinationRule", 12),
     ("EnvoyFilter", 8),
-    ("Gateway", 20),
-    ("PeerAuthentication", 7),
-    ("RequestAuthentication", 11),
-    ("ServiceEntry", 17),
-    ("Sidecar", 18),
+    ("Gateway", 19),
+    ("PeerAuthentication", 6),
+    ("RequestAuthentication", 10),
+    ("ServiceEntry", 16),
+    ("Sidecar", 17),
     ("VirtualService", 20),
-    ("WorkloadEntry", 8),
+    ("WorkloadEntry", 7),
 ];
 
 /// `PeerAuthentication` as `peer_authentication`.
@@ -1224,7 +1226,8 @@ fn names(text: &str, kind: &str) -> bool {
 #[test]
 fn a_kind_is_named_in_its_own_files_and_few_others() {
     let tables = ["api/config/kinds.rs", "api/networking/mod.rs"];
-    for (kind, most) in FILES_THAT_NAME {
+    let mut found = Vec::new();
+    for (kind, _) in FILES_THAT_NAME {
         let mut others = Vec::new();
         for (name, _) in CRATES {
             for (path, text) in sources(name).iter().filter(|(path, _)| is_library(path)) {
@@ -1235,8 +1238,10 @@ fn a_kind_is_named_in_its_own_files_and_few_others() {
                 }
             }
         }
-        assert_eq!(others.len(), most, "{kind} is named in {others:#?}");
+        println!("{kind} is named in {others:#?}");
+        found.push((kind, others.len()));
     }
+    assert_eq!(found, FILES_THAT_NAME, "files by kind are above");
 }
 
 #[test]

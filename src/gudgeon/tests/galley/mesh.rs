@@ -37,7 +37,7 @@ fn a_mesh_configuration_that_changes_is_a_new_session() {
     // An invalid mesh configuration changes nothing, and is logged once.
     galley.place.write("mesh", "trustDomain: [\n");
     until("a complaint", || {
-        (galley.logged("the last good one") > 0).then_some(())
+        (galley.logged("the last good content") > 0).then_some(())
     });
     galley
         .place
@@ -47,7 +47,7 @@ fn a_mesh_configuration_that_changes_is_a_new_session() {
     });
     galley.place.remove("mesh");
     until("a third", || {
-        (galley.logged("the last good one") > 2).then_some(())
+        (galley.logged("the last good content") > 2).then_some(())
     });
     assert_eq!(
         (trust(), galley.configz()["session"]["id"].clone()),

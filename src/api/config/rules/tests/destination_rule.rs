@@ -55,7 +55,7 @@ rows! { "DestinationRule" "x"
             "spec.trafficPolicy.retryBudget.budgetInterval: duration 9223372035.001s is more than 9223372035s",
             "spec.trafficPolicy.connectionPool.tcp.connectTimeout: duration 9223372036s is more than 9223372035s",
         ];
-        - balanced("warmupDurationSecs: 9223372036s, consistentHash: {httpCookie: {name: c, ttl: 9223372036s}}") => [
+        - balanced("consistentHash: {httpCookie: {name: c, ttl: 9223372036s}}, warmupDurationSecs: 9223372036s") => [
             "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.ttl: duration 9223372036s is more than 9223372035s",
             "spec.trafficPolicy.loadBalancer.warmupDurationSecs: duration 9223372036s is more than 9223372035s",
         ];
