@@ -194,10 +194,13 @@ pub(crate) fn complete_ranges(mut chains: Vec<FilterChain>) -> (Vec<FilterChain>
     });
     let lost = before.saturating_sub(chains.len());
     let mut taken = BTreeSet::new();
+    let mut left = BTreeSet::new();
     for (ranges, rest) in chains.iter().map(parts) {
         let rest = rest.encode_to_vec();
+        left.extend(ranges.iter().map(key_of));
         taken.extend(ranges.iter().map(|range| (key_of(range), rest.clone())));
     }
+    partial.retain(|(key, _)| left.contains(key));
     let mut copies = Vec::new();
     for (own, range) in &partial {
         let Some(inner) = network(range) else {
