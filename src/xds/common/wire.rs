@@ -330,7 +330,7 @@ mod tests {
         }
     }
 
-    /// Of what Envoy 1.40 takes, by `--mode validate`.
+    /// The longest duration is one that Envoy 1.40 takes, by `--mode validate`.
     #[test]
     fn no_duration_is_longer_than_envoy_takes() {
         let seconds = |seconds| duration(Duration::new(seconds, 999_000_000)).seconds;

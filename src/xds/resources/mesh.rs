@@ -57,7 +57,7 @@ pub(crate) struct Mesh {
     pub(crate) paths: NormalizationType,
     /// The oldest TLS that servers take in mutual TLS of the mesh; `TlsAuto`: Envoy's own.
     pub(crate) oldest_tls: TlsProtocol,
-    /// Of routes for which no rule has another; `None`: they are not tried again.
+    /// The retry policy of routes for which no rule has another; `None`: they are not tried again.
     pub(crate) retries: Option<RetryPolicy>,
     /// Clients speak HTTP/2 to ports of HTTP/1.
     pub(crate) upgrades_http: bool,

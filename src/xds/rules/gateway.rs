@@ -158,7 +158,7 @@ impl ChainRoom {
     }
 }
 
-/// Who listens on a port, by namespace the oldest Gateway.
+/// The Gateways that listen on a port: the oldest of each namespace.
 #[derive(Default)]
 struct PortOwners {
     on_all_addresses: BTreeMap<Arc<str>, ObjectRef>,

@@ -34,7 +34,7 @@ pub(crate) struct RouteContext<'a> {
     pub(crate) grpc: bool,
     /// That requests come in at; `None`: they come from a sidecar's application.
     pub(crate) gateway: Option<&'a ObjectRef>,
-    /// Of routes that have no policy of their own; `None`: requests are not tried again.
+    /// The policy of routes that have none of their own; `None`: requests are not tried again.
     pub(crate) retries: Option<&'a RetryPolicy>,
 }
 

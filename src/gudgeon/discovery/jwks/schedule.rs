@@ -23,7 +23,7 @@ const AGAIN: Bounds = Bounds {
 /// The longest wait of the first snapshot for a first try at keys. Without it proxies that have keys would lose them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a namespace that wants a place is owed.
+/// The turns, timeout and backoff of one namespace that wants a place.
 #[derive(Debug)]
 struct Share {
     timeout: Duration,
@@ -481,7 +481,7 @@ mod tests {
         (place(name), wanted)
     }
 
-    /// Whoever names another's place first has it fetched by the other, too.
+    /// A place that two namespaces name is fetched in the turns of both.
     #[test]
     fn a_place_is_fetched_in_the_share_of_each_namespace_that_wants_it() {
         let mut all = Schedule::default();

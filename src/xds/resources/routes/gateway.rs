@@ -183,7 +183,7 @@ impl RoutesBuilder<'_> {
         }
     }
 
-    /// Whoever asks for a host without rules is sent to where it may be served.
+    /// Adds redirects of hosts without rules to where they may be served.
     fn add_redirects(&mut self, (at, server): (usize, &Serving), hosts: &mut GatewayHosts<'_>) {
         for host in server.hosts.names() {
             if let Some(older) = hosts.older(&host, (at, server)).cloned() {
@@ -197,7 +197,7 @@ impl RoutesBuilder<'_> {
         }
     }
 
-    /// What a server, or a rule that is bound to it, loses to an older Gateway of another namespace.
+    /// Reports what a server, or a rule that is bound to it, loses to an older Gateway of another namespace.
     fn lose_to(
         &mut self,
         older: &ObjectRef,

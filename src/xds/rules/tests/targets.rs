@@ -72,7 +72,7 @@ fn policies_hold_for_the_workloads_of_a_service_and_for_nobody_of_another_kind()
     }
 }
 
-/// Whoever mistypes the name of a service believes it to be guarded.
+/// A policy whose service is mistyped guards nothing, and is told.
 #[test]
 fn a_policy_for_a_service_that_is_none_says_that_it_holds_for_nobody() {
     let told = |targets: &str| {
