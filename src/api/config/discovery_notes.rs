@@ -14,10 +14,10 @@ mod targets;
 
 use serde_json::Value as Json;
 
+use super::Finding;
 use super::kinds::Kind;
 use super::regex_size::{MOST, program_size};
 use super::rules::{access_log, regex};
-use super::{Finding, Severity, read_message};
 use crate::names::is_host_pattern;
 
 pub use claims::claim_path;
@@ -46,7 +46,7 @@ pub fn is_server_name(name: &str) -> bool {
     !rest.is_empty() && !rest.contains('*')
 }
 
-/// The notes of a valid spec whose fields are served otherwise than they say.
+/// The notes of a valid spec, in one spelling, whose fields are served otherwise than they say.
 pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     let of_kind = match kind.kind {
         "ServiceEntry" => service_entry,
@@ -59,8 +59,7 @@ pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         "EnvoyFilter" => envoy_filter::notes,
         _ => return Vec::new(),
     };
-    let (spec, _) = read_message(kind.message, spec, Severity::Warning);
-    of_kind(&spec)
+    of_kind(spec)
 }
 
 fn items<'a>(spec: &'a Json, name: &str) -> impl Iterator<Item = (usize, &'a Json)> {
@@ -128,10 +127,11 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
     }
     for (at, http) in items(spec, "http") {
         let path = |field: &str| format!("spec.http[{at}].{field}");
-        lines(&format!("spec.http[{at}]"), http, &mut found);
-        headers::notes(&format!("spec.http[{at}]"), http, &mut found);
+        let place = format!("spec.http[{at}]");
+        lines(&place, http, &mut found);
+        headers::notes(|| place.clone(), http, &mut found);
         for (to, destination) in items(http, "route") {
-            headers::notes(&path(&format!("route[{to}]")), destination, &mut found);
+            headers::notes(|| path(&format!("route[{to}]")), destination, &mut found);
         }
         let code = http.pointer("/redirect/redirectCode");
         if code
@@ -316,18 +316,19 @@ pub const MOST_HEADERS: usize = 1000;
 
 /// Texts of an `http` entry that make it none where proxies do not take them.
 fn lines(path: &str, http: &Json, found: &mut Vec<Finding>) {
-    for field in [
-        "rewrite.uri",
-        "rewrite.authority",
-        "rewrite.uriRegexRewrite.rewrite",
-        "redirect.uri",
-        "redirect.authority",
-        "redirect.prefixRewrite",
+    for pointer in [
+        "/rewrite/uri",
+        "/rewrite/authority",
+        "/rewrite/uriRegexRewrite/rewrite",
+        "/redirect/uri",
+        "/redirect/authority",
+        "/redirect/prefixRewrite",
     ] {
-        let written = http.pointer(&format!("/{}", field.replace('.', "/")));
+        let written = http.pointer(pointer);
         if !written.and_then(Json::as_str).is_none_or(is_one_line) {
             let why = "is not served: it is more than one line";
-            found.push(Finding::warning(format!("{path}.{field}"), why));
+            let field = pointer.replace('/', ".");
+            found.push(Finding::warning(format!("{path}{field}"), why));
         }
     }
     let pattern = http.pointer("/rewrite/uriRegexRewrite/match");
@@ -395,7 +396,7 @@ pub const fn is_redirect(code: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::named;
+    use crate::config::{named, notes};
     use serde_json::json;
 
     fn said(kind: &str, spec: &Json) -> Vec<String> {

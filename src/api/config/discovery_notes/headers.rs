@@ -8,9 +8,23 @@ use crate::config::{Finding, push_key};
 const NO_NAME: &str =
     "is not served: a name of a header is one line, and not longer than 16384 bytes";
 
+/// Headers that are added, in a field of Istio 1.1 and older.
+const ADDED: [&str; 3] = [
+    "appendHeaders",
+    "appendRequestHeaders",
+    "appendResponseHeaders",
+];
+/// Headers that are removed, in such a field.
+const REMOVED: [&str; 2] = ["removeRequestHeaders", "removeResponseHeaders"];
+
 /// Adds the notes of a route or of one of its destinations, which `path` leads to: of its `headers`, and of the fields that Istio
-/// 1.1 and older had in their place.
-pub(super) fn notes(path: &str, written: &Json, found: &mut Vec<Finding>) {
+/// 1.1 and older had in their place. Most have neither, and need no path.
+pub(super) fn notes(path: impl Fn() -> String, written: &Json, found: &mut Vec<Finding>) {
+    let mut fields = ADDED.iter().chain(&REMOVED).chain(&["headers"]);
+    if !fields.any(|field| written.get(field).is_some()) {
+        return;
+    }
+    let path = path();
     for message in ["request", "response"] {
         let path = format!("{path}.headers.{message}");
         let of = |operation: &str| written.get("headers")?.get(message)?.get(operation);
@@ -21,14 +35,10 @@ pub(super) fn notes(path: &str, written: &Json, found: &mut Vec<Finding>) {
             found.push(Finding::warning(path, why));
         }
     }
-    for old in [
-        "appendHeaders",
-        "appendRequestHeaders",
-        "appendResponseHeaders",
-    ] {
+    for old in ADDED {
         added(&format!("{path}.{old}"), written.get(old), found);
     }
-    for old in ["removeRequestHeaders", "removeResponseHeaders"] {
+    for old in REMOVED {
         removed(&format!("{path}.{old}"), written.get(old), found);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::earlier::replacement;
 use super::{Check, Kind, MIXER};
-use crate::config::{Finding, Object, discovery_notes};
+use crate::config::{Finding, Object, Severity, discovery_notes, read_message};
 use crate::model::{DRY_RUN, is_dry_run};
 
 /// A part of gudgeon that acts on objects.
@@ -68,9 +68,14 @@ pub(super) const SERVERS: Effect = Effect::Enforced {
 };
 
 /// Warnings of fields of a valid object that make no difference in this release, or another than they say; none of a kind that
-/// [`Check::Unused`] has one for.
+/// [`Check::Unused`] has one for. The spec is as it was written.
 #[must_use]
 pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
+    notes_of_spec(kind, &read_message(kind.message, spec, Severity::Warning).0)
+}
+
+/// As [`notes`], of a spec in one spelling.
+fn notes_of_spec(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     let without = match kind.effect {
         Effect::None if kind.check == Check::Unused => return Vec::new(),
         Effect::None => return vec![Finding::warning("kind", without_effect(kind))],
@@ -87,7 +92,7 @@ pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
 /// As [`notes`], and of what the annotations of the object change.
 #[must_use]
 pub fn notes_of(object: &Object) -> Vec<Finding> {
-    let mut found = notes(object.kind, &object.spec);
+    let mut found = notes_of_spec(object.kind, &object.spec);
     let dry_run = object.annotations.get(DRY_RUN).map(String::as_str);
     found.extend(dry_run_note(object.kind, &object.spec, dry_run));
     found
@@ -136,7 +141,7 @@ fn unused(path: &str, value: &Json, place: &str, found: &mut Vec<Finding>) {
     let (name, rest) = path
         .split_once('.')
         .map_or((path, None), |(name, rest)| (name, Some(rest)));
-    let Some(value) = field(value, name) else {
+    let Some(value) = value.get(name).filter(|value| !value.is_null()) else {
         return;
     };
     let place = format!("{place}.{name}");
@@ -152,28 +157,6 @@ fn unused(path: &str, value: &Json, place: &str, found: &mut Vec<Finding>) {
         (Some(rest), Json::Object(_)) => unused(rest, value, &place, found),
         (Some(_), _) => {}
     }
-}
-
-/// In either spelling.
-fn field<'a>(value: &'a Json, name: &str) -> Option<&'a Json> {
-    let fields = value.as_object()?;
-    let found = fields.get(name).or_else(|| {
-        let mut all = fields.iter();
-        all.find(|(written, _)| is_snake_of(written, name))
-            .map(|(_, value)| value)
-    });
-    found.filter(|value| !value.is_null())
-}
-
-fn is_snake_of(written: &str, name: &str) -> bool {
-    let words = name.chars().flat_map(|letter| {
-        let begins = letter.is_ascii_uppercase();
-        begins
-            .then_some('_')
-            .into_iter()
-            .chain([letter.to_ascii_lowercase()])
-    });
-    written.contains('_') && words.eq(written.chars())
 }
 
 #[cfg(test)]

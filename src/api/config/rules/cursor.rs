@@ -4,7 +4,7 @@
 //! there: types were judged before. A rule about one place that depends on another must hold whatever the other was meant to be:
 //! such rules ask whether it `is_broken`.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use serde_json::Value;
@@ -30,25 +30,35 @@ impl FindingCollector {
     }
 }
 
-#[derive(Debug)]
-enum FieldPath<'a> {
+/// One step of a path, and the path that it goes on from; `None`: the object itself.
+#[derive(Clone, Debug)]
+struct FieldPath<'a> {
+    above: Option<Rc<Self>>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
     Root,
-    Key(Rc<Self>, &'a str),
-    Index(Rc<Self>, usize),
+    Key(&'a str),
+    Index(usize),
+}
+
+impl<'a> Step<'a> {
+    const fn from(self, above: Option<Rc<FieldPath<'a>>>) -> FieldPath<'a> {
+        FieldPath { above, step: self }
+    }
 }
 
 impl FieldPath<'_> {
     fn write(&self, to: &mut String) {
-        match self {
-            Self::Root => {}
-            Self::Key(above, key) => {
-                above.write(to);
-                push_key(to, key);
-            }
-            Self::Index(above, index) => {
-                above.write(to);
-                push_index(to, *index);
-            }
+        if let Some(above) = &self.above {
+            above.write(to);
+        }
+        match self.step {
+            Step::Root => {}
+            Step::Key(key) => push_key(to, key),
+            Step::Index(index) => push_index(to, index),
         }
     }
 }
@@ -57,35 +67,43 @@ impl FieldPath<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Cursor<'a> {
     value: Option<&'a Value>,
-    path: Rc<FieldPath<'a>>,
+    path: FieldPath<'a>,
+    /// Its path as the places below it share it. Most have none below, and a rule looks at hundreds.
+    shared: OnceCell<Rc<FieldPath<'a>>>,
     out: &'a FindingCollector,
 }
 
 impl<'a> Cursor<'a> {
     /// A field of the object itself.
     pub(super) fn root(name: &'static str, value: &'a Value, out: &'a FindingCollector) -> Self {
-        Self {
-            value: Some(value),
-            path: Rc::new(FieldPath::Key(Rc::new(FieldPath::Root), name)),
-            out,
-        }
+        Self::new(Some(value), Step::Key(name).from(None), out)
     }
 
     /// The object itself.
     pub(super) fn top(value: &'a Value, out: &'a FindingCollector) -> Self {
+        Self::new(Some(value), Step::Root.from(None), out)
+    }
+
+    const fn new(value: Option<&'a Value>, path: FieldPath<'a>, out: &'a FindingCollector) -> Self {
         Self {
-            value: Some(value),
-            path: Rc::new(FieldPath::Root),
+            value,
+            path,
+            shared: OnceCell::new(),
             out,
         }
     }
 
+    fn below(&self, value: Option<&'a Value>, step: Step<'a>) -> Self {
+        let above = self.shared.get_or_init(|| Rc::new(self.path.clone()));
+        Self::new(value, step.from(Some(Rc::clone(above))), self.out)
+    }
+
     pub(super) fn get(&self, name: &'a str) -> Self {
-        Self {
-            value: self.value.and_then(|value| value.get(name)),
-            path: Rc::new(FieldPath::Key(Rc::clone(&self.path), name)),
-            out: self.out,
-        }
+        self.below(self.field(name), Step::Key(name))
+    }
+
+    fn field(&self, name: &str) -> Option<&'a Value> {
+        self.value.and_then(|value| value.get(name))
     }
 
     /// The place that several names lead to.
@@ -191,11 +209,7 @@ impl<'a> Cursor<'a> {
         self.list()
             .iter()
             .enumerate()
-            .map(move |(index, value)| Self {
-                value: Some(value),
-                path: Rc::new(FieldPath::Index(Rc::clone(&this.path), index)),
-                out: this.out,
-            })
+            .map(move |(index, value)| this.below(Some(value), Step::Index(index)))
     }
 
     /// The entries of a map, each at its place.
@@ -206,11 +220,7 @@ impl<'a> Cursor<'a> {
             _ => None,
         };
         entries.into_iter().flatten().map(move |(key, value)| {
-            let at = Self {
-                value: Some(value),
-                path: Rc::new(FieldPath::Key(Rc::clone(&this.path), key)),
-                out: this.out,
-            };
+            let at = this.below(Some(value), Step::Key(key));
             (key.as_str(), at)
         })
     }
@@ -274,31 +284,29 @@ impl<'a> Cursor<'a> {
 
     /// The names of its fields that are set and not empty; none of those that could not be read.
     pub(super) fn given(&self, names: &[&'static str]) -> Vec<&'static str> {
-        let given = names.iter().filter(|name| {
-            self.value
-                .and_then(|value| value.get(**name))
-                .is_some_and(|value| match value {
-                    Value::Null => false,
-                    Value::String(text) => !text.is_empty(),
-                    Value::Array(items) => !items.is_empty(),
-                    Value::Object(_) | Value::Bool(_) | Value::Number(_) => true,
-                })
-        });
+        let given = names.iter().filter(|name| self.has(name));
         given.copied().collect()
     }
 
-    pub(super) fn has(&self, name: &'static str) -> bool {
-        !self.given(&[name]).is_empty()
+    /// Returns true if a field is set and not empty.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.field(name).is_some_and(|value| match value {
+            Value::Null => false,
+            Value::String(text) => !text.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(_) | Value::Bool(_) | Value::Number(_) => true,
+        })
     }
 
     /// One of its fields could not be read: it may be there or not, and may say anything.
     pub(super) fn any_broken(&self, names: &[&'static str]) -> bool {
-        names.iter().any(|name| self.get(name).is_broken())
+        let mut fields = names.iter().filter_map(|name| self.field(name));
+        fields.any(Value::is_null)
     }
 
     /// For sure none of its fields is there.
     pub(super) fn lacks(&self, names: &[&'static str]) -> bool {
-        self.given(names).is_empty() && !self.any_broken(names)
+        !names.iter().any(|name| self.has(name)) && !self.any_broken(names)
     }
 
     /// Two fields that cannot both be there.
