@@ -226,7 +226,9 @@ def of_galley(quick):
 
     verdicts += at_rest(["galley"], quick)
     what = "reviews a second on one core, a rule with two routes"
-    one(what, found["review"], "review", f"{1e6 / found['review']:.0f}", f"{1e6 / limits['review']:.0f}", room)
+    least, middle = min(found["review"]), statistics.median(found["review"])
+    one(what, least, "review", f"{1e6 / least:.0f}", f"{1e6 / limits['review']:.0f}", room)
+    told("  in the middle of all rounds", f"{1e6 / middle:.0f}")
     what = f"start to ready, {galley.FILES} files"
     one(what, found["start"], "start", f"{found['start']:.0f} ms", f"{limits['start']} ms", room)
     one(f"resident, {galley.FILES} files", found["files"], "files", f"{found['files']} kB", f"{limits['files']} kB")
