@@ -55,9 +55,16 @@ impl FairBudget {
         *of_rule = of_rule.saturating_add(bytes);
     }
 
-    /// Excludes a rule from further tries.
-    pub(crate) fn give_up(&mut self, rule: &ObjectRef) {
-        self.by_rule.insert(rule.clone(), usize::MAX);
+    /// Leaves a rule one of so many equal parts of what one rule may have: it has as much again elsewhere.
+    pub(crate) fn divide(&mut self, rule: &ObjectRef, parts: usize) {
+        let elsewhere = self.of_rule - self.of_rule / parts.max(1);
+        let of_rule = self.by_rule.entry(rule.clone()).or_default();
+        *of_rule = of_rule.saturating_add(elsewhere);
+    }
+
+    /// Excludes a rule from further tries; returns false if it was excluded before.
+    pub(crate) fn give_up(&mut self, rule: &ObjectRef) -> bool {
+        self.by_rule.insert(rule.clone(), usize::MAX) != Some(usize::MAX)
     }
 }
 
@@ -106,7 +113,15 @@ mod tests {
         assert_eq!(room.of(&one), None);
         let other = rule("a", "other");
         assert_eq!(room.of(&other), Some(0));
-        room.give_up(&other);
+        assert!(room.give_up(&other));
         assert_eq!(room.of(&other), None);
+        assert!(!room.give_up(&other));
+        let mut room = FairBudget::new(1000, 300, 0);
+        let shared = rule("a", "shared");
+        room.divide(&shared, 0);
+        room.divide(&shared, 1);
+        assert_eq!(room.of(&shared), Some(300));
+        room.divide(&shared, 3);
+        assert_eq!(room.of(&shared), Some(100));
     }
 }

@@ -114,6 +114,8 @@ struct RoutesBuilder<'a> {
     from: Vec<ObjectRef>,
     /// Bytes that routes of rules may still have.
     room: FairBudget,
+    /// Ports of the hosts that rules alone have.
+    ports: BTreeMap<&'a ObjectRef, BTreeSet<u16>>,
 }
 
 /// Envoy takes answers whose bodies are longer only where the configuration says so (envoy/config/route/v3/route.proto).
@@ -152,6 +154,7 @@ impl<'a> RoutesBuilder<'a> {
             conflicts: Conflicts::default(),
             from: Vec::new(),
             room: FairBudget::new(ROOM, ROOM_OF_RULE, rules.namespaces()),
+            ports: BTreeMap::new(),
         }
     }
 
@@ -217,8 +220,8 @@ impl<'a> RoutesBuilder<'a> {
     fn lose(&mut self, rule: &Rule<VirtualService>, operation: &str) {
         self.conflicts.push(TOO_LARGE, Some(&rule.from), || {
             let message = format!(
-                "{} is left out: its routes are larger than {} MiB, or those of all rules than {} MiB and those of its namespace \
-                 than their share",
+                "{} is left out: its routes are larger than {} MiB (at all ports together, for a host that no service has), or \
+                 those of all rules than {} MiB and those of its namespace than their share",
                 rule.from,
                 ROOM_OF_RULE >> 20,
                 ROOM >> 20
@@ -259,8 +262,9 @@ impl<'a> RoutesBuilder<'a> {
 
     /// Excludes the rule at further hosts.
     fn give_up(&mut self, rule: &Rule<VirtualService>, operation: &str) {
-        self.room.give_up(&rule.from);
-        self.lose(rule, operation);
+        if self.room.give_up(&rule.from) {
+            self.lose(rule, operation);
+        }
     }
 
     fn spend(&mut self, rule: &Rule<VirtualService>, bytes: usize) {
@@ -274,8 +278,8 @@ impl<'a> RoutesBuilder<'a> {
         is_asked: impl Fn(&str) -> bool,
     ) -> Vec<VirtualHost> {
         let mut hosts = Vec::new();
-        let mut ports: BTreeMap<&ObjectRef, BTreeSet<u16>> = BTreeMap::new();
-        for (host, rule) in self.rules.hosts_alone().filter(|(host, _)| is_asked(host)) {
+        let rules = self.rules;
+        for (host, rule) in rules.hosts_alone().filter(|(host, _)| is_asked(host)) {
             let address = host.parse::<IpAddr>().ok();
             if let Some(holder) = address.and_then(|address| self.holder(address, rule, port)) {
                 let message = format!("{host} is left out: {holder} has it");
@@ -283,8 +287,14 @@ impl<'a> RoutesBuilder<'a> {
                 self.conflicts.add(0, conflict.because_of(&rule.from));
                 continue;
             }
-            let of_rule = ports.entry(&rule.from);
-            let of_rule = of_rule.or_insert_with(|| virtual_service::ports(rule, self.rules));
+            let of_rule = self.ports.entry(&rule.from).or_insert_with(|| {
+                let of_rule = virtual_service::ports(rule, rules);
+                // Each port has a configuration of its own: a short rule with many hosts and ports would be long in all of them.
+                if port.is_some() {
+                    self.room.divide(&rule.from, of_rule.len());
+                }
+                of_rule
+            });
             for number in of_rule.clone() {
                 if port.is_some_and(|port| port != number) {
                     continue;

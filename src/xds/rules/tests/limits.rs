@@ -188,6 +188,32 @@ fn large_rules_are_served_or_refused_with_a_reason() {
     assert_eq!(twice.iter().filter(is_rest).count(), 1, "{twice:?}");
 }
 
+/// Each port has a configuration of its own, and a host that no service has is in those of all ports of its destinations.
+#[test]
+fn hosts_of_one_rule_share_its_room_among_all_ports() {
+    let bytes = |hosts: usize| {
+        let mut world = world();
+        let ports: Vec<_> = (0..30).map(|at| (8000 + at, "HTTP")).collect();
+        service(&mut world, "many.demo", &ports, &[]);
+        let hosts: Vec<_> = (0..hosts).map(|at| format!("n{at}.example")).collect();
+        let route = large_route().replace("a.demo", "many.demo");
+        let spec = format!("hosts: [{}, 192.0.2.1]\nhttp: [{route}]", hosts.join(", "));
+        virtual_service(&mut world, "v", 1, &spec);
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&node("demo", &[]));
+        let all = view.all(Type::Route);
+        let bytes = all.iter().map(|one| one.body.len()).sum::<usize>();
+        (bytes, too_large(&snapshot))
+    };
+    let (few, lost) = bytes(20);
+    assert!(few > 20 * 30 * 4000 && lost.is_empty(), "{few} {lost:?}");
+    let (many, lost) = bytes(1000);
+    assert!(many < 5 << 20, "{many}");
+    // Once at each port.
+    assert_eq!(lost.len(), 30);
+    assert!(lost[0].message.contains("at all ports together"));
+}
+
 /// A filter for each workload of a namespace must not make as much for each as one for all makes.
 #[test]
 fn filters_for_many_workloads_share_what_they_may_add() {
