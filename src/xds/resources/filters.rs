@@ -43,8 +43,19 @@ pub(crate) struct Extras<'a> {
     pub(crate) first: &'a [HttpFilter],
     pub(crate) grpc_web: bool,
     pub(crate) grpc_stats: bool,
+    pub(crate) side: Side,
+}
+
+/// Where requests come in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// From the application beside the proxy.
+    #[default]
+    Outbound,
+    /// The application is next: it is told of the client's certificate, after those that proxies before have told of.
+    Inbound,
     /// Clients are outside of the mesh: their addresses count, and what they say of their certificates does not.
-    pub(crate) at_edge: bool,
+    Edge,
 }
 
 /// The source of a connection manager's routes.
@@ -69,12 +80,15 @@ pub(crate) fn http(
         stat_prefix,
         route_specifier: Some(specifier(mesh, routes)),
         http_filters: http_filters(extras),
-        forward_client_cert_details: if extras.at_edge {
-            http_connection_manager::ForwardClientCertDetails::SanitizeSet.into()
-        } else {
-            0
+        forward_client_cert_details: match extras.side {
+            Side::Edge => http_connection_manager::ForwardClientCertDetails::SanitizeSet.into(),
+            // Of a client without a certificate Envoy takes the header away.
+            Side::Inbound => {
+                http_connection_manager::ForwardClientCertDetails::AppendForward.into()
+            }
+            Side::Outbound => 0,
         },
-        set_current_client_cert_details: extras.at_edge.then(client_certificate),
+        set_current_client_cert_details: (extras.side != Side::Outbound).then(client_certificate),
         tracing: mesh.tracing.map(tracing),
         generate_request_id: mesh.tracing.and(wire::boolean(true)),
         common_http_protocol_options: options.idle_timeout.map(|timeout| {
@@ -89,9 +103,10 @@ pub(crate) fn http(
                 ..core::Http1ProtocolOptions::default()
             }
         }),
+        http2_protocol_options: Some(http2()),
         stream_idle_timeout: Some(wire::duration(Duration::ZERO)),
         access_log: mesh.access_log.http.clone(),
-        use_remote_address: wire::boolean(extras.at_edge),
+        use_remote_address: wire::boolean(extras.side == Side::Edge),
         normalize_path: wire::boolean(mesh.paths != NormalizationType::None),
         merge_slashes: merges_slashes,
         path_with_escaped_slashes_action: match mesh.paths {
@@ -110,6 +125,17 @@ pub(crate) fn http(
         ..HttpConnectionManager::default()
     };
     wire::filter("envoy.filters.network.http_connection_manager", &manager)
+}
+
+/// A client's Envoy sends a WebSocket over HTTP/2 as an extended CONNECT (RFC 8441), among the streams of others: without
+/// `allow_connect` Envoy ends the whole connection for it, and all requests on it. Another message that is no request ends its
+/// own stream alone, for the same reason.
+fn http2() -> core::Http2ProtocolOptions {
+    core::Http2ProtocolOptions {
+        allow_connect: true,
+        override_stream_error_on_invalid_http_message: wire::boolean(true),
+        ..core::Http2ProtocolOptions::default()
+    }
 }
 
 /// The parts of a client's certificate that applications receive.

@@ -15,7 +15,7 @@ use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::fair_budget::FairBudget;
 use crate::finish::Draft;
 use crate::resources::clusters::BLACK_HOLE;
-use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
+use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier, Side};
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
@@ -323,7 +323,7 @@ impl RouterParameters<'_> {
                 first: &self.filters.http,
                 grpc_web: server.protocol() == Protocol::GrpcWeb,
                 grpc_stats: false,
-                at_edge: true,
+                side: Side::Edge,
             },
         )
     }
