@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use super::Snapshot;
+use super::{Conflict, Snapshot};
+use crate::common::conflict::NOT_ENFORCED_AS_WRITTEN;
 use crate::node::Kind;
 use crate::resources::proxy::Proxy;
 use crate::rules::authorization_policy::{self, Filters, PolicyContext, Providers};
+use crate::rules::peer_authentication::{MtlsMode, MtlsModes};
 use crate::scope::ProxyRules;
 
 /// Bytes that all filters of policies in one proxy's listeners may have. Chosen: a thousand rules of a few values each, on ten
@@ -53,4 +55,27 @@ pub(super) fn filters(
     drop(filters.from.splice(..0, of_tokens));
     snapshot.caches.report(lost, &proxy.node.id);
     filters
+}
+
+/// Policies that hold for a workload whose connections no proxy has: nothing is intercepted, and no Sidecar has ingress for it.
+pub(super) fn unenforced(
+    snapshot: &Snapshot,
+    proxy: &Proxy,
+    mtls_modes: &MtlsModes,
+) -> Vec<Conflict> {
+    let policies = snapshot
+        .base
+        .policies
+        .of(&proxy.node.namespace, &proxy.labels);
+    let authorization = policies.authorization.iter().map(|rule| &rule.from);
+    let requests = policies.requests.iter().map(|rule| &rule.from);
+    let is_strict = mtls_modes.of_server(None) == MtlsMode::Strict;
+    let peers = mtls_modes.from().filter(|_| is_strict);
+    let all = authorization.chain(requests).chain(peers);
+    all.map(|policy| {
+        let message = "is not enforced: the proxy intercepts nothing (INTERCEPTION_MODE NONE), and no Sidecar has ingress for it";
+        let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, policy.to_string(), message.to_owned());
+        conflict.because_of(policy)
+    })
+    .collect()
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use api::model::{EndpointAddress, Labels, Locality};
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
-use super::policies::filters;
+use super::policies::{filters, unenforced};
 use super::reuse::{Memo, Reusable};
 use super::router;
 use super::shared_resources::{Clusters, Listeners};
@@ -253,6 +253,9 @@ impl ProxyView {
                 self.mesh(),
                 &self.own(),
             ));
+        } else if self.serves && self.inbound_ports.is_empty() {
+            let lost = unenforced(&self.snapshot, &self.proxy, &self.mtls_modes);
+            self.snapshot.caches.report(lost, &self.proxy.node.id);
         }
         own.extend(self.http_proxy());
         self.patched_listeners(own)

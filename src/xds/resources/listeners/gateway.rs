@@ -65,40 +65,30 @@ impl RouterParameters<'_> {
         (all, lost)
     }
 
-    /// Rules that say of requests alone where TLS goes on as it is, and that no other server of theirs has requests for.
+    /// Rules that have no routes of the kind that a server of theirs serves, and that no other server of theirs serves either.
     fn in_vain(&self) -> Vec<Conflict> {
         let servers: Vec<_> = self.merged.by_port.values().flatten().collect();
-        let mut through: BTreeMap<&ObjectRef, HostIndex> = BTreeMap::new();
-        let mut of_requests: BTreeMap<&ObjectRef, HostIndex> = BTreeMap::new();
+        let mut indices: BTreeMap<(&ObjectRef, RouteKind), HostIndex> = BTreeMap::new();
         for (at, server) in servers.iter().enumerate() {
-            let index = match server.handling {
-                ServerHandling::Passthrough => &mut through,
-                ServerHandling::Http | ServerHandling::Https => &mut of_requests,
-                ServerHandling::Tls | ServerHandling::AutoPassthrough | ServerHandling::Tcp => {
-                    continue;
-                }
-            };
-            let of_gateway = index.entry(server.from()).or_default();
-            of_gateway.add(&server.hosts, at);
-        }
-        if through.is_empty() {
-            return Vec::new();
+            if let Some(kind) = RouteKind::at(server.handling) {
+                let index = indices.entry((server.from(), kind)).or_default();
+                index.add(&server.hosts, at);
+            }
         }
         let mut room = FairBudget::new(LOOKS, LOOKS_OF_RULE, self.rules.namespaces());
         let mut in_vain: BTreeMap<&ObjectRef, BTreeSet<usize>> = BTreeMap::new();
-        for (gateway, index) in &through {
+        for ((gateway, kind), index) in &indices {
             for rule in self.rules.bound(gateway) {
-                let spec = rule.spec();
-                if spec.tls.is_empty() && !spec.http.is_empty() {
+                if !kind.is_in(rule.spec()) {
                     let (found, _) = meeting(&servers, index, rule, &mut room);
                     in_vain.entry(&rule.from).or_default().extend(found);
                 }
             }
         }
         in_vain.retain(|_, found| !found.is_empty());
-        for (gateway, index) in &of_requests {
+        for ((gateway, kind), index) in &indices {
             for rule in self.rules.bound(gateway) {
-                if in_vain.contains_key(&rule.from) {
+                if kind.is_in(rule.spec()) && in_vain.contains_key(&rule.from) {
                     let (found, all) = meeting(&servers, index, rule, &mut room);
                     // Of what was not looked at nothing is told.
                     if !found.is_empty() || !all {
@@ -111,8 +101,9 @@ impl RouterParameters<'_> {
         for (rule, found) in in_vain {
             for server in found.into_iter().filter_map(|at| servers.get(at)) {
                 told.push(REJECTED_CONFIG, Some(rule), || {
+                    let serves = server_serves(server.handling);
                     let message = format!(
-                        "no http route of it applies at {}, which passes TLS through; use tls routes there",
+                        "none of its routes applies at {}, which {serves}",
                         server.called()
                     );
                     (rule.to_string(), message)
@@ -254,7 +245,7 @@ impl RouterParameters<'_> {
             | ServerHandling::Https
             | ServerHandling::Tls
             | ServerHandling::AutoPassthrough
-            | ServerHandling::Tcp => connections::carried(self.rules, rule, server),
+            | ServerHandling::Tcp => connections::carried(self.rules, rule, server, room)?,
         };
         if server.handling == ServerHandling::Tls {
             let names = names(server);
@@ -276,7 +267,9 @@ impl RouterParameters<'_> {
         room: &mut FairBudget,
         made: &mut RouterFilterChains,
     ) {
-        for rule in self.rules.bound(server.from()) {
+        let kind = RouteKind::at(server.handling);
+        let bound = self.rules.bound(server.from()).into_iter();
+        for rule in bound.filter(|rule| kind.is_some_and(|kind| kind.is_in(rule.spec()))) {
             let Some(mut left) = room.of(&rule.from) else {
                 continue;
             };
@@ -354,6 +347,46 @@ impl RouterFilterChains {
             names.clear();
         }
         Ok(Match::any().server_names(&names))
+    }
+}
+
+/// The lists of routes of a VirtualService.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum RouteKind {
+    Http,
+    Tls,
+    Tcp,
+}
+
+impl RouteKind {
+    /// Those that a server serves; `None`: it asks no rule.
+    const fn at(handling: ServerHandling) -> Option<Self> {
+        match handling {
+            ServerHandling::Http | ServerHandling::Https => Some(Self::Http),
+            ServerHandling::Passthrough => Some(Self::Tls),
+            ServerHandling::Tls | ServerHandling::Tcp => Some(Self::Tcp),
+            ServerHandling::AutoPassthrough => None,
+        }
+    }
+
+    /// Returns true if a rule has such routes.
+    fn is_in(self, spec: &VirtualService) -> bool {
+        match self {
+            Self::Http => !spec.http.is_empty(),
+            Self::Tls => !spec.tls.is_empty(),
+            Self::Tcp => !spec.tcp.is_empty(),
+        }
+    }
+}
+
+/// What a server does, as the reason why other routes do not apply there.
+const fn server_serves(handling: ServerHandling) -> &'static str {
+    match handling {
+        ServerHandling::Http | ServerHandling::Https => "serves requests; use http routes there",
+        ServerHandling::Passthrough => "passes TLS through; use tls routes there",
+        ServerHandling::Tls => "ends TLS and serves connections; use tcp routes there",
+        ServerHandling::Tcp => "serves connections; use tcp routes there",
+        ServerHandling::AutoPassthrough => "leads to the service that the server name says",
     }
 }
 

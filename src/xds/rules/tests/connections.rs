@@ -343,3 +343,38 @@ fn connections_stay_together_by_the_clients_address_where_a_rule_says_so() {
     );
     assert!(is_by_source(&of_subset, to_x));
 }
+
+/// Listeners have connections by the services that they are to: a rule for other hosts comes to nothing, and it is told.
+#[test]
+fn routes_for_hosts_that_no_service_has_are_told() {
+    let tls = "tls: [{match: [{sniHosts: [x.example]}], route: [{destination: {host: a}}]}]";
+    let of_edge = tls.replace("[{sniHosts", "[{gateways: [g], sniHosts");
+    let tcp = "tcp: [{route: [{destination: {host: a, port: {number: 90}}}]}]";
+    let told = |spec: &str| {
+        let mut world = world();
+        service(&mut world, "own.example", &[(443, "TLS")], &[]);
+        virtual_service(&mut world, "v", 1, spec);
+        let all = snapshot(world).conflicts().into_iter();
+        let all = all.filter(|one| one.message.contains("no service has one of its hosts"));
+        all.map(|one| one.objects[0].to_string())
+            .collect::<Vec<_>>()
+    };
+    for spec in [
+        format!("hosts: [x.example]\n{tls}"),
+        format!("hosts: [x.example]\n{tcp}"),
+        format!("hosts: ['*.other.example']\ngateways: [mesh, g]\n{tls}")
+            .replace("x.example", "x.other.example"),
+    ] {
+        assert_eq!(told(&spec), ["VirtualService demo/v"], "{spec}");
+    }
+    for spec in [
+        format!("hosts: [x.example, OWN.example]\n{tls}"),
+        format!("hosts: ['*.example']\n{tls}"),
+        format!("hosts: [a]\n{tcp}"),
+        format!("hosts: [x.example]\ngateways: [g]\n{tls}"),
+        format!("hosts: [x.example]\ngateways: [mesh, g]\n{of_edge}"),
+        "hosts: [x.example]\nhttp: [{route: [{destination: {host: a}}]}]".to_owned(),
+    ] {
+        assert_eq!(told(&spec), [""; 0], "{spec}");
+    }
+}

@@ -1435,7 +1435,7 @@ fn tokens_and_policies_hold_at_a_router() {
 }
 
 #[test]
-fn rules_for_requests_alone_are_told_where_tls_goes_on() {
+fn rules_without_routes_that_a_server_serves_are_told() {
     let through = "{port: {number: 443, name: a, protocol: TLS}, hosts: ['*.example'], tls: {mode: PASSTHROUGH}}";
     let plain = "{port: {number: 80, name: b, protocol: HTTP}, hosts: ['*.example']}";
     let http = "http: [{route: [{destination: {host: a}}]}]";
@@ -1454,8 +1454,31 @@ fn rules_for_requests_alone_are_told_where_tls_goes_on() {
         let told = snapshot.conflicts().into_iter();
         told.map(|one| one.message).collect::<Vec<_>>()
     };
-    let want = "no http route of it applies at spec.servers[0] of Gateway demo/g, which passes TLS through; use tls routes there";
-    assert_eq!(told(&[through], "x.example", http), [want]);
+    let connections = "{port: {number: 90, name: c, protocol: TCP}, hosts: ['*.example']}";
+    let ends = "{port: {number: 444, name: d, protocol: TLS}, hosts: ['*.example'], tls: {mode: SIMPLE, credentialName: c}}";
+    let tcp = "tcp: [{route: [{destination: {host: a, port: {number: 90}}}]}]";
+    for (server, rules, does) in [
+        (through, http, "passes TLS through; use tls routes there"),
+        (through, tcp, "passes TLS through; use tls routes there"),
+        (plain, tls, "serves requests; use http routes there"),
+        (plain, tcp, "serves requests; use http routes there"),
+        (
+            connections,
+            http,
+            "serves connections; use tcp routes there",
+        ),
+        (
+            ends,
+            tls,
+            "ends TLS and serves connections; use tcp routes there",
+        ),
+    ] {
+        let want = format!(
+            "none of its routes applies at spec.servers[0] of Gateway demo/g, which {does}"
+        );
+        let found = told(&[server], "x.example", rules);
+        assert!(found.contains(&want), "{server} {rules}: {found:?}");
+    }
     for (servers, host, rules) in [
         (&[through][..], "x.example", tls),
         (&[through], "x.example", &format!("{tls}\n{http}")),
@@ -1463,6 +1486,8 @@ fn rules_for_requests_alone_are_told_where_tls_goes_on() {
         // Its requests are those of another port.
         (&[through, plain], "x.example", http),
         (&[plain], "x.example", http),
+        (&[connections, through], "x.example", tcp),
+        (&[plain, connections], "x.example", tcp),
     ] {
         assert_eq!(told(servers, host, rules), [""; 0], "{servers:?} {rules}");
     }
@@ -1540,4 +1565,41 @@ fn rules_for_requests_are_not_held_against_each_server_where_tls_goes_on() {
     };
     let [some, more] = [50, 100].map(looks);
     assert!(more <= 2 * some + 10, "{some} {more}");
+}
+
+/// One rule has thousands of hosts, and one Gateway hundreds of servers: a rule is looked at as long as it has room.
+#[test]
+fn hosts_of_rules_for_connections_are_looked_at_within_their_room() {
+    let mut world = world();
+    let server = |at: u16| {
+        format!(
+            "{{port: {{number: {}, name: p{at}, protocol: TCP}}, hosts: [x.other]}}",
+            1000 + at
+        )
+    };
+    let servers: Vec<_> = (0..200).map(server).collect();
+    let spec = format!(
+        "selector: {{istio: edge}}\nservers: [{}]",
+        servers.join(", ")
+    );
+    gateway(&mut world, "g", 1, &spec);
+    let hosts: Vec<_> = (0..10_000)
+        .map(|at| format!("a-longer-name-{at}.example"))
+        .collect();
+    let spec = format!(
+        "hosts: [{}]\ngateways: [g]\ntcp: [{{route: [{{destination: {{host: a, port: {{number: 90}}}}}}]}}]",
+        hosts.join(", ")
+    );
+    virtual_service(&mut world, "v", 1, &spec);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&router("edge"));
+    let looks = steps(|| drop(view.all(Type::Listener)));
+    // 2,000,000 without a bound.
+    assert!((10_000..500_000).contains(&looks), "{looks}");
+    let told = snapshot.conflicts();
+    assert!(
+        told.iter()
+            .any(|one| one.message.contains("its chains are larger than 4 MiB")),
+        "{told:?}"
+    );
 }

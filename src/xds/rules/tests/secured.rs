@@ -1,6 +1,10 @@
 //! Whether a proxy and services agree about mutual TLS, and the policies that hold for it.
 
+use api::networking::Sidecar;
+use api::security::AuthorizationPolicy;
+
 use super::*;
+use crate::node::Mode;
 use crate::snapshot::{Agreement, PortSecurity};
 
 /// Host, port, policies, rule, servers, client, and whether they agree.
@@ -106,4 +110,40 @@ fn policies_in_force_are_those_of_the_workload() {
     };
     assert_eq!(of(&[]), ("d a".to_owned(), 1));
     assert_eq!(of(&[("app", "web")]), ("d a b".to_owned(), 1));
+}
+
+/// Where a proxy has none of its workload's connections, policies of them are told as not enforced.
+#[test]
+fn policies_of_a_proxy_that_intercepts_nothing_are_told() {
+    let told = |mode: Mode, ingress: bool| {
+        let mut world = world();
+        service(
+            &mut world,
+            "own.demo",
+            &[(80, "HTTP")],
+            &[("10.9.0.1", "v1")],
+        );
+        let deny = object::<AuthorizationPolicy>("deny", 1, "action: DENY\nrules: [{}]");
+        insert(&mut world.authorization_policies, deny);
+        world.peer_authentications = peers::objects(&[("demo", "mtls: {mode: STRICT}")]);
+        if ingress {
+            let listener = "{port: {number: 80, protocol: HTTP, name: h}, bind: 127.0.0.7, defaultEndpoint: '127.0.0.1:8080'}";
+            let spec = format!("ingress: [{listener}]");
+            insert(&mut world.sidecars, object::<Sidecar>("s", 1, &spec));
+        }
+        let mut own = (*node("demo", &[])).clone();
+        own.mode = mode;
+        let snapshot = snapshot(world);
+        drop(snapshot.view(&Arc::new(own)).all(Type::Listener));
+        let all = snapshot.conflicts().into_iter();
+        let all = all.filter(|one| one.message.contains("intercepts nothing"));
+        all.map(|one| one.key).collect::<Vec<_>>()
+    };
+    let both = [
+        "AuthorizationPolicy demo/deny",
+        "PeerAuthentication demo/p0",
+    ];
+    assert_eq!(told(Mode::None, false), both);
+    assert_eq!(told(Mode::None, true), [""; 0]);
+    assert_eq!(told(Mode::Redirect, false), [""; 0]);
 }

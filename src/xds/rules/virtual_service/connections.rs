@@ -250,12 +250,14 @@ pub(crate) fn passed_through(
     Some(targets)
 }
 
-/// Connections without requests that come in at a server of a Gateway, in order; the last may be of all.
+/// Connections without requests that come in at a server of a Gateway, in order; the last may be of all. Each host that is looked
+/// at takes its length of the room; `None`: there are more.
 pub(crate) fn carried(
     rules: &ProxyRules,
     rule: &Rule<VirtualService>,
     server: &Serving,
-) -> Vec<ConnectionMatch> {
+    room: &mut usize,
+) -> Option<Vec<ConnectionMatch>> {
     let at = ConnectionContext {
         rules,
         number: server.number,
@@ -263,9 +265,16 @@ pub(crate) fn carried(
         namespace: rule.namespace(),
     };
     let mut targets = Vec::new();
-    let mut hosts = rule.hosts().iter();
-    if !hosts.any(|host| server.hosts.meet(host, rule.namespace())) {
-        return targets;
+    let mut meets = false;
+    for host in rule.hosts() {
+        *room = room.checked_sub(host.len())?;
+        meets = server.hosts.meet(host, rule.namespace());
+        if meets {
+            break;
+        }
+    }
+    if !meets {
+        return Some(targets);
     }
     for route in &rule.spec().tcp {
         let Some(to) = shares(rules, server.number, &route.route, rule.namespace()) else {
@@ -276,7 +285,7 @@ pub(crate) fn carried(
         let holding = route.r#match.iter().chain(any).filter(|one| at.holds(one));
         targets.extend(holding.map(|one| target(one, to.clone())));
     }
-    targets
+    Some(targets)
 }
 
 /// As they were checked when they were read.
