@@ -225,10 +225,12 @@ pub struct IngressSpec {
 
 /// Hosts of an Ingress that are served with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub struct IngressTls {
     #[serde(deserialize_with = "nullable")]
     pub hosts: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub secret_name: String,
 }
 
 /// The paths of one host.

@@ -91,8 +91,7 @@ fn secrets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         let name = text(tls, "/secretName");
         if !name.is_empty() && !all.secrets.iter().any(|(_, secret)| secret == name) {
             let path = format!("spec.tls[{at}].secretName");
-            let words =
-                format!("the secret {name:?} does not exist; certificates are files of the router");
+            let words = format!("the secret {name:?} does not exist");
             push(found, &codes::NOTED, item, path, words);
         }
     }

@@ -849,8 +849,19 @@ fn services_and_secrets_of_ingresses_are_looked_for() {
     let all = super::found(&[file(&ingress("istio"))], None, "istio-system", &mut true);
     let secrets = all.iter().filter(|one| one.path.contains("secretName"));
     let secrets: Vec<_> = secrets.map(|one| (&*one.path, &*one.text)).collect();
-    let words = "the secret \"none\" does not exist; certificates are files of the router";
-    assert_eq!(secrets, [("spec.tls[0].secretName", words)]);
+    let words = "has no effect: routers read /etc/istio/ingress-certs/tls.crt and tls.key; a server of a Gateway can name a Secret in \
+                 credentialName";
+    assert_eq!(
+        secrets,
+        [
+            (
+                "spec.tls[0].secretName",
+                "the secret \"none\" does not exist"
+            ),
+            ("spec.tls[0].secretName", words),
+            ("spec.tls[1].secretName", words),
+        ]
+    );
 }
 
 #[test]

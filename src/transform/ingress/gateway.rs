@@ -11,7 +11,7 @@ use crate::Key;
 use crate::kubernetes::{Ingress, Metadata};
 
 /// The directory of the certificate in a gateway's pod.
-const CERTIFICATES: &str = "/etc/istio/ingress-certs";
+pub(super) const CERTIFICATES: &str = "/etc/istio/ingress-certs";
 
 /// The Gateway of all Ingresses of a name: two of one name, in two namespaces, share theirs.
 pub(super) fn gateway(

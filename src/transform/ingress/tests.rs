@@ -104,6 +104,16 @@ fn a_host_that_cannot_be_served_is_left_out_alone() {
 }
 
 #[test]
+fn a_secret_that_no_router_reads_is_told() {
+    let tls = |name: &str| json!({"hosts": ["a.example"], "secretName": name});
+    let one = json!({"spec": {"tls": [tls("istio-ingress-certs"), tls("a"), tls("")]}});
+    let outcome = generated(&all(&[("shop", "front", one)]));
+    let found: Vec<_> = outcome.findings.iter().map(|one| &*one.path).collect();
+    assert_eq!(found, ["spec.tls[1].secretName"]);
+    assert!(outcome.findings[0].message.starts_with("has no effect: "));
+}
+
+#[test]
 fn an_ingress_is_a_gateway_and_a_virtual_service_for_each_host() {
     let one = json!({
         "apiVersion": "networking.k8s.io/v1",
@@ -116,7 +126,7 @@ fn an_ingress_is_a_gateway_and_a_virtual_service_for_each_host() {
             "annotations": {"kubernetes.io/ingress.class": "istio", "a": "1"},
         },
         "spec": {
-            "tls": [{"hosts": ["a.example.com", "b.example.com"], "secretName": "x"}, {"secretName": "y"}],
+            "tls": [{"hosts": ["a.example.com", "b.example.com"], "secretName": "istio-ingress-certs"}, {"secretName": null}],
             "rules": [
                 host("a.example.com", &[path("/", "Prefix", "web")]),
                 {"http": {"paths": [{"backend": {"service": {"name": "web", "port": {"name": "http"}}}}]}},
