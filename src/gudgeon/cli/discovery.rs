@@ -14,7 +14,7 @@ use super::values::{age, boolean, duration, network};
 pub(crate) const MESH_NETWORKS: &str = "/etc/istio/config/meshNetworks";
 
 /// Flags that are ignored, and whether they take a value.
-pub(super) const WITHOUT_MEANING: [(&str, bool); 13] = [
+pub(super) const WITHOUT_MEANING: [(&str, bool); 15] = [
     ("plugins", true),
     ("resync", true),
     ("consulserverInterval", true),
@@ -28,6 +28,8 @@ pub(super) const WITHOUT_MEANING: [(&str, bool); 13] = [
     ("caCertFile", true),
     ("httpsAddr", true),
     ("use-mcp", false),
+    ("kubernetesApiQPS", true),
+    ("kubernetesApiBurst", true),
 ];
 
 /// `gudgeon discovery`, and `discovery` of a link named `pilot-discovery`.
@@ -105,6 +107,8 @@ pub struct DiscoveryFlags {
     /// gRPC listeners with mutual TLS, separated by commas; empty: off.
     #[arg(
         long = "secureGrpcAddr",
+        // Since 1.7.
+        alias = "secureGRPCAddr",
         value_name = "HOST:PORT,…",
         default_value = ":15012"
     )]
@@ -135,7 +139,8 @@ pub struct DiscoveryFlags {
     #[arg(long = "jwksAllow", value_name = "CIDR,…", value_delimiter = ',', value_parser = network)]
     pub jwks_allow: Vec<Network>,
     /// Time for which listeners stay open after TERM.
-    #[arg(long = "drainDuration", value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    // The other name is that of 1.12 and later.
+    #[arg(long = "drainDuration", alias = "shutdownDuration", value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub drain_duration: Duration,
     #[command(flatten)]
     pub log: LogFlags,

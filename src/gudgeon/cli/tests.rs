@@ -398,3 +398,20 @@ fn a_flag_without_a_meaning_is_one_of_its_own_command_only() {
         assert_eq!(parsed(line).unwrap().warnings.len(), count, "{line}");
     }
 }
+
+/// Names that the flags got after 1.5.
+#[test]
+fn flags_by_the_names_of_later_releases() {
+    let line = "gudgeon discovery --secureGRPCAddr :1 --shutdownDuration 3s --kubernetesApiQPS 80 --kubernetesApiBurst 160";
+    match parsed(line) {
+        Ok(Parsed {
+            asked: Action::Discovery(flags),
+            warnings,
+        }) => {
+            assert_eq!(flags.secure_grpc_addr, ":1");
+            assert_eq!(flags.drain_duration.as_secs(), 3);
+            assert_eq!(warnings.len(), 2, "{warnings:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -52,6 +52,10 @@ pub(crate) fn run<E: ActiveConfiguration>(flags: &InjectFlags) -> Result<Exit, F
     for warning in warnings {
         note(&warning);
     }
+    let variable = std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty());
+    for text in unread_maps(flags, variable) {
+        note(text);
+    }
     let failed = |message| Failure {
         exit: Exit::Failed,
         message,
@@ -232,6 +236,28 @@ async fn config_map(cluster: &Cluster, namespace: &str, name: &str) -> Result<Ma
     })
 }
 
+/// What is not read from the cluster that the flags, or the variable `KUBECONFIG`, lead to: `istioctl kube-inject` reads both maps
+/// without being told their names.
+fn unread_maps(flags: &InjectFlags, variable: bool) -> Vec<&'static str> {
+    let from_cluster = flags.inject_config_map_name.is_some();
+    let is_meant =
+        from_cluster || variable || flags.kubeconfig.is_some() || flags.context.is_some();
+    let is_built_in = !from_cluster && flags.inject_config_file.is_none();
+    let is_default = flags.mesh_config_map_name.is_none() && flags.mesh_config_file.is_none();
+    let mut unread = Vec::new();
+    if is_meant && is_built_in {
+        unread.push(
+            "the template is the built-in one: neither --injectConfigMapName nor --injectConfigFile names another",
+        );
+    }
+    if is_meant && is_default {
+        unread.push(
+            "the mesh configuration has its defaults: neither --meshConfigMapName nor --meshConfigFile names one",
+        );
+    }
+    unread
+}
+
 /// The parameters of a configuration by the flags.
 fn parameters(flags: &InjectFlags) -> Parameters {
     let mut parameters = parameters::of(flags.revision.as_ref(), &flags.builtin);
@@ -298,5 +324,34 @@ fn write_by(
                 .and_then(|()| stdout.flush())
                 .map_err(|cause| failed(format!("cannot write stdout: {cause}")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_whose_maps_no_flag_names_is_not_read_silently() {
+        let unread = |words: &[&str], variable: bool| {
+            let line: Vec<_> = ["gudgeon", "inject"]
+                .iter()
+                .chain(words)
+                .map(Into::into)
+                .collect();
+            let parsed = crate::cli::parse(&line).unwrap();
+            let crate::cli::Action::Inject(flags) = parsed.asked else {
+                panic!("{line:?}: {parsed:?}");
+            };
+            unread_maps(&flags, variable).len()
+        };
+        assert_eq!(unread(&[], false), 0);
+        assert_eq!(unread(&[], true), 2);
+        assert_eq!(unread(&["--context", "edge"], false), 2);
+        assert_eq!(unread(&["--kubeconfig", "k"], false), 2);
+        assert_eq!(unread(&["--injectConfigMapName", "m"], false), 1);
+        assert_eq!(unread(&["--injectConfigFile", "f"], true), 1);
+        let both = ["--injectConfigMapName", "m", "--meshConfigMapName", "n"];
+        assert_eq!(unread(&both, true), 0);
     }
 }
