@@ -135,6 +135,9 @@ impl Encoder {
                 |path| push_key(path, key),
                 |it| match other {
                     Some(words) => it.fail(words),
+                    None if name == VM_CONFIG && value.as_str() == Some(NULL_VM) => it.fail(
+                        "Envoy 1.40 has no extension of that runtime; Istio's telemetry is built into its own Envoy alone",
+                    ),
                     None => it.field(field, value, depth, out),
                 },
             );
@@ -315,6 +318,10 @@ impl Encoder {
                 None => self.fail("want a list"),
             },
             "Duration" => match value.as_str().and_then(duration::parse) {
+                Some(read) if read.seconds.unsigned_abs() > duration::MOST_SECONDS_OF_ENVOY => {
+                    let most = duration::MOST_SECONDS_OF_ENVOY;
+                    self.fail(format!("a duration of Envoy has at most {most}s"));
+                }
                 Some(read) => moment(read.seconds, read.nanos, out),
                 None => self.fail("want a duration such as \"1.5s\""),
             },
@@ -336,6 +343,27 @@ impl Encoder {
         true
     }
 
+    /// The same as an Any of the type that it names; `None`: the type is none of Envoy's. An extension may have types of its own, but
+    /// what configures Envoy may not.
+    fn typed_struct(&self, values: &Map<String, Json>) -> Option<Json> {
+        let url = values.get("type_url").or_else(|| values.get("typeUrl"))?;
+        let written = url.as_str()?;
+        let name = written.rsplit('/').next().unwrap_or(written);
+        let is_known = self.all.has(name) || self.all.successor(name).is_some();
+        let configures = ["typed_config", "typedConfig"];
+        let configures = configures.iter().any(|field| self.path.ends_with(field));
+        if (!is_known && !configures) || name.starts_with("google.protobuf.") {
+            return None;
+        }
+        let fields = values.get("value").and_then(Json::as_object);
+        let mut typed: Map<String, Json> = fields.cloned().unwrap_or_default();
+        typed.insert(
+            "@type".to_owned(),
+            Json::String(format!("{TYPE_URL}{name}")),
+        );
+        Some(Json::Object(typed))
+    }
+
     fn any(&mut self, value: &Json, depth: usize, out: &mut Vec<u8>) {
         let Json::Object(values) = value else {
             return self.fail("want an object with \"@type\"");
@@ -353,6 +381,11 @@ impl Encoder {
             let words = format!("no type of Envoy 1.40 is known as {}", quoted(written));
             return self.below(|path| push_key(path, "@type"), |it| it.fail(words));
         };
+        if TYPED_STRUCTS.contains(&name)
+            && let Some(typed) = self.typed_struct(values)
+        {
+            return self.any(&typed, depth, out);
+        }
         let mut inner = Vec::new();
         if name.starts_with("google.protobuf.") && name != "google.protobuf.Empty" {
             let value = values.get("value").unwrap_or(&Json::Null);
@@ -373,6 +406,13 @@ impl Encoder {
         delimited(2, &inner, out);
     }
 }
+
+/// Messages that name the type of their fields in a field. Envoy makes that type of it, where it knows the type.
+const TYPED_STRUCTS: [&str; 2] = ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"];
+
+/// The virtual machine of extensions that are compiled into Envoy, of which Envoy itself has none.
+const NULL_VM: &str = "envoy.wasm.runtime.null";
+const VM_CONFIG: &str = "envoy.extensions.wasm.v3.VmConfig";
 
 fn delimited(number: u32, inner: &[u8], out: &mut Vec<u8>) {
     length_delimited(number, out, |out| {

@@ -7,6 +7,7 @@ use super::*;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const FILTER: &str = "envoy.config.listener.v3.Filter";
 const LUA: &str = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua";
+const TYPED_STRUCT: &str = "type.googleapis.com/udpa.type.v1.TypedStruct";
 
 fn bytes(message: &str, value: &Json) -> Vec<u8> {
     encode(message, value, "v").unwrap_or_else(|found| panic!("{value}: {found:?}"))
@@ -208,6 +209,28 @@ fn what_a_message_does_not_have_is_told_with_its_place() {
             FILTER,
             json!({"typed_config": {"@type": "type.googleapis.com/envoy.no.Such"}}),
             &["v.typed_config[\"@type\"]: no type of Envoy 1.40 is known as \"envoy.no.Such\""],
+        ),
+        (
+            FILTER,
+            json!({"typed_config": {"@type": TYPED_STRUCT, "type_url": "type.googleapis.com/envoy.no.Such"}}),
+            &["v.typed_config[\"@type\"]: no type of Envoy 1.40 is known as \"envoy.no.Such\""],
+        ),
+        (
+            FILTER,
+            json!({"typed_config": {"@type": TYPED_STRUCT, "type_url": LUA, "value": {"x": 1}}}),
+            &["v.typed_config.x: unknown field of envoy.extensions.filters.http.lua.v3.Lua"],
+        ),
+        (
+            "envoy.extensions.wasm.v3.VmConfig",
+            json!({"runtime": "envoy.wasm.runtime.null"}),
+            &[
+                "v.runtime: Envoy 1.40 has no extension of that runtime; Istio's telemetry is built into its own Envoy alone",
+            ],
+        ),
+        (
+            CLUSTER,
+            json!({"connect_timeout": "9223372036s"}),
+            &["v.connect_timeout: a duration of Envoy has at most 9223372035s"],
         ),
         (
             FILTER,

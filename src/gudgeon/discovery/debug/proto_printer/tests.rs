@@ -447,8 +447,9 @@ fn json_is_encoded_as_another_encoder_does() {
             api::config::discovery_notes::patched_message(patch["applyTo"].as_str().unwrap());
         let message = pool.get_message_by_name(name.unwrap()).unwrap();
         let value = &patch["patch"]["value"];
-        // The other one does not know what took the place of types of the v2 API.
-        if value.is_null() || value.to_string().contains(".v2.") {
+        // The other one does not know what took the place of types of the v2 API, nor what a TypedStruct stands for.
+        let unknown = [".v2.", ".TypedStruct"];
+        if value.is_null() || unknown.iter().any(|part| value.to_string().contains(part)) {
             continue;
         }
         let other = DynamicMessage::deserialize(message.clone(), value.clone()).unwrap();
