@@ -62,10 +62,10 @@ fn note(
 
 fn method(value: &str) -> Option<&'static str> {
     let is_small = value.bytes().any(|letter| letter.is_ascii_lowercase());
-    is_small.then_some("never matches: methods are in capitals, such as GET")
+    is_small.then_some("matches no method in capitals, such as GET")
 }
 
-/// A path as proxies compare it: normalized, without what stands behind it.
+/// A path as proxies compare it: without what stands behind it, and without steps to itself or to the one above.
 fn request_path(value: &str) -> Option<&'static str> {
     if value.contains('?') {
         return Some("never matches: the query is no part of the path");
@@ -75,7 +75,15 @@ fn request_path(value: &str) -> Option<&'static str> {
     }
     if !value.is_ascii() {
         return Some(
-            "never matches: in the path of a request letters beyond ASCII are escaped, such as %C3%BC",
+            "never matches: in the path of a request letters beyond ASCII are escaped, such as %C3%BC or %c3%bc",
+        );
+    }
+    if value
+        .split('/')
+        .any(|segment| matches!(segment, "." | ".."))
+    {
+        return Some(
+            "never matches: the path of a request has no . and .. unless pathNormalization is NONE",
         );
     }
     let is_open = ["/", "*", "{**}"]
@@ -121,7 +129,7 @@ mod tests {
             [""; 0]
         );
         let place = "spec.rules[1].to[1].operation";
-        let small = "never matches: methods are in capitals, such as GET";
+        let small = "matches no method in capitals, such as GET";
         assert_eq!(
             to(json!({"methods": ["GET", "get"], "notMethods": ["Po*"]})),
             [
@@ -137,7 +145,11 @@ mod tests {
             ("/a#b", "a fragment is no part of the path"),
             (
                 "/ü*",
-                "in the path of a request letters beyond ASCII are escaped, such as %C3%BC",
+                "in the path of a request letters beyond ASCII are escaped, such as %C3%BC or %c3%bc",
+            ),
+            (
+                "/a/../b",
+                "the path of a request has no . and .. unless pathNormalization is NONE",
             ),
         ] {
             let expected = format!("{place}.paths[0]: never matches: {why}");

@@ -137,7 +137,7 @@ fn policy(
         found.push(Finding::warning(format!("{path}.tls.sni"), why));
     }
     if let Some(tls) = written.get("tls") {
-        files::notes(&format!("{path}.tls"), tls, found);
+        files::client_notes(&format!("{path}.tls"), tls, found);
     }
     for (at, port) in items(written, "portLevelSettings") {
         policy(

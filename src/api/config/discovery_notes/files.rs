@@ -5,8 +5,20 @@ use serde_json::Value as Json;
 use super::items;
 use crate::config::Finding;
 
-/// The word of `caCertificates` for the roots of the system.
+/// The word of a DestinationRule's `caCertificates` for the roots of the system.
 const SYSTEM: &str = "system";
+
+/// Notes on the files that a TLS setting of clients names.
+pub(super) fn client_notes(path: &str, tls: &Json, found: &mut Vec<Finding>) {
+    let mut all = Vec::new();
+    notes(path, tls, &mut all);
+    let roots = format!("{path}.caCertificates");
+    let is_system = tls.get("caCertificates").and_then(Json::as_str) == Some(SYSTEM);
+    found.extend(
+        all.into_iter()
+            .filter(|note| !is_system || note.path != roots),
+    );
+}
 
 /// Notes on the files that a TLS setting names, be it of clients or of servers.
 pub(super) fn notes(path: &str, tls: &Json, found: &mut Vec<Finding>) {
@@ -18,7 +30,7 @@ pub(super) fn notes(path: &str, tls: &Json, found: &mut Vec<Finding>) {
         "caCrl",
     ] {
         let file = tls.get(field).and_then(Json::as_str).unwrap_or_default();
-        if !file.is_empty() && !file.starts_with('/') && file != SYSTEM {
+        if !file.is_empty() && !file.starts_with('/') {
             let why = "is no absolute path: proxies refuse a name without a directory, and look for others where they happen to run";
             found.push(Finding::warning(format!("{path}.{field}"), why));
         }
@@ -61,6 +73,10 @@ mod tests {
         assert_eq!(said("DestinationRule", rule("/a/b")), expected);
         assert_eq!(said("DestinationRule", rule("system")), expected);
         assert_eq!(said("DestinationRule", rule("ca.pem")).len(), 6);
+        let files = json!({"mode": "MUTUAL", "clientCertificate": "system", "privateKey": "/k"});
+        let own = json!({"host": "a", "trafficPolicy": {"tls": files}});
+        let path = "spec.trafficPolicy.tls.clientCertificate";
+        assert_eq!(said("DestinationRule", own), [path]);
         let pair = json!({"serverCertificate": "/a/c", "privateKey": "k"});
         let tls = json!({"mode": "SIMPLE", "tlsCertificates": [pair]});
         let gateway = json!({"servers": [{"port": {"number": 443, "protocol": "HTTPS", "name": "a"}, "hosts": ["*"], "tls": tls}]});

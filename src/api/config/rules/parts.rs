@@ -25,6 +25,9 @@ pub(super) fn milliseconds(at: &Cursor<'_>) {
 pub(super) fn duration_bound(at: &Cursor<'_>) {
     if let Some(nanos) = at.nanos() {
         at.check(is::not_too_long(nanos));
+        if nanos < 0 {
+            at.warn("a negative duration is served as 0s");
+        }
     }
 }
 

@@ -41,27 +41,62 @@ pub(super) fn permission(
                 ":method", value, false,
             ))))
         })?;
-        add(&mut parts, paths, path)?;
+        add(&mut parts, (paths.0, &[]), path(matches_more))?;
+        add(&mut parts, (&[], paths.1), path(matches_less))?;
     }
     Ok(Permission::all(parts))
 }
 
-/// Without the query. `{*}` is one segment, `{**}` all that follow.
-fn path(value: &str) -> Result<Permission, RuleError> {
-    let matcher = if value.contains("{*}") || value.contains("{**}") {
-        checked(&template(value))?
-    } else {
-        Pattern::of(value).matcher()
-    };
-    Ok(rule(permission::Rule::UrlPath(PathMatcher {
-        rule: Some(path_matcher::Rule::Path(matcher)),
-    })))
+/// Without the query. `{*}` is one segment, `{**}` all that follow. A client may write an escape in small letters and in capitals,
+/// and Envoy keeps it so: where more may be kept out than is written, either is meant.
+fn path(is_either: bool) -> impl Fn(&str) -> Result<Permission, RuleError> {
+    move |value| {
+        let matcher = if value.contains("{*}") || value.contains("{**}") {
+            checked(&template(value, is_either))?
+        } else if is_either && with_escapes(value) != regex::quoted(value) {
+            checked(&match Pattern::of(value) {
+                Pattern::Exact(text) => with_escapes(text),
+                Pattern::Prefix(text) => format!("{}.*", with_escapes(text)),
+                Pattern::Suffix(text) => format!(".*{}", with_escapes(text)),
+                Pattern::Anything => ".*".to_owned(),
+            })?
+        } else {
+            Pattern::of(value).matcher()
+        };
+        Ok(rule(permission::Rule::UrlPath(PathMatcher {
+            rule: Some(path_matcher::Rule::Path(matcher)),
+        })))
+    }
 }
 
-fn template(value: &str) -> String {
+/// The expression that means a text, with its escapes (`%C3`) in small letters and in capitals.
+fn with_escapes(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut out = regex::quoted(parts.next().unwrap_or_default());
+    for part in parts {
+        let escape = part.get(..2).filter(|digits| {
+            let is_escape = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            is_escape && digits.bytes().any(|digit| digit.is_ascii_alphabetic())
+        });
+        match escape {
+            Some(digits) => {
+                out.push_str(&format!("(?i:%{digits})"));
+                out.push_str(&regex::quoted(part.get(2..).unwrap_or_default()));
+            }
+            None => {
+                out.push('%');
+                out.push_str(&regex::quoted(part));
+            }
+        }
+    }
+    out
+}
+
+fn template(value: &str, is_either: bool) -> String {
     let segments = value.split('/').map(|segment| match segment {
         "{*}" => "[^/]+".to_owned(),
         "{**}" => ".*".to_owned(),
+        other if is_either => with_escapes(other),
         other => regex::quoted(other),
     });
     segments.collect::<Vec<_>>().join("/")

@@ -179,10 +179,19 @@ fn is(matcher: &StringMatcher, text: &str) -> bool {
     }
 }
 
-/// The few expressions that policies are made into: letters, `.` and `[^/]`, each once, or as often as `*` or `+` say.
+/// The few expressions that policies are made into: letters, `.` and `[^/]`, each once, or as often as `*` or `+` say; and
+/// escapes in either case.
 fn expression(pattern: &str, text: &str) -> bool {
     if pattern.is_empty() {
         return text.is_empty();
+    }
+    if let Some(rest) = pattern.strip_prefix("(?i:") {
+        let (escape, rest) = rest.split_once(')').unwrap();
+        return text
+            .split_at_checked(escape.len())
+            .is_some_and(|(first, text)| {
+                first.eq_ignore_ascii_case(escape) && expression(rest, text)
+            });
     }
     let (letter, rest): (Option<char>, &str) = match pattern.strip_prefix("[^/]") {
         Some(rest) => (None, rest),
