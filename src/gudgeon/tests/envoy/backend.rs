@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -18,17 +18,43 @@ use crate::place::{SOON, exchange};
 
 /// Clients that the backend has seen.
 #[derive(Clone, Debug, Default)]
-pub struct Seen(Arc<Mutex<Vec<(SocketAddr, String)>>>);
+pub struct Seen {
+    all: Arc<Mutex<Vec<(SocketAddr, String)>>>,
+    /// Requests for `/held` are answered from now on.
+    released: Arc<(Mutex<bool>, Condvar)>,
+}
 
 impl Seen {
     fn note(&self, peer: SocketAddr, head: String) {
-        self.0.lock().unwrap().push((peer, head));
+        self.all.lock().unwrap().push((peer, head));
     }
 
     /// Returns the client address and the head of the last request.
     pub fn last(&self) -> (SocketAddr, String) {
-        self.0.lock().unwrap().last().unwrap().clone()
+        self.all.lock().unwrap().last().unwrap().clone()
     }
+
+    /// The heads of requests for `/held`.
+    pub fn held(&self) -> Vec<String> {
+        let all = self.all.lock().unwrap();
+        let held = all.iter().filter(|(_, head)| is_held(head));
+        held.map(|(_, head)| head.clone()).collect()
+    }
+
+    pub fn release(&self) {
+        *self.released.0.lock().unwrap() = true;
+        self.released.1.notify_all();
+    }
+
+    fn wait(&self) {
+        let (released, changed) = &*self.released;
+        let held = released.lock().unwrap();
+        drop(changed.wait_while(held, |released| !*released).unwrap());
+    }
+}
+
+fn is_held(head: &str) -> bool {
+    head.starts_with("GET /held ")
 }
 
 /// A server that answers every request with its name, in any protocol: HTTP/1, HTTP/2 (gRPC's health service), and on a
@@ -94,7 +120,13 @@ fn serve(stream: TcpStream, body: &str, seen: &Seen) {
     let peer = stream.peer_addr().unwrap();
     let reader = BufReader::new(stream.try_clone().unwrap());
     match &first {
-        b"GET " => answer(reader, stream, body, |head| seen.note(peer, head)),
+        b"GET " => answer(reader, stream, body, |head| {
+            let held = is_held(&head);
+            seen.note(peer, head);
+            if held {
+                seen.wait();
+            }
+        }),
         // A ClientHello has no line break; the server answers in plain text.
         [0x16, ..] => {
             let (mut reader, mut stream) = (reader, stream);

@@ -493,6 +493,93 @@ fn strict(network: &Network) {
     assert_eq!(get(own, "web").map(|(status, _)| status), Some(200));
 }
 
+/// HTTP/2 between two proxies carries requests of all clients, and a WebSocket among them ends none of the others.
+#[test]
+fn http2_passes_mutual_tls_beside_a_websocket() {
+    if !is_root() {
+        return;
+    }
+    let network = Network::new();
+    network.redirect(9090);
+    inside(Some(&network.node), || upgraded(&network));
+}
+
+fn upgraded(network: &Network) {
+    const ADDRESS: &str = "10.96.0.10";
+    const MOST: usize = 8;
+    let (web, _) = applications(network);
+    let place = Place::new();
+    let volume = place.path("certs").join("web");
+    certify(place.root.path(), &volume);
+    let ports = [("http", 80, 8080), ("grpc", 70, 7070)];
+    let own = service("web", ADDRESS, &ports, &[("web-1", POD)]);
+    let (discovery, at) = discover_mesh(place, &[own]);
+    let mesh = format!("{MESH}authPolicy: MUTUAL_TLS\nh2UpgradePolicy: UPGRADE\n");
+    discovery.place.write("mesh", &mesh);
+    let proxy = redirected_web(network, at).secured(&volume).start();
+    for port in [8080, 7070] {
+        until(&format!("the end of plain connections to {port}"), || {
+            is_cut(from_node(port)).then_some(())
+        });
+    }
+    let to = || proxy.connect(ADDRESS.parse::<IpAddr>().unwrap(), 80);
+    // gRPC with its trailers, and no other protocol than HTTP/2.
+    let asked = inside(Some(&network.pod), || {
+        backend::health_of((ADDRESS.parse::<IpAddr>().unwrap(), 70).into(), "web:70")
+    });
+    assert_eq!(asked, Ok(()), "{}", proxy.log());
+    let held = |stream: std::io::Result<std::net::TcpStream>| {
+        let mut stream = stream.unwrap();
+        stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
+        std::thread::spawn(move || crate::place::exchange(&mut stream, "GET", "/held", "web"))
+    };
+    let requests: Vec<_> = (0..MOST).map(|_| held(to())).collect();
+    let heads = until("all requests", || {
+        Some(web.seen.held()).filter(|heads| heads.len() == MOST)
+    });
+    // They share connections.
+    let clusters = proxy.ask("/clusters");
+    let of = |what: &str| {
+        let lines = clusters
+            .lines()
+            .filter(|line| line.starts_with("outbound|80||web."));
+        let counts = lines.filter_map(|line| line.split_once(what)?.1.parse::<usize>().ok());
+        counts.sum::<usize>()
+    };
+    assert_eq!(of("::rq_active::"), MOST, "{clusters}");
+    assert!((1..MOST).contains(&of("::cx_active::")), "{clusters}");
+    // The application speaks HTTP/1.1, and is told who asks.
+    for head in heads {
+        let head = head.to_ascii_lowercase();
+        assert!(
+            head.contains("x-forwarded-client-cert: ") && head.contains("uri=spiffe://"),
+            "{head}"
+        );
+    }
+    for _ in 0..MOST {
+        let mut stream = to().unwrap();
+        stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
+        let asked =
+            "GET / HTTP/1.1\r\nHost: web\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        stream.write_all(asked.as_bytes()).unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        stream.write_all(b"hello\n").unwrap();
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert_eq!(line, "web hello\n");
+    }
+    web.seen.release();
+    for request in requests {
+        let answer = request.join().unwrap();
+        assert_eq!(answer, Some((200, "web".to_owned())), "{}", proxy.log());
+    }
+}
+
 /// Files that the proxy's user may read.
 fn certify(root: &Path, volume: &Path) -> Root {
     use std::os::unix::fs::PermissionsExt as _;

@@ -28,6 +28,7 @@ const CAUGHT: &str = "redirect.rs what_is_redirected_goes_where_it_should";
 const BOTH: &str = "redirect.rs the_other_family_is_redirected_too";
 const ALONE: &str = "families.rs a_proxy_of_the_other_family_alone_sees_nothing_of_the_first";
 const STRICT: &str = "redirect.rs strict_mutual_tls_closes_every_port";
+const HTTP2: &str = "redirect.rs http2_passes_mutual_tls_beside_a_websocket";
 const TPROXY: &str = "redirect.rs what_comes_by_tproxy_is_taken_and_goes";
 const TLS: &str = "secured.rs mutual_tls_by_endpoint_and_certificates_that_rotate_under_load";
 const GOES_ON: &str = "farewell.rs envoy_goes_on_to_another_server_and_is_sent_nothing_again";
@@ -210,7 +211,7 @@ const RESOURCES: Rows = &[
         &[REBOUND, REBOUND_LATER],
     ),
     ("mutual TLS, automatic", &[TLS]),
-    ("mutual TLS, strict", &[TLS, STRICT]),
+    ("mutual TLS, strict", &[TLS, STRICT, HTTP2]),
 ];
 
 /// The cases, by their numbers.
