@@ -75,12 +75,12 @@ fn native(mut environment: BTreeMap<String, String>) -> BTreeMap<String, String>
 }
 
 impl Configuration {
-    /// Reads and checks the three texts. Returns warnings for their author.
+    /// Reads and checks the three texts, and renders nothing. Returns warnings for their author.
     ///
     /// # Errors
     ///
     /// A text is invalid; the error names the source and the cause.
-    pub fn load(
+    pub(crate) fn read(
         sources: Sources<'_>,
         parameters: Parameters,
     ) -> Result<(Self, Vec<String>), ConfigurationError> {
@@ -147,7 +147,6 @@ impl Configuration {
             native_environment: Arc::new(native(parameters.environment.clone())),
             parameters,
         };
-        configuration.dry_run(&mut warnings)?;
         Ok((configuration, warnings))
     }
 

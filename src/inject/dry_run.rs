@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::config::{Configuration, Mode};
 use crate::data::{self, Owner};
-use crate::engine;
 use crate::fragment::Fragment;
-use crate::interface::{ConfigurationError, Request, Source};
+use crate::injection;
+use crate::interface::{ConfigurationError, Parameters, Request, Source, Sources};
 use crate::output_error::OutputError;
 use crate::output_types::Findings;
 use crate::overlay;
@@ -22,12 +22,26 @@ use crate::yaml;
 const NAMESPACE: &str = "default";
 
 impl Configuration {
+    /// Reads and checks the three texts. Returns warnings for their author.
+    ///
+    /// # Errors
+    ///
+    /// A text is invalid, or a template asks for a field that does not exist; the error names the source and the cause.
+    pub fn load(
+        sources: Sources<'_>,
+        parameters: Parameters,
+    ) -> Result<(Self, Vec<String>), ConfigurationError> {
+        let (configuration, mut warnings) = Self::read(sources, parameters)?;
+        configuration.dry_run(&mut warnings)?;
+        Ok((configuration, warnings))
+    }
+
     /// Renders each template for a pod with one container. Only an unknown field counts as an error: all others may be the pod's,
     /// and so may output that cannot be read, which is a warning.
     ///
     /// Charts have templates of other resources beside those of pods (`waypoint`, `kube-gateway`); they have other data, so
     /// a template that no pod gets by default is a warning.
-    pub(crate) fn dry_run(&self, warnings: &mut Vec<String>) -> Result<(), ConfigurationError> {
+    fn dry_run(&self, warnings: &mut Vec<String>) -> Result<(), ConfigurationError> {
         match &self.mode {
             Mode::Fragment { template, .. } => {
                 let text = self.dry_rendered(template);
@@ -115,7 +129,7 @@ fn unreadable<T>(
     text: &str,
     read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
 ) -> Option<String> {
-    let cause = match engine::tree(template.name(), text) {
+    let cause = match injection::tree(template.name(), text) {
         Ok(node) => {
             let unfit = read(&node?, &mut Findings::default()).err()?;
             format!("template {}: {unfit}", template.name())

@@ -1,65 +1,30 @@
-//! From a pod to an outcome: what both ways of injecting have in common.
+//! From a pod to an outcome, by the way of injecting that the configuration has.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::annotations::{
-    self, CORE_DUMP, MERGE_METRICS, NATIVE_SIDECAR, PROXY_CONFIG, STATUS_PORT, Validators,
-};
+use crate::annotations::{self, NATIVE_SIDECAR, PROXY_CONFIG};
 use crate::config::{Configuration, Mode};
-use crate::data::{self, Owner, Proxy};
+use crate::data::{Owner, Proxy};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
-use crate::interface::{
-    Injected, NativeSidecars, Origin, Outcome, Request, Review, ReviewTrace, reason,
-};
-use crate::json_patch;
+use crate::injection::{Injection, StopReason};
+use crate::interface::{NativeSidecars, Origin, Outcome, Request, Review, ReviewTrace, reason};
 use crate::labels::{self, Labels};
-use crate::metrics;
 use crate::native_sidecar;
-use crate::output_error::OutputError;
-use crate::output_types::{self, Findings};
-use crate::pod;
+use crate::output_types;
+use crate::overlay;
 use crate::probes::ProbeRewrite;
 use crate::reinject::{self, Placement};
-use crate::render_cache::{RenderCache, TextTree};
+use crate::render_cache::RenderCache;
 use crate::replaced_values;
 use crate::schema::{self, Kind};
 use crate::status::{STATUS, Status};
 use crate::template::Template;
-use crate::template_data::TemplateData;
 use crate::uninject::uninject_for_fragment;
-use crate::user_volumes;
-use crate::variables::{self, Containers};
-use crate::warnings::{self, MAX_WARNING, capped};
-use crate::yaml;
+use crate::warnings::{self, capped};
 use crate::yaml_safe;
-
-/// The state of one injection.
-pub(crate) struct Injection<'a> {
-    pub(crate) configuration: &'a Configuration,
-    pub(crate) request: &'a Request,
-    pub(crate) sent: &'a Value,
-    pub(crate) namespace: String,
-    pub(crate) reason: &'static str,
-    pub(crate) proxy: Arc<Proxy>,
-    pub(crate) native: bool,
-    pub(crate) warnings: Vec<String>,
-    /// Unknown fields that were pruned from the template's output.
-    pub(crate) pruned: Vec<String>,
-    /// The trace for pages, whatever the outcome.
-    pub(crate) tried: &'a mut ReviewTrace,
-}
-
-/// Reasons for which no injected pod is returned.
-pub(crate) enum StopReason {
-    Skip(&'static str),
-    /// The configuration is at fault.
-    Template(String),
-    /// The pod is.
-    Pod(String),
-}
 
 impl Configuration {
     /// Decides on a pod, and injects it.
@@ -129,17 +94,8 @@ impl Configuration {
                 version,
                 known,
             } => job.fragment(template, version, known),
-            Mode::Overlay(template_set) => job.overlay(template_set),
+            Mode::Overlay(template_set) => overlay::inject(job, template_set),
         }
-    }
-
-    /// Validates the pod's annotations; again after a removal, since the author writes the status that it restores from, too.
-    pub(crate) fn validate(&self, pod: &Value) -> Result<(), String> {
-        let validators = Validators {
-            proxy_config: &|text| self.said_by_a_pod(text),
-            templates: &|text| self.mode.choice(text),
-        };
-        annotations::validate(pod, &validators)
     }
 
     /// The proxy's configuration of a pod whose annotations are valid.
@@ -160,12 +116,6 @@ impl Configuration {
         proxy
     }
 
-    /// An annotation of the pod, as templates see it: what the configuration sets is set already.
-    pub(crate) fn annotation<'a>(&'a self, pod: &'a Value, name: &str) -> Option<&'a str> {
-        let set = self.injected_annotations.get(name).map(String::as_str);
-        set.or_else(|| pod::annotation(pod, name))
-    }
-
     /// Returns true if the proxy of this pod is a native sidecar; the pod's annotation takes precedence.
     fn native(&self, pod: &Value, asked: NativeSidecars) -> bool {
         let said = self.annotation(pod, NATIVE_SIDECAR);
@@ -181,26 +131,6 @@ impl Configuration {
                 !policy.is_empty() && policy != "Always"
             }
         }
-    }
-
-    /// Checks the pod's `ProxyConfig`.
-    fn said_by_a_pod(&self, text: &str) -> Result<(), String> {
-        let written = api::mesh::written_proxy(&self.proxy.config, text)
-            .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
-        yaml_safe::proxy_config(&written)?;
-        self.proxy_of(text).map(drop)
-    }
-
-    /// Returns the proxy of a pod with a `ProxyConfig`, and warnings about it.
-    fn proxy_of(&self, text: &str) -> Result<(Proxy, Vec<String>), String> {
-        let parsed = api::mesh::parse_proxy(&self.proxy.config, text)
-            .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
-        let written = api::mesh::written_proxy(&self.proxy.config, text)
-            .map_err(|error| error.to_string())?;
-        let written = api::mesh::written_over(&self.proxy.written, written);
-        let proxy =
-            data::proxy_config(parsed.config, written).map_err(|error| error.to_string())?;
-        Ok((proxy, parsed.warnings))
     }
 }
 
@@ -313,174 +243,4 @@ impl Injection<'_> {
         self.warn_of_core_dumps(&now);
         Ok((made, now, replaced_elements))
     }
-
-    /// The status port by annotation, else by the mesh, where no argument of the proxy names it.
-    pub(crate) fn usual_status_port(&self, made: &Value) -> Option<u16> {
-        let found = match pod::annotation(made, STATUS_PORT) {
-            Some(said) => said.parse().ok(),
-            None => u16::try_from(self.proxy.config.status_port).ok(),
-        };
-        found.filter(|port| *port != 0)
-    }
-
-    /// Sends Prometheus to the proxy unless mesh or pod do not want it.
-    pub(crate) fn merge_metrics(&mut self, made: &mut Value, port: u16) {
-        let said = pod::annotation(made, MERGE_METRICS).and_then(annotations::boolean);
-        if said != Some(false) && self.configuration.merges_metrics() {
-            self.warnings.extend(metrics::merge(made, port));
-        }
-    }
-
-    /// Warns if the pod asks for core dumps without effect: the administrator must allow them.
-    pub(crate) fn warn_of_core_dumps(&mut self, now: &Status) {
-        let said = self.configuration.annotation(self.sent, CORE_DUMP);
-        let asks = said.and_then(annotations::boolean) == Some(true);
-        if !asks || now.has("initContainers", native_sidecar::CORE_DUMP) {
-            return;
-        }
-        let why = if self.configuration.is_built_in() {
-            "the injector does not allow core dumps (--coreDump, or global.proxy.enableCoreDump of the values)"
-        } else {
-            "the template makes no container enable-core-dump"
-        };
-        self.warnings
-            .push(format!("annotation {CORE_DUMP} has no effect: {why}"));
-    }
-
-    /// Sets the annotations before templates are rendered, so that templates see them.
-    pub(crate) fn set_injected_annotations(&self, pod: &mut Value) {
-        let wanted = self.configuration.injected_annotations.iter();
-        fragment::set_annotations(
-            pod,
-            wanted.map(|(key, value)| (key.clone(), Value::from(value.as_str()))),
-        );
-    }
-
-    /// The output of a template for the pod.
-    pub(crate) fn render(
-        &self,
-        template: &Template,
-        pod: &Arc<Value>,
-        owner: &Owner,
-    ) -> Result<String, StopReason> {
-        let view = TemplateData {
-            configuration: self.configuration,
-            request: self.request,
-            pod,
-            namespace: &self.namespace,
-            owner,
-            proxy: &self.proxy,
-            native: self.native,
-        };
-        let data = view.data().map_err(StopReason::Template)?;
-        template
-            .render(&data)
-            .map_err(|failure| StopReason::Template(failure.to_string()))
-    }
-
-    /// Reads the output of a template; `None` if it is empty.
-    pub(crate) fn read<T: Clone + TextTree + Containers>(
-        &mut self,
-        template: &Template,
-        text: String,
-        known: &RenderCache<T>,
-        read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
-    ) -> Result<Option<T>, StopReason> {
-        // An escape of YAML has at least two bytes, and yields at most three.
-        let may_be_long = text.len() > variables::LONGEST / 2;
-        let found = known.get(text, |text| {
-            let node = tree(template.name(), text).map_err(StopReason::Template)?;
-            let Some(node) = node else {
-                return Ok(None);
-            };
-            let mut findings = Findings::default();
-            let read =
-                read(&node, &mut findings).map_err(|unfit| {
-                    match user_volumes::volume_twice(self.sent, &unfit) {
-                        Some(message) => StopReason::Pod(message),
-                        None => {
-                            StopReason::Template(format!("template {}: {unfit}", template.name()))
-                        }
-                    }
-                })?;
-            Ok(Some((read, findings)))
-        })?;
-        Ok(found.map(|(mut read, pruned)| {
-            self.pruned.extend(pruned);
-            if may_be_long {
-                variables::leave_out_long(&mut read, &mut self.warnings);
-            }
-            read
-        }))
-    }
-
-    pub(crate) fn stop(mut self, stop: StopReason) -> Outcome {
-        self.note_pruned();
-        let warnings = capped(self.warnings);
-        let (code, reason, message) = match stop {
-            StopReason::Skip(reason) => return Outcome::Skipped { reason, warnings },
-            StopReason::Template(message) => (500, reason::TEMPLATE, message),
-            StopReason::Pod(message) => (400, reason::BAD_REQUEST, message),
-        };
-        Outcome::Refused {
-            code,
-            reason,
-            message,
-            warnings,
-            pruned: self.tried.pruned,
-        }
-    }
-
-    fn note_pruned(&mut self) {
-        let pruned = self.pruned.iter();
-        self.warnings
-            .extend(pruned.map(|path| warnings::pruned(path)));
-        self.tried.pruned = self.pruned.len();
-    }
-
-    pub(crate) fn finish(
-        mut self,
-        pod: Value,
-        status: &Status,
-        replaced_elements: &reinject::ReplacedElements,
-    ) -> Outcome {
-        self.note_pruned();
-        let warnings = capped(self.warnings);
-        let operations = json_patch::diff_replacing(self.sent, &pod, replaced_elements);
-        let (count, text) = (operations.len(), json_patch::to_text(&operations));
-        if count == 0 {
-            return Outcome::Skipped {
-                reason: reason::UNCHANGED,
-                warnings,
-            };
-        }
-        let tried = self.tried;
-        Outcome::Injected(Box::new(Injected {
-            reason: self.reason,
-            patch: text,
-            operations: count,
-            warnings,
-            templates: tried.templates.clone(),
-            version: tried.version.clone(),
-            native: tried.native,
-            containers: status.lists.iter().take(2).flatten().cloned().collect(),
-            pruned: tried.pruned,
-            owner: tried.owner.clone(),
-            pod,
-        }))
-    }
-}
-
-/// Parses a template's output; errors have their line, and that line's text.
-pub(crate) fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, String> {
-    yaml::read(text).map_err(|error| {
-        let line: String = text
-            .lines()
-            .nth(error.line.saturating_sub(1))
-            .unwrap_or_default()
-            .chars()
-            .take(MAX_WARNING)
-            .collect();
-        format!("template {name}: its output is no YAML: {error}: {line:?}")
-    })
 }

@@ -31,8 +31,9 @@
 //!   `native_sidecar`: native sidecars. `reinject`: defaults that the API server has filled in. `replaced_values`: the user's
 //!   values that an injection replaced. `uninject`: the removal of an earlier injection. `variables`: variables that keep a proxy
 //!   from starting.
-//! * `fragment`: templates that print things to add. `overlay`: templates that print partial pods. `engine`: from a pod to an outcome.
-//!   `dry_run`: one rendering of each template when a configuration is loaded.
+//! * `fragment`: templates that print things to add. `injection`: one injection while it is made. `overlay`: templates that print
+//!   partial pods. `dry_run`: the loading of a configuration, with one rendering of each template. `engine`: from a pod to an
+//!   outcome.
 
 #![forbid(unsafe_code)]
 
@@ -52,6 +53,7 @@ mod engine;
 mod file;
 mod fragment;
 mod ids;
+mod injection;
 mod interface;
 mod json_eq;
 pub mod json_patch;

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::annotations::{self, INTERCEPTION_MODE, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
 use crate::data::Owner;
-use crate::engine::{Injection, StopReason};
 use crate::file::Probers;
 use crate::fragment::{self, set_annotations};
+use crate::injection::{Injection, StopReason};
 use crate::interface::{Outcome, reason};
 use crate::labels;
 use crate::merge::{self, Layer};
@@ -240,25 +240,26 @@ fn give_threads(pod: &mut Value) {
     }
 }
 
-impl Injection<'_> {
-    pub(crate) fn overlay(mut self, set: &TemplateSet) -> Outcome {
-        let said = self.configuration.annotation(self.sent, TEMPLATES);
-        let chosen = match set.choose(said) {
-            Ok(chosen) => chosen,
-            Err(cause) => return self.stop(StopReason::Template(cause)),
-        };
-        let names = chosen.templates.iter().map(|one| one.name().to_owned());
-        self.tried.templates = names.collect();
-        self.tried.version.clone_from(&chosen.version);
-        match self.overlay_pod(set, &chosen) {
-            Ok((pod, status)) => {
-                self.tried.native = native_sidecar::is_native(&pod);
-                self.finish(pod, &status, &ReplacedElements::new())
-            }
-            Err(stop) => self.stop(stop),
+/// Lays the chosen templates over the pod.
+pub(crate) fn inject(mut job: Injection<'_>, set: &TemplateSet) -> Outcome {
+    let said = job.configuration.annotation(job.sent, TEMPLATES);
+    let chosen = match set.choose(said) {
+        Ok(chosen) => chosen,
+        Err(cause) => return job.stop(StopReason::Template(cause)),
+    };
+    let names = chosen.templates.iter().map(|one| one.name().to_owned());
+    job.tried.templates = names.collect();
+    job.tried.version.clone_from(&chosen.version);
+    match job.overlay_pod(set, &chosen) {
+        Ok((pod, status)) => {
+            job.tried.native = native_sidecar::is_native(&pod);
+            job.finish(pod, &status, &ReplacedElements::new())
         }
+        Err(stop) => job.stop(stop),
     }
+}
 
+impl Injection<'_> {
     fn overlay_pod(
         &mut self,
         set: &TemplateSet,
