@@ -218,7 +218,12 @@ fn status(written: &WrittenObject, lost: &[String]) -> Value {
         messages.extend(notes.map(|note| format!("{}: {}", note.path, note.message)));
         messages.extend_from_slice(lost);
     }
-    json!({"accepted": written.accepted, "effect": kind.effect.word(), "messages": messages})
+    // A kind is enforced in part for fields that few objects have.
+    let effect = match kind.effect {
+        Effect::Enforced { .. } if messages.is_empty() => "enforced",
+        Effect::Enforced { .. } | Effect::Read | Effect::None => kind.effect.word(),
+    };
+    json!({"accepted": written.accepted, "effect": effect, "messages": messages})
 }
 
 #[cfg(test)]
@@ -245,5 +250,28 @@ mod tests {
         assert_eq!(of(false), json!(["said"]));
         let note = "spec.ports: is not served: there is no port";
         assert_eq!(of(true), json!(["said", note, "lost"]));
+    }
+
+    #[test]
+    fn an_object_is_enforced_in_part_where_something_is_said_of_it() {
+        let of = |server: Value| {
+            let written = WrittenObject {
+                api_version: "networking.istio.io/v1".into(),
+                kind: "Gateway".into(),
+                namespace: "n".into(),
+                name: "a".into(),
+                metadata: json!({}),
+                spec: json!({"selector": {"a": "b"}, "servers": [server]}).into(),
+                origin: sources::Origin::file("a.yaml"),
+                accepted: true,
+                messages: Vec::new(),
+                revision: sources::Revision::default(),
+            };
+            status(&written, &[])["effect"].clone()
+        };
+        let port = json!({"number": 80, "name": "a", "protocol": "HTTP"});
+        assert_eq!(of(json!({"hosts": ["*"], "port": port})), "enforced");
+        let part = json!({"hosts": ["*"], "port": port, "defaultEndpoint": "127.0.0.1:1"});
+        assert_eq!(of(part), "enforced in part");
     }
 }

@@ -192,7 +192,7 @@ fn a_broken_rule_is_refused_and_the_webhook_configuration_kept() {
     // Two replicas that agree write nothing.
     let second = shipped.galley(free());
     until("the second looks", || {
-        second.logged("the webhook was seen to refuse") > 0
+        second.logged("the webhook refused an invalid Gateway") > 0
     });
     let version = || configuration().unwrap()["metadata"]["resourceVersion"].clone();
     let before = version();
