@@ -74,7 +74,7 @@
 //!    `sources::registry` → `discovery::sources` and on as in 1. In `all` galley reads it: `sources::tree` →
 //!    `sources::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
 //!    `discovery::debug` or `galley::configz`.
-//! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::json_patch`.
+//! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::injection` → `inject::json_patch`.
 //! 4. A review of a rule → a verdict: `serve` → `admission` → `galley` → `api::config`.
 //! 5. A request of MCP → resources: `grpc` → `mcp` → `mcp::source` → `mcp::snapshot`; `galley::engine` makes the snapshots.
 //! 6. TERM → exit: `process` → `shared` → `discovery` → `exit`; for the injector and galley likewise.

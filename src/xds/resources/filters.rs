@@ -43,19 +43,19 @@ pub(crate) struct Extras<'a> {
     pub(crate) first: &'a [HttpFilter],
     pub(crate) grpc_web: bool,
     pub(crate) grpc_stats: bool,
-    pub(crate) side: Side,
+    pub(crate) class: ListenerClass,
 }
 
 /// Where requests come in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum ListenerClass {
     /// From the application beside the proxy.
     #[default]
-    Outbound,
+    SidecarOutbound,
     /// The application is next: it is told of the client's certificate, after those that proxies before have told of.
-    Inbound,
+    SidecarInbound,
     /// Clients are outside of the mesh: their addresses count, and what they say of their certificates does not.
-    Edge,
+    Gateway,
 }
 
 /// The source of a connection manager's routes.
@@ -80,15 +80,18 @@ pub(crate) fn http(
         stat_prefix,
         route_specifier: Some(specifier(mesh, routes)),
         http_filters: http_filters(extras),
-        forward_client_cert_details: match extras.side {
-            Side::Edge => http_connection_manager::ForwardClientCertDetails::SanitizeSet.into(),
+        forward_client_cert_details: match extras.class {
+            ListenerClass::Gateway => {
+                http_connection_manager::ForwardClientCertDetails::SanitizeSet.into()
+            }
             // Of a client without a certificate Envoy takes the header away.
-            Side::Inbound => {
+            ListenerClass::SidecarInbound => {
                 http_connection_manager::ForwardClientCertDetails::AppendForward.into()
             }
-            Side::Outbound => 0,
+            ListenerClass::SidecarOutbound => 0,
         },
-        set_current_client_cert_details: (extras.side != Side::Outbound).then(client_certificate),
+        set_current_client_cert_details: (extras.class != ListenerClass::SidecarOutbound)
+            .then(client_certificate),
         tracing: mesh.tracing.map(tracing),
         generate_request_id: mesh.tracing.and(wire::boolean(true)),
         common_http_protocol_options: options.idle_timeout.map(|timeout| {
@@ -106,7 +109,7 @@ pub(crate) fn http(
         http2_protocol_options: Some(http2()),
         stream_idle_timeout: Some(wire::duration(Duration::ZERO)),
         access_log: mesh.access_log.http.clone(),
-        use_remote_address: wire::boolean(extras.side == Side::Edge),
+        use_remote_address: wire::boolean(extras.class == ListenerClass::Gateway),
         normalize_path: wire::boolean(mesh.paths != NormalizationType::None),
         merge_slashes: merges_slashes,
         path_with_escaped_slashes_action: match mesh.paths {

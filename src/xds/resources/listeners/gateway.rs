@@ -15,7 +15,7 @@ use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::fair_budget::FairBudget;
 use crate::finish::Draft;
 use crate::resources::clusters::BLACK_HOLE;
-use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier, Side};
+use crate::resources::filters::{self, Extras, HttpOptions, ListenerClass, RouteSpecifier};
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
@@ -316,7 +316,7 @@ impl RouterParameters<'_> {
                 first: &self.filters.http,
                 grpc_web: server.protocol() == Protocol::GrpcWeb,
                 grpc_stats: false,
-                side: Side::Edge,
+                class: ListenerClass::Gateway,
             },
         )
     }

@@ -14,7 +14,7 @@ use super::{Frame, INBOUND_PORT, Inspect, ListenAddress, is_proxys, name};
 use crate::common::conflict::{Conflict, INBOUND_LISTENER, INVALID_LISTENER, REJECTED_CONFIG};
 use crate::common::{tls, wire};
 use crate::finish::{ClusterParts, Draft};
-use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier, Side};
+use crate::resources::filters::{self, Extras, HttpOptions, ListenerClass, RouteSpecifier};
 use crate::resources::instances::Instance;
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
@@ -502,7 +502,7 @@ impl InboundParameters<'_> {
                 first: &self.filters.http,
                 grpc_web: inbound_port.protocol == Protocol::GrpcWeb,
                 grpc_stats: inbound_port.protocol == Protocol::Grpc,
-                side: Side::Inbound,
+                class: ListenerClass::SidecarInbound,
             },
         )
     }
