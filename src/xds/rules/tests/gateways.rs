@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 
 use super::*;
-use crate::rules::gateway::hosts::steps;
+use crate::common::steps::steps;
 
 pub(super) fn gateway(world: &mut World, name: &str, created: i64, spec: &str) {
     let object = object::<Gateway>(name, created, spec);
