@@ -12,7 +12,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{Address, ClusterId, Network, ObjectRef, Protocol, ServiceKey};
-use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
 use self::built::MOST_NAMED;
 pub(crate) use self::built::{Built, Outbound};
@@ -20,6 +19,7 @@ use self::held::{HeldAddresses, OfPort};
 use self::wildcard::Wildcard;
 use super::chain::key;
 use super::chain::{self, Match};
+use super::ranges::OwnedChain;
 use super::{Frame, Inspect, is_envoys, is_own, name};
 use crate::common::conflict::{
     Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
@@ -58,7 +58,7 @@ enum CatchAll {
 #[derive(Default)]
 struct SharedPort {
     claim: Option<CatchAll>,
-    chains: Vec<FilterChain>,
+    chains: Vec<OwnedChain>,
     /// Conditions of its chains: Envoy refuses two with the same.
     matched: BTreeSet<String>,
     /// Rules that have a part in it.
@@ -375,7 +375,7 @@ impl Builder<'_> {
             shared.from.extend(from);
             shared
                 .chains
-                .push(Match::any().server_name(&host).chain(filter));
+                .push(Match::any().server_name(&host).chain(filter).into());
         } else {
             let why = "connections by that server name go elsewhere already";
             self.lose(TCP_OVER_TCP, service_port, port, why);
@@ -438,7 +438,9 @@ impl Builder<'_> {
         shared.routed |= auto || http;
         shared.is_for(service_port);
         shared.from.extend(from);
-        shared.chains.extend(chains);
+        shared
+            .chains
+            .extend(chains.into_iter().map(OwnedChain::from));
     }
 
     fn http(

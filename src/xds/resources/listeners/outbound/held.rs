@@ -152,7 +152,7 @@ impl Builder<'_> {
         let shared = self.shared.entry(port).or_default();
         shared.routed = true;
         let chain = Match::any().addresses(&held).chain(requests);
-        shared.chains.push(chain);
+        shared.chains.push(chain.into());
     }
 
     /// Takes from a rule the ranges that are one address which another service holds, and tells it. Returns those that are left.
