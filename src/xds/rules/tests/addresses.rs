@@ -105,6 +105,44 @@ fn a_rule_of_another_namespace_takes_no_address_of_a_service() {
     assert_eq!(host("demo"), "10.96.0.1:80");
 }
 
+/// A ServiceEntry's addresses are its author's choice: a younger one takes none of an older rule.
+#[test]
+fn a_rule_for_an_address_keeps_it_from_younger_service_entries() {
+    let of = |created: i64| {
+        let mut world = world();
+        let entry = Written {
+            name: "t.x",
+            registry: Registry::External,
+            created,
+            port: (80, "HTTP"),
+            addresses: &["10.50.0.1"],
+        };
+        with_addresses(&mut world, &entry);
+        let spec = "hosts: ['10.50.0.1']\nhttp: [{directResponse: {status: 418}}]";
+        virtual_service(&mut world, "shop/r", 5, spec);
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&node("demo", &[]));
+        let routes: RouteConfiguration = decoded(&*view, Type::Route, "80");
+        let mut hosts = routes.virtual_hosts.into_iter();
+        let it = hosts.find(|host| host.domains.iter().any(|one| one == "10.50.0.1"));
+        (it.unwrap().name, told(&snapshot))
+    };
+    let (entry, rule) = ("t.x.svc.cluster.local:80", "VirtualService shop/r");
+    assert_eq!(
+        of(9),
+        (
+            "10.50.0.1:80".to_owned(),
+            ["10.50.0.1", "10.50.0.1:80"]
+                .map(|_| format!("{entry} is left out: {rule} has it"))
+                .to_vec()
+        )
+    );
+    let lost = format!("10.50.0.1 is left out: {entry} has it");
+    for created in [1, 5] {
+        assert_eq!(of(created), (entry.to_owned(), vec![lost.clone()]));
+    }
+}
+
 /// A service of a world: its registry, its age, its port, and its addresses or, where it is headless, those of its endpoints.
 struct Written<'a> {
     name: &'a str,
