@@ -57,10 +57,11 @@ pub(crate) fn outbound(
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
     let at_socket = rules.at_socket(name);
     let has_port = at_socket.is_none();
+    let of_one_listener = at_socket.or_else(|| rules.at_proxy(name));
     // Requests to all ports come in there.
-    let is_proxy = &**name == HTTP_PROXY || at_socket.is_some() || rules.has_proxy_at(name);
+    let is_proxy = &**name == HTTP_PROXY || of_one_listener.is_some();
     // Of a port of one service alone the services of all listeners count.
-    let rules = &at_socket.unwrap_or_else(|| rules.within(name.parse().ok()));
+    let rules = &of_one_listener.unwrap_or_else(|| rules.within(name.parse().ok()));
     let service_ports = rules.routed();
     let mut making = RoutesBuilder::new(parameters, mesh, rules);
     let of_one = name.rsplit_once(':').filter(|_| has_port);

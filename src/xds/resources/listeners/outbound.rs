@@ -145,7 +145,7 @@ pub(crate) fn build(
             continue;
         }
         if stand.is_proxy {
-            builder.proxy();
+            builder.proxy(stand);
             out = builder.out;
             continue;
         }

@@ -131,8 +131,8 @@ impl Builder<'_> {
     }
 
     /// The port of a Sidecar that applications use as a proxy.
-    pub(super) fn proxy(&mut self) {
-        let Some(port) = self.port else {
+    pub(super) fn proxy(&mut self, stand: &EgressListener) {
+        let (Some(port), Some(routes)) = (self.port, &stand.proxy_routes) else {
             return;
         };
         let Wildcard {
@@ -151,8 +151,7 @@ impl Builder<'_> {
             self.report_at_sidecar(Conflict::new(INVALID_LISTENER, name, message));
             return;
         }
-        let of_port = port.to_string();
-        let http = self.http(&name, of_port.clone(), Extras::default());
+        let http = self.http(&name, routes.to_string(), Extras::default());
         let frame = Frame {
             name,
             address: ListenAddress::Port(address, more, port),
@@ -162,7 +161,7 @@ impl Builder<'_> {
             chains: vec![Match::any().chain(http)],
             default: None,
         };
-        let routes = vec![of_port.into()];
+        let routes = vec![routes.clone()];
         self.insert(frame, routes, self.only_address(), false, Vec::new(), &[]);
     }
 }
