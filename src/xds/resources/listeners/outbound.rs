@@ -74,7 +74,7 @@ struct SharedPort {
 }
 
 /// Addresses of the endpoints of a headless service's port.
-pub(crate) type Endpoints<'a> = dyn Fn(&ServicePort) -> Vec<IpAddr> + 'a;
+pub(crate) type EndpointAddresses<'a> = dyn Fn(&ServicePort) -> Vec<IpAddr> + 'a;
 
 struct Builder<'a> {
     rules: &'a ProxyRules,
@@ -91,7 +91,7 @@ struct Builder<'a> {
     shared: BTreeMap<u16, SharedPort>,
     room: &'a mut FairBudget,
     held: &'a mut HeldAddresses,
-    endpoints: &'a Endpoints<'a>,
+    endpoints: &'a EndpointAddresses<'a>,
     patcher: &'a Patcher<'a>,
     out: Outbound,
 }
@@ -110,7 +110,7 @@ pub(crate) fn build(
     rules: &ProxyRules,
     mesh: &Mesh,
     place: &OutboundParameters,
-    endpoints: &Endpoints<'_>,
+    endpoints: &EndpointAddresses<'_>,
     patcher: &Patcher<'_>,
 ) -> Outbound {
     let mut out = Outbound::default();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use api::model::{Address, Network, Registry};
 
-use super::{Builder, Endpoints, OutboundParameters};
+use super::{Builder, EndpointAddresses, OutboundParameters};
 use crate::common::conflict::{Conflict, TCP_OVER_HTTP};
 use crate::common::service_ports::{ServicePort, ServicePorts};
 use crate::common::steps::step;
@@ -49,7 +49,7 @@ impl HeldAddresses {
         port: u16,
         all: &ServicePorts,
         place: &OutboundParameters,
-        endpoints: &Endpoints<'_>,
+        endpoints: &EndpointAddresses<'_>,
     ) -> &Arc<OfPort> {
         self.0
             .entry(port)
@@ -61,7 +61,7 @@ fn of_port(
     port: u16,
     all: &ServicePorts,
     place: &OutboundParameters,
-    endpoints: &Endpoints<'_>,
+    endpoints: &EndpointAddresses<'_>,
 ) -> OfPort {
     let mut held = OfPort::new();
     let mut add = |address: IpAddr, service_port: &Arc<ServicePort>, endpoint: bool| {
