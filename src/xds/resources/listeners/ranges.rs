@@ -256,6 +256,17 @@ fn without_ranges(matching: &FilterChainMatch) -> FilterChainMatch {
 /// Adds the copies that ranges of chains with further conditions need. The rules that such a range is of pay for its copies, the
 /// first one that has room for them; where none has, their chains are left out there. `chains`: those of older rules first.
 pub(crate) fn complete(chains: Vec<OwnedChain>, room: &mut FairBudget) -> Completed {
+    let has_ranges = |owned: &OwnedChain| {
+        let matching = owned.chain.filter_chain_match.as_ref();
+        matching.is_some_and(|matching| !matching.prefix_ranges.is_empty())
+    };
+    if !chains.iter().any(has_ranges) {
+        let chains = chains.into_iter().map(|owned| owned.chain).collect();
+        return Completed {
+            chains,
+            lost: BTreeMap::new(),
+        };
+    }
     let ranges = Ranges::new(&chains);
     let mut lost: BTreeMap<ObjectRef, usize> = BTreeMap::new();
     let mut left_out: HashSet<Network> = HashSet::new();

@@ -412,6 +412,16 @@ fn addresses_that_many_hosts_have_are_looked_at_once_for_each() {
             };
             with_addresses(&mut world, &one);
         }
+        for at in 0..hosts {
+            let one = Written {
+                name: &format!("h{at}.x"),
+                registry: Registry::Kubernetes,
+                created: 5,
+                port: (80, "TCP"),
+                addresses: &all,
+            };
+            headless(&mut world, &one);
+        }
         let one = Written {
             name: "r.x",
             registry: Registry::External,

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use api::model::{ObjectRef, Registry, ServiceKey};
 use api::networking::{DiscoveryKind, Sidecar};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
 use super::{Builder, extras};
 use crate::common::conflict::{Conflict, TCP_OVER_HTTP, TCP_OVER_TCP};
 use crate::common::service_ports::ServicePort;
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
+use crate::resources::listeners::ranges::{self, OwnedChain};
 use crate::resources::listeners::{Frame, Inspect, ListenAddress, name};
 use crate::rules::virtual_service::connections::Connections;
 
@@ -108,7 +110,7 @@ impl Builder<'_> {
         // What a rule leaves goes to the service, as it does without a rule.
         let has_names = by_rule.is_some_and(Connections::has_names);
         let sniffed = sniffs.then(|| self.http(&name, service_port.authority(), Extras::default()));
-        let mut chains = by_rule.map_or_else(Vec::new, |rule| {
+        let chains = by_rule.map_or_else(Vec::new, |rule| {
             self.chains(
                 (service_port, rule),
                 &mut BTreeSet::new(),
@@ -132,7 +134,7 @@ impl Builder<'_> {
             from.append(&mut carries);
             vec![Match::any().chain(tcp)]
         };
-        chains.extend(own);
+        let chains = self.completed(chains.into_iter().chain(own), by_rule, &name);
         let frame = Frame {
             name,
             address: ListenAddress::Port(address, None, port),
@@ -147,6 +149,22 @@ impl Builder<'_> {
         };
         let own = [service_port.service.key.clone()];
         self.insert(frame, routes, Some(address), endpoint, from, &own);
+    }
+
+    /// The chains of a listener of one address, with those that ranges of a rule need.
+    fn completed(
+        &mut self,
+        chains: impl Iterator<Item = FilterChain>,
+        rule: Option<&Connections>,
+        name: &str,
+    ) -> Vec<FilterChain> {
+        let owned = chains.map(|chain| match rule {
+            Some(rule) => OwnedChain::of(&rule.from, chain),
+            None => chain.into(),
+        });
+        let completed = ranges::complete(owned.collect(), self.room);
+        self.out.conflicts.extend(completed.conflicts(name));
+        completed.chains
     }
 
     pub(super) fn each_endpoint(&mut self, service_port: &Arc<ServicePort>) {
