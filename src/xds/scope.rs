@@ -195,30 +195,34 @@ impl ProxyRules {
 
     /// The same for the routes of what comes in at a socket. `None`: no socket of a Sidecar has routes of this name.
     pub(crate) fn at_socket(&self, routes: &str) -> Option<Self> {
+        self.with_routes(routes, |stand| Some(&stand.socket.as_ref()?.routes))
+    }
+
+    /// The same for the routes of a port of a Sidecar that applications use as a proxy. `None`: none has routes of this name.
+    pub(crate) fn at_proxy(&self, routes: &str) -> Option<Self> {
+        self.with_routes(routes, |stand| stand.proxy_routes.as_ref())
+    }
+
+    fn with_routes(
+        &self,
+        routes: &str,
+        of: impl Fn(&EgressListener) -> Option<&Arc<str>>,
+    ) -> Option<Self> {
         let mut all = self.visible.listeners.iter();
-        let (_, sight) = all.find(|(stand, _)| {
-            let socket = stand.socket.as_ref();
-            socket.is_some_and(|socket| *socket.routes == *routes)
-        })?;
+        let (_, sight) = all.find(|(stand, _)| of(stand).is_some_and(|own| **own == *routes))?;
         Some(Self {
             sight: sight.clone(),
             ..self.clone()
         })
     }
 
-    /// Returns true if applications use the port of this name as a proxy, because a Sidecar says so.
-    pub(crate) fn has_proxy_at(&self, port: &str) -> bool {
-        let port = port.parse().ok();
-        let mut all = self.visible.listeners.iter();
-        all.any(|(stand, _)| port.is_some() && stand.port == port && stand.is_proxy)
-    }
-
-    /// The same for the routes of one listener: of that of the port, or of the one whose services have their own ports.
+    /// The same for the routes of one listener for services: of that of the port, or of the one whose services have their own ports.
     /// `None`: the mesh's port that applications use as a proxy, where all that the workload sees is served.
     pub(crate) fn within(&self, port: Option<u16>) -> Self {
         let all = &self.visible.listeners;
         let found = port.and_then(|port| {
-            let of_port = all.iter().find(|(stand, _)| stand.port == Some(port));
+            let mut of_port = all.iter();
+            let of_port = of_port.find(|(stand, _)| stand.port == Some(port) && !stand.is_proxy);
             of_port.or_else(|| all.iter().find(|(stand, _)| stand.is_of_all_ports()))
         });
         let sight = match (found, port) {

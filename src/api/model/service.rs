@@ -142,11 +142,21 @@ impl Service {
     /// Its addresses as a proxy of that cluster sees them: the own cluster's, else those of the service's first.
     #[must_use]
     pub fn addresses_in(&self, cluster: &str) -> &[Address] {
+        self.seen_in(cluster)
+            .map_or(&[], |(_, addresses)| addresses.as_slice())
+    }
+
+    /// The cluster whose addresses those are; `None`: it has none anywhere.
+    #[must_use]
+    pub fn cluster_seen_in(&self, cluster: &str) -> Option<&ClusterId> {
+        self.seen_in(cluster).map(|(cluster, _)| cluster)
+    }
+
+    fn seen_in(&self, cluster: &str) -> Option<(&ClusterId, &Vec<Address>)> {
         self.addresses
-            .get(cluster)
-            .or_else(|| self.addresses.get(&self.cluster))
-            .or_else(|| self.addresses.values().next())
-            .map_or(&[], Vec::as_slice)
+            .get_key_value(cluster)
+            .or_else(|| self.addresses.get_key_value(&self.cluster))
+            .or_else(|| self.addresses.first_key_value())
     }
 
     /// The port of this number.

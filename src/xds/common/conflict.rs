@@ -31,8 +31,8 @@ pub(crate) const INVALID_LISTENER: &str = "pilot_invalid_out_listeners";
 pub(crate) const DUPLICATE_CLUSTER: &str = "pilot_duplicate_envoy_clusters";
 /// Rules make more of something than a proxy is given.
 pub(crate) const TOO_LARGE: &str = "gudgeon_rules_too_large";
-/// Policies that deny more than written, because they cannot be enforced as written, or hold for nobody, because their Service does
-/// not exist or selects no workloads.
+/// Policies that deny more than written, because they cannot be enforced as written, or do not hold for a Service that they name,
+/// because it does not exist or selects no workloads.
 pub(crate) const NOT_ENFORCED_AS_WRITTEN: &str = "gudgeon_policies_not_enforced_as_written";
 /// Patches of EnvoyFilters that cannot be applied as they are written.
 pub(crate) const PATCH_NOT_APPLIED: &str = "gudgeon_envoy_filter_patches_not_applied";

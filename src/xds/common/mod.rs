@@ -9,6 +9,7 @@ pub(crate) mod metadata_value;
 pub(crate) mod regex;
 pub(crate) mod retries;
 pub(crate) mod service_ports;
+pub(crate) mod steps;
 pub(crate) mod tls;
 pub(crate) mod trust;
 pub(crate) mod upstream_http;

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Address, Port, Protocol, Service, ServiceKey, World};
+use api::model::{Address, ClusterId, Port, Protocol, Service, ServiceKey, World};
 
 use self::selection::{Selection, bit};
 use super::conflict::{Conflict, DUPLICATE_CLUSTER};
 use crate::common::families::Families;
+use crate::common::steps::step;
 use crate::settings::Settings;
 
 /// One port of one service.
@@ -108,12 +109,22 @@ struct Index {
     by_name: HashMap<Arc<str>, Vec<usize>>,
     /// In lower case, as domains are compared.
     by_host: HashMap<String, Vec<usize>>,
-    /// By plain addresses, those in all clusters.
-    by_address: HashMap<IpAddr, Vec<usize>>,
+    /// By plain addresses and ports, those in all clusters.
+    by_address: BTreeMap<(IpAddr, u16), Vec<AddressPlace>>,
+    /// Numbers of ports at which a service that declares no requests has a range of addresses.
+    with_ranges: HashSet<u16>,
     /// By number of port.
     by_port: BTreeMap<u16, Vec<usize>>,
     /// The number of parts that each is made of: itself, its addresses, and the accounts that may answer.
     sizes: Vec<usize>,
+}
+
+/// A port of the index that has an address.
+#[derive(Debug)]
+struct AddressPlace {
+    at: usize,
+    /// The cluster where it has the address.
+    cluster: ClusterId,
 }
 
 /// Ports of services that one proxy sees, no name twice: a bit for each of the index.
@@ -157,18 +168,23 @@ impl Index {
         self.by_name.entry(name.clone()).or_default().push(at);
         let host = service.key.hostname.to_ascii_lowercase();
         self.by_host.entry(host).or_default().push(at);
-        let addresses = service.addresses.values().flatten();
-        let plain: BTreeSet<IpAddr> = addresses
-            .filter_map(|address| match address {
-                Address::Plain(address) => Some(*address),
-                Address::Range(_) => None,
-            })
-            .collect();
+        let mut plain: BTreeSet<IpAddr> = BTreeSet::new();
+        for (cluster, addresses) in &service.addresses {
+            for address in addresses {
+                match address {
+                    Address::Plain(address) => {
+                        plain.insert(*address);
+                        let places = self.by_address.entry((*address, port.number));
+                        let cluster = cluster.clone();
+                        places.or_default().push(AddressPlace { at, cluster });
+                    }
+                    Address::Range(_) if protocol.is_http() => {}
+                    Address::Range(_) => drop(self.with_ranges.insert(port.number)),
+                }
+            }
+        }
         let parts = plain.len().saturating_add(service.accounts.len());
         self.sizes.push(parts.saturating_add(1));
-        for address in plain {
-            self.by_address.entry(address).or_default().push(at);
-        }
         self.by_port.entry(port.number).or_default().push(at);
         self.all.push(Arc::new(ServicePort {
             service: service.clone(),
@@ -335,12 +351,54 @@ impl ServicePorts {
         cluster: &str,
         families: Families,
     ) -> Vec<&Arc<ServicePort>> {
-        let is_seen = |service_port: &&Arc<ServicePort>| {
-            let seen = service_port.addresses(cluster, families);
-            seen.contains(&Address::Plain(address))
-        };
-        let all = self.at(self.index.by_address.get(&address));
-        all.filter(is_seen).collect()
+        let of_address = (address, u16::MIN)..=(address, u16::MAX);
+        let places = self.index.by_address.range(of_address);
+        let places = places.flat_map(|(_, places)| places);
+        let mut all: Vec<_> = self.of_places(address, places, cluster, families).collect();
+        all.sort_by_key(|(at, _)| *at);
+        all.into_iter()
+            .map(|(_, service_port)| service_port)
+            .collect()
+    }
+
+    /// Those of one number, by precedence of their services.
+    pub(crate) fn at_address(
+        &self,
+        address: IpAddr,
+        port: u16,
+        cluster: &str,
+        families: Families,
+    ) -> impl Iterator<Item = &Arc<ServicePort>> {
+        let places = self.index.by_address.get(&(address, port));
+        self.of_places(address, places.into_iter().flatten(), cluster, families)
+            .map(|(_, service_port)| service_port)
+    }
+
+    fn of_places<'a>(
+        &'a self,
+        address: IpAddr,
+        places: impl Iterator<Item = &'a AddressPlace>,
+        cluster: &str,
+        families: Families,
+    ) -> impl Iterator<Item = (usize, &'a Arc<ServicePort>)> {
+        let is_reached = families.has(address) && !address.is_unspecified();
+        let places = places.filter(move |place| is_reached && step(|| bit(&self.seen, place.at)));
+        places.filter_map(move |place| {
+            let service_port = self.index.all.get(place.at)?;
+            let seen = service_port.service.cluster_seen_in(cluster);
+            (seen == Some(&place.cluster)).then_some((place.at, service_port))
+        })
+    }
+
+    /// Returns true if listeners of services without requests may take connections to this address, whoever sees them.
+    pub(crate) fn may_take(&self, address: IpAddr, port: u16) -> bool {
+        let places = self.index.by_address.get(&(address, port));
+        let mut all = places.into_iter().flatten();
+        self.index.with_ranges.contains(&port)
+            || all.any(|place| {
+                let service_port = self.index.all.get(place.at);
+                service_port.is_some_and(|one| !one.protocol.is_http())
+            })
     }
 
     /// The ports of a service, by its full name in lower case.

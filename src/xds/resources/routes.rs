@@ -4,11 +4,11 @@ mod default_routes;
 mod gateway;
 mod grpc;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map};
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Address, ClusterId, ObjectRef};
+use api::model::{Address, ClusterId, ObjectRef, Registry};
 use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::config::route::v3::{
@@ -57,10 +57,11 @@ pub(crate) fn outbound(
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
     let at_socket = rules.at_socket(name);
     let has_port = at_socket.is_none();
+    let of_one_listener = at_socket.or_else(|| rules.at_proxy(name));
     // Requests to all ports come in there.
-    let is_proxy = &**name == HTTP_PROXY || at_socket.is_some() || rules.has_proxy_at(name);
+    let is_proxy = &**name == HTTP_PROXY || of_one_listener.is_some();
     // Of a port of one service alone the services of all listeners count.
-    let rules = &at_socket.unwrap_or_else(|| rules.within(name.parse().ok()));
+    let rules = &of_one_listener.unwrap_or_else(|| rules.within(name.parse().ok()));
     let service_ports = rules.routed();
     let mut making = RoutesBuilder::new(parameters, mesh, rules);
     let of_one = name.rsplit_once(':').filter(|_| has_port);
@@ -108,8 +109,9 @@ struct RoutesBuilder<'a> {
     rules: &'a ProxyRules,
     /// Domains, each with the service or the rule that has it.
     taken: HashMap<String, Arc<str>>,
-    /// Addresses that rules have in place of services, each with its port.
-    of_rules: HashSet<(IpAddr, u16)>,
+    /// Addresses that rules have in place of services, each with its port, and the namespace of the rule: services of others are
+    /// told what they lose.
+    of_rules: HashMap<(IpAddr, u16), Arc<str>>,
     conflicts: Conflicts,
     from: Vec<ObjectRef>,
     /// Bytes that routes of rules may still have.
@@ -150,7 +152,7 @@ impl<'a> RoutesBuilder<'a> {
             mesh,
             rules,
             taken: HashMap::new(),
-            of_rules: HashSet::new(),
+            of_rules: HashMap::new(),
             conflicts: Conflicts::default(),
             from: Vec::new(),
             room: FairBudget::new(ROOM, ROOM_OF_RULE, rules.namespaces()),
@@ -323,7 +325,7 @@ impl<'a> RoutesBuilder<'a> {
                 // Names count, too: a rule may have any number of hosts.
                 self.spend(rule, domains.iter().map(String::len).sum());
                 self.of_rules
-                    .extend(address.map(|address| (address, number)));
+                    .extend(address.map(|address| ((address, number), rule.namespace().clone())));
                 hosts.push(VirtualHost {
                     name: format!("{host}:{number}"),
                     domains,
@@ -335,7 +337,8 @@ impl<'a> RoutesBuilder<'a> {
         hosts
     }
 
-    /// The service of another namespace that has the address of a rule: a rule for an address is asked before the service there.
+    /// The service of another namespace that has the address of a rule before it: one of Kubernetes, or an older one. The rule is
+    /// asked before all others there.
     fn holder(
         &self,
         address: IpAddr,
@@ -344,10 +347,15 @@ impl<'a> RoutesBuilder<'a> {
     ) -> Option<String> {
         let (cluster, families) = (self.parameters.cluster.as_str(), self.parameters.families);
         let all = self.rules.service_ports();
-        let all = all.by_address(address, cluster, families).into_iter();
-        let mut held = all.filter(|one| {
-            let is_asked = port.is_none_or(|port| port == one.port.number);
-            is_asked && one.service.key.namespace != *rule.namespace()
+        let found = match port {
+            Some(port) => all.at_address(address, port, cluster, families).collect(),
+            None => all.by_address(address, cluster, families),
+        };
+        let mut held = found.into_iter().filter(|one| {
+            let service = &one.service;
+            let comes_first =
+                service.registry == Registry::Kubernetes || service.created <= rule.object.created;
+            comes_first && service.key.namespace != *rule.namespace()
         });
         held.next().map(|one| one.authority())
     }
@@ -367,7 +375,7 @@ impl<'a> RoutesBuilder<'a> {
         }
         for address in service_port.addresses(parameters.cluster.as_str(), parameters.families) {
             if let Address::Plain(address) = address
-                && !self.of_rules.contains(&(address, port))
+                && self.of_rules.get(&(address, port)) != Some(&service_port.service.key.namespace)
             {
                 all.extend(domains::address_forms(address, port));
             }

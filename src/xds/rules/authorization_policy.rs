@@ -95,7 +95,7 @@ type NamedPolicies = BTreeMap<String, Policy>;
 /// The decisions of one transport, in the order in which they are made.
 #[derive(Debug, Default)]
 struct Decisions {
-    /// True if denies everything at all.
+    /// True if a policy denies everything.
     closed: bool,
     /// About which a provider is asked, by its name.
     custom: BTreeMap<String, NamedPolicies>,
@@ -162,7 +162,8 @@ pub(crate) struct PolicyContext<'a> {
     pub(crate) providers: Providers<'a>,
 }
 
-/// The filters of a workload that these policies hold for. `most`: bytes that they may have; beyond that denies everything.
+/// The filters of a workload that these policies hold for. `most`: bytes that they may have; a workload whose policies
+/// come to more is denied everything.
 pub(crate) fn filters(
     policies: &[Arc<Rule<AuthorizationPolicy>>],
     context: PolicyContext<'_>,
@@ -230,7 +231,7 @@ fn trials(
     (of_http.collect(), of_tcp.collect())
 }
 
-/// The filters that ask providers, in the order of their names; none where denies everything anyway.
+/// The filters that ask providers, in the order of their names; none where a policy denies everything anyway.
 fn asking(
     http: &mut Decisions,
     tcp: &mut Decisions,

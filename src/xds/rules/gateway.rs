@@ -16,6 +16,7 @@ use api::networking::{Gateway, server_tls_settings::TlSmode};
 use self::hosts::ServerHosts;
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::fair_budget::FairBudget;
+use crate::common::steps::step;
 use crate::scope::Rule;
 
 /// The handling of connections by a server.
@@ -284,7 +285,7 @@ impl<P: Ports> Merging<'_, P> {
         let older = self.names.entry(place).or_default();
         let mut taken = Vec::new();
         let own = all.without(|name| {
-            let is_taken = hosts::step(|| older.contains(name));
+            let is_taken = step(|| older.contains(name));
             taken.extend(is_taken.then(|| name.to_owned()));
             is_taken
         });

@@ -1,6 +1,7 @@
 //! All rules of a world, and who sees which of them and of its services.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{Labels, ObjectRef, Objects, Service, World, selects};
@@ -124,6 +125,11 @@ impl Rules {
             }
         }
         special
+    }
+
+    /// Returns true if listeners of services without requests may take connections to this address, whoever sees them.
+    pub(crate) fn may_take(&self, address: IpAddr, port: u16) -> bool {
+        self.services.may_take(address, port)
     }
 
     fn audience(&self, service: &Service) -> ExportTo {

@@ -89,7 +89,7 @@ pub(crate) struct Policies {
     peers: ByNamespace<PeerAuthentication>,
     /// As some proxies may still know them.
     earlier_peers: Vec<ByNamespace<PeerAuthentication>>,
-    /// Those that hold for nobody, though they name a service.
+    /// Those of policies that name a service which is not there, or selects nobody.
     conflicts: Vec<Conflict>,
 }
 
@@ -213,10 +213,13 @@ fn wanted<T: PolicyKind>(spec: &T, namespace: &str, services: &Selectors<'_>) ->
     found.map(|selector| (*selector).clone()).collect()
 }
 
-/// Tells of services that policies name, and that are not there or select nobody: a policy that keeps out keeps out nothing then.
+/// Tells of services that policies name, and that are not there or select nobody: a policy that keeps out keeps nothing from them.
 fn without_workloads(world: &World, services: &Selectors<'_>) -> Vec<Conflict> {
     fn add<T: PolicyKind>(policy: &Configured<T>, services: &Selectors<'_>, told: &mut Conflicts) {
-        for target in policy.spec.targets() {
+        let targets = policy.spec.targets();
+        let holds =
+            !targets.is_empty() && !wanted(&policy.spec, &policy.namespace, services).is_empty();
+        for target in targets {
             let is_own = target.namespace.is_empty() || *target.namespace == *policy.namespace;
             if !is_own || !is_service(&target.group, &target.kind) {
                 continue;
@@ -233,7 +236,11 @@ fn without_workloads(world: &World, services: &Selectors<'_>) -> Vec<Conflict> {
                 name: policy.name.clone(),
             };
             told.push(NOT_ENFORCED_AS_WRITTEN, Some(&from), || {
-                let words = format!("holds for nobody: the Service {name} of its namespace {why}");
+                let what = match holds {
+                    true => "holds for its other targets alone",
+                    false => "holds for nobody",
+                };
+                let words = format!("{what}: the Service {name} of its namespace {why}");
                 (from.to_string(), words)
             });
         }

@@ -206,6 +206,8 @@ pub(crate) struct EgressListener {
     pub(crate) protocol: Option<Protocol>,
     /// Applications use it as a proxy.
     pub(crate) is_proxy: bool,
+    /// The name of the routes of such a port: its number, where no service has these at another listener.
+    pub(crate) proxy_routes: Option<Arc<str>>,
 }
 
 impl EgressListener {
@@ -239,9 +241,26 @@ impl EgressListener {
             bound: written.capture_mode() == CaptureMode::None,
             protocol: protocol.filter(|_| !is_proxy),
             is_proxy,
+            proxy_routes: None,
         })
     }
+
+    /// Names the routes of a port that applications use as a proxy. `is_taken`: others have routes by that name.
+    pub(super) fn name_routes(&mut self, is_taken: impl Fn(&str) -> bool) {
+        let Some(port) = self.port.filter(|_| self.is_proxy) else {
+            return;
+        };
+        let number = port.to_string();
+        let name = match is_taken(&number) {
+            true => format!("{HTTP_PROXY}.{port}"),
+            false => number,
+        };
+        self.proxy_routes = Some(name.into());
+    }
 }
+
+/// In front of the names of routes behind ports that applications use as a proxy.
+const HTTP_PROXY: &str = "http_proxy";
 
 /// The port's name, where no other routes have it: those of a port are called by its number.
 fn routes_of_socket(port: &str, bind: &str, taken: &mut BTreeSet<Arc<str>>) -> Arc<str> {

@@ -181,6 +181,7 @@ impl Visible {
         if spec.egress.is_empty() {
             listeners = vec![(EgressListener::default(), whole.clone())];
         }
+        name_routes(&mut listeners);
         let mut visible = Self {
             // Of two services with one name the one that is imported counts.
             service_ports: whole.service_ports.with(
@@ -359,6 +360,25 @@ fn imported_by_any(
         service_ports: service_ports.keeping(|_| true),
         virtual_services: through(has_requests),
         connections: through(has_connections),
+    }
+}
+
+/// Names the routes of ports that applications use as a proxy: a service that another listener imports may have requests at a
+/// port of that number, and the routes of that port are then its own.
+fn name_routes(listeners: &mut [(EgressListener, Arc<Visibility>)]) {
+    let mut taken: BTreeSet<Arc<str>> = BTreeSet::new();
+    for (stand, sight) in listeners.iter().filter(|(stand, _)| !stand.is_proxy) {
+        taken.extend(stand.socket.as_ref().map(|socket| socket.routes.clone()));
+        let all = sight.service_ports.all();
+        let with_routes = all.filter(|one| {
+            let is_behind = stand.port.is_none_or(|port| port == one.port.number);
+            is_behind && one.carries_http()
+        });
+        let ports: BTreeSet<u16> = with_routes.map(|one| one.port.number).collect();
+        taken.extend(ports.iter().map(|port| Arc::from(port.to_string())));
+    }
+    for (stand, _) in listeners {
+        stand.name_routes(|name| taken.contains(name));
     }
 }
 

@@ -440,8 +440,30 @@ impl Snapshot {
                 return false;
             }
         }
+        if service.is_headless() && self.moves_requests(world, service) {
+            return false;
+        }
         !self.base.mesh.has_tls() && !self.base.accounts_by_rules
             || accounts(&self.world, service) == accounts(world, service)
+    }
+
+    /// Returns true if an endpoint came or went that listeners leave its requests, for another service would take them.
+    fn moves_requests(&self, world: &World, service: &Service) -> bool {
+        let with_requests = service.ports.iter().filter(|port| port.protocol.is_http());
+        let numbers: Vec<u16> = with_requests.map(|port| port.number).collect();
+        if numbers.is_empty() {
+            return false;
+        }
+        let of = |world| -> BTreeSet<_> {
+            let all = addresses(world, service);
+            all.map(|(_, address)| address).collect()
+        };
+        let (before, after) = (of(&self.world), of(world));
+        let mut moved = before.symmetric_difference(&after);
+        moved.any(|address| {
+            let mut numbers = numbers.iter();
+            numbers.any(|port| self.base.rules.may_take(*address, *port))
+        })
     }
 
     /// Addresses that became one of a service, or are one no longer. Pods come with a change of their own.

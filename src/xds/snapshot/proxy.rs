@@ -209,11 +209,12 @@ impl ProxyView {
             let endpoints = |service_port: &ServicePort| {
                 let (key, port) = (&service_port.service.key, &service_port.port.name);
                 let of_port = snapshot.by_port().of(&snapshot.world, key, port);
-                of_port.map(|(_, endpoint)| endpoint).collect()
+                let addresses = of_port.filter_map(|(_, endpoint)| endpoint.address.ip());
+                addresses.collect()
             };
             let patcher = self.patcher();
             let mut built =
-                outbound::build(&self.rules, self.mesh(), &self.place, endpoints, &patcher);
+                outbound::build(&self.rules, self.mesh(), &self.place, &endpoints, &patcher);
             built.conflicts.extend(patcher.lost());
             built.conflicts = self.found(built.conflicts);
             for one in built.listeners.values_mut() {

@@ -7,9 +7,11 @@ use std::iter;
 use api::model::{ObjectRef, Protocol};
 use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::core::v3::{TrafficDirection, TransportSocket};
-use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
+use envoy_types::pb::envoy::config::listener::v3::{Filter, Listener};
+use prost::Message;
 
 use super::chain::{self, Match};
+use super::ranges::{self, OwnedChain};
 use super::{Frame, Inspect, ListenAddress, name};
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::fair_budget::FairBudget;
@@ -45,7 +47,7 @@ const LOOKS_OF_RULE: usize = 1 << 17;
 /// One listener while its chains are made.
 #[derive(Default)]
 struct RouterFilterChains {
-    chains: Vec<FilterChain>,
+    chains: Vec<OwnedChain>,
     from: Vec<ObjectRef>,
     /// Conditions of chains: Envoy takes no two with the same.
     matched: BTreeSet<String>,
@@ -149,15 +151,8 @@ impl RouterParameters<'_> {
         }
         // Envoy takes no listener without chains.
         (!made.chains.is_empty()).then_some(())?;
-        let (chains, left_out) = chain::complete_ranges(made.chains);
-        if left_out > 0 {
-            let message = format!(
-                "{left_out} filter chains with destinationSubnets are left out: copied for all other chains of {own_name} they come \
-                 to too many"
-            );
-            let conflict = Conflict::new(TOO_LARGE, &*own_name, message);
-            lost.push(made.from.iter().fold(conflict, Conflict::because_of));
-        }
+        let completed = ranges::complete(made.chains, room);
+        lost.extend(completed.conflicts(&own_name));
         let frame = Frame {
             name: own_name,
             address: ListenAddress::Port(address, more.filter(|_| bind.is_none()), port),
@@ -167,7 +162,7 @@ impl RouterParameters<'_> {
                 tls: first.handling.has_server_name(),
                 http: false,
             },
-            chains,
+            chains: completed.chains,
             default: None,
         };
         let mut from = made.from;
@@ -190,14 +185,14 @@ impl RouterParameters<'_> {
         match server.handling {
             ServerHandling::Http => {
                 let filter = self.http(server, listener);
-                made.chains.push(Match::any().chain(filter));
+                made.chains.push(Match::any().chain(filter).into());
             }
             ServerHandling::Https => {
                 let socket = self.socket(server)?;
                 let matching = made.by_names(server)?;
                 let filters = vec![self.http(server, listener)];
                 let chain = matching.chain_of(filters);
-                made.chains.push(chain::secured(chain, socket));
+                made.chains.push(chain::secured(chain, socket).into());
             }
             ServerHandling::Tls => {
                 let socket = self.socket(server)?;
@@ -211,7 +206,7 @@ impl RouterParameters<'_> {
                 filters.push(filters::sni_cluster());
                 filters.push(filters::tcp(self.mesh, BLACK_HOLE));
                 let chain = made.by_names(server)?.chain_of(filters);
-                made.chains.push(chain);
+                made.chains.push(chain.into());
             }
         }
         Ok(())
@@ -274,7 +269,11 @@ impl RouterParameters<'_> {
                 continue;
             };
             let before = left;
-            let Some(targets) = self.targets(server, rule, &mut left) else {
+            let targets = self.targets(server, rule, &mut left);
+            let Some(targets) = targets.filter(|targets| {
+                let made = self.add_chains((rule, targets), socket, &mut left, made);
+                made.is_some()
+            }) else {
                 made.lost.push(give_up(room, &rule.from));
                 continue;
             };
@@ -283,22 +282,53 @@ impl RouterParameters<'_> {
                 made.from.push(rule.from.clone());
                 made.from.extend(rule.with.iter().cloned());
             }
-            for target in &targets {
-                let matches = chain::of_target(target, self.proxy.families, &mut made.matched);
-                let stat_prefix = target.to.first().map_or(BLACK_HOLE, |(name, _)| name);
-                let own = (self.mesh, self.rules);
-                let carry = filters::tcp_to(own, stat_prefix, &target.to, &mut made.from);
-                for matching in matches {
-                    let mut filters = self.filters.tcp.clone();
-                    filters.push(carry.clone());
-                    let chain = matching.chain_of(filters);
-                    made.chains.push(match socket {
-                        Some(socket) => chain::secured(chain, socket.clone()),
-                        None => chain,
-                    });
-                }
+        }
+    }
+
+    /// Adds the chains of a rule's targets. Each has the policies of the router and the socket of the server in it, and takes room
+    /// for these; `None`: there is none, and none is added.
+    fn add_chains(
+        &self,
+        (rule, targets): (&Rule<VirtualService>, &[ConnectionMatch]),
+        socket: Option<&TransportSocket>,
+        room: &mut usize,
+        made: &mut RouterFilterChains,
+    ) -> Option<()> {
+        let policies = self.filters.tcp.iter().map(Message::encoded_len);
+        let of_socket = socket.map_or(0, Message::encoded_len);
+        let bytes = policies.sum::<usize>().saturating_add(of_socket);
+        let (mut keys, mut from) = (Vec::new(), Vec::new());
+        let mut chains: Vec<OwnedChain> = Vec::new();
+        for target in targets {
+            let matches = chain::of_target(target, self.proxy.families, |key| {
+                let is_new = made.matched.insert(key.clone());
+                keys.extend(is_new.then_some(key));
+                is_new
+            });
+            let stat_prefix = target.to.first().map_or(BLACK_HOLE, |(name, _)| name);
+            let own = (self.mesh, self.rules);
+            let carry = filters::tcp_to(own, stat_prefix, &target.to, &mut from);
+            for matching in matches {
+                let Some(left) = room.checked_sub(bytes) else {
+                    for key in &keys {
+                        made.matched.remove(key);
+                    }
+                    return None;
+                };
+                *room = left;
+                let mut filters = self.filters.tcp.clone();
+                filters.push(carry.clone());
+                let chain = matching.chain_of(filters);
+                let chain = match socket {
+                    Some(socket) => chain::secured(chain, socket.clone()),
+                    None => chain,
+                };
+                chains.push(OwnedChain::of(&rule.from, chain));
             }
         }
+        made.chains.extend(chains);
+        made.from.extend(from);
+        Some(())
     }
 
     /// All that requests pass at a server.

@@ -4,6 +4,7 @@ pub(crate) mod chain;
 pub(crate) mod gateway;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
+pub(crate) mod ranges;
 pub(crate) mod virtual_listeners;
 
 use std::net::IpAddr;

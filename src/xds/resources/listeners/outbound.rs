@@ -3,6 +3,7 @@
 mod address;
 mod built;
 mod connections;
+mod held;
 mod socket;
 mod wildcard;
 
@@ -10,14 +11,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Address, ClusterId, Endpoint, Network, ObjectRef, Protocol, ServiceKey};
-use envoy_types::pb::envoy::config::listener::v3::FilterChain;
+use api::model::{Address, ClusterId, Network, ObjectRef, Protocol, ServiceKey};
 
 use self::built::MOST_NAMED;
 pub(crate) use self::built::{Built, Outbound};
+use self::held::{HeldAddresses, OfPort};
 use self::wildcard::Wildcard;
 use super::chain::key;
 use super::chain::{self, Match};
+use super::ranges::OwnedChain;
 use super::{Frame, Inspect, is_envoys, is_own, name};
 use crate::common::conflict::{
     Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
@@ -25,7 +27,6 @@ use crate::common::conflict::{
 use crate::common::fair_budget::FairBudget;
 use crate::common::families::Families;
 use crate::common::service_ports::{ServicePort, ServicePorts};
-use crate::common::wire;
 use crate::finish::Draft;
 use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
 use crate::resources::mesh::Mesh;
@@ -57,7 +58,7 @@ enum CatchAll {
 #[derive(Default)]
 struct SharedPort {
     claim: Option<CatchAll>,
-    chains: Vec<FilterChain>,
+    chains: Vec<OwnedChain>,
     /// Conditions of its chains: Envoy refuses two with the same.
     matched: BTreeSet<String>,
     /// Rules that have a part in it.
@@ -68,7 +69,12 @@ struct SharedPort {
     inspect: Inspect,
     /// Requests of ranges have the routes of the port.
     routed: bool,
+    /// Addresses of services with requests that no range has left to them yet; `None`: nobody asked.
+    unclaimed: Option<OfPort>,
 }
+
+/// Addresses of the endpoints of a headless service's port.
+pub(crate) type EndpointAddresses<'a> = dyn Fn(&ServicePort) -> Vec<IpAddr> + 'a;
 
 struct Builder<'a> {
     rules: &'a ProxyRules,
@@ -84,6 +90,8 @@ struct Builder<'a> {
     sidecar: Option<&'a ObjectRef>,
     shared: BTreeMap<u16, SharedPort>,
     room: &'a mut FairBudget,
+    held: &'a mut HeldAddresses,
+    endpoints: &'a EndpointAddresses<'a>,
     patcher: &'a Patcher<'a>,
     out: Outbound,
 }
@@ -98,12 +106,11 @@ impl SharedPort {
     }
 }
 
-/// `endpoints`: of a headless service's port.
-pub(crate) fn build<'a>(
-    rules: &'a ProxyRules,
-    mesh: &'a Mesh,
-    place: &'a OutboundParameters,
-    endpoints: impl Fn(&ServicePort) -> Vec<&'a Endpoint>,
+pub(crate) fn build(
+    rules: &ProxyRules,
+    mesh: &Mesh,
+    place: &OutboundParameters,
+    endpoints: &EndpointAddresses<'_>,
     patcher: &Patcher<'_>,
 ) -> Outbound {
     let mut out = Outbound::default();
@@ -111,6 +118,7 @@ pub(crate) fn build<'a>(
     let mut earlier: Vec<(u16, &ServicePorts)> = Vec::new();
     // A wildcard must not give each service of a mesh a thousand chains.
     let mut room = FairBudget::new(ROOM, ROOM_OF_RULE, rules.namespaces());
+    let mut held = HeldAddresses::default();
     for (stand, rules) in &groups {
         let service_ports = rules.routed();
         let Some(wildcard) = Wildcard::new(stand, place) else {
@@ -126,6 +134,8 @@ pub(crate) fn build<'a>(
             sidecar: rules.imported_by().filter(|_| !stand.is_of_all_ports()),
             shared: BTreeMap::new(),
             room: &mut room,
+            held: &mut held,
+            endpoints,
             patcher,
             out,
         };
@@ -135,7 +145,7 @@ pub(crate) fn build<'a>(
             continue;
         }
         if stand.is_proxy {
-            builder.proxy();
+            builder.proxy(stand);
             out = builder.out;
             continue;
         }
@@ -155,7 +165,7 @@ pub(crate) fn build<'a>(
         if left.is_empty() {
             builder.is_for_nothing();
         }
-        for service_port in turns(left, place.cluster.as_str()) {
+        for service_port in turns(left, place) {
             // A Sidecar may say that requests are to be connections; what a service calls connections has no routes.
             let counts = |declared: &Protocol| {
                 service_port.protocol.is_auto()
@@ -167,9 +177,9 @@ pub(crate) fn build<'a>(
                         protocol,
                         ..(**service_port).clone()
                     };
-                    builder.service_port(&Arc::new(declared), &endpoints);
+                    builder.service_port(&Arc::new(declared));
                 }
-                None => builder.service_port(service_port, &endpoints),
+                None => builder.service_port(service_port),
             }
         }
         out = builder.finish();
@@ -178,11 +188,17 @@ pub(crate) fn build<'a>(
     out
 }
 
-/// The order in which ports take their places. Those with addresses of their own go by precedence; a port that services share
+/// The order in which ports take their places. Those with addresses, of their own or of endpoints, go by precedence; a port that services share
 /// is the older one's, for a Service of Kubernetes has no more right to the port of a ServiceEntry than others.
-fn turns<'a>(all: Vec<&'a Arc<ServicePort>>, cluster: &str) -> Vec<&'a Arc<ServicePort>> {
-    let has_own =
-        |one: &&Arc<ServicePort>| !one.protocol.is_http() && one.has_plain_address(cluster);
+fn turns<'a>(
+    all: Vec<&'a Arc<ServicePort>>,
+    place: &OutboundParameters,
+) -> Vec<&'a Arc<ServicePort>> {
+    let cluster = place.cluster.as_str();
+    let has_own = |one: &&Arc<ServicePort>| {
+        let of_endpoints = place.headless && one.has_listeners();
+        of_endpoints || !one.protocol.is_http() && one.has_plain_address(cluster)
+    };
     let own: Vec<_> = all.iter().copied().filter(has_own).collect();
     let mut own = own.into_iter();
     let mut turns = all;
@@ -221,11 +237,7 @@ impl Builder<'_> {
         !taken
     }
 
-    fn service_port<'e>(
-        &mut self,
-        service_port: &Arc<ServicePort>,
-        endpoints: &impl Fn(&ServicePort) -> Vec<&'e Endpoint>,
-    ) {
+    fn service_port(&mut self, service_port: &Arc<ServicePort>) {
         let protocol = service_port.protocol;
         // Where it may not have all connections to its port it has those to its own addresses.
         let has_own = service_port.is_plain_on_https && !self.wildcard.for_all;
@@ -236,7 +248,7 @@ impl Builder<'_> {
             return self.without_address(service_port);
         }
         if service_port.service.is_headless() && self.place.headless {
-            return self.each_endpoint(service_port, &endpoints(service_port));
+            return self.each_endpoint(service_port);
         }
         let cluster = self.place.cluster.as_str();
         let addresses = service_port.addresses(cluster, self.place.families);
@@ -363,7 +375,7 @@ impl Builder<'_> {
             shared.from.extend(from);
             shared
                 .chains
-                .push(Match::any().server_name(&host).chain(filter));
+                .push(Match::any().server_name(&host).chain(filter).into());
         } else {
             let why = "connections by that server name go elsewhere already";
             self.lose(TCP_OVER_TCP, service_port, port, why);
@@ -390,13 +402,27 @@ impl Builder<'_> {
         };
         let mut from = Vec::new();
         let mut rest = None;
-        if !http && let Some(mut rule) = self.connections(service_port) {
+        let mut rule = match http {
+            true => None,
+            false => self.connections(service_port),
+        };
+        let mut own: Vec<_> = ranges.to_vec();
+        // Envoy takes the narrowest range: the addresses of services that come first keep their requests.
+        if !sniffed {
+            let of_rule = rule
+                .as_mut()
+                .map(|rule| self.without_held(service_port, rule));
+            let all = own.iter().copied().chain(of_rule.into_iter().flatten());
+            let held = self.held_in(service_port, all);
+            self.add_held(port, &held);
+            own.retain(|range| !self.is_held_range(service_port, range));
+        }
+        if let Some(mut rule) = rule {
             rest = rule.rest.take();
             self.add_chains(service_port, rule, make);
         }
         let tcp = self.tcp(service_port, rest.as_deref(), &mut from);
         let shared = self.shared.entry(port).or_default();
-        let mut own: Vec<_> = ranges.to_vec();
         own.retain(|range| shared.matched.insert(key(Some(range), "", None)));
         if own.len() < ranges.len() {
             let why = "connections to a range of it go elsewhere already";
@@ -405,29 +431,16 @@ impl Builder<'_> {
         if own.is_empty() {
             return;
         }
-        let mut chains = make(Match::any().ranges(&own), tcp);
-        // Envoy takes the narrowest range: the addresses of services that come first keep their requests.
-        let mut held = match sniffed {
-            true => Vec::new(),
-            false => self.held_in(service_port, &own),
-        };
+        let chains = make(Match::any().ranges(&own), tcp);
         let shared = self.shared.entry(port).or_default();
-        held.retain(|address| {
-            let one = Network::new(*address, wire::all_bits(*address));
-            shared.matched.insert(key(one.as_ref(), "", None))
-        });
-        if !held.is_empty() {
-            let requests = self.http(&listener, port.to_string(), Extras::default());
-            chains.push(Match::any().addresses(&held).chain(requests));
-        }
-        let shared = self.shared.entry(port).or_default();
-        shared.routed |= !held.is_empty();
         shared.inspect.tls |= auto;
         shared.inspect.http |= auto;
         shared.routed |= auto || http;
         shared.is_for(service_port);
         shared.from.extend(from);
-        shared.chains.extend(chains);
+        shared
+            .chains
+            .extend(chains.into_iter().map(OwnedChain::from));
     }
 
     fn http(

@@ -25,7 +25,7 @@ use crate::scope::{ProxyRules, Rule};
 struct GatewayHost {
     /// The port of the first server that has it.
     number: u16,
-    /// The Gateway of the first server that has something for it.
+    /// The Gateway of the first server that has something for this very host; an older one with a wildcard around it is none.
     owner: Option<ObjectRef>,
     routes: Vec<Route>,
     /// A route that leaves no request for others, and the rule that it is of.
@@ -59,7 +59,9 @@ impl<'a> GatewayHosts<'a> {
         hosts
     }
 
-    /// The Gateway of another namespace that has a host before this server: an older server names it, or has routes for it.
+    /// The Gateway of another namespace that has a host before this server: an older server names it, or has routes for it. A
+    /// wildcard has none of the hosts that are narrower: a younger Gateway that names one of them serves it, as in Istio, for Envoy
+    /// takes the most specific host.
     fn older(&self, host: &str, (at, server): (usize, &Serving)) -> Option<&ObjectRef> {
         let named = self.named.get(host).filter(|(first, _)| *first < at);
         let named = named.map(|(_, gateway)| *gateway);

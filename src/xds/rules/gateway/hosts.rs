@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::names::spelled;
 
+use crate::common::steps::step;
 use crate::scope::patterns;
 
 /// Namespaces whose rules may have a host; empty: all.
@@ -137,26 +138,6 @@ impl HostIndex {
         let below = below.map(|(_, numbers)| numbers);
         covering.into_iter().chain(below).flatten().copied()
     }
-}
-
-#[cfg(test)]
-thread_local! {
-    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-}
-
-/// One look at a host, which tests count.
-pub(crate) fn step<T>(look: impl FnOnce() -> T) -> T {
-    #[cfg(test)]
-    STEPS.set(STEPS.get() + 1);
-    look()
-}
-
-/// Looks at hosts that something takes.
-#[cfg(test)]
-pub(crate) fn steps(of: impl FnOnce()) -> usize {
-    let before = STEPS.get();
-    of();
-    STEPS.get() - before
 }
 
 #[cfg(test)]

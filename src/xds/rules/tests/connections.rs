@@ -176,6 +176,15 @@ fn tcp_goes_by_where_it_wants_to_and_where_it_comes_from() {
             ),
             vec!["10.1.0.0/16 -> x:9000", "-> y:9000"],
         ),
+        // From elsewhere they go where they would without the range.
+        (
+            format!("[{{match: [{{destinationSubnets: [10.0.0.0/8], sourceSubnet: 10.9.0.0/16}}], {X}}}]"),
+            vec![
+                "10.0.0.0/8 from 10.9.0.0/16 -> x:9000",
+                "-> s:7000",
+                "10.0.0.0/8 -> s:7000",
+            ],
+        ),
         // Behind one without conditions nothing is reached.
         (
             format!(

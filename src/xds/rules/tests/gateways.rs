@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 
 use super::*;
-use crate::rules::gateway::hosts::steps;
+use crate::common::steps::steps;
 
 pub(super) fn gateway(world: &mut World, name: &str, created: i64, spec: &str) {
     let object = object::<Gateway>(name, created, spec);
@@ -892,6 +892,57 @@ fn servers_of_one_namespace_leave_policies_and_servers_of_others_their_room() {
     assert!(told.iter().any(|one| one.message.ends_with(
         "is left out: the policies of the router leave no room for more servers of its namespace"
     )));
+}
+
+/// Each match of a rule has a chain, and each chain has all policies in it.
+#[test]
+fn policies_in_the_chains_of_a_rule_take_the_room_of_that_rule() {
+    let mut world = world();
+    let server = "selector: {istio: edge}\nservers: [{port: {number: 443, name: tls, protocol: TLS}, hosts: ['*.example'], tls: {mode: \
+                  PASSTHROUGH}}]";
+    gateway(&mut world, "demo/g", 1, server);
+    let rule = |name: &str, count: usize| {
+        let matches = (0..count).map(|at| {
+            format!("{{match: [{{sniHosts: [{name}{at}.example]}}], route: [{{destination: {{host: a, port: {{number: 90}}}}}}]}}")
+        });
+        let matches: Vec<_> = matches.collect();
+        format!(
+            "hosts: ['*.example']\ngateways: [demo/g]\ntls: [{}]",
+            matches.join(", ")
+        )
+    };
+    virtual_service(&mut world, "evil/v", 1, &rule("e", 1000));
+    // It has a name that the one before would have had.
+    virtual_service(&mut world, "shop/v", 2, &rule("e", 3));
+    let blocks: Vec<_> = (0..3000)
+        .map(|at| format!("10.{}.{}.0/24", at / 250, at % 250))
+        .collect();
+    let deny = format!(
+        "selector: {{matchLabels: {{istio: edge}}}}\naction: DENY\nrules: [{{from: [{{source: {{ipBlocks: [{}]}}}}]}}]",
+        blocks.join(", ")
+    );
+    let policy = object::<api::security::AuthorizationPolicy>("edge/p", 1, &deny);
+    insert(&mut world.authorization_policies, policy);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&router("edge"));
+    let listener: Listener = decoded(&*view, Type::Listener, "0.0.0.0_443");
+    let names: Vec<_> = listener
+        .filter_chains
+        .iter()
+        .map(|chain| {
+            chain
+                .filter_chain_match
+                .as_ref()
+                .unwrap()
+                .server_names
+                .join(" ")
+        })
+        .collect();
+    assert_eq!(names, ["e0.example", "e1.example", "e2.example"]);
+    let told = snapshot.conflicts();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].objects[0].to_string(), "VirtualService evil/v");
+    assert!(told[0].message.contains("its chains are larger than 4 MiB"));
 }
 
 #[test]

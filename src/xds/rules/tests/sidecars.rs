@@ -618,6 +618,39 @@ fn a_port_for_applications_that_use_a_proxy_has_all_http_services() {
     assert_eq!(hosts(&*view, "3129"), ["b:80"]);
 }
 
+/// A service may have requests at the number of a port that applications use as a proxy, be it that of another listener.
+#[test]
+fn a_port_for_applications_that_use_a_proxy_has_routes_of_its_own() {
+    use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as manager;
+
+    let routes_of = |view: &dyn View, name: &str| {
+        let listener: Listener = decoded(view, Type::Listener, name);
+        let Some(filter::ConfigType::TypedConfig(any)) =
+            &listener.filter_chains[0].filters[0].config_type
+        else {
+            panic!("a filter");
+        };
+        let manager = manager::HttpConnectionManager::decode(any.value.as_slice()).unwrap();
+        match manager.route_specifier.unwrap() {
+            manager::http_connection_manager::RouteSpecifier::Rds(rds) => rds.route_config_name,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut world = mesh();
+    service(&mut world, "d.demo", &[(8080, "HTTP")], &[]);
+    let spec = "egress: [{port: {number: 8080, protocol: HTTP_PROXY, name: p}, bind: 127.0.0.1, captureMode: NONE, hosts: ['other/*']}, \
+                {hosts: ['*/*']}]";
+    sidecar(&mut world, "demo/s", 1, spec);
+    let view = snapshot(world).view(&node("demo", &[]));
+    for (listener, routes, found) in [
+        ("127.0.0.1_8080", "http_proxy.8080", "c:80"),
+        ("0.0.0.0_8080", "8080", "d:8080"),
+    ] {
+        assert_eq!(routes_of(&*view, listener), routes);
+        assert_eq!(hosts(&*view, routes), [found], "{listener}");
+    }
+}
+
 /// The protocol that a Sidecar declares for a port counts where a service says another, as far as it can be served.
 #[test]
 fn requests_are_connections_where_a_sidecar_says_so() {

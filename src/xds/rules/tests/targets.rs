@@ -86,13 +86,19 @@ fn a_policy_for_a_service_that_is_none_says_that_it_holds_for_nobody() {
     assert_eq!(told("targetRefs: [{kind: Service, name: a}]"), [""; 0]);
     let another = "targetRef: {kind: GatewayClass, group: gateway.networking.k8s.io, name: a}";
     assert_eq!(told(another), [""; 0]);
-    let of = |name: &str, why: &str| {
+    let of = |what: &str, name: &str, why: &str| {
         let kinds = ["AuthorizationPolicy", "RequestAuthentication"];
-        let words = format!("holds for nobody: the Service {name} of its namespace {why}");
+        let words = format!("holds for {what}: the Service {name} of its namespace {why}");
         kinds.map(|kind| format!("{kind} demo/p: {words}"))
     };
-    let none = "targetRefs: [{kind: Service, name: a}, {kind: Service, name: z}]";
-    assert_eq!(told(none), of("z", "is not there"));
+    let none = "targetRef: {kind: Service, name: z}";
+    assert_eq!(told(none), of("nobody", "z", "is not there"));
     let nobody = "targetRef: {kind: Service, name: b}";
-    assert_eq!(told(nobody), of("b", "selects no workloads"));
+    assert_eq!(told(nobody), of("nobody", "b", "selects no workloads"));
+    // Another one is there.
+    let others = "its other targets alone";
+    let one = "targetRefs: [{kind: Service, name: a}, {kind: Service, name: z}]";
+    assert_eq!(told(one), of(others, "z", "is not there"));
+    let one = "targetRefs: [{kind: Service, name: b}, {kind: Service, name: a}]";
+    assert_eq!(told(one), of(others, "b", "selects no workloads"));
 }

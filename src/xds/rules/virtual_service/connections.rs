@@ -188,7 +188,13 @@ impl ConnectionMatch {
     pub(crate) fn weight(&self) -> usize {
         let names: usize = self.names.iter().map(|name| name.len() + 16).sum();
         let to: usize = self.to.iter().map(|(name, _)| name.len()).sum();
-        64 + names + 32 * self.ranges.len() + to
+        // Each range is looked at for each name, and may come to a chain of its own.
+        let pairs = self.names.len().max(1).saturating_mul(self.ranges.len());
+        let to = to.saturating_mul(self.ranges.len().max(1));
+        pairs
+            .saturating_mul(32)
+            .saturating_add(to)
+            .saturating_add(64 + names)
     }
 
     /// Returns true if no connection is left for others.

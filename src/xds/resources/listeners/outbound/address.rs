@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Address, Endpoint, Network, ObjectRef, ServiceKey};
+use api::model::{ObjectRef, Registry, ServiceKey};
 use api::networking::{DiscoveryKind, Sidecar};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
 use super::{Builder, extras};
 use crate::common::conflict::{Conflict, TCP_OVER_HTTP, TCP_OVER_TCP};
 use crate::common::service_ports::ServicePort;
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
+use crate::resources::listeners::ranges::{self, OwnedChain};
 use crate::resources::listeners::{Frame, Inspect, ListenAddress, name};
 use crate::rules::virtual_service::connections::Connections;
 
@@ -28,57 +30,43 @@ impl Builder<'_> {
         format!("{} has it, which {first}", winner.hostname)
     }
 
-    /// The service that an address belongs to before this one. A listener of the address would take its connections: services
-    /// with requests have none of their own, since they share that of their port. The endpoints of a headless service come
-    /// behind every service that has the address.
-    fn holder(
-        &self,
-        service_port: &ServicePort,
-        address: IpAddr,
-        endpoint: bool,
-    ) -> Option<&Arc<ServicePort>> {
+    /// The service that has the address of a headless service's endpoint before it, and why. Endpoints are whatever the author of
+    /// the service writes: those of Kubernetes that have the address themselves come first at any age. A ServiceEntry, whose
+    /// addresses are its author's choice as well, comes behind.
+    fn holder_of_endpoint(&self, service_port: &ServicePort, address: IpAddr) -> Option<String> {
         let (cluster, families) = (self.place.cluster.as_str(), self.place.families);
+        let own = &service_port.service;
         let all = self.rules.service_ports();
-        all.by_address(address, cluster, families)
-            .into_iter()
-            .find(|one| {
-                let (holder, own) = (&one.service, &service_port.service);
-                let comes_first = one.protocol.is_http() && holder.precedence(own).is_lt();
-                one.port.number == service_port.port.number
-                    && holder.key != own.key
-                    && (endpoint || comes_first)
-            })
+        let mut all = all.at_address(address, service_port.port.number, cluster, families);
+        let holder = all.find(|one| one.service.key != own.key)?;
+        let host = &holder.service.key.hostname;
+        match holder.service.precedence(own).is_lt() {
+            true => Some(format!(
+                "{host} has it, which {}",
+                holder.service.why_first(own)
+            )),
+            false if holder.service.registry == Registry::Kubernetes => {
+                Some(format!("{host} has it, and here it is an endpoint's"))
+            }
+            false => None,
+        }
     }
 
     /// Returns true if an address belongs to another service, and adds the conflict.
     fn is_held(&mut self, service_port: &ServicePort, address: IpAddr, endpoint: bool) -> bool {
-        let Some(holder) = self.holder(service_port, address, endpoint) else {
+        let holder = match endpoint {
+            true => self.holder_of_endpoint(service_port, address),
+            false => self.holder_of_requests(service_port, address),
+        };
+        let Some(why) = holder else {
             return false;
         };
-        let why = self.has_it(&holder.service.key, service_port);
         let message = format!("{} is left out: {why}", service_port.authority());
         let name = name(address, service_port.port.number);
         let conflict = Conflict::new(TCP_OVER_HTTP, name, message);
         let conflict = conflict.of_service(&service_port.service.key);
         self.out.conflicts.push(conflict);
         true
-    }
-
-    /// Addresses of services with requests that come before this one and are in its ranges.
-    pub(super) fn held_in(&self, service_port: &ServicePort, ranges: &[Network]) -> Vec<IpAddr> {
-        let (cluster, families) = (self.place.cluster.as_str(), self.place.families);
-        let all = self.rules.service_ports();
-        let first = all.of_port(service_port.port.number).filter(|one| {
-            one.protocol.is_http() && one.service.precedence(&service_port.service).is_lt()
-        });
-        let addresses = first.flat_map(|one| one.addresses(cluster, families));
-        let plain = addresses.filter_map(|address| match address {
-            Address::Plain(address) => Some(address),
-            Address::Range(_) => None,
-        });
-        plain
-            .filter(|address| ranges.iter().any(|range| range.contains(*address)))
-            .collect()
     }
 
     /// A listener of one address.
@@ -122,7 +110,7 @@ impl Builder<'_> {
         // What a rule leaves goes to the service, as it does without a rule.
         let has_names = by_rule.is_some_and(Connections::has_names);
         let sniffed = sniffs.then(|| self.http(&name, service_port.authority(), Extras::default()));
-        let mut chains = by_rule.map_or_else(Vec::new, |rule| {
+        let chains = by_rule.map_or_else(Vec::new, |rule| {
             self.chains(
                 (service_port, rule),
                 &mut BTreeSet::new(),
@@ -146,7 +134,7 @@ impl Builder<'_> {
             from.append(&mut carries);
             vec![Match::any().chain(tcp)]
         };
-        chains.extend(own);
+        let chains = self.completed(chains.into_iter().chain(own), by_rule, &name);
         let frame = Frame {
             name,
             address: ListenAddress::Port(address, None, port),
@@ -163,15 +151,24 @@ impl Builder<'_> {
         self.insert(frame, routes, Some(address), endpoint, from, &own);
     }
 
-    pub(super) fn each_endpoint(
+    /// The chains of a listener of one address, with those that ranges of a rule need.
+    fn completed(
         &mut self,
-        service_port: &Arc<ServicePort>,
-        endpoints: &[&Endpoint],
-    ) {
-        for address in endpoints
-            .iter()
-            .filter_map(|endpoint| endpoint.address.ip())
-        {
+        chains: impl Iterator<Item = FilterChain>,
+        rule: Option<&Connections>,
+        name: &str,
+    ) -> Vec<FilterChain> {
+        let owned = chains.map(|chain| match rule {
+            Some(rule) => OwnedChain::of(&rule.from, chain),
+            None => chain.into(),
+        });
+        let completed = ranges::complete(owned.collect(), self.room);
+        self.out.conflicts.extend(completed.conflicts(name));
+        completed.chains
+    }
+
+    pub(super) fn each_endpoint(&mut self, service_port: &Arc<ServicePort>) {
+        for address in (self.endpoints)(service_port) {
             if self.place.families.has(address) && !address.is_unspecified() {
                 self.own_address(service_port, address, true);
             }

@@ -11,6 +11,7 @@ use crate::common::conflict::{Conflict, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::service_ports::ServicePort;
 use crate::resources::filters;
 use crate::resources::listeners::chain::{self, Match};
+use crate::resources::listeners::ranges::OwnedChain;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::virtual_service::connections::{
     ConnectionMatch, Connections, Shares, connections, lacks_server_names,
@@ -87,9 +88,12 @@ impl Builder<'_> {
         let chains = self.chains((service_port, &rule), &mut matched, &mut from, make);
         let shared = self.shared.entry(port).or_default();
         shared.matched = matched;
+        let owned = chains
+            .into_iter()
+            .map(|chain| OwnedChain::of(&rule.from, chain));
+        shared.chains.extend(owned);
         shared.from.push(rule.from);
         shared.from.extend(from);
-        shared.chains.extend(chains);
     }
 
     /// Chains of a port that one service has to itself.
@@ -99,17 +103,22 @@ impl Builder<'_> {
         matched: &mut BTreeSet<String>,
         from: &mut Vec<ObjectRef>,
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
-    ) -> Vec<FilterChain> {
+    ) -> Vec<OwnedChain> {
         let Some(rule) = self.connections(service_port) else {
-            return make(Match::any(), self.tcp(service_port, None, from));
+            let own = make(Match::any(), self.tcp(service_port, None, from));
+            return own.into_iter().map(OwnedChain::from).collect();
         };
         let mut chains = self.chains((service_port, &rule), matched, from, &make);
         if let Some(rest) = &rule.rest {
             let tcp = self.tcp(service_port, Some(rest), from);
             chains.extend(make(Match::any(), tcp));
         }
+        let owned = chains.into_iter();
+        let owned = owned
+            .map(|chain| OwnedChain::of(&rule.from, chain))
+            .collect();
         from.push(rule.from);
-        chains
+        owned
     }
 
     /// Chains of those that a rule tells from others, as `make` makes them of a match and of what becomes of them.
@@ -122,7 +131,8 @@ impl Builder<'_> {
     ) -> Vec<FilterChain> {
         let mut chains = Vec::new();
         for target in &connections.targets {
-            for matching in chain::of_target(target, self.place.families, matched) {
+            for matching in chain::of_target(target, self.place.families, |key| matched.insert(key))
+            {
                 let filter = self.tcp(service_port, Some(&target.to), from);
                 chains.extend(make(matching, filter));
             }

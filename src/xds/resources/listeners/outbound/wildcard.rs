@@ -6,9 +6,10 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 
 use super::{Builder, CatchAll, Outbound, OutboundParameters, SharedPort};
-use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP, TOO_LARGE};
+use crate::common::conflict::{Conflict, INVALID_LISTENER, TCP_OVER_TCP};
 use crate::resources::filters::Extras;
 use crate::resources::listeners::chain::{self, Match};
+use crate::resources::listeners::ranges;
 use crate::resources::listeners::{
     Frame, Inspect, ListenAddress, is_envoys, is_own, name, virtual_listeners,
 };
@@ -83,7 +84,7 @@ impl Builder<'_> {
         match shared.claim {
             Some(CatchAll::Http) => {
                 let http = self.http(&name, of_port, extras);
-                chains.push(Match::any().chain(http));
+                chains.push(Match::any().chain(http).into());
             }
             Some(CatchAll::Tcp(service_port)) => {
                 let make = |matching: Match, tcp| vec![matching.chain(tcp)];
@@ -108,22 +109,15 @@ impl Builder<'_> {
                 )));
             }
         }
-        let (chains, lost) = chain::complete_ranges(chains);
-        if lost > 0 {
-            let message = format!(
-                "{lost} filter chains with destinationSubnets are left out: copied for all other chains of {name} they come to too many"
-            );
-            let conflict = Conflict::new(TOO_LARGE, &*name, message);
-            let conflict = from.iter().fold(conflict, Conflict::because_of);
-            self.out.conflicts.push(conflict);
-        }
+        let completed = ranges::complete(chains, self.room);
+        self.out.conflicts.extend(completed.conflicts(&name));
         let frame = Frame {
             name,
             address: self.address(port),
             direction: TrafficDirection::Outbound,
             bound,
             inspect,
-            chains,
+            chains: completed.chains,
             default,
         };
         let services = shared.services;
@@ -137,8 +131,8 @@ impl Builder<'_> {
     }
 
     /// The port of a Sidecar that applications use as a proxy.
-    pub(super) fn proxy(&mut self) {
-        let Some(port) = self.port else {
+    pub(super) fn proxy(&mut self, stand: &EgressListener) {
+        let (Some(port), Some(routes)) = (self.port, &stand.proxy_routes) else {
             return;
         };
         let Wildcard {
@@ -157,8 +151,7 @@ impl Builder<'_> {
             self.report_at_sidecar(Conflict::new(INVALID_LISTENER, name, message));
             return;
         }
-        let of_port = port.to_string();
-        let http = self.http(&name, of_port.clone(), Extras::default());
+        let http = self.http(&name, routes.to_string(), Extras::default());
         let frame = Frame {
             name,
             address: ListenAddress::Port(address, more, port),
@@ -168,7 +161,7 @@ impl Builder<'_> {
             chains: vec![Match::any().chain(http)],
             default: None,
         };
-        let routes = vec![of_port.into()];
+        let routes = vec![routes.clone()];
         self.insert(frame, routes, self.only_address(), false, Vec::new(), &[]);
     }
 }

@@ -1,0 +1,227 @@
+//! Addresses of services with requests. Such services share the listener of their port and have none at their addresses, so a
+//! listener or a range of another service must not take what goes there.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::{Address, Network, Registry};
+
+use super::{Builder, EndpointAddresses, OutboundParameters};
+use crate::common::conflict::{Conflict, TCP_OVER_HTTP};
+use crate::common::service_ports::{ServicePort, ServicePorts};
+use crate::common::steps::step;
+use crate::common::wire;
+use crate::resources::filters::Extras;
+use crate::resources::listeners::chain::{Match, key};
+use crate::resources::listeners::name;
+use crate::rules::virtual_service::connections::Connections;
+
+/// A service with requests at an address.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    service_port: Arc<ServicePort>,
+    /// An endpoint of a headless service has it, and the service itself has no address.
+    endpoint: bool,
+}
+
+/// Those of each port that somebody asked for.
+#[derive(Debug, Default)]
+pub(super) struct HeldAddresses(BTreeMap<u16, Arc<OfPort>>);
+
+/// Those of one port, each address with the service that comes first.
+pub(super) type OfPort = BTreeMap<IpAddr, Holder>;
+
+impl Holder {
+    /// Returns true if it comes before another service. The endpoints of a headless service are whatever its author writes, so
+    /// they hold an address against ServiceEntries alone, and never against a Service of Kubernetes.
+    fn comes_before(&self, other: &ServicePort) -> bool {
+        let own = &self.service_port.service;
+        let is_first = own.precedence(&other.service).is_lt();
+        let may_hold = !self.endpoint || other.service.registry != Registry::Kubernetes;
+        is_first && may_hold && own.key != other.service.key
+    }
+}
+
+impl HeldAddresses {
+    fn of_port(
+        &mut self,
+        port: u16,
+        all: &ServicePorts,
+        place: &OutboundParameters,
+        endpoints: &EndpointAddresses<'_>,
+    ) -> &Arc<OfPort> {
+        self.0
+            .entry(port)
+            .or_insert_with(|| Arc::new(of_port(port, all, place, endpoints)))
+    }
+}
+
+fn of_port(
+    port: u16,
+    all: &ServicePorts,
+    place: &OutboundParameters,
+    endpoints: &EndpointAddresses<'_>,
+) -> OfPort {
+    let mut held = OfPort::new();
+    let mut add = |address: IpAddr, service_port: &Arc<ServicePort>, endpoint: bool| {
+        step(|| held.entry(address)).or_insert_with(|| Holder {
+            service_port: service_port.clone(),
+            endpoint,
+        });
+    };
+    let with_requests = || all.of_port(port).filter(|one| one.protocol.is_http());
+    for one in with_requests() {
+        for address in one.addresses(place.cluster.as_str(), place.families) {
+            if let Address::Plain(address) = address {
+                add(address, one, false);
+            }
+        }
+    }
+    for one in with_requests().filter(|one| one.service.is_headless()) {
+        let reached = endpoints(one).into_iter();
+        for address in reached.filter(|address| place.families.has(*address)) {
+            add(address, one, true);
+        }
+    }
+    held
+}
+
+impl Builder<'_> {
+    fn held_at(&mut self, port: u16) -> Arc<OfPort> {
+        let all = self.rules.service_ports();
+        let of_port = self.held.of_port(port, all, self.place, self.endpoints);
+        of_port.clone()
+    }
+
+    /// The service with requests that has an address before this one, and why.
+    pub(super) fn holder_of_requests(
+        &mut self,
+        service_port: &ServicePort,
+        address: IpAddr,
+    ) -> Option<String> {
+        let held = self.held_at(service_port.port.number);
+        let holder = held.get(&address)?;
+        holder.comes_before(service_port).then(|| {
+            let service = &holder.service_port.service;
+            let what = match holder.endpoint {
+                true => "an endpoint of ",
+                false => "",
+            };
+            let why = service.why_first(&service_port.service);
+            format!("{what}{} has it, which {why}", service.key.hostname)
+        })
+    }
+
+    /// Addresses in these ranges of services with requests that come before this one, as far as no range left them to those yet.
+    pub(super) fn held_in(
+        &mut self,
+        service_port: &ServicePort,
+        ranges: impl Iterator<Item = Network>,
+    ) -> Vec<IpAddr> {
+        let port = service_port.port.number;
+        let all = self.held_at(port);
+        let shared = self.shared.entry(port).or_default();
+        let unclaimed = shared.unclaimed.get_or_insert_with(|| (*all).clone());
+        let mut found = Vec::new();
+        for range in widest(ranges) {
+            let within = unclaimed.range(range.first()..);
+            let within = within.take_while(|(address, _)| step(|| range.contains(**address)));
+            let before = within.filter(|(_, holder)| holder.comes_before(service_port));
+            found.extend(before.map(|(address, _)| *address));
+        }
+        for address in &found {
+            unclaimed.remove(address);
+        }
+        found
+    }
+
+    /// Leaves those addresses the requests that a listener of ranges would take.
+    pub(super) fn add_held(&mut self, port: u16, held: &[IpAddr]) {
+        let shared = self.shared.entry(port).or_default();
+        let mut held = held.to_vec();
+        held.retain(|address| {
+            let one = Network::new(*address, wire::all_bits(*address));
+            shared.matched.insert(key(one.as_ref(), "", None))
+        });
+        if held.is_empty() {
+            return;
+        }
+        let listener = name(self.wildcard.address, port);
+        let requests = self.http(&listener, port.to_string(), Extras::default());
+        let shared = self.shared.entry(port).or_default();
+        shared.routed = true;
+        let chain = Match::any().addresses(&held).chain(requests);
+        shared.chains.push(chain.into());
+    }
+
+    /// Takes from a rule the ranges that are one address which another service holds, and tells it. Returns those that are left.
+    pub(super) fn without_held(
+        &mut self,
+        service_port: &ServicePort,
+        rule: &mut Connections,
+    ) -> Vec<Network> {
+        let mut left = Vec::new();
+        let mut lost = 0_usize;
+        rule.targets.retain_mut(|target| {
+            let before = target.ranges.len();
+            target
+                .ranges
+                .retain(|range| !self.is_held_range(service_port, range));
+            left.extend(target.ranges.iter().copied());
+            lost += before - target.ranges.len();
+            before == 0 || !target.ranges.is_empty()
+        });
+        if lost > 0 {
+            let message = format!(
+                "{lost} destinationSubnets of {} are left out for {}: they are addresses of services with requests that come first",
+                rule.from,
+                service_port.authority()
+            );
+            let conflict = Conflict::new(TCP_OVER_HTTP, &*service_port.name, message);
+            self.out.conflicts.push(conflict.because_of(&rule.from));
+        }
+        left
+    }
+
+    /// Returns true if a range is one address that another service holds.
+    pub(super) fn is_held_range(&mut self, service_port: &ServicePort, range: &Network) -> bool {
+        let address = range.first();
+        range.prefix() == wire::all_bits(address)
+            && self.holder_of_requests(service_port, address).is_some()
+    }
+}
+
+/// Ranges without those that are in another one.
+fn widest(ranges: impl Iterator<Item = Network>) -> Vec<Network> {
+    let mut all: Vec<_> = ranges.collect();
+    all.sort_unstable();
+    all.dedup_by(|inner, outer| outer.contains(inner.first()));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_in_another_is_not_looked_through_twice() {
+        let of = |written: &[&str]| {
+            let all = written.iter().map(|one| one.parse().unwrap());
+            let widest = widest(all).into_iter();
+            widest.map(|one| one.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of(&[
+                "10.1.0.0/16",
+                "10.0.0.0/8",
+                "10.0.0.0/9",
+                "10.2.0.0/16",
+                "11.0.0.0/16",
+                "fd00::/8",
+                "fd00:1::/32"
+            ]),
+            ["10.0.0.0/8", "11.0.0.0/16", "fd00::/8"]
+        );
+    }
+}
