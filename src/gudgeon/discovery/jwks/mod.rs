@@ -213,14 +213,17 @@ pub(crate) async fn run(hub: Arc<Hub>) {
     let mut policies = hub.request_authentications();
     let mut tasks = JoinSet::new();
     let mut under_way = HashMap::<Id, Fetch>::new();
+    // What is wanted is work for each policy, and nothing else changes it.
+    let mut has_changed = true;
     loop {
-        let current = policies.borrow_and_update().clone();
+        let news = has_changed.then(|| wanted(&policies.borrow_and_update()));
+        has_changed = false;
         // Until something is served, whoever waits is to know when nothing has to be waited for.
         let begins = hub.snapshot().is_none();
         let (due, next, patience, forgotten) = {
             let now = hub.clock.now();
             let mut state = hub.jwks.state();
-            let forgets = state.want(wanted(&current), now);
+            let forgets = news.is_some_and(|all| state.want(all, now));
             let due = state.due(now);
             let patience = state.patience(now).filter(|_| begins);
             let forgotten = forgets.then(|| state.key_sets());
@@ -243,7 +246,10 @@ pub(crate) async fn run(hub: Arc<Hub>) {
             }
         };
         tokio::select! {
-            changed = policies.changed() => if changed.is_err() { return },
+            changed = policies.changed() => match changed {
+                Ok(()) => has_changed = true,
+                Err(_) => return,
+            },
             Some(done) = tasks.join_next_with_id() => {
                 let (id, fetched) = match done {
                     Ok((id, fetched)) => (id, fetched),

@@ -43,6 +43,8 @@ struct Entry {
     error: Option<String>,
     /// The time of the first policy that uses it.
     since: Duration,
+    /// When the latest fetch began of those under way. Kept, so that each namespace need not look at all others.
+    latest: Option<Duration>,
 }
 
 impl Entry {
@@ -54,13 +56,27 @@ impl Entry {
             fetched: None,
             error: None,
             since,
+            latest: None,
         }
+    }
+
+    /// Its shares, each of which a test counts as a look.
+    fn each_share(&self) -> impl Iterator<Item = (&Arc<str>, &Share)> {
+        self.shares.iter().inspect(|_| {
+            #[cfg(test)]
+            tests::LOOKS.set(tests::LOOKS.get() + 1);
+        })
+    }
+
+    /// To be called when a fetch that was under way no longer is.
+    fn find_latest(&mut self) {
+        self.latest = self.each_share().filter_map(|(_, one)| one.under_way).max();
     }
 
     /// Replaces the namespaces. One that is new tries at once, unless keys are there that are not to be fetched again yet.
     fn want(&mut self, wanted: WantedPlace, now: Duration) {
         let is_fetched = self.fetched.is_some() && self.error.is_none();
-        let next = self.shares.values().map(|share| share.due).min();
+        let next = self.each_share().map(|(_, share)| share.due).min();
         let due = next.filter(|_| is_fetched).unwrap_or(now);
         self.by = wanted.by;
         self.shares
@@ -74,12 +90,13 @@ impl Entry {
             });
             share.timeout = timeout;
         }
+        self.find_latest();
     }
 
     /// Returns true if each namespace has tried, or one has keys.
     fn is_tried(&self) -> bool {
-        let mut shares = self.shares.values();
-        self.fetched.is_some() || shares.all(|share| share.failures > 0)
+        let mut shares = self.each_share();
+        self.fetched.is_some() || shares.all(|(_, share)| share.failures > 0)
     }
 
     /// When a namespace may fetch. Another one's fetch is waited for, but no longer than its own would last.
@@ -87,8 +104,7 @@ impl Entry {
         if share.under_way.is_some() {
             return None;
         }
-        let others = self.shares.values().filter_map(|other| other.under_way);
-        let waits = others.max().map(|begun| begun + share.timeout);
+        let waits = self.latest.map(|begun| begun + share.timeout);
         Some(waits.map_or(share.due, |until| until.max(share.due)))
     }
 }
@@ -140,7 +156,7 @@ impl Schedule {
         let mut busy = HashMap::<Arc<str>, usize>::new();
         let mut all = Vec::new();
         for (place, entry) in &self.entries {
-            for (namespace, share) in &entry.shares {
+            for (namespace, share) in entry.each_share() {
                 if share.under_way.is_some() {
                     count += 1;
                     *busy.entry(namespace.clone()).or_default() += 1;
@@ -176,6 +192,7 @@ impl Schedule {
             }
             if let Some(share) = entry.shares.get_mut(&fetch.namespace) {
                 share.under_way = Some(now);
+                entry.latest = Some(now);
                 count += 1;
                 *of_namespace += 1;
                 found.push(fetch);
@@ -188,8 +205,8 @@ impl Schedule {
     pub(super) fn next(&self, now: Duration) -> Option<Duration> {
         let entries = self.entries.values();
         let ready = entries.flat_map(|entry| {
-            let shares = entry.shares.values();
-            shares.filter_map(|share| entry.ready(share))
+            let shares = entry.each_share();
+            shares.filter_map(|(_, share)| entry.ready(share))
         });
         ready.filter(|ready| *ready > now).min()
     }
@@ -208,6 +225,7 @@ impl Schedule {
         if let Some(share) = entry.shares.get_mut(&fetch.namespace) {
             share.under_way = None;
         }
+        entry.find_latest();
         match fetched {
             Ok(keys) => {
                 let news = FetchOutcome {
@@ -326,7 +344,14 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// Looks at shares.
+        pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
+    }
 
     const REFRESH: Duration = Duration::from_secs(1200);
 
@@ -536,5 +561,31 @@ mod tests {
         );
         assert_eq!(all.due(second(5)), [fetch("v", "x", 5)]);
         assert_eq!((all.due(second(9)), all.next(second(9))), (vec![], None));
+    }
+
+    /// Whoever names a place that others name costs as much as the first who does: all of it happens on the loop.
+    #[test]
+    fn twice_as_many_namespaces_cost_twice_as_many_looks() {
+        let looks = |namespaces: usize| {
+            let timeouts = (0..namespaces).map(|at| (format!("n{at}").into(), second(5)));
+            let timeouts: BTreeMap<_, _> = timeouts.collect();
+            let wanted = (0..10).map(|at| {
+                let by = Vec::new();
+                let timeouts = timeouts.clone();
+                (place(&at.to_string()), WantedPlace { timeouts, by })
+            });
+            let (mut all, before) = (Schedule::default(), LOOKS.get());
+            all.want(places(wanted), second(0));
+            let due = all.due(second(0));
+            assert_eq!((due.len(), all.next(second(0))), (10, Some(second(5))));
+            for one in &due {
+                let failed = Err(FetchError::Timeout(second(5)));
+                all.done(one, failed, second(5), REFRESH);
+            }
+            assert_eq!(all.due(second(6)).len(), 10);
+            LOOKS.get() - before
+        };
+        let (one, two) = (looks(200), looks(400));
+        assert!(one > 200 && two <= 2 * one, "{one} and {two}");
     }
 }
