@@ -1,7 +1,7 @@
 //! When keys are fetched, and what came of it. Time is an argument.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,8 +29,14 @@ struct Share {
     timeout: Duration,
     due: Duration,
     failures: u32,
-    /// Since when it fetches.
-    under_way: Option<Duration>,
+    under_way: Option<UnderWay>,
+}
+
+/// A fetch that goes on.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    number: u64,
+    begun: Duration,
 }
 
 #[derive(Debug)]
@@ -70,7 +76,8 @@ impl Entry {
 
     /// To be called when a fetch that was under way no longer is.
     fn find_latest(&mut self) {
-        self.latest = self.each_share().filter_map(|(_, one)| one.under_way).max();
+        let under_way = self.each_share().filter_map(|(_, one)| one.under_way);
+        self.latest = under_way.map(|one| one.begun).max();
     }
 
     /// Replaces the namespaces. One that is new tries at once, unless keys are there that are not to be fetched again yet.
@@ -112,6 +119,8 @@ impl Entry {
 /// A fetch that a namespace has a place for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fetch {
+    /// Of all that begin: the result of one that was abandoned is not that of a newer one.
+    pub(super) number: u64,
     pub(super) place: KeysPlace,
     pub(super) namespace: Arc<str>,
     pub(super) timeout: Duration,
@@ -126,42 +135,67 @@ pub(super) struct FetchOutcome {
     pub(super) trouble: bool,
 }
 
+/// What is no longer wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unwanted {
+    /// Places were forgotten, with their keys.
+    pub(super) keys: bool,
+    /// The numbers of fetches that are to be aborted. Each counts until it has ended.
+    pub(super) fetches: BTreeSet<u64>,
+}
+
 /// All places.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     entries: BTreeMap<KeysPlace, Entry>,
     left_out: Vec<RuleOf>,
+    /// The namespaces of the fetches that go on, by number. Whoever changes its policies gets no further ones by that.
+    running: BTreeMap<u64, Arc<str>>,
+    /// The number of fetches that began.
+    begun: u64,
 }
 
 impl Schedule {
-    /// Replaces the wanted places. Places that no rule wants any more are forgotten, with their keys; returns true if there
-    /// were any.
-    pub(super) fn want(&mut self, all: WantedKeys, now: Duration) -> bool {
+    /// Replaces the wanted places. Places that no rule wants any more are forgotten, with their keys.
+    pub(super) fn want(&mut self, all: WantedKeys, now: Duration) -> Unwanted {
         let WantedKeys { wanted, left_out } = all;
         self.left_out = left_out;
         let before = self.entries.len();
         self.entries.retain(|place, _| wanted.contains_key(place));
-        let forgets = self.entries.len() < before;
+        let keys = self.entries.len() < before;
         for (place, wanted) in wanted {
             let entry = self.entries.entry(place);
             let entry = entry.or_insert_with(|| Entry::new(now));
             entry.want(wanted, now);
         }
-        forgets
+        let shares = self.entries.values().flat_map(Entry::each_share);
+        let under_way = shares.filter_map(|(_, share)| share.under_way);
+        let wanted: BTreeSet<_> = under_way.map(|one| one.number).collect();
+        let running = self.running.keys().copied();
+        Unwanted {
+            keys,
+            fetches: running.filter(|one| !wanted.contains(one)).collect(),
+        }
+    }
+
+    /// The number of fetches that go on, by namespace.
+    fn busy(&self) -> HashMap<Arc<str>, usize> {
+        let mut busy = HashMap::new();
+        for namespace in self.running.values() {
+            *busy.entry(Arc::clone(namespace)).or_default() += 1;
+        }
+        busy
     }
 
     /// The fetches that begin now.
     pub(super) fn due(&mut self, now: Duration) -> Vec<Fetch> {
-        let mut count = 0;
-        let mut busy = HashMap::<Arc<str>, usize>::new();
+        let mut busy = self.busy();
         let mut all = Vec::new();
         for (place, entry) in &self.entries {
             for (namespace, share) in entry.each_share() {
-                if share.under_way.is_some() {
-                    count += 1;
-                    *busy.entry(namespace.clone()).or_default() += 1;
-                } else if entry.ready(share).is_some_and(|ready| ready <= now) {
+                if entry.ready(share).is_some_and(|ready| ready <= now) {
                     let fetch = Fetch {
+                        number: 0,
                         place: place.clone(),
                         namespace: namespace.clone(),
                         timeout: share.timeout,
@@ -173,8 +207,8 @@ impl Schedule {
         // Who waits longest comes first; of a place, who gives it most time.
         all.sort_by_key(|(due, fetch)| (*due, Reverse(fetch.timeout)));
         let mut found = Vec::new();
-        for (_, fetch) in all {
-            if count >= AT_ONCE {
+        for (_, mut fetch) in all {
+            if self.running.len() >= AT_ONCE {
                 break;
             }
             let of_namespace = busy.entry(fetch.namespace.clone()).or_default();
@@ -191,18 +225,27 @@ impl Schedule {
                 continue;
             }
             if let Some(share) = entry.shares.get_mut(&fetch.namespace) {
-                share.under_way = Some(now);
+                self.begun += 1;
+                fetch.number = self.begun;
+                share.under_way = Some(UnderWay {
+                    number: fetch.number,
+                    begun: now,
+                });
                 entry.latest = Some(now);
-                count += 1;
                 *of_namespace += 1;
+                self.running.insert(fetch.number, fetch.namespace.clone());
                 found.push(fetch);
             }
         }
         found
     }
 
-    /// The time when the next fetch becomes due. One that is due already waits for a turn, which comes when a fetch ends.
+    /// The time when the next fetch becomes due. One that is due already waits for a turn, which comes when a fetch ends; so do all
+    /// where no turn is left.
     pub(super) fn next(&self, now: Duration) -> Option<Duration> {
+        if self.running.len() >= AT_ONCE {
+            return None;
+        }
         let entries = self.entries.values();
         let ready = entries.flat_map(|entry| {
             let shares = entry.each_share();
@@ -211,7 +254,12 @@ impl Schedule {
         ready.filter(|ready| *ready > now).min()
     }
 
-    /// One was fetched, or could not be.
+    /// One that was aborted has ended.
+    pub(super) fn aborted(&mut self, fetch: &Fetch) {
+        self.running.remove(&fetch.number);
+    }
+
+    /// One was fetched, or could not be. Nothing comes of one that was abandoned meanwhile.
     pub(super) fn done(
         &mut self,
         fetch: &Fetch,
@@ -219,12 +267,16 @@ impl Schedule {
         now: Duration,
         refresh: Duration,
     ) -> FetchOutcome {
+        self.running.remove(&fetch.number);
         let Some(entry) = self.entries.get_mut(&fetch.place) else {
             return FetchOutcome::default();
         };
-        if let Some(share) = entry.shares.get_mut(&fetch.namespace) {
-            share.under_way = None;
-        }
+        let share = entry.shares.get_mut(&fetch.namespace);
+        let is_its_own = |one: UnderWay| one.number == fetch.number;
+        let Some(share) = share.filter(|share| share.under_way.is_some_and(is_its_own)) else {
+            return FetchOutcome::default();
+        };
+        share.under_way = None;
         entry.find_latest();
         match fetched {
             Ok(keys) => {
@@ -388,18 +440,27 @@ mod tests {
         due.iter().map(of).collect()
     }
 
-    fn fetch(namespace: &str, name: &str, timeout: u64) -> Fetch {
+    fn fetch(number: u64, namespace: &str, name: &str, timeout: u64) -> Fetch {
         Fetch {
+            number,
             place: place(name),
             namespace: namespace.into(),
             timeout: second(timeout),
         }
     }
 
+    fn unwanted(keys: bool, fetches: impl IntoIterator<Item = u64>) -> Unwanted {
+        let fetches = fetches.into_iter().collect();
+        Unwanted { keys, fetches }
+    }
+
     #[test]
     fn keys_are_fetched_again_and_the_last_good_ones_stay() {
         let mut all = Schedule::default();
-        assert!(!all.want(places([wanted("n", "a")]), second(10)));
+        assert_eq!(
+            all.want(places([wanted("n", "a")]), second(10)),
+            unwanted(false, [])
+        );
         assert_eq!(all.next(second(9)), Some(second(10)));
         let is_settled = |all: &Schedule, now| all.is_settled(&place("a"), second(now));
         assert_eq!(
@@ -418,8 +479,10 @@ mod tests {
             (all.due(second(11)), all.next(second(11))),
             (Vec::new(), None)
         );
+        let of = |number| fetch(number, "n", "a", 5);
         let good = |all: &mut Schedule, id: &str, now| {
-            all.done(&fetch("n", "a", 5), Ok(keys(id)), now, REFRESH)
+            let latest = of(all.begun);
+            all.done(&latest, Ok(keys(id)), now, REFRESH)
         };
         let news = |keys, trouble| FetchOutcome { keys, trouble };
         assert_eq!(good(&mut all, "1", second(12)), news(true, false));
@@ -441,7 +504,7 @@ mod tests {
             let error = FetchError::Resolve;
             let first = wait == 1;
             assert_eq!(
-                all.done(&fetch("n", "a", 5), Err(error), now, REFRESH),
+                all.done(&of(all.begun), Err(error), now, REFRESH),
                 news(false, first)
             );
             assert_eq!(all.next(now), Some(now + second(wait)));
@@ -455,7 +518,7 @@ mod tests {
         assert_eq!(good(&mut all, "2", now), news(true, true));
         assert_eq!(all.next(now), Some(now + REFRESH));
         // Nobody wants them any more, and then somebody does.
-        assert!(all.want(WantedKeys::default(), now));
+        assert_eq!(all.want(WantedKeys::default(), now), unwanted(true, []));
         assert!(all.rows().is_empty() && all.key_sets().is_empty());
         assert!(!is_settled(&all, 5000));
         assert_eq!(good(&mut all, "3", now), FetchOutcome::default());
@@ -515,8 +578,9 @@ mod tests {
         assert_eq!(all.due(second(0)).len(), OF_NAMESPACE_AT_ONCE);
         let theirs = shared("victim", [("a", 60), ("v", 5)]);
         all.want(places(slow().chain([theirs])), second(1));
-        assert_eq!(all.due(second(1)), [fetch("v", "victim", 5)]);
-        all.done(&fetch("v", "victim", 5), Ok(keys("1")), second(2), REFRESH);
+        let victim = fetch(3, "v", "victim", 5);
+        assert_eq!(all.due(second(1)), [victim.clone()]);
+        all.done(&victim, Ok(keys("1")), second(2), REFRESH);
         assert_eq!(all.key_sets().len(), 1);
         // Neither has to fetch again until then, nor has one that comes later.
         let more = [("a", 60), ("w", 5)];
@@ -530,37 +594,71 @@ mod tests {
         let hasty = || places([shared("x", [("a", 1), ("v", 5)])]);
         all.want(hasty(), second(0));
         // Who gives it most time goes first, and its failure is that of all.
-        assert_eq!(all.due(second(0)), [fetch("v", "x", 5)]);
+        assert_eq!(all.due(second(0)), [fetch(1, "v", "x", 5)]);
         let failed = |limit| Err(FetchError::Timeout(second(limit)));
-        all.done(&fetch("v", "x", 5), failed(5), second(5), REFRESH);
+        all.done(&fetch(1, "v", "x", 5), failed(5), second(5), REFRESH);
         assert_eq!(all.due(second(5)), []);
-        assert_eq!(all.due(second(6)), [fetch("v", "x", 5)]);
+        assert_eq!(all.due(second(6)), [fetch(2, "v", "x", 5)]);
 
         // Who gives it less fails alone, and nothing is settled by that.
         let mut all = Schedule::default();
         all.want(places([wanted("a", "x")]), second(0));
-        assert_eq!(all.due(second(0)), [fetch("a", "x", 5)]);
+        assert_eq!(all.due(second(0)), [fetch(1, "a", "x", 5)]);
         all.want(places([shared("x", [("a", 5), ("v", 9)])]), second(1));
         assert_eq!(
             (all.due(second(1)), all.next(second(1))),
             (vec![], Some(second(9)))
         );
-        all.done(&fetch("a", "x", 5), failed(5), second(5), REFRESH);
+        all.done(&fetch(1, "a", "x", 5), failed(5), second(5), REFRESH);
         assert!(!all.is_settled(&place("x"), second(4)));
-        assert_eq!(all.due(second(5)), [fetch("v", "x", 9)]);
-        all.done(&fetch("v", "x", 9), failed(9), second(5), REFRESH);
+        assert_eq!(all.due(second(5)), [fetch(2, "v", "x", 9)]);
+        all.done(&fetch(2, "v", "x", 9), failed(9), second(5), REFRESH);
         assert!(all.is_settled(&place("x"), second(4)));
 
         // Who gives it more holds up nobody.
         let mut all = Schedule::default();
         all.want(places([shared("x", [("a", 60), ("v", 5)])]), second(0));
-        assert_eq!(all.due(second(0)), [fetch("a", "x", 60)]);
+        assert_eq!(all.due(second(0)), [fetch(1, "a", "x", 60)]);
         assert_eq!(
             (all.due(second(4)), all.next(second(4))),
             (vec![], Some(second(5)))
         );
-        assert_eq!(all.due(second(5)), [fetch("v", "x", 5)]);
+        assert_eq!(all.due(second(5)), [fetch(2, "v", "x", 5)]);
         assert_eq!((all.due(second(9)), all.next(second(9))), (vec![], None));
+    }
+
+    /// Edits of a policy give its namespace no further fetches, and what comes of those before is not taken for that of later ones.
+    #[test]
+    fn what_is_abandoned_counts_until_it_has_ended() {
+        let mut all = Schedule::default();
+        let round = |at: u64| (0..50).map(move |one| wanted("n", &format!("{at}-{one:02}")));
+        assert_eq!(all.want(places(round(0)), second(0)), unwanted(false, []));
+        let first = all.due(second(0));
+        assert_eq!(first.len(), OF_NAMESPACE_AT_ONCE);
+        for at in 1..20 {
+            let news = all.want(places(round(at)), second(at));
+            assert_eq!(news, unwanted(true, [1, 2]));
+            assert_eq!(all.due(second(at)), []);
+        }
+        // Another one has its turn meanwhile, and this one when they have ended.
+        let other = wanted("v", "v");
+        all.want(places(round(20).chain([other])), second(20));
+        assert_eq!(all.due(second(20)), [fetch(3, "v", "v", 5)]);
+        all.aborted(&first[0]);
+        assert_eq!(all.due(second(20)), [fetch(4, "n", "20-00", 5)]);
+        // One of the same place.
+        all.want(places([]), second(21));
+        all.want(places([wanted("n", "20-00")]), second(22));
+        assert_eq!(all.due(second(22)), []);
+        all.aborted(&first[1]);
+        let newer = fetch(5, "n", "20-00", 5);
+        assert_eq!(all.due(second(22)), [newer.clone()]);
+        let late =
+            |all: &mut Schedule, of: &Fetch| all.done(of, Ok(keys("1")), second(23), REFRESH);
+        let older = fetch(4, "n", "20-00", 5);
+        assert_eq!(late(&mut all, &older), FetchOutcome::default());
+        assert_eq!((all.due(second(23)), all.next(second(23))), (vec![], None));
+        assert!(late(&mut all, &newer).keys);
     }
 
     /// Whoever names a place that others name costs as much as the first who does: all of it happens on the loop.
