@@ -20,6 +20,9 @@ const AGAIN: Bounds = Bounds {
     first: Duration::from_secs(1),
     most: Duration::from_secs(60),
 };
+/// A fetch of another namespace may last this much longer than its timeout, which its own timer ends: whoever gives a place as much
+/// time does not ask it a second time meanwhile.
+const GRACE: Duration = Duration::from_secs(1);
 /// The longest wait of the first snapshot for a first try at keys. Without it proxies that have keys would lose them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -111,7 +114,7 @@ impl Entry {
         if share.under_way.is_some() {
             return None;
         }
-        let waits = self.latest.map(|begun| begun + share.timeout);
+        let waits = self.latest.map(|begun| begun + share.timeout + GRACE);
         Some(waits.map_or(share.due, |until| until.max(share.due)))
     }
 }
@@ -291,23 +294,15 @@ impl Schedule {
                 news
             }
             Err(error) => {
+                // That of whoever gives it less time is not told in place of what the others meet: the two would take turns.
+                let counts = |share: &Share| error.counts_within(share.timeout);
+                let is_short = !entry.each_share().all(|(_, share)| counts(share));
                 let words = error.to_string();
-                let trouble = entry.error.as_ref() != Some(&words);
-                entry.error = Some(words);
-                // Whoever gives it more time has not failed.
-                let counts = |share: &Share| match error {
-                    FetchError::Timeout(limit) => share.timeout <= limit,
-                    FetchError::Url
-                    | FetchError::Resolve
-                    | FetchError::Address(..)
-                    | FetchError::Connect(_)
-                    | FetchError::Tls(_)
-                    | FetchError::Status(_)
-                    | FetchError::TooLong
-                    | FetchError::Answer(_)
-                    | FetchError::Document
-                    | FetchError::Keys(_) => true,
-                };
+                let replaces = entry.error.is_none() || !is_short;
+                let trouble = replaces && entry.error.as_ref() != Some(&words);
+                if replaces {
+                    entry.error = Some(words);
+                }
                 for share in entry.shares.values_mut().filter(|share| counts(share)) {
                     share.due = now + AGAIN.step(share.failures);
                     share.failures = share.failures.saturating_add(1);
@@ -579,13 +574,17 @@ mod tests {
         let theirs = shared("victim", [("a", 60), ("v", 5)]);
         all.want(places(slow().chain([theirs])), second(1));
         let victim = fetch(3, "v", "victim", 5);
-        assert_eq!(all.due(second(1)), [victim.clone()]);
+        assert_eq!(all.due(second(1)), std::slice::from_ref(&victim));
         all.done(&victim, Ok(keys("1")), second(2), REFRESH);
         assert_eq!(all.key_sets().len(), 1);
         // Neither has to fetch again until then, nor has one that comes later.
         let more = [("a", 60), ("w", 5)];
         all.want(places([shared("victim", more)]), second(3));
         assert_eq!(all.next(second(3)), Some(second(2) + REFRESH));
+    }
+
+    fn failed(limit: u64) -> Result<KeySet, FetchError> {
+        Err(FetchError::Timeout(second(limit)))
     }
 
     #[test]
@@ -595,10 +594,9 @@ mod tests {
         all.want(hasty(), second(0));
         // Who gives it most time goes first, and its failure is that of all.
         assert_eq!(all.due(second(0)), [fetch(1, "v", "x", 5)]);
-        let failed = |limit| Err(FetchError::Timeout(second(limit)));
-        all.done(&fetch(1, "v", "x", 5), failed(5), second(5), REFRESH);
-        assert_eq!(all.due(second(5)), []);
-        assert_eq!(all.due(second(6)), [fetch(2, "v", "x", 5)]);
+        all.done(&fetch(1, "v", "x", 5), failed(5), second(1), REFRESH);
+        assert_eq!(all.due(second(1)), []);
+        assert_eq!(all.due(second(2)), [fetch(2, "v", "x", 5)]);
 
         // Who gives it less fails alone, and nothing is settled by that.
         let mut all = Schedule::default();
@@ -606,8 +604,8 @@ mod tests {
         assert_eq!(all.due(second(0)), [fetch(1, "a", "x", 5)]);
         all.want(places([shared("x", [("a", 5), ("v", 9)])]), second(1));
         assert_eq!(
-            (all.due(second(1)), all.next(second(1))),
-            (vec![], Some(second(9)))
+            (all.due(second(5)), all.next(second(5))),
+            (vec![], Some(second(10)))
         );
         all.done(&fetch(1, "a", "x", 5), failed(5), second(5), REFRESH);
         assert!(!all.is_settled(&place("x"), second(4)));
@@ -620,11 +618,57 @@ mod tests {
         all.want(places([shared("x", [("a", 60), ("v", 5)])]), second(0));
         assert_eq!(all.due(second(0)), [fetch(1, "a", "x", 60)]);
         assert_eq!(
-            (all.due(second(4)), all.next(second(4))),
-            (vec![], Some(second(5)))
+            (all.due(second(5)), all.next(second(5))),
+            (vec![], Some(second(6)))
         );
-        assert_eq!(all.due(second(5)), [fetch(2, "v", "x", 5)]);
+        assert_eq!(all.due(second(6)), [fetch(2, "v", "x", 5)]);
         assert_eq!((all.due(second(9)), all.next(second(9))), (vec![], None));
+
+        // Who gives it as much does not ask it as well, although its turn comes before the first one's timer has run.
+        let mut all = Schedule::default();
+        all.want(places([shared("x", [("a", 5), ("v", 5)])]), second(0));
+        let of = |number| fetch(number, "a", "x", 5);
+        assert_eq!(all.due(second(0)), [of(1)]);
+        assert_eq!(all.due(second(5)), []);
+        let late = second(5) + Duration::from_millis(1);
+        all.done(&of(1), failed(5), late, REFRESH);
+        assert_eq!(all.due(late), []);
+        assert_eq!(all.due(late + second(1)), [of(2)]);
+    }
+
+    /// Two who give one place different times do not say by turns what they met: each change is a line, and a status.
+    #[test]
+    fn the_trouble_of_a_place_is_what_those_meet_who_wait_longest() {
+        let mut all = Schedule::default();
+        let both = || places([shared("x", [("a", 60), ("v", 5)])]);
+        all.want(both(), second(0));
+        let long = all.due(second(0)).remove(0);
+        let short = all.due(second(6)).remove(0);
+        let done = |all: &mut Schedule, of: &Fetch, result, at| {
+            let outcome = all.done(of, result, second(at), REFRESH);
+            (outcome.trouble, all.rows()[0].error.clone().unwrap())
+        };
+        let words = |limit: &str| format!("no response within {limit}");
+        let first = done(&mut all, &short, failed(5), 11);
+        assert_eq!(first, (true, words("5s")));
+        let second_one = done(&mut all, &long, failed(60), 60);
+        assert_eq!(second_one, (true, words("60s")));
+        for round in 0..4 {
+            let begun = 200 * (round + 1);
+            let long = all.due(second(begun)).remove(0);
+            let short = all.due(second(begun + 6)).remove(0);
+            let of_short = done(&mut all, &short, failed(5), begun + 11);
+            assert_eq!(of_short, (false, words("60s")));
+            let of_long = done(&mut all, &long, failed(60), begun + 60);
+            assert_eq!(of_long, (false, words("60s")));
+        }
+        // Another cause is told at once, and so is the shorter time when nobody gives it more.
+        let long = all.due(second(1200)).remove(0);
+        let refused = done(&mut all, &long, Err(FetchError::Resolve), 1201);
+        assert_eq!(refused, (true, "the host has no address".to_owned()));
+        all.want(places([wanted("v", "x")]), second(1300));
+        let alone = all.due(second(1300)).remove(0);
+        assert_eq!(done(&mut all, &alone, failed(5), 1305), (true, words("5s")));
     }
 
     /// Edits of a policy give its namespace no further fetches, and what comes of those before is not taken for that of later ones.
@@ -652,7 +696,7 @@ mod tests {
         assert_eq!(all.due(second(22)), []);
         all.aborted(&first[1]);
         let newer = fetch(5, "n", "20-00", 5);
-        assert_eq!(all.due(second(22)), [newer.clone()]);
+        assert_eq!(all.due(second(22)), std::slice::from_ref(&newer));
         let late =
             |all: &mut Schedule, of: &Fetch| all.done(of, Ok(keys("1")), second(23), REFRESH);
         let older = fetch(4, "n", "20-00", 5);
@@ -675,10 +719,9 @@ mod tests {
             let (mut all, before) = (Schedule::default(), LOOKS.get());
             all.want(places(wanted), second(0));
             let due = all.due(second(0));
-            assert_eq!((due.len(), all.next(second(0))), (10, Some(second(5))));
+            assert_eq!((due.len(), all.next(second(0))), (10, Some(second(6))));
             for one in &due {
-                let failed = Err(FetchError::Timeout(second(5)));
-                all.done(one, failed, second(5), REFRESH);
+                all.done(one, failed(5), second(5), REFRESH);
             }
             assert_eq!(all.due(second(6)).len(), 10);
             LOOKS.get() - before
