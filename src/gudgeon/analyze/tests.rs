@@ -575,6 +575,11 @@ fn what_two_say_differently_is_told_at_both() {
         );
         let found = beside("EnvoyFilter", "f", &spec);
         let found = found.iter().filter(|line| line.contains("[IST0151]"));
+        let words = "takes away or replaces what another EnvoyFilter may have put there: without";
+        assert!(
+            found.clone().all(|line| line.contains(words)),
+            "{operation}"
+        );
         assert_eq!(found.count(), count, "{operation} {target}");
     }
     // Servers without a port are on none.
