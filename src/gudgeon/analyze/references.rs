@@ -28,7 +28,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         secrets(all, item, found);
     }
     // Namespaces are judged where any is among the objects.
-    if all.namespaces.is_empty() {
+    if !all.has_namespaces {
         return;
     }
     for item in all.of("AuthorizationPolicy") {

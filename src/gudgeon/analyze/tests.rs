@@ -315,6 +315,21 @@ fn namespaces_are_looked_for_where_any_is_known() {
     for (kind, spec) in [("AuthorizationPolicy", policy), ("VirtualService", route)] {
         assert_eq!(of("", kind, spec), [""; 0], "{kind}");
     }
+    // Every cluster has these, and `edge` has objects, though only one is among the objects itself.
+    let everywhere = "[default, istio-system, kube-node-lease, kube-public, kube-system, 'istio-*', edge, nowhere]";
+    let policy = format!("{{rules: [{{from: [{{source: {{namespaces: {everywhere}}}}}]}}]}}");
+    assert_eq!(
+        of("demo", "AuthorizationPolicy", &policy),
+        [source("namespaces[7]", "nowhere")]
+    );
+    let rule = format!("{{host: web, exportTo: {everywhere}}}");
+    assert_eq!(
+        of("demo", "DestinationRule", &rule),
+        [
+            "spec.exportTo[5]: the namespace \"istio-*\" does not exist",
+            "spec.exportTo[7]: the namespace \"nowhere\" does not exist",
+        ]
+    );
 }
 
 #[test]
