@@ -46,8 +46,13 @@ const READ: [(&str, &str); 37] = [
     ("trustDomainAliases", "gudgeon"),
 ];
 
-/// Parts of those that have no effect for all that.
-const IDLE_PARTS: [(&str, &str); 3] = [
+/// Parts of those that have no effect for all that, by their paths.
+const IDLE_PARTS: [(&str, &str); 8] = [
+    ("defaultConfig", "caCertificatesPem"),
+    ("defaultConfig", "extraStatTags"),
+    ("defaultConfig", "gatewayTopology.forwardClientCertDetails"),
+    ("defaultConfig", "gatewayTopology.proxyProtocol"),
+    ("defaultConfig", "proxyHeaders"),
     ("meshMTLS", "cipherSuites"),
     ("meshMTLS", "ecdhCurves"),
     ("outboundTrafficPolicy", "tls"),
@@ -77,7 +82,13 @@ fn names(written: &Map<String, Json>, usual: &Map<String, Json>) -> BTreeSet<Str
             idle.insert(name.clone());
         }
         let parts = IDLE_PARTS.iter().filter(|(of, _)| of == name);
-        let parts = parts.filter(|(_, part)| value.get(part).is_some());
+        let is_written = |path: &str| {
+            let mut names = path.split('.');
+            names
+                .try_fold(value, |value, name| value.get(name))
+                .is_some()
+        };
+        let parts = parts.filter(|(_, part)| is_written(part));
         idle.extend(parts.map(|(of, part)| format!("{of}.{part}")));
         let providers = value.as_array().filter(|_| name == "extensionProviders");
         let fields = providers.into_iter().flatten().filter_map(Json::as_object);
@@ -179,6 +190,7 @@ mod tests {
             "{enableTracing: false, rootNamespace: mesh, defaultConfig: {concurrency: 2}}",
             "meshMTLS: {minProtocolVersion: TLSV1_3}",
             "proxyInboundListenPort: 15006",
+            "defaultConfig: {gatewayTopology: {numTrustedProxies: 2}}",
             "extensionProviders: [{name: a, envoyExtAuthzGrpc: {service: a.b, port: 80}}]",
         ] {
             assert_eq!(of(text), None, "{text}");
@@ -189,6 +201,14 @@ mod tests {
                 "serviceSettings, tlsDefaults, verifyCertificateAtClient",
             ),
             ("defaultProviders: {tracing: [zipkin]}", "defaultProviders"),
+            (
+                "defaultConfig: {gatewayTopology: {numTrustedProxies: 2, forwardClientCertDetails: SANITIZE, proxyProtocol: {}}}",
+                "defaultConfig.gatewayTopology.forwardClientCertDetails, defaultConfig.gatewayTopology.proxyProtocol",
+            ),
+            (
+                "defaultConfig: {caCertificatesPem: [a], extraStatTags: [b], proxyHeaders: {server: {disabled: true}}}",
+                "defaultConfig.caCertificatesPem, defaultConfig.extraStatTags, defaultConfig.proxyHeaders",
+            ),
             ("proxyInboundListenPort: 15106", "proxyInboundListenPort"),
             (
                 "meshMTLS: {minProtocolVersion: TLSV1_3, cipherSuites: [a], ecdhCurves: [P-256]}",

@@ -307,6 +307,7 @@ impl RouterParameters<'_> {
             idle_timeout: self.proxy.node.idle_timeout,
             http10: self.proxy.node.http10,
         };
+        let own = self.proxy.node.router.trusted_proxies;
         filters::http(
             self.mesh,
             options,
@@ -317,6 +318,7 @@ impl RouterParameters<'_> {
                 grpc_web: server.protocol() == Protocol::GrpcWeb,
                 grpc_stats: false,
                 side: Side::Edge,
+                trusted_proxies: own.unwrap_or(self.mesh.trusted_proxies),
             },
         )
     }
