@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(request_limit.acquire(&kept).unwrap_err(), Rejected);
     }
 
-    /// 256 clients with one answered review each, whose bodies come just fast enough, used to hold all request_limit.
+    /// 256 clients with one answered review each, whose bodies come just fast enough, used to hold all permits.
     #[tokio::test(start_paused = true)]
     async fn whoever_has_the_most_gives_way_to_another_address() {
         for known in [1, 0] {
@@ -432,7 +432,7 @@ mod tests {
                 held.iter().chain(&own).for_each(|permit| permit.came(STEP));
                 own.push(request_limit.acquire(&server).unwrap());
             }
-            // An address with half of all request_limit is not evicted.
+            // An address with half of all permits is not evicted.
             assert_eq!(request_limit.acquire(&server).unwrap_err(), Rejected);
             assert_eq!(request_limit.acquire(&many[0]).unwrap_err(), Rejected);
             let mut evicted = 0;

@@ -47,7 +47,7 @@ struct WantedPlace {
 /// Namespace and name of a policy, and the place of its rule.
 type RuleOf = (Arc<str>, Arc<str>, usize);
 
-/// KeyPlaces that keys are fetched from, and rules whose places are too many.
+/// The places that keys are fetched from, and rules whose places are too many.
 #[derive(Debug, Default)]
 struct WantedKeys {
     wanted: BTreeMap<KeysPlace, WantedPlace>,
@@ -153,7 +153,7 @@ impl Jwks {
     }
 }
 
-/// KeyPlaces that rules want keys of, each once, as far as they are fetched.
+/// Places that rules want keys of, each once, as far as they are fetched.
 fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
     let mut all = WantedKeys::default();
     let mut of_namespace = HashMap::<Arc<str>, usize>::new();
