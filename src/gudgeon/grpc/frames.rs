@@ -77,7 +77,7 @@ pub(crate) struct Inbound<B> {
     left: Option<usize>,
     /// The peer has ended its messages; the last ones are in the buffer.
     ended: bool,
-    /// `None` when this program dialled: a server is waited for as long as it takes.
+    /// The deadline of a client's messages; `None` when this program dialled, and waits for its server as long as that takes.
     deadline: Option<MessageDeadline>,
 }
 

@@ -160,12 +160,12 @@ impl PermitState {
             let theirs = shares.get(&network).copied().unwrap_or_default();
             let is_other = network != connection.network();
             let more = is_other && theirs.saturating_sub(holder.bytes) >= mine;
-            let most = is_other && theirs > self.bytes / 2 && mine <= self.bytes / 2;
+            let has_majority = is_other && theirs > self.bytes / 2 && mine <= self.bytes / 2;
             let stale = holder.is_stale(now);
-            let established = !stale && !most && holder.connection.is_established();
+            let established = !stale && !has_majority && holder.connection.is_established();
             // A network with more than half takes nothing from another one, established or not.
             let may_take = !is_other || mine <= self.bytes / 2;
-            let less = most
+            let less = has_majority
                 || (known && !established && may_take)
                 || (established == known && (stale || more || holder.bytes / MUCH >= all));
             if *id != own && holder.progress != RequestProgress::Working && less {
