@@ -1,7 +1,9 @@
 //! Objects of an API server: listed in pages, then watched. Updates go to a store as they arrive.
 //!
-//! A watch that ends by its timeout is resumed at the version of the last event or bookmark. Any other end, and 410 Gone,
-//! causes a relist: events may have been missed. While the server is away the store keeps its objects. An object that cannot
+//! A watch that ends by its timeout is resumed at the version of the last event or bookmark; so is one that has lasted and that
+//! then ended early or was cut. One that was short or silent, that could not be opened, or that the server ended with an error
+//! (410 Gone) is followed by a list, since events may have been missed; so is any while objects are left out, since there may be
+//! room for them now. While the server is away the store keeps its objects. An object that cannot
 //! be decoded is left out alone.
 //!
 //! Responses are untrusted. So a list has a bound in bytes, objects, pages and time, and failures are retried with backoff

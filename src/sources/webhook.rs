@@ -1,4 +1,4 @@
-//! Webhook configurations, as much of them as their keeper needs: both kinds are read by one type.
+//! Webhook configurations, as much of them as their reconciler needs: both kinds are read by one type.
 
 use k8s_openapi::ByteString;
 use serde::Deserialize;

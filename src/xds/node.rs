@@ -153,6 +153,9 @@ pub struct RouterTraits {
     /// True if the server has verified that it is of its namespace, so that it may have secrets of that. No node can claim this
     /// itself.
     pub may_have_secrets: bool,
+    /// Proxies in front of it whose word on the client's address counts (`gatewayTopology.numTrustedProxies` of its own
+    /// configuration).
+    pub trusted_proxies: Option<u32>,
 }
 
 impl RouterTraits {
@@ -161,6 +164,7 @@ impl RouterTraits {
         Self {
             leads_by_server_name: kind == Kind::Router && mode.as_deref() == Some("sni-dnat"),
             may_have_secrets: false,
+            trusted_proxies: metadata.trusted_proxies(),
         }
     }
 }

@@ -288,8 +288,14 @@ fn relative(item: &Item, found: &mut Vec<Message>) {
             _ => false,
         };
         if is_relative {
+            let meets = match operation {
+                "REMOVE" | "REPLACE" => {
+                    "takes away or replaces what another EnvoyFilter may have put there"
+                }
+                _ => "wants a filter or route that may be another EnvoyFilter's",
+            };
             let words = format!(
-                "{operation} wants a filter or route that may be another EnvoyFilter's: without a priority their age decides which comes first"
+                "{operation} {meets}: without a priority their age decides which comes first"
             );
             let path = format!("spec.configPatches[{at}].patch.operation");
             push(found, &codes::RELATIVE_PATCH, item, path, words);

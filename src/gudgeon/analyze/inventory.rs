@@ -55,12 +55,24 @@ pub(super) struct Inventory {
     pub(super) hosts: BTreeMap<String, Vec<KnownHost>>,
     pub(super) workloads: Vec<Runs>,
     pub(super) secrets: BTreeSet<(String, String)>,
+    /// Those that are among the objects, those that have an object, and those that every cluster has.
     pub(super) namespaces: BTreeSet<String>,
+    /// Any is among the objects.
+    pub(super) has_namespaces: bool,
     /// Services that have endpoints by name: namespace and name.
     pub(super) with_endpoints: BTreeSet<(String, String)>,
     pub(super) root: String,
     pub(super) domain: String,
 }
+
+/// Namespaces that every cluster has, Kubernetes' own and Istio's.
+const EVERYWHERE: [&str; 5] = [
+    "default",
+    "istio-system",
+    "kube-node-lease",
+    "kube-public",
+    "kube-system",
+];
 
 /// Kinds with a template of pods, and where it is.
 const TEMPLATES: [(&str, &str); 7] = [
@@ -132,6 +144,11 @@ impl Inventory {
         let mut all = Self {
             root: root.to_owned(),
             domain: domain.to_owned(),
+            namespaces: EVERYWHERE
+                .into_iter()
+                .chain([root])
+                .map(str::to_owned)
+                .collect(),
             ..Self::default()
         };
         for (at, item) in items.iter().enumerate() {
@@ -150,6 +167,9 @@ impl Inventory {
 
     fn add(&mut self, item: &Item) {
         let body = &item.body;
+        if !item.namespace.is_empty() && !self.namespaces.contains(&item.namespace) {
+            self.namespaces.insert(item.namespace.clone());
+        }
         let runs = |labels: Labels| Runs {
             namespace: item.namespace.clone(),
             name: item.name.clone(),
@@ -172,7 +192,10 @@ impl Inventory {
             }
             "WorkloadEntry" => self.workloads.push(runs(labels(body.get("labels")))),
             "Secret" => drop(self.secrets.insert(here)),
-            "Namespace" => drop(self.namespaces.insert(item.name.clone())),
+            "Namespace" => {
+                self.has_namespaces = true;
+                self.namespaces.insert(item.name.clone());
+            }
             "Endpoints" if list(body, "/subsets").next().is_some() => {
                 self.with_endpoints.insert(here);
             }

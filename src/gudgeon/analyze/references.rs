@@ -1,6 +1,7 @@
 //! Names of other objects: gateways, hosts, subsets, ports, delegates, secrets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Bound;
 
 use api::model::selects;
 use api::names;
@@ -28,7 +29,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         secrets(all, item, found);
     }
     // Namespaces are judged where any is among the objects.
-    if all.namespaces.is_empty() {
+    if !all.has_namespaces {
         return;
     }
     for item in all.of("AuthorizationPolicy") {
@@ -132,7 +133,12 @@ fn hosts_of_gateways(
     let is_of_mesh = list(&item.body, "/gateways").any(|(_, name)| name == "mesh");
     let mut lost: Vec<&str> = hosts.iter().map(String::as_str).collect();
     let mut is_all_idle = true;
+    // Each match of a rule may name the same ones.
+    let mut judged = HashSet::new();
     for (path, name, gateway) in gateways {
+        if !judged.insert(gateway.number) {
+            continue;
+        }
         let unserved = unserved(all, item, gateway, &hosts);
         lost.retain(|host| unserved.contains(host));
         if unserved.len() < hosts.len() {
@@ -160,18 +166,28 @@ fn hosts_of_gateways(
 }
 
 /// Hosts of a VirtualService that a Gateway has no server for.
-fn unserved<'a>(all: &Inventory, item: &Item, gateway: &Item, hosts: &'a [String]) -> Vec<&'a str> {
-    let served: Vec<String> = list(&gateway.body, "/servers")
+fn unserved<'a>(
+    all: &Inventory,
+    item: &Item,
+    gateway: &Item,
+    hosts: &'a [String],
+) -> HashSet<&'a str> {
+    let served = list(&gateway.body, "/servers")
         .flat_map(|(_, server)| texts(server, "/hosts"))
         .filter_map(|host| of_namespace(&host, &item.namespace, &gateway.namespace))
-        .map(|host| names::spelled(&host))
-        .collect();
+        .map(|host| names::spelled(&host));
+    let (wild, exact): (HashSet<String>, HashSet<String>) =
+        served.partition(|host| host.starts_with('*'));
+    let is_served = |host: &str| {
+        let mut patterns = wild.iter();
+        exact.contains(host)
+            || patterns.any(|served| overlap(served, host))
+            || (host.starts_with('*') && exact.iter().any(|served| overlap(served, host)))
+    };
     let hosts = hosts.iter().map(String::as_str);
     let lost = hosts.filter(|host| {
         let full = all.full_host(host, &item.namespace);
-        let host = names::spelled(host);
-        let is_served = |served: &String| overlap(served, &host) || overlap(served, &full);
-        !served.iter().any(is_served)
+        !is_served(&names::spelled(host)) && !is_served(&full)
     });
     lost.collect()
 }
@@ -327,7 +343,7 @@ fn source_namespaces(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
             for field in ["namespaces", "notNamespaces"] {
                 for (at, written) in list(one, &format!("/source/{field}")) {
                     let written = written.as_str().unwrap_or_default();
-                    if !all.namespaces.iter().any(|name| is_like(written, name)) {
+                    if !is_met(&all.namespaces, written) {
                         let path = format!("spec.rules[{rule}].from[{from}].source.{field}[{at}]");
                         missing(found, item, &path, "namespace", written);
                     }
@@ -337,12 +353,16 @@ fn source_namespaces(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     }
 }
 
-/// Returns true if a policy's pattern means a name: `*` alone, in front or at the end stands for anything.
-fn is_like(pattern: &str, name: &str) -> bool {
+/// Returns true if a policy's pattern means one of these names: `*` alone, in front or at the end stands for anything.
+fn is_met(names: &BTreeSet<String>, pattern: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
-        (Some(end), _) => name.ends_with(end),
-        (None, Some(start)) => name.starts_with(start),
-        (None, None) => pattern == name,
+        (Some(end), _) => names.iter().any(|name| name.ends_with(end)),
+        (None, Some(start)) => {
+            let behind = (Bound::Included(start), Bound::Unbounded);
+            let mut behind = names.range::<str, _>(behind);
+            behind.next().is_some_and(|name| name.starts_with(start))
+        }
+        (None, None) => names.contains(pattern),
     }
 }
 

@@ -315,6 +315,50 @@ fn namespaces_are_looked_for_where_any_is_known() {
     for (kind, spec) in [("AuthorizationPolicy", policy), ("VirtualService", route)] {
         assert_eq!(of("", kind, spec), [""; 0], "{kind}");
     }
+    // Every cluster has these, and `edge` has objects, though only one is among the objects itself.
+    let everywhere = "[default, istio-system, kube-node-lease, kube-public, kube-system, 'istio-*', edge, nowhere]";
+    let policy = format!("{{rules: [{{from: [{{source: {{namespaces: {everywhere}}}}}]}}]}}");
+    assert_eq!(
+        of("demo", "AuthorizationPolicy", &policy),
+        [source("namespaces[7]", "nowhere")]
+    );
+    let rule = format!("{{host: web, exportTo: {everywhere}}}");
+    assert_eq!(
+        of("demo", "DestinationRule", &rule),
+        [
+            "spec.exportTo[5]: the namespace \"istio-*\" does not exist",
+            "spec.exportTo[7]: the namespace \"nowhere\" does not exist",
+        ]
+    );
+}
+
+/// It took 39 s: each host was looked for among all that a gateway does not serve.
+#[test]
+fn many_hosts_at_many_gateways_cost_a_moment() {
+    const HOSTS: usize = 40_000;
+    const GATEWAYS: usize = 50;
+    let gateways = (0..GATEWAYS).map(|at| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: g{at}, namespace: demo}}\nspec: {{selector: \
+             {{istio: ingressgateway}}, servers: [{{port: {{number: 443, name: a, protocol: HTTPS}}, hosts: [h{at}.org], tls: {{mode: \
+             PASSTHROUGH}}}}]}}\n---\n"
+        )
+    });
+    let gateways: String = gateways.collect();
+    let hosts: Vec<_> = (0..HOSTS).map(|at| format!("h{at}.org")).collect();
+    let names: Vec<_> = (0..GATEWAYS).map(|at| format!("g{at}")).collect();
+    let (hosts, names) = (hosts.join(", "), names.join(", "));
+    let rule = format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v, namespace: demo}}\nspec: {{hosts: [{hosts}], \
+         gateways: [{names}], tls: [{{match: [{{sniHosts: [a.org], gateways: [{names}]}}], route: [{{destination: {{host: web}}}}]}}]}}\n"
+    );
+    let begun = std::time::Instant::now();
+    let lines = said(&format!("{GOOD}{gateways}{rule}"));
+    let mut own = lines.iter().filter(|line| line.contains("IST0132"));
+    let line = own.next().unwrap();
+    assert!(line.contains("none of the gateways serves h50.org, h51.org"));
+    assert_eq!(own.count(), 0);
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -575,6 +619,11 @@ fn what_two_say_differently_is_told_at_both() {
         );
         let found = beside("EnvoyFilter", "f", &spec);
         let found = found.iter().filter(|line| line.contains("[IST0151]"));
+        let words = "takes away or replaces what another EnvoyFilter may have put there: without";
+        assert!(
+            found.clone().all(|line| line.contains(words)),
+            "{operation}"
+        );
         assert_eq!(found.count(), count, "{operation} {target}");
     }
     // Servers without a port are on none.

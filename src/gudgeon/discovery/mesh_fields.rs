@@ -46,8 +46,13 @@ const READ: [(&str, &str); 37] = [
     ("trustDomainAliases", "gudgeon"),
 ];
 
-/// Parts of those that have no effect for all that.
-const IDLE_PARTS: [(&str, &str); 3] = [
+/// Parts of those that have no effect for all that, by their paths.
+const IDLE_PARTS: [(&str, &str); 8] = [
+    ("defaultConfig", "caCertificatesPem"),
+    ("defaultConfig", "extraStatTags"),
+    ("defaultConfig", "gatewayTopology.forwardClientCertDetails"),
+    ("defaultConfig", "gatewayTopology.proxyProtocol"),
+    ("defaultConfig", "proxyHeaders"),
     ("meshMTLS", "cipherSuites"),
     ("meshMTLS", "ecdhCurves"),
     ("outboundTrafficPolicy", "tls"),
@@ -61,11 +66,10 @@ pub(super) fn idle(mesh: &MeshConfig) -> Option<String> {
     // Fails only of a message that was made by hand.
     let (written, usual) = (mesh::json(mesh), mesh::json(&mesh::discovery_defaults()));
     let all = names(&written.unwrap_or_default(), &usual.unwrap_or_default());
-    let have = if all.len() == 1 { "has" } else { "have" };
     let all: Vec<String> = all.into_iter().collect();
     (!all.is_empty()).then(|| {
         let all = all.join(", ");
-        format!("fields of the mesh configuration that {have} no effect in this release: {all}")
+        format!("fields of the mesh configuration that have no effect in this release: {all}")
     })
 }
 
@@ -78,7 +82,13 @@ fn names(written: &Map<String, Json>, usual: &Map<String, Json>) -> BTreeSet<Str
             idle.insert(name.clone());
         }
         let parts = IDLE_PARTS.iter().filter(|(of, _)| of == name);
-        let parts = parts.filter(|(_, part)| value.get(part).is_some());
+        let is_written = |path: &str| {
+            let mut names = path.split('.');
+            names
+                .try_fold(value, |value, name| value.get(name))
+                .is_some()
+        };
+        let parts = parts.filter(|(_, part)| is_written(part));
         idle.extend(parts.map(|(of, part)| format!("{of}.{part}")));
         let providers = value.as_array().filter(|_| name == "extensionProviders");
         let fields = providers.into_iter().flatten().filter_map(Json::as_object);
@@ -104,16 +114,50 @@ mod tests {
         idle(&parsed.config)
     }
 
-    fn has(folder: &Path, word: &str) -> bool {
+    /// Returns true if code without its tests and comments has `mesh.FIELD`, on one line or on two.
+    fn reads(text: &str, field: &str) -> bool {
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let lines = text.lines().map(str::trim);
+        let code = lines.filter(|line| !line.starts_with("//"));
+        let code: String = code.collect::<Vec<_>>().join(" ").replace(" .", ".");
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let read = format!("mesh.{field}");
+        code.match_indices(&read).any(|(at, _)| {
+            let (before, behind) = (&code[..at], &code[at + read.len()..]);
+            !before.ends_with(is_letter) && !behind.starts_with(is_letter)
+        })
+    }
+
+    fn has(folder: &Path, field: &str) -> bool {
         std::fs::read_dir(folder).unwrap().any(|entry| {
             let path = entry.unwrap().path();
             let is_test = path.ends_with("tests") || path.ends_with("tests.rs");
             match path.is_dir() {
                 _ if is_test => false,
-                true => has(&path, word),
-                false => std::fs::read_to_string(&path).is_ok_and(|text| text.contains(word)),
+                true => has(&path, field),
+                false => std::fs::read_to_string(&path).is_ok_and(|text| reads(&text, field)),
             }
         })
+    }
+
+    #[test]
+    fn a_field_is_read_where_the_mesh_has_it() {
+        for text in [
+            "mesh.trust_domain.clone()",
+            "f(&self.mesh.trust_domain)",
+            "let a = mesh\n    .trust_domain\n    .as_ref();",
+        ] {
+            assert!(reads(text, "trust_domain"), "{text}");
+        }
+        for text in [
+            "hub.trust_domain()",
+            "mesh.trust_domain_aliases",
+            "of_mesh.trust_domain",
+            "// mesh.trust_domain",
+            "#[cfg(test)]\nmod tests {\n    mesh.trust_domain",
+        ] {
+            assert!(!reads(text, "trust_domain"), "{text}");
+        }
     }
 
     #[test]
@@ -129,10 +173,7 @@ mod tests {
             };
             assert!(told.is_empty(), "{}", field.json);
             let name = field.name.replace("mTLS", "m_tls");
-            assert!(
-                has(&sources.join(by), &format!(".{name}")),
-                "{by} reads {name}"
-            );
+            assert!(has(&sources.join(by), &name), "{by} reads {name}");
         }
         for (name, _) in READ {
             assert!(fields.iter().any(|field| field.json == name), "{name}");
@@ -144,17 +185,12 @@ mod tests {
 
     #[test]
     fn fields_that_no_role_reads_are_told_in_one_line() {
-        let line = |names: &str| {
-            let have = if names.contains(',') { "have" } else { "has" };
-            Some(format!(
-                "fields of the mesh configuration that {have} no effect in this release: {names}"
-            ))
-        };
         for text in [
             "{}",
             "{enableTracing: false, rootNamespace: mesh, defaultConfig: {concurrency: 2}}",
             "meshMTLS: {minProtocolVersion: TLSV1_3}",
             "proxyInboundListenPort: 15006",
+            "defaultConfig: {gatewayTopology: {numTrustedProxies: 2}}",
             "extensionProviders: [{name: a, envoyExtAuthzGrpc: {service: a.b, port: 80}}]",
         ] {
             assert_eq!(of(text), None, "{text}");
@@ -165,6 +201,14 @@ mod tests {
                 "serviceSettings, tlsDefaults, verifyCertificateAtClient",
             ),
             ("defaultProviders: {tracing: [zipkin]}", "defaultProviders"),
+            (
+                "defaultConfig: {gatewayTopology: {numTrustedProxies: 2, forwardClientCertDetails: SANITIZE, proxyProtocol: {}}}",
+                "defaultConfig.gatewayTopology.forwardClientCertDetails, defaultConfig.gatewayTopology.proxyProtocol",
+            ),
+            (
+                "defaultConfig: {caCertificatesPem: [a], extraStatTags: [b], proxyHeaders: {server: {disabled: true}}}",
+                "defaultConfig.caCertificatesPem, defaultConfig.extraStatTags, defaultConfig.proxyHeaders",
+            ),
             ("proxyInboundListenPort: 15106", "proxyInboundListenPort"),
             (
                 "meshMTLS: {minProtocolVersion: TLSV1_3, cipherSuites: [a], ecdhCurves: [P-256]}",
@@ -175,7 +219,10 @@ mod tests {
                 "extensionProviders.prometheus, extensionProviders.zipkin",
             ),
         ] {
-            assert_eq!(of(text), line(names), "{text}");
+            let told = of(text).unwrap();
+            let (words, told) = told.split_once(": ").unwrap();
+            let want = "fields of the mesh configuration that have no effect in this release";
+            assert_eq!((words, told), (want, names), "{text}");
         }
     }
 

@@ -9,7 +9,13 @@ use super::options::{DiscoveryOptions, Environment};
 
 /// One that serves a mesh without anything in it.
 pub(super) fn hub() -> Arc<Hub> {
-    let words = ["gudgeon", "discovery"].map(Into::into);
+    hub_of(&[])
+}
+
+/// One with flags.
+pub(super) fn hub_of(flags: &[&str]) -> Arc<Hub> {
+    let words = ["gudgeon", "discovery"].iter().chain(flags);
+    let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
     let crate::cli::Action::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
         panic!("{words:?}")
     };

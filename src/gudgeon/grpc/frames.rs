@@ -75,9 +75,9 @@ pub(crate) struct Inbound<B> {
     buffer: BytesMut,
     /// Bytes of the message that has begun which its reader has not taken, come or not; `None`: none has begun.
     left: Option<usize>,
-    /// The client has ended its messages; the last ones are in the buffer.
+    /// The peer has ended its messages; the last ones are in the buffer.
     ended: bool,
-    /// The remote client that a stream belongs to; `None` when this program dialled.
+    /// The deadline of a client's messages; `None` when this program dialled, and waits for its server as long as that takes.
     deadline: Option<MessageDeadline>,
 }
 
@@ -173,6 +173,11 @@ where
                 return Err(Status::invalid_argument("truncated message"));
             }
         }
+    }
+
+    /// Returns true if the peer has ended the stream; an error before that is a refusal of this program's.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended
     }
 
     /// Buffers incoming bytes while no message is wanted; returns when the stream breaks. Cancel-safe.
@@ -301,7 +306,10 @@ where
                 buffer.extend_from_slice(&data);
             }
         }
-        Some(Err(cause)) => return Err(cause.status()),
+        Some(Err(cause)) => {
+            *ended = true;
+            return Err(cause.status());
+        }
         None => *ended = true,
     }
     Ok(())

@@ -41,7 +41,7 @@ pub(super) fn access(flags: &InjectorFlags) -> Option<Access> {
 
 /// The tasks.
 pub(super) struct ClusterTasks<E> {
-    pub(super) keeper: Option<WebhookReconciler>,
+    pub(super) reconciler: Option<WebhookReconciler>,
     /// Asks how new the API server is.
     pub(super) auto: Option<Arc<Webhook<E>>>,
     /// Hears of OpenShift's namespaces.
@@ -61,8 +61,8 @@ pub(super) fn webhook_reconciler(flags: &InjectorFlags) -> (WebhookReconciler, R
 pub(super) async fn run<E: ActiveConfiguration>(access: Access, tasks: ClusterTasks<E>) {
     let cluster = connected(&access).await;
     let keeping = async {
-        match tasks.keeper {
-            Some(keeper) => keeper.run(cluster.clone()).await,
+        match tasks.reconciler {
+            Some(reconciler) => reconciler.run(cluster.clone()).await,
             None => std::future::pending().await,
         }
     };

@@ -353,8 +353,8 @@ fn look_for_cluster<E: ActiveConfiguration>(
         }
         return;
     };
-    let keeper = flags.reconcile_webhook_config.then(|| {
-        let (keeper, handle) = kubernetes::webhook_reconciler(flags);
+    let reconciler = flags.reconcile_webhook_config.then(|| {
+        let (reconciler, handle) = kubernetes::webhook_reconciler(flags);
         status.set_reconciler(handle.clone());
         let ca = webhook.served.ca.subscribe();
         let unreadable = webhook.served.ca_unreadable.subscribe();
@@ -364,7 +364,7 @@ fn look_for_cluster<E: ActiveConfiguration>(
             ca,
             unreadable,
         ));
-        keeper
+        reconciler
     });
     let auto = auto.then(|| Arc::clone(webhook));
     let namespaces = openshift.then(|| {
@@ -372,9 +372,9 @@ fn look_for_cluster<E: ActiveConfiguration>(
         webhook.namespaces.read(reader);
         writer
     });
-    if keeper.is_some() || auto.is_some() || openshift {
+    if reconciler.is_some() || auto.is_some() || openshift {
         let tasks = ClusterTasks {
-            keeper,
+            reconciler,
             auto,
             namespaces,
         };

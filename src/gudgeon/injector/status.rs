@@ -15,7 +15,7 @@ pub(crate) struct Status {
     pub(crate) revision: String,
     pub(crate) self_signed: bool,
     tls: Mutex<Value>,
-    keeper: Mutex<Option<ReconcilerHandle>>,
+    reconciler: Mutex<Option<ReconcilerHandle>>,
 }
 
 impl Status {
@@ -46,13 +46,19 @@ impl Status {
 
     /// Sets the reconciler of the CA bundles.
     pub(crate) fn set_reconciler(&self, handle: ReconcilerHandle) {
-        *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+        *self
+            .reconciler
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(handle);
     }
 
     /// Returns the status of each webhook configuration.
     pub(crate) fn standings(&self) -> Vec<ReconcileStatus> {
-        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
-        keeper
+        let reconciler = self
+            .reconciler
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        reconciler
             .as_ref()
             .map(ReconcilerHandle::statuses)
             .unwrap_or_default()

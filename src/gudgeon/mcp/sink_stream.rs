@@ -216,13 +216,17 @@ impl<B> SinkStream<'_, B>
 where
     B: Body<Data = Bytes, Error: BodyError> + Send + Unpin + 'static,
 {
-    /// Runs the stream to its end; returns true if a response was received.
+    /// Runs the stream to its end; returns true if a response was received, and the peer ended the stream.
     pub(super) async fn run(mut self) -> (Status, bool) {
         let mut heard = false;
         let held = Arc::clone(self.held);
         let _open = OpenStream::new(&held);
         let status = self.run_stream(&mut heard).await;
-        (status, heard)
+        let is_refused = !(self.sender.is_gone() || self.inbound.is_ended());
+        if is_refused {
+            held.sink().refuse();
+        }
+        (status, heard && !is_refused)
     }
 
     async fn run_stream(&mut self, has_heard: &mut bool) -> Status {

@@ -71,7 +71,7 @@ impl<B> SourceStream<B>
 where
     B: Body<Data = Bytes, Error: BodyError> + Send + Unpin + 'static,
 {
-    /// Runs the stream to its end. Returns true if the peer has answered a response.
+    /// Runs the stream to its end. Returns true if the peer has answered a response, and ended the stream itself.
     pub(super) async fn run(mut self) -> (Status, bool) {
         self.peer.opens();
         let _fallen = EndOnPanic {
@@ -100,8 +100,9 @@ where
         if !self.sender.is_free() {
             self.common.peers.counters.unsent();
         }
+        let is_refused = !(self.sender.is_gone() || self.inbound.is_ended());
         self.sender.end(status.clone());
-        (status, answered)
+        (status, answered && !is_refused)
     }
 
     /// Sends one response, if one is due and the last one is written.

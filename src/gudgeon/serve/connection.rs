@@ -151,11 +151,8 @@ impl Connection {
 
     pub(super) fn came(&self, bytes: &[u8]) {
         let mut state = self.state();
-        let ConnectionState {
-            phase,
-            protocol: speaks,
-        } = &mut *state;
-        match (speaks, &phase) {
+        let ConnectionState { phase, protocol } = &mut *state;
+        match (protocol, &phase) {
             (WireProtocol::Http1, Phase::Idle) => *phase = Phase::Head(Instant::now() + HEAD),
             (WireProtocol::Http2(frames), _) => frames.take(bytes, Instant::now()),
             (WireProtocol::Http1 | WireProtocol::Tls, _) => {}

@@ -160,12 +160,12 @@ impl PermitState {
             let theirs = shares.get(&network).copied().unwrap_or_default();
             let is_other = network != connection.network();
             let more = is_other && theirs.saturating_sub(holder.bytes) >= mine;
-            let most = is_other && theirs > self.bytes / 2 && mine <= self.bytes / 2;
+            let has_majority = is_other && theirs > self.bytes / 2 && mine <= self.bytes / 2;
             let stale = holder.is_stale(now);
-            let established = !stale && !most && holder.connection.is_established();
+            let established = !stale && !has_majority && holder.connection.is_established();
             // A network with more than half takes nothing from another one, established or not.
             let may_take = !is_other || mine <= self.bytes / 2;
-            let less = most
+            let less = has_majority
                 || (known && !established && may_take)
                 || (established == known && (stale || more || holder.bytes / MUCH >= all));
             if *id != own && holder.progress != RequestProgress::Working && less {
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(request_limit.acquire(&kept).unwrap_err(), Rejected);
     }
 
-    /// 256 clients with one answered review each, whose bodies come just fast enough, used to hold all request_limit.
+    /// 256 clients with one answered review each, whose bodies come just fast enough, used to hold all permits.
     #[tokio::test(start_paused = true)]
     async fn whoever_has_the_most_gives_way_to_another_address() {
         for known in [1, 0] {
@@ -432,7 +432,7 @@ mod tests {
                 held.iter().chain(&own).for_each(|permit| permit.came(STEP));
                 own.push(request_limit.acquire(&server).unwrap());
             }
-            // An address with half of all request_limit is not evicted.
+            // An address with half of all permits is not evicted.
             assert_eq!(request_limit.acquire(&server).unwrap_err(), Rejected);
             assert_eq!(request_limit.acquire(&many[0]).unwrap_err(), Rejected);
             let mut evicted = 0;

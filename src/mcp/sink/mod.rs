@@ -85,7 +85,7 @@ pub struct Sink<T> {
     versions_bytes: usize,
     collections: BTreeMap<Arc<str>, SinkCollection<T>>,
     backoff: Backoff,
-    /// A message was received on the stream.
+    /// A message was received on the stream, and it was not this side that ended it.
     received: bool,
     log: Log,
 }
@@ -156,6 +156,7 @@ impl<T> Sink<T> {
             return Ok(self.nack(now, name, nonce, UNIMPLEMENTED, &message));
         };
         if nonce.is_empty() {
+            self.refuse();
             return Err(SinkError::NoNonce(cut(&name, NAME).to_owned()));
         }
         let shared = shared.clone();
@@ -177,6 +178,11 @@ impl<T> Sink<T> {
             request: self.ack(name, nonce),
             changes: Some(changes),
         })
+    }
+
+    /// This side ends the stream, for something that the source may send again on each: the backoff goes on.
+    pub fn refuse(&mut self) {
+        self.received = false;
     }
 
     /// The stream is gone, or there was none: when to try again. `random` is in `0.0..1.0`.

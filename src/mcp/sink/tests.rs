@@ -457,6 +457,19 @@ fn tries_are_further_and_further_apart_until_a_stream_brings_a_response() {
     play.0.start(at(0));
     play.say(&response("1", &[]));
     assert_eq!(waits(&mut play, 3), [200, 400, 800]);
+    // Nor does one that this side ends: the next would bring the same.
+    play.0.start(at(0));
+    play.say(&response("1", &[]));
+    play.0.refuse();
+    assert_eq!(waits(&mut play, 1), [1600]);
+    play.0.start(at(0));
+    play.say(&response("1", &[]));
+    let unusable = play.0.handle_response(at(0), response("", &[]), &Text);
+    assert!(unusable.is_err());
+    assert_eq!(waits(&mut play, 1), [3200]);
+    play.0.start(at(0));
+    play.say(&response("1", &[]));
+    assert_eq!(waits(&mut play, 1), [200]);
 }
 
 #[test]

@@ -88,13 +88,21 @@ impl<'node> NodeMetadata<'node> {
         }
     }
 
+    /// The configuration that it runs with.
+    fn proxy_config(&self) -> Option<&'node HashMap<String, Value>> {
+        fields(self.json("PROXY_CONFIG")?)
+    }
+
+    pub(super) fn trusted_proxies(&self) -> Option<u32> {
+        let topology = self.proxy_config()?.get("gatewayTopology")?;
+        let number = fields(topology.kind.as_ref()?)?.get("numTrustedProxies")?;
+        scalar(number.kind.as_ref()?)?.parse().ok()
+    }
+
     /// Ports of the configuration that it runs with, and of Istio's own agent.
     pub(super) fn ports(&self) -> Vec<u16> {
         let port = |value: &Value| scalar(value.kind.as_ref()?)?.parse::<u16>().ok();
-        let config = match self.json("PROXY_CONFIG") {
-            Some(Json::StructValue(config)) => Some(&config.fields),
-            _ => None,
-        };
+        let config = self.proxy_config();
         let of = |fields: Option<&HashMap<String, Value>>, keys: [&str; 2]| {
             keys.map(|key| fields?.get(key).and_then(port))
         };
@@ -129,6 +137,17 @@ impl<'node> NodeMetadata<'node> {
             key: file("KEY", "key"),
             root: file("ROOT_CERT", "root-cert"),
         }
+    }
+}
+
+fn fields(json: &Json) -> Option<&HashMap<String, Value>> {
+    match json {
+        Json::StructValue(object) => Some(&object.fields),
+        Json::StringValue(_)
+        | Json::NumberValue(_)
+        | Json::BoolValue(_)
+        | Json::NullValue(_)
+        | Json::ListValue(_) => None,
     }
 }
 

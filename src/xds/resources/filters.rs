@@ -44,6 +44,8 @@ pub(crate) struct Extras<'a> {
     pub(crate) grpc_web: bool,
     pub(crate) grpc_stats: bool,
     pub(crate) class: ListenerClass,
+    /// Proxies in front of an edge whose entries in `x-forwarded-for` are believed.
+    pub(crate) trusted_proxies: u32,
 }
 
 /// Where requests come in.
@@ -110,6 +112,7 @@ pub(crate) fn http(
         stream_idle_timeout: Some(wire::duration(Duration::ZERO)),
         access_log: mesh.access_log.http.clone(),
         use_remote_address: wire::boolean(extras.class == ListenerClass::Gateway),
+        xff_num_trusted_hops: extras.trusted_proxies,
         normalize_path: wire::boolean(mesh.paths != NormalizationType::None),
         merge_slashes: merges_slashes,
         path_with_escaped_slashes_action: match mesh.paths {

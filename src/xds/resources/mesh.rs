@@ -53,6 +53,8 @@ pub(crate) struct Mesh {
     pub(crate) inbound_stat: String,
     pub(crate) initial_fetch_timeout: Duration,
     pub(crate) http10: bool,
+    /// Proxies in front of routers whose word on the client's address counts, as far as a router says nothing else.
+    pub(crate) trusted_proxies: u32,
     /// How paths of requests are changed before routes and policies see them.
     pub(crate) paths: NormalizationType,
     /// The oldest TLS that servers take in mutual TLS of the mesh; `TlsAuto`: Envoy's own.
@@ -92,6 +94,11 @@ impl Mesh {
             inbound_stat: mesh.inbound_cluster_stat_name.clone(),
             initial_fetch_timeout: settings.initial_fetch_timeout,
             http10: settings.http10,
+            trusted_proxies: mesh
+                .default_config
+                .as_ref()
+                .and_then(|proxy| proxy.gateway_topology.as_ref())
+                .map_or(0, |topology| topology.num_trusted_proxies),
             paths: mesh.path_normalization.as_ref().map_or_else(
                 NormalizationType::default,
                 ProxyPathNormalization::normalization,

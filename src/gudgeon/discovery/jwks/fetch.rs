@@ -59,6 +59,23 @@ pub(super) enum FetchError {
 }
 
 impl FetchError {
+    /// Returns true for the failure of a fetch that may last so long: whoever gives it more time than it had has not failed.
+    pub(super) fn counts_within(&self, timeout: Duration) -> bool {
+        match self {
+            Self::Timeout(limit) => timeout <= *limit,
+            Self::Url
+            | Self::Resolve
+            | Self::Address(..)
+            | Self::Connect(_)
+            | Self::Tls(_)
+            | Self::Status(_)
+            | Self::TooLong
+            | Self::Answer(_)
+            | Self::Document
+            | Self::Keys(_) => true,
+        }
+    }
+
     /// The label of the metric.
     pub(super) const fn reason(&self) -> &'static str {
         match self {

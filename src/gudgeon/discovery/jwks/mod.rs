@@ -20,7 +20,7 @@ use api::duration;
 use api::model::{Network, Objects, World};
 use api::security::{KeySet, KeysPlace, RequestAuthentication};
 use sources::registry::Registries;
-use tokio::task::{Id, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
@@ -47,7 +47,7 @@ struct WantedPlace {
 /// Namespace and name of a policy, and the place of its rule.
 type RuleOf = (Arc<str>, Arc<str>, usize);
 
-/// KeyPlaces that keys are fetched from, and rules whose places are too many.
+/// The places that keys are fetched from, and rules whose places are too many.
 #[derive(Debug, Default)]
 struct WantedKeys {
     wanted: BTreeMap<KeysPlace, WantedPlace>,
@@ -153,7 +153,7 @@ impl Jwks {
     }
 }
 
-/// KeyPlaces that rules want keys of, each once, as far as they are fetched.
+/// Places that rules want keys of, each once, as far as they are fetched.
 fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
     let mut all = WantedKeys::default();
     let mut of_namespace = HashMap::<Arc<str>, usize>::new();
@@ -212,20 +212,29 @@ pub(crate) async fn run(hub: Arc<Hub>) {
     let fetcher = Arc::new(Fetcher::new(hub.jwks.allowed.clone()));
     let mut policies = hub.request_authentications();
     let mut tasks = JoinSet::new();
-    let mut under_way = HashMap::<Id, Fetch>::new();
+    let mut under_way = HashMap::<Id, (Fetch, AbortHandle)>::new();
+    // What is wanted is work for each policy, and nothing else changes it.
+    let mut has_changed = true;
     loop {
-        let current = policies.borrow_and_update().clone();
+        let news = has_changed.then(|| wanted(&policies.borrow_and_update()));
+        has_changed = false;
         // Until something is served, whoever waits is to know when nothing has to be waited for.
         let begins = hub.snapshot().is_none();
-        let (due, next, patience, forgotten) = {
+        let (due, next, patience, forgotten, abandoned) = {
             let now = hub.clock.now();
             let mut state = hub.jwks.state();
-            let forgets = state.want(wanted(&current), now);
+            let unwanted = news.map(|all| state.want(all, now)).unwrap_or_default();
             let due = state.due(now);
             let patience = state.patience(now).filter(|_| begins);
-            let forgotten = forgets.then(|| state.key_sets());
-            (due, state.next(now), patience, forgotten)
+            let forgotten = unwanted.keys.then(|| state.key_sets());
+            let next = state.next(now);
+            (due, next, patience, forgotten, unwanted.fetches)
         };
+        for (fetch, task) in under_way.values() {
+            if abandoned.contains(&fetch.number) {
+                task.abort();
+            }
+        }
         if let Some(keys) = forgotten {
             hub.put_key_sets(keys);
         }
@@ -233,7 +242,8 @@ pub(crate) async fn run(hub: Arc<Hub>) {
         for fetch in due {
             let (fetcher, forbidden, of) = (Arc::clone(&fetcher), forbidden.clone(), fetch.clone());
             let task = async move { fetcher.fetch_jwks(&of.place, &forbidden, of.timeout).await };
-            under_way.insert(tasks.spawn(task).id(), fetch);
+            let task = tasks.spawn(task);
+            under_way.insert(task.id(), (fetch, task));
         }
         let wakes = [next, patience].into_iter().flatten().min();
         let wake = async {
@@ -243,15 +253,24 @@ pub(crate) async fn run(hub: Arc<Hub>) {
             }
         };
         tokio::select! {
-            changed = policies.changed() => if changed.is_err() { return },
+            changed = policies.changed() => match changed {
+                Ok(()) => has_changed = true,
+                Err(_) => return,
+            },
             Some(done) = tasks.join_next_with_id() => {
                 let (id, fetched) = match done {
-                    Ok((id, fetched)) => (id, fetched),
+                    Ok((id, fetched)) => (id, Some(fetched)),
+                    Err(error) if error.is_cancelled() => (error.id(), None),
                     // A mistake of this program.
-                    Err(error) => (error.id(), Err(FetchError::Answer("internal error".to_owned()))),
+                    Err(error) => {
+                        (error.id(), Some(Err(FetchError::Answer("internal error".to_owned()))))
+                    }
                 };
-                if let Some(fetch) = under_way.remove(&id) {
-                    fetched_one(&hub, &fetch, fetched);
+                if let Some((fetch, _)) = under_way.remove(&id) {
+                    match fetched {
+                        Some(fetched) => fetched_one(&hub, &fetch, fetched),
+                        None => hub.jwks.state().aborted(&fetch),
+                    }
                 }
             }
             () = wake => {}
@@ -290,8 +309,12 @@ fn fetched_one(hub: &Hub, fetch: &Fetch, fetched: Result<KeySet, FetchError>) {
 #[cfg(test)]
 mod tests {
     use api::google::protobuf;
-    use api::model::Configured;
+    use api::model::{Configured, Registry};
     use api::security::JwtRule;
+    use sources::registry::kubernetes::Names;
+    use sources::registry::{Memory, SourceId, SyncState};
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -345,5 +368,52 @@ mod tests {
             .map(|(of, _, at)| (&**of, *at))
             .collect();
         assert_eq!(left_out, [("a", MOST_OF_NAMESPACE + 1)]);
+    }
+
+    /// Whoever edits a policy has no more fetches under way than who does not: each holds a socket and up to a megabyte.
+    #[tokio::test]
+    async fn fetches_end_when_their_places_are_wanted_no_longer() {
+        let hub = crate::discovery::testing::hub_of(&["--jwksAllow=127.0.0.1"]);
+        let names = Names {
+            cluster: Memory::CLUSTER.into(),
+            domain: Arc::clone(&hub.options.domain),
+            trust_domain: hub.trust_domain(),
+        };
+        let id = SourceId {
+            registry: Registry::Memory,
+            cluster: Memory::CLUSTER.into(),
+        };
+        hub.stand(&id, SyncState::Synced);
+        let mut memory = Memory::new(names);
+        let fetches = tokio::spawn(run(Arc::clone(&hub)));
+        let issuer = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = issuer.local_addr().unwrap().port();
+        let mut open: Vec<TcpStream> = Vec::new();
+        for round in 0..4 {
+            let rules: String = (0..10)
+                .map(|at| format!("{{issuer: i{at}, jwksUri: 'http://127.0.0.1:{port}/{round}/{at}', timeout: 60s}}, "))
+                .collect();
+            let object = format!(
+                "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {{name: p, namespace: n}}\n\
+                 spec: {{jwtRules: [{rules}]}}\n"
+            );
+            let put = memory.put(object.as_bytes()).unwrap();
+            hub.update(|registries| registries.put(&id, put.contribution));
+            // Those before are closed, and as many others come.
+            for mut stream in std::mem::take(&mut open) {
+                let mut rest = Vec::new();
+                let end = stream.read_to_end(&mut rest);
+                let end = tokio::time::timeout(Duration::from_secs(20), end).await;
+                // Closed or reset.
+                let _ended = end.expect("a fetch goes on");
+            }
+            for _ in 0..2 {
+                let accepted = tokio::time::timeout(Duration::from_secs(20), issuer.accept()).await;
+                open.push(accepted.expect("no fetch").unwrap().0);
+            }
+            let more = tokio::time::timeout(Duration::from_millis(50), issuer.accept()).await;
+            assert!(more.is_err(), "a third fetch");
+        }
+        fetches.abort();
     }
 }

@@ -1,7 +1,7 @@
 //! When keys are fetched, and what came of it. Time is an argument.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ const AGAIN: Bounds = Bounds {
     first: Duration::from_secs(1),
     most: Duration::from_secs(60),
 };
+/// A fetch of another namespace may last this much longer than its timeout, which its own timer ends: whoever gives a place as much
+/// time does not ask it a second time meanwhile.
+const GRACE: Duration = Duration::from_secs(1);
 /// The longest wait of the first snapshot for a first try at keys. Without it proxies that have keys would lose them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -29,8 +32,14 @@ struct Share {
     timeout: Duration,
     due: Duration,
     failures: u32,
-    /// Since when it fetches.
-    under_way: Option<Duration>,
+    under_way: Option<UnderWay>,
+}
+
+/// A fetch that goes on.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    number: u64,
+    begun: Duration,
 }
 
 #[derive(Debug)]
@@ -43,6 +52,8 @@ struct Entry {
     error: Option<String>,
     /// The time of the first policy that uses it.
     since: Duration,
+    /// When the latest fetch began of those under way. Kept, so that each namespace need not look at all others.
+    latest: Option<Duration>,
 }
 
 impl Entry {
@@ -54,13 +65,28 @@ impl Entry {
             fetched: None,
             error: None,
             since,
+            latest: None,
         }
+    }
+
+    /// Its shares, each of which a test counts as a look.
+    fn each_share(&self) -> impl Iterator<Item = (&Arc<str>, &Share)> {
+        self.shares.iter().inspect(|_| {
+            #[cfg(test)]
+            tests::LOOKS.set(tests::LOOKS.get() + 1);
+        })
+    }
+
+    /// To be called when a fetch that was under way no longer is.
+    fn find_latest(&mut self) {
+        let under_way = self.each_share().filter_map(|(_, one)| one.under_way);
+        self.latest = under_way.map(|one| one.begun).max();
     }
 
     /// Replaces the namespaces. One that is new tries at once, unless keys are there that are not to be fetched again yet.
     fn want(&mut self, wanted: WantedPlace, now: Duration) {
         let is_fetched = self.fetched.is_some() && self.error.is_none();
-        let next = self.shares.values().map(|share| share.due).min();
+        let next = self.each_share().map(|(_, share)| share.due).min();
         let due = next.filter(|_| is_fetched).unwrap_or(now);
         self.by = wanted.by;
         self.shares
@@ -74,12 +100,13 @@ impl Entry {
             });
             share.timeout = timeout;
         }
+        self.find_latest();
     }
 
     /// Returns true if each namespace has tried, or one has keys.
     fn is_tried(&self) -> bool {
-        let mut shares = self.shares.values();
-        self.fetched.is_some() || shares.all(|share| share.failures > 0)
+        let mut shares = self.each_share();
+        self.fetched.is_some() || shares.all(|(_, share)| share.failures > 0)
     }
 
     /// When a namespace may fetch. Another one's fetch is waited for, but no longer than its own would last.
@@ -87,8 +114,7 @@ impl Entry {
         if share.under_way.is_some() {
             return None;
         }
-        let others = self.shares.values().filter_map(|other| other.under_way);
-        let waits = others.max().map(|begun| begun + share.timeout);
+        let waits = self.latest.map(|begun| begun + share.timeout + GRACE);
         Some(waits.map_or(share.due, |until| until.max(share.due)))
     }
 }
@@ -96,6 +122,8 @@ impl Entry {
 /// A fetch that a namespace has a place for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fetch {
+    /// Of all that begin: the result of one that was abandoned is not that of a newer one.
+    pub(super) number: u64,
     pub(super) place: KeysPlace,
     pub(super) namespace: Arc<str>,
     pub(super) timeout: Duration,
@@ -110,42 +138,67 @@ pub(super) struct FetchOutcome {
     pub(super) trouble: bool,
 }
 
+/// What is no longer wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unwanted {
+    /// Places were forgotten, with their keys.
+    pub(super) keys: bool,
+    /// The numbers of fetches that are to be aborted. Each counts until it has ended.
+    pub(super) fetches: BTreeSet<u64>,
+}
+
 /// All places.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     entries: BTreeMap<KeysPlace, Entry>,
     left_out: Vec<RuleOf>,
+    /// The namespaces of the fetches that go on, by number. Whoever changes its policies gets no further ones by that.
+    running: BTreeMap<u64, Arc<str>>,
+    /// The number of fetches that began.
+    begun: u64,
 }
 
 impl Schedule {
-    /// Replaces the wanted places. Places that no rule wants any more are forgotten, with their keys; returns true if there
-    /// were any.
-    pub(super) fn want(&mut self, all: WantedKeys, now: Duration) -> bool {
+    /// Replaces the wanted places. Places that no rule wants any more are forgotten, with their keys.
+    pub(super) fn want(&mut self, all: WantedKeys, now: Duration) -> Unwanted {
         let WantedKeys { wanted, left_out } = all;
         self.left_out = left_out;
         let before = self.entries.len();
         self.entries.retain(|place, _| wanted.contains_key(place));
-        let forgets = self.entries.len() < before;
+        let keys = self.entries.len() < before;
         for (place, wanted) in wanted {
             let entry = self.entries.entry(place);
             let entry = entry.or_insert_with(|| Entry::new(now));
             entry.want(wanted, now);
         }
-        forgets
+        let shares = self.entries.values().flat_map(Entry::each_share);
+        let under_way = shares.filter_map(|(_, share)| share.under_way);
+        let wanted: BTreeSet<_> = under_way.map(|one| one.number).collect();
+        let running = self.running.keys().copied();
+        Unwanted {
+            keys,
+            fetches: running.filter(|one| !wanted.contains(one)).collect(),
+        }
+    }
+
+    /// The number of fetches that go on, by namespace.
+    fn busy(&self) -> HashMap<Arc<str>, usize> {
+        let mut busy = HashMap::new();
+        for namespace in self.running.values() {
+            *busy.entry(Arc::clone(namespace)).or_default() += 1;
+        }
+        busy
     }
 
     /// The fetches that begin now.
     pub(super) fn due(&mut self, now: Duration) -> Vec<Fetch> {
-        let mut count = 0;
-        let mut busy = HashMap::<Arc<str>, usize>::new();
+        let mut busy = self.busy();
         let mut all = Vec::new();
         for (place, entry) in &self.entries {
-            for (namespace, share) in &entry.shares {
-                if share.under_way.is_some() {
-                    count += 1;
-                    *busy.entry(namespace.clone()).or_default() += 1;
-                } else if entry.ready(share).is_some_and(|ready| ready <= now) {
+            for (namespace, share) in entry.each_share() {
+                if entry.ready(share).is_some_and(|ready| ready <= now) {
                     let fetch = Fetch {
+                        number: 0,
                         place: place.clone(),
                         namespace: namespace.clone(),
                         timeout: share.timeout,
@@ -157,8 +210,8 @@ impl Schedule {
         // Who waits longest comes first; of a place, who gives it most time.
         all.sort_by_key(|(due, fetch)| (*due, Reverse(fetch.timeout)));
         let mut found = Vec::new();
-        for (_, fetch) in all {
-            if count >= AT_ONCE {
+        for (_, mut fetch) in all {
+            if self.running.len() >= AT_ONCE {
                 break;
             }
             let of_namespace = busy.entry(fetch.namespace.clone()).or_default();
@@ -175,26 +228,41 @@ impl Schedule {
                 continue;
             }
             if let Some(share) = entry.shares.get_mut(&fetch.namespace) {
-                share.under_way = Some(now);
-                count += 1;
+                self.begun += 1;
+                fetch.number = self.begun;
+                share.under_way = Some(UnderWay {
+                    number: fetch.number,
+                    begun: now,
+                });
+                entry.latest = Some(now);
                 *of_namespace += 1;
+                self.running.insert(fetch.number, fetch.namespace.clone());
                 found.push(fetch);
             }
         }
         found
     }
 
-    /// The time when the next fetch becomes due. One that is due already waits for a turn, which comes when a fetch ends.
+    /// The time when the next fetch becomes due. One that is due already waits for a turn, which comes when a fetch ends; so do all
+    /// where no turn is left.
     pub(super) fn next(&self, now: Duration) -> Option<Duration> {
+        if self.running.len() >= AT_ONCE {
+            return None;
+        }
         let entries = self.entries.values();
         let ready = entries.flat_map(|entry| {
-            let shares = entry.shares.values();
-            shares.filter_map(|share| entry.ready(share))
+            let shares = entry.each_share();
+            shares.filter_map(|(_, share)| entry.ready(share))
         });
         ready.filter(|ready| *ready > now).min()
     }
 
-    /// One was fetched, or could not be.
+    /// One that was aborted has ended.
+    pub(super) fn aborted(&mut self, fetch: &Fetch) {
+        self.running.remove(&fetch.number);
+    }
+
+    /// One was fetched, or could not be. Nothing comes of one that was abandoned meanwhile.
     pub(super) fn done(
         &mut self,
         fetch: &Fetch,
@@ -202,12 +270,17 @@ impl Schedule {
         now: Duration,
         refresh: Duration,
     ) -> FetchOutcome {
+        self.running.remove(&fetch.number);
         let Some(entry) = self.entries.get_mut(&fetch.place) else {
             return FetchOutcome::default();
         };
-        if let Some(share) = entry.shares.get_mut(&fetch.namespace) {
-            share.under_way = None;
-        }
+        let share = entry.shares.get_mut(&fetch.namespace);
+        let is_its_own = |one: UnderWay| one.number == fetch.number;
+        let Some(share) = share.filter(|share| share.under_way.is_some_and(is_its_own)) else {
+            return FetchOutcome::default();
+        };
+        share.under_way = None;
+        entry.find_latest();
         match fetched {
             Ok(keys) => {
                 let news = FetchOutcome {
@@ -221,23 +294,15 @@ impl Schedule {
                 news
             }
             Err(error) => {
+                // That of whoever gives it less time is not told in place of what the others meet: the two would take turns.
+                let counts = |share: &Share| error.counts_within(share.timeout);
+                let is_short = !entry.each_share().all(|(_, share)| counts(share));
                 let words = error.to_string();
-                let trouble = entry.error.as_ref() != Some(&words);
-                entry.error = Some(words);
-                // Whoever gives it more time has not failed.
-                let counts = |share: &Share| match error {
-                    FetchError::Timeout(limit) => share.timeout <= limit,
-                    FetchError::Url
-                    | FetchError::Resolve
-                    | FetchError::Address(..)
-                    | FetchError::Connect(_)
-                    | FetchError::Tls(_)
-                    | FetchError::Status(_)
-                    | FetchError::TooLong
-                    | FetchError::Answer(_)
-                    | FetchError::Document
-                    | FetchError::Keys(_) => true,
-                };
+                let replaces = entry.error.is_none() || !is_short;
+                let trouble = replaces && entry.error.as_ref() != Some(&words);
+                if replaces {
+                    entry.error = Some(words);
+                }
                 for share in entry.shares.values_mut().filter(|share| counts(share)) {
                     share.due = now + AGAIN.step(share.failures);
                     share.failures = share.failures.saturating_add(1);
@@ -326,7 +391,14 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// Looks at shares.
+        pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
+    }
 
     const REFRESH: Duration = Duration::from_secs(1200);
 
@@ -363,18 +435,27 @@ mod tests {
         due.iter().map(of).collect()
     }
 
-    fn fetch(namespace: &str, name: &str, timeout: u64) -> Fetch {
+    fn fetch(number: u64, namespace: &str, name: &str, timeout: u64) -> Fetch {
         Fetch {
+            number,
             place: place(name),
             namespace: namespace.into(),
             timeout: second(timeout),
         }
     }
 
+    fn unwanted(keys: bool, fetches: impl IntoIterator<Item = u64>) -> Unwanted {
+        let fetches = fetches.into_iter().collect();
+        Unwanted { keys, fetches }
+    }
+
     #[test]
     fn keys_are_fetched_again_and_the_last_good_ones_stay() {
         let mut all = Schedule::default();
-        assert!(!all.want(places([wanted("n", "a")]), second(10)));
+        assert_eq!(
+            all.want(places([wanted("n", "a")]), second(10)),
+            unwanted(false, [])
+        );
         assert_eq!(all.next(second(9)), Some(second(10)));
         let is_settled = |all: &Schedule, now| all.is_settled(&place("a"), second(now));
         assert_eq!(
@@ -393,8 +474,10 @@ mod tests {
             (all.due(second(11)), all.next(second(11))),
             (Vec::new(), None)
         );
+        let of = |number| fetch(number, "n", "a", 5);
         let good = |all: &mut Schedule, id: &str, now| {
-            all.done(&fetch("n", "a", 5), Ok(keys(id)), now, REFRESH)
+            let latest = of(all.begun);
+            all.done(&latest, Ok(keys(id)), now, REFRESH)
         };
         let news = |keys, trouble| FetchOutcome { keys, trouble };
         assert_eq!(good(&mut all, "1", second(12)), news(true, false));
@@ -416,7 +499,7 @@ mod tests {
             let error = FetchError::Resolve;
             let first = wait == 1;
             assert_eq!(
-                all.done(&fetch("n", "a", 5), Err(error), now, REFRESH),
+                all.done(&of(all.begun), Err(error), now, REFRESH),
                 news(false, first)
             );
             assert_eq!(all.next(now), Some(now + second(wait)));
@@ -430,7 +513,7 @@ mod tests {
         assert_eq!(good(&mut all, "2", now), news(true, true));
         assert_eq!(all.next(now), Some(now + REFRESH));
         // Nobody wants them any more, and then somebody does.
-        assert!(all.want(WantedKeys::default(), now));
+        assert_eq!(all.want(WantedKeys::default(), now), unwanted(true, []));
         assert!(all.rows().is_empty() && all.key_sets().is_empty());
         assert!(!is_settled(&all, 5000));
         assert_eq!(good(&mut all, "3", now), FetchOutcome::default());
@@ -490,13 +573,18 @@ mod tests {
         assert_eq!(all.due(second(0)).len(), OF_NAMESPACE_AT_ONCE);
         let theirs = shared("victim", [("a", 60), ("v", 5)]);
         all.want(places(slow().chain([theirs])), second(1));
-        assert_eq!(all.due(second(1)), [fetch("v", "victim", 5)]);
-        all.done(&fetch("v", "victim", 5), Ok(keys("1")), second(2), REFRESH);
+        let victim = fetch(3, "v", "victim", 5);
+        assert_eq!(all.due(second(1)), std::slice::from_ref(&victim));
+        all.done(&victim, Ok(keys("1")), second(2), REFRESH);
         assert_eq!(all.key_sets().len(), 1);
         // Neither has to fetch again until then, nor has one that comes later.
         let more = [("a", 60), ("w", 5)];
         all.want(places([shared("victim", more)]), second(3));
         assert_eq!(all.next(second(3)), Some(second(2) + REFRESH));
+    }
+
+    fn failed(limit: u64) -> Result<KeySet, FetchError> {
+        Err(FetchError::Timeout(second(limit)))
     }
 
     #[test]
@@ -505,36 +593,140 @@ mod tests {
         let hasty = || places([shared("x", [("a", 1), ("v", 5)])]);
         all.want(hasty(), second(0));
         // Who gives it most time goes first, and its failure is that of all.
-        assert_eq!(all.due(second(0)), [fetch("v", "x", 5)]);
-        let failed = |limit| Err(FetchError::Timeout(second(limit)));
-        all.done(&fetch("v", "x", 5), failed(5), second(5), REFRESH);
-        assert_eq!(all.due(second(5)), []);
-        assert_eq!(all.due(second(6)), [fetch("v", "x", 5)]);
+        assert_eq!(all.due(second(0)), [fetch(1, "v", "x", 5)]);
+        all.done(&fetch(1, "v", "x", 5), failed(5), second(1), REFRESH);
+        assert_eq!(all.due(second(1)), []);
+        assert_eq!(all.due(second(2)), [fetch(2, "v", "x", 5)]);
 
         // Who gives it less fails alone, and nothing is settled by that.
         let mut all = Schedule::default();
         all.want(places([wanted("a", "x")]), second(0));
-        assert_eq!(all.due(second(0)), [fetch("a", "x", 5)]);
+        assert_eq!(all.due(second(0)), [fetch(1, "a", "x", 5)]);
         all.want(places([shared("x", [("a", 5), ("v", 9)])]), second(1));
         assert_eq!(
-            (all.due(second(1)), all.next(second(1))),
-            (vec![], Some(second(9)))
+            (all.due(second(5)), all.next(second(5))),
+            (vec![], Some(second(10)))
         );
-        all.done(&fetch("a", "x", 5), failed(5), second(5), REFRESH);
+        all.done(&fetch(1, "a", "x", 5), failed(5), second(5), REFRESH);
         assert!(!all.is_settled(&place("x"), second(4)));
-        assert_eq!(all.due(second(5)), [fetch("v", "x", 9)]);
-        all.done(&fetch("v", "x", 9), failed(9), second(5), REFRESH);
+        assert_eq!(all.due(second(5)), [fetch(2, "v", "x", 9)]);
+        all.done(&fetch(2, "v", "x", 9), failed(9), second(5), REFRESH);
         assert!(all.is_settled(&place("x"), second(4)));
 
         // Who gives it more holds up nobody.
         let mut all = Schedule::default();
         all.want(places([shared("x", [("a", 60), ("v", 5)])]), second(0));
-        assert_eq!(all.due(second(0)), [fetch("a", "x", 60)]);
+        assert_eq!(all.due(second(0)), [fetch(1, "a", "x", 60)]);
         assert_eq!(
-            (all.due(second(4)), all.next(second(4))),
-            (vec![], Some(second(5)))
+            (all.due(second(5)), all.next(second(5))),
+            (vec![], Some(second(6)))
         );
-        assert_eq!(all.due(second(5)), [fetch("v", "x", 5)]);
+        assert_eq!(all.due(second(6)), [fetch(2, "v", "x", 5)]);
         assert_eq!((all.due(second(9)), all.next(second(9))), (vec![], None));
+
+        // Who gives it as much does not ask it as well, although its turn comes before the first one's timer has run.
+        let mut all = Schedule::default();
+        all.want(places([shared("x", [("a", 5), ("v", 5)])]), second(0));
+        let of = |number| fetch(number, "a", "x", 5);
+        assert_eq!(all.due(second(0)), [of(1)]);
+        assert_eq!(all.due(second(5)), []);
+        let late = second(5) + Duration::from_millis(1);
+        all.done(&of(1), failed(5), late, REFRESH);
+        assert_eq!(all.due(late), []);
+        assert_eq!(all.due(late + second(1)), [of(2)]);
+    }
+
+    /// Two who give one place different times do not say by turns what they met: each change is a line, and a status.
+    #[test]
+    fn the_trouble_of_a_place_is_what_those_meet_who_wait_longest() {
+        let mut all = Schedule::default();
+        let both = || places([shared("x", [("a", 60), ("v", 5)])]);
+        all.want(both(), second(0));
+        let long = all.due(second(0)).remove(0);
+        let short = all.due(second(6)).remove(0);
+        let done = |all: &mut Schedule, of: &Fetch, result, at| {
+            let outcome = all.done(of, result, second(at), REFRESH);
+            (outcome.trouble, all.rows()[0].error.clone().unwrap())
+        };
+        let words = |limit: &str| format!("no response within {limit}");
+        let first = done(&mut all, &short, failed(5), 11);
+        assert_eq!(first, (true, words("5s")));
+        let second_one = done(&mut all, &long, failed(60), 60);
+        assert_eq!(second_one, (true, words("60s")));
+        for round in 0..4 {
+            let begun = 200 * (round + 1);
+            let long = all.due(second(begun)).remove(0);
+            let short = all.due(second(begun + 6)).remove(0);
+            let of_short = done(&mut all, &short, failed(5), begun + 11);
+            assert_eq!(of_short, (false, words("60s")));
+            let of_long = done(&mut all, &long, failed(60), begun + 60);
+            assert_eq!(of_long, (false, words("60s")));
+        }
+        // Another cause is told at once, and so is the shorter time when nobody gives it more.
+        let long = all.due(second(1200)).remove(0);
+        let refused = done(&mut all, &long, Err(FetchError::Resolve), 1201);
+        assert_eq!(refused, (true, "the host has no address".to_owned()));
+        all.want(places([wanted("v", "x")]), second(1300));
+        let alone = all.due(second(1300)).remove(0);
+        assert_eq!(done(&mut all, &alone, failed(5), 1305), (true, words("5s")));
+    }
+
+    /// Edits of a policy give its namespace no further fetches, and what comes of those before is not taken for that of later ones.
+    #[test]
+    fn what_is_abandoned_counts_until_it_has_ended() {
+        let mut all = Schedule::default();
+        let round = |at: u64| (0..50).map(move |one| wanted("n", &format!("{at}-{one:02}")));
+        assert_eq!(all.want(places(round(0)), second(0)), unwanted(false, []));
+        let first = all.due(second(0));
+        assert_eq!(first.len(), OF_NAMESPACE_AT_ONCE);
+        for at in 1..20 {
+            let news = all.want(places(round(at)), second(at));
+            assert_eq!(news, unwanted(true, [1, 2]));
+            assert_eq!(all.due(second(at)), []);
+        }
+        // Another one has its turn meanwhile, and this one when they have ended.
+        let other = wanted("v", "v");
+        all.want(places(round(20).chain([other])), second(20));
+        assert_eq!(all.due(second(20)), [fetch(3, "v", "v", 5)]);
+        all.aborted(&first[0]);
+        assert_eq!(all.due(second(20)), [fetch(4, "n", "20-00", 5)]);
+        // One of the same place.
+        all.want(places([]), second(21));
+        all.want(places([wanted("n", "20-00")]), second(22));
+        assert_eq!(all.due(second(22)), []);
+        all.aborted(&first[1]);
+        let newer = fetch(5, "n", "20-00", 5);
+        assert_eq!(all.due(second(22)), std::slice::from_ref(&newer));
+        let late =
+            |all: &mut Schedule, of: &Fetch| all.done(of, Ok(keys("1")), second(23), REFRESH);
+        let older = fetch(4, "n", "20-00", 5);
+        assert_eq!(late(&mut all, &older), FetchOutcome::default());
+        assert_eq!((all.due(second(23)), all.next(second(23))), (vec![], None));
+        assert!(late(&mut all, &newer).keys);
+    }
+
+    /// Whoever names a place that others name costs as much as the first who does: all of it happens on the loop.
+    #[test]
+    fn twice_as_many_namespaces_cost_twice_as_many_looks() {
+        let looks = |namespaces: usize| {
+            let timeouts = (0..namespaces).map(|at| (format!("n{at}").into(), second(5)));
+            let timeouts: BTreeMap<_, _> = timeouts.collect();
+            let wanted = (0..10).map(|at| {
+                let by = Vec::new();
+                let timeouts = timeouts.clone();
+                (place(&at.to_string()), WantedPlace { timeouts, by })
+            });
+            let (mut all, before) = (Schedule::default(), LOOKS.get());
+            all.want(places(wanted), second(0));
+            let due = all.due(second(0));
+            assert_eq!((due.len(), all.next(second(0))), (10, Some(second(6))));
+            for one in &due {
+                all.done(one, failed(5), second(5), REFRESH);
+            }
+            assert_eq!(all.due(second(6)).len(), 10);
+            LOOKS.get() - before
+        };
+        let (one, two) = (looks(200), looks(400));
+        assert!(one > 200 && two <= 2 * one, "{one} and {two}");
     }
 }

@@ -58,13 +58,13 @@ impl ValidationWebhook {
     ) -> Result<(Arc<Self>, Option<Listener>), Failure> {
         if let Some(shared) = shared.webhooks().filter(|_| flags.webhook.port.is_none()) {
             let metrics = WebhookMetrics::new(registry);
-            let keeper = reconcile::start(flags, &shared.into(), &metrics)?;
+            let reconciler = reconcile::start(flags, &shared.into(), &metrics)?;
             let reviews = Reviews::new(api::config::check, metrics, Arc::clone(all));
             let reviews = Arc::new(reviews);
             return Ok((
                 Arc::new(Self {
                     reviews,
-                    reconciler: keeper,
+                    reconciler,
                 }),
                 None,
             ));
@@ -75,7 +75,7 @@ impl ValidationWebhook {
         let mut bound = everywhere("validation-port", flags.webhook.port(), PLACES).await?;
         bound.tls = Some(TlsAcceptor::from(config));
         let metrics = WebhookMetrics::new(registry);
-        let keeper = reconcile::start(flags, &certificate.ca, &metrics)?;
+        let reconciler = reconcile::start(flags, &certificate.ca, &metrics)?;
         let reviews = Reviews::new(api::config::check, metrics, Arc::clone(all));
         let reviews = Arc::new(reviews);
         certificate.run_reload_loop(Arc::clone(&reviews), Arc::clone(readiness));
@@ -85,7 +85,7 @@ impl ValidationWebhook {
         Ok((
             Arc::new(Self {
                 reviews,
-                reconciler: keeper,
+                reconciler,
             }),
             Some(bound),
         ))

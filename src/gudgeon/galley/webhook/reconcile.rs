@@ -45,7 +45,7 @@ pub(super) fn start(
         return Ok(None);
     };
     let validation = validation(flags, metrics)?;
-    let (keeper, handle) = WebhookReconciler::of_validation(validation, WatchTiming::default());
+    let (reconciler, handle) = WebhookReconciler::of_validation(validation, WatchTiming::default());
     let (pem, unreadable) = (ca.pem.subscribe(), ca.unreadable.subscribe());
     tokio::spawn(webhook_configuration::emit_bundles(
         handle.clone(),
@@ -55,7 +55,7 @@ pub(super) fn start(
     ));
     tokio::spawn(async move {
         let cluster = webhook_configuration::connected(&access).await;
-        keeper.run(cluster).await;
+        reconciler.run(cluster).await;
     });
     Ok(Some(handle))
 }

@@ -1,10 +1,12 @@
 //! The status of a stream that the peer has ended: the peer's own, whichever direction was closed first.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use ::mcp::source::{Dialer, Source};
 use bytes::Bytes;
+use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame};
 
 use super::super::peers::Direction;
@@ -12,7 +14,7 @@ use super::super::sink_stream::{SinkStream, SourceObjects};
 use super::super::source_stream::{SourceContext, SourceStream};
 use super::super::wire::ResponsePieces;
 use super::*;
-use crate::grpc::{Address, Bounds, Inbound, Messages, Peer, ResponseSender};
+use crate::grpc::{Address, Bounds, Inbound, Messages, Peer, ResponseSender, framed};
 
 /// An answer that was not read before the request was reset.
 #[derive(Clone)]
@@ -20,6 +22,8 @@ enum Ending {
     Said(Code),
     Silent,
     Endless,
+    /// Messages, and then what the peer says.
+    After(VecDeque<Vec<u8>>, Code),
 }
 
 impl Body for Ending {
@@ -27,11 +31,15 @@ impl Body for Ending {
     type Error = Status;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        match *self {
-            Self::Said(code) => Poll::Ready(Some(Err(Status::new(code, "")))),
+        match &mut *self {
+            Self::After(messages, code) => Poll::Ready(Some(match messages.pop_front() {
+                Some(message) => Ok(Frame::data(message.into())),
+                None => Err(Status::new(*code, "")),
+            })),
+            Self::Said(code) => Poll::Ready(Some(Err(Status::new(*code, "")))),
             Self::Silent => Poll::Pending,
             Self::Endless => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 1024]))))),
         }
@@ -54,7 +62,15 @@ fn reset() -> Arc<ResponseSender> {
     sender
 }
 
-async fn given(ending: Ending) -> Code {
+/// A sender whose messages are written.
+fn open() -> Arc<ResponseSender> {
+    let sender = Arc::new(ResponseSender::default());
+    let mut messages = Messages::of_request(&sender);
+    tokio::spawn(async move { while messages.frame().await.is_some() {} });
+    sender
+}
+
+async fn given(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
     let peers = Peers::new("galley");
     let (_published, snapshots) = watch::channel(Snapshots::default());
     let (_stage, stage) = watch::channel(ShutdownStage::Serving);
@@ -71,34 +87,90 @@ async fn given(ending: Ending) -> Code {
         joined,
         peer,
         inbound: inbound(ending),
-        sender: reset(),
+        sender,
         access: None,
     };
-    giving.run().await.0.code()
+    let (status, is_good) = giving.run().await;
+    (status.code(), is_good)
 }
 
-async fn taken(ending: Ending) -> Code {
+async fn taken(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
     let taking = SinkStream {
         held: &SourceObjects::new("a", &[GATEWAYS.to_owned()], Arc::new(|_| {})),
         peers: &Peers::new("galley"),
         inbound: inbound(ending),
-        sender: reset(),
+        sender,
         name: "a:1",
     };
-    taking.run().await.0.code()
+    let (status, is_good) = taking.run().await;
+    (status.code(), is_good)
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_refuses_a_stream_and_resets_it_is_quoted() {
     let refusal = Ending::Said(Code::Unauthenticated);
-    assert_eq!(given(refusal.clone()).await, Code::Unauthenticated);
-    assert_eq!(taken(refusal).await, Code::Unauthenticated);
+    let ended = (Code::Unauthenticated, false);
+    assert_eq!(given(refusal.clone(), reset()).await, ended);
+    assert_eq!(taken(refusal, reset()).await, ended);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_goes_without_a_word_is_not_waited_for() {
     for ending in [Ending::Silent, Ending::Endless] {
-        assert_eq!(given(ending.clone()).await, Code::Cancelled);
-        assert_eq!(taken(ending).await, Code::Unavailable);
+        let given = given(ending.clone(), reset()).await;
+        assert_eq!(given, (Code::Cancelled, false));
+        assert_eq!(taken(ending, reset()).await, (Code::Unavailable, false));
+    }
+}
+
+/// The bytes of a message that announces itself to be longer than is taken.
+fn too_long() -> Vec<u8> {
+    vec![0, 0xff, 0, 0, 0]
+}
+
+/// A lasting refusal of ours is not tried five times a second for ever: the backoff begins anew only where the peer ended it.
+#[tokio::test(start_paused = true)]
+async fn a_stream_counts_as_good_unless_this_side_ended_it() {
+    let response = || {
+        framed(&Resources {
+            collection: GATEWAYS.to_owned(),
+            nonce: "1".to_owned(),
+            ..Resources::default()
+        })
+    };
+    let request = || {
+        framed(&RequestResources {
+            collection: GATEWAYS.to_owned(),
+            ..RequestResources::default()
+        })
+    };
+    let no_nonce = framed(&Resources {
+        collection: GATEWAYS.to_owned(),
+        ..Resources::default()
+    });
+    let unknown = framed(&RequestResources {
+        collection: "none".to_owned(),
+        ..RequestResources::default()
+    });
+    let unread = vec![0, 0, 0, 0, 1, 0xff];
+    for (second, code, is_good) in [
+        (None, Code::Unavailable, true),
+        (Some(too_long()), Code::ResourceExhausted, false),
+        (Some(unread.clone()), Code::InvalidArgument, false),
+        (Some(no_nonce), Code::InvalidArgument, false),
+    ] {
+        let messages = std::iter::once(response()).chain(second).collect();
+        let ending = Ending::After(messages, Code::Unavailable);
+        assert_eq!(taken(ending, open()).await, (code, is_good));
+    }
+    for (second, code, is_good) in [
+        (None, Code::Unavailable, true),
+        (Some(too_long()), Code::ResourceExhausted, false),
+        (Some(unread), Code::InvalidArgument, false),
+        (Some(unknown), Code::InvalidArgument, false),
+    ] {
+        let messages = std::iter::once(request()).chain(second).collect();
+        let ending = Ending::After(messages, Code::Unavailable);
+        assert_eq!(given(ending, open()).await, (code, is_good));
     }
 }

@@ -1,4 +1,4 @@
-//! The keeper of CA bundles: mending, replicas, an outage.
+//! The reconciler of CA bundles: mending, replicas, an outage.
 
 use std::process::Command;
 use std::time::Duration;

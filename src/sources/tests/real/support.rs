@@ -1,4 +1,4 @@
-//! The server that `build/kube up` started, kubectl, and keepers.
+//! The server that `build/kube up` started, kubectl, and reconcilers.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -135,10 +135,10 @@ pub(crate) fn keep(cluster: Cluster, configuration: &str, bundle: CaBundle) -> K
         configurations: vec![configuration.to_owned()],
         entry: "sidecar-injector.istio.io".to_owned(),
     };
-    let (keeper, handle) = WebhookReconciler::new(order, WatchTiming::default());
+    let (reconciler, handle) = WebhookReconciler::new(order, WatchTiming::default());
     handle.set_bundle(bundle);
     Kept {
-        task: tokio::spawn(keeper.run(cluster)),
+        task: tokio::spawn(reconciler.run(cluster)),
         handle,
     }
 }

@@ -337,6 +337,7 @@ impl RouterParameters<'_> {
             idle_timeout: self.proxy.node.idle_timeout,
             http10: self.proxy.node.http10,
         };
+        let own = self.proxy.node.router.trusted_proxies;
         filters::http(
             self.mesh,
             options,
@@ -347,6 +348,7 @@ impl RouterParameters<'_> {
                 grpc_web: server.protocol() == Protocol::GrpcWeb,
                 grpc_stats: false,
                 class: ListenerClass::Gateway,
+                trusted_proxies: own.unwrap_or(self.mesh.trusted_proxies),
             },
         )
     }

@@ -503,6 +503,7 @@ impl InboundParameters<'_> {
                 grpc_web: inbound_port.protocol == Protocol::GrpcWeb,
                 grpc_stats: inbound_port.protocol == Protocol::Grpc,
                 class: ListenerClass::SidecarInbound,
+                ..Extras::default()
             },
         )
     }

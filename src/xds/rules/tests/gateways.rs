@@ -44,6 +44,35 @@ pub(super) fn router(namespace: &str) -> Arc<Node> {
     router_of("router", namespace, &[("istio", "edge")])
 }
 
+/// One that runs with so many trusted proxies.
+fn configured_router(trusted: &str) -> Arc<Node> {
+    let object = |name: &str, kind: value::Kind| {
+        let value = Value { kind: Some(kind) };
+        value::Kind::StructValue(Struct {
+            fields: [(name.to_owned(), value)].into(),
+        })
+    };
+    let trusted = match trusted.parse() {
+        Ok(number) => value::Kind::NumberValue(number),
+        Err(_) => value::Kind::StringValue(trusted.to_owned()),
+    };
+    let topology = object("gatewayTopology", object("numTrustedProxies", trusted));
+    let texts = object("istio", value::Kind::StringValue("edge".to_owned()));
+    let value::Kind::StructValue(mut metadata) = texts else {
+        panic!("no object")
+    };
+    let config = Value {
+        kind: Some(topology),
+    };
+    metadata.fields.insert("PROXY_CONFIG".to_owned(), config);
+    let read = Node::read(Some(&core::Node {
+        id: "router~10.9.0.1~edge-1.edge~edge.svc.cluster.local".to_owned(),
+        metadata: Some(metadata),
+        ..core::Node::default()
+    }));
+    Arc::new(read.unwrap())
+}
+
 fn manager(chain: &FilterChain) -> HttpConnectionManager {
     decoded_filter(chain, "envoy.filters.network.http_connection_manager").unwrap()
 }
@@ -194,6 +223,32 @@ fn a_gateway_without_rules_answers_404() {
         filters,
         ["cors", "fault", "router"].map(|name| format!("envoy.filters.http.{name}"))
     );
+}
+
+/// Which address a client has decides what AuthorizationPolicies let in.
+#[test]
+fn proxies_in_front_of_a_router_are_believed_as_far_as_its_topology_says() {
+    let of = |mesh: &str, own: Option<&str>| {
+        let mut world = world();
+        let config = mesh::parse_over(&mesh::discovery_defaults(), mesh).unwrap();
+        world.mesh = Arc::new(config.config);
+        gateway(&mut world, "g", 1, HTTP);
+        let router = match own {
+            Some(own) => configured_router(own),
+            None => router("edge"),
+        };
+        let (listener, _) = listeners(&*snapshot(world).view(&router)).remove(0);
+        manager(&listener.filter_chains[0]).xff_num_trusted_hops
+    };
+    let two = "defaultConfig: {gatewayTopology: {numTrustedProxies: 2}}";
+    assert_eq!(of("", None), 0);
+    assert_eq!(of(two, None), 2);
+    assert_eq!(of(two, Some("3")), 3);
+    assert_eq!(of(two, Some("0")), 0);
+    assert_eq!(of("", Some("1")), 1);
+    for unusable in ["-1", "1.5", "many"] {
+        assert_eq!(of(two, Some(unusable)), 2, "{unusable}");
+    }
 }
 
 #[test]
