@@ -1216,7 +1216,7 @@ const FILES_THAT_NAME: [(&str, usize); 10] = [
     ("PeerAuthentication", 6),
     ("RequestAuthentication", 10),
     ("ServiceEntry", 16),
-    ("Sidecar", 17),
+    ("Sidecar", 18),
     ("VirtualService", 20),
     ("WorkloadEntry", 7),
 ];

@@ -57,7 +57,7 @@ pub(crate) enum ListenerClass {
     /// The application is next: it is told of the client's certificate, after those that proxies before have told of.
     SidecarInbound,
     /// Clients are outside of the mesh: their addresses count, and what they say of their certificates does not.
-    Gateway,
+    Router,
 }
 
 /// The source of a connection manager's routes.
@@ -83,7 +83,7 @@ pub(crate) fn http(
         route_specifier: Some(specifier(mesh, routes)),
         http_filters: http_filters(extras),
         forward_client_cert_details: match extras.class {
-            ListenerClass::Gateway => {
+            ListenerClass::Router => {
                 http_connection_manager::ForwardClientCertDetails::SanitizeSet.into()
             }
             // Of a client without a certificate Envoy takes the header away.
@@ -111,7 +111,7 @@ pub(crate) fn http(
         http2_protocol_options: Some(http2()),
         stream_idle_timeout: Some(wire::duration(Duration::ZERO)),
         access_log: mesh.access_log.http.clone(),
-        use_remote_address: wire::boolean(extras.class == ListenerClass::Gateway),
+        use_remote_address: wire::boolean(extras.class == ListenerClass::Router),
         xff_num_trusted_hops: extras.trusted_proxies,
         normalize_path: wire::boolean(mesh.paths != NormalizationType::None),
         merge_slashes: merges_slashes,

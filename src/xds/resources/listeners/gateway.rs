@@ -347,7 +347,7 @@ impl RouterParameters<'_> {
                 first: &self.filters.http,
                 grpc_web: server.protocol() == Protocol::GrpcWeb,
                 grpc_stats: false,
-                class: ListenerClass::Gateway,
+                class: ListenerClass::Router,
                 trusted_proxies: own.unwrap_or(self.mesh.trusted_proxies),
             },
         )
