@@ -100,9 +100,10 @@ pub fn asked_by_http(headers: &'static str) -> Issuer {
         } else {
             "401 No"
         };
+        // It closes after each answer: Envoy must not ask again on a connection that it takes for open.
         write!(
             to,
-            "HTTP/1.1 {code}\r\nx-user: alice\r\nx-reason: why\r\n{headers}Content-Length: 0\r\n\r\n"
+            "HTTP/1.1 {code}\r\nx-user: alice\r\nx-reason: why\r\n{headers}Connection: close\r\nContent-Length: 0\r\n\r\n"
         )
     })
 }
