@@ -343,25 +343,42 @@ impl Encoder {
         true
     }
 
-    /// The same as an Any of the type that it names; `None`: the type is none of Envoy's. An extension may have types of its own, but
-    /// what configures Envoy may not.
-    fn typed_struct(&self, values: &Map<String, Json>) -> Option<Json> {
-        let url = values.get("type_url").or_else(|| values.get("typeUrl"))?;
-        let written = url.as_str()?;
-        let name = written.rsplit('/').next().unwrap_or(written);
-        let is_known = self.all.has(name) || self.all.successor(name).is_some();
-        let configures = ["typed_config", "typedConfig"];
-        let configures = configures.iter().any(|field| self.path.ends_with(field));
-        if (!is_known && !configures) || name.starts_with("google.protobuf.") {
+    /// The type that a TypedStruct names, and its fields, as Envoy makes them of it. `None`: it is taken as it is written, so that what
+    /// is wrong with it is told; so is one of a type that Envoy does not know, where it does not configure Envoy itself: extensions
+    /// may have types of their own. Envoy takes none within another.
+    fn typed_struct<'v>(
+        &self,
+        values: &'v Map<String, Json>,
+    ) -> Option<(&'v str, Option<&'v Map<String, Json>>)> {
+        let known = ["@type", "type_url", "typeUrl", "value"];
+        let url = match (values.get("type_url"), values.get("typeUrl")) {
+            (Some(url), None) | (None, Some(url)) => url.as_str()?,
+            (Some(_), Some(_)) | (None, None) => return None,
+        };
+        if !values.keys().all(|key| known.contains(&key.as_str())) {
             return None;
         }
-        let fields = values.get("value").and_then(Json::as_object);
-        let mut typed: Map<String, Json> = fields.cloned().unwrap_or_default();
-        typed.insert(
-            "@type".to_owned(),
-            Json::String(format!("{TYPE_URL}{name}")),
-        );
-        Some(Json::Object(typed))
+        let fields = match values.get("value") {
+            None | Some(Json::Null) => None,
+            Some(Json::Object(fields)) => Some(fields),
+            Some(_) => return None,
+        };
+        let written = url.rsplit('/').next().unwrap_or(url);
+        let configures = ["typed_config", "typedConfig"];
+        let configures = configures.iter().any(|field| self.path.ends_with(field));
+        let is_meant = match self.resolved(written) {
+            Some(name) => !TYPED_STRUCTS.contains(&name) && !name.starts_with("google.protobuf."),
+            None => configures,
+        };
+        is_meant.then_some((written, fields))
+    }
+
+    /// The name of a type of Envoy, or of the one that took its place.
+    fn resolved<'n>(&self, written: &'n str) -> Option<&'n str> {
+        match self.all.has(written) {
+            true => Some(written),
+            false => self.all.successor(written),
+        }
     }
 
     fn any(&mut self, value: &Json, depth: usize, out: &mut Vec<u8>) {
@@ -373,18 +390,34 @@ impl Encoder {
         };
         let written = url.strip_prefix(TYPE_URL).unwrap_or(url);
         let all = self.all;
-        let name = match all.has(written) {
-            true => Some(written),
-            false => all.successor(written),
-        };
-        let Some(name) = name else {
-            let words = format!("no type of Envoy 1.40 is known as {}", quoted(written));
+        let unknown = |name: &str| format!("no type of Envoy 1.40 is known as {}", quoted(name));
+        let Some(name) = self.resolved(written) else {
+            let words = unknown(written);
             return self.below(|path| push_key(path, "@type"), |it| it.fail(words));
         };
         if TYPED_STRUCTS.contains(&name)
-            && let Some(typed) = self.typed_struct(values)
+            && let Some((written, fields)) = self.typed_struct(values)
         {
-            return self.any(&typed, depth, out);
+            let Some(name) = self.resolved(written) else {
+                let words = unknown(written);
+                return self.below(|path| push_key(path, "type_url"), |it| it.fail(words));
+            };
+            let Ok(Some(described)) = all.fields(name) else {
+                return self.fail(format!("{} is not a message", quoted(name)));
+            };
+            if depth > DEEPEST {
+                return self.fail("is nested too deeply");
+            }
+            let mut inner = Vec::new();
+            self.below(
+                |path| push_key(path, "value"),
+                |it| {
+                    let fields = fields.into_iter().flatten();
+                    it.fields(name, &described, fields, depth + 1, &mut inner);
+                },
+            );
+            WireScalar::Text(&format!("{TYPE_URL}{name}")).write(Some(1), out);
+            return delimited(2, &inner, out);
         }
         let mut inner = Vec::new();
         if name.starts_with("google.protobuf.") && name != "google.protobuf.Empty" {

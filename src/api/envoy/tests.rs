@@ -213,12 +213,29 @@ fn what_a_message_does_not_have_is_told_with_its_place() {
         (
             FILTER,
             json!({"typed_config": {"@type": TYPED_STRUCT, "type_url": "type.googleapis.com/envoy.no.Such"}}),
-            &["v.typed_config[\"@type\"]: no type of Envoy 1.40 is known as \"envoy.no.Such\""],
+            &["v.typed_config.type_url: no type of Envoy 1.40 is known as \"envoy.no.Such\""],
+        ),
+        (
+            FILTER,
+            json!({"typed_config": {"@type": TYPED_STRUCT, "type_url": LUA, "values": {}}}),
+            &[
+                "v.typed_config.values: unknown field of udpa.type.v1.TypedStruct, did you mean \"value\"?",
+            ],
+        ),
+        (
+            FILTER,
+            json!({"typed_config": {"@type": TYPED_STRUCT, "type_url": LUA, "value": [{}]}}),
+            &["v.typed_config.value: want an object"],
+        ),
+        (
+            FILTER,
+            json!({"typed_config": {"@type": TYPED_STRUCT, "type_url": LUA, "typeUrl": LUA}}),
+            &["v.typed_config.typeUrl: only one of type_url, typeUrl may be set"],
         ),
         (
             FILTER,
             json!({"typed_config": {"@type": TYPED_STRUCT, "type_url": LUA, "value": {"x": 1}}}),
-            &["v.typed_config.x: unknown field of envoy.extensions.filters.http.lua.v3.Lua"],
+            &["v.typed_config.value.x: unknown field of envoy.extensions.filters.http.lua.v3.Lua"],
         ),
         (
             "envoy.extensions.wasm.v3.VmConfig",
@@ -479,4 +496,23 @@ proptest::proptest! {
         drop(merge(CLUSTER, &below, &above, Lists::Joined, &mut replaced));
         drop(canonical(CLUSTER, &below));
     }
+}
+
+/// Envoy takes the type of the outer one alone: what is within is a struct like any other, however often.
+#[test]
+fn a_typed_struct_is_what_it_names_once() {
+    let lua = json!({"default_source_code": {"inline_string": "a"}});
+    let typed =
+        |url: &str, value: Json| json!({"@type": TYPED_STRUCT, "type_url": url, "value": value});
+    let of = |config: Json| bytes(FILTER, &json!({"typed_config": config}));
+    let mut direct = lua.clone();
+    direct["@type"] = json!(LUA);
+    assert_eq!(of(typed(LUA, lua.clone())), of(direct));
+    let within = of(typed(TYPED_STRUCT, typed(LUA, lua)));
+    let is_in = |name: &str| {
+        within
+            .windows(name.len())
+            .any(|part| part == name.as_bytes())
+    };
+    assert!(is_in(TYPED_STRUCT) && is_in("type_url") && is_in(LUA));
 }

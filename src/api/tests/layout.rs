@@ -727,7 +727,7 @@ const LONGEST_FILE: usize = 400;
 
 /// Files of one concern that are longer, and how long they may be: rebuilt with the rooms of `xds`, `sources` and the streams.
 const LONGER_FILES: [(&str, usize); 22] = [
-    ("api/envoy/encode.rs", 430),
+    ("api/envoy/encode.rs", 460),
     ("inject/probes.rs", 420),
     ("inject/overlay.rs", 460),
     ("xds/common/service_ports.rs", 430),
