@@ -323,6 +323,33 @@ fn a_pod_of_a_headless_service_keeps_its_requests() {
     assert!(view.get(Type::Listener, "10.96.0.9_80").is_some());
 }
 
+/// A service that would come behind stands in front of no pod.
+#[test]
+fn a_younger_service_at_a_pod_hides_it_from_no_other() {
+    let beside = |addresses: &[&str]| {
+        let mut world = beside_a_pod(Registry::External, &["10.1.0.9"], addresses);
+        let decoy = Written {
+            name: "d.x",
+            registry: Registry::External,
+            created: 9,
+            port: (80, "HTTP"),
+            addresses: &["10.1.0.9"],
+        };
+        with_addresses(&mut world, &decoy);
+        view(world)
+    };
+    assert!(
+        beside(&["10.1.0.9"])
+            .get(Type::Listener, "10.1.0.9_80")
+            .is_none()
+    );
+    let ranges = ranges_of(&*beside(&["10.1.0.0/16"]), "0.0.0.0_80");
+    assert!(
+        ranges.contains(&"10.1.0.9/32 http_connection_manager".to_owned()),
+        "{ranges:?}"
+    );
+}
+
 /// Endpoints move without a change of their service: what they are held against is made anew.
 #[test]
 fn a_pod_that_moves_keeps_its_requests() {
@@ -443,4 +470,36 @@ fn addresses_that_many_hosts_have_are_looked_at_once_for_each() {
     ] {
         assert!(more <= 2 * base + 100, "{what}: {base} {more}");
     }
+}
+
+#[test]
+fn addresses_in_a_range_of_many_services_are_looked_at_once() {
+    let looks = |entries: usize| {
+        let mut world = world();
+        for at in 0..entries {
+            let one = Written {
+                name: &format!("r{at}.x"),
+                registry: Registry::External,
+                created: 1,
+                port: (80, "TCP"),
+                addresses: &["10.0.0.0/8"],
+            };
+            with_addresses(&mut world, &one);
+        }
+        let all: Vec<_> = (0..200).map(|at| format!("10.1.0.{at}")).collect();
+        let all: Vec<_> = all.iter().map(String::as_str).collect();
+        let one = Written {
+            name: "h.x",
+            registry: Registry::External,
+            created: 9,
+            port: (80, "HTTP"),
+            addresses: &all,
+        };
+        with_addresses(&mut world, &one);
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&node("demo", &[]));
+        crate::common::steps::steps(|| drop(view.all(Type::Listener)))
+    };
+    let [some, more] = [20, 40].map(looks);
+    assert!(some > 200 && more < some + 200, "{some} {more}");
 }

@@ -17,29 +17,33 @@ use crate::resources::listeners::chain::{Match, key};
 use crate::resources::listeners::name;
 use crate::rules::virtual_service::connections::Connections;
 
-/// A service with requests at an address.
-#[derive(Clone, Debug)]
-pub(super) struct Holder {
-    service_port: Arc<ServicePort>,
-    /// An endpoint of a headless service has it, and the service itself has no address.
-    endpoint: bool,
+/// The first services with requests at an address: of those that have it themselves, and of headless ones with an endpoint there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holders {
+    by_address: Option<Arc<ServicePort>>,
+    by_endpoint: Option<Arc<ServicePort>>,
 }
 
 /// Those of each port that somebody asked for.
 #[derive(Debug, Default)]
 pub(super) struct HeldAddresses(BTreeMap<u16, Arc<OfPort>>);
 
-/// Those of one port, each address with the service that comes first.
-pub(super) type OfPort = BTreeMap<IpAddr, Holder>;
+/// Those of one port.
+pub(super) type OfPort = BTreeMap<IpAddr, Holders>;
 
-impl Holder {
-    /// Returns true if it comes before another service. The endpoints of a headless service are whatever its author writes, so
-    /// they hold an address against ServiceEntries alone, and never against a Service of Kubernetes.
-    fn comes_before(&self, other: &ServicePort) -> bool {
-        let own = &self.service_port.service;
-        let is_first = own.precedence(&other.service).is_lt();
-        let may_hold = !self.endpoint || other.service.registry != Registry::Kubernetes;
-        is_first && may_hold && own.key != other.service.key
+impl Holders {
+    /// One that comes before another service, and whether by an endpoint. The endpoints of a headless service are whatever its
+    /// author writes, so they hold an address against ServiceEntries alone, and never against a Service of Kubernetes.
+    fn before(&self, other: &ServicePort) -> Option<(&ServicePort, bool)> {
+        let is_first = |one: &&Arc<ServicePort>| {
+            let (own, other) = (&one.service, &other.service);
+            own.precedence(other).is_lt() && own.key != other.key
+        };
+        let by_address = self.by_address.as_ref().filter(is_first);
+        let may_hold = other.service.registry != Registry::Kubernetes;
+        let by_endpoint = self.by_endpoint.as_ref().filter(|_| may_hold);
+        let by_address = by_address.map(|one| (&**one, false));
+        by_address.or_else(|| Some((&**by_endpoint.filter(is_first)?, true)))
     }
 }
 
@@ -65,10 +69,12 @@ fn of_port(
 ) -> OfPort {
     let mut held = OfPort::new();
     let mut add = |address: IpAddr, service_port: &Arc<ServicePort>, endpoint: bool| {
-        step(|| held.entry(address)).or_insert_with(|| Holder {
-            service_port: service_port.clone(),
-            endpoint,
-        });
+        let holders: &mut Holders = step(|| held.entry(address)).or_default();
+        let first = match endpoint {
+            true => &mut holders.by_endpoint,
+            false => &mut holders.by_address,
+        };
+        first.get_or_insert_with(|| service_port.clone());
     };
     let with_requests = || all.of_port(port).filter(|one| one.protocol.is_http());
     for one in with_requests() {
@@ -101,16 +107,14 @@ impl Builder<'_> {
         address: IpAddr,
     ) -> Option<String> {
         let held = self.held_at(service_port.port.number);
-        let holder = held.get(&address)?;
-        holder.comes_before(service_port).then(|| {
-            let service = &holder.service_port.service;
-            let what = match holder.endpoint {
-                true => "an endpoint of ",
-                false => "",
-            };
-            let why = service.why_first(&service_port.service);
-            format!("{what}{} has it, which {why}", service.key.hostname)
-        })
+        let (holder, by_endpoint) = held.get(&address)?.before(service_port)?;
+        let what = match by_endpoint {
+            true => "an endpoint of ",
+            false => "",
+        };
+        let why = holder.service.why_first(&service_port.service);
+        let host = &holder.service.key.hostname;
+        Some(format!("{what}{host} has it, which {why}"))
     }
 
     /// Addresses in these ranges of services with requests that come before this one, as far as no range left them to those yet.
@@ -124,10 +128,14 @@ impl Builder<'_> {
         let shared = self.shared.entry(port).or_default();
         let unclaimed = shared.unclaimed.get_or_insert_with(|| (*all).clone());
         let mut found = Vec::new();
+        // What a service before has whole it keeps, and its addresses were looked at: of different ranges around one address there
+        // are as many as it has bits.
+        let matched = &shared.matched;
+        let ranges = ranges.filter(|range| !matched.contains(&key(Some(range), "", None)));
         for range in widest(ranges) {
             let within = unclaimed.range(range.first()..);
             let within = within.take_while(|(address, _)| step(|| range.contains(**address)));
-            let before = within.filter(|(_, holder)| holder.comes_before(service_port));
+            let before = within.filter(|(_, holders)| holders.before(service_port).is_some());
             found.extend(before.map(|(address, _)| *address));
         }
         for address in &found {
