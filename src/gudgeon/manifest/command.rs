@@ -236,7 +236,7 @@ async fn config_map(cluster: &Cluster, namespace: &str, name: &str) -> Result<Ma
     })
 }
 
-/// What is not read from the cluster that the flags, or the variable `KUBECONFIG`, lead to: `istioctl kube-inject` reads both maps
+/// Says what inject does not read from the cluster of the flags, or of the variable `KUBECONFIG`: `istioctl kube-inject` reads both maps
 /// without being told their names.
 fn unread_maps(flags: &InjectFlags, variable: bool) -> Vec<&'static str> {
     let from_cluster = flags.inject_config_map_name.is_some();

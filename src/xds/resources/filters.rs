@@ -48,7 +48,7 @@ pub(crate) struct Extras<'a> {
     pub(crate) trusted_proxies: u32,
 }
 
-/// Where requests come in.
+/// The place where requests come in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ListenerClass {
     /// From the application beside the proxy.

@@ -230,20 +230,28 @@ fn status(written: &WrittenObject, lost: &[String]) -> Value {
 mod tests {
     use super::*;
 
+    fn written(kind: &str, spec: Value) -> WrittenObject {
+        WrittenObject {
+            api_version: "networking.istio.io/v1".into(),
+            kind: kind.into(),
+            namespace: "n".into(),
+            name: "a".into(),
+            metadata: json!({}),
+            spec: spec.into(),
+            origin: sources::Origin::file("a.yaml"),
+            accepted: true,
+            messages: Vec::new(),
+            revision: sources::Revision::default(),
+        }
+    }
+
     #[test]
     fn what_is_refused_has_no_notes() {
         let of = |accepted: bool| {
             let written = WrittenObject {
-                api_version: "networking.istio.io/v1".into(),
-                kind: "ServiceEntry".into(),
-                namespace: "n".into(),
-                name: "a".into(),
-                metadata: json!({}),
-                spec: json!({"hosts": ["a.b"]}).into(),
-                origin: sources::Origin::file("a.yaml"),
                 accepted,
                 messages: vec!["said".to_owned()],
-                revision: sources::Revision::default(),
+                ..written("ServiceEntry", json!({"hosts": ["a.b"]}))
             };
             status(&written, &["lost".to_owned()])["messages"].clone()
         };
@@ -255,19 +263,8 @@ mod tests {
     #[test]
     fn an_object_is_enforced_in_part_where_something_is_said_of_it() {
         let of = |server: Value| {
-            let written = WrittenObject {
-                api_version: "networking.istio.io/v1".into(),
-                kind: "Gateway".into(),
-                namespace: "n".into(),
-                name: "a".into(),
-                metadata: json!({}),
-                spec: json!({"selector": {"a": "b"}, "servers": [server]}).into(),
-                origin: sources::Origin::file("a.yaml"),
-                accepted: true,
-                messages: Vec::new(),
-                revision: sources::Revision::default(),
-            };
-            status(&written, &[])["effect"].clone()
+            let spec = json!({"selector": {"a": "b"}, "servers": [server]});
+            status(&written("Gateway", spec), &[])["effect"].clone()
         };
         let port = json!({"number": 80, "name": "a", "protocol": "HTTP"});
         assert_eq!(of(json!({"hosts": ["*"], "port": port})), "enforced");

@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(left_out, [("a", MOST_OF_NAMESPACE + 1)]);
     }
 
-    /// Whoever edits a policy has no more fetches under way than who does not: each holds a socket and up to a megabyte.
+    /// An edited policy leaves no more fetches under way than one that stays: each holds a socket and up to a megabyte.
     #[tokio::test]
     async fn fetches_end_when_their_places_are_wanted_no_longer() {
         let hub = crate::discovery::testing::hub_of(&["--jwksAllow=127.0.0.1"]);

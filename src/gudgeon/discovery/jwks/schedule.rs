@@ -122,7 +122,7 @@ impl Entry {
 /// A fetch that a namespace has a place for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fetch {
-    /// Of all that begin: the result of one that was abandoned is not that of a newer one.
+    /// Its number among all fetches: the result of one that was abandoned is not that of a newer one.
     pub(super) number: u64,
     pub(super) place: KeysPlace,
     pub(super) namespace: Arc<str>,
@@ -138,7 +138,7 @@ pub(super) struct FetchOutcome {
     pub(super) trouble: bool,
 }
 
-/// What is no longer wanted.
+/// Fetches and places that no policy wants any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unwanted {
     /// Places were forgotten, with their keys.
@@ -705,7 +705,7 @@ mod tests {
         assert!(late(&mut all, &newer).keys);
     }
 
-    /// Whoever names a place that others name costs as much as the first who does: all of it happens on the loop.
+    /// Each further namespace that names a place costs as much as the first one: all of it happens on the loop.
     #[test]
     fn twice_as_many_namespaces_cost_twice_as_many_looks() {
         let looks = |namespaces: usize| {

@@ -411,7 +411,7 @@ impl RouteKind {
     }
 }
 
-/// What a server does, as the reason why other routes do not apply there.
+/// Says what a server does, as the reason why other routes do not apply there.
 const fn server_serves(handling: ServerHandling) -> &'static str {
     match handling {
         ServerHandling::Http | ServerHandling::Https => "serves requests; use http routes there",

@@ -182,6 +182,12 @@ fn named<'a>(world: &'a mut World, written: &Written<'_>) -> &'a mut Service {
     service
 }
 
+/// Looks at addresses and ranges that the listeners of a proxy cost.
+fn looks_at_listeners(world: World) -> usize {
+    let view = view(world);
+    crate::common::steps::steps(|| drop(view.all(Type::Listener)))
+}
+
 /// The statistics of connections to a listener, which are those of its cluster.
 fn leads_to(view: &dyn View, name: &str) -> Option<String> {
     use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
@@ -235,7 +241,7 @@ fn an_endpoint_of_a_headless_service_is_no_service_entrys() {
     }
 }
 
-/// Whoever writes endpoints may write any address, also that of a Service of Kubernetes.
+/// A tenant may write any address into its endpoints, also that of a Service of Kubernetes.
 #[test]
 fn an_endpoint_takes_no_address_of_a_service_of_kubernetes() {
     for (created, protocol, why) in [
@@ -416,7 +422,7 @@ fn a_rule_for_ranges_leaves_the_addresses_in_them_their_requests() {
     assert_eq!(chains.iter().filter(|one| **one == held).count(), 1);
 }
 
-/// Whoever writes many hosts with the same addresses, or many ranges over addresses of others, costs linear work.
+/// Many hosts with the same addresses, and many ranges over addresses of others, cost linear work.
 #[test]
 fn addresses_that_many_hosts_have_are_looked_at_once_for_each() {
     let looks = |hosts: usize, addresses: usize, ranges: usize| {
@@ -457,9 +463,7 @@ fn addresses_that_many_hosts_have_are_looked_at_once_for_each() {
             addresses: &wide,
         };
         with_addresses(&mut world, &one);
-        let snapshot = snapshot(world);
-        let view = snapshot.view(&node("demo", &[]));
-        crate::common::steps::steps(|| drop(view.all(Type::Listener)))
+        looks_at_listeners(world)
     };
     let base = looks(4, 100, 20);
     assert!(base > 100, "{base}");
@@ -496,9 +500,7 @@ fn addresses_in_a_range_of_many_services_are_looked_at_once() {
             addresses: &all,
         };
         with_addresses(&mut world, &one);
-        let snapshot = snapshot(world);
-        let view = snapshot.view(&node("demo", &[]));
-        crate::common::steps::steps(|| drop(view.all(Type::Listener)))
+        looks_at_listeners(world)
     };
     let [some, more] = [20, 40].map(looks);
     assert!(some > 200 && more < some + 200, "{some} {more}");

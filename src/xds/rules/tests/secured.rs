@@ -112,7 +112,7 @@ fn policies_in_force_are_those_of_the_workload() {
     assert_eq!(of(&[("app", "web")]), ("d a b".to_owned(), 1));
 }
 
-/// Where a proxy has none of its workload's connections, policies of them are told as not enforced.
+/// Discovery tells policies as not enforced if a proxy has none of its workload's connections.
 #[test]
 fn policies_of_a_proxy_that_intercepts_nothing_are_told() {
     let told = |mode: Mode, ingress: bool| {
