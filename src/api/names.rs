@@ -4,6 +4,12 @@ use std::net::IpAddr;
 
 use crate::model::Network;
 
+/// Bytes of a name in Kubernetes, and of a name in DNS (RFC 1123: a DNS subdomain name).
+pub const LONGEST_NAME: usize = 253;
+
+/// Bytes of a label of DNS (RFC 1035, 2.3.4), and of a label's value in Kubernetes.
+pub const LONGEST_LABEL: usize = 63;
+
 /// A host as it is compared with others: in lower case, and an address in its one form of many.
 #[must_use]
 pub fn spelled(host: &str) -> String {
@@ -34,12 +40,10 @@ pub fn spelled_range(range: &str) -> String {
 /// A DNS name; services may have underscores in front of them, numbers alone are a broken address.
 #[must_use]
 pub fn is_name(host: &str) -> bool {
-    const LONGEST: usize = 253;
-    const LONGEST_PART: usize = 63;
     let host = host.strip_suffix('.').unwrap_or(host);
     let parts_are_right = host.split('.').all(|part| {
         !part.is_empty()
-            && part.len() <= LONGEST_PART
+            && part.len() <= LONGEST_LABEL
             && !part.starts_with('-')
             && !part.ends_with('-')
             && part
@@ -50,7 +54,7 @@ pub fn is_name(host: &str) -> bool {
         .rsplit('.')
         .next()
         .is_some_and(|last| last.bytes().any(|letter| !letter.is_ascii_digit()));
-    host.len() <= LONGEST && parts_are_right && last_is_a_word
+    host.len() <= LONGEST_NAME && parts_are_right && last_is_a_word
 }
 
 /// The longest path of a socket: Linux has 108 bytes for it (`sun_path` of `sockaddr_un`, unix(7)), and Envoy puts a NUL at its
@@ -65,12 +69,11 @@ pub(crate) fn is_host_pattern(host: &str) -> bool {
     is_name(host.strip_prefix("*.").unwrap_or(host))
 }
 
-/// Returns true for a port name: letters, digits and dashes, as in a label of DNS.
+/// Returns true for a label of DNS, of letters in either case: letters, digits and dashes, with none of these at an end.
 #[must_use]
 pub fn is_label(text: &str) -> bool {
-    const LONGEST: usize = 63;
     !text.is_empty()
-        && text.len() <= LONGEST
+        && text.len() <= LONGEST_LABEL
         && !text.starts_with('-')
         && !text.ends_with('-')
         && text

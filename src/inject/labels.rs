@@ -1,14 +1,12 @@
 //! Labels by which the mesh knows a workload; the pod's own labels stay.
 
+use api::names::LONGEST_LABEL;
 use api::text::first_letters;
 use serde_json::{Value, json};
 
 use crate::data::Owner;
 use crate::pod;
 use crate::warnings::no_label;
-
-/// A label's value is no longer.
-const LONGEST: usize = 63;
 
 /// The labels that an injection adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,12 +79,12 @@ fn is_value(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = [text.bytes().next(), text.bytes().last()];
     let ends_well = |end: Option<u8>| end.is_none_or(|byte| byte.is_ascii_alphanumeric());
-    text.len() <= LONGEST && text.bytes().all(inner) && ends.into_iter().all(ends_well)
+    text.len() <= LONGEST_LABEL && text.bytes().all(inner) && ends.into_iter().all(ends_well)
 }
 
 /// Cut to what a label holds.
 pub(crate) fn canonical(name: &str) -> String {
-    let short = first_letters(name, LONGEST);
+    let short = first_letters(name, LONGEST_LABEL);
     short.trim_matches(['-', '_', '.']).to_owned()
 }
 

@@ -11,7 +11,7 @@ use super::kinds::{self, Check, Kind};
 use super::{Finding, Object, Severity};
 use crate::did_you_mean::nearest;
 use crate::finding::quoted;
-use crate::names::is_label;
+use crate::names::{LONGEST_NAME, is_label};
 use crate::schema::{FieldKind as Of, Key};
 use crate::wire;
 
@@ -25,8 +25,6 @@ const KNOWN: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
 /// The namespace of those that name none.
 const DEFAULT_NAMESPACE: &str = "default";
-
-const LONGEST_NAME: usize = 253;
 
 /// Checks an object against [`MOST_BYTES`] and [`MOST_DEPTH`]; parts that are deeper are not walked.
 pub(super) fn measure(value: &Json) -> Result<(), &'static str> {

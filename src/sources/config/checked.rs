@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use api::config::document::Part;
 use api::config::{self, Check, Finding, Kind, MOST_BYTES, Object};
+use api::names::LONGEST_NAME;
 use api::yaml::Node;
 use serde_json::Value as Json;
 
 use super::core_kind::{CoreKind, LAST_APPLIED, UsabilityCheck};
 use super::entry::{Entry, EntryId};
 
-/// Bytes of a name, namespace or time at most (a DNS subdomain name, RFC 1123); longer ones are dropped.
-const LONGEST_NAME: usize = 253;
 const NAMELESS: &str = "default";
 
 /// Options that depend on the source of objects.
@@ -162,6 +161,7 @@ fn slim(mut object: Object, created: Option<i64>) -> Entry {
     }
 }
 
+/// A name, namespace or time; longer ones are dropped.
 fn metadata<'a>(value: &'a Json, name: &str) -> Option<&'a str> {
     let text = value.get("metadata")?.get(name)?.as_str()?;
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');

@@ -18,6 +18,7 @@ use api::config::Object;
 use api::google::protobuf::Timestamp;
 use api::mesh::MeshConfig;
 use api::mesh::mesh_config::IngressControllerMode;
+use api::names::LONGEST_NAME;
 use serde_json::{Value, json};
 
 pub use self::changes::{Changes, Ingresses};
@@ -58,8 +59,6 @@ pub fn may_be_generated(name: &str) -> bool {
 /// Returns true if a generated Gateway can have this full name: that of an Ingress, which is any DNS subdomain, before the
 /// suffix. So it may be longer than a label, and have dots.
 fn is_gateway_name(name: &str) -> bool {
-    /// Bytes of a name in Kubernetes (a DNS subdomain name).
-    const LONGEST: usize = 253;
     let ingress = name
         .strip_prefix(NAMESPACE)
         .and_then(|name| name.strip_prefix('/'))
@@ -73,7 +72,7 @@ fn is_gateway_name(name: &str) -> bool {
                 && bytes.last().copied().is_some_and(is_letter)
                 && bytes.iter().all(|byte| is_letter(*byte) || *byte == b'-')
         };
-        name.len() <= LONGEST && name.split('.').all(is_part)
+        name.len() <= LONGEST_NAME && name.split('.').all(is_part)
     })
 }
 

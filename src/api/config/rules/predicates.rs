@@ -5,11 +5,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::cursor::Violation;
 use crate::duration::MOST_SECONDS_OF_ENVOY;
 use crate::finding::quoted;
-use crate::names::{LONGEST_SOCKET, ROOM_FOR_SOCKET};
+pub(super) use crate::names::is_label;
+use crate::names::{LONGEST_LABEL, LONGEST_NAME, LONGEST_SOCKET, ROOM_FOR_SOCKET};
 
-const LONGEST_LABEL: usize = 63;
 const LONGEST_HOST: usize = 255;
-const LONGEST_NAME: usize = 253;
 
 fn wrong(holds: bool, message: impl FnOnce() -> String) -> Violation {
     (!holds).then(message)
@@ -25,16 +24,6 @@ pub(super) fn port(number: i64) -> Violation {
 /// PORT, or 0 for none.
 pub(super) fn port_or_none(number: i64) -> Violation {
     if number == 0 { None } else { port(number) }
-}
-
-pub(super) fn is_label(text: &str) -> bool {
-    let ends = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
-    text.len() <= LONGEST_LABEL
-        && ends(text.chars().next())
-        && ends(text.chars().next_back())
-        && text
-            .bytes()
-            .all(|letter| letter.is_ascii_alphanumeric() || letter == b'-')
 }
 
 /// LABEL.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::config::document::Part;
 use api::config::{self, Finding};
 use api::model::Credential;
+use api::names::{self, LONGEST_NAME};
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -163,20 +164,14 @@ pub(super) fn item(part: &Part<'_>, within: &Origin) -> Item {
 
 /// Returns true if the text may be a kind, version or name. Other text of a document is neither stored nor shown.
 fn is_word(text: &str) -> bool {
-    const LONGEST: usize = 253;
     let letters =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'/');
-    !text.is_empty() && text.len() <= LONGEST && text.bytes().all(letters)
+    !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(letters)
 }
 
 /// Returns true for names that an API server takes for Services: they are parts of host names.
 fn is_label(name: &str) -> bool {
-    const LONGEST: usize = 63;
-    let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    name.len() <= LONGEST
-        && name.bytes().all(letters)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
+    names::is_label(name) && !name.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
 fn head<'a>(

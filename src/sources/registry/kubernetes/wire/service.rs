@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near, is_near_by_field};
+use api::names::LONGEST_NAME;
 use api::size;
 use serde::Deserialize;
 
@@ -324,9 +325,8 @@ fn once(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
 
 /// Returns true for letters that an API server takes in an `externalName`.
 fn is_name(text: &str) -> bool {
-    const LONGEST: usize = 253;
     !text.is_empty()
-        && text.len() <= LONGEST
+        && text.len() <= LONGEST_NAME
         && text.bytes().all(|letter| {
             letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, b'-' | b'.')
         })
