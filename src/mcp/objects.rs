@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::config::collections::{SYNTHETIC, kind_of};
-use api::config::{self, Finding, Kind, Object, rules};
+use api::config::{self, Finding, Kind, Object};
 use api::google::protobuf::Timestamp;
 
 use crate::message;
@@ -61,7 +61,7 @@ impl ResourceReader for ObjectReader {
         let mut found = Vec::new();
         if !is_made {
             found.extend(Object::misnamed(kind, &metadata.name));
-            found.extend(rules::check(&object));
+            found.extend(config::check_rules(&object));
             found.retain(|finding| finding.is_error() && !is_excused(finding));
             config::limit(&mut found);
         }

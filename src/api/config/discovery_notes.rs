@@ -2,7 +2,6 @@
 //! predicates by which discovery decides it, so that the note and the deed are one.
 
 mod authorization;
-mod claims;
 mod destination_rule;
 mod envoy_filter;
 mod files;
@@ -15,12 +14,12 @@ mod targets;
 use serde_json::Value as Json;
 
 use super::Finding;
-use super::kinds::Kind;
 use super::regex_size::{MOST, program_size};
 use super::rules::{access_log, regex};
 use crate::names::is_host_pattern;
 
-pub use claims::claim_path;
+pub use super::claims::claim_path;
+pub use super::grpc_status::grpc_status;
 pub use destination_rule::{MOST_FAILOVER_LABELS, is_status};
 pub use envoy_filter::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
 pub use gateway::{is_certificate_hash, is_cipher_suite, is_key_pin};
@@ -46,9 +45,9 @@ pub fn is_server_name(name: &str) -> bool {
     !rest.is_empty() && !rest.contains('*')
 }
 
-/// The notes of a valid spec, in one spelling, whose fields are served otherwise than they say.
-pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
-    let of_kind = match kind.kind {
+/// The notes of a valid spec of a kind, in one spelling, whose fields are served otherwise than they say.
+pub(super) fn notes(kind: &str, spec: &Json) -> Vec<Finding> {
+    let of_kind = match kind {
         "ServiceEntry" => service_entry,
         "Gateway" => gateway::notes,
         "Sidecar" => sidecar::notes,
@@ -359,32 +358,6 @@ fn lines(path: &str, http: &Json, found: &mut Vec<Finding>) {
             found.push(Finding::warning(path, why));
         }
     }
-}
-
-/// The number of a status of gRPC by its name, as gRPC's own documents have them.
-#[must_use]
-pub fn grpc_status(name: &str) -> Option<u32> {
-    const NAMES: [&str; 17] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    let at = NAMES.iter().position(|known| *known == name)?;
-    u32::try_from(at).ok()
 }
 
 /// Returns true if proxies redirect with this code; 0 is the usual one.

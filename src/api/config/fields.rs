@@ -21,8 +21,6 @@ const MOST: usize = 10_000;
 /// Digits of a number in a message.
 const SHOWN: usize = 64;
 
-pub(super) const QUOTE: &str = "expected a string; quote the value";
-
 /// The field whose null is no absence: releases to 1.3 wrote mutual TLS so.
 const NULL_IS_EMPTY: (&str, &str) = (
     "istio.authentication.v1alpha1.PeerAuthenticationMethod",
@@ -204,7 +202,7 @@ impl Walker {
     fn part(&mut self, kind: FieldKind, value: &Json) -> Json {
         match (kind, value) {
             (FieldKind::String | FieldKind::Enum(_), Json::Null) => {
-                self.error(QUOTE);
+                self.error(scalars::QUOTE);
                 Json::Null
             }
             (_, Json::Null) => {

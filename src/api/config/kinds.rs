@@ -5,6 +5,8 @@
 mod earlier;
 mod effect;
 
+use serde_json::Value as Json;
+
 use super::{Finding, rules};
 use crate::did_you_mean::nearest;
 use crate::schema::{self, Message};
@@ -62,6 +64,13 @@ impl Kind {
             false => self.message.name,
         };
         format!("{TYPE_URL_PREFIX}{name}")
+    }
+
+    /// Findings of this kind's rules about a spec, in no particular order; none about values that could not be read.
+    pub(super) fn check_rules(&self, namespace: &str, name: &str, spec: &Json) -> Vec<Finding> {
+        let rule = self.rule.into_iter();
+        rule.flat_map(|rule| rules::check(rule, namespace, name, spec))
+            .collect()
     }
 }
 

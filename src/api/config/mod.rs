@@ -8,6 +8,7 @@
 //! `kinds` is the table that everything else reads, `fields` holds what was written against the table of its message. No kind
 //! has code of its own here.
 
+mod claims;
 pub mod collections;
 #[cfg(test)]
 #[path = "crds/tests.rs"]
@@ -16,6 +17,7 @@ pub mod discovery_notes;
 pub mod document;
 mod envelope;
 mod fields;
+mod grpc_status;
 mod kinds;
 mod path;
 pub mod regex_size;
@@ -45,6 +47,7 @@ pub use kinds::{
     Check, EARLIER, Effect, KINDS, Kind, LATER, Role, TYPE_URL_PREFIX, dry_run_note, is_ours, kind,
     named, notes, notes_of, without_effect,
 };
+pub use validation::check_rules;
 
 /// An object of a known kind.
 #[derive(Clone, Debug)]

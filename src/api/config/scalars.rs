@@ -3,13 +3,14 @@
 use base64::Engine as _;
 use serde_json::{Number, Value as Json};
 
-use super::fields::QUOTE;
 use crate::duration;
 use crate::finding::quoted;
 use crate::proto_json::{BASE64, canonical, whole_of};
 use crate::schema::{Enum, FieldKind};
 use crate::text::first_letters;
 use crate::timestamp;
+
+pub(super) const QUOTE: &str = "expected a string; quote the value";
 
 /// The value in its one spelling.
 pub(super) fn read(kind: FieldKind, value: &Json) -> Result<Json, String> {

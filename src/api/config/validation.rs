@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value as Json;
 
 use super::document::Part;
-use super::{Finding, Object, limit, read, rules};
+use super::{Finding, Object, limit, read};
 use crate::yaml::Node;
 
 pub(super) fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
@@ -22,13 +22,26 @@ pub(super) fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
     let (mut object, mut findings) = read(value);
     if let Some(object) = &mut object {
         let unread = Unread::of(&findings);
-        let rules = rules::check(object).into_iter();
+        let rules = check_rules(object).into_iter();
         findings.extend(rules.filter(|found| !unread.holds(&found.path)));
         if findings.iter().any(Finding::is_error) {
             object.body = Bytes::new();
         }
     }
     (object, findings)
+}
+
+/// Checks an object by the rules of its kind: findings in no particular order, and none about values that could not be read.
+#[must_use]
+pub fn check_rules(object: &Object) -> Vec<Finding> {
+    let Object {
+        kind,
+        namespace,
+        name,
+        spec,
+        ..
+    } = object;
+    kind.check_rules(namespace, name, spec)
 }
 
 /// Places that could not be read, which was said when it was tried: rules have nothing to add. A message with two members of a

@@ -6,14 +6,15 @@
 mod decode;
 mod encode;
 mod raw;
+mod scalar;
 mod structs;
 #[cfg(test)]
 mod tests;
 
 pub use decode::decode;
 pub use encode::encode;
-pub(crate) use encode::{WireScalar, length_delimited};
 pub use raw::{DecodeError, Raw, next as next_field, value as next_value};
+pub(crate) use scalar::{WireScalar, length_delimited};
 pub(crate) use structs::encode_value;
 pub use structs::{decode_struct, decode_value, encode_struct};
 

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value as Json};
 
 use super::DEEPEST;
-use super::encode::{WireScalar, length_delimited};
 use super::raw::{DecodeError, Raw, next, text};
+use super::scalar::{WireScalar, length_delimited};
 use crate::proto_json::canonical;
 
 /// The bytes of a Struct.

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use granit_parser::{Event, ScalarStyle, Span, Tag};
 
-use super::documents::TOO_DEEP;
 use super::{Limits, Malformed, Node, Plain, Scalar, Value, malformed};
+
+/// The cause where a document has more levels than may be.
+pub(super) const TOO_DEEP: &str = "nested too deeply";
 
 /// A node with what copying it costs.
 #[derive(Clone)]

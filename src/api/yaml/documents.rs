@@ -5,7 +5,7 @@ use std::fmt;
 
 use granit_parser::{ErrorKind, Event, Options, Parser, ScanError};
 
-use super::builder::Builder;
+use super::builder::{Builder, TOO_DEEP};
 use super::indent::Indents;
 use super::input::Text;
 use super::{Limits, Malformed, Node, malformed};
@@ -52,9 +52,6 @@ pub(super) fn options(limits: Limits) -> Options {
     options.set_emit_comments(false);
     options
 }
-
-/// The cause where a document has more levels than may be.
-pub(super) const TOO_DEEP: &str = "nested too deeply";
 
 /// The parser's words, with the remedy of a mistake that stars and ampersands invite to.
 pub(super) fn wrong(error: &ScanError) -> Malformed {

@@ -2,7 +2,7 @@
 
 use gotmpl::{TemplateError, Value};
 
-use super::{object, rewrite, session};
+use super::{calls, object, session};
 use crate::data;
 
 /// The call that replaces a walk: its position, the value, the names.
@@ -11,7 +11,7 @@ pub(super) fn field(args: &[Value]) -> Result<Value, TemplateError> {
         return Err(TemplateError::Exec("a walk without a beginning".to_owned()));
     };
     session::charge(1)?;
-    walk(value.clone(), *from == rewrite::FROM_PARENTHESIS, names)
+    walk(value.clone(), *from == calls::FROM_PARENTHESIS, names)
 }
 
 fn walk(

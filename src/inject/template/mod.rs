@@ -1,5 +1,6 @@
 //! Go's text/template with the functions that Istio's templates use, within bounds.
 
+mod calls;
 mod field;
 pub(crate) mod functions;
 mod output_marks;

@@ -7,22 +7,13 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use super::calls::{ENTER, FIELD, FROM_PARENTHESIS, FROM_VALUE, LEAVE, PUT};
 use super::functions;
 use super::output_marks::Marks;
 use gotmpl::parse::{
     ActionNode, BranchNode, CommandNode, DefineNode, Expr, ListNode, Node, Number, PipeNode, Pos,
     TextNode,
 };
-
-/// Names no template can write: they hold a blank.
-pub(super) const FIELD: &str = " field";
-pub(super) const ENTER: &str = " enter";
-pub(super) const LEAVE: &str = " leave";
-pub(super) const PUT: &str = " put";
-
-/// The start of a walk; it decides the value of a field of nil.
-pub(super) const FROM_VALUE: i64 = 0;
-pub(super) const FROM_PARENTHESIS: i64 = 1;
 
 /// A name in a template that is not defined.
 #[derive(Debug, PartialEq, Eq)]

@@ -396,7 +396,7 @@ fn comes_back(object: &Object) {
         );
     }
     if kind.check == Check::Full {
-        let said = config::rules::check(&taken);
+        let said = config::check_rules(&taken);
         let wrong: Vec<_> = said.iter().filter(|found| found.is_error()).collect();
         assert!(wrong.is_empty(), "{wrong:?} of {}", object.spec);
     }

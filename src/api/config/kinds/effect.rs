@@ -82,7 +82,7 @@ fn notes_of_spec(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         Effect::Enforced { without, .. } => without,
         Effect::Read => &[],
     };
-    let mut found = discovery_notes::notes(kind, spec);
+    let mut found = discovery_notes::notes(kind.kind, spec);
     for path in without {
         unused(path, spec, "spec", &mut found);
     }

@@ -2,7 +2,7 @@
 
 use super::cursor::{Cursor, Violation};
 use super::{parts, predicates as is};
-use crate::config::discovery_notes::grpc_status;
+use crate::config::grpc_status::grpc_status;
 use crate::finding::quoted;
 
 pub(super) fn redirect(at: &Cursor<'_>) {

@@ -1,9 +1,18 @@
 //! A rule of a VirtualService for HTTP: what it matches and what it does; the parts of the latter are in `http_action`.
 
 use super::cursor::Cursor;
-use super::virtual_service::VirtualServiceFacts;
+use super::hosts::Hosts;
 use super::{http_action, http_headers, parts, predicates as is};
-use crate::config::discovery_notes::claim_path;
+use crate::config::claims::claim_path;
+
+/// The facts about the whole VirtualService that rules of its routes need.
+pub(super) struct VirtualServiceFacts<'a> {
+    /// True if there are gateways, and the mesh is none of them; also if `gateways` could not be read.
+    pub(super) only_gateways: bool,
+    pub(super) delegate: bool,
+    /// None where one of them could not be read: it might cover any name.
+    pub(super) hosts: Option<Hosts<'a>>,
+}
 
 pub(super) fn check(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     if whole.delegate && route.get("delegate").is_set() {

@@ -34,7 +34,6 @@ pub(super) mod workload_entry;
 
 use serde_json::Value;
 
-use super::{Kind, Object};
 use crate::finding::Finding;
 use context::Context;
 use cursor::FindingCollector;
@@ -44,17 +43,10 @@ pub(super) use server_tls::is_cipher_suite;
 /// The rules of one kind.
 pub(super) type Rule = fn(&Context<'_>);
 
-/// Checks an object by the rules of its kind: findings in no particular order, and none about values that could not be read.
-#[must_use]
-pub fn check(object: &Object) -> Vec<Finding> {
-    check_rule(object.kind, &object.namespace, &object.name, &object.spec)
-}
-
-fn check_rule(kind: &Kind, namespace: &str, name: &str, spec: &Value) -> Vec<Finding> {
+/// Checks a spec by the rules of a kind: findings in no particular order, and none about values that could not be read.
+pub(super) fn check(rule: Rule, namespace: &str, name: &str, spec: &Value) -> Vec<Finding> {
     let out = FindingCollector::default();
-    if let Some(rule) = kind.rule {
-        rule(&Context::new(namespace, name, spec, &out));
-    }
+    rule(&Context::new(namespace, name, spec, &out));
     out.into_findings()
 }
 

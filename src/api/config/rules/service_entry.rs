@@ -126,7 +126,7 @@ fn fixed(spec: &Cursor<'_>) {
     for endpoint in spec.get("endpoints").items() {
         let address = endpoint.get("address");
         if address.is_empty() {
-            absent(&endpoint, &address);
+            workload_entry::absent(&endpoint, &address);
         } else if parts::unix_bind(&address) {
             unix = true;
             let ports = endpoint.get("ports");
@@ -140,15 +140,6 @@ fn fixed(spec: &Cursor<'_>) {
     let ports = spec.get("ports");
     if unix && ports.list().len() != 1 {
         ports.fail("a unix socket needs exactly one service port");
-    }
-}
-
-/// Without an address there is a network behind a gateway.
-pub(super) fn absent(endpoint: &Cursor<'_>, address: &Cursor<'_>) {
-    if endpoint.has("network") {
-        address.warn("only the gateways of its network are reached");
-    } else if endpoint.lacks(&["network"]) {
-        address.required_text();
     }
 }
 

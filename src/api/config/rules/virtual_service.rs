@@ -7,19 +7,11 @@ use serde_json::Value;
 use super::context::Context;
 use super::cursor::Cursor;
 use super::hosts::Hosts;
+use super::http_route::{self, VirtualServiceFacts};
+use super::parts;
 use super::predicates as is;
-use super::{http_route, parts};
 use crate::finding::quoted;
 use crate::names::spelled_range;
-
-/// The facts about the whole VirtualService that rules of its routes need.
-pub(super) struct VirtualServiceFacts<'a> {
-    /// True if there are gateways, and the mesh is none of them; also if `gateways` could not be read.
-    pub(super) only_gateways: bool,
-    pub(super) delegate: bool,
-    /// None where one of them could not be read: it might cover any name.
-    hosts: Option<Hosts<'a>>,
-}
 
 pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::context::Context;
 use super::cursor::Cursor;
-use super::{parts, predicates as is, service_entry};
+use super::{parts, predicates as is};
 use crate::finding::quoted;
 use crate::size;
 
@@ -12,7 +12,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     let address = spec.get("address");
     if address.is_empty() {
-        service_entry::absent(spec, &address);
+        absent(spec, &address);
     } else if parts::unix_bind(&address) {
         let ports = spec.get("ports");
         if !ports.is_empty() {
@@ -24,6 +24,15 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     texts(spec);
     ports(&spec.get("ports"), None);
     parts::labels(&spec.get("labels"));
+}
+
+/// Without an address there is a network behind a gateway.
+pub(super) fn absent(endpoint: &Cursor<'_>, address: &Cursor<'_>) {
+    if endpoint.has("network") {
+        address.warn("only the gateways of its network are reached");
+    } else if endpoint.lacks(&["network"]) {
+        address.required_text();
+    }
 }
 
 /// The fields whose text stands in an answer for each port that it serves.

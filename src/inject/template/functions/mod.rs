@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock};
 
 use gotmpl::{FuncMap, TemplateError, Value};
 
-use super::{Dialect, MAX_OUTPUT, field, object, rewrite, session};
+use super::{Dialect, MAX_OUTPUT, calls, field, object, session};
 
 pub(crate) use text::hex;
 pub(super) use weigh::{FORMAT, HEAVY, LIGHT, SCALAR, TEXT};
@@ -59,14 +59,10 @@ pub(super) fn is_known(name: &str, dialect: Dialect) -> bool {
 }
 
 const INNER: [Function; 7] = [
-    Function(rewrite::FIELD, 3, MANY, field::field),
-    Function(rewrite::ENTER, 0, 0, |_| {
-        session::enter().map(|()| nothing())
-    }),
-    Function(rewrite::LEAVE, 0, 0, |_| {
-        session::leave().map(|()| nothing())
-    }),
-    Function(rewrite::PUT, 2, MANY, maps::put),
+    Function(calls::FIELD, 3, MANY, field::field),
+    Function(calls::ENTER, 0, 0, |_| session::enter().map(|()| nothing())),
+    Function(calls::LEAVE, 0, 0, |_| session::leave().map(|()| nothing())),
+    Function(calls::PUT, 2, MANY, maps::put),
     Function(TEXT, 1, 1, weigh::text),
     Function(FORMAT, 1, 1, weigh::format),
     Function(SCALAR, 1, 1, |args| {

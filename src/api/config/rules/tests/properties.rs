@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use crate::config::document::{Part, documents};
 use crate::config::kinds::row;
-use crate::config::rules::check_rule;
 use crate::config::{KINDS, Kind};
 use crate::yaml::Node;
 
@@ -221,7 +220,7 @@ pub(super) fn turned(value: &Value) -> Value {
 }
 
 fn sorted(kind: &Kind, spec: &Value) -> Vec<(String, String)> {
-    let said = check_rule(kind, "ns", "x", spec).into_iter();
+    let said = kind.check_rules("ns", "x", spec).into_iter();
     let mut said: Vec<_> = said.map(|found| (found.path, found.message)).collect();
     said.sort();
     said
@@ -235,7 +234,7 @@ proptest! {
         let node = Node::of_json(&json!({"metadata": {"name": "x"}, "spec": spec}));
         let part = Part::new(&node);
         for kind in KINDS {
-            let findings = check_rule(kind, "ns", "x", &spec);
+            let findings = kind.check_rules("ns", "x", &spec);
             for found in &findings {
                 prop_assert!(leads_to_a_place(&part, &found.path), "{} {found:?}", kind.kind);
             }
@@ -328,7 +327,7 @@ fn large_objects_cost_no_square() {
         ),
     ] {
         let start = Instant::now();
-        check_rule(row(kind), "ns", "x", &spec);
+        row(kind).check_rules("ns", "x", &spec);
         // A square of these numbers takes minutes, even on an idle machine.
         assert!(
             start.elapsed() < Duration::from_secs(20),
