@@ -8,6 +8,7 @@
 mod delegates;
 pub(crate) mod envoy_filters;
 mod export_to;
+mod exported;
 pub(crate) mod gateways;
 mod hosts;
 mod mesh_rules;

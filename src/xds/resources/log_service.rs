@@ -1,28 +1,12 @@
-//! The service that access logs go to: a cluster by the address that the mesh configuration has for it. Proxies take loggers
-//! of a cluster that they do not know, and lose every line; nothing in their bootstrap knows this one.
-
-use std::net::IpAddr;
+//! The service that access logs go to, as the mesh configuration has it.
 
 use api::istio::mesh::v1alpha1::RemoteService;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::mesh::MeshConfig;
-use api::model::Protocol;
-use envoy_types::pb::envoy::config::cluster::v3::cluster::DiscoveryType;
-use envoy_types::pb::envoy::config::cluster::v3::{Cluster, UpstreamConnectionOptions};
-use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 
-use super::clusters::{self, ClusterParameters};
-use super::endpoints;
-use super::mesh::Mesh;
-use crate::common::tls::{self, Root};
-use crate::common::wire::{
-    self, ClusterLoadAssignment, ClusterTail, EndpointMessage, LbEndpoint, LocalityLbEndpoints,
-};
-use crate::common::{keepalive, upstream_http};
-use crate::finish::{ClusterParts, Draft};
-use crate::rules::destination_rule::{client_files, secrets_in_files};
+use crate::rules::destination_rule::secrets_in_files;
 
 /// The name of the cluster that the loggers go to.
 pub(crate) const NAME: &str = "envoy_accesslog_service";
@@ -30,9 +14,9 @@ pub(crate) const NAME: &str = "envoy_accesslog_service";
 /// The address and the settings of the service.
 #[derive(Clone, Debug)]
 pub(crate) struct LogService {
-    host: String,
-    port: u16,
-    given: RemoteService,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) given: RemoteService,
 }
 
 impl LogService {
@@ -58,83 +42,9 @@ impl LogService {
         })
     }
 
-    pub(crate) fn cluster(&self, mesh: &Mesh, client: &ClusterParameters) -> Draft<ClusterParts> {
-        let (kind, place) = match self.host.parse::<IpAddr>() {
-            Ok(address) => (DiscoveryType::Static, wire::address(address, self.port)),
-            Err(_) => (
-                DiscoveryType::StrictDns,
-                endpoints::named(&self.host, self.port),
-            ),
-        };
-        let mut cluster = Cluster {
-            circuit_breakers: clusters::unlimited(),
-            transport_socket: self.transport_socket(mesh, client),
-            ..clusters::base(NAME, mesh, kind)
-        };
-        if let Some(keepalive) = &self.given.tcp_keepalive {
-            cluster.upstream_connection_options = Some(UpstreamConnectionOptions {
-                tcp_keepalive: Some(keepalive::keepalive(keepalive)),
-                ..UpstreamConnectionOptions::default()
-            });
-        }
-        if kind == DiscoveryType::StrictDns {
-            clusters::resolve(&mut cluster, mesh, client, false);
-        }
-        let peer = LbEndpoint {
-            endpoint: Some(EndpointMessage {
-                address: Some(place),
-            }),
-            ..LbEndpoint::default()
-        };
-        let endpoints = ClusterTail {
-            load_assignment: Some(ClusterLoadAssignment {
-                cluster_name: NAME.to_owned(),
-                endpoints: vec![LocalityLbEndpoints {
-                    lb_endpoints: vec![peer],
-                    ..LocalityLbEndpoints::default()
-                }],
-            }),
-        };
-        let http = upstream_http::options(Protocol::Grpc);
-        let parts = ClusterParts {
-            cluster,
-            http,
-            endpoints,
-        };
-        Draft::new(NAME, parts)
-    }
-
     /// Secrets of files that its connections use.
     pub(crate) fn secrets_in_files(&self) -> impl Iterator<Item = Secret> {
         self.given.tls_settings.iter().flat_map(secrets_in_files)
-    }
-
-    /// None: in clear.
-    fn transport_socket(
-        &self,
-        mesh: &Mesh,
-        client: &ClusterParameters,
-    ) -> Option<core::TransportSocket> {
-        let given = self.given.tls_settings.as_ref()?;
-        match given.mode() {
-            TlSmode::Disable => None,
-            TlSmode::Simple | TlSmode::Mutual => {
-                let (pair, root) = client_files(given);
-                let names = (pair.map(|pair| pair.name()), root.map(|root| root.name()));
-                let timeout = mesh.initial_fetch_timeout;
-                let socket = tls::service_by_name(given, &names.0, &names.1, timeout, &["h2"]);
-                Some(socket)
-            }
-            TlSmode::IstioMutual => {
-                let files = &client.files;
-                Some(tls::service(
-                    given,
-                    Some((&files.chain, &files.key)),
-                    Root::File(&files.root),
-                    &["h2"],
-                ))
-            }
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod access_log;
 pub(crate) mod clusters;
+pub(crate) mod directory;
 mod domains;
 pub(crate) mod endpoints;
 pub(crate) mod filters;
@@ -11,6 +12,7 @@ pub(crate) mod ingress;
 pub(crate) mod instances;
 pub(crate) mod listeners;
 pub(crate) mod locality;
+mod log_cluster;
 pub(crate) mod log_service;
 pub(crate) mod mesh;
 pub(crate) mod networks;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Labels, Locality, TlsMode, Workload, WorkloadKey, World};
 
-use super::instances::Directory;
+use super::directory::Directory;
 use super::networks::Networks;
 use crate::common::families::Families;
 use crate::node::{Mode, Node};

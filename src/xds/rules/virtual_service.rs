@@ -4,6 +4,7 @@ mod action;
 pub(crate) mod connections;
 mod filters;
 mod matching;
+mod percent;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use prost::Message as _;
 
 use self::matches::{combined, fully_named, joined};
 use super::Rule;
-use super::mesh_rules::Exported;
+use super::exported::Exported;
 use crate::common::conflict::{Conflict, DELEGATE, TOO_LARGE};
 
 /// Bytes that the routes of one rule may come to by its delegates, and those of all rules of a namespace. Chosen: one is as much

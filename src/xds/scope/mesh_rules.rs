@@ -4,34 +4,27 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use api::model::{Labels, ObjectRef, Objects, Service, World, selects};
-use api::names::full_host;
-use api::networking::{DestinationRule, DiscoveryKind, Sidecar, VirtualService};
+use api::model::{Labels, ObjectRef, World, selects};
+use api::networking::{DestinationRule, Sidecar, VirtualService};
 
-use super::export_to::{ExportTo, named};
+use super::export_to::named;
+use super::exported::{Exported, ExportedObjects};
 use super::gateways::Gateways;
 use super::hosts::is_of;
 use super::sidecar::{Sidecars, narrows};
 use super::visibility::{Visible, sources};
 use super::{OutboundTrafficPolicy, ProxyRules, Rule, Scope, delegates, is_of_mesh};
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
-use crate::common::service_ports::ServicePorts;
 use crate::settings::Settings;
 
 /// All rules of a world.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    pub(super) virtual_services: Vec<Exported<VirtualService>>,
-    pub(super) destination_rules: Vec<Exported<DestinationRule>>,
+    exported: ExportedObjects,
     sidecars: Sidecars,
     gateways: Gateways,
     /// A router listens for those of its own namespace alone.
     gateways_of_own_namespace: bool,
-    /// None of their ports is seen: they are what scopes choose from.
-    pub(super) services: ServicePorts,
-    /// Namespaces that see services which do not say so themselves.
-    default_export_to: Vec<String>,
-    pub(super) domain: Arc<str>,
     root: Arc<str>,
     /// Namespaces that rules or services tell from others.
     special: BTreeSet<Arc<str>>,
@@ -46,43 +39,22 @@ pub(crate) struct Rules {
 /// A namespace that is told from others, and the Sidecar that holds.
 type VisibilityKey = (Option<Arc<str>>, Option<ObjectRef>);
 
-/// A rule with those that see it.
-#[derive(Debug)]
-pub(super) struct Exported<T> {
-    pub(super) rule: Arc<Rule<T>>,
-    pub(super) to: ExportTo,
-}
-
 impl Rules {
     pub(crate) fn new(world: &World, settings: &Settings) -> Self {
         let mesh = &world.mesh;
         let mut rules = Self {
-            virtual_services: exported(
-                &world.virtual_services,
-                &settings.domain,
-                &mesh.default_virtual_service_export_to,
-                |spec| (&spec.hosts, &spec.export_to),
-            ),
-            destination_rules: exported(
-                &world.destination_rules,
-                &settings.domain,
-                &mesh.default_destination_rule_export_to,
-                |spec| (std::slice::from_ref(&spec.host), &spec.export_to),
-            ),
+            exported: ExportedObjects::new(world, settings),
             sidecars: Sidecars::new(world),
             gateways: Gateways::new(world),
             gateways_of_own_namespace: settings.gateways_of_own_namespace,
-            services: ServicePorts::index(world, settings),
             unknown: OutboundTrafficPolicy::of_mesh(mesh),
-            default_export_to: mesh.default_service_export_to.clone(),
-            domain: settings.domain.clone(),
             root: mesh.root_namespace.as_str().into(),
             special: BTreeSet::new(),
             left_out: Vec::new(),
             visible: Mutex::default(),
         };
-        rules.left_out = delegates::resolve(&mut rules.virtual_services, &settings.domain);
-        let lost = without_services(&rules.virtual_services, world);
+        rules.left_out = delegates::resolve(&mut rules.exported.virtual_services, &settings.domain);
+        let lost = without_services(&rules.exported.virtual_services, world);
         rules.left_out.extend(lost);
         rules.special = rules.special(world);
         rules
@@ -99,9 +71,9 @@ impl Rules {
             special.extend(services.chain(rules).cloned());
         }
         for service in world.services.values() {
-            special.extend(named(&self.audience(service)));
+            special.extend(named(&self.exported.audience(service)));
         }
-        for Exported { rule, to } in &self.virtual_services {
+        for Exported { rule, to } in &self.exported.virtual_services {
             special.extend(named(to));
             let matches = rule.spec().http.iter().flat_map(|http| &http.r#match);
             let namespaces = matches.map(|one| one.source_namespace.as_str());
@@ -109,8 +81,8 @@ impl Rules {
             let namespaces = namespaces.chain(of_connections);
             special.extend(namespaces.filter(|one| !one.is_empty()).map(Arc::from));
         }
-        let everything = self.services.seeing(|_| true);
-        for Exported { rule, to } in &self.destination_rules {
+        let everything = self.exported.services.seeing(|_| true);
+        for Exported { rule, to } in &self.exported.destination_rules {
             special.extend(named(to));
             // For its own namespace it comes before what the host's namespace says.
             if !rule
@@ -129,20 +101,7 @@ impl Rules {
 
     /// Returns true if listeners of services without requests may take connections to this address, whoever sees them.
     pub(crate) fn may_take(&self, address: IpAddr, port: u16) -> bool {
-        self.services.may_take(address, port)
-    }
-
-    fn audience(&self, service: &Service) -> ExportTo {
-        ExportTo::of(
-            &service.exported_to,
-            &self.default_export_to,
-            &service.key.namespace,
-        )
-    }
-
-    /// Returns true if proxies of a namespace see a service.
-    pub(super) fn is_seen(&self, service: &Service, namespace: Option<&Arc<str>>) -> bool {
-        self.audience(service).has(namespace)
+        self.exported.services.may_take(address, port)
     }
 
     /// The rules of a proxy in this namespace. `labels`: its workload's, and those that its node declares; Sidecars and Gateways
@@ -206,21 +165,24 @@ impl Rules {
             unknown: visible.unknown.as_ref().unwrap_or(&self.unknown).clone(),
             sight: visible.whole.clone(),
             visible,
-            domain: self.domain.clone(),
+            domain: self.exported.domain.clone(),
             root: self.root.clone(),
         }
     }
 
     /// All of one kind, whoever sees them.
     pub(crate) fn all_destination_rules(&self) -> impl Iterator<Item = &DestinationRule> {
-        self.destination_rules.iter().map(|one| one.rule.spec())
+        self.exported
+            .destination_rules
+            .iter()
+            .map(|one| one.rule.spec())
     }
 
     /// DestinationRules with their hosts, in full and in lower case.
     pub(crate) fn hosts_of_destination_rules(
         &self,
     ) -> impl Iterator<Item = (&[String], &DestinationRule)> {
-        let all = self.destination_rules.iter();
+        let all = self.exported.destination_rules.iter();
         all.map(|one| (one.rule.hosts(), one.rule.spec()))
     }
 
@@ -245,11 +207,11 @@ impl Rules {
         let common = namespace.filter(|_| is_shared);
         let common = common.map(|_| self.visible(None, sidecar));
         let made = match sidecar {
-            None => Visible::new(self, namespace, common.as_deref()),
+            None => Visible::new(&self.exported, namespace, common.as_deref()),
             Some(sidecar) => {
                 let all = self.visible(namespace, None);
                 let own = !is_shared;
-                let mut made = all.through(self, sidecar, namespace, common.as_deref());
+                let mut made = all.through(&self.exported, sidecar, namespace, common.as_deref());
                 made.has_own_listeners |= own;
                 made
             }
@@ -268,26 +230,6 @@ impl Rules {
         });
         conflicts.chain(&self.left_out).cloned().collect()
     }
-}
-
-fn exported<T: DiscoveryKind>(
-    objects: &Objects<T>,
-    domain: &str,
-    usual: &[String],
-    parts: impl Fn(&T) -> (&[String], &[String]),
-) -> Vec<Exported<T>> {
-    let all = objects.values().map(|object| {
-        let (hosts, to) = parts(&object.spec);
-        let hosts = hosts.iter();
-        let hosts = hosts.map(|host| full_host(host, &object.namespace, domain));
-        Exported {
-            to: ExportTo::of(to, usual, &object.namespace),
-            rule: Arc::new(Rule::new(object, hosts.collect())),
-        }
-    });
-    let mut all: Vec<_> = all.collect();
-    all.sort_by(|one, other| one.rule.order(&other.rule));
-    all
 }
 
 /// Tells of routes for connections of sidecars that come to nothing: listeners have them by the services whose hosts they are.

@@ -14,8 +14,8 @@ use api::model::{Labels, Service};
 use api::names::full_host;
 use api::networking::{DestinationRule, Sidecar, VirtualService};
 
+use super::exported::{Exported, ExportedObjects};
 use super::gateways::{BoundRules, bind};
-use super::mesh_rules::{Exported, Rules};
 use super::sidecar::{EgressListener, Imports, destinations};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN};
@@ -69,7 +69,11 @@ pub(crate) struct Visible {
 
 impl Visible {
     /// `common`: what others see.
-    pub(super) fn new(rules: &Rules, namespace: Option<&Arc<str>>, common: Option<&Self>) -> Self {
+    pub(super) fn new(
+        rules: &ExportedObjects,
+        namespace: Option<&Arc<str>>,
+        common: Option<&Self>,
+    ) -> Self {
         let service_ports = rules
             .services
             .seeing(|service| rules.is_seen(service, namespace));
@@ -132,7 +136,7 @@ impl Visible {
     /// Restricts it to the imports of a Sidecar. `common`: the view of most namespaces through that Sidecar.
     pub(super) fn through(
         &self,
-        rules: &Rules,
+        rules: &ExportedObjects,
         sidecar: &Rule<Sidecar>,
         namespace: Option<&Arc<str>>,
         common: Option<&Self>,
@@ -242,7 +246,7 @@ impl Visible {
     }
 
     /// Finds the rules of each Gateway. Returns the labels that they ask for.
-    fn bind(&mut self, rules: &Rules, namespace: Option<&Arc<str>>) -> BTreeSet<Labels> {
+    fn bind(&mut self, rules: &ExportedObjects, namespace: Option<&Arc<str>>) -> BTreeSet<Labels> {
         let mut selectors = BTreeSet::new();
         let seen = rules.virtual_services.iter();
         for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
@@ -261,7 +265,7 @@ impl Visible {
     /// Returns the labels that they ask for.
     fn add_destination_rules(
         &mut self,
-        rules: &Rules,
+        rules: &ExportedObjects,
         namespace: Option<&Arc<str>>,
     ) -> BTreeSet<Labels> {
         let mut selectors = BTreeSet::new();
@@ -285,7 +289,7 @@ impl Visible {
 /// By host those rules of sidecars that are kept, as far as their hosts are seen; of two with one host the older, and `lost` is
 /// asked about the other.
 fn by_host(
-    rules: &Rules,
+    rules: &ExportedObjects,
     namespace: Option<&Arc<str>>,
     mut keeps: impl FnMut(&VirtualService) -> bool,
     sees: impl Fn(&Rule<VirtualService>, &str) -> bool,
@@ -339,7 +343,7 @@ fn has_connections(spec: &VirtualService) -> bool {
 /// All that the listeners of a Sidecar import. A rule that it does not import hides none that it does, however old it is: so all
 /// that is exported is looked through.
 fn imported_by_any(
-    rules: &Rules,
+    rules: &ExportedObjects,
     namespace: Option<&Arc<str>>,
     imported: &[(EgressListener, Imports)],
 ) -> Visibility {
@@ -393,7 +397,7 @@ impl Visibility {
     /// Restricts it to the imports of one listener.
     fn through(
         &self,
-        rules: &Rules,
+        rules: &ExportedObjects,
         namespace: Option<&Arc<str>>,
         imports: &Imports,
         stand: &EgressListener,

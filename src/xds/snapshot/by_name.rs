@@ -6,7 +6,7 @@ use api::istio::networking::v1alpha3::Subset;
 use api::model::{Locality, Resolution};
 
 use super::proxy::{ProxyView, network};
-use super::router;
+use super::server_names;
 use super::{AssignmentKey, Assignments};
 use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::resource_names::ResourceNames;
@@ -41,7 +41,7 @@ impl ProxyView {
     /// The same of a cluster that TLS is led to by its server name.
     fn by_server_name<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<ServicePort>, &'a str)> {
         let is_asked = self.client.by_server_name == ByServerName::Always;
-        let (port, subset, host) = is_asked.then(|| router::of_server_name(name))??;
+        let (port, subset, host) = is_asked.then(|| server_names::of_server_name(name))??;
         let service_port = self
             .rules
             .service_ports()

@@ -8,8 +8,8 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, ObjectRef, Reso
 
 use super::Conflict;
 use super::proxy::{ProxyView, finished};
-use super::router;
 use super::secrets::{MOST_CLIENT_FILES, MOST_FILES_OF_RULE};
+use super::server_names;
 use crate::common::conflict::{INVALID_LISTENER, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::fair_budget::FairBudget;
 use crate::common::service_ports::ServicePort;
@@ -161,7 +161,7 @@ impl ProxyView {
                 // TLS goes through it as it is.
                 let (draft, _secured) = self.cluster(service_port, &policies, subset);
                 let subset = subset.map_or("", |subset| &subset.name);
-                let draft = router::by_server_name(draft, service_port, subset);
+                let draft = server_names::by_server_name(draft, service_port, subset);
                 patcher.finish(draft, false).map(Arc::new)
             }
         };

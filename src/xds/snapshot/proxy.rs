@@ -10,7 +10,8 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::policies::{filters, unenforced};
 use super::reuse::{Memo, Reusable};
-use super::router;
+use super::router_ports;
+use super::sets::{or_older, versions};
 use super::shared_resources::{Clusters, Listeners};
 use super::{Assignments, ClientKey, Conflict, MadeRoutes, SetKey, Snapshot};
 use crate::common::service_ports::{ServicePort, cluster_name};
@@ -21,7 +22,7 @@ use crate::resources::clusters::{self, Certificates, ClusterParameters};
 use crate::resources::endpoints::Viewer;
 use crate::resources::filters::HttpOptions;
 use crate::resources::ingress;
-use crate::resources::instances::Instance;
+use crate::resources::instances::{Instance, instances};
 use crate::resources::listeners::inbound::{self, InboundPort};
 use crate::resources::listeners::name;
 use crate::resources::listeners::outbound::{self, Outbound, OutboundParameters};
@@ -89,9 +90,9 @@ impl ProxyView {
         );
         let sidecar = node.kind == Kind::Sidecar && !node.grpc;
         let rules = snapshot.base.rules_of(node, &proxy.labels);
-        let router = router::has_gateways(node, &rules);
+        let router = router_ports::has_gateways(node, &rules);
         let instances = if sidecar || router {
-            snapshot.directory().instances(&proxy, &snapshot.world)
+            instances(snapshot.directory(), &proxy, &snapshot.world)
         } else {
             Vec::new()
         };
@@ -103,7 +104,7 @@ impl ProxyView {
         // Each port has four chains at most, in two listeners; and there are those of other ports.
         let chains = inbound_ports.len() * 8 + 2 + usize::from(router);
         let filters = filters(snapshot, &proxy, &rules, chains);
-        let merged = router::merged(snapshot, node, &rules, &instances, &filters);
+        let merged = router_ports::merged(snapshot, node, &rules, &instances, &filters);
         let client = client_of(snapshot, &proxy, &merged);
         let route_parameters = route_parameters(&proxy, &rules, &merged);
         let place = OutboundParameters {
@@ -521,21 +522,13 @@ fn route_parameters(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> Route
         cluster: proxy.cluster.clone(),
         families: proxy.families,
         unknown: clusters::of_unknown(&rules.unknown, intercepts),
-        listens: router::places(merged),
+        listens: router_ports::places(merged),
         absent: Arc::new(merged.absent.clone()),
     }
 }
 
 fn after<K: Hash + Eq + Clone, V: Reusable>(older: Option<Arc<Memo<K, V>>>) -> Arc<Memo<K, V>> {
     Arc::new(older.map_or_else(Memo::default, |older| older.after()))
-}
-
-pub(super) fn or_older(set: Set, older: Option<Arc<Set>>) -> Arc<Set> {
-    let set = Arc::new(set);
-    match older {
-        Some(older) => set.reuse_older(&older),
-        None => set,
-    }
 }
 
 /// The network that a proxy is in, where gateways stand for what is in others. They take nothing but mutual TLS.
@@ -587,13 +580,6 @@ fn options(node: &Node) -> HttpOptions {
     }
 }
 
-pub(super) fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::version::Version)> {
-    resources
-        .iter()
-        .map(|resource| (resource.name.clone(), resource.version))
-        .collect()
-}
-
 /// The properties of a client that its clusters depend on.
 fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> ClusterParameters {
     let node = &proxy.node;
@@ -610,7 +596,7 @@ fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> ClusterPara
         headless_eds: snapshot.settings.headless.eds,
         grpc: node.grpc,
         dns: node.dns,
-        by_server_name: router::by_server_names(node, merged),
+        by_server_name: router_ports::by_server_names(node, merged),
         secrets: snapshot.base.client_secrets(node),
         beside: snapshot.base.beside.get(&node.namespace).cloned(),
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lookup::{AbsenceSignal, ResourceLookup, ResponseContent, short};
 use super::message::STEP;
-use super::name_slot::{AbsenceSignal, ResourceLookup, ResponseContent, short};
 use super::push::DirtyAssignments;
 use super::rollout::{Phase, Warming};
 use super::{LastPush, Response, Stream, Unmade};

@@ -14,6 +14,7 @@
 mod ack_state;
 mod answer;
 mod lists;
+mod lookup;
 mod message;
 mod name_slot;
 mod named_subscription;
@@ -36,11 +37,11 @@ use std::time::Duration;
 
 use self::ack_state::AckState;
 pub use self::lists::Lists;
+use self::lookup::{AbsenceSignal, ResourceLookup, short};
 pub use self::message::{
     ANSWERED_BYTES, CLOSED, Client, Fault, NAME_BYTES, NAMES, Nack, Protocol, Request,
     RequestOutcome, Response, SLOW, STEP, UNKNOWN_NAMES, WORDS,
 };
-use self::name_slot::{AbsenceSignal, ResourceLookup, short};
 use self::named_subscription::NamedSubscription;
 use self::push::{DirtyAssignments, QueuedPush};
 pub use self::push::{LastPush, Push, PushScope};

@@ -9,10 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::lists::List;
-use super::name_slot::{
-    AbsenceSignal, DeliveryState, NameSlot, ResourceLookup, ResponseContent, SlotChange,
-    compare_slot,
-};
+use super::lookup::{AbsenceSignal, ResourceLookup, ResponseContent, SlotChange, compare_slot};
+use super::name_slot::{DeliveryState, NameSlot};
 use super::push::DirtyAssignments;
 use crate::resource_names::{NameList, ResourceNames, equal};
 use crate::version::Version;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use api::text;
 
 use super::Stream;
+use super::lookup::ResponseContent;
 use super::message::{NAME_BYTES, Nack, Request, Response, WORDS};
-use super::name_slot::ResponseContent;
 use crate::version::Version;
 use crate::view::{LONGEST_IN_FILES, Resource, Type};
 

@@ -8,10 +8,7 @@ use api::model::{Credential, Credentials, ROOT_SUFFIX};
 use api::networking::server_tls_settings::TlSmode;
 use api::networking::{Gateway, ServerTlsSettings};
 
-use super::tls::in_files;
-use super::{Merged, ServerHandling};
-use crate::node::Files;
-use crate::rules::file_secrets::FileSecrets;
+use super::Merged;
 
 /// In front of the name of an object of the cluster.
 const KUBERNETES: &str = "kubernetes://";
@@ -156,19 +153,6 @@ pub(crate) enum Secret<'a> {
 }
 
 impl Merged {
-    /// Secrets that routers have in files, each with the objects that name it.
-    pub(crate) fn files(&self, files: &Files) -> FileSecrets {
-        let mut all = FileSecrets::default();
-        for server in self.by_port.values().flatten() {
-            let tls = server.spec().and_then(|server| server.tls.as_ref());
-            let ends = matches!(server.handling, ServerHandling::Https | ServerHandling::Tls);
-            if let Some(tls) = tls.filter(|_| ends) {
-                all.add(in_files(tls, files), std::slice::from_ref(server.from()));
-            }
-        }
-        all
-    }
-
     /// Names by which a router asks for what its servers name, as far as it may have it.
     pub(crate) fn secrets(&self, secrets: ProxySecrets<'_>) -> BTreeSet<String> {
         let servers = self.by_port.values().flatten();

@@ -15,11 +15,11 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     TlsParameters, tls_parameters,
 };
 
-use super::ServerHandling;
 use super::secrets::{self, ProxySecrets};
+use super::{Merged, ServerHandling};
 use crate::common::{tls, wire};
 use crate::node::Files;
-use crate::rules::file_secrets::{FilePair, FileRoot};
+use crate::rules::file_secrets::{FilePair, FileRoot, FileSecrets};
 
 /// Paths of certificates in a router's own pod, for Gateways that name no others.
 const CERTIFICATE: &str = "/etc/istio/ingress-certs/tls.crt";
@@ -168,6 +168,21 @@ pub(crate) fn in_files(written: &ServerTlsSettings, files: &Files) -> Vec<Secret
     let pairs = file_pairs(written).into_iter().map(|pair| pair.secret());
     let root = (written.mode() != TlSmode::Simple).then(|| file_root(written).secret());
     pairs.chain(root).collect()
+}
+
+impl Merged {
+    /// Secrets that routers have in files, each with the objects that name it.
+    pub(crate) fn files(&self, files: &Files) -> FileSecrets {
+        let mut all = FileSecrets::default();
+        for server in self.by_port.values().flatten() {
+            let tls = server.spec().and_then(|server| server.tls.as_ref());
+            let ends = matches!(server.handling, ServerHandling::Https | ServerHandling::Tls);
+            if let Some(tls) = tls.filter(|_| ends) {
+                all.add(in_files(tls, files), std::slice::from_ref(server.from()));
+            }
+        }
+        all
+    }
 }
 
 fn alpn(ends: ServerHandling, of_mesh: bool) -> Vec<String> {

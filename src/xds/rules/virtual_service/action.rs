@@ -25,8 +25,9 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use envoy_types::pb::envoy::extensions::retry::priority::previous_priorities::v3::PreviousPrioritiesConfig;
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
-use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent};
+use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
 
+use super::percent::millionths;
 use super::{RouteContext, TargetCluster, filters};
 use crate::common::regex;
 use crate::common::retries;
@@ -305,19 +306,5 @@ pub(super) fn mirror(cluster: &str, share: Option<FractionalPercent>) -> Request
             ..core::RuntimeFractionalPercent::default()
         }),
         ..RequestMirrorPolicy::default()
-    }
-}
-
-/// Percent, of which four places behind the point count.
-pub(super) fn millionths(written: &Percent) -> FractionalPercent {
-    let parts = (written.value.clamp(0.0, 100.0) * 10_000.0).round();
-    FractionalPercent {
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "from 0 to a million, or not a number, which becomes 0"
-        )]
-        numerator: parts as u32,
-        denominator: fractional_percent::DenominatorType::Million.into(),
     }
 }

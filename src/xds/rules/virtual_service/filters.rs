@@ -24,8 +24,8 @@ use envoy_types::pb::envoy::extensions::filters::http::fault::v3::{
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 
-use super::action::millionths;
 use super::matching;
+use super::percent::millionths;
 use crate::common::regex;
 use crate::common::wire;
 use crate::rules::destination_rule::time;

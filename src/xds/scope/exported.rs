@@ -1,0 +1,87 @@
+//! Rules and services with those that they are exported to.
+
+use std::sync::Arc;
+
+use api::model::{Objects, Service, World};
+use api::names::full_host;
+use api::networking::{DestinationRule, DiscoveryKind, VirtualService};
+
+use super::Rule;
+use super::export_to::ExportTo;
+use crate::common::service_ports::ServicePorts;
+use crate::settings::Settings;
+
+/// A rule with those that see it.
+#[derive(Debug)]
+pub(super) struct Exported<T> {
+    pub(super) rule: Arc<Rule<T>>,
+    pub(super) to: ExportTo,
+}
+
+/// The rules and the services of a world, each with those that see it.
+#[derive(Debug)]
+pub(super) struct ExportedObjects {
+    pub(super) virtual_services: Vec<Exported<VirtualService>>,
+    pub(super) destination_rules: Vec<Exported<DestinationRule>>,
+    /// None of their ports is seen: they are what scopes choose from.
+    pub(super) services: ServicePorts,
+    /// Namespaces that see services which do not say so themselves.
+    default_export_to: Vec<String>,
+    pub(super) domain: Arc<str>,
+}
+
+impl ExportedObjects {
+    pub(super) fn new(world: &World, settings: &Settings) -> Self {
+        let mesh = &world.mesh;
+        Self {
+            virtual_services: exported(
+                &world.virtual_services,
+                &settings.domain,
+                &mesh.default_virtual_service_export_to,
+                |spec| (&spec.hosts, &spec.export_to),
+            ),
+            destination_rules: exported(
+                &world.destination_rules,
+                &settings.domain,
+                &mesh.default_destination_rule_export_to,
+                |spec| (std::slice::from_ref(&spec.host), &spec.export_to),
+            ),
+            services: ServicePorts::index(world, settings),
+            default_export_to: mesh.default_service_export_to.clone(),
+            domain: settings.domain.clone(),
+        }
+    }
+
+    pub(super) fn audience(&self, service: &Service) -> ExportTo {
+        ExportTo::of(
+            &service.exported_to,
+            &self.default_export_to,
+            &service.key.namespace,
+        )
+    }
+
+    /// Returns true if proxies of a namespace see a service.
+    pub(super) fn is_seen(&self, service: &Service, namespace: Option<&Arc<str>>) -> bool {
+        self.audience(service).has(namespace)
+    }
+}
+
+fn exported<T: DiscoveryKind>(
+    objects: &Objects<T>,
+    domain: &str,
+    usual: &[String],
+    parts: impl Fn(&T) -> (&[String], &[String]),
+) -> Vec<Exported<T>> {
+    let all = objects.values().map(|object| {
+        let (hosts, to) = parts(&object.spec);
+        let hosts = hosts.iter();
+        let hosts = hosts.map(|host| full_host(host, &object.namespace, domain));
+        Exported {
+            to: ExportTo::of(to, usual, &object.namespace),
+            rule: Arc::new(Rule::new(object, hosts.collect())),
+        }
+    });
+    let mut all: Vec<_> = all.collect();
+    all.sort_by(|one, other| one.rule.order(&other.rule));
+    all
+}
