@@ -8,8 +8,7 @@ use api::model::{
     ClusterId, Credentials, Endpoint, Registry, Service, ServiceKey, Workload, WorkloadKey,
 };
 
-use super::Configuration;
-use super::kubernetes::Ingresses;
+use super::{Configuration, ObjectKey};
 
 /// Identifies a source: its registry, and its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +22,9 @@ impl fmt::Display for SourceId {
         write!(to, "{}/{}", self.registry.as_str(), self.cluster)
     }
 }
+
+/// Ingresses by their namespaces and names, each as JSON: its name, its class and its spec.
+pub type Ingresses = BTreeMap<ObjectKey, Arc<str>>;
 
 /// All objects of a source at one moment. Contributions of equal content are equal, in whatever order the objects arrived;
 /// unchanged objects keep their `Arc`.

@@ -27,7 +27,7 @@ mod written_object;
 
 pub use configuration::{AnyConfigured, Configuration, ObjectKey};
 use configuration::{ConfigurationKind, EachKind};
-pub use contribution::{Contribution, SourceId, SyncState};
+pub use contribution::{Contribution, Ingresses, SourceId, SyncState};
 pub use credential::credential_of;
 pub use files::{Files, Message, Outcome};
 pub use memory::{Memory, Put};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::mesh::MeshConfig;
 use api::model::{ChangedKind, Changes, Objects, Service, ServiceKey, World};
 use api::networking::{DiscoveryKind as _, Gateway, VirtualService};
-use sources::registry::kubernetes::Ingresses;
+use sources::registry::Ingresses;
 use sources::registry::{AnyConfigured, Configuration};
 use tracing::warn;
 use transform::Key;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use api::mesh::mesh_config::IngressControllerMode;
+use sources::registry::Ingresses;
 use sources::registry::Registries;
-use sources::registry::kubernetes::{Ingresses, ingresses as watch_ingresses};
+use sources::registry::kubernetes::ingresses as watch_ingresses;
 use sources::{Cluster, WatchTiming};
 use tokio::sync::watch;
 use tokio::task::JoinSet;

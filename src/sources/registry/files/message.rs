@@ -5,16 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use api::text::excerpt;
 use serde_json::json;
 
 use super::FileObjectId;
+use super::one_line::one_line;
 use crate::catalogue::Origin;
 use crate::kind::Revision;
 use crate::registry::WrittenObject;
-
-/// Characters of one message at most.
-pub(super) const MAX_LETTERS: usize = 1000;
 
 /// The kind in messages without an object: a file or directory that cannot be read completely.
 const FILE: &str = "File";
@@ -128,10 +125,4 @@ pub(super) fn name(path: &Path) -> Arc<str> {
 
 pub(super) fn message(path: &Path, line: usize, text: &str) -> Message {
     Message::new(name(path), line, text)
-}
-
-/// Reduces a text to one line of limited length, for logs and pages.
-pub(super) fn one_line(text: &str) -> String {
-    let (shown, more) = excerpt(text, MAX_LETTERS);
-    shown.replace(char::is_control, " ") + more
 }

@@ -11,6 +11,7 @@
 mod message;
 mod object;
 mod objects;
+mod one_line;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use crate::catalogue::Origin;
 use crate::config::MOST_OBJECTS;
 use crate::tree::{FoundFile, Stamp, Walker};
 pub use message::Message;
-use message::{message, name, one_line};
+use message::{message, name};
 pub(super) use object::{FileObjectId, Item};
 pub(super) use objects::FileObjects;
 use tree::Tree;

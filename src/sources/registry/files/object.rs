@@ -17,7 +17,8 @@ use super::super::kubernetes::{
 };
 use super::super::refusal::Refusal;
 use super::super::written_object::WrittenObject;
-use super::{MAX_BYTES, one_line};
+use super::MAX_BYTES;
+use super::one_line::one_line;
 use crate::catalogue::Origin;
 use crate::kind::Revision;
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::super::Ingresses;
 use super::super::kubernetes::{
-    EndpointSlice, Endpoints, Ingresses, Names, Namespace, Node, Objects, Pod, Problem, Service,
+    EndpointSlice, Endpoints, Names, Namespace, Node, Objects, Pod, Problem, Service,
 };
 use api::model::Credentials;
 

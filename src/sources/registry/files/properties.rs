@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::super::Memory;
-use super::message::MAX_LETTERS;
+use super::one_line::MAX_LETTERS;
 use super::tree::Tree;
 use super::*;
 use crate::tree::FoundFile;

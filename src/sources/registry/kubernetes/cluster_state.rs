@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::core_object::EffectlessObjects;
 use super::custom::{Configs, Origins};
-use super::objects::{Event, Names, Objects, Problem};
+use super::names::Names;
+use super::objects::{Event, Objects, Problem};
 use super::wire::{Namespace, Node};
 use crate::kind::{Key, Kind as _};
 use crate::registry::{Contribution, SyncState};

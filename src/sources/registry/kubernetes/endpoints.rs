@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::model::{
-    Endpoint, EndpointAddress, Health, Labels, Registry, Resolution, Service, ServiceKey, TlsMode,
-    Workload,
+    ClusterId, Endpoint, EndpointAddress, Health, Labels, Registry, Resolution, Service,
+    ServiceKey, TlsMode, Workload, WorkloadKey,
 };
 use api::size;
 
 use super::links::LookupTarget;
-use super::objects::Objects;
-use super::stored_kind::Tables;
+use super::names::Names;
+use super::tables::Tables;
 use super::wire::{self, EndpointSubset, Place};
-use super::{Names, workload};
+use super::workload;
 use crate::kind::Key;
 
 /// Names of ports in one sentence.
@@ -65,7 +65,7 @@ pub(super) fn service(names: &Names, from: &wire::Service) -> Option<Service> {
     })
 }
 
-fn of_cluster<T>(names: &Names, what: Vec<T>) -> BTreeMap<api::model::ClusterId, Vec<T>> {
+fn of_cluster<T>(names: &Names, what: Vec<T>) -> BTreeMap<ClusterId, Vec<T>> {
     if what.is_empty() {
         return BTreeMap::new();
     }
@@ -121,9 +121,25 @@ fn quoted(names: &[Arc<str>]) -> String {
     names.join(", ")
 }
 
-pub(super) fn of(objects: &Objects, service: &wire::Service) -> ServiceEndpoints {
+/// The objects that endpoints are looked up in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lookup<'a> {
+    pub(super) cluster: &'a ClusterId,
+    pub(super) tables: &'a Tables,
+    pub(super) workloads: &'a BTreeMap<WorkloadKey, Arc<Workload>>,
+}
+
+impl<'a> Lookup<'a> {
+    /// Returns the workload of a pod.
+    fn workload(&self, pod: &Key) -> Option<&'a Workload> {
+        let place = workload::key(self.cluster, pod);
+        self.workloads.get(&place).map(Arc::as_ref)
+    }
+}
+
+pub(super) fn of(lookup: Lookup<'_>, service: &wire::Service) -> ServiceEndpoints {
     let mut gathered = EndpointCollector {
-        objects,
+        lookup,
         service,
         ports: service
             .ports
@@ -177,7 +193,7 @@ pub(super) fn of(objects: &Objects, service: &wire::Service) -> ServiceEndpoints
 }
 
 struct EndpointCollector<'a> {
-    objects: &'a Objects,
+    lookup: Lookup<'a>,
     service: &'a wire::Service,
     /// The names of its ports.
     ports: HashMap<&'a str, &'a Arc<str>>,
@@ -204,9 +220,9 @@ impl<'a> EndpointCollector<'a> {
 
     /// Adds the addresses of all slices; of the Endpoints if there is no slice (a cluster's dump has both).
     fn all(&mut self) {
-        let tables = &self.objects.tables;
+        let tables = self.lookup.tables;
         let mut any = false;
-        for slice in self.objects.slices_of(&self.service.key) {
+        for slice in tables.slices_of(&self.service.key) {
             any = true;
             let ports = self.ports(&slice.subset);
             for place in &slice.subset.places {
@@ -269,7 +285,7 @@ impl<'a> EndpointCollector<'a> {
 
     /// Builds an endpoint, except for its port.
     fn filled(&mut self, place: &Place, health: Health) -> Endpoint {
-        let tables = &self.objects.tables;
+        let tables = self.lookup.tables;
         let mut endpoint = Endpoint::new(EndpointAddress::Ip(place.address), 0, "");
         endpoint.health = health;
         if let Some(pod) = self.pod(place) {
@@ -299,14 +315,15 @@ impl<'a> EndpointCollector<'a> {
     fn pod(&mut self, place: &Place) -> Option<&'a Workload> {
         if let Some(pod) = &place.pod {
             self.places.targets.insert(LookupTarget::Pod(pod.clone()));
-            let known = self.objects.workload(pod);
+            let known = self.lookup.workload(pod);
             self.places.podless += usize::from(known.is_none());
             return known;
         }
         self.places
             .targets
             .insert(LookupTarget::Address(place.address));
-        self.objects.workload(self.objects.pod_at(place.address)?)
+        self.lookup
+            .workload(self.lookup.tables.pod_at(place.address)?)
     }
 
     fn locality(&mut self, tables: &Tables, place: &Place) -> api::model::Locality {

@@ -1,20 +1,16 @@
 //! Ingresses, as far as rules are made of them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::super::ObjectKey;
+use super::super::Ingresses;
 use crate::connect::Cluster;
 use crate::kind::{INGRESSES, Key, Kind, Resource};
 use crate::store::{Change, store};
 use crate::watcher::{ObjectSource as _, Selection, WatchTiming, Watcher};
-
-/// Ingresses by their namespaces and names, each as JSON: its name, its class and its spec.
-pub type Ingresses = BTreeMap<ObjectKey, Arc<str>>;
 
 /// The annotation that names a class.
 const CLASS: &str = "kubernetes.io/ingress.class";

@@ -25,10 +25,12 @@ mod endpoints;
 mod ingresses;
 mod installed;
 mod links;
+mod names;
 mod objects;
 mod remote;
 mod source;
 mod stored_kind;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -41,9 +43,10 @@ pub use custom::Origins;
 #[cfg(test)]
 pub(super) use debug_view::check_as_served;
 pub use documents::usable;
+pub use ingresses::ingresses;
 pub(in crate::registry) use ingresses::trimmed;
-pub use ingresses::{Ingresses, ingresses};
-pub use objects::{Event, Names, Objects, Problem};
+pub use names::Names;
+pub use objects::{Event, Objects, Problem};
 pub use remote::{Remotes, remotes};
 pub use source::{ClusterSettings, run};
 pub use stored_kind::StoredKind;

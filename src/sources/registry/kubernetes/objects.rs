@@ -1,39 +1,20 @@
 //! One cluster's objects, and the contribution computed from them.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Workload};
-
-use super::endpoints::ServiceEndpoints;
-use super::links::{Links, LookupTarget};
-use super::stored_kind::{Sealed, StoredKind, Tables};
+use super::endpoints::{Lookup, ServiceEndpoints};
+use super::links::LookupTarget;
+use super::names::Names;
+use super::stored_kind::{Sealed, StoredKind};
+use super::tables::Tables;
 use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 use super::{endpoints, workload};
 use crate::catalogue::Origin;
 use crate::kind::Key;
 use crate::registry::{Contribution, Refusal};
 use crate::store::{Change, Changes};
-
-/// The parameters of the names of services and workloads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names {
-    pub cluster: ClusterId,
-    /// Behind `svc.` in full names.
-    pub domain: Arc<str>,
-    pub trust_domain: Arc<str>,
-}
-
-impl Names {
-    /// The identity of an account.
-    pub(super) fn account(&self, namespace: &str, account: &str) -> Arc<str> {
-        let Self { trust_domain, .. } = self;
-        format!("spiffe://{trust_domain}/ns/{namespace}/sa/{account}").into()
-    }
-}
 
 /// A part of an object that cannot be used; the rest of the object is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,16 +64,7 @@ impl Event {
 #[derive(Debug)]
 pub struct Objects {
     names: Names,
-    pub(super) tables: Tables,
-    /// Slices by their Service.
-    pub(super) slices: BTreeMap<Key, BTreeSet<Key>>,
-    /// Pods by address: not those of the host's network, and not those that have ended.
-    pub(super) at: BTreeMap<IpAddr, BTreeSet<Key>>,
-    /// Pods and services, by the objects that they were computed from.
-    pods: Links,
-    services: Links,
-    pub(super) touched_pods: BTreeSet<Key>,
-    pub(super) touched_services: BTreeSet<Key>,
+    tables: Tables,
     problems: BTreeMap<(&'static str, Key), Arc<str>>,
     /// Places that name a pod which is not there, by service.
     podless: BTreeMap<Key, usize>,
@@ -109,12 +81,6 @@ impl Objects {
         Self {
             names,
             tables: Tables::default(),
-            slices: BTreeMap::new(),
-            at: BTreeMap::new(),
-            pods: Links::default(),
-            services: Links::default(),
-            touched_pods: BTreeSet::new(),
-            touched_services: BTreeSet::new(),
             problems: BTreeMap::new(),
             podless: BTreeMap::new(),
             crowded: BTreeMap::new(),
@@ -130,16 +96,14 @@ impl Objects {
             return;
         }
         self.names.trust_domain = trust_domain.into();
-        self.touched_pods.extend(self.tables.pods.keys().cloned());
-        let services = self.tables.services.keys().cloned();
-        self.touched_services.extend(services);
+        self.tables.touch_all();
     }
 
     /// Adds or updates an object.
     pub fn set<K: StoredKind>(&mut self, object: Arc<K>) {
         let key = object.key();
         let new = Arc::clone(&object);
-        let old = K::table(self).insert(key.clone(), object);
+        let old = K::table(&mut self.tables).insert(key.clone(), object);
         if old.as_ref() == Some(&new) {
             return;
         }
@@ -151,21 +115,21 @@ impl Objects {
             Some(words) => self.problems.insert((K::NAME, key.clone()), words.into()),
             None => self.problems.remove(&(K::NAME, key.clone())),
         };
-        K::changed(self, &key, old.as_deref(), Some(&new));
+        K::changed(&mut self.tables, &key, old.as_deref(), Some(&new));
     }
 
     /// Deletes an object.
     pub fn delete<K: StoredKind>(&mut self, key: &Key) {
-        if let Some(old) = K::table(self).remove(key) {
+        if let Some(old) = K::table(&mut self.tables).remove(key) {
             self.count::<K>(Event::Delete);
             self.problems.remove(&(K::NAME, key.clone()));
-            K::changed(self, key, Some(&old), None);
+            K::changed(&mut self.tables, key, Some(&old), None);
         }
     }
 
     /// Replaces all objects of the kind.
     pub fn replace<K: StoredKind>(&mut self, objects: impl IntoIterator<Item = Arc<K>>) {
-        let mut gone: BTreeSet<Key> = K::table(self).keys().cloned().collect();
+        let mut gone: BTreeSet<Key> = K::table(&mut self.tables).keys().cloned().collect();
         for object in objects {
             gone.remove(&object.key());
             self.set(object);
@@ -203,6 +167,7 @@ impl Objects {
             pods,
             nodes,
             namespaces,
+            ..
         } = &self.tables;
         BTreeMap::from([
             (Service::NAME, services.len()),
@@ -257,10 +222,10 @@ impl Objects {
     /// Returns the contribution of all objects. Recomputes only what changes since the last call affect.
     pub fn contribution(&mut self) -> Contribution {
         // Pods first: services depend on their workloads.
-        for key in std::mem::take(&mut self.touched_pods) {
+        for key in std::mem::take(&mut self.tables.touched_pods) {
             self.reconcile_pod(&key);
         }
-        for key in std::mem::take(&mut self.touched_services) {
+        for key in std::mem::take(&mut self.tables.touched_services) {
             self.reconcile_service(&key);
         }
         self.said.clone()
@@ -271,7 +236,7 @@ impl Objects {
         let (new, targets) = pod
             .map(|pod| workload::of(&self.names, &self.tables, pod))
             .unzip();
-        self.pods.set(key, targets.unwrap_or_default());
+        self.tables.pod_links.set(key, targets.unwrap_or_default());
         // The key that is kept is the workload's own.
         let place = match &new {
             Some(new) => new.key.clone(),
@@ -291,16 +256,20 @@ impl Objects {
             .map(|address| LookupTarget::Address(*address))
             .chain([LookupTarget::Pod(key.clone())]);
         for target in lookers {
-            self.touched_services
-                .extend(self.services.of(&target).cloned());
+            self.tables.touch_services(&target);
         }
     }
 
     fn reconcile_service(&mut self, key: &Key) {
+        let lookup = Lookup {
+            cluster: &self.names.cluster,
+            tables: &self.tables,
+            workloads: &self.said.workloads,
+        };
         let from = self.tables.services.get(key);
         let new = from.and_then(|from| Some((from, endpoints::service(&self.names, from)?)));
         let (service, places) = match new {
-            Some((from, service)) => (Some(service), endpoints::of(self, from)),
+            Some((from, service)) => (Some(service), endpoints::of(lookup, from)),
             None => (None, ServiceEndpoints::default()),
         };
         match places.problem() {
@@ -313,7 +282,7 @@ impl Objects {
             podless,
             ..
         } = places;
-        self.services.set(key, targets);
+        self.tables.service_links.set(key, targets);
         let before = match podless {
             0 => self.podless.remove(key),
             podless => self.podless.insert(key.clone(), podless),
@@ -343,40 +312,11 @@ impl Objects {
         }
     }
 
-    /// Returns the workload of a pod.
-    pub(super) fn workload(&self, pod: &Key) -> Option<&Workload> {
-        let place = workload::key(&self.names.cluster, pod);
-        self.said.workloads.get(&place).map(Arc::as_ref)
-    }
-
-    /// The pod that has an address: the newest, where an old one still names it.
-    pub(super) fn pod_at(&self, address: IpAddr) -> Option<&Key> {
-        self.at.get(&address)?.iter().max_by_key(|key| {
-            let created = self.tables.pods.get(*key).and_then(|pod| pod.created);
-            (created, Reverse(*key))
-        })
-    }
-
-    pub(super) fn slices_of(&self, service: &Key) -> impl Iterator<Item = &EndpointSlice> {
-        let keys = self.slices.get(service).into_iter().flatten();
-        keys.filter_map(|key| self.tables.slices.get(key).map(Arc::as_ref))
-    }
-
-    /// Marks the lookers of a target for recomputation.
-    pub(super) fn touch(&mut self, target: &LookupTarget) {
-        self.touched_pods.extend(self.pods.of(target).cloned());
-        self.touched_services
-            .extend(self.services.of(target).cloned());
-    }
-
     /// Returns true if neither objects nor indexes remain.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.counts().values().all(|count| *count == 0)
-            && self.slices.is_empty()
-            && self.at.is_empty()
-            && self.pods.is_empty()
-            && self.services.is_empty()
+            && self.tables.has_no_indexes()
             && self.problems.is_empty()
             && self.podless.is_empty()
             && self.crowded.is_empty()

@@ -1,42 +1,26 @@
 //! The kinds of a cluster's objects, and the results that a change of each one affects.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use super::links::LookupTarget;
-use super::objects::Objects;
+use super::tables::{Table, Tables};
 use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 use crate::kind::{Key, Kind};
 
 pub(super) use sealed::Sealed;
 
-pub(super) type Table<K> = BTreeMap<Key, Arc<K>>;
-
-/// The objects of a cluster, by kind.
-#[derive(Debug, Default)]
-pub(super) struct Tables {
-    pub(super) services: Table<Service>,
-    pub(super) slices: Table<EndpointSlice>,
-    pub(super) endpoints: Table<Endpoints>,
-    pub(super) pods: Table<Pod>,
-    pub(super) nodes: Table<Node>,
-    pub(super) namespaces: Table<Namespace>,
-}
-
-/// A kind of a cluster's objects.
+/// A kind of a cluster's tables.
 pub trait StoredKind: Kind + Sealed {}
 
 impl<K: Kind + Sealed> StoredKind for K {}
 
 mod sealed {
-    use super::{Key, Objects, Table};
+    use super::{Key, Table, Tables};
 
     pub trait Sealed: Sized {
         const NAME: &'static str;
 
-        fn table(objects: &mut Objects) -> &mut Table<Self>;
+        fn table(tables: &mut Tables) -> &mut Table<Self>;
         /// Updates the indexes after the table has changed.
-        fn changed(objects: &mut Objects, key: &Key, old: Option<&Self>, new: Option<&Self>);
+        fn changed(tables: &mut Tables, key: &Key, old: Option<&Self>, new: Option<&Self>);
 
         fn problem(&self) -> Option<&str> {
             None
@@ -47,12 +31,12 @@ mod sealed {
 impl Sealed for Service {
     const NAME: &'static str = "Service";
 
-    fn table(objects: &mut Objects) -> &mut Table<Self> {
-        &mut objects.tables.services
+    fn table(tables: &mut Tables) -> &mut Table<Self> {
+        &mut tables.services
     }
 
-    fn changed(objects: &mut Objects, key: &Key, _old: Option<&Self>, _new: Option<&Self>) {
-        objects.touched_services.insert(key.clone());
+    fn changed(tables: &mut Tables, key: &Key, _old: Option<&Self>, _new: Option<&Self>) {
+        tables.touched_services.insert(key.clone());
     }
 
     fn problem(&self) -> Option<&str> {
@@ -63,29 +47,29 @@ impl Sealed for Service {
 impl Sealed for EndpointSlice {
     const NAME: &'static str = "EndpointSlice";
 
-    fn table(objects: &mut Objects) -> &mut Table<Self> {
-        &mut objects.tables.slices
+    fn table(tables: &mut Tables) -> &mut Table<Self> {
+        &mut tables.slices
     }
 
-    fn changed(objects: &mut Objects, key: &Key, old: Option<&Self>, new: Option<&Self>) {
+    fn changed(tables: &mut Tables, key: &Key, old: Option<&Self>, new: Option<&Self>) {
         let service = |slice: &Self| {
             let name = slice.service.clone()?;
             let namespace = key.namespace.clone();
             Some(Key { namespace, name })
         };
         if let Some(service) = old.and_then(service) {
-            if let Some(slices) = objects.slices.get_mut(&service) {
+            if let Some(slices) = tables.slices_by_service.get_mut(&service) {
                 slices.remove(key);
                 if slices.is_empty() {
-                    objects.slices.remove(&service);
+                    tables.slices_by_service.remove(&service);
                 }
             }
-            objects.touched_services.insert(service);
+            tables.touched_services.insert(service);
         }
         if let Some(service) = new.and_then(service) {
-            let slices = objects.slices.entry(service.clone()).or_default();
+            let slices = tables.slices_by_service.entry(service.clone()).or_default();
             slices.insert(key.clone());
-            objects.touched_services.insert(service);
+            tables.touched_services.insert(service);
         }
     }
 
@@ -97,12 +81,12 @@ impl Sealed for EndpointSlice {
 impl Sealed for Endpoints {
     const NAME: &'static str = "Endpoints";
 
-    fn table(objects: &mut Objects) -> &mut Table<Self> {
-        &mut objects.tables.endpoints
+    fn table(tables: &mut Tables) -> &mut Table<Self> {
+        &mut tables.endpoints
     }
 
-    fn changed(objects: &mut Objects, key: &Key, _old: Option<&Self>, _new: Option<&Self>) {
-        objects.touched_services.insert(key.clone());
+    fn changed(tables: &mut Tables, key: &Key, _old: Option<&Self>, _new: Option<&Self>) {
+        tables.touched_services.insert(key.clone());
     }
 
     fn problem(&self) -> Option<&str> {
@@ -113,33 +97,37 @@ impl Sealed for Endpoints {
 impl Sealed for Pod {
     const NAME: &'static str = "Pod";
 
-    fn table(objects: &mut Objects) -> &mut Table<Self> {
-        &mut objects.tables.pods
+    fn table(tables: &mut Tables) -> &mut Table<Self> {
+        &mut tables.pods
     }
 
-    fn changed(objects: &mut Objects, key: &Key, old: Option<&Self>, new: Option<&Self>) {
-        objects.touched_pods.insert(key.clone());
+    fn changed(tables: &mut Tables, key: &Key, old: Option<&Self>, new: Option<&Self>) {
+        tables.touched_pods.insert(key.clone());
         let found = |pod: &Self| !pod.host_network && !pod.over;
         for address in old
             .filter(|pod| found(pod))
             .iter()
             .flat_map(|pod| &pod.addresses)
         {
-            if let Some(pods) = objects.at.get_mut(address) {
+            if let Some(pods) = tables.pods_by_address.get_mut(address) {
                 pods.remove(key);
                 if pods.is_empty() {
-                    objects.at.remove(address);
+                    tables.pods_by_address.remove(address);
                 }
             }
-            objects.touch(&LookupTarget::Address(*address));
+            tables.touch(&LookupTarget::Address(*address));
         }
         for address in new
             .filter(|pod| found(pod))
             .iter()
             .flat_map(|pod| &pod.addresses)
         {
-            objects.at.entry(*address).or_default().insert(key.clone());
-            objects.touch(&LookupTarget::Address(*address));
+            tables
+                .pods_by_address
+                .entry(*address)
+                .or_default()
+                .insert(key.clone());
+            tables.touch(&LookupTarget::Address(*address));
         }
     }
 
@@ -151,23 +139,23 @@ impl Sealed for Pod {
 impl Sealed for Node {
     const NAME: &'static str = "Node";
 
-    fn table(objects: &mut Objects) -> &mut Table<Self> {
-        &mut objects.tables.nodes
+    fn table(tables: &mut Tables) -> &mut Table<Self> {
+        &mut tables.nodes
     }
 
-    fn changed(objects: &mut Objects, key: &Key, _old: Option<&Self>, _new: Option<&Self>) {
-        objects.touch(&LookupTarget::Node(key.name.clone()));
+    fn changed(tables: &mut Tables, key: &Key, _old: Option<&Self>, _new: Option<&Self>) {
+        tables.touch(&LookupTarget::Node(key.name.clone()));
     }
 }
 
 impl Sealed for Namespace {
     const NAME: &'static str = "Namespace";
 
-    fn table(objects: &mut Objects) -> &mut Table<Self> {
-        &mut objects.tables.namespaces
+    fn table(tables: &mut Tables) -> &mut Table<Self> {
+        &mut tables.namespaces
     }
 
-    fn changed(objects: &mut Objects, key: &Key, _old: Option<&Self>, _new: Option<&Self>) {
-        objects.touch(&LookupTarget::Namespace(key.name.clone()));
+    fn changed(tables: &mut Tables, key: &Key, _old: Option<&Self>, _new: Option<&Self>) {
+        tables.touch(&LookupTarget::Namespace(key.name.clone()));
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Locality, Workload, WorkloadKey};
 
-use super::Names;
 use super::links::LookupTarget;
-use super::stored_kind::Tables;
+use super::names::Names;
+use super::tables::Tables;
 use super::wire::{NETWORK, Pod};
 use crate::kind::Key;
 

@@ -1,11 +1,12 @@
-//! Differences between two contributions of a source, and precedence among sources.
+//! Differences between two contributions of a source, and objects that two sources have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::merge::class;
-use super::{Report, Settings, Sources};
-use crate::registry::{ConfigurationKind, Contribution, SourceId};
+use super::precedence::first;
+use super::report::Report;
+use super::{Settings, Sources};
+use crate::registry::{ConfigurationKind, Contribution};
 
 /// Adds the keys of different values. Equal pointers are equal values.
 pub(super) fn differ<K: Ord + Clone, V: PartialEq + ?Sized>(
@@ -35,21 +36,6 @@ pub(super) fn differ_all<K: Ord + Clone, V: PartialEq + ?Sized>(
     let mut keys = BTreeSet::new();
     differ(old, new, &mut keys);
     keys
-}
-
-/// Returns the object of the source that takes precedence among all that have it.
-pub(super) fn first<'a, V: ?Sized>(
-    settings: &Settings,
-    sources: &'a Sources,
-    pick: impl Fn(&'a Contribution) -> Option<&'a Arc<V>>,
-) -> Option<(&'a SourceId, &'a Arc<V>)> {
-    sources
-        .iter()
-        .filter_map(|(id, source)| Some((id, pick(&source.said)?)))
-        .min_by_key(|(id, _)| {
-            let remote = id.cluster != settings.cluster;
-            (class(settings, id.registry), remote, *id)
-        })
 }
 
 /// Reports objects that a source with precedence has, too.

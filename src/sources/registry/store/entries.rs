@@ -9,9 +9,11 @@ use api::model::{
 use api::networking::{ServiceEntry, WorkloadEntry};
 use api::size;
 
-use super::differ::{differ_all, first};
+use super::differ::differ_all;
+use super::precedence::first;
+use super::report::Report;
 use super::service_entry::{self, Backend};
-use super::{ObjectKey, Report, Settings, Sources};
+use super::{ObjectKey, Settings, Sources};
 use crate::registry::{Contribution, SourceId};
 
 /// An effective ServiceEntry.

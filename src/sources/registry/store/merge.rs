@@ -8,7 +8,9 @@ use std::sync::Arc;
 use api::model::{ClusterId, Endpoint, EndpointShards, Registry, Service, ServiceKey};
 
 use super::entries::Used;
-use super::{ObjectKey, Report, Settings, Sources};
+use super::precedence::class;
+use super::report::Report;
+use super::{ObjectKey, Settings, Sources};
 use crate::registry::SourceId;
 
 /// The precedence of a candidate: the smaller comes first.
@@ -21,21 +23,6 @@ struct Rank<'a> {
     source: Registry,
     /// Creation time and name: the order of two entries of one source.
     entry: Option<(Option<i64>, &'a ObjectKey)>,
-}
-
-/// Returns the rank of a registry in the configured order. ServiceEntries come last.
-pub(super) fn class(settings: &Settings, registry: Registry) -> usize {
-    let of = |registry| {
-        settings
-            .order
-            .iter()
-            .position(|known| *known == registry)
-            .unwrap_or(settings.order.len())
-    };
-    match registry {
-        Registry::External => usize::MAX,
-        Registry::Kubernetes | Registry::Consul | Registry::Memory => of(registry),
-    }
 }
 
 /// A source's version of the service.

@@ -7,8 +7,10 @@ mod changed;
 mod differ;
 mod entries;
 mod merge;
+mod precedence;
 #[cfg(test)]
 mod properties;
+mod report;
 mod reports;
 mod router_inputs;
 mod service_entry;
@@ -25,14 +27,15 @@ use api::model::{
     ChangedKind, Changes, ClusterId, Credentials, Registry, ServiceKey, TlsMode, World,
 };
 
-use super::kubernetes::Ingresses;
 use super::{
-    Configuration, ConfigurationKind, Contribution, EachKind, ObjectKey, SourceId, SyncState,
+    Configuration, ConfigurationKind, Contribution, EachKind, Ingresses, ObjectKey, SourceId,
+    SyncState,
 };
-use differ::{differ, differ_all, first};
+use differ::{differ, differ_all};
 use entries::Entries;
+use precedence::first;
+pub use report::Report;
 use reports::LoggedReports;
-pub use reports::Report;
 
 /// Settings of the command line.
 #[derive(Clone, Debug)]

@@ -1,25 +1,12 @@
 //! Reports of objects that are shadowed by another one or cannot be used as written; each is logged once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use api::model::ServiceKey;
 
+use super::report::Report;
 use super::{Registries, differ};
-use crate::registry::{Configuration, ConfigurationKind, Contribution, EachKind, SourceId};
-
-/// A valid object that is not used, or not as written: another object takes precedence, or it selects an object that does
-/// not fit.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Report {
-    pub source: SourceId,
-    pub kind: &'static str,
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
-    pub message: String,
-    /// The whole object is unused.
-    pub whole: bool,
-}
+use crate::registry::{Configuration, ConfigurationKind, Contribution, EachKind};
 
 /// Reports that have been logged.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::model::{ChangedKind, Changes, Credentials};
 
-use super::super::kubernetes::Ingresses;
+use super::super::Ingresses;
 use super::Registries;
 use super::differ::differ_all;
 

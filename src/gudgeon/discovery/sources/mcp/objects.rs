@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use api::model::Credentials;
 use sources::config::{CoreKind, Entry, EntryChange, EntryId};
-use sources::registry::kubernetes::{Ingresses, Objects, Problem};
-use sources::registry::{Contribution, ObjectKey, credential_of};
+use sources::registry::kubernetes::{Objects, Problem};
+use sources::registry::{Contribution, Ingresses, ObjectKey, credential_of};
 use tracing::warn;
 
 /// Such objects, with the certificates and Ingresses among them.

@@ -40,7 +40,7 @@ async fn ingresses_come_change_and_go() {
                 ((*name).to_owned(), kept)
             })
             .collect();
-        let is_it = |known: &Option<std::sync::Arc<crate::registry::kubernetes::Ingresses>>| {
+        let is_it = |known: &Option<std::sync::Arc<crate::registry::Ingresses>>| {
             let Some(known) = known else {
                 return false;
             };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::model::{ClusterId, Endpoint, EndpointAddress, EndpointShards, Port, Resolution, Service};
 
 use super::ServiceCandidate;
-use crate::registry::store::Report;
+use crate::registry::store::report::Report;
 
 /// The oldest one's, with what the others add to it.
 pub(super) fn service(
