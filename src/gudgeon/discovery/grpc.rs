@@ -13,6 +13,7 @@ use super::hub::Hub;
 use super::reflection;
 use super::refused_streams::RefusalReason;
 use super::request_reader::StreamReader;
+use super::wire::DISCOVERY;
 use crate::grpc::{
     self, AddressLimit, AddressPermit, Bounds, Calls, Inbound, Peer, Reply, ResponseSender,
     refused, streaming,
@@ -31,9 +32,6 @@ const SMALL_BOUNDS: Bounds = Bounds {
     beyond: Code::OutOfRange,
     values: 16,
 };
-
-/// The service of discovery.
-pub(super) const DISCOVERY: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 
 /// Streams of one address: two of each connection that it may have, so that a few connections with a hundred each leave room.
 const STREAMS_OF_ONE_ADDRESS: usize = 10_000;

@@ -6,8 +6,8 @@ use hyper::body::Incoming;
 use prost::Message;
 use tonic::Status;
 
-use super::grpc::DISCOVERY;
 use super::hub::Hub;
+use super::wire::DISCOVERY;
 use crate::grpc::{Inbound, ResponseSender, framed};
 
 pub(super) const SERVICE: &str = "grpc.health.v1.Health";

@@ -6,9 +6,11 @@
 
 mod changed;
 mod ingresses;
+mod making;
 mod notify;
 mod peers;
 mod plaintext;
+mod refuse;
 mod router_inputs;
 mod source_sync_states;
 
@@ -31,6 +33,7 @@ use xds::view::View;
 
 use self::changed::ChangedObjects;
 use self::ingresses::{IngressNotes, IngressRules};
+use self::making::made;
 use self::peers::PeerAuthenticationHistory;
 use self::plaintext::Plaintext;
 pub(super) use self::router_inputs::PendingLookup;
@@ -42,7 +45,7 @@ use super::kinds::ProxyKinds;
 use super::log_rate_limiters::LogRateLimiters;
 use super::metrics::DiscoveryMetrics;
 use super::options::DiscoveryOptions;
-use super::push_record::{Pushed, made};
+use super::push_record::Pushed;
 use super::refused_streams::RefusedStreams;
 use super::rules_without_effect::RuleCounts;
 use super::session::Session;

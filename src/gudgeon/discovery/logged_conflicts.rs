@@ -1,19 +1,12 @@
-//! Logs conflicts: each once for as long as it lasts, for whichever proxy.
+//! Conflicts that were logged: each once for as long as it lasts, for whichever proxy.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
 use xds::node::clipped;
 use xds::snapshot::Conflict;
-use xds::view::Type;
 
-use super::hub::Hub;
-
-/// From the first resource that was made to the look for conflicts: the other proxies ask for theirs meanwhile.
-const GATHER: Duration = Duration::from_secs(1);
 /// A conflict that nobody finds for so long is over. Chosen: a new snapshot has none until proxies ask for what it makes of them,
 /// and the last one has its answer a second after the debounce.
 const OVER: Duration = Duration::from_secs(10);
@@ -80,41 +73,6 @@ pub(super) fn in_words(conflict: &Conflict) -> String {
         proxy => format!(", found for {}", clipped(proxy)),
     };
     format!("{what}:{at} {message} ({metric}{found})")
-}
-
-impl Hub {
-    /// A response is on its way, that took so long to make.
-    pub(super) fn sent(&self, kind: Type, took: Duration) {
-        self.metrics.sent(kind, took);
-        // Assignments are in conflict with nothing.
-        if kind != Type::Endpoint {
-            self.made.notify_one();
-        }
-    }
-}
-
-/// Logs conflicts as they come up, for ever.
-pub(super) async fn run(hub: Arc<Hub>) {
-    let mut again = None;
-    loop {
-        let due = async {
-            match again {
-                Some(at) => tokio::time::sleep_until(hub.clock.instant(at)).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = hub.made.notified() => sleep(GATHER).await,
-            () = due => {}
-        }
-        let Some(snapshot) = hub.snapshot() else {
-            continue;
-        };
-        let size = xds::snapshot::Snapshot::size(snapshot.world());
-        let (this, now) = (Arc::clone(&hub), hub.clock.now());
-        let look = move || this.log_rate_limiters.conflicts(now, &snapshot);
-        again = hub.beside(size, look).await.flatten();
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! ```text
 //!  sources, mesh ──► hub ──► session ◄── ads_stream ◄── grpc
 //!                     ▲         ▲         (one task for each stream)
-//!                     └── monitor, page ──┘
+//!                     └── monitor, debug ─┘
 //! ```
 //!
 //! Keys that tokens are signed with come from issuers (`jwks`), whom no push waits for.
@@ -13,6 +13,7 @@
 
 mod ads_stream;
 mod certificates;
+mod conflict_log;
 mod debug;
 mod encoded_pieces;
 mod gauges;
@@ -21,6 +22,7 @@ mod health;
 mod hub;
 mod identity;
 mod jwks;
+mod jwks_loop;
 mod kinds;
 mod log_rate_limiters;
 mod logged_conflicts;
@@ -30,7 +32,6 @@ mod metrics;
 mod monitor;
 mod object_status;
 mod options;
-mod page;
 mod ports;
 mod proxy_status;
 mod push_record;

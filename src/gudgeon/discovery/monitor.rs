@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::hub::Hub;
 use super::sources::{Put, Sources};
-use super::{debug, gauges, page, readiness};
+use super::{debug, gauges, readiness};
 use crate::cli::{REVISION, VERSION};
 use crate::exposition::ExpositionFormat;
 use crate::serve::{
@@ -194,7 +194,7 @@ impl Inspect for DiscoveryMonitor {
     }
 
     fn sections(&self, page: &mut String) {
-        page::sections(page, &self.hub, &self.sources);
+        debug::sections(page, &self.hub, &self.sources);
     }
 }
 

@@ -1,14 +1,11 @@
-//! One push: its making, what is remembered of it, and the names that an endpoints-only one is about.
+//! One push: what is remembered of it, and the names that an endpoints-only one is about.
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::World;
 use xds::reason::Reasons;
-
-use super::metrics::DiscoveryMetrics;
 
 /// One push, for the page.
 #[derive(Clone, Debug)]
@@ -20,15 +17,6 @@ pub(crate) struct Pushed {
     pub(crate) full: bool,
     pub(crate) reasons: Reasons,
     pub(crate) streams: usize,
-}
-
-/// A snapshot; `None` if building it panicked, which is counted.
-pub(super) fn made<T>(metrics: &DiscoveryMetrics, make: impl FnOnce() -> T) -> Option<T> {
-    let made = catch_unwind(AssertUnwindSafe(make));
-    if made.is_err() {
-        metrics.unmade_snapshot();
-    }
-    made.ok()
 }
 
 /// Names of the assignments that these services have, by themselves and by the subsets that DestinationRules make of them.
@@ -72,8 +60,6 @@ fn may_mean(written: &str, namespace: &str, host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::metrics::Gauges;
-    use crate::exposition::ExpositionFormat;
 
     #[test]
     fn a_rule_may_mean_a_host() {
@@ -95,21 +81,5 @@ mod tests {
         ] {
             assert_eq!(may_mean(written, "shop", host), may, "{written} {host}");
         }
-    }
-
-    #[test]
-    fn a_snapshot_that_cannot_be_made_is_counted() {
-        let metrics = DiscoveryMetrics::new();
-        assert_eq!(made(&metrics, || 7), Some(7));
-        let counted = |count: u64| {
-            let text = metrics.text(&Gauges::default(), ExpositionFormat::Text);
-            for metric in ["pilot_xds_push_context_errors", "gudgeon_panics_total"] {
-                let line = format!("\n{metric} {count}\n");
-                assert!(text.contains(&line), "{line}{text}");
-            }
-        };
-        counted(0);
-        assert_eq!(made(&metrics, || -> u8 { panic!("a mistake") }), None);
-        counted(1);
     }
 }

@@ -8,9 +8,9 @@ use hyper::body::Incoming;
 use prost::{Message, Oneof};
 use tonic::{Code, Status};
 
-use super::grpc::DISCOVERY;
 use super::health;
 use super::hub::Hub;
+use super::wire::DISCOVERY;
 use crate::grpc::{Inbound, ResponseSender, framed};
 
 pub(super) const SERVICE: &str = "grpc.reflection.v1.ServerReflection";

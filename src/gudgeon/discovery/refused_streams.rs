@@ -5,14 +5,10 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tracing::warn;
-use xds::node::clipped;
-
-use super::hub::Hub;
 use crate::grpc::Address;
 
 /// Refused streams that the page shows: more than a screen is read by nobody, and anybody may add to them.
-const REMEMBERED: usize = 20;
+pub(super) const REMEMBERED: usize = 20;
 
 /// Why a stream is refused: the label `reason` of `gudgeon_streams_refused_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,7 +80,7 @@ impl RefusedStreams {
         all.iter().rev().cloned().collect()
     }
 
-    fn add(&self, stream: RefusedStream) {
+    pub(super) fn add(&self, stream: RefusedStream) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= REMEMBERED {
             all.pop_front();
@@ -93,41 +89,9 @@ impl RefusedStreams {
     }
 }
 
-impl Hub {
-    /// A stream of this peer ends with these words.
-    pub(super) fn refuse(&self, peer: &Address, reason: RefusalReason, words: &str) {
-        self.metrics.stream_refused(reason);
-        if let Some(more) = self.log_rate_limiters.refused.suffix_if_allowed() {
-            warn!("refused a stream of {peer}: {words:.1000}{more}");
-        }
-        self.refused.add(RefusedStream {
-            at: self.clock.now(),
-            peer: peer.clone(),
-            reason,
-            message: clipped(words).to_owned(),
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
-    use crate::discovery::testing::hub;
-
-    #[test]
-    fn the_last_ones_are_kept_and_cut() {
-        let hub = hub();
-        let peer = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
-        for number in 0..100 {
-            let words = format!("{number}{}", "é".repeat(1000));
-            hub.refuse(&peer, RefusalReason::Node, &words);
-        }
-        let kept = hub.refused.newest();
-        assert_eq!(kept.len(), REMEMBERED);
-        assert!(kept[0].message.starts_with("99é") && kept[0].message.len() <= 256);
-    }
 
     #[test]
     fn each_reason_has_a_name_of_its_own() {

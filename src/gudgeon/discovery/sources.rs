@@ -13,13 +13,13 @@ mod own_rules;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{ClusterId, Registry};
+use sources::Cluster;
 use sources::registry::kubernetes::{ClusterUpdate, Names};
 use sources::registry::{Memory, Registries, SourceId, WrittenObject};
 use tokio::sync::watch;
 use tracing::warn;
 
 use super::hub::Hub;
-use super::object_status;
 use super::options::DiscoveryOptions;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
@@ -119,20 +119,22 @@ impl Sources {
         if registries.contains(&Registry::Memory) {
             this.memory = Some(memory::start(hub));
         }
-        if hub.options.writes_status {
-            let access = kubernetes::access(flags).filter(|_| this.of_api_server);
-            let cluster = match access {
-                Some(access) => shared.cluster(&access).await.ok(),
-                None => None,
-            };
-            object_status::start(hub, &this, cluster);
-        }
         if !elsewhere && registries.is_empty() {
             return Err(Failure::config(
                 "cannot serve anything: no registry, and no --configDir",
             ));
         }
         Ok(this)
+    }
+
+    /// The API server that has the objects whose status may be written; `None`: they are in files.
+    pub(super) async fn status_cluster(
+        &self,
+        shared: &Shared,
+        flags: &DiscoveryFlags,
+    ) -> Option<Cluster> {
+        let access = kubernetes::access(flags).filter(|_| self.of_api_server)?;
+        shared.cluster(&access).await.ok()
     }
 
     /// Returns true if the rules of a directory or of clusters count.

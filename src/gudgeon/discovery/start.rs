@@ -9,12 +9,13 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::certificates;
+use super::conflict_log;
 use super::grpc::Services;
 use super::hub::Hub;
-use super::jwks;
-use super::logged_conflicts;
+use super::jwks_loop;
 use super::mesh::{self, MeshContents};
 use super::monitor::DiscoveryMonitor;
+use super::object_status;
 use super::options::{self, DiscoveryOptions};
 use super::ports::Ports;
 use super::sources::Sources;
@@ -77,6 +78,10 @@ impl Role for Discovery {
         }
         let ports = Ports::bind(flags).await?;
         let sources = Sources::start(shared, flags, &hub).await?;
+        if hub.options.writes_status {
+            let cluster = sources.status_cluster(shared, flags).await;
+            object_status::start(&hub, &sources, cluster);
+        }
         ports.announce();
         Ok(Self {
             hub,
@@ -95,8 +100,8 @@ impl Role for Discovery {
         } = self;
         let mut serving = listen(ports, &hub, &sources, &stage);
         tokio::spawn(Arc::clone(&hub).run());
-        tokio::spawn(logged_conflicts::run(Arc::clone(&hub)));
-        tokio::spawn(jwks::run(Arc::clone(&hub)));
+        tokio::spawn(conflict_log::run(Arc::clone(&hub)));
+        tokio::spawn(jwks_loop::run(Arc::clone(&hub)));
         tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
         shared::draining(&mut stage).await;
         hub.drain();

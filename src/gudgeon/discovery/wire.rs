@@ -18,6 +18,9 @@ use super::encoded_pieces::HeldPieces;
 use crate::cli::VERSION;
 use crate::grpc::{FromMessage, begun};
 
+/// The service of discovery.
+pub(super) const DISCOVERY: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+
 /// One request of either protocol, as it came.
 #[derive(Debug)]
 pub(crate) struct ClientRequest {

@@ -13,8 +13,8 @@ use mcp::snapshot::{Collection, Resource};
 use serde_json::{Map, Value, json};
 use sources::config::Rejected;
 
+use super::admin_state::AdminState;
 use super::engine::GalleyEngine;
-use super::monitor::AdminState;
 use super::peers;
 use super::state_snapshot::StateSnapshot;
 use crate::{log, secrets};

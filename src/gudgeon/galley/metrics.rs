@@ -1,17 +1,11 @@
 //! Metrics of sources, sessions and publishes, under Galley's names where it has them.
 
-use api::config::Effect;
-use api::config::collections::kind_of;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use mcp::session::State;
-
-use super::engine::GalleyEngine;
-use crate::exposition::{self, ExpositionFormat, GaugeFamily, up_to};
-use crate::{log, process};
+use crate::exposition::{self, GaugeFamily, up_to};
 
 /// Changes in one publish.
 const BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 32.0, 128.0, 1024.0, 8192.0];
@@ -23,14 +17,14 @@ pub(super) struct GalleyMetrics {
     broken: Counter,
     published: Counter,
     in_one: Histogram,
-    instances: GaugeFamily<1>,
-    rejected: GaugeFamily<2>,
-    warnings: GaugeFamily<1>,
-    without_effect: GaugeFamily<1>,
-    session: GaugeFamily<1>,
+    pub(super) instances: GaugeFamily<1>,
+    pub(super) rejected: GaugeFamily<2>,
+    pub(super) warnings: GaugeFamily<1>,
+    pub(super) without_effect: GaugeFamily<1>,
+    pub(super) session: GaugeFamily<1>,
     panics: Counter,
-    lost_lines: Counter,
-    resident: Gauge,
+    pub(super) lost_lines: Counter,
+    pub(super) resident: Gauge,
 }
 
 impl GalleyMetrics {
@@ -159,71 +153,5 @@ impl GalleyMetrics {
 
     pub(super) fn panicked(&self) {
         self.panics.inc();
-    }
-
-    fn show(&self, engine: &GalleyEngine) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let Self {
-            instances,
-            rejected,
-            warnings,
-            without_effect,
-            session,
-            ..
-        } = self;
-        instances.clear();
-        rejected.clear();
-        warnings.clear();
-        without_effect.clear();
-        let current = engine.state_snapshot();
-        for published in &current.published {
-            for collection in published.snapshot.collections() {
-                let count = collection.members().len();
-                if count > 0 {
-                    let label = [("collection", collection.name().to_string())];
-                    instances.get_or_create(&label).set(number(count));
-                    let kind = kind_of(collection.name());
-                    if let Some(kind) = kind.filter(|kind| kind.effect == Effect::None) {
-                        let label = [("kind", kind.kind.to_owned())];
-                        without_effect.get_or_create(&label).set(number(count));
-                    }
-                }
-            }
-        }
-        for report in [&*current.report, &current.made] {
-            for ((collection, state), count) in report.counts() {
-                let label = [
-                    ("collection", collection.to_owned()),
-                    ("state", state.as_str().to_owned()),
-                ];
-                rejected.get_or_create(&label).inc_by(number(count));
-            }
-            for (collection, count) in report.warnings() {
-                let label = [("collection", collection.to_owned())];
-                warnings.get_or_create(&label).inc_by(number(count));
-            }
-        }
-        for each in State::ALL {
-            let label = [("state", each.word().to_owned())];
-            let is_it = i64::from(each == current.session.state);
-            session.get_or_create(&label).set(is_it);
-        }
-    }
-
-    /// Renders all metrics as text.
-    pub(super) fn text(
-        &self,
-        registry: &Registry,
-        engine: Option<&GalleyEngine>,
-        format: ExpositionFormat,
-    ) -> String {
-        if let Some(engine) = engine {
-            self.show(engine);
-        }
-        if let Some(bytes) = process::resident() {
-            self.resident.set(bytes);
-        }
-        up_to(&self.lost_lines, log::lost_lines());
-        format.text(registry)
     }
 }

@@ -9,8 +9,10 @@
 //! The engine's only output is its snapshots: it does not know their readers. Readiness is the sum of its parts: each part
 //! reports what it waits for.
 
+mod admin_state;
 mod configz;
 mod engine;
+mod gauges;
 mod mesh;
 mod metrics;
 mod monitor;

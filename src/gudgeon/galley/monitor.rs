@@ -4,54 +4,22 @@ use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
-use prometheus_client::registry::Registry;
 use serde_json::json;
 
-use super::engine::GalleyEngine;
-use super::metrics::GalleyMetrics;
-use super::readiness::Readiness;
+use super::admin_state::AdminState;
 use super::webhook::ValidationWebhook;
 use super::{configz, page};
 use crate::cli::{REVISION, VERSION};
 use crate::exposition::ExpositionFormat;
 use crate::log;
-use crate::mcp::Peers;
 use crate::serve::{
-    Answer, AnswerPriority, Answering, Connection, Query, Service, SharedAnswers, WantedAnswer,
-    as_json, full, guard, not_allowed, ready, text, to_page,
+    Answer, AnswerPriority, Answering, Connection, Query, Service, WantedAnswer, as_json, full,
+    guard, not_allowed, ready, text, to_page,
 };
 use crate::shared::Inspect;
 
 /// The body at the monitoring port: the page is on another listener, so that only this host sees rules.
 const ELSEWHERE: &str = "the page is at --ctrlz_address and --ctrlz_port: http://127.0.0.1:9876/debug, unless they say otherwise";
-
-/// The parts that pages and metrics read.
-#[derive(Debug)]
-pub(super) struct AdminState {
-    /// `None`: no configuration is served.
-    pub(super) engine: Option<Arc<GalleyEngine>>,
-    pub(super) peers: Arc<Peers>,
-    pub(super) readiness: Arc<Readiness>,
-    pub(super) registry: Registry,
-    pub(super) metrics: Arc<GalleyMetrics>,
-    /// `None`: there is no webhook for rules.
-    pub(super) webhook: Option<Arc<ValidationWebhook>>,
-    /// The path below which the pages are.
-    pub(super) base: &'static str,
-    /// Pages that take a while to draw.
-    pub(super) answers: Arc<SharedAnswers>,
-}
-
-impl AdminState {
-    /// Renders all metrics.
-    fn text(&self, format: ExpositionFormat) -> String {
-        if let Some(webhook) = &self.webhook {
-            webhook.count();
-        }
-        let engine = self.engine.as_deref();
-        self.metrics.text(&self.registry, engine, format)
-    }
-}
 
 /// The purpose of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,11 +200,15 @@ mod tests {
 
     use api::config::Finding;
     use http_body_util::BodyExt as _;
+    use prometheus_client::registry::Registry;
     use sources::Revision;
     use sources::config::{ConfigReport, EntryId, ErrorEffect, Rejected};
 
     use super::*;
-    use crate::galley::engine::SourceEvent;
+    use crate::galley::engine::{GalleyEngine, SourceEvent};
+    use crate::galley::metrics::GalleyMetrics;
+    use crate::galley::readiness::Readiness;
+    use crate::mcp::Peers;
 
     fn monitor(engine: Arc<GalleyEngine>, side: Side) -> GalleyMonitor {
         let looks = AdminState {

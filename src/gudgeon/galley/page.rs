@@ -7,9 +7,9 @@ use api::config::Finding;
 use api::counted;
 use mcp::collections::Group;
 
+use super::admin_state::AdminState;
 use super::configz;
 use super::engine::GalleyEngine;
-use super::monitor::AdminState;
 use super::peers;
 use super::state_snapshot::{Publish, StateSnapshot};
 use crate::cli::VERSION;

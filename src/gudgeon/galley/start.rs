@@ -11,9 +11,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::admin_state::AdminState;
 use super::engine::{self, GalleyEngine};
 use super::metrics::GalleyMetrics;
-use super::monitor::{AdminState, GalleyMonitor, Side};
+use super::monitor::{GalleyMonitor, Side};
 use super::options::{From, GalleyOptions};
 use super::probes::Probes;
 use super::processing::usable;

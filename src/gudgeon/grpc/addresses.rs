@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::log_repeats::should_log_repeat;
 use tracing::warn;
 
-use super::peer::Address;
+use super::address::Address;
 
 /// Connections or streams by where they come from, of one port.
 #[derive(Debug)]

@@ -18,11 +18,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
+use super::address::Address;
 use super::addresses::AddressLimit;
 use super::calls::Calls;
 use super::idle_connection_limit::{ConnectionProgress, IdleConnectionLimit, IdleSlot};
 use super::partial_message_limit::PartialMessageLimit;
-use super::peer::{Address, Leaf, Peer};
+use super::peer::{Leaf, Peer};
 use crate::descriptors;
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::serve::ShutdownStage;

@@ -95,7 +95,7 @@ impl MessageDeadline {
     fn has(&mut self, bytes: usize, most: usize) -> Result<Instant, Status> {
         match &self.part {
             Some(part) => part.grow(bytes, most)?,
-            None => self.part = PartialMessage::begin(&self.peer, bytes, most)?,
+            None => self.part = PartialMessage::begin(self.peer.budget(), bytes, most)?,
         }
         Ok(*self.since.get_or_insert_with(Instant::now) + MESSAGE)
     }
@@ -345,7 +345,7 @@ mod tests {
     use http_body_util::Full;
     use hyper::body::Frame;
 
-    use super::super::peer::Address;
+    use super::super::address::Address;
     use super::*;
 
     const VALUES: usize = 1000;

@@ -18,7 +18,7 @@ use api::log_repeats::should_log_repeat;
 use tokio::sync::Notify;
 use tracing::warn;
 
-use super::peer::Address;
+use super::address::Address;
 
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,6 +9,7 @@
 //! tonic provides the status; its codec keeps the largest message's buffer for as long as a stream lives, and its services
 //! are compiled anew for each message.
 
+mod address;
 mod addresses;
 mod calls;
 mod certificates;
@@ -22,6 +23,7 @@ mod peer;
 mod pieces;
 mod response_sender;
 
+pub(crate) use address::Address;
 pub(crate) use addresses::{AddressLimit, AddressPermit};
 pub(crate) use calls::{Calls, Reply, call, no_call, refused, streaming};
 pub(crate) use certificates::{Certificates, follow};
@@ -33,7 +35,7 @@ pub(crate) use frames::{BodyError, Bounds, Inbound, begun, framed, prefix};
 pub(crate) use message_reader::{FromMessage, MessageReader, read};
 #[cfg(test)]
 pub(crate) use peer::Leaf;
-pub(crate) use peer::{Address, Peer};
+pub(crate) use peer::Peer;
 pub(crate) use pieces::EncodedPieces;
 #[cfg(test)]
 pub(crate) use response_sender::Messages;

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tonic::Status;
 use tracing::warn;
 
-use super::peer::Peer;
+use super::address::Address;
 
 /// Bytes of all connections of a port.
 const PORT_BYTES: usize = 32 << 20;
@@ -32,6 +32,26 @@ impl fmt::Debug for PartialMessageLimit {
     }
 }
 
+/// The budget of one connection in the limit of its port.
+#[derive(Debug)]
+pub(super) struct ConnectionBudget {
+    address: Address,
+    limit: Arc<PartialMessageLimit>,
+}
+
+impl ConnectionBudget {
+    pub(super) fn new(address: &Address, limit: &Arc<PartialMessageLimit>) -> Arc<Self> {
+        Arc::new(Self {
+            address: address.clone(),
+            limit: Arc::clone(limit),
+        })
+    }
+
+    fn network(&self) -> Option<IpAddr> {
+        self.address.network()
+    }
+}
+
 #[derive(Debug, Default)]
 struct PartialMessages {
     next: u64,
@@ -43,7 +63,7 @@ struct PartialMessages {
 
 #[derive(Debug)]
 struct PartialMessageEntry {
-    peer: Arc<Peer>,
+    budget: Arc<ConnectionBudget>,
     bytes: usize,
     evicted: Arc<Notify>,
 }
@@ -51,7 +71,7 @@ struct PartialMessageEntry {
 /// A message's part of it, free again when dropped.
 #[derive(Debug)]
 pub(super) struct PartialMessage {
-    peer: Arc<Peer>,
+    budget: Arc<ConnectionBudget>,
     id: u64,
     evicted: Arc<Notify>,
 }
@@ -68,7 +88,7 @@ impl PartialMessage {
     /// # Errors
     /// The connection or the port has reached its limit.
     pub(super) fn begin(
-        peer: &Arc<Peer>,
+        budget: &Arc<ConnectionBudget>,
         bytes: usize,
         most: usize,
     ) -> Result<Option<Self>, Status> {
@@ -76,14 +96,14 @@ impl PartialMessage {
             return Ok(None);
         }
         let (id, evicted) = {
-            let mut state = peer.unfinished().state();
-            state.make_room(peer, bytes, most)?;
+            let mut state = budget.limit.state();
+            state.make_room(budget, bytes, most)?;
             let id = state.next;
             state.next += 1;
             state.bytes += bytes;
             let evicted = Arc::new(Notify::new());
             let held = PartialMessageEntry {
-                peer: Arc::clone(peer),
+                budget: Arc::clone(budget),
                 bytes,
                 evicted: Arc::clone(&evicted),
             };
@@ -91,7 +111,7 @@ impl PartialMessage {
             (id, evicted)
         };
         Ok(Some(Self {
-            peer: Arc::clone(peer),
+            budget: Arc::clone(budget),
             id,
             evicted,
         }))
@@ -102,12 +122,12 @@ impl PartialMessage {
     /// # Errors
     /// The limit is reached, or the message was evicted.
     pub(super) fn grow(&self, bytes: usize, most: usize) -> Result<(), Status> {
-        let mut state = self.peer.unfinished().state();
+        let mut state = self.budget.limit.state();
         let has = state.all.get(&self.id).map(|held| held.bytes);
         let has = has.ok_or_else(taken)?;
         let more = bytes.saturating_sub(has);
         if more > 0 {
-            state.make_room(&self.peer, more, most)?;
+            state.make_room(&self.budget, more, most)?;
             if let Some(held) = state.all.get_mut(&self.id) {
                 held.bytes += more;
                 state.bytes += more;
@@ -128,10 +148,15 @@ pub(super) fn taken() -> Status {
 }
 
 impl PartialMessages {
-    fn make_room(&mut self, peer: &Arc<Peer>, more: usize, most: usize) -> Result<(), Status> {
-        let of_peer = self.all.values();
-        let of_peer = of_peer.filter(|held| Arc::ptr_eq(&held.peer, peer));
-        let has: usize = of_peer.map(|held| held.bytes).sum();
+    fn make_room(
+        &mut self,
+        budget: &Arc<ConnectionBudget>,
+        more: usize,
+        most: usize,
+    ) -> Result<(), Status> {
+        let of_connection = self.all.values();
+        let of_connection = of_connection.filter(|held| Arc::ptr_eq(&held.budget, budget));
+        let has: usize = of_connection.map(|held| held.bytes).sum();
         if has + more > most {
             return Err(Status::resource_exhausted(format!(
                 "cannot read messages of {} bytes at once: a connection may have {most}",
@@ -140,13 +165,13 @@ impl PartialMessages {
         }
         while self.bytes + more > PORT_BYTES.max(2 * most) {
             let shares = self.shares();
-            let own = shares.get(&peer.network()).copied().unwrap_or_default();
+            let own = shares.get(&budget.network()).copied().unwrap_or_default();
             let largest = shares.into_iter().max_by_key(|(_, share)| *share);
             let (largest, _) = largest
-                .filter(|(network, share)| *network != peer.network() && *share > own + more)
+                .filter(|(network, share)| *network != budget.network() && *share > own + more)
                 .ok_or_else(taken)?;
             let mut all = self.all.iter();
-            let oldest = all.find(|(_, held)| held.peer.network() == largest);
+            let oldest = all.find(|(_, held)| held.budget.network() == largest);
             let oldest = oldest.map(|(id, _)| *id).ok_or_else(taken)?;
             self.evict(oldest);
         }
@@ -156,7 +181,7 @@ impl PartialMessages {
     fn shares(&self) -> HashMap<Option<IpAddr>, usize> {
         let mut shares: HashMap<Option<IpAddr>, usize> = HashMap::new();
         for held in self.all.values() {
-            *shares.entry(held.peer.network()).or_default() += held.bytes;
+            *shares.entry(held.budget.network()).or_default() += held.bytes;
         }
         shares
     }
@@ -169,7 +194,7 @@ impl PartialMessages {
         held.evicted.notify_one();
         self.evicted += 1;
         if should_log_repeat(self.evicted) {
-            let (address, times) = (&held.peer.address, self.evicted);
+            let (address, times) = (&held.budget.address, self.evicted);
             warn!("ended a stream of {address}: too many partial messages ({times} times)");
         }
     }
@@ -177,7 +202,7 @@ impl PartialMessages {
 
 impl Drop for PartialMessage {
     fn drop(&mut self) {
-        let mut state = self.peer.unfinished().state();
+        let mut state = self.budget.limit.state();
         if let Some(held) = state.all.remove(&self.id) {
             state.bytes -= held.bytes;
         }
@@ -189,24 +214,23 @@ mod tests {
     use tokio::time::{Duration, timeout};
     use tonic::Code;
 
-    use super::super::peer::Address;
     use super::*;
 
     const MOST: usize = 4 << 20;
 
-    fn peer(limit: &Arc<PartialMessageLimit>, last: u8) -> Arc<Peer> {
+    fn budget(limit: &Arc<PartialMessageLimit>, last: u8) -> Arc<ConnectionBudget> {
         let address = Address::Ip(([10, 0, 0, last], 1).into());
-        Arc::new(Peer::new(address, None).on(limit))
+        ConnectionBudget::new(&address, limit)
     }
 
-    fn begin(peer: &Arc<Peer>, bytes: usize) -> Result<Option<PartialMessage>, Code> {
-        PartialMessage::begin(peer, bytes, MOST).map_err(|status| status.code())
+    fn begin(budget: &Arc<ConnectionBudget>, bytes: usize) -> Result<Option<PartialMessage>, Code> {
+        PartialMessage::begin(budget, bytes, MOST).map_err(|status| status.code())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_has_as_much_as_one_message_and_the_rest_gives_way() {
         let limit = Arc::new(PartialMessageLimit::default());
-        let one = peer(&limit, 1);
+        let one = budget(&limit, 1);
         assert!(begin(&one, FREE_BYTES).unwrap().is_none());
         let half = begin(&one, MOST / 2).unwrap().unwrap();
         half.grow(MOST - 5000, MOST).unwrap();
@@ -214,14 +238,14 @@ mod tests {
         assert!(half.grow(MOST + 1, MOST).is_err());
         // Others of its address fill the port.
         let others: Vec<_> = (1..PORT_BYTES / MOST)
-            .map(|_| begin(&peer(&limit, 1), MOST).unwrap().unwrap())
+            .map(|_| begin(&budget(&limit, 1), MOST).unwrap().unwrap())
             .collect();
         assert_eq!(
-            begin(&peer(&limit, 1), MOST).unwrap_err(),
+            begin(&budget(&limit, 1), MOST).unwrap_err(),
             Code::ResourceExhausted
         );
         // An address with less takes from the one with the most, whose oldest message is evicted.
-        let last = begin(&peer(&limit, 2), MOST).unwrap().unwrap();
+        let last = begin(&budget(&limit, 2), MOST).unwrap().unwrap();
         timeout(Duration::ZERO, half.evicted()).await.unwrap();
         assert!(half.grow(MOST, MOST).is_err());
         assert!(others.iter().all(|one| one.grow(MOST, MOST).is_ok()));

@@ -1,46 +1,14 @@
 //! The other end of a connection.
 
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 
-use super::partial_message_limit::PartialMessageLimit;
-use crate::serve::network;
+use super::address::Address;
+use super::partial_message_limit::{ConnectionBudget, PartialMessageLimit};
 use crate::tls;
-
-/// The address of a peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
-    Ip(SocketAddr),
-    /// A Unix socket: its clients have no address.
-    Unix,
-    /// A peer that this program dialled, by the name that was dialled.
-    Dialled(String),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ip(address) => address.fmt(to),
-            Self::Unix => to.write_str("unix"),
-            Self::Dialled(name) => to.write_str(name),
-        }
-    }
-}
-
-impl Address {
-    /// The network that counts for shares; `None`: a socket in the file system, or a dialled peer.
-    pub(crate) fn network(&self) -> Option<IpAddr> {
-        match self {
-            Self::Ip(address) => Some(network(address.ip())),
-            Self::Unix | Self::Dialled(_) => None,
-        }
-    }
-}
 
 /// The identities in a client's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,11 +39,12 @@ pub(crate) struct Peer {
     /// The first request or stream has come, or the last stream has gone.
     turned: Notify,
     cut: Notify,
-    unfinished: Arc<PartialMessageLimit>,
+    budget: Arc<ConnectionBudget>,
 }
 
 impl Peer {
     pub(crate) fn new(address: Address, leaf: Option<Leaf>) -> Self {
+        let budget = ConnectionBudget::new(&address, &Arc::default());
         Self {
             address,
             leaf,
@@ -83,22 +52,18 @@ impl Peer {
             streams: AtomicUsize::new(0),
             turned: Notify::new(),
             cut: Notify::new(),
-            unfinished: Arc::default(),
+            budget,
         }
     }
 
     /// Attaches the limit of a port.
     pub(super) fn on(mut self, limit: &Arc<PartialMessageLimit>) -> Self {
-        self.unfinished = Arc::clone(limit);
+        self.budget = ConnectionBudget::new(&self.address, limit);
         self
     }
 
-    pub(super) fn unfinished(&self) -> &PartialMessageLimit {
-        &self.unfinished
-    }
-
-    pub(super) fn network(&self) -> Option<IpAddr> {
-        self.address.network()
+    pub(super) const fn budget(&self) -> &Arc<ConnectionBudget> {
+        &self.budget
     }
 
     pub(super) fn asks(&self) {

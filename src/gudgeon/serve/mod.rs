@@ -10,6 +10,7 @@ mod bind;
 mod body;
 mod connection;
 mod connection_limit;
+mod connection_task;
 mod frames;
 mod guard;
 mod io;
@@ -144,7 +145,7 @@ pub(crate) async fn run<S: Service>(
                 let service = Arc::clone(&service);
                 let (tls, stage) = (tls.clone(), stage.clone());
                 tasks.spawn(async move {
-                    connection::run(stream, tls, connection, service, stage).await;
+                    connection_task::run(stream, tls, connection, service, stage).await;
                     drop(open);
                 });
             }

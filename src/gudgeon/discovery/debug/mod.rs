@@ -2,7 +2,9 @@
 
 mod clusters;
 mod dump;
+mod endpoints_by_port;
 mod nacks;
+mod page;
 mod proto_printer;
 mod security;
 mod services;
@@ -18,15 +20,13 @@ use xds::snapshot::Conflict;
 use xds::view::Type;
 
 use super::hub::Hub;
-use super::page;
 use super::sources::Sources;
 use crate::serve::{Answer, Query, as_json, full, text};
 
 pub(super) use clusters::DerivedMessages;
-pub(super) use clusters::objects;
-pub(super) use services::{EndpointsByPort, registration};
-pub(super) use streams::{MOST_RULES, sorted};
-pub(super) use unserved::Unserved;
+pub(super) use endpoints_by_port::EndpointsByPort;
+pub(super) use page::sections;
+pub(super) use services::registration;
 
 /// Returns true if [`answer`] has a document for this path.
 pub(super) fn is_path(path: &str) -> bool {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use api::counted;
 use api::model::{Health, Labels, Port, Registry, Resolution, Service, Target, World, selects};
 
-use super::services::EndpointsByPort;
+use super::endpoints_by_port::EndpointsByPort;
 
 /// Names of ports in one sentence.
 const NAMES: usize = 5;

@@ -8,6 +8,7 @@ use api::model::Reason;
 use xds::debounce::DueBatch;
 use xds::snapshot::{NextSnapshot, Snapshot};
 use xds::stream::PushScope;
+use xds::view::Type;
 
 use super::Hub;
 use crate::discovery::push_record::assignments;
@@ -64,5 +65,14 @@ impl Hub {
         next.snapshot
             .keep_conflicts(earlier, |proxy| resting.contains(proxy));
         told
+    }
+
+    /// A response is on its way, that took so long to make.
+    pub(in crate::discovery) fn sent(&self, kind: Type, took: Duration) {
+        self.metrics.sent(kind, took);
+        // Assignments are in conflict with nothing.
+        if kind != Type::Endpoint {
+            self.made.notify_one();
+        }
     }
 }

@@ -41,7 +41,7 @@ const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 
 /// Why there are no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FetchError {
+pub(in crate::discovery) enum FetchError {
     /// The text is not a URL.
     Url,
     /// The host name does not resolve.
@@ -60,7 +60,7 @@ pub(super) enum FetchError {
 
 impl FetchError {
     /// Returns true for the failure of a fetch that may last so long: whoever gives it more time than it had has not failed.
-    pub(super) fn counts_within(&self, timeout: Duration) -> bool {
+    pub(in crate::discovery) fn counts_within(&self, timeout: Duration) -> bool {
         match self {
             Self::Timeout(limit) => timeout <= *limit,
             Self::Url
@@ -77,7 +77,7 @@ impl FetchError {
     }
 
     /// The label of the metric.
-    pub(super) const fn reason(&self) -> &'static str {
+    pub(in crate::discovery) const fn reason(&self) -> &'static str {
         match self {
             Self::Url => "url",
             Self::Resolve => "resolve",
@@ -118,14 +118,14 @@ type Roots = Option<(Instant, Arc<ClientConfig>)>;
 
 /// Addresses that are not asked.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Forbidden {
-    pub(super) addresses: BTreeSet<IpAddr>,
+pub(in crate::discovery) struct Forbidden {
+    pub(in crate::discovery) addresses: BTreeSet<IpAddr>,
     /// In lower case.
-    pub(super) names: BTreeSet<String>,
+    pub(in crate::discovery) names: BTreeSet<String>,
 }
 
 #[derive(Debug)]
-pub(super) struct Fetcher {
+pub(in crate::discovery) struct Fetcher {
     allowed: Vec<Network>,
     roots: Mutex<Roots>,
     lookups: Arc<Semaphore>,
@@ -146,7 +146,7 @@ impl Drop for Driver {
 }
 
 impl Fetcher {
-    pub(super) fn new(allowed: Vec<Network>) -> Self {
+    pub(in crate::discovery) fn new(allowed: Vec<Network>) -> Self {
         Self {
             allowed,
             roots: Mutex::default(),
@@ -154,7 +154,7 @@ impl Fetcher {
         }
     }
 
-    pub(super) async fn fetch_jwks(
+    pub(in crate::discovery) async fn fetch_jwks(
         &self,
         place: &KeysPlace,
         forbidden: &Forbidden,

@@ -18,15 +18,12 @@ use std::time::Duration;
 use api::config::discovery_notes::LONGEST_FETCH;
 use api::duration;
 use api::model::{Network, Objects, World};
-use api::security::{KeySet, KeysPlace, RequestAuthentication};
-use sources::registry::Registries;
-use tokio::task::{AbortHandle, Id, JoinSet};
-use tokio::time::sleep_until;
-use tracing::{info, warn};
+use api::security::{KeysPlace, RequestAuthentication};
 
-use self::fetch::{FetchError, Fetcher, Forbidden};
-use self::schedule::{Fetch, Schedule};
-use super::hub::Hub;
+use self::fetch::Forbidden;
+pub(super) use self::fetch::{FetchError, Fetcher};
+pub(super) use self::schedule::Fetch;
+use self::schedule::Schedule;
 use crate::log_rate_limiter::LogRateLimiter;
 
 /// The timeout of one fetch, unless the rule sets another. Source: the default of `jwtRules[].timeout` in Istio's API.
@@ -37,7 +34,7 @@ const MOST: usize = 1000;
 
 /// A JWKS location that a policy uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct WantedPlace {
+pub(super) struct WantedPlace {
     /// The namespaces whose policies want it, each with the longest that a rule of its own gives. What one namespace says keeps no
     /// other from its keys: each has its share of the fetches, and any of them may fetch.
     timeouts: BTreeMap<Arc<str>, Duration>,
@@ -49,7 +46,7 @@ type RuleOf = (Arc<str>, Arc<str>, usize);
 
 /// The places that keys are fetched from, and rules whose places are too many.
 #[derive(Debug, Default)]
-struct WantedKeys {
+pub(super) struct WantedKeys {
     wanted: BTreeMap<KeysPlace, WantedPlace>,
     left_out: Vec<RuleOf>,
 }
@@ -70,12 +67,12 @@ pub(crate) struct Row {
 #[derive(Debug)]
 pub(crate) struct Jwks {
     state: Mutex<Schedule>,
-    lines: LogRateLimiter,
+    pub(super) lines: LogRateLimiter,
     /// Hosts of API servers.
     servers: Mutex<BTreeSet<String>>,
     /// Between two fetches of one set.
-    refresh: Duration,
-    allowed: Vec<Network>,
+    pub(super) refresh: Duration,
+    pub(super) allowed: Vec<Network>,
 }
 
 impl Jwks {
@@ -89,7 +86,7 @@ impl Jwks {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, Schedule> {
+    pub(super) fn state(&self) -> MutexGuard<'_, Schedule> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +124,7 @@ impl Jwks {
         self.state().notes()
     }
 
-    fn forbidden(&self, world: &World) -> Forbidden {
+    pub(super) fn forbidden(&self, world: &World) -> Forbidden {
         let mut all = Forbidden::default();
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         for host in servers.iter() {
@@ -154,7 +151,7 @@ impl Jwks {
 }
 
 /// Places that rules want keys of, each once, as far as they are fetched.
-fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
+pub(super) fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
     let mut all = WantedKeys::default();
     let mut of_namespace = HashMap::<Arc<str>, usize>::new();
     let mut beyond = Vec::new();
@@ -197,7 +194,7 @@ fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
 }
 
 /// Scheme, host and port of a URL.
-fn origin(url: &str) -> String {
+pub(super) fn origin(url: &str) -> String {
     let uri: Option<hyper::Uri> = url.parse().ok();
     let parts = uri.as_ref().and_then(|uri| {
         let authority = uri.authority()?.as_str();
@@ -207,114 +204,11 @@ fn origin(url: &str) -> String {
     parts.unwrap_or_else(|| "no URL".to_owned())
 }
 
-/// Fetches what policies want, for ever.
-pub(crate) async fn run(hub: Arc<Hub>) {
-    let fetcher = Arc::new(Fetcher::new(hub.jwks.allowed.clone()));
-    let mut policies = hub.request_authentications();
-    let mut tasks = JoinSet::new();
-    let mut under_way = HashMap::<Id, (Fetch, AbortHandle)>::new();
-    // What is wanted is work for each policy, and nothing else changes it.
-    let mut has_changed = true;
-    loop {
-        let news = has_changed.then(|| wanted(&policies.borrow_and_update()));
-        has_changed = false;
-        // Until something is served, whoever waits is to know when nothing has to be waited for.
-        let begins = hub.snapshot().is_none();
-        let (due, next, patience, forgotten, abandoned) = {
-            let now = hub.clock.now();
-            let mut state = hub.jwks.state();
-            let unwanted = news.map(|all| state.want(all, now)).unwrap_or_default();
-            let due = state.due(now);
-            let patience = state.patience(now).filter(|_| begins);
-            let forgotten = unwanted.keys.then(|| state.key_sets());
-            let next = state.next(now);
-            (due, next, patience, forgotten, unwanted.fetches)
-        };
-        for (fetch, task) in under_way.values() {
-            if abandoned.contains(&fetch.number) {
-                task.abort();
-            }
-        }
-        if let Some(keys) = forgotten {
-            hub.put_key_sets(keys);
-        }
-        let forbidden = hub.jwks.forbidden(&hub.with_registries(Registries::world));
-        for fetch in due {
-            let (fetcher, forbidden, of) = (Arc::clone(&fetcher), forbidden.clone(), fetch.clone());
-            let task = async move { fetcher.fetch_jwks(&of.place, &forbidden, of.timeout).await };
-            let task = tasks.spawn(task);
-            under_way.insert(task.id(), (fetch, task));
-        }
-        let wakes = [next, patience].into_iter().flatten().min();
-        let wake = async {
-            match wakes {
-                Some(at) => sleep_until(hub.clock.instant(at)).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            changed = policies.changed() => match changed {
-                Ok(()) => has_changed = true,
-                Err(_) => return,
-            },
-            Some(done) = tasks.join_next_with_id() => {
-                let (id, fetched) = match done {
-                    Ok((id, fetched)) => (id, Some(fetched)),
-                    Err(error) if error.is_cancelled() => (error.id(), None),
-                    // A mistake of this program.
-                    Err(error) => {
-                        (error.id(), Some(Err(FetchError::Answer("internal error".to_owned()))))
-                    }
-                };
-                if let Some((fetch, _)) = under_way.remove(&id) {
-                    match fetched {
-                        Some(fetched) => fetched_one(&hub, &fetch, fetched),
-                        None => hub.jwks.state().aborted(&fetch),
-                    }
-                }
-            }
-            () = wake => {}
-        }
-        if begins {
-            hub.update(|_| api::model::Changes::default());
-        }
-    }
-}
-
-fn fetched_one(hub: &Hub, fetch: &Fetch, fetched: Result<KeySet, FetchError>) {
-    let result = match &fetched {
-        Ok(_) => "success",
-        Err(error) => error.reason(),
-    };
-    hub.metrics.jwks_fetched(result);
-    let (at, from) = (hub.clock.now(), origin(fetch.place.url()));
-    let mut state = hub.jwks.state();
-    let failed = fetched.as_ref().err().map(ToString::to_string);
-    let news = state.done(fetch, fetched, at, hub.jwks.refresh);
-    let keys = news.keys.then(|| state.key_sets());
-    drop(state);
-    if news.trouble
-        && let Some(more) = hub.jwks.lines.suffix_if_allowed()
-    {
-        match failed {
-            Some(cause) => warn!("cannot fetch keys from {from}: {cause}{more}"),
-            None => info!("fetched keys from {from}{more}"),
-        }
-    }
-    if let Some(keys) = keys {
-        hub.put_key_sets(keys);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use api::google::protobuf;
-    use api::model::{Configured, Registry};
+    use api::model::Configured;
     use api::security::JwtRule;
-    use sources::registry::kubernetes::Names;
-    use sources::registry::{Memory, SourceId, SyncState};
-    use tokio::io::AsyncReadExt as _;
-    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -368,52 +262,5 @@ mod tests {
             .map(|(of, _, at)| (&**of, *at))
             .collect();
         assert_eq!(left_out, [("a", MOST_OF_NAMESPACE + 1)]);
-    }
-
-    /// An edited policy leaves no more fetches under way than one that stays: each holds a socket and up to a megabyte.
-    #[tokio::test]
-    async fn fetches_end_when_their_places_are_wanted_no_longer() {
-        let hub = crate::discovery::testing::hub_of(&["--jwksAllow=127.0.0.1"]);
-        let names = Names {
-            cluster: Memory::CLUSTER.into(),
-            domain: Arc::clone(&hub.options.domain),
-            trust_domain: hub.trust_domain(),
-        };
-        let id = SourceId {
-            registry: Registry::Memory,
-            cluster: Memory::CLUSTER.into(),
-        };
-        hub.stand(&id, SyncState::Synced);
-        let mut memory = Memory::new(names);
-        let fetches = tokio::spawn(run(Arc::clone(&hub)));
-        let issuer = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = issuer.local_addr().unwrap().port();
-        let mut open: Vec<TcpStream> = Vec::new();
-        for round in 0..4 {
-            let rules: String = (0..10)
-                .map(|at| format!("{{issuer: i{at}, jwksUri: 'http://127.0.0.1:{port}/{round}/{at}', timeout: 60s}}, "))
-                .collect();
-            let object = format!(
-                "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {{name: p, namespace: n}}\n\
-                 spec: {{jwtRules: [{rules}]}}\n"
-            );
-            let put = memory.put(object.as_bytes()).unwrap();
-            hub.update(|registries| registries.put(&id, put.contribution));
-            // Those before are closed, and as many others come.
-            for mut stream in std::mem::take(&mut open) {
-                let mut rest = Vec::new();
-                let end = stream.read_to_end(&mut rest);
-                let end = tokio::time::timeout(Duration::from_secs(20), end).await;
-                // Closed or reset.
-                let _ended = end.expect("a fetch goes on");
-            }
-            for _ in 0..2 {
-                let accepted = tokio::time::timeout(Duration::from_secs(20), issuer.accept()).await;
-                open.push(accepted.expect("no fetch").unwrap().0);
-            }
-            let more = tokio::time::timeout(Duration::from_millis(50), issuer.accept()).await;
-            assert!(more.is_err(), "a third fetch");
-        }
-        fetches.abort();
     }
 }

@@ -121,35 +121,35 @@ impl Entry {
 
 /// A fetch that a namespace has a place for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fetch {
+pub(in crate::discovery) struct Fetch {
     /// Its number among all fetches: the result of one that was abandoned is not that of a newer one.
-    pub(super) number: u64,
-    pub(super) place: KeysPlace,
-    pub(super) namespace: Arc<str>,
-    pub(super) timeout: Duration,
+    pub(in crate::discovery) number: u64,
+    pub(in crate::discovery) place: KeysPlace,
+    pub(in crate::discovery) namespace: Arc<str>,
+    pub(in crate::discovery) timeout: Duration,
 }
 
 /// The outcome of a fetch, as far as it is worth telling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct FetchOutcome {
+pub(in crate::discovery) struct FetchOutcome {
     /// Keys are others than before.
-    pub(super) keys: bool,
+    pub(in crate::discovery) keys: bool,
     /// The result differs from the last one: a first failure, another cause, or a recovery.
-    pub(super) trouble: bool,
+    pub(in crate::discovery) trouble: bool,
 }
 
 /// Fetches and places that no policy wants any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Unwanted {
+pub(in crate::discovery) struct Unwanted {
     /// Places were forgotten, with their keys.
-    pub(super) keys: bool,
+    pub(in crate::discovery) keys: bool,
     /// The numbers of fetches that are to be aborted. Each counts until it has ended.
-    pub(super) fetches: BTreeSet<u64>,
+    pub(in crate::discovery) fetches: BTreeSet<u64>,
 }
 
 /// All places.
 #[derive(Debug, Default)]
-pub(super) struct Schedule {
+pub(in crate::discovery) struct Schedule {
     entries: BTreeMap<KeysPlace, Entry>,
     left_out: Vec<RuleOf>,
     /// The namespaces of the fetches that go on, by number. Whoever changes its policies gets no further ones by that.
@@ -160,7 +160,7 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// Replaces the wanted places. Places that no rule wants any more are forgotten, with their keys.
-    pub(super) fn want(&mut self, all: WantedKeys, now: Duration) -> Unwanted {
+    pub(in crate::discovery) fn want(&mut self, all: WantedKeys, now: Duration) -> Unwanted {
         let WantedKeys { wanted, left_out } = all;
         self.left_out = left_out;
         let before = self.entries.len();
@@ -191,7 +191,7 @@ impl Schedule {
     }
 
     /// The fetches that begin now.
-    pub(super) fn due(&mut self, now: Duration) -> Vec<Fetch> {
+    pub(in crate::discovery) fn due(&mut self, now: Duration) -> Vec<Fetch> {
         let mut busy = self.busy();
         let mut all = Vec::new();
         for (place, entry) in &self.entries {
@@ -245,7 +245,7 @@ impl Schedule {
 
     /// The time when the next fetch becomes due. One that is due already waits for a turn, which comes when a fetch ends; so do all
     /// where no turn is left.
-    pub(super) fn next(&self, now: Duration) -> Option<Duration> {
+    pub(in crate::discovery) fn next(&self, now: Duration) -> Option<Duration> {
         if self.running.len() >= AT_ONCE {
             return None;
         }
@@ -258,12 +258,12 @@ impl Schedule {
     }
 
     /// One that was aborted has ended.
-    pub(super) fn aborted(&mut self, fetch: &Fetch) {
+    pub(in crate::discovery) fn aborted(&mut self, fetch: &Fetch) {
         self.running.remove(&fetch.number);
     }
 
     /// One was fetched, or could not be. Nothing comes of one that was abandoned meanwhile.
-    pub(super) fn done(
+    pub(in crate::discovery) fn done(
         &mut self,
         fetch: &Fetch,
         fetched: Result<KeySet, FetchError>,
@@ -315,7 +315,7 @@ impl Schedule {
         }
     }
 
-    pub(super) fn key_sets(&self) -> BTreeMap<KeysPlace, KeySet> {
+    pub(in crate::discovery) fn key_sets(&self) -> BTreeMap<KeysPlace, KeySet> {
         let entries = self.entries.iter();
         entries
             .filter_map(|(place, entry)| Some((place.clone(), entry.keys.clone()?)))
@@ -330,22 +330,22 @@ impl Schedule {
     }
 
     /// The number of places that are waited for.
-    pub(super) fn count_awaited(&self, now: Duration) -> usize {
+    pub(in crate::discovery) fn count_awaited(&self, now: Duration) -> usize {
         self.awaited(now).count()
     }
 
     /// When the first of them is waited for no longer.
-    pub(super) fn patience(&self, now: Duration) -> Option<Duration> {
+    pub(in crate::discovery) fn patience(&self, now: Duration) -> Option<Duration> {
         self.awaited(now).min()
     }
 
     /// Returns true if a place is known, and waited for no longer.
-    pub(super) fn is_settled(&self, place: &KeysPlace, now: Duration) -> bool {
+    pub(in crate::discovery) fn is_settled(&self, place: &KeysPlace, now: Duration) -> bool {
         let entry = self.entries.get(place);
         entry.is_some_and(|entry| entry.is_tried() || entry.since + PATIENCE <= now)
     }
 
-    pub(super) fn rows(&self) -> Vec<Row> {
+    pub(in crate::discovery) fn rows(&self) -> Vec<Row> {
         let entries = self.entries.iter();
         entries
             .map(|(place, entry)| Row {
@@ -358,7 +358,7 @@ impl Schedule {
     }
 
     /// Notes on the rules that want keys and have none, or old ones, or not all.
-    pub(super) fn notes(&self) -> BTreeMap<(Arc<str>, Arc<str>), Vec<String>> {
+    pub(in crate::discovery) fn notes(&self) -> BTreeMap<(Arc<str>, Arc<str>), Vec<String>> {
         let mut notes = BTreeMap::<_, Vec<String>>::new();
         for (namespace, name, at) in &self.left_out {
             let of = notes.entry((namespace.clone(), name.clone())).or_default();

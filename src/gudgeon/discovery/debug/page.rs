@@ -11,13 +11,16 @@ use sources::registry::{Registries, SyncState};
 use xds::node::clipped;
 use xds::view::Type;
 
-use super::debug::{EndpointsByPort, MOST_RULES, Unserved, objects, sorted};
-use super::hub::Hub;
-use super::push_record::Pushed;
-use super::readiness;
-use super::session::Session;
-use super::sources::Sources;
+use super::clusters::objects;
+use super::endpoints_by_port::EndpointsByPort;
+use super::streams::{MOST_RULES, sorted};
+use super::unserved::Unserved;
 use crate::cli::VERSION;
+use crate::discovery::hub::Hub;
+use crate::discovery::push_record::Pushed;
+use crate::discovery::readiness;
+use crate::discovery::session::Session;
+use crate::discovery::sources::Sources;
 use crate::html::{self, Bar, ROWS, escaped};
 use crate::log;
 use crate::tls::expiry;
@@ -33,7 +36,7 @@ pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
 }
 
 /// From its heading on, without what pages of several roles have once.
-pub(super) fn sections(page: &mut String, hub: &Hub, sources: &Sources) {
+pub(in crate::discovery) fn sections(page: &mut String, hub: &Hub, sources: &Sources) {
     let (class, state) = match readiness::readiness(hub) {
         Ok(state) => (
             "good",

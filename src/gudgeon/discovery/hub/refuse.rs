@@ -1,0 +1,46 @@
+//! Streams that are refused: counted, logged within bounds, and kept for the page.
+
+use tracing::warn;
+use xds::node::clipped;
+
+use super::Hub;
+use crate::discovery::refused_streams::{RefusalReason, RefusedStream};
+use crate::grpc::Address;
+
+impl Hub {
+    /// A stream of this peer ends with these words.
+    pub(in crate::discovery) fn refuse(&self, peer: &Address, reason: RefusalReason, words: &str) {
+        self.metrics.stream_refused(reason);
+        if let Some(more) = self.log_rate_limiters.refused.suffix_if_allowed() {
+            warn!("refused a stream of {peer}: {words:.1000}{more}");
+        }
+        self.refused.add(RefusedStream {
+            at: self.clock.now(),
+            peer: peer.clone(),
+            reason,
+            message: clipped(words).to_owned(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::discovery::refused_streams::REMEMBERED;
+    use crate::discovery::testing::hub;
+
+    #[test]
+    fn the_last_ones_are_kept_and_cut() {
+        let hub = hub();
+        let peer = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
+        for number in 0..100 {
+            let words = format!("{number}{}", "é".repeat(1000));
+            hub.refuse(&peer, RefusalReason::Node, &words);
+        }
+        let kept = hub.refused.newest();
+        assert_eq!(kept.len(), REMEMBERED);
+        assert!(kept[0].message.starts_with("99é") && kept[0].message.len() <= 256);
+    }
+}

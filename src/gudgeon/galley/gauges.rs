@@ -1,0 +1,79 @@
+//! Gauges of the state at the moment of a scrape.
+
+use api::config::Effect;
+use api::config::collections::kind_of;
+use mcp::session::State;
+use prometheus_client::registry::Registry;
+
+use super::engine::GalleyEngine;
+use super::metrics::GalleyMetrics;
+use crate::exposition::{ExpositionFormat, up_to};
+use crate::{log, process};
+
+impl GalleyMetrics {
+    fn show(&self, engine: &GalleyEngine) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let Self {
+            instances,
+            rejected,
+            warnings,
+            without_effect,
+            session,
+            ..
+        } = self;
+        instances.clear();
+        rejected.clear();
+        warnings.clear();
+        without_effect.clear();
+        let current = engine.state_snapshot();
+        for published in &current.published {
+            for collection in published.snapshot.collections() {
+                let count = collection.members().len();
+                if count > 0 {
+                    let label = [("collection", collection.name().to_string())];
+                    instances.get_or_create(&label).set(number(count));
+                    let kind = kind_of(collection.name());
+                    if let Some(kind) = kind.filter(|kind| kind.effect == Effect::None) {
+                        let label = [("kind", kind.kind.to_owned())];
+                        without_effect.get_or_create(&label).set(number(count));
+                    }
+                }
+            }
+        }
+        for report in [&*current.report, &current.made] {
+            for ((collection, state), count) in report.counts() {
+                let label = [
+                    ("collection", collection.to_owned()),
+                    ("state", state.as_str().to_owned()),
+                ];
+                rejected.get_or_create(&label).inc_by(number(count));
+            }
+            for (collection, count) in report.warnings() {
+                let label = [("collection", collection.to_owned())];
+                warnings.get_or_create(&label).inc_by(number(count));
+            }
+        }
+        for each in State::ALL {
+            let label = [("state", each.word().to_owned())];
+            let is_it = i64::from(each == current.session.state);
+            session.get_or_create(&label).set(is_it);
+        }
+    }
+
+    /// Renders all metrics as text.
+    pub(super) fn text(
+        &self,
+        registry: &Registry,
+        engine: Option<&GalleyEngine>,
+        format: ExpositionFormat,
+    ) -> String {
+        if let Some(engine) = engine {
+            self.show(engine);
+        }
+        if let Some(bytes) = process::resident() {
+            self.resident.set(bytes);
+        }
+        up_to(&self.lost_lines, log::lost_lines());
+        format.text(registry)
+    }
+}
