@@ -12,21 +12,48 @@ pub(crate) type Edges = BTreeMap<(String, String), String>;
 /// A module's path below the crate's root.
 type Module = Vec<String>;
 
+/// The sources of a crate as a build without tests has them.
+struct Crate<'a> {
+    files: BTreeMap<Module, &'a (PathBuf, String)>,
+    modules: BTreeMap<Module, &'a Path>,
+}
+
+impl<'a> Crate<'a> {
+    /// `sources`: their paths below `lib.rs`'s folder, and their texts.
+    fn new(sources: &'a [(PathBuf, String)]) -> Self {
+        let files: BTreeMap<Module, &(PathBuf, String)> = sources
+            .iter()
+            .map(|source| (module_of(&source.0), source))
+            .collect();
+        let modules = reached(&files)
+            .into_iter()
+            .map(|module| (module.clone(), files[&module].0.as_path()))
+            .collect();
+        Self { files, modules }
+    }
+
+    fn read(&self, module: &Module) -> Reader<'_> {
+        Reader::of(module, &self.modules, &self.files[module].1)
+    }
+
+    /// The module that a path leads into.
+    fn target(&self, path: &[String]) -> &[String] {
+        let length = leading(path, &self.modules);
+        self.modules.get_key_value(&path[..length]).unwrap().0
+    }
+}
+
 /// The edges between rooms of the crate with these sources, given by their paths below `lib.rs`'s folder.
+#[allow(
+    dead_code,
+    reason = "the crates of the control plane have rooms of another kind"
+)]
 pub(crate) fn edges(sources: &[(PathBuf, String)]) -> Edges {
-    let files: BTreeMap<Module, &(PathBuf, String)> = sources
-        .iter()
-        .map(|source| (module_of(&source.0), source))
-        .collect();
-    let modules: BTreeMap<Module, &Path> = reached(&files)
-        .into_iter()
-        .map(|module| (module.clone(), files[&module].0.as_path()))
-        .collect();
+    let of = Crate::new(sources);
     let mut edges = Edges::new();
-    for (module, path) in &modules {
-        let reader = Reader::of(module, &modules, &files[module].1);
-        for (target, written) in reader.found {
-            let rooms = (room(path), room(modules[&target]));
+    for (module, path) in &of.modules {
+        for (target, written) in of.read(module).found {
+            let rooms = (room(path), room(of.modules[of.target(&target)]));
             if rooms.0 != rooms.1 {
                 let place = format!("{}: {written}", path.display());
                 edges.entry(rooms).or_insert(place);
@@ -34,6 +61,71 @@ pub(crate) fn edges(sources: &[(PathBuf, String)]) -> Edges {
         }
     }
     edges
+}
+
+/// The modules at the crate's root.
+#[allow(dead_code, reason = "the init has rooms of another kind")]
+pub(crate) fn top_modules(sources: &[(PathBuf, String)]) -> BTreeSet<String> {
+    let modules = Crate::new(sources).modules;
+    modules
+        .into_keys()
+        .filter_map(|module| module.into_iter().next())
+        .collect()
+}
+
+/// For each folder, by its path, the edges between the modules in it; that of the crate's root is empty. A name that one module
+/// gives away (`pub use`) leads to the module that declares it.
+#[allow(dead_code, reason = "the init has rooms of another kind")]
+pub(crate) fn siblings(sources: &[(PathBuf, String)]) -> BTreeMap<String, Edges> {
+    let of = Crate::new(sources);
+    let readers: Vec<_> = of.modules.keys().map(|one| (one, of.read(one))).collect();
+    let names: BTreeMap<&Module, &BTreeMap<String, Module>> = readers
+        .iter()
+        .map(|(module, reader)| (*module, &reader.imports))
+        .collect();
+    let mut folders: BTreeMap<String, Edges> = BTreeMap::new();
+    for (module, reader) in &readers {
+        for (path, written) in &reader.found {
+            let target = declared(path, &of, &names);
+            let pairs = module.iter().zip(&target);
+            let shared = pairs.take_while(|(one, other)| one == other).count();
+            let (Some(from), Some(to)) = (module.get(shared), target.get(shared)) else {
+                continue;
+            };
+            let folder = folders.entry(module[..shared].join("/")).or_default();
+            let place = format!("{}: {written}", of.modules[*module].display());
+            folder.entry((from.clone(), to.clone())).or_insert(place);
+        }
+    }
+    folders
+}
+
+/// The module that declares what a path names: modules on the way may only pass it on.
+fn declared(
+    path: &[String],
+    of: &Crate<'_>,
+    names: &BTreeMap<&Module, &BTreeMap<String, Module>>,
+) -> Module {
+    /// A name that is passed on more often goes in a circle.
+    const MOST: usize = 10;
+    let mut path = path.to_vec();
+    for _ in 0..MOST {
+        let module = of.target(&path).to_vec();
+        let rest = &path[module.len()..];
+        let next = rest.first().and_then(|name| names[&module].get(name));
+        let Some(next) = next.filter(|next| !path.starts_with(next)) else {
+            break;
+        };
+        path = next.iter().chain(&rest[1..]).cloned().collect();
+    }
+    of.target(&path).to_vec()
+}
+
+/// The number of a path's first names that are a module.
+fn leading(path: &[String], modules: &BTreeMap<Module, &Path>) -> usize {
+    let lengths = (0..=path.len()).rev();
+    let mut known = lengths.filter(|length| modules.contains_key(&path[..*length]));
+    known.next().unwrap()
 }
 
 /// A circle among the edges, if there is one.
@@ -238,7 +330,9 @@ struct Reader<'a> {
     module: Module,
     /// Modules that were imported by name.
     names: BTreeMap<String, Module>,
-    /// The modules that are spoken of, each with what is written.
+    /// What the file's own module imports, by the name that it has there.
+    imports: BTreeMap<String, Module>,
+    /// Paths from the crate's root that are spoken of, each with what is written.
     found: Vec<(Module, String)>,
 }
 
@@ -248,6 +342,7 @@ impl<'a> Reader<'a> {
             modules,
             module: module.to_vec(),
             names: BTreeMap::new(),
+            imports: BTreeMap::new(),
             found: Vec::new(),
         };
         let tokens = without_tests(&tokens(text));
@@ -348,14 +443,21 @@ impl<'a> Reader<'a> {
         if path.len() > 1 && path.last().is_some_and(|name| name == "self") {
             path.pop();
         }
-        if let Some(module) = self.path(&path)
-            && let Some(name) = alias.or_else(|| path.last().cloned())
-        {
-            self.names.insert(name, module);
+        let Some(whole) = self.path(&path) else {
+            return;
+        };
+        let Some(name) = alias.or_else(|| path.last().cloned()) else {
+            return;
+        };
+        if self.modules.contains_key(&self.module) {
+            self.imports.insert(name.clone(), whole.clone());
+        }
+        if self.modules.contains_key(&whole) {
+            self.names.insert(name, whole);
         }
     }
 
-    /// Notes the module that a path leads into; returns it if the path ends there.
+    /// Notes a path, and returns it from the crate's root; `None`: it is another crate's, or begins with a type.
     fn path(&mut self, path: &[String]) -> Option<Module> {
         let (first, rest) = path.split_first()?;
         let mut module = self.module.clone();
@@ -380,20 +482,8 @@ impl<'a> Reader<'a> {
                 };
             }
         }
-        while let Some((name, after)) = rest.split_first() {
-            let child = joined(&module, name);
-            if !self.modules.contains_key(&child) {
-                break;
-            }
-            module = child;
-            rest = after;
-        }
-        // A module written out inside of a file is in that file.
-        let target = (0..=module.len())
-            .rev()
-            .map(|length| module[..length].to_vec())
-            .find(|part| self.modules.contains_key(part))?;
-        self.found.push((target, path.join("::")));
-        (rest.is_empty() && self.modules.contains_key(&module)).then_some(module)
+        module.extend(rest.iter().cloned());
+        self.found.push((module.clone(), path.join("::")));
+        Some(module)
     }
 }

@@ -751,6 +751,47 @@ fn imports_are_read_in_all_of_their_forms() {
     assert_eq!(place, "a.rs: crate::c::deep::Thing");
 }
 
+/// What a folder's module passes on is known by who declares it, whatever it is called there.
+#[test]
+fn names_that_are_passed_on_lead_to_who_declares_them() {
+    let source = |(path, text): (&str, &str)| (PathBuf::from(path), text.to_owned());
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        (
+            "a/mod.rs",
+            "mod one; mod two; mod three; pub use one::Thing as Other; pub(crate) use self::three::deep::f; use two::Two;",
+        ),
+        ("a/one.rs", "use super::two::g; fn h() { super::f() }"),
+        ("a/two.rs", "use super::Other; struct Two;"),
+        ("a/three/mod.rs", "pub mod deep;"),
+        (
+            "a/three/deep.rs",
+            "use crate::b; mod inside { use super::super::super::Two; }",
+        ),
+        (
+            "b.rs",
+            "pub use crate::a::Other; pub use crate::b::Other as Again; fn f() { crate::a::f() }",
+        ),
+    ];
+    let folders = imports::siblings(&files.map(source));
+    let found: Vec<_> = folders
+        .iter()
+        .flat_map(|(folder, edges)| {
+            let edges = edges.keys();
+            edges.map(move |(from, to)| format!("{folder}: {from}->{to}"))
+        })
+        .collect();
+    let expected = [
+        ": a->b",
+        ": b->a",
+        "a: one->three",
+        "a: one->two",
+        "a: three->two",
+        "a: two->one",
+    ];
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn a_circle_is_found_wherever_it_is() {
     let circle = |edges: &[(&'static str, &'static str)]| imports::circle(edges.iter().copied());

@@ -182,7 +182,7 @@ impl<'a> EffectivePolicy<'a> {
 
 /// Returns true if a rule makes clients check the accounts of servers, whatever the mesh does.
 pub(crate) fn ask_for_accounts(rules: &Rules) -> bool {
-    let policies = rules.all_destination_rules().flat_map(policies);
+    let policies = rules.exported.all_destination_rules().flat_map(policies);
     let ports = |policy: &'_ TrafficPolicy| {
         let mut of_ports = policy.port_level_settings.iter();
         of_ports.any(|port| is_mutual(port.tls.as_ref()))
@@ -204,7 +204,7 @@ fn policies(rule: &DestinationRule) -> impl Iterator<Item = &TrafficPolicy> {
 
 /// Returns true if the locality of a client matters to a rule.
 pub(crate) fn have_localities(rules: &Rules) -> bool {
-    rules.all_destination_rules().any(has_locality)
+    rules.exported.all_destination_rules().any(has_locality)
 }
 
 fn has_locality(rule: &DestinationRule) -> bool {

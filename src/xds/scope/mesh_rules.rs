@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{Labels, ObjectRef, World, selects};
-use api::networking::{DestinationRule, Sidecar, VirtualService};
+use api::networking::Sidecar;
 
 use super::export_to::named;
 use super::exported::{Exported, ExportedObjects};
@@ -13,14 +13,14 @@ use super::gateways::Gateways;
 use super::hosts::is_of;
 use super::sidecar::{Sidecars, narrows};
 use super::visibility::{Visible, sources};
-use super::{OutboundTrafficPolicy, ProxyRules, Rule, Scope, delegates, is_of_mesh};
-use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
+use super::{OutboundTrafficPolicy, ProxyRules, Rule, Scope, delegates};
+use crate::common::conflict::Conflict;
 use crate::settings::Settings;
 
 /// All rules of a world.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    exported: ExportedObjects,
+    pub(crate) exported: ExportedObjects,
     sidecars: Sidecars,
     gateways: Gateways,
     /// A router listens for those of its own namespace alone.
@@ -54,7 +54,7 @@ impl Rules {
             visible: Mutex::default(),
         };
         rules.left_out = delegates::resolve(&mut rules.exported.virtual_services, &settings.domain);
-        let lost = without_services(&rules.exported.virtual_services, world);
+        let lost = rules.exported.without_services(world);
         rules.left_out.extend(lost);
         rules.special = rules.special(world);
         rules
@@ -170,22 +170,6 @@ impl Rules {
         }
     }
 
-    /// All of one kind, whoever sees them.
-    pub(crate) fn all_destination_rules(&self) -> impl Iterator<Item = &DestinationRule> {
-        self.exported
-            .destination_rules
-            .iter()
-            .map(|one| one.rule.spec())
-    }
-
-    /// DestinationRules with their hosts, in full and in lower case.
-    pub(crate) fn hosts_of_destination_rules(
-        &self,
-    ) -> impl Iterator<Item = (&[String], &DestinationRule)> {
-        let all = self.exported.destination_rules.iter();
-        all.map(|one| (one.rule.hosts(), one.rule.spec()))
-    }
-
     /// The view of proxies whose namespace nothing tells from others.
     pub(crate) fn common(&self) -> Arc<Visible> {
         self.visible(None, None)
@@ -230,61 +214,4 @@ impl Rules {
         });
         conflicts.chain(&self.left_out).cloned().collect()
     }
-}
-
-/// Tells of routes for connections of sidecars that come to nothing: listeners have them by the services whose hosts they are.
-fn without_services(rules: &[Exported<VirtualService>], world: &World) -> Vec<Conflict> {
-    let of_sidecars = rules.iter().filter(|one| {
-        let spec = one.rule.spec();
-        is_of_mesh(&spec.gateways) && has_connections_of_sidecars(spec)
-    });
-    let mut of_sidecars = of_sidecars.peekable();
-    if of_sidecars.peek().is_none() {
-        return Vec::new();
-    }
-    let known: BTreeSet<String> = world
-        .services
-        .keys()
-        .map(|key| reversed(&key.hostname))
-        .collect();
-    let is_known = |host: &str| match host.strip_prefix('*') {
-        None => known.contains(&reversed(host)),
-        Some(end) => {
-            let end = reversed(end);
-            let mut from = known.range(end.clone()..);
-            from.next().is_some_and(|host| host.starts_with(&end))
-        }
-    };
-    let mut lost = Conflicts::default();
-    for Exported { rule, .. } in of_sidecars {
-        if !rule.hosts().iter().any(|host| is_known(host)) {
-            lost.push(REJECTED_CONFIG, Some(&rule.from), || {
-                let message = "no tls or tcp route of it applies to sidecars: no service has one of its hosts";
-                (rule.from.to_string(), message.to_owned())
-            });
-        }
-    }
-    lost.finish()
-}
-
-/// Returns true if routes of `tls` or `tcp` say nothing of gateways, or name `mesh`.
-fn has_connections_of_sidecars(spec: &VirtualService) -> bool {
-    let tls = spec
-        .tls
-        .iter()
-        .flat_map(|route| &route.r#match)
-        .map(|one| &one.gateways);
-    let tcp = spec
-        .tcp
-        .iter()
-        .flat_map(|route| &route.r#match)
-        .map(|one| &one.gateways);
-    tls.chain(tcp).any(|gateways| is_of_mesh(gateways))
-        || spec.tcp.iter().any(|route| route.r#match.is_empty())
-}
-
-/// In lower case, from its end.
-fn reversed(host: &str) -> String {
-    let letters = host.chars().rev();
-    letters.map(|letter| letter.to_ascii_lowercase()).collect()
 }

@@ -26,7 +26,7 @@ impl FailoverLabels {
     pub(super) fn new(rules: &Rules, world: &World) -> Self {
         let mut labels = Self::default();
         let mut hosts: HashSet<&str> = HashSet::new();
-        for (of, rule) in rules.hosts_of_destination_rules() {
+        for (of, rule) in rules.exported.hosts_of_destination_rules() {
             let before = labels.is_used;
             labels.is_used = false;
             labels.add(failover_labels(rule));
