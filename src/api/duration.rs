@@ -12,7 +12,8 @@ pub const MOST_SECONDS_OF_ENVOY: u64 = 9_223_372_035;
 /// Longest fraction that is parsed; nanoseconds have nine digits.
 const MOST_DIGITS: usize = 18;
 
-/// `1.5s`, `1m0s`, `300ms`, `-2h`, `0`. `None` for what is no duration, or too long.
+/// Parses a duration of Go: `1.5s`, `1m0s`, `300ms`, `-2h`, `0`. Returns `None` for other text, and for a duration that is too
+/// long.
 #[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
     let (negative, text) = match text.as_bytes().first()? {
@@ -84,7 +85,7 @@ fn unit(text: &str) -> Option<(i128, &str)> {
     .find_map(|(name, nanos)| text.strip_prefix(name).map(|rest| (nanos, rest)))
 }
 
-/// As Go prints it: `45s`, `1m0s`, `1h0m0s`, `1.5s`, `500ms`, `0s`.
+/// Formats a duration as Go prints it: `45s`, `1m0s`, `1h0m0s`, `1.5s`, `500ms`, `0s`.
 #[must_use]
 pub fn go(duration: &Duration) -> String {
     let nanos = nanos(duration);
@@ -110,7 +111,7 @@ pub fn go(duration: &Duration) -> String {
     }
 }
 
-/// As short as proto JSON reads it: `1.5s`.
+/// Formats a duration in the shortest form of proto JSON: `1.5s`.
 #[must_use]
 pub fn proto(duration: &Duration) -> String {
     let nanos = nanos(duration);
@@ -121,7 +122,7 @@ pub fn proto(duration: &Duration) -> String {
     )
 }
 
-/// As proto JSON writes it with 0, 3, 6 or 9 digits behind the point: `1.500s`.
+/// Formats a duration as proto JSON writes it, with 0, 3, 6 or 9 digits behind the point: `1.500s`.
 #[must_use]
 pub fn canonical(duration: &Duration) -> String {
     let nanos = nanos(duration);

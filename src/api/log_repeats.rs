@@ -6,7 +6,7 @@ pub const fn should_log_repeat(count: u64) -> bool {
     count.is_power_of_two()
 }
 
-/// The same words again, and how often.
+/// Limits log lines about a repeated message: counts equal messages in a row.
 #[derive(Debug, Default)]
 pub struct LogRepeatLimiter {
     last: String,

@@ -42,7 +42,7 @@ pub enum Shape {
     Map(Key),
 }
 
-/// By what a map is ordered.
+/// The type of a map's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     String,

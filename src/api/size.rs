@@ -13,7 +13,7 @@ pub const SERVICE_PLACES: usize = 100_000;
 /// The most bytes of a text that stands in an answer for each place: longer is no name, no locality and no identity.
 pub const TEXT: usize = 1 << 10;
 
-/// Returns the error message for what has more bytes than it may have.
+/// Returns the message for an object or text that exceeds its limit of bytes.
 #[must_use]
 pub fn longer_than(most: usize) -> String {
     const MIB: usize = 1 << 20;

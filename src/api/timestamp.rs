@@ -38,7 +38,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     })
 }
 
-/// As proto JSON writes it: in UTC, with 0, 3, 6 or 9 digits behind the point.
+/// Formats a timestamp as proto JSON writes it: in UTC, with 0, 3, 6 or 9 digits behind the point.
 #[must_use]
 pub fn text(moment: &Timestamp) -> String {
     let (day, second) = (

@@ -14,10 +14,10 @@ use sha2::{Digest, Sha256};
 pub struct Version(u128);
 
 impl Version {
-    /// That of the empty set.
+    /// The version of the empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// That of one resource, by its encoded bytes.
+    /// Returns the version of one resource, by its encoded bytes.
     pub fn of(bytes: &[u8]) -> Self {
         let hash = Sha256::digest(bytes);
         let half = hash.iter().take(16);

@@ -252,7 +252,7 @@ fn take(from: impl Read) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Gives a namespace to what has none.
+/// Sets the namespace of an object that has none.
 pub(crate) fn put_namespace(value: &mut Value, namespace: &str) {
     let Some(object) = value.as_object_mut() else {
         return;

@@ -82,7 +82,7 @@ fn is_value(text: &str) -> bool {
     text.len() <= LONGEST_LABEL && text.bytes().all(inner) && ends.into_iter().all(ends_well)
 }
 
-/// Cut to what a label holds.
+/// Cuts a name to a valid value of a label.
 pub(crate) fn canonical(name: &str) -> String {
     let short = first_letters(name, LONGEST_LABEL);
     short.trim_matches(['-', '_', '.']).to_owned()

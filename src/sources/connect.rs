@@ -122,7 +122,7 @@ impl Cluster {
         made.map_err(|error| CannotConnect::because(WHAT, &error))?
     }
 
-    /// From a kubeconfig of untrusted origin: it may not name files or programs of this machine.
+    /// Connects by a kubeconfig of untrusted origin: it may not name files or programs of this machine.
     ///
     /// # Errors
     /// A text that is not valid, or wants more than it may.

@@ -49,7 +49,7 @@ impl Batch {
 /// The time for which changes are collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DebounceOptions {
-    /// Without a change.
+    /// The time without a change that ends a batch.
     pub quiet: Duration,
     /// Since the first one.
     pub max: Duration,
@@ -173,13 +173,14 @@ impl Debounce {
         })
     }
 
-    /// The snapshot for this batch stands, and every stream was told; or it could not be made, and what is served is as it was.
+    /// Ends the batch that [`Self::due`] returned. `is_made`: its snapshot is made and every stream has been notified;
+    /// otherwise the last snapshot is served on.
     pub fn done(&mut self, due: &DueBatch, is_made: bool) {
         self.busy = false;
         self.behind = !is_made || self.behind && due.partial;
     }
 
-    /// When [`Self::due`] is to be asked. `None`: not before something else happens.
+    /// Returns the time at which [`Self::due`] is to be called; `None`: not before another change or [`Self::done`].
     pub fn deadline(&self) -> Option<Duration> {
         if self.busy {
             return None;

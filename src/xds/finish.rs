@@ -68,7 +68,8 @@ impl<M: Encode> Draft<M> {
 }
 
 impl<M: Encode> Draft<M> {
-    /// The same for a message of this name that users wrote a part of: any of its maps may have several entries.
+    /// Encodes a message of this name of which users wrote a part, with the entries of its maps sorted: any map may have
+    /// several entries.
     pub(crate) fn finish_canonical(self, message: &str) -> Resource {
         let body = api::envoy::canonical(message, &self.message.encode());
         Resource {

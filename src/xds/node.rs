@@ -125,7 +125,7 @@ pub struct Node {
     pub ports: Vec<u16>,
     pub server: Files,
     pub client: Files,
-    /// It says that those are not there (metadata `CERTIFICATES: none`).
+    /// The proxy says that it has no certificates (metadata `CERTIFICATES: none`).
     pub without_certificates: bool,
     /// The idle timeout of HTTP connections.
     pub idle_timeout: Option<Duration>,
@@ -169,10 +169,10 @@ impl RouterTraits {
     }
 }
 
-/// Bytes of what a proxy says that a log line, a metric, a page or the header of an answer has, each time (discovery.md §9).
+/// Bytes to which a proxy's text is cut in a log line, a metric, a page or a response header (discovery.md §9).
 pub const CLIPPED_BYTES: usize = 256;
 
-/// The first [`CLIPPED_BYTES`] of what a proxy says, to the border of a character.
+/// Returns the first [`CLIPPED_BYTES`] of a proxy's text, cut at the border of a character.
 #[must_use]
 pub fn clipped(text: &str) -> &str {
     api::text::cut(text, CLIPPED_BYTES)

@@ -39,7 +39,7 @@ use crate::common::service_ports::ServicePorts;
 /// The gateway that stands for all sidecars.
 const MESH: &str = "mesh";
 
-/// The key of what is made for proxies with the same rules.
+/// The cache key of resources that proxies with the same rules share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Scope {
     /// The proxy's namespace, if rules tell it from others.
@@ -106,7 +106,7 @@ impl<T> Rule<T> {
         &self.object.spec
     }
 
-    /// In full and in lower case.
+    /// Returns the rule's hosts, in full and in lower case.
     pub(crate) fn hosts(&self) -> &[String] {
         &self.hosts
     }
@@ -137,11 +137,11 @@ pub(crate) struct ProxyRules {
     pub(crate) clusters: Scope,
     /// The scope reduced to the parts that listeners depend on.
     pub(crate) listeners: Scope,
-    /// That holds for it, whatever it says.
+    /// The Sidecar that holds for the proxy, whether or not it restricts anything.
     pub(crate) sidecar: Option<Arc<Configured<Sidecar>>>,
     pub(crate) unknown: OutboundTrafficPolicy,
     pub(crate) patches: Arc<Patches>,
-    /// That it listens for, in order.
+    /// The Gateways that the proxy listens for, in order.
     pub(crate) gateways: Arc<[Arc<Rule<Gateway>>]>,
     visible: Arc<Visible>,
     /// The services and VirtualServices that routes are made for.
@@ -166,7 +166,7 @@ impl ProxyRules {
         self.visible.destination_rules.len()
     }
 
-    /// The Sidecar that says what it imports.
+    /// Returns the Sidecar that restricts what the proxy imports.
     pub(crate) const fn imported_by(&self) -> Option<&ObjectRef> {
         self.listeners.sidecar.as_ref()
     }
@@ -194,12 +194,14 @@ impl ProxyRules {
         most_specific(&self.sight.connections, host)
     }
 
-    /// The same for the routes of what comes in at a socket. `None`: no socket of a Sidecar has routes of this name.
+    /// Returns these rules for the routes of requests that come in at a socket; `None`: no socket of a Sidecar has routes of
+    /// this name.
     pub(crate) fn at_socket(&self, routes: &str) -> Option<Self> {
         self.with_routes(routes, |stand| Some(&stand.socket.as_ref()?.routes))
     }
 
-    /// The same for the routes of a port of a Sidecar that applications use as a proxy. `None`: none has routes of this name.
+    /// Returns these rules for the routes of a Sidecar's port that applications use as a proxy; `None`: no such port has routes
+    /// of this name.
     pub(crate) fn at_proxy(&self, routes: &str) -> Option<Self> {
         self.with_routes(routes, |stand| stand.proxy_routes.as_ref())
     }
@@ -217,8 +219,8 @@ impl ProxyRules {
         })
     }
 
-    /// The same for the routes of one listener for services: of that of the port, or of the one whose services have their own ports.
-    /// `None`: the mesh's port that applications use as a proxy, where all that the workload sees is served.
+    /// Returns these rules for the routes of one listener for services: the listener of the port, or the one whose services
+    /// have their own ports. `None`: the mesh's port that applications use as a proxy, which serves all that the workload sees.
     pub(crate) fn within(&self, port: Option<u16>) -> Self {
         let all = &self.visible.listeners;
         let found = port.and_then(|port| {
@@ -237,7 +239,7 @@ impl ProxyRules {
         }
     }
 
-    /// The same for a proxy that these patches hold for.
+    /// Returns these rules for a proxy that these patches hold for.
     pub(crate) fn patched(mut self, patches: Patches) -> Self {
         if patches.is_empty() {
             return self;

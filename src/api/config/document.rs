@@ -26,7 +26,7 @@ pub const LIMITS: Limits = Limits {
     nodes: 200_000,
 };
 
-/// The same on the command line, where one file may hold the configuration of a cluster.
+/// The limits of a text on the command line, where one file may hold the configuration of a cluster.
 pub const COMMAND_LINE: Limits = Limits {
     bytes: 64 << 20,
     ..LIMITS
@@ -149,7 +149,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// As JSON, in the order of the text.
+    /// Returns the object as JSON, in the order of the text.
     #[must_use]
     pub fn value(&self) -> Json {
         value(self.node)

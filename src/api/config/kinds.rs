@@ -33,11 +33,11 @@ pub struct Kind {
     pub versions: &'static [&'static str],
     pub kind: &'static str,
     pub plural: &'static str,
-    /// It belongs to the whole cluster, and has no namespace.
+    /// The kind is cluster-scoped: its objects have no namespace.
     pub cluster: bool,
     /// Empty where nothing is served.
     pub collection: &'static str,
-    /// By what it is read.
+    /// The message of the kind's spec.
     pub message: &'static Message,
     pub check: Check,
     /// Served as a Struct, its keys as written.
@@ -74,7 +74,7 @@ impl Kind {
     }
 }
 
-/// In front of a message's name.
+/// The prefix of a message's name in a type URL.
 pub const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
 /// Mixer's own.

@@ -28,7 +28,7 @@ impl EndpointAddress {
         }
     }
 
-    /// Returns true if nobody said an address: only the gateways of its network lead there.
+    /// Returns true if the endpoint has no address: clients reach it only by the gateways of its network.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Name(name) if name.is_empty())
@@ -63,7 +63,7 @@ impl Locality {
         Self::from(format!("{region}/{zone}/{sub_zone}").as_str())
     }
 
-    /// As the label of a pod has it, where a slash is not allowed: `region.zone.sub-zone`.
+    /// Reads the label of a pod, in which dots stand for slashes: `region.zone.sub-zone`.
     #[must_use]
     pub fn of_label(text: &str) -> Self {
         if text.contains('/') {
@@ -201,7 +201,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// One that nothing more is known of: ready, of weight 1.
+    /// Creates an endpoint without further properties: ready, of weight 1.
     #[must_use]
     pub fn new(address: EndpointAddress, port: u16, port_name: &str) -> Self {
         Self {

@@ -103,7 +103,7 @@ pub struct Port {
 pub struct Service {
     pub key: ServiceKey,
     pub registry: Registry,
-    /// In the source's order; no number and no name twice, no UDP.
+    /// The ports, in the source's order: each number and each name once, without UDP.
     pub ports: Vec<Port>,
     /// Each cluster's own, in the source's order, none twice.
     pub addresses: BTreeMap<ClusterId, Vec<Address>>,

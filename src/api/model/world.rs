@@ -16,7 +16,7 @@ use crate::security::{
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
 pub type EndpointShards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
 
-/// An object of configuration: where it is from, and what it says.
+/// An object of configuration: its identity, and its spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configured<T> {
     pub name: Arc<str>,

@@ -148,7 +148,7 @@ impl KeySet {
         })
     }
 
-    /// As proxies read it.
+    /// Returns the set as JSON, as proxies read it.
     #[must_use]
     pub fn json(&self) -> &str {
         &self.json

@@ -36,7 +36,7 @@ const KUBERNETES: [(&str, &[&str]); 5] = [
 /// The namespace of objects that name none.
 const NAMELESS: &str = "default";
 
-/// Reads, looks, tells.
+/// Reads the objects, analyzes them, and prints the messages.
 ///
 /// # Errors
 ///

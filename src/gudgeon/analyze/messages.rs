@@ -58,7 +58,7 @@ impl Located {
         [codes::INVALID.name, codes::NOTED.name].contains(&self.code.name)
     }
 
-    /// With its code, on one line.
+    /// Renders the message with its code, on one line.
     pub(super) fn as_line(&self) -> String {
         let place = match self.path.as_str() {
             "" => String::new(),

@@ -66,7 +66,7 @@ pub struct Parsed {
     pub warnings: Vec<String>,
 }
 
-/// One that ends here: help, or an error.
+/// A command line that ends before a command runs: help, or an error.
 #[derive(Clone, Debug)]
 pub struct EarlyExit {
     pub exit: Exit,

@@ -69,7 +69,7 @@ impl<B> AdsStream<B>
 where
     B: Body<Data = Bytes, Error: BodyError> + Send + Unpin + 'static,
 {
-    /// To its end.
+    /// Runs the stream to its end.
     pub(super) async fn run(mut self) {
         self.peer.opens();
         let _guard = PanicGuard {

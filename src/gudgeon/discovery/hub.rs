@@ -55,8 +55,8 @@ use crate::grpc::Address;
 use crate::mcp::PortAccess;
 use crate::serve::SharedAnswers;
 
-/// So many ports of services and endpoints are worked on beside the loop. Chosen: a few milliseconds of work, where the loop may
-/// stop for 20.
+/// The number of ports and endpoints from which work runs on a blocking thread. Chosen: a few milliseconds of work, where the
+/// loop may stop for 20.
 pub(super) const LARGE: usize = 2_000;
 /// Pushes that the page remembers.
 const PUSHES: usize = 120;
@@ -361,7 +361,7 @@ impl Hub {
         }
     }
 
-    /// Not ready from now on.
+    /// Ends readiness.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
         self.serving.send_replace(false);
@@ -441,7 +441,7 @@ impl Hub {
         StreamRegistration { hub, session }
     }
 
-    /// In the order in which they came.
+    /// Returns the sessions in the order in which they joined.
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
         self.state().sessions.values().cloned().collect()
     }

@@ -49,7 +49,7 @@ fn hash(conflict: &Conflict) -> u64 {
     hasher.finish()
 }
 
-/// In one line: what lost, and why.
+/// Returns one line about a conflict: the object that lost, and the reason.
 pub(super) fn in_words(conflict: &Conflict) -> String {
     let Conflict {
         metric,

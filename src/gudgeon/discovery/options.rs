@@ -61,7 +61,7 @@ pub(crate) fn environment() -> Environment {
 }
 
 impl DiscoveryOptions {
-    /// With what is to be warned of.
+    /// Reads flags and environment. Returns the options and the warnings about them.
     ///
     /// # Errors
     /// The variable or flag whose value is none.

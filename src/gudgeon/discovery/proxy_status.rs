@@ -17,7 +17,7 @@ const TYPES: [(&str, &str); 4] = [
     ("RDS", "route"),
 ];
 
-/// Asks `/debug/syncz`, and says what is to be printed.
+/// Reads `/debug/syncz` of a running discovery and returns the table to print.
 ///
 /// # Errors
 /// The server does not answer, or is another program.

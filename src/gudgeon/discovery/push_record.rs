@@ -11,7 +11,7 @@ use xds::reason::Reasons;
 #[derive(Clone, Debug)]
 pub(crate) struct Pushed {
     pub(crate) at: Duration,
-    /// From the first change to the snapshot.
+    /// The time from the first change to the begin of making the snapshot.
     pub(crate) waited: Duration,
     pub(crate) made_in: Duration,
     pub(crate) full: bool,

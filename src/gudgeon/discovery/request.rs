@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest answer: every resource of a large proxy as JSON.
 const ANSWER_BYTES: usize = 1 << 30;
 
-/// Asks, and says what is to be printed and with which code to end.
+/// Sends a request to a running discovery. Returns the exit code and the text to print.
 ///
 /// # Errors
 /// A flag is not valid, or the server does not answer, or it refuses.

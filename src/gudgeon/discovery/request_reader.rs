@@ -29,7 +29,7 @@ impl StreamReader {
         }
     }
 
-    /// From now on requests repeat the names of this stream, whose first request has come.
+    /// Compares the names of later requests with those of this stream, whose first request has arrived.
     pub(super) fn join(&mut self, session: &Arc<Session>) {
         self.session = Some(Arc::clone(session));
     }

@@ -50,7 +50,7 @@ pub(crate) struct PendingPush {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) scope: PushScope,
     pub(crate) reasons: Reasons,
-    /// When the first of its changes came, and when it was put.
+    /// The time of the first change, and the time at which the push was enqueued (`put`).
     pub(crate) since: Duration,
     pub(crate) put: Duration,
 }

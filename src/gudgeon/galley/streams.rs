@@ -78,7 +78,7 @@ impl BoundStreams {
         })
     }
 
-    /// Serves what the engine publishes.
+    /// Serves the snapshots that the engine publishes.
     pub(super) fn start(
         self,
         engine: &GalleyEngine,

@@ -334,7 +334,7 @@ pub(crate) fn redact_report(report: &ConfigReport) -> ConfigReport {
     shown
 }
 
-/// The same of one that is `PATH: MESSAGE` already.
+/// Redacts a finding that is rendered as `PATH: MESSAGE`.
 pub(crate) fn redact_text(text: &str) -> String {
     let (path, message) = text.split_once(": ").unwrap_or(("", text));
     redact_finding(&Finding::error(path, message)).to_string()

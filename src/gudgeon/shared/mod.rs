@@ -170,7 +170,7 @@ pub(crate) fn run<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
     run_with::<R>(flags, Shared::new())
 }
 
-/// The same for a role that is several, one of which reads rules for another.
+/// Runs a role that consists of several, one of which reads rules for another, until TERM.
 ///
 /// # Errors
 /// Why it cannot start, or go on.

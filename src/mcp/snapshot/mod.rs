@@ -84,7 +84,7 @@ impl Snapshot {
         self.collections.get(collection)
     }
 
-    /// The same with other collections in the place of some.
+    /// Returns a snapshot in which some collections are replaced.
     #[must_use]
     pub fn map(&self, mut other: impl FnMut(&Arc<Collection>) -> Arc<Collection>) -> Self {
         let collections = self.collections.iter();

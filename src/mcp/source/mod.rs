@@ -116,7 +116,7 @@ impl Source {
         }
     }
 
-    /// Counts what the sink lists together with what other sinks do.
+    /// Counts the sink's listed bytes together with those of other sinks.
     #[must_use]
     pub fn counted_in(mut self, all: Arc<ListedBytes>) -> Self {
         self.share.join(all);

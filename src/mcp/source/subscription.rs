@@ -74,7 +74,7 @@ impl Subscription {
         self.settled = None;
     }
 
-    /// About the bytes of what the sink has listed.
+    /// Returns the approximate bytes of the names and versions that the sink has listed.
     pub(super) const fn listed(&self) -> usize {
         self.listed
     }

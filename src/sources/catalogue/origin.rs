@@ -42,7 +42,7 @@ impl Origin {
         }
     }
 
-    /// The same place at another line; only a file has lines.
+    /// Returns the same place at another line; only a file has lines.
     #[must_use]
     pub fn at(&self, line: usize) -> Self {
         match self {
@@ -54,7 +54,7 @@ impl Origin {
         }
     }
 
-    /// The same place whatever version is there.
+    /// Returns the same place without the version of the object there.
     #[must_use]
     pub fn without_version(&self) -> Self {
         match self {

@@ -39,7 +39,7 @@ pub(super) fn check(value: &Json, options: CheckOptions) -> Option<CheckedObject
     check_with(value, options, |_| {})
 }
 
-/// The same of an object that is a part of a text.
+/// Validates an object that is a part of a text; returns `None` for a kind that is not used here.
 pub(super) fn check_part(part: &Part<'_>, options: CheckOptions) -> Option<CheckedObject> {
     check_with(&part.value(), options, |findings| part.complain(findings))
 }

@@ -23,7 +23,7 @@ pub(super) struct PendingWrite {
     mark: u64,
 }
 
-/// Marks of what was written last, of objects with messages alone; and what could not be written.
+/// Marks of the last status written for each object with messages, and the writes that failed.
 #[derive(Debug, Default)]
 pub(super) struct PendingWrites {
     known: BTreeMap<Subject, u64>,
@@ -67,7 +67,7 @@ impl PendingWrites {
         self.known.entry(subject).or_insert(UNKNOWN);
     }
 
-    /// All that differs from what was written and may be tried now, what never failed first; what is gone is forgotten.
+    /// Returns the writes that are due, those that never failed first. Forgets objects that are gone.
     pub(super) fn work(
         &mut self,
         wanted: &BTreeMap<Subject, ObjectMessages>,

@@ -66,7 +66,7 @@ impl Validation {
         })
     }
 
-    /// The same, but it is deleted wherever it is found.
+    /// Deletes the webhook configuration wherever it is found, in place of keeping it.
     #[must_use]
     pub fn unregistered(mut self) -> Self {
         self.unregistered = true;

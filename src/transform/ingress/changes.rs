@@ -43,7 +43,7 @@ pub struct Changes {
     pub removed: BTreeSet<(&'static str, Key)>,
 }
 
-/// All Ingresses, and what was made of them.
+/// All Ingresses, with the objects that were made of them.
 #[derive(Debug)]
 pub struct Ingresses {
     settings: Settings,
@@ -148,7 +148,7 @@ impl Ingresses {
         self.made.values().flat_map(|made| &made.findings)
     }
 
-    /// Makes what has changed. `port` returns the number of a service's port by its name.
+    /// Transforms the Ingresses that have changed. `port` returns the number of a service's port by its name.
     pub fn changes(&mut self, port: &dyn Fn(&Key, &str) -> Option<u16>) -> Changes {
         let mut generated = BTreeMap::new();
         let mut gone = BTreeSet::new();

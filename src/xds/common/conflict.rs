@@ -50,7 +50,7 @@ const MOST_OF_NAMESPACE: usize = 200;
 /// A metric, and a part of a rule.
 type Cause = (&'static str, Option<ObjectRef>, usize);
 
-/// Conflicts of one scope: of each rule as many as somebody reads, and how many there are besides.
+/// The conflicts of one scope: a bounded number for each rule, and the number of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Conflicts {
     all: Vec<Conflict>,

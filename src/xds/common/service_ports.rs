@@ -74,7 +74,7 @@ impl ServicePort {
             .collect()
     }
 
-    /// Returns true if it has an address at all, of whatever family.
+    /// Returns true if the service has an address of either family in this cluster.
     pub(crate) fn has_address(&self, cluster: &str) -> bool {
         self.service
             .addresses_in(cluster)
@@ -197,7 +197,7 @@ impl Index {
 }
 
 impl ServicePorts {
-    /// None of those of a world yet: [`ServicePorts::seeing`] says which.
+    /// Indexes all ports of a world. The result sees none of them yet: [`ServicePorts::seeing`] selects.
     pub(crate) fn index(world: &World, settings: &Settings) -> Self {
         Self {
             index: Arc::new(Index::new(world, settings)),
@@ -311,7 +311,7 @@ impl ServicePorts {
         seen.filter_map(|at| self.index.all.get(*at))
     }
 
-    /// By precedence of their services.
+    /// Iterates over the ports by precedence of their services.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ServicePort>> {
         self.places().map(|(_, service_port)| service_port)
     }
@@ -331,7 +331,7 @@ impl ServicePorts {
         all.find(|service_port| *service_port.service.key.namespace == *namespace)
     }
 
-    /// By the name of a subset's cluster: the port, and the subset, which nobody may have.
+    /// Returns the port and the subset that the name of a subset's cluster means. No rule need have that subset.
     pub(crate) fn by_subset<'a>(&self, name: &'a str) -> Option<(&Arc<ServicePort>, &'a str)> {
         let mut parts = name.splitn(4, '|');
         let [Some("outbound"), Some(port), Some(subset), Some(host)] =
@@ -361,7 +361,7 @@ impl ServicePorts {
             .collect()
     }
 
-    /// Those of one number, by precedence of their services.
+    /// Iterates over the ports of services with this address and port number, by precedence of their services.
     pub(crate) fn at_address(
         &self,
         address: IpAddr,
@@ -390,7 +390,7 @@ impl ServicePorts {
         })
     }
 
-    /// Returns true if listeners of services without requests may take connections to this address, whoever sees them.
+    /// Returns true if listeners of services without requests may take connections to this address, for any proxy.
     pub(crate) fn may_take(&self, address: IpAddr, port: u16) -> bool {
         let places = self.index.by_address.get(&(address, port));
         let mut all = places.into_iter().flatten();

@@ -46,8 +46,9 @@ pub(crate) fn server(files: &Files, http: bool, oldest: TlsProtocol) -> core::Tr
     wire::transport_socket(TLS, &context)
 }
 
-/// To endpoints that say so with mutual TLS, to the others without. `accounts`, sorted: who may answer; none: anybody with a
-/// certificate of the mesh. `oldest`: of the TLS that servers take.
+/// Builds the transport sockets of a cluster of the mesh: mutual TLS to endpoints whose labels ask for it, plain text to the
+/// others. `accounts`, sorted: the accounts that may answer; empty: any certificate of the mesh. `oldest`: the oldest TLS that
+/// servers take.
 ///
 /// `plain`: addresses of endpoints that are called without though their labels say so. Envoy keeps a connection for as long as
 /// it is of use, and an endpoint whose metadata changes keeps its connections: where those addresses differ the cluster does,
@@ -85,7 +86,7 @@ pub(crate) fn client(
     marker.into_iter().chain(usual).collect()
 }
 
-/// With mutual TLS of the mesh, to one port's server.
+/// Builds a transport socket with mutual TLS of the mesh, to one port's server.
 pub(crate) fn mutual(
     files: &Files,
     (port, subset, host): (u16, &str, &str),
@@ -113,8 +114,8 @@ fn server_name(port: u16, subset: &str, host: &str) -> String {
     if is_sni(&name) { name } else { String::new() }
 }
 
-/// The same by a program with gRPC in it. It takes no names of files: its bootstrap has providers of certificates, which Istio
-/// calls so, and it takes accounts as a field that Envoy has given up (gRFC A29).
+/// Builds the socket of [`mutual`] for proxyless gRPC. It takes no names of files: its bootstrap has providers of certificates,
+/// which Istio calls so, and it takes accounts as a field that Envoy has given up (gRFC A29).
 pub(crate) fn mutual_of_provider(
     (port, subset, host): (u16, &str, &str),
     accounts: &[&str],
@@ -161,7 +162,8 @@ pub(crate) enum Root<'a> {
     OfGrpc,
 }
 
-/// To a service outside of the mesh, or by the mesh's files: with a certificate and its key, or without.
+/// Builds a transport socket to a service outside of the mesh, or by the mesh's files. `own`: the client's certificate and key;
+/// `None`: without.
 pub(crate) fn service(
     given: &ClientTlsSettings,
     own: Option<(&str, &str)>,
@@ -190,7 +192,8 @@ pub(crate) fn service(
     to_service(given, common, alpn)
 }
 
-/// The same with what is asked for by name: a certificate with its key, and a root; without that the server is not checked.
+/// Builds the socket of [`service`] with secrets by name: a certificate with its key, and a root. Without a root the server is
+/// not checked.
 pub(crate) fn service_by_name(
     given: &ClientTlsSettings,
     own: &Option<String>,

@@ -11,7 +11,8 @@ use super::wire;
 /// Concurrent streams of one connection, as Envoy's own default.
 const MOST_STREAMS: u32 = 1_073_741_824;
 
-/// HTTP/2 where the port says so; where nobody said anything, what the client speaks.
+/// Returns the HTTP version of a cluster: HTTP/2 where the port declares it, the client's version where the port declares
+/// nothing.
 pub(crate) fn options(protocol: Protocol) -> Option<HttpProtocolOptions> {
     if protocol.is_http2() {
         Some(speaking(UpstreamHttp::Http2))
@@ -22,7 +23,7 @@ pub(crate) fn options(protocol: Protocol) -> Option<HttpProtocolOptions> {
     }
 }
 
-/// Which HTTP a cluster's connections speak.
+/// The HTTP version of a cluster's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamHttp {
     Http1,

@@ -20,7 +20,7 @@ pub(crate) fn any<M: Message + Name>(message: &M) -> Any {
     any_of(M::type_url(), message)
 }
 
-/// With the type of another message that has the same form.
+/// Packs a message under the type of another message that has the same form.
 pub(crate) fn any_of(type_url: String, message: &impl Message) -> Any {
     Any {
         type_url,
@@ -28,7 +28,7 @@ pub(crate) fn any_of(type_url: String, message: &impl Message) -> Any {
     }
 }
 
-/// As long as Envoy takes it at most, whoever wrote it: one that is longer would take all of a response with it.
+/// Converts a duration, bounded by the longest one that Envoy takes: for a longer one Envoy would refuse the whole response.
 pub(crate) fn duration(duration: Duration) -> protobuf::Duration {
     let duration = duration.min(Duration::from_secs(MOST_SECONDS_OF_ENVOY));
     protobuf::Duration {
@@ -83,7 +83,7 @@ pub(crate) const fn all_bits(address: IpAddr) -> u8 {
     }
 }
 
-/// By the stream that asks.
+/// Returns a source of resources that uses the requesting ADS stream.
 pub(crate) fn ads(initial_fetch_timeout: Duration) -> core::ConfigSource {
     core::ConfigSource {
         initial_fetch_timeout: Some(duration(initial_fetch_timeout)),

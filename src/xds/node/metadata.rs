@@ -58,7 +58,7 @@ impl<'node> NodeMetadata<'node> {
         }))
     }
 
-    /// An object of strings; what is none in it is left out.
+    /// Returns the string members of `LABELS`; other members are left out.
     pub(super) fn labels(&self) -> Labels {
         let Some(Json::StructValue(labels)) = self.json("LABELS") else {
             return Labels::new();

@@ -105,7 +105,7 @@ pub(super) fn base(name: &str, mesh: &Mesh, kind: DiscoveryType) -> Cluster {
     }
 }
 
-/// Without Envoy's limits, which no user asked for.
+/// Returns circuit breakers without Envoy's default limits, which no user asked for.
 pub(super) fn unlimited() -> Option<CircuitBreakers> {
     let most = wire::number(u32::MAX);
     Some(CircuitBreakers {

@@ -63,7 +63,7 @@ impl Directory {
         self.said(node, world, known)
     }
 
-    /// Which network an entry says that it is in.
+    /// Returns the network that an entry of the proxy's workload declares.
     pub(crate) fn network(&self, node: &Node, world: &World) -> Option<Arc<str>> {
         self.said(node, world, |endpoint| endpoint.network.clone())
     }

@@ -36,7 +36,7 @@ pub(crate) struct HttpOptions {
     pub(crate) http10: bool,
 }
 
-/// Which further filters requests pass.
+/// The optional filters that requests pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras<'a> {
     /// In front of all others.
@@ -246,7 +246,7 @@ pub(crate) fn tcp_filter(proxy: &TcpProxy) -> listener::Filter {
     wire::filter("envoy.filters.network.tcp_proxy", proxy)
 }
 
-/// The same as the rules for those clusters want it. Adds the rules that had a part in it.
+/// Builds a TCP proxy as the rules for its clusters want it. Adds the rules that had a part in it.
 pub(crate) fn tcp_to(
     (mesh, rules): (&Mesh, &ProxyRules),
     name: &str,

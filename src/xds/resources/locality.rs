@@ -29,7 +29,7 @@ pub(crate) enum Preference<'a> {
     Shares(&'a Distribute),
 }
 
-/// Which endpoints come first.
+/// The order in which endpoints are preferred.
 #[derive(Clone, Debug)]
 pub(crate) struct Levels<'a> {
     labels: Option<Ranking<'a>>,

@@ -55,7 +55,7 @@ pub(crate) struct Mesh {
     pub(crate) http10: bool,
     /// Proxies in front of routers whose word on the client's address counts, as far as a router says nothing else.
     pub(crate) trusted_proxies: u32,
-    /// How paths of requests are changed before routes and policies see them.
+    /// The normalization of request paths, before routes and policies see them.
     pub(crate) paths: NormalizationType,
     /// The oldest TLS that servers take in mutual TLS of the mesh; `TlsAuto`: Envoy's own.
     pub(crate) oldest_tls: TlsProtocol,

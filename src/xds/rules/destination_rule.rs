@@ -41,7 +41,7 @@ pub(crate) use credentials::{
 };
 pub(crate) use tcp_proxy::{carry, limit_connections};
 
-/// Rules for one service, in order: what the first of them says counts, and all their subsets.
+/// The rules for one service, in order: the policy of the first rule that has one counts, and the subsets of all rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServicePolicies {
     rules: Vec<Arc<Rule<DestinationRule>>>,
@@ -99,7 +99,8 @@ impl ServicePolicies {
         self.ports.saturating_mul(subsets.saturating_add(1))
     }
 
-    /// A subset's own over that of the rule; what a rule says of a port replaces all that it says otherwise.
+    /// Returns the policy for a port: a subset's own settings over those of the rule. Settings of one port replace all others
+    /// of their rule.
     pub(crate) fn of<'a>(&'a self, subset: Option<&'a Subset>, port: u16) -> EffectivePolicy<'a> {
         let mut rules = self.rules.iter();
         let top = rules.find_map(|rule| rule.spec().traffic_policy.as_ref());
@@ -155,12 +156,12 @@ impl<'a> EffectivePolicy<'a> {
         self.simple() == SimpleLb::Passthrough
     }
 
-    /// In place of the mesh's own.
+    /// Returns the rule's locality setting, which replaces the mesh's.
     pub(crate) fn locality(&self) -> Option<&'a LocalityLoadBalancerSetting> {
         self.balancer?.locality_lb_setting.as_ref()
     }
 
-    /// In place of both.
+    /// Returns the rule's zone-aware setting, which replaces both locality settings.
     pub(crate) fn zones(&self) -> Option<&'a ZoneAwareLoadBalancerSetting> {
         self.balancer?.zone_aware_lb_setting.as_ref()
     }
@@ -271,7 +272,7 @@ pub(crate) struct Purpose<'a> {
     pub(crate) oldest_tls: TlsProtocol,
     /// The client is proxyless gRPC, which rejects unknown fields.
     pub(crate) grpc: bool,
-    /// That it may have by name; `None`: names of certificates mean nothing to it.
+    /// The secrets that the client may request by name; `None`: names of certificates mean nothing to it.
     pub(crate) secrets: Option<ProxySecrets<'a>>,
     /// The time for which a cluster waits for secrets.
     pub(crate) initial_fetch_timeout: Duration,
@@ -340,7 +341,7 @@ fn metadata(rule: &ObjectRef) -> core::Metadata {
     }
 }
 
-/// As it was checked when it was read.
+/// Converts a duration that validation has accepted.
 pub(crate) fn time(written: &api::mesh::Duration) -> Time {
     let seconds = u64::try_from(written.seconds).unwrap_or_default();
     let nanos = u32::try_from(written.nanos).unwrap_or_default();

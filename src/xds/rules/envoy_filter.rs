@@ -109,7 +109,8 @@ impl<'a> Patcher<'a> {
         self.conflicts.into_inner().finish()
     }
 
-    /// Applies all patches and encodes what comes of it; `None`: it is removed. `is_inbound`: what goes to the proxy's application.
+    /// Applies all patches and encodes the result; `None`: a patch removes the resource. `is_inbound`: the resource serves
+    /// traffic to the proxy's application.
     pub(crate) fn finish<M: Patched>(&self, draft: Draft<M>, is_inbound: bool) -> Option<Resource> {
         if self.patches.is_empty() {
             return Some(draft.finish());

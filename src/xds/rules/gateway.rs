@@ -69,7 +69,7 @@ pub(crate) struct Serving {
     /// Its place in the Gateway.
     at: usize,
     pub(crate) handling: ServerHandling,
-    /// As it is written: what matches of rules speak of.
+    /// The port number as the Gateway has it, which the matches of rules refer to.
     pub(crate) number: u16,
     /// Without those that an older server of the port has.
     pub(crate) hosts: Arc<ServerHosts>,
@@ -107,7 +107,7 @@ pub(crate) type Absent = (ObjectRef, usize, u16);
 /// All servers of a router.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
-    /// In order; those of one port all have server names, or none of them has.
+    /// The servers of each port, in order. Either all servers of a port have server names, or none has.
     pub(crate) by_port: BTreeMap<BoundPort, Vec<Serving>>,
     /// Servers that are left out for what this router is, which another one may not be.
     pub(crate) absent: BTreeSet<Absent>,

@@ -33,7 +33,7 @@ pub(crate) struct RouteContext<'a> {
     pub(crate) port: u16,
     /// The client is a program with gRPC in it: it has timeouts of its own.
     pub(crate) grpc: bool,
-    /// That requests come in at; `None`: they come from a sidecar's application.
+    /// The Gateway at which requests come in; `None`: they come from a sidecar's application.
     pub(crate) gateway: Option<&'a ObjectRef>,
     /// The policy of routes that have none of their own; `None`: requests are not tried again.
     pub(crate) retries: Option<&'a RetryPolicy>,
@@ -56,7 +56,8 @@ struct TargetCluster {
     hash: Option<HashPolicy>,
 }
 
-/// The routes of requests to a port, in order. `operation`: what a trace calls them; `room`: bytes that they may have.
+/// Makes the routes of requests to a port, in order. `operation`: the operation in traces; `room`: the bytes that the routes
+/// may have.
 pub(crate) fn routes(
     rule: &Rule<VirtualService>,
     operation: &str,

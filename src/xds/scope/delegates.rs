@@ -27,7 +27,7 @@ const COMPARED: usize = 64;
 /// A delegate by its namespace and name.
 type Delegates = BTreeMap<(Arc<str>, Arc<str>), usize>;
 
-/// Puts routes of delegates into the rules that name them. Returns what was left out.
+/// Puts the routes of delegates into the rules that name them. Returns a conflict for each delegate that is left out.
 pub(super) fn resolve(all: &mut [Exported<VirtualService>], domain: &str) -> Vec<Conflict> {
     let delegates: Delegates = all
         .iter()

@@ -239,7 +239,7 @@ impl Patches {
         self.all.iter().any(|patch| patch.from == *object)
     }
 
-    /// Ids of the patches of this sort: the key of what is made for proxies with the same ones.
+    /// Returns the ids of the patches that are wanted: the cache key of resources for proxies with the same ones.
     pub(super) fn key(&self, is_wanted: impl Fn(&Patch) -> bool) -> Arc<[u64]> {
         let wanted = self.all.iter().filter(|patch| is_wanted(patch));
         wanted.map(|patch| patch.id).collect()

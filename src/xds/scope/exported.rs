@@ -67,7 +67,7 @@ impl ExportedObjects {
         self.audience(service).has(namespace)
     }
 
-    /// All of one kind, whoever sees them.
+    /// Iterates over all DestinationRules, whether or not a proxy sees them.
     pub(crate) fn all_destination_rules(&self) -> impl Iterator<Item = &DestinationRule> {
         self.destination_rules.iter().map(|one| one.rule.spec())
     }

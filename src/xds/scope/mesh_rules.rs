@@ -99,7 +99,7 @@ impl Rules {
         special
     }
 
-    /// Returns true if listeners of services without requests may take connections to this address, whoever sees them.
+    /// Returns true if listeners of services without requests may take connections to this address, for any proxy.
     pub(crate) fn may_take(&self, address: IpAddr, port: u16) -> bool {
         self.exported.services.may_take(address, port)
     }
@@ -204,7 +204,7 @@ impl Rules {
         lock().entry(class).or_insert(made).clone()
     }
 
-    /// Services and rules that others keep from having an effect, as far as somebody has looked.
+    /// Returns the services and rules that others keep from having an effect, as far as a proxy has asked for them.
     pub(crate) fn conflicts(&self) -> Vec<Conflict> {
         drop(self.common());
         let all = self.visible.lock().unwrap_or_else(PoisonError::into_inner);

@@ -49,8 +49,8 @@ impl Snapshot {
         conflicts
     }
 
-    /// Takes over what was left out for proxies that look at `earlier` still, because nothing is different for them. `rests`: whether
-    /// one of this id does.
+    /// Takes over the conflicts that were found for proxies that still look at `earlier`, because nothing differs for them.
+    /// `rests` returns true for the ids of these proxies.
     pub fn keep_conflicts(&self, earlier: &Self, rests: impl Fn(&str) -> bool) {
         if Arc::ptr_eq(&self.caches, &earlier.caches) {
             return;

@@ -135,7 +135,7 @@ struct SnapshotCaches {
     lost: Mutex<conflicts::LostParts>,
 }
 
-/// A snapshot after a change, and what the change came to.
+/// A snapshot after a change, and the effect of the change.
 #[derive(Debug)]
 pub struct NextSnapshot {
     pub snapshot: Arc<Snapshot>,
@@ -341,7 +341,7 @@ impl Snapshot {
         &self.world
     }
 
-    /// Gateways between networks that nobody can be sent to, in words.
+    /// Iterates over messages about gateways between networks that have no usable address.
     pub fn lost_gateways(&self) -> impl Iterator<Item = &str> {
         let all = self.base.networks.conflicts.iter();
         all.map(|conflict| conflict.message.as_str())

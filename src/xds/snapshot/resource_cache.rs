@@ -64,7 +64,7 @@ impl<K, V> Default for ResourceCache<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: MemorySize> ResourceCache<K, V> {
-    /// An empty one that remembers what somebody uses of this.
+    /// Returns an empty cache that remembers the parts of this one that are still in use.
     pub(super) fn after(&self) -> Self {
         let known = self.lock();
         let used = known.all.iter();
@@ -77,8 +77,8 @@ impl<K: Hash + Eq + Clone, V: MemorySize> ResourceCache<K, V> {
         }
     }
 
-    /// The same, and where nobody has asked this for a part, what somebody uses of an older one: streams that no change concerned
-    /// look at older snapshots. It may be the part of any snapshot before, so that nothing may be taken over unlooked at.
+    /// Returns an empty cache as [`Self::after`] does, which also remembers parts of older snapshots that streams still use.
+    /// Such a part may be of any earlier snapshot, so the caller compares it before it takes it over.
     pub(super) fn after_any(&self) -> Self {
         let mut next = self.after();
         for (key, part) in &self.before {
@@ -90,7 +90,8 @@ impl<K: Hash + Eq + Clone, V: MemorySize> ResourceCache<K, V> {
         next
     }
 
-    /// The part of this key. It is made outside of the lock, of the part that the snapshot before has, if somebody uses that.
+    /// Returns the part of this key, and makes it if there is none. It is made outside of the lock, from the part of the
+    /// snapshot before if a stream still uses that.
     pub(super) fn get(&self, key: K, make: impl FnOnce(Option<Arc<V>>) -> Arc<V>) -> Arc<V> {
         let mut known = self.lock();
         if let Some(part) = known.all.get(&key).and_then(Weak::upgrade) {
@@ -117,7 +118,7 @@ impl<K: Hash + Eq + Clone, V: MemorySize> ResourceCache<K, V> {
         self.lock().all.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The same, and older parts that streams still use because no change since has concerned them.
+    /// Returns the parts that still exist, and the older parts that streams use because no later change has concerned them.
     pub(super) fn all_in_use(&self) -> Vec<Arc<V>> {
         let known = self.lock();
         let older = self.before.iter();

@@ -29,7 +29,7 @@ pub(super) fn has_gateways(node: &Node, rules: &ProxyRules) -> bool {
     node.kind == Kind::Router && !node.grpc && !rules.gateways.is_empty()
 }
 
-/// The servers of a router; of whatever is none there are none.
+/// Merges the servers of a router's Gateways. A proxy that is no router, or has no Gateways, gets none.
 pub(super) fn merged(
     snapshot: &Snapshot,
     node: &Node,

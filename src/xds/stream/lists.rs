@@ -19,7 +19,7 @@ const ALIKE: usize = 4;
 /// Lists at which those that nobody has any more are looked for.
 const SWEEP: usize = 64;
 
-/// Names and what was sent for each, sorted by name.
+/// The resource names of a stream with the version that was sent of each, sorted by name.
 pub(super) type List = Vec<NameSlot>;
 
 impl NameList for List {
@@ -61,7 +61,7 @@ impl Lists {
         alike.find(|list| is_it(list))
     }
 
-    /// Others may find this one from now on, for as long as somebody has it.
+    /// Makes the list available to other streams for as long as a stream holds it.
     pub(super) fn add(&self, version: Version, list: &Arc<List>) {
         if list.len() < SHORT {
             return;

@@ -84,7 +84,7 @@ pub(super) struct ResourceLookup<'a> {
     pub(super) lists: &'a Lists,
 }
 
-/// Holds one slot against what there is now. `None`: it stays as it is.
+/// Compares one slot with the current resource; `None`: nothing has changed.
 pub(super) fn compare_slot(
     at: usize,
     slot: &NameSlot,

@@ -55,7 +55,7 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     pub kind: Type,
-    /// That of all the client has of this type after it.
+    /// The version of all resources of this type that the client has after the response.
     pub version: Version,
     /// Written in decimal.
     pub nonce: u64,

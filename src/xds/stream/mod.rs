@@ -463,7 +463,7 @@ impl Stream {
         self.writer.stall(now)
     }
 
-    /// When [`Self::next`] and [`Self::stall`] are to be asked although nothing came.
+    /// Returns the time at which [`Self::next`] and [`Self::stall`] are to be called if nothing arrives before.
     pub fn deadline(&self) -> Option<Duration> {
         if self.writer.is_busy() {
             return self.writer.deadline();

@@ -28,7 +28,7 @@ pub(super) struct SeparateSecrets {
 }
 
 impl SeparateSecrets {
-    /// Takes what the client says of one, also where a newer response was on its way.
+    /// Records the client's answer about one secret, even if a newer response is on its way.
     pub(super) fn record_answer(&mut self, now: Duration, request: &Request) {
         let Ok(nonce) = request.nonce.parse::<u64>() else {
             return;

@@ -75,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// Rules that had a part in what the standing NACKs of a type are about; sorted, each once.
+    /// Returns the rules of the resources that the standing NACKs of a type reject, sorted and without duplicates.
     pub fn nacked_rules(&self, kind: Type) -> Vec<ObjectRef> {
         let nacks = self.nacks(kind).into_iter();
         let rules: BTreeSet<_> = nacks.flat_map(|nack| nack.rules).collect();

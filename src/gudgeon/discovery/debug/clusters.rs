@@ -44,7 +44,7 @@ pub(super) fn clusters(hub: &Hub) -> Value {
     Value::Array(rows.collect())
 }
 
-/// By kind: those that somebody wrote, where it is known how they were written; else what came of them.
+/// Counts a source's objects by kind: the objects as written where the source counts them, otherwise the served ones.
 pub(crate) fn objects(hub: &Hub, status: &SourceStatus) -> BTreeMap<String, usize> {
     let fact = hub.facts.of(&status.source);
     match fact.map(|fact| fact.counts) {

@@ -111,7 +111,8 @@ impl IngressRules {
         &self.notes
     }
 
-    /// Puts them into a world, where nobody has written objects of their names. Returns those that changed; `None`: any may have.
+    /// Adds the generated objects to a world, except where a user has written objects of their names. Returns the objects that
+    /// changed; `None`: any may have changed.
     pub(super) fn add<'a>(
         &mut self,
         ingresses: impl Iterator<Item = &'a Arc<Ingresses>>,

@@ -15,7 +15,7 @@ use crate::discovery::push_record::assignments;
 use crate::discovery::session::{PendingPush, nothing};
 
 impl Hub {
-    /// Says to how many.
+    /// Enqueues the snapshot at all sessions, and wakes those that it concerns. Returns their number.
     pub(super) fn notify(
         &self,
         due: &DueBatch,

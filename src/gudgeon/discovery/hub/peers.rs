@@ -41,7 +41,7 @@ impl PeerAuthenticationHistory {
         all.filter(|one| !is_same(one, current)).cloned().collect()
     }
 
-    /// When there is something to do, if ever.
+    /// Returns the time at which the oldest policies expire.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.earlier.front().map(|(_, until)| *until)
     }

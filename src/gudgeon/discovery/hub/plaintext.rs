@@ -136,7 +136,7 @@ impl Hub {
         self.changed.notify_one();
     }
 
-    /// Tells of what was learned since the last time: of all streams that came or went meanwhile at once.
+    /// Applies the addresses that were learned since the last call, for all streams that began or ended meanwhile at once.
     pub(super) fn emit_certificates(&self) {
         let mut state = self.state();
         if !std::mem::take(&mut state.plaintext.is_changed) {

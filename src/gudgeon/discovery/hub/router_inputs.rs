@@ -52,7 +52,7 @@ impl RouterInputs {
 }
 
 impl Hub {
-    /// A node, with what is known of it by its peer.
+    /// Returns the node with the rights that its peer's certificate gives it.
     pub(crate) fn of_peer(&self, peer: &Peer, mut node: Node) -> Arc<Node> {
         node.router.may_have_secrets = may_have_secrets(peer, &node, &self.trust_domains_now());
         Arc::new(node)

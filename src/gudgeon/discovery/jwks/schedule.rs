@@ -257,12 +257,12 @@ impl Schedule {
         ready.filter(|ready| *ready > now).min()
     }
 
-    /// One that was aborted has ended.
+    /// Records the end of a fetch that was aborted.
     pub(in crate::discovery) fn aborted(&mut self, fetch: &Fetch) {
         self.running.remove(&fetch.number);
     }
 
-    /// One was fetched, or could not be. Nothing comes of one that was abandoned meanwhile.
+    /// Records the result of a fetch. The result of a fetch that was abandoned meanwhile is ignored.
     pub(in crate::discovery) fn done(
         &mut self,
         fetch: &Fetch,
@@ -334,7 +334,7 @@ impl Schedule {
         self.awaited(now).count()
     }
 
-    /// When the first of them is waited for no longer.
+    /// Returns the time at which the wait for the first of the awaited places ends.
     pub(in crate::discovery) fn patience(&self, now: Duration) -> Option<Duration> {
         self.awaited(now).min()
     }

@@ -26,7 +26,7 @@ pub(super) struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    /// None of them.
+    /// Creates a selection of no ports of this index.
     pub(super) fn of(index: &'a Arc<Index>) -> Self {
         Self {
             index,

@@ -55,7 +55,7 @@ struct RouterFilterChains {
 }
 
 impl RouterParameters<'_> {
-    /// All of them, and what was left out.
+    /// Builds all listeners of a router, with a conflict for each that is left out.
     pub(crate) fn listeners(&self) -> (Vec<Draft<Listener>>, Vec<Conflict>) {
         let mut lost = Vec::new();
         let mut room = FairBudget::new(ROOM, ROOM_OF_RULE, self.rules.namespaces());

@@ -470,7 +470,7 @@ impl InboundParameters<'_> {
         }
     }
 
-    /// To a cluster, for those who may go there.
+    /// Builds the filters for connections to a cluster, with the policies that allow or deny them.
     pub(crate) fn tcp(&self, cluster: &str) -> Vec<Filter> {
         self.tcp_of(cluster, None)
     }

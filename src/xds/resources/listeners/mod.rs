@@ -171,7 +171,7 @@ fn timeout(mesh: &Mesh) -> Duration {
     mesh.detection_timeout
 }
 
-/// By the name that it has itself.
+/// Creates a draft under the listener's own name.
 pub(crate) fn draft(listener: Listener) -> Draft<Listener> {
     let name: Arc<str> = listener.name.as_str().into();
     Draft::new(name, listener)

@@ -56,7 +56,7 @@ impl fmt::Debug for Providers<'_> {
     }
 }
 
-/// One that can be asked.
+/// A provider of external authorization that a policy can use.
 #[derive(Clone, Debug)]
 pub(super) struct Provider<'a> {
     name: &'a str,
@@ -197,7 +197,7 @@ impl Provider<'_> {
         self.name
     }
 
-    /// Returns true if it can be asked about what is no request.
+    /// Returns true if the provider can decide about connections without requests.
     pub(super) const fn takes_connections(&self) -> bool {
         matches!(self.asked, ProviderKind::Grpc(_))
     }
@@ -306,7 +306,7 @@ impl Provider<'_> {
         }
     }
 
-    /// None where it cannot be asked about connections.
+    /// Builds the filters for connections; none if the provider cannot decide about them.
     pub(super) fn tcp(&self, rules: Rbac) -> Vec<Filter> {
         let ProviderKind::Grpc(grpc) = self.asked else {
             return Vec::new();

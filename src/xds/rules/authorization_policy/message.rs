@@ -62,7 +62,7 @@ pub(super) fn tcp(rules: Rbac) -> Filter {
     })
 }
 
-/// Decides nothing, and leaves under keys that begin so what it would have decided.
+/// Builds a filter that denies nothing, and records its decision under keys with this prefix.
 pub(super) fn http_shadow(rules: Rbac, prefix: &str) -> HttpFilter {
     of_http(&HttpRbac {
         shadow_rules: Some(rules),

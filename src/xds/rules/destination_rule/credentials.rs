@@ -18,7 +18,7 @@ use crate::rules::gateway::secrets::{ProxySecrets, object_of, roots_of};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NamedSecrets {
     pub(crate) pair: Option<String>,
-    /// That servers are checked against; none: they are not.
+    /// The name of the root that servers are checked against; `None`: they are not checked.
     pub(crate) root: Option<String>,
 }
 

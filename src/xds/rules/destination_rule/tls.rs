@@ -91,7 +91,7 @@ pub(super) fn secure(
     Ok(())
 }
 
-/// Connections begin with a line that says who the client is, whatever is spoken in them.
+/// Makes connections of the cluster begin with a PROXY protocol header that names the client, whatever protocol follows.
 pub(super) fn announce(cluster: &mut Cluster, written: &ProxyProtocol) {
     let version = match written.version() {
         proxy_protocol::Version::V1 => Version::V1,

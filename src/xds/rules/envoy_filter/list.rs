@@ -17,7 +17,7 @@ pub(super) struct ListOperation<'a, T> {
 }
 
 impl<T: Message + Default + Name> ListOperation<'_, T> {
-    /// Does what a patch says.
+    /// Applies a patch to the items.
     pub(super) fn apply(&self, items: &mut Vec<T>, patch: &Patch, work: &PatchBudget<'_>) {
         let at = match patch.operation {
             Operation::Remove => {

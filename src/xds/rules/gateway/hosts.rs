@@ -23,7 +23,7 @@ fn reversed(text: &str) -> String {
 }
 
 impl ServerHosts {
-    /// As they are written, in a Gateway of a namespace.
+    /// Reads the hosts of a server as they are written, in a Gateway of this namespace.
     pub(crate) fn new(written: &[String], namespace: &Arc<str>) -> Self {
         let mut hosts = Self::default();
         for one in written {

@@ -97,7 +97,7 @@ pub(super) fn direct_response(written: &HttpDirectResponse) -> DirectResponseAct
     }
 }
 
-/// To one cluster, or to several by their weights. `None`: there is nowhere to go.
+/// Builds the action that routes to one cluster, or to several by weight; `None`: the rule has no destination.
 pub(super) fn route_action(
     http: &HttpRoute,
     destinations: &[(&HttpRouteDestination, TargetCluster)],

@@ -9,7 +9,7 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, EndpointShards, Port, Res
 use super::ServiceCandidate;
 use crate::registry::store::report::Report;
 
-/// The oldest one's, with what the others add to it.
+/// Merges the services: the oldest one, with the addresses, accounts and endpoints of the others.
 pub(super) fn service(
     oldest: &ServiceCandidate<'_>,
     others: &[&ServiceCandidate<'_>],

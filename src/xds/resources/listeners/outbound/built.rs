@@ -40,7 +40,7 @@ impl Built {
     }
 }
 
-/// All of them, and what was left out.
+/// All outbound listeners, with a conflict for each that is left out.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     pub(crate) listeners: BTreeMap<String, Built>,

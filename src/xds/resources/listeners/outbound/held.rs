@@ -24,11 +24,11 @@ pub(super) struct Holders {
     by_endpoint: Option<Arc<ServicePort>>,
 }
 
-/// Those of each port that somebody asked for.
+/// The holders of addresses, for each port that was asked for.
 #[derive(Debug, Default)]
 pub(super) struct HeldAddresses(BTreeMap<u16, Arc<OfPort>>);
 
-/// Those of one port.
+/// The holders of the addresses of one port.
 pub(super) type OfPort = BTreeMap<IpAddr, Holders>;
 
 impl Holders {
