@@ -148,6 +148,7 @@ mod tests {
     fn items(audiences: &[&[&str]]) -> Vec<Item> {
         let item = |(number, to): (usize, &&[&str])| Item {
             number,
+            group: String::new(),
             kind: "VirtualService".to_owned(),
             namespace: "n".to_owned(),
             name: number.to_string(),

@@ -1,6 +1,7 @@
 //! The command: all files, then what their objects say of each other.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 
 use api::config::document::{self, COMMAND_LINE, Part};
@@ -19,7 +20,7 @@ use crate::exit::{Exit, Failure};
 use crate::named_files::{self, NamedFile, put_namespace};
 
 /// Kinds of Kubernetes that objects of ours speak of.
-const KUBERNETES: [(&str, &[&str]); 5] = [
+const KUBERNETES: [(&str, &[&str]); 9] = [
     (
         "v1",
         &["Endpoints", "Namespace", "Pod", "Secret", "Service"],
@@ -30,6 +31,17 @@ const KUBERNETES: [(&str, &[&str]); 5] = [
         &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
     ),
     ("batch/v1", &["CronJob", "Job"]),
+    // No API server has these versions any more; manifests do, such as Istio 1.1's samples.
+    (
+        "apps/v1beta2",
+        &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
+    ),
+    ("apps/v1beta1", &["Deployment", "StatefulSet"]),
+    ("batch/v1beta1", &["CronJob"]),
+    (
+        "extensions/v1beta1",
+        &["DaemonSet", "Deployment", "ReplicaSet"],
+    ),
     ("discovery.k8s.io/v1", &["EndpointSlice"]),
 ];
 
@@ -148,6 +160,7 @@ pub(crate) fn found(
     let mut items = Vec::new();
     let mut messages = Vec::new();
     let mut number = 0;
+    let mut places = Places::default();
     for file in all {
         let mut documents = document::documents_within(&file.text, COMMAND_LINE).peekable();
         if !file.below && documents.peek().is_none() {
@@ -167,8 +180,14 @@ pub(crate) fn found(
                             ));
                         }
                         let (item, said) = read(&part, number, file, namespace);
-                        items.extend(item);
                         messages.extend(said);
+                        if let Some(item) = item {
+                            let place = format!("{}:{}", file.name, part.begin());
+                            match places.duplicate(&item, place) {
+                                Some(duplicate) => messages.push(duplicate),
+                                None => items.push(item),
+                            }
+                        }
                         number += 1;
                     }
                 }
@@ -202,6 +221,34 @@ pub(crate) fn found(
     located(all, by_item, namespace)
 }
 
+/// The places of objects, by group, kind, namespace and name.
+#[derive(Default)]
+struct Places(HashMap<[String; 4], String>);
+
+impl Places {
+    /// Returns a message for an object that another one is before; it has no part in what is found else, for a cluster has one of
+    /// them.
+    fn duplicate(&mut self, item: &Item, place: String) -> Option<Message> {
+        // The API server will make a name.
+        if item.name.is_empty() {
+            return None;
+        }
+        let key = [&item.group, &item.kind, &item.namespace, &item.name].map(String::clone);
+        match self.0.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(place);
+                None
+            }
+            Entry::Occupied(entry) => Some(Message {
+                code: &codes::INVALID,
+                item: item.number,
+                path: "metadata.name".to_owned(),
+                text: format!("duplicate of {}", entry.get()),
+            }),
+        }
+    }
+}
+
 fn has_namespace(items: &[Item], namespace: &str) -> bool {
     // Where nothing is known there is nothing to miss.
     items.is_empty()
@@ -227,6 +274,10 @@ fn read(
     let (version, kind) = (text("/apiVersion"), text("/kind"));
     let item = |body: Json, namespace: &str| Item {
         number,
+        group: version
+            .split_once('/')
+            .map_or("", |(group, _)| group)
+            .to_owned(),
         kind: kind.to_owned(),
         namespace: namespace.to_owned(),
         name: text("/metadata/name").to_owned(),

@@ -11,6 +11,8 @@ use serde_json::Value as Json;
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) number: usize,
+    /// Empty: Kubernetes' own objects without a group.
+    pub(super) group: String,
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,

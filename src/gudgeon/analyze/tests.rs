@@ -126,6 +126,29 @@ fn machines_read_the_same_of_json_and_yaml() {
     }
 }
 
+/// As the tasks of bookinfo have it: all routes first, then one of them anew.
+#[test]
+fn an_object_conflicts_with_no_other_version_of_itself() {
+    let rule = |subset: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: web, namespace: demo}}\n\
+             spec: {{hosts: [web], http: [{{route: [{{destination: {{host: web, subset: {subset}}}}}]}}]}}\n"
+        )
+    };
+    let both = format!("{GOOD}---\n{}---\n{}", rule("v1"), rule("v1"));
+    let found = said(&both);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("duplicate of "), "{found:?}");
+}
+
+/// Istio 1.1's samples have them.
+#[test]
+fn workloads_of_old_versions_are_workloads() {
+    let old = GOOD.replace("apps/v1", "extensions/v1beta1");
+    assert_ne!(old, GOOD);
+    assert_eq!(said(&old), said(GOOD));
+}
+
 #[test]
 fn of_what_fits_nothing_is_said() {
     let routes = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: demo}\nspec:\n  \
