@@ -1,5 +1,6 @@
 //! The options of discovery, from flags and variables, checked once.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::str::FromStr;
@@ -69,7 +70,10 @@ impl DiscoveryOptions {
         flags: &DiscoveryFlags,
         environment: &Environment,
     ) -> Result<(Self, Vec<String>), Failure> {
-        let variables = Variables(environment);
+        let variables = Variables {
+            all: environment,
+            read: RefCell::default(),
+        };
         let mut warnings: Vec<_> = without_effect(flags).collect();
         let registries = registries(flags, &mut warnings)?;
         let named = |flag: &Option<String>, variable: &str, otherwise: &str| -> Arc<str> {
@@ -98,7 +102,7 @@ impl DiscoveryOptions {
             },
             http10: variables.boolean("PILOT_HTTP10", false)?,
             headless: Headless {
-                listeners: variables.boolean("PILOT_ENABLE_HEADLESS_SERVICE", true)?,
+                listeners: headless_listeners(&variables)?,
                 eds: variables.boolean("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", false)?,
             },
             block_http_on_443: variables.boolean("PILOT_BLOCK_HTTP_ON_443", true)?,
@@ -131,8 +135,15 @@ impl DiscoveryOptions {
                 .unwrap_or("/etc/certs/")
                 .into(),
         };
+        warnings.extend(variables.unread());
         Ok((options, warnings))
     }
+}
+
+/// Pilot's own variable comes before the shorter one.
+fn headless_listeners(variables: &Variables<'_>) -> Result<bool, Failure> {
+    let usual = variables.boolean("PILOT_ENABLE_HEADLESS_SERVICE", true)?;
+    variables.boolean("PILOT_ENABLE_HEADLESS_SERVICE_POD_LISTENERS", usual)
 }
 
 /// The number of pushes at a time, and that of streams of one connection.
@@ -159,6 +170,9 @@ fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
     said.into_iter()
         .chain(has_files.then(|| NAMESPACE.to_owned()))
 }
+
+/// In front of the names of variables that pilot-discovery reads.
+const PREFIXES: [&str; 3] = ["PILOT_", "ISTIO_GPRC_", "K8S_INGRESS_NS"];
 
 /// Keys are fetched as often as that at most: an issuer is somebody else.
 const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
@@ -225,11 +239,37 @@ fn wrong(name: &str, cause: impl Display) -> Failure {
 }
 
 /// Variables that are not empty.
-struct Variables<'a>(&'a Environment);
+struct Variables<'a> {
+    all: &'a Environment,
+    /// The names that were asked for.
+    read: RefCell<BTreeSet<String>>,
+}
 
 impl Variables<'_> {
+    /// Returns a warning about variables of pilot-discovery that nothing reads. Kubernetes sets some for each Service, which are none
+    /// of them.
+    fn unread(&self) -> Option<String> {
+        let read = self.read.borrow();
+        let is_pilots = |name: &str| {
+            let of_service =
+                name.contains("_SERVICE_") || name.ends_with("_PORT") || name.contains("_PORT_");
+            PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !of_service
+        };
+        let names = self.all.iter().filter(|(name, value)| {
+            !value.is_empty() && is_pilots(name) && !read.contains(name.as_str())
+        });
+        let names: Vec<_> = names.map(|(name, _)| name.as_str()).collect();
+        let have = if names.len() == 1 {
+            "variable that has"
+        } else {
+            "variables that have"
+        };
+        (!names.is_empty()).then(|| format!("{have} no effect here: {}", names.join(", ")))
+    }
+
     fn get(&self, name: &str) -> Option<&str> {
-        self.0
+        self.read.borrow_mut().insert(name.to_owned());
+        self.all
             .get(name)
             .map(String::as_str)
             .filter(|value| !value.is_empty())
@@ -295,6 +335,55 @@ mod tests {
         assert_eq!((options.throttle, options.connections.streams), (100, 100));
         assert_eq!(options.registries, [Registry::Kubernetes]);
         assert!(options.identity_check && warnings.is_empty());
+    }
+
+    #[test]
+    fn variables_that_nothing_reads_are_named_in_one_warning() {
+        let environment = [
+            ("PILOT_SIDECAR_USE_REMOTE_ADDRESS", "true"),
+            ("PILOT_ENABLE_EDS_DEBOUCE", "false"),
+            ("PILOT_RESPECT_DNS_TTL", ""),
+            ("PILOT_HTTP10", "true"),
+            ("PILOT_PORT_15010_TCP", "tcp://10.0.0.1:15010"),
+            ("PILOT_SERVICE_HOST", "10.0.0.1"),
+            ("HOME", "/"),
+        ];
+        let (_, warnings) = read("gudgeon discovery", &environment).unwrap();
+        assert_eq!(
+            warnings,
+            [
+                "variables that have no effect here: PILOT_ENABLE_EDS_DEBOUCE, PILOT_SIDECAR_USE_REMOTE_ADDRESS"
+            ]
+        );
+        let (_, warnings) = read("gudgeon discovery", &environment[..1]).unwrap();
+        assert_eq!(
+            warnings,
+            ["variable that has no effect here: PILOT_SIDECAR_USE_REMOTE_ADDRESS"]
+        );
+        assert!(
+            read("gudgeon discovery", &environment[2..])
+                .unwrap()
+                .1
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn headless_services_are_switched_off_by_pilots_variable_and_by_the_shorter_one() {
+        const OWN: &str = "PILOT_ENABLE_HEADLESS_SERVICE_POD_LISTENERS";
+        const SHORT: &str = "PILOT_ENABLE_HEADLESS_SERVICE";
+        for (environment, listeners) in [
+            (vec![], true),
+            (vec![(OWN, "false")], false),
+            (vec![(SHORT, "false")], false),
+            (vec![(OWN, "true"), (SHORT, "false")], true),
+        ] {
+            let (options, _) = read("gudgeon discovery", &environment).unwrap();
+            assert_eq!(
+                options.settings.headless.listeners, listeners,
+                "{environment:?}"
+            );
+        }
     }
 
     #[test]
