@@ -17,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -28,6 +29,8 @@ use super::ssrf_guard;
 
 /// Bytes of an answer. Chosen: a hundred keys come to a tenth of it.
 const MOST_BYTES: usize = 1 << 20;
+/// Bytes of the document of an issuer that says where its keys are. Chosen: documents have a few kilobytes.
+const MOST_DOCUMENT_BYTES: usize = 64 << 10;
 /// Bytes of its head.
 const HEAD_BYTES: usize = 64 << 10;
 /// Addresses of one name that are tried.
@@ -51,7 +54,8 @@ pub(in crate::discovery) enum FetchError {
     Tls(String),
     Timeout(Duration),
     Status(StatusCode),
-    TooLong,
+    /// Longer than so many bytes.
+    TooLong(usize),
     Answer(String),
     /// A document of an issuer without a place of keys.
     Document,
@@ -69,7 +73,7 @@ impl FetchError {
             | Self::Connect(_)
             | Self::Tls(_)
             | Self::Status(_)
-            | Self::TooLong
+            | Self::TooLong(_)
             | Self::Answer(_)
             | Self::Document
             | Self::Keys(_) => true,
@@ -84,7 +88,7 @@ impl FetchError {
             Self::Address(..) => "address",
             Self::Connect(_) | Self::Tls(_) => "connect",
             Self::Timeout(_) => "timeout",
-            Self::Status(_) | Self::TooLong | Self::Answer(_) => "answer",
+            Self::Status(_) | Self::TooLong(_) | Self::Answer(_) => "answer",
             Self::Document | Self::Keys(_) => "keys",
         }
     }
@@ -105,7 +109,7 @@ impl fmt::Display for FetchError {
                 write!(to, "the response is {status}; redirects are not followed")
             }
             Self::Status(status) => write!(to, "the response is {status}"),
-            Self::TooLong => write!(to, "the response exceeds {MOST_BYTES} bytes"),
+            Self::TooLong(most) => write!(to, "the response exceeds {most} bytes"),
             Self::Answer(cause) => write!(to, "cannot read the response: {cause}"),
             Self::Document => to.write_str("the issuer's document names no jwks_uri"),
             Self::Keys(why) => write!(to, "cannot use the response: {why}"),
@@ -162,11 +166,11 @@ impl Fetcher {
     ) -> Result<KeySet, FetchError> {
         let fetched = async {
             let text = match place {
-                KeysPlace::Set(url) => self.get(url, forbidden).await?,
+                KeysPlace::Set(url) => self.get(url, forbidden, MOST_BYTES).await?,
                 KeysPlace::Discovery(url) => {
-                    let document = self.get(url, forbidden).await?;
+                    let document = self.get(url, forbidden, MOST_DOCUMENT_BYTES).await?;
                     let url = jwks_uri(&document).ok_or(FetchError::Document)?;
-                    self.get(&url, forbidden).await?
+                    self.get(&url, forbidden, MOST_BYTES).await?
                 }
             };
             // Some milliseconds, where the loop may stop for 20.
@@ -180,7 +184,12 @@ impl Fetcher {
         }
     }
 
-    async fn get(&self, url: &str, forbidden: &Forbidden) -> Result<String, FetchError> {
+    async fn get(
+        &self,
+        url: &str,
+        forbidden: &Forbidden,
+        most: usize,
+    ) -> Result<String, FetchError> {
         let uri: Uri = url.parse().map_err(|_| FetchError::Url)?;
         let is_secure = match uri.scheme_str() {
             Some("https") => true,
@@ -206,7 +215,7 @@ impl Fetcher {
         let mut authority = uri.authority().ok_or(FetchError::Url)?.as_str();
         authority = authority.rsplit('@').next().unwrap_or(authority);
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        send_request(stream, authority, path).await
+        send_request(stream, authority, path, most).await
     }
 
     /// Connects to an address that was checked itself: the name is not resolved again after the check.
@@ -292,6 +301,7 @@ async fn send_request(
     stream: Box<dyn IssuerConnection>,
     authority: &str,
     path: &str,
+    most: usize,
 ) -> Result<String, FetchError> {
     let unread = |error: &dyn std::error::Error| FetchError::Answer(error.to_string());
     let (mut sender, connection) = http1::Builder::new()
@@ -316,10 +326,10 @@ async fn send_request(
     if answer.status() != StatusCode::OK {
         return Err(FetchError::Status(answer.status()));
     }
-    let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await;
+    let body = Limited::new(answer.into_body(), most).collect().await;
     let body = body.map_err(|error| {
         if error.is::<LengthLimitError>() {
-            FetchError::TooLong
+            FetchError::TooLong(most)
         } else {
             FetchError::Answer(error.to_string())
         }
@@ -327,7 +337,37 @@ async fn send_request(
     String::from_utf8(body.to_bytes().into()).map_err(|error| unread(&error))
 }
 
+/// Of the document of an issuer; the other members are skipped.
+#[derive(Deserialize)]
+struct IssuerDocument {
+    jwks_uri: Option<String>,
+}
+
 fn jwks_uri(document: &str) -> Option<String> {
-    let document: serde_json::Value = serde_json::from_str(document).ok()?;
-    document.get("jwks_uri")?.as_str().map(str::to_owned)
+    // A list would be taken for its members in order.
+    let is_object = document.trim_start().starts_with('{');
+    let document: IssuerDocument = serde_json::from_str(document).ok().filter(|_| is_object)?;
+    document.jwks_uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::jwks_uri;
+
+    #[test]
+    fn a_document_is_read_for_one_member() {
+        for (document, uri) in [
+            (
+                r#"{"issuer": "a", "jwks_uri": "https://a/keys", "b": [{}, {"jwks_uri": 1}]}"#,
+                Some("https://a/keys"),
+            ),
+            (r#"{"issuer": "a"}"#, None),
+            (r#"{"jwks_uri": null}"#, None),
+            (r#"{"jwks_uri": 1}"#, None),
+            (r#"["jwks_uri"]"#, None),
+            ("<html>", None),
+        ] {
+            assert_eq!(jwks_uri(document).as_deref(), uri, "{document}");
+        }
+    }
 }
