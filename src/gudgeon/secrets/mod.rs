@@ -310,12 +310,21 @@ fn local_keys(value: &mut Value) -> bool {
     any
 }
 
+/// Returns true if the place may hold a secret. Values of a condition are compared with headers and claims, which may be one.
+fn may_lead_to_secret(path: &str) -> bool {
+    let names = path.split(['.', '[', ']', '"']);
+    let is_condition = path.contains(".when[");
+    names.map(plain).any(|name| {
+        name == "jwks"
+            || is_secret(&name)
+            || is_condition && matches!(name.as_str(), "values" | "notvalues")
+    })
+}
+
 /// Redacts a finding: quotations are removed if its path may lead to a secret.
 pub(crate) fn redact_finding(found: &Finding) -> Finding {
-    let names = found.path.split(['.', '[', ']', '"']);
-    let is_hidden = |name: &str| plain(name) == "jwks" || is_secret(name);
     let mut shown = found.clone();
-    if names.clone().any(is_hidden) {
+    if may_lead_to_secret(&found.path) {
         shown.message = redact_quoted(&found.message);
     }
     shown
@@ -334,10 +343,14 @@ pub(crate) fn redact_report(report: &ConfigReport) -> ConfigReport {
     shown
 }
 
-/// Redacts a finding that is rendered as `PATH: MESSAGE`.
+/// Redacts findings that are rendered as `PATH: MESSAGE`, with or without a file and an object in front.
 pub(crate) fn redact_text(text: &str) -> String {
-    let (path, message) = text.split_once(": ").unwrap_or(("", text));
-    redact_finding(&Finding::error(path, message)).to_string()
+    let mut parts = text.split(": ");
+    let is_path = |part: &&str| part.starts_with("spec") && !part.contains(' ');
+    match parts.any(|part| is_path(&part) && may_lead_to_secret(part)) {
+        true => redact_quoted(text),
+        false => text.to_owned(),
+    }
 }
 
 #[cfg(test)]

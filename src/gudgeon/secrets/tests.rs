@@ -147,6 +147,18 @@ fn what_is_wrong_with_a_secret_does_not_quote_it() {
             "spec.hosts[0]: \"abc\" is no host",
         ),
         ("no path", "no path"),
+        (
+            "spec.rules[0].when[0].notValues: want a list, got \"abc\"",
+            "spec.rules[0].when[0].notValues: want a list, got \"…\"",
+        ),
+        (
+            "a.yaml:8: AuthorizationPolicy n/p: spec.rules[0].when[0].values[0]: \"abc\" is none",
+            "a.yaml:8: AuthorizationPolicy n/p: spec.rules[0].when[0].values[0]: \"…\" is none",
+        ),
+        (
+            "token.yaml:8: Gateway n/p: spec.values[0]: \"abc\" is none",
+            "token.yaml:8: Gateway n/p: spec.values[0]: \"abc\" is none",
+        ),
     ] {
         assert_eq!(redact_text(text), said);
     }

@@ -218,12 +218,15 @@ fn status(written: &WrittenObject, lost: &[String]) -> Value {
         messages.extend(notes.map(|note| format!("{}: {}", note.path, note.message)));
         messages.extend_from_slice(lost);
     }
+    if !written.accepted {
+        return json!({"accepted": false, "messages": messages});
+    }
     // A kind is enforced in part for fields that few objects have.
     let effect = match kind.effect {
         Effect::Enforced { .. } if messages.is_empty() => "enforced",
         Effect::Enforced { .. } | Effect::Read | Effect::None => kind.effect.word(),
     };
-    json!({"accepted": written.accepted, "effect": effect, "messages": messages})
+    json!({"accepted": true, "effect": effect, "messages": messages})
 }
 
 #[cfg(test)]

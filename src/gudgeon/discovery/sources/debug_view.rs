@@ -5,6 +5,17 @@ use std::sync::Arc;
 
 use sources::registry::{Report, SourceId, WrittenObject};
 
+use crate::secrets::redact_text;
+
+/// The object without what messages quote of values that may be secrets.
+fn redacted(mut row: Arc<WrittenObject>) -> Arc<WrittenObject> {
+    let shown: Vec<_> = row.messages.iter().map(|one| redact_text(one)).collect();
+    if shown != row.messages {
+        Arc::make_mut(&mut row).messages = shown;
+    }
+    row
+}
+
 /// By source, kind, namespace and name.
 type SourceObjectKey = (SourceId, Arc<str>, Arc<str>, Arc<str>);
 
@@ -36,7 +47,7 @@ impl DebugView {
         rows: impl IntoIterator<Item = Arc<WrittenObject>>,
     ) {
         for row in rows {
-            let row = self.with_reports(source, row);
+            let row = self.with_reports(source, redacted(row));
             self.rows.push(row);
         }
     }

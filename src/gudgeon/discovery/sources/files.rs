@@ -16,6 +16,7 @@ use crate::discovery::rules_without_effect::RuleCounts;
 use crate::discovery::source_facts::ROUTES;
 use crate::exit::Failure;
 use crate::process;
+use crate::secrets;
 use crate::watch::{DebounceOptions, PlaceWatcher};
 
 /// Shorter than that of others, because it counts towards the debounce.
@@ -181,7 +182,8 @@ impl Directory {
         }
         let messages: BTreeSet<Message> = outcome.messages.into_iter().collect();
         for message in messages.difference(&self.told) {
-            warn!("{}", message.below(&self.path));
+            let line = message.below(&self.path).to_string();
+            warn!("{}", secrets::redact_text(&line));
         }
         let rejected = messages.iter().filter_map(|message| message.object.clone());
         self.hub.facts.reject(&self.id, rejected);
