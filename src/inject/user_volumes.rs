@@ -12,14 +12,24 @@ use crate::yaml_safe;
 pub(crate) const USER_VOLUME: &str = "sidecar.istio.io/userVolume";
 pub(crate) const USER_VOLUME_MOUNT: &str = "sidecar.istio.io/userVolumeMount";
 
+/// Volumes, or mounts, of one annotation. Chosen: a pod has a few, and each is checked, rendered and patched.
+const MOST_ENTRIES: usize = 500;
+
 /// Reads a map by name, or a list, whose elements have their names in them.
 fn entries(value: &str) -> Result<Map<String, Value>, String> {
+    let too_many = |count: usize| format!("{count} entries, {MOST_ENTRIES} at most");
     let items = match serde_json::from_str::<Value>(value) {
+        Ok(Value::Object(entries)) if entries.len() > MOST_ENTRIES => {
+            return Err(too_many(entries.len()));
+        }
         Ok(Value::Object(entries)) => return Ok(entries),
         Ok(Value::Array(items)) => items,
         Ok(_) => return Err("want a JSON object or list".to_owned()),
         Err(error) => return Err(format!("want a JSON object or list: {error}")),
     };
+    if items.len() > MOST_ENTRIES {
+        return Err(too_many(items.len()));
+    }
     let mut made = Map::new();
     for (index, item) in items.into_iter().enumerate() {
         let Value::Object(mut fields) = item else {
@@ -92,4 +102,30 @@ pub(crate) fn volume_twice(pod: &Value, error: &OutputError) -> Option<String> {
     Some(format!(
         "invalid value '{value}' for annotation '{USER_VOLUME}': userVolume invalid: the template has a volume {name:?} itself"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_annotation_has_a_bounded_number_of_entries() {
+        let map = |count: usize| {
+            let all: Vec<_> = (0..count).map(|at| format!("\"v{at}\": {{}}")).collect();
+            format!("{{{}}}", all.join(", "))
+        };
+        let list = |count: usize| {
+            let all: Vec<_> = (0..count)
+                .map(|at| format!("{{\"name\": \"v{at}\"}}"))
+                .collect();
+            format!("[{}]", all.join(", "))
+        };
+        for text in [map(MOST_ENTRIES), list(MOST_ENTRIES)] {
+            assert_eq!(check(&text, "Volume"), Ok(()));
+        }
+        for text in [map(MOST_ENTRIES + 1), list(MOST_ENTRIES + 1)] {
+            let cause = check(&text, "Volume").unwrap_err();
+            assert_eq!(cause, "501 entries, 500 at most");
+        }
+    }
 }

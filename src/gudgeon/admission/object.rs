@@ -93,6 +93,13 @@ pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<Amount, String> {
     })
 }
 
+/// Returns true if JSON has at most so many separators, those in its texts included: annotations hold documents, which are read
+/// as well. A member of an object has two or three.
+pub(super) fn is_light(bytes: &[u8], most: usize) -> bool {
+    let is_separator = |byte: &&u8| matches!(byte, b',' | b':' | b'{' | b'[');
+    bytes.iter().filter(is_separator).nth(most).is_none()
+}
+
 /// The length of the text without insignificant white space: indentation makes an object no larger.
 pub(super) fn compact_len(text: &str) -> usize {
     let (mut length, mut rest) = (0, text.as_bytes());
@@ -254,6 +261,22 @@ impl<'de> Visitor<'de> for Once {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn documents_in_texts_weigh_as_much_as_others() {
+        for (text, separators) in [
+            (r#"{"a": "b", "c": [1, 2]}"#, 6),
+            (r#"{"a": "{\"b\": {}, \"c\": [1]}"}"#, 8),
+            ("[]", 1),
+            ("7", 0),
+        ] {
+            assert!(is_light(text.as_bytes(), separators), "{text}");
+            assert!(
+                separators == 0 || !is_light(text.as_bytes(), separators - 1),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn json_is_measured_before_it_is_read() {

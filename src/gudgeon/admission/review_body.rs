@@ -18,6 +18,8 @@ use crate::serve::{
 const SMALL_BYTES: usize = 64 << 10;
 /// Values of a review that is decided on the event loop, within a few milliseconds; a pod or a rule has some hundreds.
 const SMALL_VALUES: usize = 2_000;
+/// Separators of such a review, those in its texts included: an annotation of 60 kB has thousands of volumes, which take 60 ms.
+const SMALL_SEPARATORS: usize = 2 * SMALL_VALUES;
 
 /// A review as it came, with its permit.
 #[derive(Debug)]
@@ -128,7 +130,9 @@ impl ReviewBody {
         check: impl FnOnce(&str, Bytes) -> ReviewAnswer + Send + 'static,
     ) -> Result<Answer, ReviewError> {
         let Self { path, body, permit } = self;
-        let is_small = body.len() <= SMALL_BYTES && object::bounded(&body, SMALL_VALUES).is_ok();
+        let is_small = body.len() <= SMALL_BYTES
+            && object::bounded(&body, SMALL_VALUES).is_ok()
+            && object::is_light(&body, SMALL_SEPARATORS);
         let (flow, eviction) = (permit.owner(), permit.eviction());
         let job = move || {
             permit
