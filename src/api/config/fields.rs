@@ -17,6 +17,8 @@ use crate::text::first_letters;
 
 /// Maximum number of errors, and of warnings, that are kept of one object.
 const MOST: usize = 10_000;
+/// Findings before an unknown field for which the nearest known one is searched. Chosen: twice as many as are shown.
+const MOST_SEARCHES: usize = 200;
 
 /// Digits of a number in a message.
 const SHOWN: usize = 64;
@@ -147,7 +149,10 @@ impl Walker {
             // What is not kept need not be searched for.
             Unknown::Said(severity) if self.findings.has_room(*severity, MOST) => {
                 let severity = *severity;
-                self.say(severity, unknown_field(meant(message, name)));
+                // A search takes as long as a hundred fields, and few findings are shown.
+                let is_searched = self.findings.has_room(severity, MOST_SEARCHES);
+                let meant = is_searched.then(|| meant(message, name)).flatten();
+                self.say(severity, unknown_field(meant));
             }
             Unknown::Listed(paths) if paths.len() < MOST => {
                 paths.push(self.path.as_str().to_owned());
