@@ -5,15 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use crate::admission::{MESSAGE_BYTES, Recent, TEXT_BYTES, micros};
 use crate::log;
 
 /// Decisions that are remembered.
 const KEPT: usize = 200;
 /// Minutes that are drawn.
 pub(crate) const MINUTES: usize = 60;
-/// Bytes of a text of the review that are kept.
-const TEXT_BYTES: usize = 256;
-const MESSAGE_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InjectionVerdict {
@@ -74,10 +72,6 @@ impl InjectionDecision {
         }
     }
 
-    pub(crate) fn micros(&self) -> u64 {
-        u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX)
-    }
-
     pub(crate) fn json(&self) -> Value {
         json!({
             "time": log::stamp(self.time),
@@ -93,7 +87,7 @@ impl InjectionDecision {
             "dryRun": self.dry_run,
             "operations": self.operations,
             "bytes": self.bytes,
-            "micros": self.micros(),
+            "micros": micros(self.took),
             "warnings": self.warnings,
             "message": self.message,
         })
@@ -112,7 +106,7 @@ pub(crate) type MinuteCounts = [u64; 3];
 /// The last decisions.
 #[derive(Debug, Default)]
 pub(crate) struct InjectionDecisions {
-    last: VecDeque<InjectionDecision>,
+    last: Recent<InjectionDecision, KEPT>,
     /// Minutes since 1970, with their counts, the newest last.
     minutes: VecDeque<(u64, MinuteCounts)>,
 }
@@ -140,15 +134,12 @@ impl InjectionDecisions {
             InjectionVerdict::Skipped => skipped,
             InjectionVerdict::Failed => failed,
         } += 1;
-        if self.last.len() == KEPT {
-            self.last.pop_back();
-        }
-        self.last.push_front(decision);
+        self.last.add(decision);
     }
 
     /// The newest first.
     pub(crate) fn newest(&self) -> impl Iterator<Item = &InjectionDecision> {
-        self.last.iter()
+        self.last.newest()
     }
 
     /// Returns the counts of each minute of the last hour, oldest first.

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::decision::{InjectionDecision, InjectionDecisions, InjectionVerdict, MINUTES};
+use crate::admission::micros;
 use crate::cli::VERSION;
 use crate::html::{self, escaped};
 use crate::log;
@@ -253,7 +254,7 @@ fn row(page: &mut String, decision: &InjectionDecision) {
         escaped(decision.reason),
         decision.operations,
         decision.bytes,
-        decision.micros(),
+        micros(decision.took),
         said.join("<br>")
     );
 }

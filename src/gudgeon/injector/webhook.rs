@@ -20,7 +20,8 @@ use super::path_pairs::pairs;
 use super::readiness::InjectorReadiness;
 use super::secrets::Secrets;
 use crate::admission::{
-    AdmissionRequest, AdmissionResponse, ReadOptions, Received, ReviewAnswer, ReviewError, take,
+    AdmissionRequest, AdmissionResponse, ReadOptions, Received, ReviewAnswer, ReviewError, micros,
+    take,
 };
 use crate::serve::{
     Answer, Answering, Connection, ConnectionAborted, RequestLimit, Service, Worker, not_allowed,
@@ -37,7 +38,7 @@ const REVIEWS_BYTES: usize = 24 << 20;
 const BODIES_BYTES: usize = 8 << 20;
 
 /// A pod of the size that etcd takes has some thousands of values.
-const MANNER: ReadOptions = ReadOptions {
+const READ_OPTIONS: ReadOptions = ReadOptions {
     values: 100_000,
     memory: REVIEWS_BYTES - BODIES_BYTES,
     strict: false,
@@ -104,7 +105,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
 
     /// Decides a review, and records the decision.
     fn decide(&self, path: &str, body: Bytes, start: Instant) -> ReviewAnswer {
-        let (question, read) = AdmissionRequest::read(&body, MANNER);
+        let (question, read) = AdmissionRequest::read(&body, READ_OPTIONS);
         // The body is decoded; free it.
         drop(body);
         let is_review = read.is_ok();
@@ -148,7 +149,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
             message,
             ..
         } = &decision;
-        let micros = decision.micros();
+        let micros = micros(decision.took);
         let verdict = verdict.word();
         if message.is_empty() {
             info!("{verdict}: {reason}, {namespace}/{name}, uid {uid}, {micros} us");

@@ -1,21 +1,14 @@
 //! The last decisions, for the page. No object is in them, and no secret of one.
 
-use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
 use api::text::cut;
 use serde_json::{Value, json};
 
-use crate::admission::AdmissionRequest;
+use crate::admission::{AdmissionRequest, MESSAGE_BYTES, Recent, TEXT_BYTES, micros};
 use crate::log;
 
 use super::check::ValidationVerdict;
-
-/// Decisions that are remembered.
-const KEPT: usize = 100;
-/// Bytes of a text of the review that are kept.
-const TEXT_BYTES: usize = 256;
-const MESSAGE_BYTES: usize = 1024;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ValidationDecision {
@@ -76,10 +69,6 @@ impl ValidationDecision {
         }
     }
 
-    pub(crate) fn micros(&self) -> u64 {
-        u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX)
-    }
-
     pub(crate) fn json(&self) -> Value {
         json!({
             "time": log::stamp(self.time),
@@ -93,24 +82,10 @@ impl ValidationDecision {
             "reason": self.reason,
             "message": self.message,
             "warnings": self.warnings,
-            "micros": self.micros(),
+            "micros": micros(self.took),
         })
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct ValidationDecisions(VecDeque<ValidationDecision>);
-
-impl ValidationDecisions {
-    pub(super) fn add(&mut self, decision: ValidationDecision) {
-        if self.0.len() == KEPT {
-            self.0.pop_back();
-        }
-        self.0.push_front(decision);
-    }
-
-    /// The newest first.
-    pub(crate) fn newest(&self) -> impl Iterator<Item = &ValidationDecision> {
-        self.0.iter()
-    }
-}
+/// Decisions that are remembered.
+pub(crate) type ValidationDecisions = Recent<ValidationDecision, 100>;

@@ -12,7 +12,7 @@ use super::check::{Check, ValidatedKinds, validate};
 use super::decisions::{ValidationDecision, ValidationDecisions};
 use super::metrics::WebhookMetrics;
 use crate::admission::{
-    AdmissionRequest, Group, ReadOptions, Received, ReviewAnswer, ReviewError, take,
+    AdmissionRequest, Group, ReadOptions, Received, ReviewAnswer, ReviewError, micros, take,
 };
 use crate::galley::metrics::GalleyMetrics as All;
 use crate::log_rate_limiter::LogRateLimiter;
@@ -33,7 +33,7 @@ const RUBBISH_LINES: u32 = 10;
 /// not copied, and one object is validated at a time.
 const OBJECT_BYTES: usize = 128 << 20;
 /// Limits of the object alone: more values than a plausible object of 1.5 MiB has.
-pub(super) const MANNER: ReadOptions = ReadOptions {
+pub(super) const READ_OPTIONS: ReadOptions = ReadOptions {
     values: 500_000,
     memory: OBJECT_BYTES,
     strict: true,
@@ -102,7 +102,7 @@ impl Reviews {
     /// Decides a review, and records the decision.
     fn decide(&self, scope: ValidatedKinds, body: Bytes) -> ReviewAnswer {
         let start = Instant::now();
-        let (mut question, read) = AdmissionRequest::read(&body, MANNER);
+        let (mut question, read) = AdmissionRequest::read(&body, READ_OPTIONS);
         // The body is decoded; free it.
         drop(body);
         let is_review = read.is_ok();
@@ -121,7 +121,7 @@ impl Reviews {
             message,
             ..
         } = &decision;
-        let micros = decision.micros();
+        let micros = micros(decision.took);
         if decision.allowed {
             debug!("allowed: {kind} {namespace}/{name}, uid {uid}, {micros} us");
         } else if !is_rubbish {

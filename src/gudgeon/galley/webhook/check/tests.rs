@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::decisions::ValidationDecision;
-use super::super::service::MANNER;
+use super::super::service::READ_OPTIONS;
 use super::*;
 
 fn virtual_service(spec: &Value) -> Value {
@@ -26,7 +26,7 @@ fn review(version: &str, request: &Value) -> String {
 }
 
 fn checked(text: &str, scope: ValidatedKinds) -> (Value, ValidationVerdict, ValidationDecision) {
-    let (mut question, read) = AdmissionRequest::read(text.as_bytes(), MANNER);
+    let (mut question, read) = AdmissionRequest::read(text.as_bytes(), READ_OPTIONS);
     let verdict = validate(&mut question, read, scope, config::check);
     let answer = question.answer(&verdict.says, &verdict.warnings);
     let decision = ValidationDecision::new(&question, &verdict, std::time::Duration::ZERO);
