@@ -39,6 +39,8 @@
 //!
 //! [`envoy`] knows Envoy's own messages by their descriptions: what users write of them becomes bytes, and bytes are merged.
 //!
+//! `well_known` has the names that Kubernetes, Istio and protobuf give to labels, annotations and types.
+//!
 //! [`size`] bounds what an object comes to where its lists multiply.
 //!
 //! [`model`] is the other half: what the registries make of all that, as plain values.
@@ -68,6 +70,7 @@ pub mod text;
 pub mod timestamp;
 pub mod url;
 pub mod version;
+pub mod well_known;
 pub mod wire;
 pub mod yaml;
 

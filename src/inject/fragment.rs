@@ -8,16 +8,13 @@ use serde_json::{Map, Value, json};
 use crate::annotations::{self, REWRITE_PROBES};
 use crate::output_error::OutputError;
 use crate::output_types::{self, Findings, TypingOptions};
-use crate::pod::{self, LISTS, PROXY};
+use crate::pod::{self, LISTS, PROXY, SERVICE_ACCOUNT};
 use crate::probes;
 use crate::quantity;
 use crate::release::Release;
 use crate::render_cache::TextTree;
 use crate::schema::{self, Kind};
 use crate::yaml::{Node, Value as Tree};
-
-/// The directory of a container's service account.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The group that may read the token of the secret discovery service.
 const TOKEN_GROUP: i64 = 1337;

@@ -2,6 +2,7 @@
 
 use api::names::LONGEST_LABEL;
 use api::text::first_letters;
+pub(crate) use api::well_known::NETWORK;
 use serde_json::{Value, json};
 
 use crate::data::Owner;
@@ -16,9 +17,6 @@ pub(crate) enum Labels {
     TlsMode,
     All,
 }
-
-/// The label of the network that a pod is in.
-pub(crate) const NETWORK: &str = "topology.istio.io/network";
 
 /// The label of the injector's revision.
 pub(crate) const REVISION: &str = "istio.io/rev";

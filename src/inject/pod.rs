@@ -111,5 +111,8 @@ pub fn proxy(pod: &Value) -> Option<&Value> {
         .find(|container| name(container) == PROXY)
 }
 
+/// The directory at which API servers mount a pod's service account.
+pub(crate) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 /// The proxy's container.
 pub const PROXY: &str = "istio-proxy";

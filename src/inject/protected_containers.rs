@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::pod::{self, CONTAINERS, PROXY};
+use crate::pod::{self, CONTAINERS, PROXY, SERVICE_ACCOUNT};
 
 /// Settings that are the template's in each of them.
 const TEMPLATES: [&str; 5] = [
@@ -169,9 +169,6 @@ pub(crate) fn runs_the_same(
         }
     })
 }
-
-/// The directory at which API servers mount a pod's service account.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 fn all_in(kept: &Value, wanted: &Value) -> bool {
     let kept = kept.as_object().into_iter().flatten();

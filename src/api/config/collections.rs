@@ -1,7 +1,8 @@
 //! Collections that a sink may ask for: those of kinds, two that are made here, and those of older releases that stay empty.
 
-use super::kinds::{EARLIER, KINDS, Kind, TYPE_URL_PREFIX};
+use super::kinds::{EARLIER, KINDS, Kind};
 use crate::schema;
+use crate::well_known::TYPE_URL_PREFIX;
 
 /// The mesh configuration, as one resource.
 pub const MESH: &str = "istio/mesh/v1alpha1/MeshConfig";

@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 use super::{Finding, rules};
 use crate::did_you_mean::nearest;
 use crate::schema::{self, Message};
+use crate::well_known::TYPE_URL_PREFIX;
 
 pub use earlier::EARLIER;
 pub use effect::{Effect, Role, dry_run_note, notes, notes_of, without_effect};
@@ -73,9 +74,6 @@ impl Kind {
             .collect()
     }
 }
-
-/// The prefix of a message's name in a type URL.
-pub const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
 /// Mixer's own.
 const MIXER: &str = "config.istio.io";

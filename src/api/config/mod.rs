@@ -44,8 +44,8 @@ pub use crate::finding::{Finding, Severity, push_index, push_key, quoted};
 pub use envelope::{MOST_BYTES, MOST_DEPTH};
 pub(crate) use kinds::row;
 pub use kinds::{
-    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, TYPE_URL_PREFIX, dry_run_note, is_ours, kind,
-    named, notes, notes_of, without_effect,
+    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, dry_run_note, is_ours, kind, named, notes,
+    notes_of, without_effect,
 };
 pub use validation::check_rules;
 

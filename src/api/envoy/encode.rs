@@ -7,13 +7,14 @@ use base64::Engine as _;
 use prost::Message as _;
 use serde_json::{Map, Value as Json};
 
+use super::described;
 use super::descriptions::{DescribedField, DescribedMessage, Descriptions, kind};
 use super::numbers::{float, signed, unsigned, zigzag};
-use super::{TYPE_URL, described};
 use crate::did_you_mean::nearest;
 use crate::finding::{Finding, push_index, push_key, quoted};
 use crate::google::protobuf::Struct;
 use crate::proto_json::BASE64;
+use crate::well_known::TYPE_URL_PREFIX;
 use crate::wire::{
     DEEPEST, WireScalar, decode_struct, encode_struct, encode_value, length_delimited,
 };
@@ -388,7 +389,7 @@ impl Encoder {
         let Some(url) = values.get("@type").and_then(Json::as_str) else {
             return self.fail("want \"@type\"");
         };
-        let written = url.strip_prefix(TYPE_URL).unwrap_or(url);
+        let written = url.strip_prefix(TYPE_URL_PREFIX).unwrap_or(url);
         let all = self.all;
         let unknown = |name: &str| format!("no type of Envoy 1.40 is known as {}", quoted(name));
         let Some(name) = self.resolved(written) else {
@@ -416,7 +417,7 @@ impl Encoder {
                     it.fields(name, &described, fields, depth + 1, &mut inner);
                 },
             );
-            WireScalar::Text(&format!("{TYPE_URL}{name}")).write(Some(1), out);
+            WireScalar::Text(&format!("{TYPE_URL_PREFIX}{name}")).write(Some(1), out);
             return delimited(2, &inner, out);
         }
         let mut inner = Vec::new();
@@ -435,7 +436,7 @@ impl Encoder {
         } else {
             return self.fail(format!("{} is not a message", quoted(name)));
         }
-        WireScalar::Text(&format!("{TYPE_URL}{name}")).write(Some(1), out);
+        WireScalar::Text(&format!("{TYPE_URL_PREFIX}{name}")).write(Some(1), out);
         delimited(2, &inner, out);
     }
 }

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use super::described;
 use super::descriptions::{DescribedField, Descriptions, kind, parts, text};
-use super::{TYPE_URL, described};
+use crate::well_known::TYPE_URL_PREFIX;
 use crate::wire::{DEEPEST, DecodeError, Raw, WireScalar, length_delimited};
 
 /// Well-known messages that are one value.
@@ -212,7 +213,7 @@ impl Merger<'_> {
     fn any(&mut self, below: &[u8], above: &[u8], depth: usize) -> Result<Vec<u8>, DecodeError> {
         let (ours, theirs) = (unpacked(below)?, unpacked(above)?);
         if ours.0 == theirs.0
-            && let Some(name) = ours.0.strip_prefix(TYPE_URL)
+            && let Some(name) = ours.0.strip_prefix(TYPE_URL_PREFIX)
             && self.all.fields(name)?.is_some()
         {
             let merged = self.message(name, ours.1, theirs.1, depth + 1)?;
@@ -295,7 +296,7 @@ fn sort(
     let mut out = Vec::new();
     if name == ANY {
         let (url, _) = unpacked(bytes)?;
-        let packed = url.strip_prefix(TYPE_URL).unwrap_or_default();
+        let packed = url.strip_prefix(TYPE_URL_PREFIX).unwrap_or_default();
         for part in parts(bytes) {
             match part? {
                 (2, Raw::Bytes(value)) => {

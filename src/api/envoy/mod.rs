@@ -21,9 +21,6 @@ pub use names::todays_name;
 /// A `FileDescriptorSet`: Envoy's messages, and all services that discovery serves.
 pub const ENVOY: &[u8] = include_bytes!("descriptors.bin");
 
-/// The prefix of a message's name in an `Any`.
-pub const TYPE_URL: &str = "type.googleapis.com/";
-
 /// The descriptions, indexed when they are first asked for; nobody pays for them before. `None`: they are broken, which a test rules out.
 fn described() -> Option<&'static Descriptions<'static>> {
     static DESCRIBED: OnceLock<Option<Descriptions<'static>>> = OnceLock::new();

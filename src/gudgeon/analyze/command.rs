@@ -1,7 +1,6 @@
 //! The command: all files, then what their objects say of each other.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use api::config::document::{self, COMMAND_LINE, Part};
@@ -10,6 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use super::cluster;
 use super::codes;
+use super::duplicates::Places;
 use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
 use super::report::{OutputFormat, written};
@@ -219,34 +219,6 @@ pub(crate) fn found(
         by_item.entry(message.item).or_default().push(message);
     }
     located(all, by_item, namespace)
-}
-
-/// The places of objects, by group, kind, namespace and name.
-#[derive(Default)]
-struct Places(HashMap<[String; 4], String>);
-
-impl Places {
-    /// Returns a message for an object that another one is before; it has no part in what is found else, for a cluster has one of
-    /// them.
-    fn duplicate(&mut self, item: &Item, place: String) -> Option<Message> {
-        // The API server will make a name.
-        if item.name.is_empty() {
-            return None;
-        }
-        let key = [&item.group, &item.kind, &item.namespace, &item.name].map(String::clone);
-        match self.0.entry(key) {
-            Entry::Vacant(entry) => {
-                entry.insert(place);
-                None
-            }
-            Entry::Occupied(entry) => Some(Message {
-                code: &codes::INVALID,
-                item: item.number,
-                path: "metadata.name".to_owned(),
-                text: format!("duplicate of {}", entry.get()),
-            }),
-        }
-    }
 }
 
 fn has_namespace(items: &[Item], namespace: &str) -> bool {

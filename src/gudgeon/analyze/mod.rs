@@ -13,6 +13,7 @@ mod cluster;
 mod codes;
 mod command;
 mod conflicts;
+mod duplicates;
 mod ingresses;
 mod inventory;
 mod messages;

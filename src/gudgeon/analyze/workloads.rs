@@ -1,6 +1,7 @@
 //! Checks of selectors against the workloads that exist.
 
 use api::model::{Labels, selects};
+use api::well_known::NETWORK;
 use serde_json::Value as Json;
 
 use super::codes;
@@ -142,7 +143,7 @@ fn entry(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
 const OF_PLACES: [&str; 6] = [
     "kubernetes.io/hostname",
     "topology.istio.io/cluster",
-    "topology.istio.io/network",
+    NETWORK,
     "topology.istio.io/subzone",
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use api::config::Finding;
 use api::config::collections::MESH;
 use api::url::without_credentials;
+use api::well_known::LAST_APPLIED;
 use serde_json::{Map, Value};
 use sources::config::ConfigReport;
 
@@ -90,9 +91,6 @@ pub(crate) fn redact(value: &mut Value) {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
-
-/// The annotation in which `kubectl apply` keeps the whole object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Redacts secrets in a document in a text.
 fn redact_document(value: &mut Value) {

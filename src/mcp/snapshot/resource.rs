@@ -5,15 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::google::protobuf::{Any, Timestamp};
+use api::well_known::LAST_APPLIED;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
 use crate::message;
 use crate::version::Version;
-
-/// The copy of the object that `kubectl apply` writes into it: long, and without use for a sink.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The field number of `resources` in a response.
 const RESOURCES: u32 = 3;

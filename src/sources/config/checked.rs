@@ -5,10 +5,11 @@ use std::sync::Arc;
 use api::config::document::Part;
 use api::config::{self, Check, Finding, Kind, MOST_BYTES, Object};
 use api::names::LONGEST_NAME;
+use api::well_known::LAST_APPLIED;
 use api::yaml::Node;
 use serde_json::Value as Json;
 
-use super::core_kind::{CoreKind, LAST_APPLIED, UsabilityCheck};
+use super::core_kind::{CoreKind, UsabilityCheck};
 use super::entry::{Entry, EntryId};
 
 const NAMELESS: &str = "default";

@@ -1,6 +1,7 @@
 //! Objects of Kubernetes' own kinds, from which other objects are made. Fields that no transform reads are dropped on
 //! arrival.
 
+use api::well_known::LAST_APPLIED;
 use serde_json::{Map, Value as Json};
 
 /// A kind.
@@ -117,9 +118,6 @@ const ROWS: [StoredFields; 9] = [
         fields: &[("spec", &["type", "clusterIP", "externalName", "ports"])],
     },
 ];
-
-/// kubectl's copy of the object in itself.
-pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 impl CoreKind {
     pub const ALL: [Self; 9] = [

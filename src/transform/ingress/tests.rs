@@ -215,7 +215,7 @@ fn the_older_shape_gives_the_same() {
 #[test]
 fn a_class_decides_whose_it_is() {
     use IngressControllerMode::{Default, Off, Strict, Unspecified};
-    let annotated = |class: &str| json!({"metadata": {"annotations": {CLASS: class}}});
+    let annotated = |class: &str| json!({"metadata": {"annotations": {INGRESS_CLASS: class}}});
     let named = |class: &str| json!({"spec": {"ingressClassName": class}});
     let mut both = named("istio");
     both["metadata"] = annotated("other")["metadata"].clone();

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry, service_entry};
+use api::well_known::EXPORT_TO;
 
 use super::{Part, Reference, Services, SyntheticEntry};
 use crate::kubernetes::{self, Address, EndpointPort, Node, Service};
 use crate::{Key, Mesh};
 
-const EXPORT_TO: &str = "networking.istio.io/exportTo";
 const SERVICE_VERSION: &str = "networking.alpha.istio.io/serviceVersion";
 pub(super) const ENDPOINTS_VERSION: &str = "networking.alpha.istio.io/endpointsVersion";
 pub(super) const NOT_READY: &str = "networking.alpha.istio.io/notReadyEndpoints";

@@ -6,6 +6,7 @@ use api::config::discovery_notes::MOST_FAILOVER_LABELS;
 use api::istio::networking::v1alpha3::locality_load_balancer_setting::Distribute;
 use api::istio::networking::v1alpha3::{LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 use api::model::{ClusterId, Endpoint, Labels, Locality, Service};
+use api::well_known::NETWORK;
 
 use crate::common::wire::{self, LocalityLbEndpoints};
 
@@ -14,7 +15,6 @@ const REGION: &str = "topology.kubernetes.io/region";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const SUB_ZONE: &str = "topology.istio.io/subzone";
 const CLUSTER: &str = "topology.istio.io/cluster";
-const NETWORK: &str = "topology.istio.io/network";
 
 pub(crate) const OF_PLACES: [&str; 5] = [REGION, ZONE, SUB_ZONE, CLUSTER, NETWORK];
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::context::Context;
 use super::cursor::Cursor;
 use super::parts;
+use crate::well_known::TYPE_URL_PREFIX;
 
 pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
@@ -131,13 +132,12 @@ fn configured(at: &Cursor<'_>) {
 }
 
 fn typed_config(typed: &Cursor<'_>) {
-    const PREFIX: &str = "type.googleapis.com/";
     let kind = typed.get("@type");
-    match kind.text().strip_prefix(PREFIX) {
+    match kind.text().strip_prefix(TYPE_URL_PREFIX) {
         None if kind.is_empty() => {
             kind.required_text();
         }
-        None => kind.fail(format!("does not start with {PREFIX}")),
+        None => kind.fail(format!("does not start with {TYPE_URL_PREFIX}")),
         Some(name) if is_old(name) => kind.warn("a type of Envoy's v2 API"),
         Some(_) => {}
     }

@@ -1,6 +1,7 @@
 //! Validates one object: collects all its errors in its author's words. Pure.
 
 use api::config::{self, Finding, Kind, Object};
+use api::networking::has_errors;
 use api::text::cut;
 use serde_json::Value;
 
@@ -207,10 +208,6 @@ pub(super) fn validate(
     };
     verdict.warnings = warnings;
     verdict
-}
-
-fn has_errors(findings: &[Finding]) -> bool {
-    findings.iter().any(Finding::is_error)
 }
 
 /// A kind that is known, and asked about at another path.

@@ -1,5 +1,6 @@
 //! Any object of an API server, with the fields that this crate reads. One type for all kinds: the watch knows its kind.
 
+use api::well_known::LAST_APPLIED;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,7 +10,6 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::config::core_kind::LAST_APPLIED;
 use crate::kind::{Key, Kind, Resource};
 
 /// An object. Two objects are equal if this crate would treat them the same.

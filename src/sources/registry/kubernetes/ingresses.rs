@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::well_known::INGRESS_CLASS;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -12,14 +13,11 @@ use crate::kind::{INGRESSES, Key, Kind, Resource};
 use crate::store::{Change, store};
 use crate::watcher::{ObjectSource as _, Selection, WatchTiming, Watcher};
 
-/// The annotation that names a class.
-const CLASS: &str = "kubernetes.io/ingress.class";
-
 /// Keeps the fields of an Ingress that rules are made of, as JSON.
 pub(in crate::registry) fn trimmed(written: &Value) -> Arc<str> {
     let of = |path: &str| written.pointer(path);
-    let class = of("/metadata/annotations").and_then(|all| all.get(CLASS));
-    let annotations = class.map_or_else(|| json!({}), |class| json!({CLASS: class}));
+    let class = of("/metadata/annotations").and_then(|all| all.get(INGRESS_CLASS));
+    let annotations = class.map_or_else(|| json!({}), |class| json!({INGRESS_CLASS: class}));
     let kept = json!({
         "metadata": {
             "name": of("/metadata/name"),

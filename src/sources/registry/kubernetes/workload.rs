@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::model::{ClusterId, Locality, Workload, WorkloadKey};
+use api::well_known::NETWORK;
 
 use super::links::LookupTarget;
 use super::names::Names;
 use super::tables::Tables;
-use super::wire::{NETWORK, Pod};
+use super::wire::Pod;
 use crate::kind::Key;
 
 const LOCALITY: &str = "istio-locality";

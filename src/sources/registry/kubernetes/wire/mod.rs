@@ -20,7 +20,6 @@ pub use backends::{EndpointSlice, Endpoints};
 pub(super) use backends::{EndpointSubset, Place};
 pub use pod::Pod;
 pub use service::Service;
-pub(super) use topology::NETWORK;
 pub use topology::{Namespace, Node};
 
 /// A map of strings, as the API has them.

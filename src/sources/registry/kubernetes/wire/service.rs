@@ -7,6 +7,7 @@ use std::sync::Arc;
 use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near, is_near_by_field};
 use api::names::LONGEST_NAME;
 use api::size;
+use api::well_known::EXPORT_TO;
 use serde::Deserialize;
 
 use super::{RawMetadata, Texts, Wrong, labels, or_default};
@@ -14,7 +15,6 @@ use crate::kind::{Key, Kind, Resource, bytes};
 
 const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
 const KUBERNETES_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
-const EXPORT_TO: &str = "networking.istio.io/exportTo";
 
 /// A Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

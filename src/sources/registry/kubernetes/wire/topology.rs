@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use api::model::Locality;
+use api::well_known::NETWORK;
 use serde::Deserialize;
 
 use super::{RawMetadata, shared};
 use crate::kind::{Key, Kind, Resource};
-
-/// The label of pods and namespaces that names their network.
-pub(in super::super) const NETWORK: &str = "topology.istio.io/network";
 
 /// A Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
