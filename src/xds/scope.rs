@@ -293,11 +293,24 @@ impl ProxyRules {
         most_specific(&self.sight.virtual_services, host)
     }
 
-    /// Hosts that no service has, sorted, with their rules.
-    pub(crate) fn hosts_alone(&self) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
+    /// Hosts of rules for requests, sorted, with their rules.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
         let all = self.sight.virtual_services.iter();
-        all.filter(|(host, _)| !self.service_ports().has_host(host))
-            .map(|(host, rule)| (host.as_str(), rule))
+        all.map(|(host, rule)| (host.as_str(), rule))
+    }
+
+    /// Those of them that a wildcard of a service means, which is in lower case.
+    pub(crate) fn hosts_below(
+        &self,
+        wildcard: &str,
+    ) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
+        let all = self.sight.below_wildcards.get(wildcard).into_iter();
+        all.flatten().map(|(host, rule)| (host.as_str(), rule))
+    }
+
+    /// Wildcards of services with routes that mean a host, which is in lower case and none of them itself.
+    pub(crate) fn wildcards_above(&self, host: &str) -> Vec<String> {
+        hosts::wildcards_above(host, self.routed())
     }
 
     /// Rules for connections to a service, in order: those of the proxy's namespace, else of the service's, else of the root

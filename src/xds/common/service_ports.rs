@@ -109,6 +109,8 @@ struct Index {
     by_name: HashMap<Arc<str>, Vec<usize>>,
     /// In lower case, as domains are compared.
     by_host: HashMap<String, Vec<usize>>,
+    /// Those of services whose hosts are wildcards, by host in lower case and number of port.
+    by_wildcard: HashMap<String, BTreeMap<u16, Vec<usize>>>,
     /// By plain addresses and ports, those in all clusters.
     by_address: BTreeMap<(IpAddr, u16), Vec<AddressPlace>>,
     /// Numbers of ports at which a service that declares no requests has a range of addresses.
@@ -167,6 +169,10 @@ impl Index {
         let name = known.map_or(name, |(name, _)| name.clone());
         self.by_name.entry(name.clone()).or_default().push(at);
         let host = service.key.hostname.to_ascii_lowercase();
+        if host.starts_with('*') {
+            let of_host = self.by_wildcard.entry(host.clone()).or_default();
+            of_host.entry(port.number).or_default().push(at);
+        }
         self.by_host.entry(host).or_default().push(at);
         let mut plain: BTreeSet<IpAddr> = BTreeSet::new();
         for (cluster, addresses) in &service.addresses {
@@ -404,6 +410,21 @@ impl ServicePorts {
     /// The ports of a service, by its full name in lower case.
     pub(crate) fn by_host(&self, host: &str) -> impl Iterator<Item = &Arc<ServicePort>> {
         self.at(self.index.by_host.get(host))
+    }
+
+    /// Returns true if a service of this world has a wildcard for its host, whoever sees it.
+    pub(crate) fn has_wildcards(&self) -> bool {
+        !self.index.by_wildcard.is_empty()
+    }
+
+    /// The ports of this number of services with this wildcard, which is in lower case.
+    pub(crate) fn at_wildcard(
+        &self,
+        wildcard: &str,
+        port: u16,
+    ) -> impl Iterator<Item = &Arc<ServicePort>> {
+        let of_host = self.index.by_wildcard.get(wildcard);
+        self.at(of_host.and_then(|of_host| of_host.get(&port)))
     }
 
     /// Returns true if one of these belongs to a service of this name.

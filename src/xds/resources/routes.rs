@@ -3,12 +3,13 @@
 mod default_routes;
 mod gateway;
 mod grpc;
+mod hosts_of_rules;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Address, ClusterId, ObjectRef, Registry};
+use api::model::{Address, ClusterId, ObjectRef};
 use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::config::route::v3::{
@@ -69,8 +70,9 @@ pub(crate) fn outbound(
         let all = rules.service_ports();
         let service_port = all.by_name(&cluster_name(port.parse().ok()?, host))?;
         return service_port.protocol.is_auto().then(|| {
-            let host = making.host(service_port, vec!["*".to_owned()]);
-            making.finish(name, vec![host])
+            let mut hosts = making.hosts_below(service_port);
+            hosts.push(making.host(service_port, vec!["*".to_owned()]));
+            making.finish(name, hosts)
         });
     }
     let chosen: Vec<&Arc<ServicePort>> = if is_proxy {
@@ -88,12 +90,12 @@ pub(crate) fn outbound(
     }
     let port = name.parse().ok().filter(|_| !is_proxy);
     // A rule for an address is asked before the service that has it, whose name is another.
-    let mut hosts = making.hosts_alone(port, |host| host.parse::<IpAddr>().is_ok());
+    let mut hosts = making.hosts_of_rules(port, |host| host.parse::<IpAddr>().is_ok());
     hosts.extend(chosen.into_iter().filter_map(|service_port| {
         let domains = making.domains(service_port, is_proxy);
         (!domains.is_empty()).then(|| making.host(service_port, domains))
     }));
-    hosts.extend(making.hosts_alone(port, |host| host.parse::<IpAddr>().is_err()));
+    hosts.extend(making.hosts_of_rules(port, |host| host.parse::<IpAddr>().is_err()));
     hosts.sort_by(|one, other| one.name.cmp(&other.name));
     // Nothing says at a socket where a request wanted to go.
     let unknown = parameters.unknown.as_deref();
@@ -116,7 +118,7 @@ struct RoutesBuilder<'a> {
     from: Vec<ObjectRef>,
     /// Bytes that routes of rules may still have.
     room: FairBudget,
-    /// Ports of the hosts that rules alone have.
+    /// Ports of the hosts that rules have without services.
     ports: BTreeMap<&'a ObjectRef, BTreeSet<u16>>,
 }
 
@@ -271,93 +273,6 @@ impl<'a> RoutesBuilder<'a> {
 
     fn spend(&mut self, rule: &Rule<VirtualService>, bytes: usize) {
         self.room.spend(&rule.from, bytes);
-    }
-
-    /// Hosts that rules alone have, on this port, or on all that their destinations have.
-    fn hosts_alone(
-        &mut self,
-        port: Option<u16>,
-        is_asked: impl Fn(&str) -> bool,
-    ) -> Vec<VirtualHost> {
-        let mut hosts = Vec::new();
-        let rules = self.rules;
-        for (host, rule) in rules.hosts_alone().filter(|(host, _)| is_asked(host)) {
-            let address = host.parse::<IpAddr>().ok();
-            if let Some(holder) = address.and_then(|address| self.holder(address, rule, port)) {
-                let message = format!("{host} is left out: {holder} has it");
-                let conflict = Conflict::new(DUPLICATE_DOMAIN, host, message);
-                self.conflicts.add(0, conflict.because_of(&rule.from));
-                continue;
-            }
-            let of_rule = self.ports.entry(&rule.from).or_insert_with(|| {
-                let of_rule = virtual_service::ports(rule, rules);
-                // Each port has a configuration of its own: a short rule with many hosts and ports would be long in all of them.
-                if port.is_some() {
-                    self.room.divide(&rule.from, of_rule.len());
-                }
-                of_rule
-            });
-            for number in of_rule.clone() {
-                if port.is_some_and(|port| port != number) {
-                    continue;
-                }
-                let context = self.context(number);
-                let Some(routes) = self.routes(rule, &operation(host, number), &context) else {
-                    continue;
-                };
-                let mut domains = match address {
-                    Some(address) => domains::address_forms(address, number),
-                    None => {
-                        let forms = domains::forms(host, &self.parameters.domain).into_iter();
-                        let all = forms.flat_map(|form| domains::with_port(&form, number));
-                        all.collect()
-                    }
-                };
-                if port.is_none() && number != 80 {
-                    domains.retain(|domain| is_with_port(domain));
-                }
-                let domains = self.not_taken(domains, &rule.from.to_string(), |conflict| {
-                    conflict.because_of(&rule.from)
-                });
-                if domains.is_empty() {
-                    continue;
-                }
-                // Names count, too: a rule may have any number of hosts.
-                self.spend(rule, domains.iter().map(String::len).sum());
-                self.of_rules
-                    .extend(address.map(|address| ((address, number), rule.namespace().clone())));
-                hosts.push(VirtualHost {
-                    name: format!("{host}:{number}"),
-                    domains,
-                    routes,
-                    ..VirtualHost::default()
-                });
-            }
-        }
-        hosts
-    }
-
-    /// The service of another namespace that has the address of a rule before it: one of Kubernetes, or an older one. The rule is
-    /// asked before all others there.
-    fn holder(
-        &self,
-        address: IpAddr,
-        rule: &Rule<VirtualService>,
-        port: Option<u16>,
-    ) -> Option<String> {
-        let (cluster, families) = (self.parameters.cluster.as_str(), self.parameters.families);
-        let all = self.rules.service_ports();
-        let found = match port {
-            Some(port) => all.at_address(address, port, cluster, families).collect(),
-            None => all.by_address(address, cluster, families),
-        };
-        let mut held = found.into_iter().filter(|one| {
-            let service = &one.service;
-            let comes_first =
-                service.registry == Registry::Kubernetes || service.created <= rule.object.created;
-            comes_first && service.key.namespace != *rule.namespace()
-        });
-        held.next().map(|one| one.authority())
     }
 
     /// By what a request may call the service, without what an older one is called by already.

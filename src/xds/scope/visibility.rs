@@ -16,6 +16,7 @@ use api::networking::{DestinationRule, Sidecar, VirtualService};
 
 use super::exported::{Exported, ExportedObjects};
 use super::gateways::{BoundRules, bind};
+use super::hosts::{RulesByHost, RulesByWildcard, by_wildcard};
 use super::sidecar::{EgressListener, Imports, destinations};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN};
@@ -31,11 +32,11 @@ pub(crate) struct Visibility {
     pub(crate) service_ports: ServicePorts,
     /// For sidecars, by host; of two with one host the older.
     pub(super) virtual_services: RulesByHost,
+    /// Those of them whose hosts lie below wildcards of its services.
+    pub(super) below_wildcards: RulesByWildcard,
     /// VirtualServices with routes for connections (`tcp`, `tls`), by host.
     pub(super) connections: RulesByHost,
 }
-
-type RulesByHost = BTreeMap<String, Arc<Rule<VirtualService>>>;
 
 /// The services and rules that one class of namespaces sees, through the Sidecar that holds there.
 #[derive(Debug, Default)]
@@ -105,11 +106,9 @@ impl Visible {
         };
         let connections = by_host(rules, namespace, keeps, sees, lost);
         visible.conflicts = conflicts.finish();
-        visible.whole = Arc::new(Visibility {
-            service_ports: visible.service_ports.keeping(|_| true),
-            virtual_services,
-            connections,
-        });
+        let service_ports = visible.service_ports.keeping(|_| true);
+        let whole = Visibility::new(service_ports, virtual_services, connections);
+        visible.whole = Arc::new(whole);
         visible.listeners = vec![(EgressListener::default(), visible.whole.clone())];
         let of_clusters = visible.add_destination_rules(rules, namespace);
         visible.has_own_listeners = visible.differs(common, namespace);
@@ -359,12 +358,13 @@ fn imported_by_any(
         };
         by_host(rules, namespace, keeps, sees, |_, _, _| {})
     };
-    Visibility {
-        // Two that are imported are in conflict for those without a Sidecar, too.
-        service_ports: service_ports.keeping(|_| true),
-        virtual_services: through(has_requests),
-        connections: through(has_connections),
-    }
+    // Two that are imported are in conflict for those without a Sidecar, too.
+    let service_ports = service_ports.keeping(|_| true);
+    Visibility::new(
+        service_ports,
+        through(has_requests),
+        through(has_connections),
+    )
 }
 
 /// Names the routes of ports that applications use as a proxy: a service that another listener imports may have requests at a
@@ -394,6 +394,19 @@ fn imports_service(stand: &EgressListener, imports: &Imports, service: &Service)
 }
 
 impl Visibility {
+    fn new(
+        service_ports: ServicePorts,
+        virtual_services: RulesByHost,
+        connections: RulesByHost,
+    ) -> Self {
+        Self {
+            below_wildcards: by_wildcard(&virtual_services, &service_ports),
+            service_ports,
+            virtual_services,
+            connections,
+        }
+    }
+
     /// Restricts it to the imports of one listener.
     fn through(
         &self,
@@ -407,13 +420,14 @@ impl Visibility {
                 |rule: &Rule<VirtualService>, host: &str| imports.have_host(rule.namespace(), host);
             by_host(rules, namespace, keeps, sees, |_, _, _| {})
         };
-        Self {
-            service_ports: self
-                .service_ports
-                .keeping(|service| imports_service(stand, imports, service)),
-            virtual_services: through(has_requests),
-            connections: through(has_connections),
-        }
+        let service_ports = self
+            .service_ports
+            .keeping(|service| imports_service(stand, imports, service));
+        Self::new(
+            service_ports,
+            through(has_requests),
+            through(has_connections),
+        )
     }
 }
 

@@ -10,6 +10,8 @@ use crate::proxy::Proxy;
 
 const PORT: u16 = 18121;
 const TCP: u16 = 18122;
+/// Of a service that a rule leads to.
+const LED: u16 = 18123;
 
 fn object(kind: &str, namespace: &str, name: &str, spec: &str) -> String {
     let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
@@ -103,6 +105,41 @@ fn a_proxy_reaches_what_it_sees_where_it_listens() {
     until("no other listener", || {
         proxy.connect(own, PORT).is_err().then_some(())
     });
+}
+
+/// The rule is for one host, and the port is that of the wildcard alone.
+#[test]
+fn a_rule_for_a_host_below_a_wildcard_counts_on_the_wildcards_ports() {
+    let ip = Address::new();
+    let [a, b] = ["a", "b"].map(|body| Backend::new(ip.ip, body));
+    let wildcard = format!(
+        "hosts: ['*.w.example']\nlocation: MESH_INTERNAL\nresolution: STATIC\n\
+         ports: [{{number: {PORT}, name: http, protocol: HTTP}}]\n\
+         endpoints: [{{address: {}, ports: {{http: {}}}}}]",
+        ip.ip, a.port
+    );
+    let b = format!(
+        "hosts: [b.demo.svc.cluster.local]\nlocation: MESH_INTERNAL\nresolution: STATIC\n\
+         ports: [{{number: {LED}, name: http, protocol: HTTP}}]\n\
+         endpoints: [{{address: {}, ports: {{http: {}}}}}]",
+        ip.ip, b.port
+    );
+    let closed = "hosts: [bad.w.example]\nhttp: [{directResponse: {status: 403}}]";
+    let led = "hosts: [led.w.example]\nhttp: [{route: [{destination: {host: b}}]}]";
+    let objects = documents(&[
+        object("ServiceEntry", "demo", "w", &wildcard),
+        object("ServiceEntry", "demo", "b", &b),
+        object("VirtualService", "demo", "closed", closed),
+        object("VirtualService", "demo", "led", led),
+    ]);
+    let discovery = Place::new().with("config/all.yaml", &objects).start();
+    let proxy = Proxy::start(discovery.grpc);
+    let get = |host: &str| ask(&proxy, proxy.ip, PORT, host, "/");
+    until("the wildcard", || {
+        (get("any.w.example") == Some((200, "a".to_owned()))).then_some(())
+    });
+    assert_eq!(get("bad.w.example").unwrap().0, 403);
+    assert_eq!(get("led.w.example"), Some((200, "b".to_owned())));
 }
 
 #[test]

@@ -65,6 +65,7 @@ const PATCHED: &[&str] = &[
 ];
 const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
 const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
+const BELOW: &str = "scopes.rs a_rule_for_a_host_below_a_wildcard_counts_on_the_wildcards_ports";
 const CARRIED: &str = "traffic.rs connections_are_led_through_tunnels_and_end_when_nothing_is_said";
 const INSIDE: &str = "traffic.rs a_sidecar_ends_tls_and_limits_what_comes_in";
 const PRESENTED: &str = "traffic.rs clients_present_certificates_that_rules_name";
@@ -126,7 +127,7 @@ const RESOURCES: Rows = &[
     ("domains, short and long, with ports", &[WALK]),
     ("domains of addresses", &[CAUGHT, BOTH]),
     ("domains of headless services", &[CAUGHT, KINDS]),
-    ("domains of wildcards", &[INJECTED]),
+    ("domains of wildcards", &[INJECTED, BELOW]),
     ("all ports by one proxy port", &[PORTS]),
     ("a sniffed port of one service", &[CAUGHT]),
     ("domains that two services have", &[PORTS]),

@@ -31,6 +31,7 @@ mod sockets;
 mod targets;
 mod tokens;
 mod upstream;
+mod wildcards;
 
 use std::sync::Arc;
 

@@ -1,0 +1,130 @@
+//! Rules for hosts below the wildcards of services: they count on the ports of these.
+
+use envoy_types::pb::envoy::config::route::v3::VirtualHost;
+
+use super::routes::goes;
+use super::*;
+
+const ANSWER: &str = "http: [{directResponse: {status: 403}}]";
+
+/// Adds a service with a wildcard for its host, and with an address where one is written.
+pub(super) fn wildcard(world: &mut World, host: &str, ports: &[(u16, &str)], address: &str) {
+    service(world, "w.example", ports, &[("10.0.8.1", "v1")]);
+    let (old, new) = (
+        ServiceKey::new("w.example", "demo"),
+        ServiceKey::new(host, "demo"),
+    );
+    let services = Arc::make_mut(&mut world.services);
+    let mut service = (*services.remove(&old).unwrap()).clone();
+    service.key = new.clone();
+    if !address.is_empty() {
+        let address = address.parse().unwrap();
+        service.addresses.insert("Kubernetes".into(), vec![address]);
+    }
+    services.insert(new.clone(), Arc::new(service));
+    let endpoints = Arc::make_mut(&mut world.endpoints);
+    let places = endpoints.remove(&old).unwrap();
+    endpoints.insert(new, places);
+}
+
+/// Virtual hosts of a configuration below `w.example`, each with its domains and where its first route leads.
+fn below(view: &dyn View, name: &str) -> Vec<String> {
+    let Some(routes) = view.get(Type::Route, name) else {
+        return Vec::new();
+    };
+    let routes = RouteConfiguration::decode(&*routes.body).unwrap();
+    let hosts = routes.virtual_hosts.iter();
+    let hosts = hosts.filter(|host| host.name.contains("w.example"));
+    let words =
+        |host: &VirtualHost| format!("{}: {}", host.domains.join(" "), goes(&host.routes[0]));
+    hosts.map(words).collect()
+}
+
+/// The host of a rule below a wildcard comes before this on each of its ports with requests, and nowhere else.
+#[test]
+fn a_rule_below_a_wildcard_counts_on_the_ports_of_the_wildcard() {
+    let mut world = world();
+    let ports = [(18080, "HTTP"), (18081, ""), (18082, "TCP"), (18083, "TLS")];
+    wildcard(&mut world, "*.w.example", &ports, "");
+    let spec = |host: &str, http: &str| format!("hosts: ['{host}']\n{http}");
+    virtual_service(&mut world, "bad", 1, &spec("bad.w.example", ANSWER));
+    virtual_service(&mut world, "deep", 1, &spec("*.deep.w.example", ANSWER));
+    virtual_service(&mut world, "beside", 1, &spec("bad.v.example", ANSWER));
+    let to = "http: [{route: [{destination: {host: b}}]}]";
+    virtual_service(&mut world, "led", 1, &spec("led.w.example", to));
+    let view = view(world);
+    for port in [18080, 18081] {
+        let wanted = [
+            format!("*.deep.w.example *.deep.w.example:{port}: answer 403"),
+            format!("*.w.example *.w.example:{port}: outbound|{port}||*.w.example"),
+            format!("bad.w.example bad.w.example:{port}: answer 403"),
+            format!("led.w.example led.w.example:{port}: outbound|80||b.demo.svc.cluster.local"),
+        ];
+        assert_eq!(below(&*view, &port.to_string()), wanted);
+    }
+    for port in ["18082", "18083"] {
+        assert!(view.get(Type::Route, port).is_none(), "{port}");
+    }
+    // Where its destinations are it stays what it was.
+    let at_80 = below(&*view, "80").join(", ");
+    assert!(
+        at_80.contains("led.w.example:80") && !at_80.contains("18080"),
+        "{at_80}"
+    );
+}
+
+/// A port that looks at bytes and has an address of its own has routes of its own.
+#[test]
+fn a_rule_below_a_wildcard_counts_at_an_address_of_the_wildcard() {
+    let mut world = world();
+    wildcard(
+        &mut world,
+        "*.w.example",
+        &[(9000, ""), (9001, "")],
+        "10.96.0.9",
+    );
+    let spec = format!("hosts: [bad.w.example, bad.v.example]\n{ANSWER}");
+    virtual_service(&mut world, "bad", 1, &spec);
+    let view = view(world);
+    for port in [9000, 9001] {
+        assert_eq!(
+            below(&*view, &format!("*.w.example:{port}")),
+            [
+                format!("bad.w.example bad.w.example:{port}: answer 403"),
+                format!("*: outbound|{port}||*.w.example"),
+            ]
+        );
+    }
+}
+
+/// A service has its own ports to itself, and its rule counts on those that only the wildcard has.
+#[test]
+fn a_service_below_a_wildcard_keeps_its_own_ports() {
+    let mut world = world();
+    let ports = [(18080, "HTTP"), (18081, "HTTP")];
+    wildcard(&mut world, "*.example", &ports, "");
+    service(&mut world, "x.example", &[(18080, "HTTP")], &[]);
+    let rule =
+        "hosts: [x.example]\nhttp: [{match: [{port: 18081}], directResponse: {status: 403}}]";
+    virtual_service(&mut world, "x", 1, rule);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let led =
+        |port: u16| goes(&routes_of(&*view, &port.to_string(), &format!("x.example:{port}"))[0]);
+    assert_eq!(led(18080), "outbound|18080||x.example");
+    assert_eq!(led(18081), "answer 403");
+    assert_eq!(snapshot.conflicts(), []);
+}
+
+/// The same behind the port that applications use as a proxy, where all ports have one configuration.
+#[test]
+fn a_rule_below_a_wildcard_counts_at_a_port_that_is_used_as_a_proxy() {
+    let mut world = world();
+    wildcard(&mut world, "*.w.example", &[(18080, "HTTP")], "");
+    let spec = format!("hosts: [bad.w.example]\n{ANSWER}");
+    virtual_service(&mut world, "bad", 1, &spec);
+    let proxy = "egress: [{port: {number: 3128, protocol: HTTP_PROXY, name: p}, bind: 127.0.0.1, captureMode: NONE, hosts: ['*/*']}]";
+    sidecars::sidecar(&mut world, "demo/s", 1, proxy);
+    let hosts = below(&*view(world), "3128").join(", ");
+    assert!(hosts.contains("bad.w.example:18080: answer 403"), "{hosts}");
+}
