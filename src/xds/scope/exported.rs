@@ -8,6 +8,7 @@ use api::names::full_host;
 use api::networking::{DestinationRule, DiscoveryKind, VirtualService};
 
 use super::export_to::ExportTo;
+use super::hosts::patterns;
 use super::{Rule, is_of_mesh};
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::service_ports::ServicePorts;
@@ -95,13 +96,21 @@ impl ExportedObjects {
             .keys()
             .map(|key| reversed(&key.hostname))
             .collect();
-        let is_known = |host: &str| match host.strip_prefix('*') {
-            None => known.contains(&reversed(host)),
-            Some(end) => {
-                let end = reversed(end);
-                let mut from = known.range(end.clone()..);
-                from.next().is_some_and(|host| host.starts_with(&end))
-            }
+        let has_wildcards = self.services.has_wildcards();
+        let is_known = |host: &str| {
+            let below = || {
+                let above = patterns(host);
+                has_wildcards && above.iter().any(|host| known.contains(&reversed(host)))
+            };
+            let is_service = match host.strip_prefix('*') {
+                None => known.contains(&reversed(host)),
+                Some(end) => {
+                    let end = reversed(end);
+                    let mut from = known.range(end.clone()..);
+                    from.next().is_some_and(|host| host.starts_with(&end))
+                }
+            };
+            is_service || below()
         };
         let mut lost = Conflicts::default();
         for Exported { rule, .. } in of_sidecars {

@@ -36,6 +36,8 @@ pub(crate) struct Visibility {
     pub(super) below_wildcards: RulesByWildcard,
     /// VirtualServices with routes for connections (`tcp`, `tls`), by host.
     pub(super) connections: RulesByHost,
+    /// Those of them whose hosts lie below wildcards of its services.
+    pub(super) connections_below_wildcards: RulesByWildcard,
 }
 
 /// The services and rules that one class of namespaces sees, through the Sidecar that holds there.
@@ -401,6 +403,7 @@ impl Visibility {
     ) -> Self {
         Self {
             below_wildcards: by_wildcard(&virtual_services, &service_ports),
+            connections_below_wildcards: by_wildcard(&connections, &service_ports),
             service_ports,
             virtual_services,
             connections,
