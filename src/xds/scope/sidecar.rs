@@ -167,19 +167,14 @@ impl Imports {
         imports
     }
 
-    /// Returns true if a service of this namespace is imported. `host`: its full name in lower case.
+    /// Returns true if a host of a service or of a rule of this namespace is imported, or is a wildcard that means an imported one.
+    /// `host`: in full and in lower case.
     pub(super) fn have(&self, namespace: &str, host: &str) -> bool {
         let named = self.named.get(namespace);
-        let is_in = self.any.have(host) || named.is_some_and(|own| own.have(host));
+        let mut all = [Some(&self.any), named].into_iter().flatten();
+        let is_in = all.any(|hosts| hosts.have(host) || hosts.have_below(host));
         let without = self.without.get(namespace);
         is_in && !without.is_some_and(|out| out.have(host))
-    }
-
-    /// Returns true if a host of a rule is imported, or is a wildcard that means an imported one.
-    pub(super) fn have_host(&self, namespace: &str, host: &str) -> bool {
-        let named = self.named.get(namespace);
-        let mut hosts = [Some(&self.any), named].into_iter().flatten();
-        self.have(namespace, host) || hosts.any(|hosts| hosts.have_below(host))
     }
 }
 

@@ -356,7 +356,7 @@ fn imported_by_any(
     let through = |keeps: fn(&VirtualService) -> bool| {
         let sees = |rule: &Rule<VirtualService>, host: &str| {
             let mut all = imported.iter();
-            all.any(|(_, imports)| imports.have_host(rule.namespace(), host))
+            all.any(|(_, imports)| imports.have(rule.namespace(), host))
         };
         by_host(rules, namespace, keeps, sees, |_, _, _| {})
     };
@@ -420,7 +420,7 @@ impl Visibility {
     ) -> Self {
         let through = |keeps: fn(&VirtualService) -> bool| {
             let sees =
-                |rule: &Rule<VirtualService>, host: &str| imports.have_host(rule.namespace(), host);
+                |rule: &Rule<VirtualService>, host: &str| imports.have(rule.namespace(), host);
             by_host(rules, namespace, keeps, sees, |_, _, _| {})
         };
         let service_ports = self

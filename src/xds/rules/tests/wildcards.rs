@@ -237,3 +237,31 @@ fn rules_that_no_wildcard_leads_to_are_told() {
         assert_eq!(told(host, ports), all, "{host}");
     }
 }
+
+/// A Sidecar that imports a host below a wildcard imports the service that has it.
+#[test]
+fn a_wildcard_is_imported_by_a_host_below_it() {
+    for (imports, wanted) in [
+        ("./x.w.example", true),
+        ("*/x.w.example", true),
+        ("./*.x.w.example", true),
+        ("./*.w.example", true),
+        ("./*.example", true),
+        ("./w.example", false),
+        ("./x.v.example", false),
+        ("other/x.w.example", false),
+        ("./x.w.example', '~demo/*.w.example", false),
+        ("./*', '~demo/x.w.example", true),
+    ] {
+        let mut world = world();
+        wildcard(&mut world, "*.w.example", &[(80, "HTTP")], "");
+        let spec = format!("egress: [{{hosts: ['{imports}']}}]");
+        sidecars::sidecar(&mut world, "demo/s", 1, &spec);
+        let view = view(world);
+        let has = view
+            .get(Type::Cluster, "outbound|80||*.w.example")
+            .is_some();
+        assert_eq!(has, wanted, "{imports}");
+        assert_eq!(!below(&*view, "80").is_empty(), wanted, "{imports}");
+    }
+}
