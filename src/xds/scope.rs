@@ -11,6 +11,7 @@ mod export_to;
 mod exported;
 pub(crate) mod gateways;
 mod hosts;
+mod hosts_alone;
 mod mesh_rules;
 pub(crate) mod policies;
 mod sidecar;
@@ -18,7 +19,7 @@ mod visibility;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
@@ -31,6 +32,7 @@ use api::networking::{DestinationRule, DiscoveryKind, Gateway, Sidecar, VirtualS
 use self::envoy_filters::{Patch, Patches};
 pub(crate) use self::hosts::patterns;
 use self::hosts::{most_specific, rules_below};
+pub(crate) use self::hosts_alone::{USUAL_PORT, is_name, written_port};
 pub(crate) use self::mesh_rules::Rules;
 pub(crate) use self::sidecar::{EgressListener, Socket};
 use self::visibility::{Visibility, Visible};
@@ -235,16 +237,9 @@ impl ProxyRules {
     /// Returns these rules for the routes of one listener for services: the listener of the port, or the one whose services
     /// have their own ports. `None`: the mesh's port that applications use as a proxy, which serves all that the workload sees.
     pub(crate) fn within(&self, port: Option<u16>) -> Self {
-        let all = &self.visible.listeners;
-        let found = port.and_then(|port| {
-            let mut of_port = all.iter();
-            let of_port = of_port.find(|(stand, _)| stand.port == Some(port) && !stand.is_proxy);
-            of_port.or_else(|| all.iter().find(|(stand, _)| stand.is_of_all_ports()))
-        });
-        let sight = match (found, port) {
-            (Some((_, sight)), _) => sight.clone(),
-            (None, None) => self.visible.whole.clone(),
-            (None, Some(_)) => Arc::default(),
+        let sight = match port {
+            Some(port) => self.visible.of_port(port).cloned().unwrap_or_default(),
+            None => self.visible.whole.clone(),
         };
         Self {
             sight,
@@ -319,6 +314,21 @@ impl ProxyRules {
     ) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
         let all = self.sight.below_wildcards.get(wildcard).into_iter();
         all.flatten().map(|(host, rule)| (host.as_str(), rule))
+    }
+
+    /// The ports on which a host of a rule is served that no service has.
+    pub(crate) fn ports_alone(&self, rule: &Rule<VirtualService>) -> BTreeSet<u16> {
+        hosts_alone::ports(rule, self.service_ports(), &self.domain)
+    }
+
+    /// Returns true if one of these ports has routes of what is seen here.
+    pub(crate) fn have_routes(&self, ports: &BTreeSet<u16>) -> bool {
+        let has_routes = |port: u16| {
+            let sight = self.visible.of_port(port);
+            sight.is_some_and(|sight| Arc::ptr_eq(sight, &self.sight))
+                && self.routed().of_port(port).any(|one| one.shares_routes())
+        };
+        ports.iter().any(|port| has_routes(*port))
     }
 
     /// Wildcards of services with routes that mean a host, which is in lower case and none of them itself.

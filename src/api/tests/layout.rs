@@ -734,17 +734,18 @@ const IMPURE_WORDS: [&str; 19] = [
 const LONGEST_FILE: usize = 400;
 
 /// Files of one concern that are longer, and how long they may be: rebuilt with the rooms of `xds`, `sources` and the streams.
-const LONGER_FILES: [(&str, usize); 21] = [
+const LONGER_FILES: [(&str, usize); 22] = [
     ("api/envoy/encode.rs", 460),
     ("inject/probes.rs", 420),
     ("inject/overlay.rs", 460),
-    ("xds/common/service_ports.rs", 450),
+    ("xds/common/service_ports.rs", 460),
     ("xds/snapshot/mod.rs", 640),
     ("xds/snapshot/proxy.rs", 690),
     ("xds/resources/listeners/gateway.rs", 470),
     ("xds/resources/listeners/outbound.rs", 500),
     ("xds/rules/gateway.rs", 460),
-    ("xds/scope/visibility.rs", 480),
+    ("xds/scope.rs", 420),
+    ("xds/scope/visibility.rs", 520),
     ("xds/resources/listeners/inbound.rs", 510),
     ("xds/stream/mod.rs", 480),
     ("sources/disk.rs", 420),

@@ -49,6 +49,17 @@ impl ServicePort {
         self.protocol.is_http() || self.protocol.is_auto()
     }
 
+    /// Returns true if its requests come in by the routes that all services of its port share: an undeclared port with an address has
+    /// its own.
+    pub(crate) fn shares_routes(&self) -> bool {
+        let of_clusters = self.service.addresses.values();
+        let mut addresses = of_clusters.flatten();
+        let is_alone =
+            |address: &Address| matches!(address, Address::Plain(one) if !one.is_unspecified());
+        self.protocol.is_http()
+            || self.protocol.is_auto() && !self.service.is_headless() && !addresses.any(is_alone)
+    }
+
     /// `HOST:PORT`.
     pub(crate) fn authority(&self) -> String {
         format!("{}:{}", self.host(), self.port.number)

@@ -20,6 +20,7 @@ pub(crate) use self::default_routes::inbound;
 use self::default_routes::{allow_any, block_all, operation};
 pub(crate) use self::gateway::gateway;
 pub(crate) use self::grpc::grpc;
+use self::hosts_of_rules::PortsAlone;
 use super::clusters::PASSTHROUGH;
 use super::domains;
 use super::mesh::Mesh;
@@ -119,7 +120,7 @@ struct RoutesBuilder<'a> {
     /// Bytes that routes of rules may still have.
     room: FairBudget,
     /// Ports of the hosts that rules have without services.
-    ports: BTreeMap<&'a ObjectRef, BTreeSet<u16>>,
+    ports: BTreeMap<&'a ObjectRef, PortsAlone>,
 }
 
 /// Envoy takes answers whose bodies are longer only where the configuration says so (envoy/config/route/v3/route.proto).

@@ -6,7 +6,6 @@ mod filters;
 mod matching;
 mod percent;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::config::discovery_notes::is_parameter;
@@ -21,7 +20,7 @@ use prost::Message as _;
 use super::destination_rule::{self, ServicePolicies};
 use crate::common::service_ports::{ServicePort, subset_name};
 use crate::scope::gateways::holds_at;
-use crate::scope::{ProxyRules, Rule};
+use crate::scope::{ProxyRules, Rule, written_port};
 
 pub(crate) use action::retry_policy;
 
@@ -120,32 +119,6 @@ pub(crate) fn is_catch_all(route: &Route) -> bool {
     route.r#match.as_ref().is_some_and(matching::is_everything)
 }
 
-/// The ports on which a host is served that no service has: those that destinations name, or all that they have for HTTP. A host
-/// whose requests go to no known service is served on the usual port of HTTP.
-pub(crate) fn ports(rule: &Rule<VirtualService>, rules: &ProxyRules) -> BTreeSet<u16> {
-    const USUAL: u16 = 80;
-    let routes = rule.spec().http.iter().flat_map(|http| &http.route);
-    let destinations = routes.filter_map(|route| route.destination.as_ref());
-    let mut ports = BTreeSet::new();
-    for destination in destinations {
-        match written_port(destination) {
-            Some(port) => {
-                ports.insert(port);
-            }
-            None => {
-                let host = rules.full_host(&destination.host, rule.namespace());
-                let all = rules.service_ports().by_host(&host);
-                let all = all.filter(|service_port| service_port.carries_http());
-                ports.extend(all.map(|service_port| service_port.port.number));
-            }
-        }
-    }
-    if ports.is_empty() {
-        ports.insert(USUAL);
-    }
-    ports
-}
-
 impl RouteContext<'_> {
     /// Returns true if a match of a rule of a namespace is one of requests that this proxy sends to this port.
     fn holds(&self, one: &HttpMatchRequest, namespace: &str) -> bool {
@@ -206,11 +179,6 @@ pub(crate) fn hash_policy(
     from: &mut Vec<ObjectRef>,
 ) -> Option<HashPolicy> {
     context.hash(service_port, "", from)
-}
-
-fn written_port(destination: &Destination) -> Option<u16> {
-    let port = destination.port.as_ref()?;
-    u16::try_from(port.number).ok().filter(|port| *port > 0)
 }
 
 /// The port of a service that has one.

@@ -1,6 +1,6 @@
 //! Services and rules by what they are for, as one class of namespaces sees them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use api::config::discovery_notes::MOST_EGRESS_LISTENERS;
@@ -17,6 +17,7 @@ use api::networking::{DestinationRule, Sidecar, VirtualService};
 use super::exported::{Exported, ExportedObjects};
 use super::gateways::{BoundRules, bind};
 use super::hosts::{RulesByHost, RulesByWildcard, by_wildcard};
+use super::hosts_alone::{ListenerOfHosts, unserved};
 use super::sidecar::{EgressListener, Imports, destinations};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN};
@@ -187,13 +188,16 @@ impl Visible {
             listeners = vec![(EgressListener::default(), whole.clone())];
         }
         name_routes(&mut listeners);
+        // Of two services with one name the one that is imported counts.
+        let service_ports = whole.service_ports.with(
+            &self
+                .service_ports
+                .keeping(|service| reached.contains(&service.key.hostname.to_ascii_lowercase())),
+        );
+        let of_hosts = listeners_of_hosts(&listeners);
+        let conflicts = unserved(&of_hosts, &service_ports, &rules.domain, &sidecar.from);
         let mut visible = Self {
-            // Of two services with one name the one that is imported counts.
-            service_ports: whole.service_ports.with(
-                &self.service_ports.keeping(|service| {
-                    reached.contains(&service.key.hostname.to_ascii_lowercase())
-                }),
-            ),
+            service_ports,
             whole,
             listeners,
             unknown,
@@ -205,11 +209,22 @@ impl Visible {
             of_routers: self.of_routers.clone(),
             // No router has a Sidecar.
             bound: BoundRules::default(),
-            conflicts: Vec::new(),
+            conflicts,
             namespaces: self.namespaces,
         };
         visible.has_own_listeners = visible.differs(common, namespace);
         visible
+    }
+
+    /// What the listener of the port sees, or else that whose services have their own ports.
+    pub(super) fn of_port(&self, port: u16) -> Option<&Arc<Visibility>> {
+        let mut all = self.listeners.iter();
+        let of_port = all.find(|(stand, _)| stand.port == Some(port) && !stand.is_proxy);
+        let of_others = || {
+            let mut all = self.listeners.iter();
+            all.find(|(stand, _)| stand.is_of_all_ports())
+        };
+        of_port.or_else(of_others).map(|(_, sight)| sight)
     }
 
     /// Returns true if its listeners may differ from those of `common`, the view of most namespaces.
@@ -386,6 +401,31 @@ fn name_routes(listeners: &mut [(EgressListener, Arc<Visibility>)]) {
     for (stand, _) in listeners {
         stand.name_routes(|name| taken.contains(name));
     }
+}
+
+/// Listeners with the ports of their routes: of two that have a port, or all ports, the first counts.
+fn listeners_of_hosts(listeners: &[(EgressListener, Arc<Visibility>)]) -> Vec<ListenerOfHosts<'_>> {
+    let mut by_port: HashMap<u16, usize> = HashMap::new();
+    for (at, (stand, _)) in listeners.iter().enumerate() {
+        let port = stand.port.filter(|_| !stand.is_proxy);
+        if let Some(port) = port {
+            by_port.entry(port).or_insert(at);
+        }
+    }
+    let mut all = listeners.iter();
+    let of_others = all.position(|(stand, _)| stand.is_of_all_ports());
+    let all = listeners.iter().enumerate().map(|(at, (stand, sight))| {
+        let routed = sight.service_ports.all().filter(|one| one.shares_routes());
+        let routed: HashSet<u16> = routed.map(|one| one.port.number).collect();
+        let own = |port: &u16| by_port.get(port).copied().or(of_others) == Some(at);
+        ListenerOfHosts {
+            rules: &sight.virtual_services,
+            service_ports: &sight.service_ports,
+            has_all: stand.is_proxy || stand.socket.is_some(),
+            routed: routed.into_iter().filter(own).collect(),
+        }
+    });
+    all.collect()
 }
 
 fn imports_service(stand: &EgressListener, imports: &Imports, service: &Service) -> bool {

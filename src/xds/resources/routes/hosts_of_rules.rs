@@ -12,8 +12,20 @@ use super::{RoutesBuilder, is_with_port};
 use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN};
 use crate::common::service_ports::ServicePort;
 use crate::resources::domains;
-use crate::rules::virtual_service;
-use crate::scope::Rule;
+use crate::scope::{Rule, USUAL_PORT, is_name};
+
+/// The ports of hosts that a rule has without services.
+pub(super) struct PortsAlone {
+    ports: BTreeSet<u16>,
+    /// No routes that are made here are those of one of these ports.
+    is_elsewhere: bool,
+}
+
+impl PortsAlone {
+    fn has(&self, host: &str, port: u16) -> bool {
+        self.ports.contains(&port) || self.is_elsewhere && port == USUAL_PORT && is_name(host)
+    }
+}
 
 impl<'a> RoutesBuilder<'a> {
     /// Hosts that rules alone have, on this port, or on all that their destinations have; and hosts below wildcards of services, on
@@ -74,7 +86,7 @@ impl<'a> RoutesBuilder<'a> {
             !is_alone && own.any(|one| one.port.number == number && one.carries_http())
         };
         let Some(port) = port else {
-            let mut numbers = of_rule.cloned().unwrap_or_default();
+            let mut numbers = of_rule.map_or_else(BTreeSet::new, |alone| alone.ports.clone());
             for wildcard in wildcards {
                 numbers.extend(self.requests_of(wildcard));
             }
@@ -84,7 +96,7 @@ impl<'a> RoutesBuilder<'a> {
             let mut all = routed.at_wildcard(wildcard, port);
             all.any(|service_port| service_port.carries_http())
         };
-        let is_there = of_rule.is_some_and(|ports| ports.contains(&port))
+        let is_there = of_rule.is_some_and(|alone| alone.has(host, port))
             || wildcards.iter().any(is_below) && !is_own(port);
         is_there.then_some(port).into_iter().collect()
     }
@@ -103,12 +115,17 @@ impl<'a> RoutesBuilder<'a> {
             return;
         }
         let rules = self.rules;
-        let of_rule = virtual_service::ports(rule, rules);
+        let ports = rules.ports_alone(rule);
+        let alone = PortsAlone {
+            is_elsewhere: !rules.have_routes(&ports),
+            ports,
+        };
         if port.is_some() {
             let hosts = rule.hosts().iter();
             let wildcards: BTreeSet<_> =
                 hosts.flat_map(|host| rules.wildcards_above(host)).collect();
-            let mut all = of_rule.clone();
+            let mut all = alone.ports.clone();
+            all.extend(alone.is_elsewhere.then_some(USUAL_PORT));
             all.extend(
                 wildcards
                     .iter()
@@ -116,7 +133,7 @@ impl<'a> RoutesBuilder<'a> {
             );
             self.room.divide(&rule.from, all.len());
         }
-        self.ports.insert(&rule.from, of_rule);
+        self.ports.insert(&rule.from, alone);
     }
 
     /// `None` where nothing is for this proxy and port, or there is no room for it. `has_all`: all ports are in one configuration.

@@ -279,6 +279,63 @@ fn what_is_said_of_the_older_one_is_true() {
     assert!(all.iter().any(|told| told == one), "{all:?}");
 }
 
+/// A host that no service has is served where its destinations listen, else where requests usually come in, or it is told.
+#[test]
+fn a_host_whose_destinations_are_not_imported_has_the_usual_port_or_is_told() {
+    let seen = |egress: &str| {
+        let mut world = mesh();
+        service(&mut world, "far.other", &[(8081, "HTTP")], &[]);
+        service(&mut world, "near.demo", &[(8082, "HTTP")], &[]);
+        virtual_service(
+            &mut world,
+            "api",
+            1,
+            "hosts: [api.internal]\nhttp: [{route: [{destination: {host: far.other.svc.cluster.local}}]}]",
+        );
+        sidecar(&mut world, "demo/s", 1, &format!("egress: [{egress}]"));
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&node("demo", &[]));
+        let ports = ["80", "8081", "8082", "3128"];
+        let has = |port: &&str| {
+            hosts(&*view, port)
+                .iter()
+                .any(|host| host.starts_with("api:"))
+        };
+        let served: Vec<_> = ports.into_iter().filter(has).collect();
+        for port in &served {
+            let routes: RouteConfiguration = decoded(&*view, Type::Route, port);
+            let mut hosts = routes.virtual_hosts.iter();
+            let host = hosts.find(|host| host.name.starts_with("api.internal:"));
+            let to = routes::goes(&host.unwrap().routes[0]);
+            assert_eq!(to, "outbound|8081||far.other.svc.cluster.local", "{egress}");
+        }
+        let told = snapshot.conflicts().into_iter();
+        let told = told.filter(|one| one.key == "api.internal");
+        let told: Vec<_> = told
+            .map(|one| (one.objects[0].to_string(), one.message))
+            .collect();
+        (served.join(" "), told)
+    };
+    let proxy = "{port: {number: 3128, protocol: HTTP_PROXY, name: p}, bind: 127.0.0.1, captureMode: NONE, hosts: ['./*']}";
+    let of_others =
+        "{port: {number: 80, protocol: HTTP, name: h}, hosts: ['other/*']}, {hosts: ['./*']}";
+    let without = "{hosts: [./near.demo.svc.cluster.local, ./api.internal]}";
+    for (egress, served, is_told) in [
+        ("{hosts: ['*/*']}", "8081", false),
+        ("{hosts: ['./*']}", "80", false),
+        ("{hosts: ['other/*']}", "", false),
+        (proxy, "3128", false),
+        (of_others, "", true),
+        (without, "", true),
+    ] {
+        let message = "api.internal of VirtualService demo/api is served at no port of proxies that Sidecar demo/s holds for: no service \
+                       has this host, and they import none with requests at 80, 8081";
+        let told = is_told.then(|| ("VirtualService demo/api".to_owned(), message.to_owned()));
+        let wanted = (served.to_owned(), Vec::from_iter(told));
+        assert_eq!(seen(egress), wanted, "{egress}");
+    }
+}
+
 /// Whoever is older without being imported takes nothing from those who are.
 #[test]
 fn what_is_not_imported_hides_nothing() {

@@ -1,0 +1,130 @@
+//! Hosts of rules that no service has: the ports at which they are served, and those that no listener serves.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::istio::networking::v1alpha3::Destination;
+use api::model::ObjectRef;
+use api::names::full_host;
+use api::networking::VirtualService;
+
+use super::Rule;
+use super::hosts::wildcards_above;
+use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
+use crate::common::service_ports::ServicePorts;
+
+/// The usual port of HTTP: hosts whose requests go to no known service, or to ports that nobody listens on, are served there.
+pub(crate) const USUAL_PORT: u16 = 80;
+
+/// An address may be a service's on other ports than those of a rule's destinations.
+pub(crate) fn is_name(host: &str) -> bool {
+    host.parse::<IpAddr>().is_err()
+}
+
+pub(crate) fn written_port(destination: &Destination) -> Option<u16> {
+    let port = destination.port.as_ref()?;
+    u16::try_from(port.number).ok().filter(|port| *port > 0)
+}
+
+/// The ports on which a host is served that no service has: those that destinations name, or all that they have for HTTP.
+pub(super) fn ports(
+    rule: &Rule<VirtualService>,
+    service_ports: &ServicePorts,
+    domain: &str,
+) -> BTreeSet<u16> {
+    let routes = rule.spec().http.iter().flat_map(|http| &http.route);
+    let destinations = routes.filter_map(|route| route.destination.as_ref());
+    let mut ports = BTreeSet::new();
+    for destination in destinations {
+        match written_port(destination) {
+            Some(port) => {
+                ports.insert(port);
+            }
+            None => {
+                let host = full_host(&destination.host, rule.namespace(), domain);
+                let all = service_ports.by_host(&host);
+                let all = all.filter(|service_port| service_port.carries_http());
+                ports.extend(all.map(|service_port| service_port.port.number));
+            }
+        }
+    }
+    if ports.is_empty() {
+        ports.insert(USUAL_PORT);
+    }
+    ports
+}
+
+/// A listener of a Sidecar as hosts of rules see it.
+pub(super) struct ListenerOfHosts<'a> {
+    pub(super) rules: &'a BTreeMap<String, Arc<Rule<VirtualService>>>,
+    pub(super) service_ports: &'a ServicePorts,
+    /// Requests to all ports come in there.
+    pub(super) has_all: bool,
+    /// Ports whose routes are made of what it imports.
+    pub(super) routed: HashSet<u16>,
+}
+
+/// Tells of hosts that no service has and that no listener of a Sidecar serves. `service_ports`: those that have clusters.
+pub(super) fn unserved(
+    listeners: &[ListenerOfHosts<'_>],
+    service_ports: &ServicePorts,
+    domain: &str,
+    sidecar: &ObjectRef,
+) -> Vec<Conflict> {
+    let all_ports = |host: &str, rule: &Rule<VirtualService>| {
+        let mut ports = ports(rule, service_ports, domain);
+        ports.extend(is_name(host).then_some(USUAL_PORT));
+        ports
+    };
+    let mut served: HashSet<&str> = HashSet::new();
+    let mut lost: BTreeMap<&str, &Arc<Rule<VirtualService>>> = BTreeMap::new();
+    for listener in listeners {
+        let mut by_rule: HashMap<(&ObjectRef, bool), bool> = HashMap::new();
+        let alone = listener.rules.iter();
+        let alone = alone.filter(|(host, _)| !service_ports.has_host(host));
+        for (host, rule) in alone {
+            let is_served = listener.has_all
+                || *by_rule
+                    .entry((&rule.from, is_name(host)))
+                    .or_insert_with(|| {
+                        let ports = all_ports(host, rule);
+                        ports.iter().any(|port| listener.routed.contains(port))
+                    })
+                || listener.serves_wildcard_of(host);
+            match is_served {
+                true => drop(served.insert(host)),
+                false => drop(lost.entry(host).or_insert(rule)),
+            }
+        }
+    }
+    let mut told = Conflicts::default();
+    for (host, rule) in lost.iter().filter(|(host, _)| !served.contains(**host)) {
+        told.push(REJECTED_CONFIG, Some(&rule.from), || {
+            let ports = all_ports(host, rule);
+            let ports: Vec<_> = ports.iter().take(SHOWN).map(u16::to_string).collect();
+            let message = format!(
+                "{host} of {} is served at no port of proxies that {sidecar} holds for: no service has this host, and they import \
+                 none with requests at {}",
+                rule.from,
+                ports.join(", ")
+            );
+            ((*host).to_owned(), message)
+        });
+    }
+    told.finish()
+}
+
+/// Ports that a message names.
+const SHOWN: usize = 8;
+
+impl ListenerOfHosts<'_> {
+    fn serves_wildcard_of(&self, host: &str) -> bool {
+        let wildcards = wildcards_above(host, self.service_ports).into_iter();
+        let mut all = wildcards.map(|wildcard| {
+            let mut ports = self.service_ports.by_host(&wildcard);
+            ports.any(|one| one.carries_http() && self.routed.contains(&one.port.number))
+        });
+        all.any(|is_served| is_served)
+    }
+}
