@@ -200,7 +200,8 @@ fn current() -> impl Iterator<Item = &'static Kind> {
 
 /// All that is known, checked or not.
 fn known() -> impl Iterator<Item = &'static Kind> {
-    current().chain(EARLIER).chain(&earlier::OPERATORS)
+    let gone = EARLIER.iter().chain(&earlier::OPERATORS);
+    current().chain(gone).chain([&earlier::EARLY_POLICY])
 }
 
 /// The row of a kind, for constants: a name without one does not compile.
@@ -235,7 +236,7 @@ pub fn named(group: &str, kind: &str) -> Option<&'static Kind> {
 /// In one sentence, of a kind with [`Check::Unused`].
 pub(super) fn unchecked(kind: &Kind) -> String {
     match kind.group {
-        MIXER => without_effect(kind),
+        MIXER | earlier::RBAC => without_effect(kind),
         _ => format!("{} is not used by gudgeon and was not checked", kind.kind),
     }
 }
@@ -371,9 +372,25 @@ mod tests {
             ("extensions.istio.io/v1alpha1", "WasmPlugin"),
             ("install.istio.io/v1alpha1", "IstioOperator"),
             ("install.istio.io/v1alpha2", "IstioControlPlane"),
+            ("rbac.istio.io/v1alpha1", "AuthorizationPolicy"),
         ] {
             assert_eq!(kind(api_version, name).unwrap().check, Check::Unused);
         }
+    }
+
+    /// Two releases had a kind of its name before it.
+    #[test]
+    fn the_first_authorization_policy_is_told_from_its_successor() {
+        let first = kind("rbac.istio.io/v1alpha1", "AuthorizationPolicy").unwrap();
+        assert_eq!(
+            unchecked(first),
+            "AuthorizationPolicy has no effect in this release: it is accepted, and gudgeon discovery does not enforce it; in its \
+             place: AuthorizationPolicy of security.istio.io"
+        );
+        assert_eq!(named("rbac.istio.io", "AuthorizationPolicy"), Some(first));
+        let now = kind("security.istio.io/v1beta1", "AuthorizationPolicy").unwrap();
+        assert_eq!(row("AuthorizationPolicy"), now);
+        assert_ne!(first, now);
     }
 
     #[test]

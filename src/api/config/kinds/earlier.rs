@@ -47,6 +47,13 @@ pub(super) static OPERATORS: [Kind; 2] = [
 
 const INSTALL: &str = "install.istio.io";
 
+/// The kind that 1.2 and 1.3 had for a release, whose definition their charts install: accepted, and not looked at. What it says
+/// is not what its successor of the same name says.
+pub(super) static EARLY_POLICY: Kind = later(RBAC, "AuthorizationPolicy", "authorizationpolicies");
+
+/// Authorization until 1.5.
+pub(super) const RBAC: &str = "rbac.istio.io";
+
 /// The part that today does the work of a kind that is gone; `None`: none does, or it has one of its own.
 pub(super) fn replacement(group: &str, kind: &str) -> Option<&'static str> {
     Some(match (group, kind) {
@@ -56,7 +63,8 @@ pub(super) fn replacement(group: &str, kind: &str) -> Option<&'static str> {
         ("authentication.istio.io", "MeshPolicy") => {
             "PeerAuthentication for peers, RequestAuthentication for origins, both in the root namespace"
         }
-        ("rbac.istio.io", _) => "AuthorizationPolicy",
+        (RBAC, "AuthorizationPolicy") => "AuthorizationPolicy of security.istio.io",
+        (RBAC, _) => "AuthorizationPolicy",
         (MIXER, "rule" | "handler" | "instance") => {
             "AuthorizationPolicy for checks, EnvoyFilter for quotas, Envoy's own metrics and the mesh's accessLogFile for reports"
         }
