@@ -48,6 +48,9 @@ const WORDS: [(&str, Protocol); 11] = [
     ("UDP", Protocol::Udp),
 ];
 
+/// Requests as a proxy takes them: HTTP to whoever routes them.
+const HTTP_PROXY: &str = "HTTP_PROXY";
+
 impl std::str::FromStr for Protocol {
     type Err = UnknownProtocol;
 
@@ -84,7 +87,10 @@ impl Protocol {
     /// The protocol of a port of a ServiceEntry. `None`: UDP; the port is dropped.
     #[must_use]
     pub fn of_service_entry(word: &str) -> Option<Self> {
-        let protocol = word.parse().unwrap_or(Self::Auto);
+        let protocol = match word.eq_ignore_ascii_case(HTTP_PROXY) {
+            true => Self::Http,
+            false => word.parse().unwrap_or(Self::Auto),
+        };
         (protocol != Self::Udp).then_some(protocol)
     }
 
@@ -249,6 +255,8 @@ mod tests {
     fn a_service_entry_says_it_by_a_word_or_not_at_all() {
         for (word, protocol) in [
             ("http", Protocol::Http),
+            ("HTTP_PROXY", Protocol::Http),
+            ("http_proxy", Protocol::Http),
             ("GRPC-WEB", Protocol::GrpcWeb),
             ("grpc-web", Protocol::GrpcWeb),
             ("TCP", Protocol::Tcp),
