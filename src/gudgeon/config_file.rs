@@ -60,7 +60,7 @@ pub(crate) struct ConfigFile {
 }
 
 /// The delay before a file that did not answer is read again.
-pub(crate) const SOON: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl ConfigFile {
     pub(crate) fn new(named: FlaggedFile) -> Self {
@@ -172,7 +172,7 @@ impl ConfigFile {
             Err(_) if self.text.is_none() => return None,
             Err(cause) => Err(cause),
         };
-        text.map_err(|cause| self.complain(&cause)).ok()
+        text.map_err(|cause| self.log_once(&cause)).ok()
     }
 
     fn warn(&self, warnings: &[String]) {
@@ -200,14 +200,14 @@ impl ConfigFile {
                 Some(parsed.config)
             }
             Err(invalid) => {
-                self.complain(&invalid.to_string());
+                self.log_once(&invalid.to_string());
                 None
             }
         }
     }
 
     /// Logs each cause once.
-    fn complain(&mut self, cause: &str) {
+    fn log_once(&mut self, cause: &str) {
         if self.error.as_deref() != Some(cause) {
             error!(
                 "{}; the last good content stays in use",

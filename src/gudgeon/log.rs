@@ -130,7 +130,7 @@ impl Reopening {
     }
 
     /// Returns the number of files opened, and the errors of the others, which keep their open file.
-    pub(crate) async fn again(&mut self) -> (usize, Vec<String>) {
+    pub(crate) async fn reopen(&mut self) -> (usize, Vec<String>) {
         let mut count = 0;
         let mut wrong = Vec::new();
         for (at, path) in self.files() {
@@ -451,7 +451,7 @@ mod tests {
         std::fs::remove_file(&paths[2]).unwrap();
         let (cwd, fifo) = (rustix::fs::CWD, rustix::fs::FileType::Fifo);
         rustix::fs::mknodat(cwd, &paths[2], fifo, rustix::fs::Mode::RWXU, 0).unwrap();
-        let (count, wrong) = log.again().await;
+        let (count, wrong) = log.reopen().await;
         assert_eq!((count, wrong.len()), (1, 2), "{wrong:?}");
         assert!(wrong[0].contains("gone/a") && wrong[1].contains("pipe"));
         for sink in log.sinks.lock().unwrap().iter_mut() {

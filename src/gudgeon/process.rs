@@ -27,16 +27,16 @@ const OTHERS: [(i32, &str); 9] = [
 const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
 
 /// Counts the requests to read all files again.
-static AGAIN: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
+static RELOAD_REQUESTS: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
 /// Returns a receiver of requests to read all files again.
-pub(crate) fn again() -> watch::Receiver<u64> {
-    AGAIN.subscribe()
+pub(crate) fn reload_requests() -> watch::Receiver<u64> {
+    RELOAD_REQUESTS.subscribe()
 }
 
 /// Requests that all files are read again, even if they look unchanged.
-pub(crate) fn read_again() {
-    AGAIN.send_modify(|count| *count = count.wrapping_add(1));
+pub(crate) fn request_reload() {
+    RELOAD_REQUESTS.send_modify(|count| *count = count.wrapping_add(1));
 }
 
 /// The signals that end it.
@@ -55,7 +55,7 @@ impl ShutdownSignals {
         };
         tokio::spawn(each(of(SignalKind::hangup())?, || {
             info!("received SIGHUP: reading all files again");
-            read_again();
+            request_reload();
         }));
         tokio::spawn(reopen(of(SignalKind::user_defined1())?));
         for (number, name) in OTHERS {
@@ -88,7 +88,7 @@ impl ShutdownSignals {
 async fn reopen(mut signal: Signal) {
     let mut log = log::Reopening::new();
     while signal.recv().await.is_some() {
-        let (opened, wrong) = log.again().await;
+        let (opened, wrong) = log.reopen().await;
         for cause in &wrong {
             warn!("received SIGUSR1: {cause}; the log stays where it was");
         }

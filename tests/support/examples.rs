@@ -101,7 +101,7 @@ fn expected(part: &Part<'_>) -> Option<Expected> {
     let namespace = metadata.get("namespace").and_then(Value::as_str);
     let namespace = namespace.unwrap_or_default().to_owned();
     let (_, mut findings) = config::check_all(&value);
-    part.complain(&mut findings);
+    part.add_number_findings(&mut findings);
     part.order(&mut findings);
     config::limit(&mut findings);
     let first = findings.iter().find(|found| found.is_error());

@@ -156,7 +156,7 @@ impl<'a> Part<'a> {
     }
 
     /// Adds what [`Self::value`] cannot show: numbers that JSON does not have are text there, which nobody wrote.
-    pub fn complain(&self, findings: &mut Vec<Finding>) {
+    pub fn add_number_findings(&self, findings: &mut Vec<Finding>) {
         let mut found = Vec::new();
         endless(self.node, &mut Path::default(), &mut found);
         let is_known = |path: &str| findings.iter().any(|known| known.path == path);

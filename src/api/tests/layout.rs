@@ -1216,7 +1216,7 @@ const FILES_THAT_NAME: [(&str, usize); 10] = [
     ("RequestAuthentication", 10),
     ("ServiceEntry", 16),
     ("Sidecar", 18),
-    ("VirtualService", 20),
+    ("VirtualService", 24),
     ("WorkloadEntry", 7),
 ];
 

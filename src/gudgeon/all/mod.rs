@@ -65,7 +65,7 @@ impl Role for All {
         let mut injector = Injector::prepare(shared, &flags.injector).await?;
         let galley = Galley::prepare(shared, &flags.galley).await?;
         if let Some(reviews) = galley.reviews() {
-            injector.beside(reviews);
+            injector.add_service(reviews);
         }
         for (door, open) in &http {
             announce(door.listener.local_addr(), *open);

@@ -49,7 +49,7 @@ impl<'a> Claimants<'a> {
     }
 
     /// All that one namespace sees along with the object, in lists that may overlap.
-    fn beside(&self, item: &Item) -> Vec<&[&'a Item]> {
+    fn seen_with(&self, item: &Item) -> Vec<&[&'a Item]> {
         let Some(namespaces) = audience(item) else {
             return vec![&self.seen];
         };
@@ -67,7 +67,7 @@ impl<'a> Claimants<'a> {
 
     /// The first object that one namespace sees along with this one.
     pub(super) fn rival(&self, item: &Item) -> Option<&'a Item> {
-        let lists = self.beside(item);
+        let lists = self.seen_with(item);
         let first = lists.iter().filter_map(|list| {
             let mut others = list.iter().filter(|other| other.number != item.number);
             others.next().copied()
@@ -77,7 +77,7 @@ impl<'a> Claimants<'a> {
 
     /// All objects that one namespace sees along with this one; `None`: there is none.
     pub(super) fn rivals(&self, item: &Item) -> Option<Named<'a>> {
-        let lists = self.beside(item);
+        let lists = self.seen_with(item);
         let mut named: BTreeMap<usize, &Item> = BTreeMap::new();
         for list in &lists {
             let others = list.iter().filter(|other| other.number != item.number);

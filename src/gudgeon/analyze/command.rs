@@ -261,7 +261,7 @@ fn read(
     };
     if config::is_ours(version) {
         let (object, mut findings) = config::check_all(&value);
-        part.complain(&mut findings);
+        part.add_number_findings(&mut findings);
         if file.skips_object(part, &findings) {
             return (None, Vec::new());
         }

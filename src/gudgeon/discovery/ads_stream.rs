@@ -281,7 +281,7 @@ where
         };
         // What cannot be made is found again, and counted, by the stream.
         let make = move || catch_unwind(AssertUnwindSafe(make)).is_ok();
-        let _made = self.hub.beside(size, make).await;
+        let _made = self.hub.run_blocking(size, make).await;
     }
 
     fn receive(&mut self, asked: &ClientRequest) -> Result<(), Status> {

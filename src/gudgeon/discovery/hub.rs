@@ -231,7 +231,7 @@ impl Hub {
             is_complete && self.snapshot.borrow().is_none() && self.jwks.has_settled(&world, now);
         // While a source is missing, what is left out may be another thing than in the end.
         let news = if is_complete {
-            state.registries.news()
+            state.registries.take_new_reports()
         } else {
             Vec::new()
         };
@@ -531,7 +531,7 @@ impl Hub {
             let _made = catch_unwind(AssertUnwindSafe(ahead));
             Some(next)
         };
-        let Some(next) = self.beside(size, make).await.flatten() else {
+        let Some(next) = self.run_blocking(size, make).await.flatten() else {
             return false;
         };
         self.serve(Arc::clone(&next.snapshot));
@@ -562,7 +562,7 @@ impl Hub {
     }
 
     /// Runs work of this size: small work here, large work on a blocking thread, one job at a time. Returns `None` if it panicked.
-    pub(crate) async fn beside<T: Send + 'static>(
+    pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         size: usize,
         work: impl FnOnce() -> T + Send + 'static,
@@ -592,14 +592,14 @@ mod tests {
         let hub = hub();
         let (word, heard) = mpsc::channel();
         let other = tokio::spawn(async move { word.send(7) });
-        let first = hub.beside(LARGE, move || heard.recv());
-        let second = hub.beside(LARGE, || panic!("a mistake"));
+        let first = hub.run_blocking(LARGE, move || heard.recv());
+        let second = hub.run_blocking(LARGE, || panic!("a mistake"));
         let (first, second): (_, Option<()>) = tokio::join!(first, second);
         assert_eq!((first, second), (Some(Ok(7)), None));
         assert_eq!(other.await.unwrap(), Ok(()));
         let place = std::thread::current().id();
         let here = || std::thread::current().id();
-        assert_eq!(hub.beside(LARGE - 1, here).await, Some(place));
-        assert_ne!(hub.beside(LARGE, here).await, Some(place));
+        assert_eq!(hub.run_blocking(LARGE - 1, here).await, Some(place));
+        assert_ne!(hub.run_blocking(LARGE, here).await, Some(place));
     }
 }

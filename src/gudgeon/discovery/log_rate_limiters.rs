@@ -52,7 +52,7 @@ impl LogRateLimiters {
     pub(super) fn conflicts(&self, now: Duration, snapshot: &Snapshot) -> Option<Duration> {
         let all = snapshot.conflicts();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        for conflict in told.news(now, &all) {
+        for conflict in told.new_conflicts(now, &all) {
             if let Some(more) = self.conflicts.suffix_if_allowed() {
                 warn!("{}{more}", in_words(conflict));
             }

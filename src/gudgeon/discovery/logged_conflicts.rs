@@ -17,7 +17,11 @@ pub(super) struct LoggedConflicts(BTreeMap<u64, Option<Duration>>);
 
 impl LoggedConflicts {
     /// Returns the conflicts among `all` that were not told yet.
-    pub(super) fn news<'a>(&mut self, now: Duration, all: &'a [Conflict]) -> Vec<&'a Conflict> {
+    pub(super) fn new_conflicts<'a>(
+        &mut self,
+        now: Duration,
+        all: &'a [Conflict],
+    ) -> Vec<&'a Conflict> {
         let mut standing = BTreeMap::new();
         let mut news = Vec::new();
         for conflict in all {
@@ -97,7 +101,7 @@ mod tests {
         let second = Duration::from_secs;
         let mut news = |at: u64, all: &[&Conflict]| {
             let all: Vec<Conflict> = all.iter().map(|one| (*one).clone()).collect();
-            let news = told.news(second(at), &all);
+            let news = told.new_conflicts(second(at), &all);
             let keys = news.iter().map(|one| one.key.clone());
             (keys.collect::<Vec<_>>().join(" "), told.deadline())
         };

@@ -197,7 +197,7 @@ impl Processing {
         {
             return;
         }
-        self.ingresses.again();
+        self.ingresses.invalidate_all();
         // `make` publishes the generated version again, whatever the publisher has.
         self.made.remove(id);
         match is_there {
@@ -511,7 +511,7 @@ mod tests {
             assert_eq!(rejected[0].errors[0].path, "spec.hosts[0]");
             assert_eq!(rejected[0].origin.to_string(), "a.yaml:3");
             // Looked at again, and not validated again.
-            play.processing.ingresses.again();
+            play.processing.ingresses.invalidate_all();
         }
         play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
         assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);

@@ -167,10 +167,10 @@ fn on_demand() -> Result<watch::Receiver<u64>, Failure> {
     tokio::spawn(async move {
         while asked.recv().await.is_some() {
             info!("received SIGUSR1: reading all files again");
-            process::read_again();
+            process::request_reload();
         }
     });
-    Ok(process::again())
+    Ok(process::reload_requests())
 }
 
 /// Starts the source; `None` if no configuration is served.

@@ -16,9 +16,9 @@ use crate::tls::{self, Pair, PairError, expiry};
 use crate::watch::{ChangeSource as _, Watcher};
 
 /// The interval of reloads without an event.
-const SELDOM: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// The same while there are none, or half of a new pair.
-const SOON: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ async fn run_reload_loop(certificates: Certificates, current: watch::Sender<Opti
     let chain = certificates.chain.display();
     watcher.follow().await;
     loop {
-        let mut pause = SELDOM;
+        let mut pause = POLL_INTERVAL;
         match certificates.read().await {
             Ok(files) if seen.as_ref() == Some(&files) => failed = 0,
             Ok(files) => match certificates.acceptor(&files) {
@@ -59,7 +59,7 @@ async fn run_reload_loop(certificates: Certificates, current: watch::Sender<Opti
                 }
                 Err(cause) => {
                     failed += 1;
-                    pause = SOON;
+                    pause = RETRY_INTERVAL;
                     if should_log_repeat(failed) {
                         error!(
                             "cannot use certificates of {chain}: {cause}{repeated}",
@@ -69,7 +69,7 @@ async fn run_reload_loop(certificates: Certificates, current: watch::Sender<Opti
                 }
             },
             Err(cause) => {
-                pause = SOON;
+                pause = RETRY_INTERVAL;
                 failed += 1;
                 if failed == 1 && current.borrow().is_none() {
                     warn!("TLS ports are closed until there are certificates: {cause}");

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::engine::ActiveConfiguration;
 use super::metrics::InjectorMetrics;
-use crate::config_file::{ConfigFile, FlaggedFile, SOON};
+use crate::config_file::{ConfigFile, FlaggedFile, RETRY_INTERVAL};
 use crate::tls::{self, BundleFile, BundleRead, Pair, PairFiles, utf8};
 use crate::watch::ReloadFiles;
 
@@ -271,7 +271,7 @@ impl<E: ActiveConfiguration> ReloadFiles for Files<E> {
         self.reload_ca(now).await;
         self.publish();
         let hangs = self.all().any(|file| file.hangs);
-        again.or_else(|| hangs.then_some(SOON))
+        again.or_else(|| hangs.then_some(RETRY_INTERVAL))
     }
 }
 

@@ -152,7 +152,7 @@ impl<E: ActiveConfiguration> Injector<E> {
     }
 
     /// Adds another webhook behind the same certificate.
-    pub(crate) fn beside(&mut self, others: Arc<dyn serve::Service>) {
+    pub(crate) fn add_service(&mut self, others: Arc<dyn serve::Service>) {
         self.others = Some(others);
     }
 

@@ -17,9 +17,9 @@ use crate::html::escaped;
 use crate::log;
 
 /// The time before its end at which a certificate is reported: an operator renews by hand during the day.
-const SOON: Duration = Duration::from_secs(24 * 3600);
+const EXPIRES_SOON: Duration = Duration::from_secs(24 * 3600);
 /// The longest interval of checks, since the clock may be set.
-const SELDOM: Duration = Duration::from_secs(3600);
+const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 /// Files that are known: those that flags and sources name.
 const MOST: usize = 256;
 
@@ -47,7 +47,7 @@ impl ExpiryState {
     fn of(end: SystemTime, now: SystemTime) -> Self {
         if end <= now {
             Self::Over
-        } else if end <= now + SOON {
+        } else if end <= now + EXPIRES_SOON {
             Self::Soon
         } else {
             Self::Good
@@ -83,10 +83,15 @@ impl Loaded {
 
     /// Returns the time until the next line.
     fn next(&self, now: SystemTime) -> Duration {
-        let ends = self.0.values().flat_map(|(end, _)| [*end - SOON, *end]);
+        let ends = self
+            .0
+            .values()
+            .flat_map(|(end, _)| [*end - EXPIRES_SOON, *end]);
         let next = ends.filter_map(|at| at.duration_since(now).ok()).min();
         // Just after it.
-        next.map_or(SELDOM, |wait| (wait + Duration::from_millis(1)).min(SELDOM))
+        next.map_or(CHECK_INTERVAL, |wait| {
+            (wait + Duration::from_millis(1)).min(CHECK_INTERVAL)
+        })
     }
 }
 
@@ -169,26 +174,26 @@ mod tests {
     fn each_is_said_once_when_it_is_loaded_and_when_it_comes_to_it() {
         let now = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
         let mut all = Loaded(BTreeMap::new());
-        let (path, end) = (Path::new("/a"), now + SOON * 2);
-        assert_eq!(all.next(now), SELDOM);
+        let (path, end) = (Path::new("/a"), now + EXPIRES_SOON * 2);
+        assert_eq!(all.next(now), CHECK_INTERVAL);
         assert_eq!(all.put(path, end, now), None);
-        assert_eq!(all.check(now + SOON / 2), Vec::<String>::new());
-        let near = end - SOON - Duration::from_secs(60);
+        assert_eq!(all.check(now + EXPIRES_SOON / 2), Vec::<String>::new());
+        let near = end - EXPIRES_SOON - Duration::from_secs(60);
         assert_eq!(all.next(near), Duration::from_millis(60_001));
-        let soon = all.check(end - SOON);
+        let soon = all.check(end - EXPIRES_SOON);
         let words = "the certificate in /a ends within a day: 2033-05-20T03:33:20.000000Z";
         assert_eq!(soon, [words]);
-        assert_eq!(all.check(end - SOON / 2), Vec::<String>::new());
-        assert_eq!(all.put(path, end, end - SOON / 2), None);
+        assert_eq!(all.check(end - EXPIRES_SOON / 2), Vec::<String>::new());
+        assert_eq!(all.put(path, end, end - EXPIRES_SOON / 2), None);
         let over = all.check(end);
         assert!(
             over.len() == 1 && over[0].contains("has expired"),
             "{over:?}"
         );
-        assert_eq!(all.check(end + SOON), Vec::<String>::new());
+        assert_eq!(all.check(end + EXPIRES_SOON), Vec::<String>::new());
         // Another one is news.
-        assert_eq!(all.put(path, end + SOON * 9, end), None);
-        assert!(all.put(path, end, end + SOON).is_some());
+        assert_eq!(all.put(path, end + EXPIRES_SOON * 9, end), None);
+        assert!(all.put(path, end, end + EXPIRES_SOON).is_some());
     }
 
     #[test]

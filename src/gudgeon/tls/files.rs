@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Current, Pair, PairError, certificates, expiry, is_bundle};
-use crate::config_file::{ConfigFile, FileCounters, FlaggedFile, SOON};
+use crate::config_file::{ConfigFile, FileCounters, FlaggedFile, RETRY_INTERVAL};
 use crate::file;
 
 /// The time for which a mismatch of certificate and key counts as an incomplete update, and is retried.
@@ -71,7 +71,7 @@ impl PairFiles {
         let (chain, key) = (&mut self.chain, &mut self.key);
         let before = (chain.seen.clone(), key.seen.clone());
         let (bytes_of_chain, bytes_of_key) = (chain.changed().await, key.changed().await);
-        let hangs = (chain.hangs || key.hangs).then_some(SOON);
+        let hangs = (chain.hangs || key.hangs).then_some(RETRY_INTERVAL);
         let fresh = bytes_of_chain.is_some() || bytes_of_key.is_some();
         if fresh && before != (None, None) {
             self.half_way_since = None;

@@ -72,7 +72,7 @@ impl<'a> SourceFile<'a> {
             put_namespace(&mut value, namespace);
         }
         let (object, mut findings) = config::check_all(&value);
-        part.complain(&mut findings);
+        part.add_number_findings(&mut findings);
         if file.skips_object(part, &findings) {
             self.report.skipped();
             return;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{ChangeSource as _, Watcher};
-use crate::config_file::{ConfigFile, SOON};
+use crate::config_file::{ConfigFile, RETRY_INTERVAL};
 
 /// The interval of reloads without an event.
-const SELDOM: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Waits for changes of configuration files.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Follower {
             return std::future::pending().await;
         };
         let hangs = files.iter().any(|file| file.hangs);
-        let pause = if hangs { SOON } else { SELDOM };
+        let pause = if hangs { RETRY_INTERVAL } else { POLL_INTERVAL };
         watcher.due(pause).await;
     }
 }

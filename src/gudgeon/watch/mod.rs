@@ -85,7 +85,7 @@ impl Watcher {
             watches: HashMap::new(),
             degraded: None,
             stale: true,
-            again: process::again(),
+            again: process::reload_requests(),
             aside: BlockingTask::new(),
         }
     }

@@ -9,9 +9,9 @@ use super::Watcher;
 /// The delay from the first event to the reload: a program often writes several files.
 const SETTLE: Duration = Duration::from_millis(100);
 /// The interval of reloads without an event.
-const SELDOM: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_secs(300);
 /// The interval if inotify fails.
-const OFTEN: Duration = Duration::from_secs(10);
+const DEGRADED_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A source of changes.
 pub(crate) trait ChangeSource {
@@ -60,11 +60,14 @@ pub(crate) async fn run_reload_loop(mut watcher: impl ChangeSource, mut files: i
     // Picks up changes between the first scan and the watch.
     let mut again = files.reload().await;
     loop {
-        let mut pause = SELDOM;
+        let mut pause = POLL_INTERVAL;
         if let Some(why) = watcher.degraded() {
-            pause = OFTEN;
+            pause = DEGRADED_INTERVAL;
             if !warned {
-                warn!("polling the files every {} s: {why}", OFTEN.as_secs());
+                warn!(
+                    "polling the files every {} s: {why}",
+                    DEGRADED_INTERVAL.as_secs()
+                );
                 warned = true;
             }
         }

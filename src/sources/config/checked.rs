@@ -42,7 +42,9 @@ pub(super) fn check(value: &Json, options: CheckOptions) -> Option<CheckedObject
 
 /// Validates an object that is a part of a text; returns `None` for a kind that is not used here.
 pub(super) fn check_part(part: &Part<'_>, options: CheckOptions) -> Option<CheckedObject> {
-    check_with(&part.value(), options, |findings| part.complain(findings))
+    check_with(&part.value(), options, |findings| {
+        part.add_number_findings(findings);
+    })
 }
 
 /// Validates an object; `complain` adds findings about its fields.

@@ -18,7 +18,7 @@
 //! let (directory, scan) = spawn_blocking(move || { let scan = directory.scan(); (directory, scan) }).await?;
 //! folders.follow(&scan.folders);                       // and scan again where that was new
 //! for change in scan.changes { session.object(number, id, entry) }
-//! for line in scan.report.news(&before).0 { warn!("{line}") }
+//! for line in scan.report.new_lines(&before).0 { warn!("{line}") }
 //! ```
 //!
 //! [`Server`] watches by itself: [`Server::start`] needs a runtime, [`Server::changed`] waits for the next [`ServerUpdate`], and

@@ -123,7 +123,7 @@ impl ConfigReport {
     /// Returns the lines that `before` does not have, at most `MOST_LINES`, and the number of those cut. Another version of an
     /// object that has the same fault is no news.
     #[must_use]
-    pub fn news(&self, before: &Self) -> (Vec<String>, usize) {
+    pub fn new_lines(&self, before: &Self) -> (Vec<String>, usize) {
         let known: BTreeSet<String> = before.lines().map(|(fault, _)| fault).collect();
         let new = self.lines().filter(|(fault, _)| !known.contains(fault));
         let mut new: Vec<_> = new.map(|(_, line)| line).collect();
@@ -198,8 +198,8 @@ mod tests {
             }
         };
         let before = of("7", "is bad");
-        assert_eq!(of("8", "is bad").news(&before), (Vec::new(), 0));
-        let (lines, _) = of("8", "is worse").news(&before);
+        assert_eq!(of("8", "is bad").new_lines(&before), (Vec::new(), 0));
+        let (lines, _) = of("8", "is worse").new_lines(&before);
         let begins = |line: &String| line.starts_with("Kubernetes/demo/b@8: ");
         assert!(lines.len() == 2 && lines.iter().all(begins), "{lines:?}");
     }
@@ -226,7 +226,7 @@ mod tests {
             ..ConfigReport::default()
         };
         assert_eq!(
-            now.news(&before),
+            now.new_lines(&before),
             (
                 vec![
                     "a.yaml:3: stale: spec: is bad; x".to_owned(),
@@ -236,7 +236,7 @@ mod tests {
             )
         );
         assert_eq!(
-            before.news(&ConfigReport::default()).0,
+            before.new_lines(&ConfigReport::default()).0,
             ["a.yaml:3: Gateway n/a: stale: spec: is bad; x"]
         );
         assert_eq!(now.counts().values().copied().collect::<Vec<_>>(), [1, 1]);
@@ -247,7 +247,7 @@ mod tests {
                 .collect(),
             ..ConfigReport::default()
         };
-        let (lines, more) = many.news(&before);
+        let (lines, more) = many.new_lines(&before);
         assert_eq!((lines.len(), more), (100, 50));
     }
 }

@@ -131,7 +131,7 @@ impl Ingresses {
     }
 
     /// Everything is to be made again.
-    pub fn again(&mut self) {
+    pub fn invalidate_all(&mut self) {
         self.dirty.extend(self.made.keys().cloned());
     }
 

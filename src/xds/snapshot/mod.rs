@@ -273,7 +273,7 @@ impl Snapshot {
         let names = self.assignments_ahead(earlier);
         let mut known = HashSet::new();
         for node in nodes.iter().filter(|node| !node.grpc) {
-            if known.len() < KINDS_AHEAD && known.insert(self.likeness(node)) {
+            if known.len() < KINDS_AHEAD && known.insert(self.proxy_class(node)) {
                 let view = proxy::ProxyView::new(self, node);
                 view.make_ahead(Type::Cluster, &ResourceNames::default());
                 view.make_ahead(Type::Listener, &ResourceNames::default());
@@ -288,13 +288,13 @@ impl Snapshot {
     #[must_use]
     pub fn is_ahead(&self, node: &Node) -> bool {
         let ahead = self.ahead.get();
-        ahead.is_some_and(|ahead| ahead.contains(&self.likeness(node)))
+        ahead.is_some_and(|ahead| ahead.contains(&self.proxy_class(node)))
     }
 
-    fn likeness(&self, node: &Node) -> u64 {
+    fn proxy_class(&self, node: &Node) -> u64 {
         let rules = self.base.rules_of(node, &node.labels);
         let preferred = self.base.failover.counting(&node.labels);
-        hash(&(likeness(node), rules.scope, preferred))
+        hash(&(proxy_class(node), rules.scope, preferred))
     }
 
     fn assignments_ahead(&self, earlier: &Self) -> ResourceNames {
@@ -551,7 +551,7 @@ impl SnapshotCaches {
 const KINDS_AHEAD: usize = resource_cache::SPARE_ENTRIES / 2;
 
 /// The properties of a node that its shared resources depend on, besides rules and preferred labels.
-fn likeness(node: &Node) -> impl Hash + use<> {
+fn proxy_class(node: &Node) -> impl Hash + use<> {
     let options = (node.idle_timeout, node.http10);
     let place = (
         node.cluster.clone(),

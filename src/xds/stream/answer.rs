@@ -19,12 +19,12 @@ impl Stream {
         if self.writer.is_busy() {
             return None;
         }
-        let response = self.owed(now)?;
+        let response = self.next_response(now)?;
         self.writer.begin(now);
         Some(response)
     }
 
-    fn owed(&mut self, now: Duration) -> Option<Response> {
+    fn next_response(&mut self, now: Duration) -> Option<Response> {
         if let Some(answer) = self.answer(now) {
             return Some(answer);
         }
@@ -286,7 +286,7 @@ impl Stream {
         let sent = self.clusters.send(target, keep, self.protocol);
         // New or changed, they wait for an assignment that comes after this response.
         let fresh = sent.difference.fresh().map(|cluster| &cluster.name);
-        self.endpoints.again(fresh);
+        self.endpoints.resend(fresh);
         let version = self.clusters.sent().version();
         let response = self.respond(Type::Cluster, version, sent.resources, sent.removed);
         (response, sent.difference.added)

@@ -173,7 +173,7 @@ impl NamedSubscription {
     }
 
     /// Marks these names, if they are subscribed, to be sent once more: their clusters are new to the client, or changed.
-    pub(super) fn again<'a>(&mut self, names: impl Iterator<Item = &'a Arc<str>>) {
+    pub(super) fn resend<'a>(&mut self, names: impl Iterator<Item = &'a Arc<str>>) {
         let found: Vec<_> = names.filter_map(|name| self.find(name)).collect();
         if found.is_empty() {
             return;

@@ -124,7 +124,7 @@ fn numbers_that_json_does_not_have_are_found() {
     let document = &all(text)[0];
     let part = &document.parts()[0];
     let mut findings = vec![Finding::error("b.e", "not a number")];
-    part.complain(&mut findings);
+    part.add_number_findings(&mut findings);
     let said: Vec<_> = findings.iter().map(ToString::to_string).collect();
     assert_eq!(
         said,

@@ -59,7 +59,7 @@ async fn follow(
             let size = pods.saturating_mul(snapshot.world().gateways.len());
             let size = size.saturating_add(rules);
             let wanted = hub
-                .beside(size, move || named_credentials(of.world(), &settings))
+                .run_blocking(size, move || named_credentials(of.world(), &settings))
                 .await;
             let wanted = Arc::new(wanted.unwrap_or_default());
             say.send_if_modified(|known| {

@@ -25,9 +25,9 @@ const SHORT: DebounceOptions = DebounceOptions {
     max: Duration::from_millis(20),
 };
 /// A look in any case.
-const SELDOM: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// The same where the kernel does not tell, something does not answer, or there is nothing to watch.
-const OFTEN: Duration = Duration::from_secs(1);
+const DEGRADED_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Directory {
@@ -39,7 +39,7 @@ struct Directory {
     watcher: PlaceWatcher,
     /// Requests to read all files again.
     again: watch::Receiver<u64>,
-    shelf: WrittenObjects,
+    written_objects: WrittenObjects,
     /// True while the directory's rules count.
     counts: watch::Receiver<bool>,
     /// Messages that were logged already.
@@ -57,7 +57,7 @@ pub(super) async fn start(
     hub: &Arc<Hub>,
     path: &Path,
     kubernetes: bool,
-    shelf: WrittenObjects,
+    written_objects: WrittenObjects,
     counts: watch::Receiver<bool>,
 ) -> Result<(), Failure> {
     let cluster = hub.options.settings.cluster.clone();
@@ -71,8 +71,8 @@ pub(super) async fn start(
         },
         path: path.to_owned(),
         watcher: PlaceWatcher::new(path),
-        again: process::again(),
-        shelf,
+        again: process::reload_requests(),
+        written_objects,
         counts,
         told: BTreeSet::new(),
         lost: false,
@@ -135,7 +135,11 @@ impl Directory {
     /// Until it is to be looked at.
     async fn waits(&mut self, trust: &mut watch::Receiver<Arc<str>>) {
         let often = self.lost || self.hangs || self.watcher.degraded().is_some();
-        let pause = if often { OFTEN } else { SELDOM };
+        let pause = if often {
+            DEGRADED_INTERVAL
+        } else {
+            POLL_INTERVAL
+        };
         tokio::select! {
             _ = self.counts.changed() => {}
             Ok(()) = self.again.changed() => self.files.forget_stamps(),
@@ -203,7 +207,10 @@ impl Directory {
         }
         self.hub.facts.rule(&self.id, rules);
         self.told = messages;
-        *self.shelf.lock().unwrap_or_else(PoisonError::into_inner) = outcome.written;
+        *self
+            .written_objects
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub
             .update(|registries| registries.put(&self.id, outcome.contribution));
         self.hub.stand(&self.id, SyncState::Synced);

@@ -70,7 +70,7 @@ impl ClusterSource {
             broken,
         } = heard;
         self.engine.count_checked(checked, broken);
-        let report = self.said.news(report);
+        let report = self.said.new_report(report);
         let is_new = synced && !self.synced;
         self.synced |= synced;
         if is_new {

@@ -19,9 +19,9 @@ use crate::shared::RuleUpdate;
 use crate::watch::{DEBOUNCE, PlaceWatcher};
 
 /// The interval of scans without an event.
-const SELDOM: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// The interval if inotify fails, or nothing can be watched.
-const OFTEN: Duration = Duration::from_secs(1);
+const DEGRADED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A directory, or one file.
 pub(crate) struct FileSource {
@@ -99,12 +99,12 @@ impl FileSource {
                 continue;
             }
             let mut pause = if self.lost || self.hangs {
-                OFTEN
+                DEGRADED_INTERVAL
             } else {
-                SELDOM
+                POLL_INTERVAL
             };
             if let Some(why) = watcher.degraded() {
-                pause = OFTEN;
+                pause = DEGRADED_INTERVAL;
                 if !warned {
                     warn!("polling {} every second: {why}", self.path.display());
                     warned = true;
@@ -166,7 +166,7 @@ impl FileSource {
             self.engine.stand(None);
         }
         self.hangs = look.hangs;
-        let report = self.said.news(look.report);
+        let report = self.said.new_report(look.report);
         let whole = std::mem::take(&mut self.whole);
         let is_news = whole || report.is_some() || !changes.is_empty();
         if is_news {

@@ -39,12 +39,12 @@ struct LastReport {
 
 impl LastReport {
     /// Logs the new lines of a report; returns `None` if the report is unchanged.
-    fn news(&mut self, report: Arc<ConfigReport>) -> Option<Arc<ConfigReport>> {
+    fn new_report(&mut self, report: Arc<ConfigReport>) -> Option<Arc<ConfigReport>> {
         if Arc::ptr_eq(&self.report, &report) {
             return None;
         }
         let shown = Arc::new(secrets::redact_report(&report));
-        let (lines, more) = shown.news(&self.shown);
+        let (lines, more) = shown.new_lines(&self.shown);
         for line in lines {
             warn!("{line}");
         }

@@ -230,7 +230,7 @@ fn check(part: &Part<'_>, value: &Json, is_named: bool) -> (Option<config::Objec
         // An API server would complete it.
         findings.push(Finding::error(NAME, "is required"));
     }
-    part.complain(&mut findings);
+    part.add_number_findings(&mut findings);
     part.order(&mut findings);
     config::limit(&mut findings);
     (object, findings)

@@ -59,7 +59,7 @@ impl Registries {
     }
 
     /// Returns the reports that are new since the last call.
-    pub fn news(&mut self) -> Vec<Report> {
+    pub fn take_new_reports(&mut self) -> Vec<Report> {
         if !std::mem::take(&mut self.said.is_due) {
             return Vec::new();
         }

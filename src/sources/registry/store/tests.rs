@@ -513,7 +513,7 @@ fn an_entry_selects_no_more_than_its_hosts_and_ports_leave_room_for() {
         .sum();
     assert_eq!(served, 27 * 60);
     let told: Vec<_> = registries
-        .news()
+        .take_new_reports()
         .into_iter()
         .map(|report| report.message)
         .collect();
@@ -542,7 +542,7 @@ fn a_name_that_nobody_resolves_is_told() {
         said.clone().entry("e", &entry("STATIC")),
     );
     let told = |registries: &mut Registries| -> Vec<_> {
-        let news = registries.news().into_iter();
+        let news = registries.take_new_reports().into_iter();
         news.map(|report| format!("{} {}: {}", report.kind, report.name, report.message))
             .collect()
     };
@@ -660,7 +660,7 @@ fn entries_of_one_host_and_namespace_are_one_service() {
     let accounts: Vec<_> = service.accounts.iter().map(|account| &**account).collect();
     assert_eq!(accounts, ["one", "two"]);
     let told: Vec<_> = registries
-        .news()
+        .take_new_reports()
         .into_iter()
         .map(|report| (report.name.to_string(), report.message, report.whole))
         .collect();
@@ -748,7 +748,7 @@ fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
              HTTP}}], resolution: NONE}}"
         );
         put(&mut registries, &files, Said::default().entry("e", &entry));
-        let reports = registries.news();
+        let reports = registries.take_new_reports();
         let words: Vec<_> = reports.iter().map(|report| &*report.message).collect();
         assert_eq!(
             words.len(),
@@ -775,7 +775,7 @@ fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
     let mut registries = Registries::new(settings, Arc::default(), Arc::default());
     let entry = "{hosts: [b.example], ports: [{number: 443, name: https, protocol: HTTP}], resolution: DNS}";
     put(&mut registries, &files, Said::default().entry("e", entry));
-    assert_eq!(registries.news(), []);
+    assert_eq!(registries.take_new_reports(), []);
 }
 
 /// A directory is read as a whole, whichever file changed: endpoints do not wait for as long as services.
@@ -831,7 +831,7 @@ fn long_texts_of_what_is_selected_take_more_room() {
     // Each is 12 places for each port.
     assert_eq!(served, 8 * 1_000);
     let told: Vec<_> = registries
-        .news()
+        .take_new_reports()
         .into_iter()
         .map(|report| report.message)
         .collect();
@@ -849,11 +849,11 @@ fn what_is_left_out_is_news_once() {
     assert_ne!(entry, both);
     let said = Said::default().entry("b", &entry);
     put(&mut registries, &files, said.clone());
-    assert_eq!(registries.news(), []);
+    assert_eq!(registries.take_new_reports(), []);
     let service = Said::default().service(service("b.example", "local", "10.2.0.1"));
     put(&mut registries, &cluster, service.clone());
     let told = |registries: &mut Registries| -> Vec<_> {
-        let news = registries.news().into_iter();
+        let news = registries.take_new_reports().into_iter();
         news.map(|report| (report.name.to_string(), report.whole))
             .collect()
     };

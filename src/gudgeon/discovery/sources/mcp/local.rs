@@ -21,8 +21,8 @@ use crate::shared::RuleUpdate;
 use crate::watch::{DEBOUNCE, PlaceWatcher};
 
 /// A look in any case, and where the kernel does not tell of changes.
-const SELDOM: Duration = Duration::from_secs(60);
-const OFTEN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
+const DEGRADED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of a source in this process.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Local {
     ) {
         let mut watcher = PlaceWatcher::new(&path);
         watcher.follow_path().await;
-        let mut again = process::again();
+        let mut again = process::reload_requests();
         let mut directory = Directory::new(&path, unused);
         let mut lost = false;
         loop {
@@ -127,14 +127,14 @@ impl Local {
                 return error!("cannot continue reading {}: internal error", path.display());
             };
             directory = back;
-            let mut pause = SELDOM;
+            let mut pause = POLL_INTERVAL;
             match look {
                 Ok(look) => {
                     if std::mem::take(&mut lost) {
                         info!("{} can be read again", path.display());
                     }
                     if look.hangs {
-                        pause = OFTEN;
+                        pause = DEGRADED_INTERVAL;
                     }
                     self.log(&look.report, &path);
                     self.find();
@@ -152,11 +152,11 @@ impl Local {
                     if self.lose(&cause.to_string()) {
                         apply(&Changes::default());
                     }
-                    pause = OFTEN;
+                    pause = DEGRADED_INTERVAL;
                 }
             }
             if watcher.degraded().is_some() {
-                pause = OFTEN;
+                pause = DEGRADED_INTERVAL;
             }
             tokio::select! {
                 Ok(()) = again.changed() => directory.forget_stamps(),
@@ -209,7 +209,7 @@ impl Local {
             let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *report, Arc::clone(&shown))
         };
-        let (lines, more) = shown.news(&before);
+        let (lines, more) = shown.new_lines(&before);
         for line in lines {
             warn!("{line}");
         }
