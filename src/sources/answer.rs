@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use crate::failure::{Action, Cause, Failure};
+use crate::offload::offload;
 
 /// An answer, or a page of a list. Objects are at most 1.5 MiB in etcd.
 pub(crate) const ANSWER_BYTES: usize = 16 << 20;
@@ -92,17 +93,30 @@ impl Exchange<'_> {
     }
 
     /// A whole answer, decoded.
-    pub(crate) async fn json<T: DeserializeOwned>(
+    pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(
         &self,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<T, Failure> {
+        self.read(request, |bytes| serde_json::from_slice(bytes))
+            .await
+    }
+
+    /// A whole answer, as `read` decodes it: a long one on another thread.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+        read: impl FnOnce(&[u8]) -> Result<T, serde_json::Error> + Send + 'static,
     ) -> Result<T, Failure> {
         let deadline = Instant::now() + self.within;
         let body = self.open(request, deadline).await?;
         let bytes = collect(body, ANSWER_BYTES, deadline, self.within)
             .await
             .map_err(|cause| self.failure(cause))?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| self.failure(Cause::Malformed(plain(&error.to_string()))))
+        let malformed = |words: &str| self.failure(Cause::Malformed(plain(words)));
+        offload(bytes.len(), move || read(&bytes))
+            .await
+            .ok_or_else(|| malformed("decoding panicked"))?
+            .map_err(|error| malformed(&error.to_string()))
     }
 
     /// An answer whose body goes on.

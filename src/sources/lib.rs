@@ -7,10 +7,12 @@
 //!
 //! From the wire upwards; each room uses only rooms above it.
 //!
+//! * `offload`: work on long texts, off the event loop.
 //! * `failure`: errors of requests, in the operator's words. `answer`: responses, bounded in bytes and time. `line_buffer`: lines of
 //!   a watch, bounded.
 //! * `kind`: a [`Kind`], its place in the API and the fields that a role reads.
 //! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
+//! * `fair_room`: objects that share a room by their namespaces.
 //! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
 //! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them.
 //!   `served_kinds`: the kinds that an API server has.
@@ -40,11 +42,13 @@ mod disk;
 #[path = "../../tests/support/examples.rs"]
 mod examples;
 mod failure;
+mod fair_room;
 #[cfg(test)]
 mod fake;
 mod kind;
 mod line_buffer;
 mod list;
+mod offload;
 mod reconcile_status;
 pub mod registry;
 mod served_kinds;

@@ -3,50 +3,41 @@
 //!
 //! A relist appears at once: its difference is one write, and a reader sees it whole or not at all.
 
+mod freshness;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::fair_room::FairRoom;
 use crate::kind::{Key, Kind};
+pub use freshness::Freshness;
+pub(crate) use freshness::NAMED;
 
 /// Changed keys that are remembered. A reader that is further behind gets all objects.
 const JOURNAL: usize = 4096;
 
-/// Objects that are no such thing, of which each is remembered by its name; others are counted.
-const NAMED: usize = 1_000;
-
-/// The limits of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
-    pub(crate) objects: usize,
-    /// The bytes that they take.
-    pub(crate) bytes: usize,
+/// A complete list, as far as there is room.
+pub(crate) struct Listed<K> {
+    pub(crate) objects: Vec<K>,
+    /// Objects that cannot be decoded, and why.
+    pub(crate) unreadable: BTreeMap<Key, Box<str>>,
+    /// Objects for which there is no room: at most [`NAMED`] keys.
+    pub(crate) left_out: BTreeSet<Key>,
+    pub(crate) more_left_out: usize,
 }
 
-impl Room {
-    pub(crate) const ALL: Self = Self {
-        objects: usize::MAX,
-        bytes: usize::MAX,
-    };
-}
-
-/// The freshness of the objects. They are served in any case.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Freshness {
-    /// All objects have been listed at least once.
-    pub listed: bool,
-    /// The time since which the source is unreachable, and the reason.
-    pub stale: Option<(Instant, String)>,
-    /// The server answers 403: the account lacks the permission.
-    pub refused: bool,
-    /// Objects that cannot be decoded, and why; each keeps its last good version.
-    pub unreadable: Arc<BTreeMap<Key, Box<str>>>,
-    /// Further unreadable objects, without their names; those since the last list are counted repeatedly.
-    pub more_unreadable: usize,
-    /// Objects for which there is no room, counted likewise.
-    pub left_out: usize,
+impl<K> Listed<K> {
+    fn all(objects: Vec<K>) -> Self {
+        Self {
+            objects,
+            unreadable: BTreeMap::new(),
+            left_out: BTreeSet::new(),
+            more_left_out: 0,
+        }
+    }
 }
 
 /// A change of one object.
@@ -77,9 +68,7 @@ pub struct Changes<K> {
 
 #[derive(Debug)]
 struct Inner<K> {
-    objects: BTreeMap<Key, Arc<K>>,
-    /// Bytes that they hold.
-    bytes: usize,
+    objects: FairRoom<Arc<K>>,
     /// The number of writes with a change.
     generation: u64,
     /// Changed keys with their generation, oldest first.
@@ -91,29 +80,21 @@ struct Inner<K> {
 
 impl<K: Kind> Inner<K> {
     fn insert(&mut self, key: Key, object: Arc<K>) {
-        self.bytes = self.bytes.saturating_add(object.size());
-        if let Some(old) = self.objects.insert(key, object) {
-            self.bytes = self.bytes.saturating_sub(old.size());
-        }
+        let size = object.size();
+        self.objects.insert(key, object, size);
     }
 
-    fn remove(&mut self, key: &Key) -> bool {
-        let old = self.objects.remove(key);
-        let size = old.as_ref().map_or(0, |old| old.size());
-        self.bytes = self.bytes.saturating_sub(size);
-        old.is_some()
+    /// Makes room for an object; returns the keys of those that give way, or `None` if it is left out itself.
+    fn make_room(&mut self, key: &Key, object: &K, room: usize) -> Option<Vec<Key>> {
+        let given_up = self.objects.make_room(key, object.size(), room);
+        for key in given_up.as_deref().unwrap_or(std::slice::from_ref(key)) {
+            self.freshness.leave_out(key);
+        }
+        given_up
     }
 }
 
 impl<K> Inner<K> {
-    /// Marks an object as readable. Returns true if it was not.
-    fn can_read(&mut self, key: &Key) -> bool {
-        self.freshness.unreadable.contains_key(key)
-            && Arc::make_mut(&mut self.freshness.unreadable)
-                .remove(key)
-                .is_some()
-    }
-
     fn record(&mut self, keys: Vec<Key>) {
         if keys.is_empty() {
             return;
@@ -162,12 +143,14 @@ impl<K> Inner<K> {
     }
 }
 
+/// Objects that a line of the log names.
+const SAID: usize = 10;
+
 /// An empty store: the source's writer and a reader. Clone the latter for more.
 #[must_use]
 pub fn store<K: Kind>() -> (Writer<K>, Reader<K>) {
     let (sender, receiver) = watch::channel(Inner {
-        objects: BTreeMap::new(),
-        bytes: 0,
+        objects: FairRoom::default(),
         generation: 0,
         journal: VecDeque::new(),
         complete_since: 0,
@@ -189,19 +172,21 @@ pub struct Writer<K> {
 impl<K: Kind> Writer<K> {
     /// Replaces all objects, and marks the store as fresh.
     pub fn replace(&mut self, objects: Vec<K>) {
-        self.replace_but(objects, BTreeMap::new(), 0);
+        self.replace_within(Listed::all(objects), usize::MAX);
     }
 
-    /// Replaces all objects but unreadable ones, which keep their last version; `left_out` counts objects beyond the limits.
-    pub(crate) fn replace_but(
-        &mut self,
-        objects: Vec<K>,
-        mut unreadable: BTreeMap<Key, Box<str>>,
-        left_out: usize,
-    ) {
+    /// Replaces all objects but unreadable ones, which keep their last version as far as there is room. Returns the number of
+    /// objects without room.
+    pub(crate) fn replace_within(&mut self, listed: Listed<K>, room: usize) -> usize {
+        let Listed {
+            objects,
+            mut unreadable,
+            left_out,
+            more_left_out,
+        } = listed;
         self.sender.send_modify(|inner| {
-            let mut before = std::mem::take(&mut inner.objects);
-            inner.bytes = 0;
+            let before = std::mem::take(&mut inner.objects).into_objects();
+            let mut before: BTreeMap<_, _> = before.collect();
             let mut changed = Vec::new();
             for object in objects {
                 let key = object.key();
@@ -215,9 +200,22 @@ impl<K: Kind> Writer<K> {
                 };
                 inner.insert(key, kept);
             }
+            inner.freshness = Freshness {
+                listed: true,
+                left_out: Arc::new(left_out),
+                more_left_out,
+                ..Freshness::default()
+            };
             for key in unreadable.keys() {
-                if let Some((key, old)) = before.remove_entry(key) {
-                    inner.insert(key, old);
+                let Some((key, old)) = before.remove_entry(key) else {
+                    continue;
+                };
+                match inner.make_room(&key, &old, room) {
+                    Some(given_up) => {
+                        changed.extend(given_up);
+                        inner.insert(key, old);
+                    }
+                    None => changed.push(key),
                 }
             }
             let more_unreadable = unreadable.len().saturating_sub(NAMED);
@@ -226,38 +224,50 @@ impl<K: Kind> Writer<K> {
             }
             changed.extend(before.into_keys());
             inner.record(changed);
-            inner.freshness = Freshness {
-                listed: true,
-                unreadable: Arc::new(std::mem::take(&mut unreadable)),
-                more_unreadable,
-                left_out,
-                ..Freshness::default()
-            };
+            inner.freshness.unreadable = Arc::new(std::mem::take(&mut unreadable));
+            inner.freshness.more_unreadable = more_unreadable;
         });
+        self.sender.borrow().freshness.without_room()
     }
 
     /// New, or another than before.
     pub fn set(&mut self, object: K) {
+        self.set_within(object, usize::MAX);
+    }
+
+    /// New, or another than before, as far as there is room. Returns the number of objects without room, if there is one more.
+    pub(crate) fn set_within(&mut self, object: K, room: usize) -> Option<usize> {
         let key = object.key();
+        let mut left_out = None;
         self.sender.send_if_modified(|inner| {
-            let repaired = inner.can_read(&key);
-            if inner.objects.get(&key).is_some_and(|old| **old == object) {
-                return repaired;
+            let is_same = inner.objects.get(&key).is_some_and(|old| **old == object);
+            if is_same {
+                return inner.freshness.is_settled(&key);
             }
+            let given_up = inner.make_room(&key, &object, room);
+            if given_up.as_ref().is_none_or(|keys| !keys.is_empty()) {
+                left_out = Some(inner.freshness.without_room());
+            }
+            let Some(mut changed) = given_up else {
+                return true;
+            };
+            inner.freshness.is_settled(&key);
             inner.insert(key.clone(), Arc::new(object));
-            inner.record(vec![key]);
+            changed.push(key);
+            inner.record(changed);
             true
         });
+        left_out
     }
 
     pub fn remove(&mut self, key: &Key) {
         self.sender.send_if_modified(|inner| {
-            let repaired = inner.can_read(key);
-            let removed = inner.remove(key);
-            if removed {
+            let is_settled = inner.freshness.is_settled(key);
+            let is_removed = inner.objects.remove(key).is_some();
+            if is_removed {
                 inner.record(vec![key.clone()]);
             }
-            removed || repaired
+            is_removed || is_settled
         });
     }
 
@@ -284,29 +294,16 @@ impl<K: Kind> Writer<K> {
         count
     }
 
-    /// Counts an object beyond the limits, whose last version stays. Returns the count.
-    pub(crate) fn leave_out(&mut self) -> usize {
-        let mut count = 0;
-        self.sender.send_modify(|inner| {
-            let left_out = &mut inner.freshness.left_out;
-            *left_out = left_out.saturating_add(1);
-            count = *left_out;
-        });
-        count
-    }
-
     /// Returns true if objects have been left out because of the limits.
     pub(crate) fn leaves_out(&self) -> bool {
-        self.sender.borrow().freshness.left_out > 0
+        self.sender.borrow().freshness.without_room() > 0
     }
 
-    /// Returns true if an object of this key and size fits into the limits.
-    pub(crate) fn has_room(&self, key: &Key, size: usize, room: Room) -> bool {
+    /// The first keys of objects without room.
+    pub(crate) fn first_left_out(&self) -> Vec<Key> {
         let inner = self.sender.borrow();
-        let old = inner.objects.get(key);
-        let others = inner.bytes.saturating_sub(old.map_or(0, |old| old.size()));
-        let is_one_more = old.is_none() && inner.objects.len() >= room.objects;
-        !is_one_more && others.saturating_add(size) <= room.bytes
+        let first = inner.freshness.left_out.iter().take(SAID);
+        first.cloned().collect()
     }
 
     /// Marks the store as stale: its objects are served on, and were last known to be valid at `now`, or before.

@@ -4,7 +4,7 @@
 //! then ended early or was cut. One that was short or silent, that could not be opened, or that the server ended with an error
 //! (410 Gone) is followed by a list, since events may have been missed; so is any while objects are left out, since there may be
 //! room for them now. While the server is away the store keeps its objects. An object that cannot
-//! be decoded is left out alone.
+//! be decoded is left out alone. Objects share their room by namespaces: who holds most gives way to those who hold less.
 //!
 //! Responses are untrusted. So a list has a bound in bytes, objects, pages and time, and failures are retried with backoff
 //! until a watch has lasted: a complete list, or a watch that has begun, does not reset the backoff.
@@ -30,7 +30,8 @@ use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Kind, Resource};
 use crate::line_buffer::LineBuffer;
-use crate::store::{Room, Writer};
+use crate::offload::offload;
+use crate::store::{Listed, Writer};
 use items::{Any, Items, Unreadable};
 
 /// Objects in a page. An endpoint slice has 30 kB, and a page is in memory as a whole.
@@ -38,12 +39,10 @@ const PAGE: u32 = 100;
 /// An event: an object of at most 1.5 MiB in etcd, and what JSON adds.
 const EVENT_BYTES: usize = 4 << 20;
 
-/// The limits of a kind, above any cluster's size: Kubernetes is made for 150,000 Pods. All of them take a fourth of the
-/// memory of the smallest role. Objects beyond it are left out, so that one tenant does not crowd out all others.
-const ROOM: Room = Room {
-    objects: 200_000,
-    bytes: 64 << 20,
-};
+/// The bytes of a kind, above any cluster's size: Kubernetes is made for 150,000 Pods. All of them take a fourth of the
+/// memory of the smallest role. What is beyond is left out, of those namespaces that hold most: one tenant does not crowd out all
+/// others.
+const ROOM: usize = 64 << 20;
 /// The deadline of a list with all pages: 150,000 Pods in pages of 100, of 300 ms each.
 const LIST: Duration = Duration::from_secs(450);
 /// Pages that are not half full, of one list. A server may leave out what a selector does not select.
@@ -126,16 +125,15 @@ pub struct Watcher<K> {
     recovery: ServerRecovery,
     /// Objects in a page: fewer where a page was too large.
     page: u32,
-    room: Room,
+    room: usize,
     kind: PhantomData<fn() -> K>,
 }
 
 #[derive(Deserialize)]
-#[serde(bound = "K: Kind")]
-struct Page<K> {
+struct Page<'a> {
     metadata: PageMetadata,
-    #[serde(default)]
-    items: Items<K>,
+    #[serde(borrow)]
+    items: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -144,9 +142,6 @@ struct PageMetadata {
     resource_version: String,
     #[serde(default, rename = "continue")]
     more: Option<String>,
-    /// The server's count of remaining items, if it has one.
-    #[serde(default)]
-    remaining_item_count: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -213,15 +208,15 @@ impl<K: Kind> Watcher<K> {
         Some(format!("metadata.name={name}"))
     }
 
-    /// Lists all objects; returns them with the list's version.
-    async fn list(&mut self) -> Result<(Items<K>, String), Failure> {
+    /// Lists all objects, as far as there is room; returns them with the list's version.
+    async fn list(&mut self) -> Result<(Listed<K>, String), Failure> {
         let action = self.action("list");
         let failure = |cause| Failure {
             action: action.clone(),
             cause,
         };
         let begun = Instant::now();
-        let mut all = Items::default();
+        let mut all = Items::new(self.room);
         let mut more: Option<String> = None;
         let mut short = 0;
         loop {
@@ -233,7 +228,13 @@ impl<K: Kind> Watcher<K> {
                 ..ListParams::default()
             };
             let exchange = self.cluster.exchange(&action, self.timing.request);
-            let page: Page<K> = match exchange.json(self.request().list(&params)).await {
+            let read = move |bytes: &[u8]| {
+                let page: Page<'_> = serde_json::from_slice(bytes)?;
+                let items = page.items.map(|items| all.read_page(items.get()));
+                Ok((all, items.transpose()?.unwrap_or_default(), page.metadata))
+            };
+            let request = self.request().list(&params);
+            let (items, count, metadata) = match exchange.read(request, read).await {
                 Ok(page) => page,
                 Err(failure) => {
                     // The next try is by smaller pages.
@@ -243,19 +244,11 @@ impl<K: Kind> Watcher<K> {
                     return Err(failure);
                 }
             };
-            let count = page.items.len();
-            all.extend(page.items, self.room);
-            let next = page.metadata.more.filter(|token| !token.is_empty());
+            all = items;
+            let next = metadata.more.filter(|token| !token.is_empty());
             let Some(next) = next else {
-                return Ok((all, page.metadata.resource_version));
+                return Ok((all.end(), metadata.resource_version));
             };
-            // The store is full, so no later page has room, either.
-            if all.left_out > 0 {
-                let more = page.metadata.remaining_item_count.unwrap_or_default();
-                let more = usize::try_from(more).unwrap_or(usize::MAX);
-                all.left_out = all.left_out.saturating_add(more);
-                return Ok((all, page.metadata.resource_version));
-            }
             short += u32::from(count < self.page as usize / 2 || count == 0);
             let cause = if begun.elapsed() > LIST {
                 Cause::Malformed(format!("a list has no end within {} s", LIST.as_secs()))
@@ -307,11 +300,13 @@ impl<K: Kind> Watcher<K> {
         {
             lines.push(&bytes);
             while let Some(line) = lines.next().map_err(failure)? {
-                let event = WatchEvent::read(&line).map_err(failure)?;
-                match event.apply(store, version, self.room).map_err(failure)? {
-                    Applied::All => {}
-                    Applied::Unreadable(one) => self.report(store, &one, &mut health.unreadable),
-                    Applied::NoRoom => self.no_room(store.leave_out(), &mut health.left_out),
+                // One after the other, in the order of the watch.
+                let read = offload(line.len(), move || DecodedEvent::read(&line)).await;
+                let event = read.unwrap_or_else(|| Err(malformed("decoding panicked")));
+                let event = event.map_err(failure)?;
+                self.apply(event.change, store, health);
+                if !event.version.is_empty() {
+                    *version = event.version.into();
                 }
             }
         }
@@ -320,6 +315,20 @@ impl<K: Kind> Watcher<K> {
             return Ok(WatchEnd::InTime);
         }
         Ok(WatchEnd::Early)
+    }
+
+    /// Applies an event to the store.
+    fn apply(&self, change: DecodedChange<K>, store: &mut Writer<K>, health: &mut Health) {
+        match change {
+            DecodedChange::Set(object) => {
+                if let Some(count) = store.set_within(object, self.room) {
+                    self.no_room(store, count, &mut health.left_out);
+                }
+            }
+            DecodedChange::Unreadable(one) => self.report(store, &one, &mut health.unreadable),
+            DecodedChange::Gone(key) => store.remove(&key),
+            DecodedChange::None => {}
+        }
     }
 
     /// Lists, unless `resumed` has the version at which the last watch broke, and watches until another list is due. Leaves in
@@ -368,30 +377,27 @@ impl<K: Kind> Watcher<K> {
         store: &mut Writer<K>,
         health: &mut Health,
     ) -> Result<String, Failure> {
-        let (items, version) = self.list().await?;
-        let Items {
-            objects,
-            unreadable,
-            left_out,
-            ..
-        } = items;
+        let (listed, version) = self.list().await?;
+        let unreadable = &listed.unreadable;
         if let Some((key, why)) = unreadable.first_key_value() {
             self.warn(key, why, unreadable.len(), &mut health.unreadable);
         }
-        if left_out > 0 {
-            self.no_room(left_out, &mut health.left_out);
+        let count = store.replace_within(listed, self.room);
+        if count > 0 {
+            self.no_room(store, count, &mut health.left_out);
         }
-        store.replace_but(objects, unreadable, left_out);
         Ok(version)
     }
 
-    /// Logs that objects exceed the limits.
-    fn no_room(&self, count: usize, said: &mut LogRepeatLimiter) {
+    /// Logs that objects exceed the limits, and which do.
+    fn no_room(&self, store: &Writer<K>, count: usize, said: &mut LogRepeatLimiter) {
         let subject = format!("keep all {}", self.resource);
         if let Some(times) = said.observe(&subject) {
-            let Room { objects, bytes } = self.room;
+            let first: Vec<_> = store.first_left_out();
+            let first: Vec<_> = first.iter().map(ToString::to_string).collect();
+            let (room, first) = (self.room, first.join(", "));
             tracing::warn!(
-                "cannot {subject}: more than {objects} objects or {bytes} bytes; {count} skipped; a known object keeps its last good version ({times} times)"
+                "cannot {subject}: more than {room} bytes; {count} skipped, of the namespaces that hold most: {first} ({times} times)"
             );
         }
     }
@@ -498,50 +504,46 @@ impl Health {
     }
 }
 
-/// The effect of an event on the store.
-enum Applied {
-    All,
+/// What an event changes.
+enum DecodedChange<K> {
+    Set(K),
     Unreadable(Unreadable),
-    NoRoom,
+    Gone(Key),
+    /// Bookmarks and unknown types of events: only their version is used.
+    None,
 }
 
-impl<'a> WatchEvent<'a> {
-    fn read(line: &'a [u8]) -> Result<Self, Cause> {
-        serde_json::from_slice(line).map_err(|error| Cause::Malformed(error.to_string()))
-    }
+/// An event, decoded.
+struct DecodedEvent<K> {
+    change: DecodedChange<K>,
+    version: Box<str>,
+}
 
-    /// Applies the event to the store, and takes its version.
-    fn apply<K: Kind>(
-        &self,
-        store: &mut Writer<K>,
-        version: &mut String,
-        room: Room,
-    ) -> Result<Applied, Cause> {
-        fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Cause> {
-            serde_json::from_str(text).map_err(|error| Cause::Malformed(error.to_string()))
+fn malformed(words: impl ToString) -> Cause {
+    Cause::Malformed(words.to_string())
+}
+
+impl<K: Kind> DecodedEvent<K> {
+    fn read(line: &[u8]) -> Result<Self, Cause> {
+        let event: WatchEvent<'_> = serde_json::from_slice(line).map_err(malformed)?;
+        let object = event.object.get();
+        if event.what == "ERROR" {
+            let status: ApiStatus = serde_json::from_str(object).map_err(malformed)?;
+            return Err(status.cause(None, None));
         }
-        let object = self.object.get();
-        if self.what == "ERROR" {
-            return Err(decode::<ApiStatus>(object)?.cause(None, None));
-        }
-        let metadata = decode::<Any>(object)?.metadata;
-        let mut applied = Applied::All;
-        match &*self.what {
+        let Any { metadata } = serde_json::from_str(object).map_err(malformed)?;
+        let change = match &*event.what {
             "ADDED" | "MODIFIED" => match items::object::<K>(object) {
-                Ok(object) if store.has_room(&object.key(), object.size(), room) => {
-                    store.set(object);
-                }
-                Ok(_) => applied = Applied::NoRoom,
-                Err(wrong) => applied = Applied::Unreadable(wrong),
+                Ok(object) => DecodedChange::Set(object),
+                Err(wrong) => DecodedChange::Unreadable(wrong),
             },
-            "DELETED" => store.remove(&metadata.key()),
-            // Bookmarks and unknown types of events: only their version is used.
-            _ => {}
-        }
-        if !metadata.resource_version.is_empty() {
-            *version = metadata.resource_version.into();
-        }
-        Ok(applied)
+            "DELETED" => DecodedChange::Gone(metadata.key()),
+            _ => DecodedChange::None,
+        };
+        Ok(Self {
+            change,
+            version: metadata.resource_version,
+        })
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::fair_room::LEAST_BYTES;
 use crate::kind::Resource;
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -18,7 +19,10 @@ impl Kind for Thing {
     };
 
     fn key(&self) -> Key {
-        Key::new("", &self.name)
+        match self.name.split_once('/') {
+            Some((namespace, name)) => Key::new(namespace, name),
+            None => Key::new("", &self.name),
+        }
     }
 }
 
@@ -229,9 +233,14 @@ async fn objects_that_cannot_be_read_are_named_up_to_a_bound() {
     assert_eq!(said(&reader), (NAMED - 1, 5));
     // By a list, too.
     let unreadable = (0..NAMED + 3).map(|at| (key(at), "no".into())).collect();
-    writer.replace_but(Vec::new(), unreadable, 2);
+    let listed = Listed {
+        unreadable,
+        more_left_out: 2,
+        ..Listed::all(Vec::new())
+    };
+    writer.replace_within(listed, usize::MAX);
     assert_eq!(said(&reader), (NAMED, 3));
-    assert_eq!(reader.freshness().left_out, 2);
+    assert_eq!(reader.freshness().without_room(), 2);
     assert!(
         reader.get(&key(NAMED + 2)).is_some(),
         "its last version stays"
@@ -239,24 +248,73 @@ async fn objects_that_cannot_be_read_are_named_up_to_a_bound() {
     assert!(reader.get(&key(NAMED + 3)).is_none());
 }
 
+/// The names of objects without room, and the number of further ones.
+fn left_out(reader: &Reader<Thing>) -> (String, usize) {
+    let fresh = reader.freshness();
+    let names: Vec<_> = fresh.left_out.iter().map(ToString::to_string).collect();
+    (names.join(" "), fresh.more_left_out)
+}
+
 #[tokio::test]
-async fn room_is_for_objects_and_for_bytes() {
-    let (mut writer, _reader) = store::<Thing>();
-    let size = size_of::<Thing>();
-    let room = Room {
-        objects: 2,
-        bytes: 2 * size,
+async fn who_holds_most_gives_way_and_is_named() {
+    let room = 4 * LEAST_BYTES;
+    let (mut writer, mut reader) = store::<Thing>();
+    for name in ["a/a", "a/b", "a/c", "a/d"] {
+        assert_eq!(writer.set_within(thing(name, 1), room), None);
+    }
+    assert_eq!(
+        next(&mut reader).await,
+        ["a/a=1", "a/b=1", "a/c=1", "a/d=1"]
+    );
+    // Its own namespace holds most: it is left out itself.
+    assert_eq!(writer.set_within(thing("a/0", 1), room), Some(1));
+    assert_eq!(left_out(&reader), ("a/0".to_owned(), 0));
+    assert!(next(&mut reader).await.is_empty(), "it is told");
+    // A deny of another namespace is there, whatever the first one has.
+    assert_eq!(writer.set_within(thing("z/deny", 1), room), Some(2));
+    assert_eq!(next(&mut reader).await, ["-a/d", "z/deny=1"]);
+    assert_eq!(left_out(&reader), ("a/0 a/d".to_owned(), 0));
+    assert!(writer.leaves_out());
+    // A new version takes the room of the one before.
+    assert_eq!(writer.set_within(thing("a/a", 2), room), None);
+    assert_eq!(next(&mut reader).await, ["a/a=2"]);
+    writer.remove(&Key::new("a", "d"));
+    writer.remove(&Key::new("a", "b"));
+    assert_eq!(next(&mut reader).await, ["-a/b"]);
+    assert_eq!(writer.set_within(thing("a/0", 1), room), None);
+    assert_eq!(next(&mut reader).await, ["a/0=1"]);
+    assert!(!writer.leaves_out());
+    assert_eq!(left_out(&reader), (String::new(), 0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_stays_as_far_as_there_is_room() {
+    let room = 3 * LEAST_BYTES;
+    let (mut writer, mut reader) = store::<Thing>();
+    writer.replace(vec![thing("a/a", 1), thing("a/b", 1), thing("b/a", 1)]);
+    next(&mut reader).await;
+    let unreadable = [("a", "a"), ("a", "b"), ("b", "a")];
+    let unreadable = unreadable.map(|(namespace, name)| (Key::new(namespace, name), "no".into()));
+    let listed = Listed {
+        unreadable: unreadable.into(),
+        ..Listed::all(vec![thing("a/c", 1), thing("a/d", 1)])
     };
-    let key = |name| Key::new("", name);
-    writer.set(thing("a", 1));
-    assert!(writer.has_room(&key("b"), size, room));
-    assert!(!writer.has_room(&key("b"), size + 1, room));
-    writer.set(thing("b", 1));
-    assert!(!writer.has_room(&key("c"), 0, room));
-    assert!(writer.has_room(&key("b"), size, room) && !writer.has_room(&key("b"), size + 1, room));
-    writer.remove(&key("a"));
-    assert!(writer.has_room(&key("c"), size, room));
-    writer.replace(vec![thing("a", 1)]);
-    writer.set(thing("a", 2));
-    assert!(writer.has_room(&key("c"), size, room));
+    writer.replace_within(listed, room);
+    assert_eq!(next(&mut reader).await, ["-a/b", "a/c=1", "-a/d"]);
+    assert_eq!(left_out(&reader), ("a/b a/d".to_owned(), 0));
+    assert_eq!(reader.freshness().unreadable.len(), 3);
+}
+
+#[tokio::test]
+async fn objects_without_room_are_named_up_to_a_bound() {
+    let (mut writer, reader) = store::<Thing>();
+    for at in 0..NAMED + 3 {
+        let _reader = reader.freshness();
+        let object = thing(&format!("t{at:05}"), 1);
+        let count = writer.set_within(object, LEAST_BYTES);
+        assert_eq!(count, at.checked_sub(1).map(|_| at));
+    }
+    let fresh = reader.freshness();
+    assert_eq!((fresh.left_out.len(), fresh.more_left_out), (NAMED, 2));
+    assert_eq!(writer.first_left_out().len(), SAID);
 }

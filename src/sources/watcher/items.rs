@@ -1,16 +1,16 @@
 //! Objects of a list, one by one: one that is no such thing spoils none of the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::marker::PhantomData;
 
 use api::text;
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::{Deserializer as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::kind::{Key, Kind, Metadata};
-use crate::store::Room;
+use crate::fair_room::FairRoom;
+use crate::kind::{Key, Kind, Metadata, bytes};
+use crate::store::{Listed, NAMED};
 
 /// An object that is no such thing, as far as its name is known, and why.
 pub(super) type Unreadable = (Key, Box<str>);
@@ -24,58 +24,120 @@ pub(super) struct Any {
 /// The length of the name and the error that are kept of an unreadable object.
 const WORDS: usize = 256;
 
-/// Objects, and those that are none.
+/// Objects of a list, and those that are none, as far as there is room for them.
 pub(super) struct Items<K> {
-    pub(super) objects: Vec<K>,
-    pub(super) unreadable: BTreeMap<Key, Box<str>>,
-    /// Objects beyond the limits.
-    pub(super) left_out: usize,
-    size: usize,
-}
-
-impl<K> Default for Items<K> {
-    fn default() -> Self {
-        Self {
-            objects: Vec::new(),
-            unreadable: BTreeMap::new(),
-            left_out: 0,
-            size: 0,
-        }
-    }
+    room: usize,
+    kept: FairRoom<Result<K, Box<str>>>,
+    left_out: BTreeSet<Key>,
+    more_left_out: usize,
+    /// Namespaces that have given way.
+    full: BTreeSet<Box<str>>,
+    /// Bytes of text that were decoded for nothing.
+    in_vain: usize,
 }
 
 impl<K: Kind> Items<K> {
-    pub(super) fn len(&self) -> usize {
-        self.objects.len().saturating_add(self.unreadable.len())
+    pub(super) fn new(room: usize) -> Self {
+        Self {
+            room,
+            kept: FairRoom::default(),
+            left_out: BTreeSet::new(),
+            more_left_out: 0,
+            full: BTreeSet::new(),
+            in_vain: 0,
+        }
     }
 
-    /// Adds an object, if it fits.
-    fn add(&mut self, one: Result<K, Unreadable>, room: Room) {
-        let size = match &one {
-            Ok(object) => object.size(),
-            Err((Key { namespace, name }, why)) => namespace.len() + name.len() + why.len(),
+    pub(super) fn end(self) -> Listed<K> {
+        let mut objects = Vec::new();
+        let mut unreadable = BTreeMap::new();
+        for (key, one) in self.kept.into_objects() {
+            match one {
+                Ok(object) => objects.push(object),
+                Err(why) => drop(unreadable.insert(key, why)),
+            }
+        }
+        Listed {
+            objects,
+            unreadable,
+            left_out: self.left_out,
+            more_left_out: self.more_left_out,
+        }
+    }
+
+    /// Adds the objects of one more page, the text of a list; returns how many these are.
+    ///
+    /// # Errors
+    /// It is no list.
+    pub(super) fn read_page(&mut self, text: &str) -> Result<usize, serde_json::Error> {
+        let mut from = serde_json::Deserializer::from_str(text);
+        let count = from.deserialize_any(ItemList(self))?;
+        from.end()?;
+        Ok(count)
+    }
+
+    /// Decodes an object, and adds it if there is room. A tenant may have written any number of them: those of a namespace that
+    /// has given way are not even decoded once a roomful of text was for nothing.
+    fn add(&mut self, text: &str) {
+        if self.in_vain > self.room
+            && let Ok(any) = serde_json::from_str::<Any>(text)
+            && self.full.contains(&any.metadata.namespace)
+        {
+            return self.leave_out(any.metadata.key());
+        }
+        let (key, size, one) = match object::<K>(text) {
+            Ok(object) => (object.key(), object.size(), Ok(object)),
+            Err((key, why)) => {
+                let size = bytes([&*key.namespace, &*key.name, &*why]);
+                (key, size, Err(why))
+            }
         };
-        let size = self.size.saturating_add(size);
-        if self.len() >= room.objects || size > room.bytes {
-            self.left_out = self.left_out.saturating_add(1);
-            return;
-        }
-        self.size = size;
-        match one {
-            Ok(object) => self.objects.push(object),
-            Err((key, why)) => drop(self.unreadable.insert(key, why)),
+        match self.kept.make_room(&key, size, self.room) {
+            Some(given_up) => {
+                drop(self.kept.insert(key, one, size));
+                given_up.into_iter().for_each(|key| self.leave_out(key));
+            }
+            None => {
+                self.in_vain = self.in_vain.saturating_add(text.len());
+                self.leave_out(key);
+            }
         }
     }
 
-    /// Adds the objects of one more page, as far as they fit.
-    pub(super) fn extend(&mut self, more: Self, room: Room) {
-        self.left_out = self.left_out.saturating_add(more.left_out);
-        for object in more.objects {
-            self.add(Ok(object), room);
+    fn leave_out(&mut self, key: Key) {
+        if !self.full.contains(&key.namespace) {
+            self.full.insert(key.namespace.clone());
         }
-        for unreadable in more.unreadable {
-            self.add(Err(unreadable), room);
+        if self.left_out.len() < NAMED {
+            self.left_out.insert(key);
+        } else {
+            self.more_left_out = self.more_left_out.saturating_add(1);
         }
+    }
+}
+
+/// The items of a page, each added when its text has come.
+struct ItemList<'a, K>(&'a mut Items<K>);
+
+impl<'de, K: Kind> Visitor<'de> for ItemList<'_, K> {
+    type Value = usize;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a list")
+    }
+
+    // An empty list may be written as `null`.
+    fn visit_unit<E>(self) -> Result<usize, E> {
+        Ok(0)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
+        let mut count = 0;
+        while let Some(text) = list.next_element::<&RawValue>()? {
+            self.0.add(text.get());
+            count += 1;
+        }
+        Ok(count)
     }
 }
 
@@ -110,29 +172,94 @@ fn misread(error: &serde_json::Error) -> String {
     }
 }
 
-impl<'de, K: Kind> Deserialize<'de> for Items<K> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct All<K>(PhantomData<fn() -> K>);
-        impl<'de, K: Kind> Visitor<'de> for All<K> {
-            type Value = Items<K>;
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
 
-            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-                to.write_str("a list")
-            }
+    use super::*;
+    use crate::fair_room::LEAST_BYTES;
+    use crate::kind::Resource;
 
-            // An empty list may be written as `null`.
-            fn visit_unit<E>(self) -> Result<Items<K>, E> {
-                Ok(Items::default())
-            }
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Thing {
+        metadata: Metadata,
+        text: String,
+    }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Items<K>, A::Error> {
-                let mut items = Items::default();
-                while let Some(text) = list.next_element::<Box<RawValue>>()? {
-                    items.add(object::<K>(text.get()), Room::ALL);
-                }
-                Ok(items)
-            }
+    impl Kind for Thing {
+        const RESOURCE: Resource = Resource::core("things");
+
+        fn key(&self) -> Key {
+            self.metadata.key()
         }
-        from.deserialize_any(All(PhantomData))
+
+        fn size(&self) -> usize {
+            self.text.len()
+        }
+    }
+
+    /// Objects of one namespace, each of so many bytes.
+    fn page(namespace: &str, count: usize, bytes: usize) -> String {
+        let text = "x".repeat(bytes);
+        let mut page = String::new();
+        for at in 0..count {
+            let before = if at == 0 { '[' } else { ',' };
+            let metadata = format!(r#"{{"namespace":"{namespace}","name":"t{at:03}"}}"#);
+            write!(page, r#"{before}{{"metadata":{metadata},"text":"{text}"}}"#).unwrap();
+        }
+        page.push(']');
+        page
+    }
+
+    #[test]
+    fn a_list_has_room_for_each_namespace() {
+        const SIZE: usize = 2 * LEAST_BYTES;
+        let mut items = Items::<Thing>::new(50 * SIZE);
+        assert_eq!(items.read_page(&page("aaa", 60, SIZE)).unwrap(), 60);
+        assert_eq!(items.read_page(&page("payments", 3, SIZE)).unwrap(), 3);
+        assert_eq!(items.read_page("null").unwrap(), 0);
+        assert!(items.read_page("7").is_err() && items.read_page("[] []").is_err());
+        let listed = items.end();
+        let of = |namespace: &str| {
+            let all = listed.objects.iter().map(Kind::key);
+            let all = all.filter(|key| *key.namespace == *namespace);
+            all.map(|key| key.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("payments"), ["t000", "t001", "t002"]);
+        let first: Vec<_> = (0..47).map(|at| format!("t{at:03}")).collect();
+        assert_eq!(of("aaa"), first);
+        let left_out = listed.left_out.iter().map(ToString::to_string);
+        let last: Vec<_> = (47..60).map(|at| format!("aaa/t{at:03}")).collect();
+        assert_eq!(left_out.collect::<Vec<_>>(), last);
+        assert_eq!(listed.more_left_out, 0);
+    }
+
+    #[test]
+    fn what_has_no_room_is_decoded_for_nothing_only_so_often() {
+        const SIZE: usize = 1_000;
+        const ROOM: usize = 50 * SIZE;
+        let mut items = Items::<Thing>::new(ROOM);
+        for page in (0..20).map(|at| page(&format!("a{}", at % 2), 100, SIZE)) {
+            items.read_page(&page).unwrap();
+        }
+        assert!(items.in_vain < 2 * ROOM, "{}", items.in_vain);
+        items.read_page(&page("payments", 2, SIZE)).unwrap();
+        let listed = items.end();
+        let is_one = |one: &&Thing| &*one.metadata.namespace == "payments";
+        assert_eq!(listed.objects.iter().filter(is_one).count(), 2);
+        assert_eq!(listed.objects.len(), 50);
+    }
+
+    #[test]
+    fn what_cannot_be_read_takes_room_of_its_namespace() {
+        let mut items = Items::<Thing>::new(3 * LEAST_BYTES);
+        let wrong = r#"{"metadata":{"namespace":"a","name":"NAME"},"text":7}"#;
+        let all = ["1", "2", "3", "4"].map(|name| wrong.replace("NAME", name));
+        items.read_page(&format!("[{}]", all.join(","))).unwrap();
+        items.read_page(&page("b", 1, 1)).unwrap();
+        let listed = items.end();
+        let unreadable: Vec<_> = listed.unreadable.keys().map(ToString::to_string).collect();
+        assert_eq!(unreadable, ["a/1", "a/2"]);
+        assert_eq!(listed.objects.len(), 1);
     }
 }

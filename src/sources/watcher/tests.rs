@@ -1,6 +1,8 @@
 use super::*;
+use crate::fair_room::LEAST_BYTES;
 use crate::fake::{Fake, Fault};
 use crate::kind::{Key, Metadata, Resource};
+use crate::offload::LONG_BYTES;
 use crate::store::{Change, Changes, Reader, store};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -486,57 +488,99 @@ fn names(reader: &Reader<Thing>) -> String {
         .collect()
 }
 
+/// Returns the names of objects without room.
+fn left_out(reader: &Reader<Thing>) -> String {
+    let fresh = reader.freshness();
+    assert_eq!(fresh.more_left_out, 0);
+    fresh.left_out.iter().map(ToString::to_string).collect()
+}
+
 #[tokio::test]
 async fn what_has_no_room_is_left_out_alone() {
-    let size = size_of::<Thing>();
-    for room in [
-        Room {
-            objects: 3,
-            bytes: usize::MAX,
-        },
-        Room {
-            objects: usize::MAX,
-            bytes: 3 * size,
-        },
-    ] {
-        let fake = Fake::start().await;
-        for name in ["a", "b", "c", "d", "e"] {
-            fake.put(thing(name, 1));
-        }
-        let (writer, mut reader) = store();
-        // No list but those that are meant.
-        let timing = WatchTiming {
-            request: Duration::from_secs(10),
-            ..PACE
-        };
-        let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), timing);
-        source.room = room;
-        let _running = Running(tokio::spawn(source.in_pages_of(4).run(writer)));
-        assert_eq!(next(&mut reader).await, ["a=1", "b=1", "c=1"]);
-        let fresh = reader.freshness();
-        assert!(fresh.listed && fresh.stale.is_none(), "{fresh:?}");
-        assert_eq!(fresh.left_out, 1, "of what was read");
-        // By a watch: existing objects change, and new ones are left out until they fit.
-        until(|| fake.count("watch") == 1).await;
-        fake.put(thing("f", 1));
-        fake.put(thing("a", 2));
-        assert_eq!(next(&mut reader).await, ["a=2"]);
-        until(|| reader.freshness().left_out == 2).await;
-        fake.delete("b");
-        fake.put(thing("g", 1));
-        until(|| names(&reader) == "acg").await;
-        // Another list has the first ones.
-        fake.end_watches();
-        until(|| names(&reader) == "acd").await;
-        assert_eq!(fake.count("list"), 2);
-        until(|| fake.count("watch") == 2).await;
-        fake.delete("e");
-        fake.delete("f");
-        fake.delete("g");
-        fake.end_watches();
-        until(|| reader.freshness().left_out == 0).await;
-        assert_eq!(names(&reader), "acd");
+    let fake = Fake::start().await;
+    for name in ["a", "b", "c", "d", "e"] {
+        fake.put(thing(name, 1));
     }
+    let (writer, mut reader) = store();
+    // No list but those that are meant.
+    let timing = WatchTiming {
+        request: Duration::from_secs(10),
+        ..PACE
+    };
+    let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), timing);
+    source.room = 3 * LEAST_BYTES;
+    let _running = Running(tokio::spawn(source.in_pages_of(4).run(writer)));
+    assert_eq!(next(&mut reader).await, ["a=1", "b=1", "c=1"]);
+    let fresh = reader.freshness();
+    assert!(fresh.listed && fresh.stale.is_none(), "{fresh:?}");
+    assert_eq!(left_out(&reader), "de");
+    // By a watch: existing objects change, and new ones are left out until they fit.
+    until(|| fake.count("watch") == 1).await;
+    fake.put(thing("f", 1));
+    fake.put(thing("a", 2));
+    assert_eq!(next(&mut reader).await, ["a=2"]);
+    until(|| left_out(&reader) == "def").await;
+    fake.delete("b");
+    fake.put(thing("g", 1));
+    until(|| names(&reader) == "acg").await;
+    // Another list has the first ones.
+    let lists = fake.count("list");
+    fake.end_watches();
+    until(|| names(&reader) == "acd").await;
+    assert!(fake.count("list") > lists);
+    until(|| fake.count("watch") == 2).await;
+    fake.delete("e");
+    fake.delete("f");
+    fake.delete("g");
+    until(|| left_out(&reader).is_empty()).await;
+    assert_eq!(names(&reader), "acd");
+}
+
+/// A tenant with many large objects takes no policy of another one away, whether both are listed or one comes later.
+#[tokio::test]
+async fn one_namespace_leaves_room_for_others() {
+    let of = |namespace: &str, name: &str, value| json!({"metadata": {"namespace": namespace, "name": name}, "value": value});
+    let fake = Fake::start().await;
+    for at in 0..5 {
+        fake.put(of("aaa", &format!("t{at}"), 1));
+    }
+    fake.put(of("payments", "deny-all", 1));
+    let (writer, mut reader) = store();
+    let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), PACE);
+    source.room = 4 * LEAST_BYTES;
+    let _running = Running(tokio::spawn(source.run(writer)));
+    let listed = ["aaa/t0=1", "aaa/t1=1", "aaa/t2=1", "payments/deny-all=1"];
+    assert_eq!(next(&mut reader).await, listed);
+    assert_eq!(left_out(&reader), "aaa/t3aaa/t4");
+    until(|| fake.count("watch") == 1).await;
+    fake.put(of("payments", "deny-more", 1));
+    assert_eq!(next(&mut reader).await, ["-aaa/t2", "payments/deny-more=1"]);
+    assert_eq!(left_out(&reader), "aaa/t2aaa/t3aaa/t4");
+}
+
+/// Long texts are decoded on another thread, and yet in the order in which they came.
+#[tokio::test]
+async fn long_and_short_events_keep_their_order() {
+    let fake = Fake::start().await;
+    let (_running, mut reader) = run(&fake, Selection::default(), PACE);
+    until(|| fake.count("watch") == 1).await;
+    let long = |value| {
+        let mut object = thing("a", value);
+        object["spec"] = "x".repeat(2 * LONG_BYTES).into();
+        object
+    };
+    for round in 0..10 {
+        fake.put(long(2 * round));
+        fake.put(thing("a", 2 * round + 1));
+    }
+    fake.put(thing("b", 1));
+    while reader.get(&Key::new("", "b")).is_none() {
+        told(&mut reader).await;
+    }
+    assert_eq!(reader.get(&Key::new("", "a")).unwrap().value, 19);
+    fake.put(long(20));
+    fake.delete("a");
+    until(|| reader.get(&Key::new("", "a")).is_none()).await;
 }
 
 #[tokio::test]
@@ -550,7 +594,7 @@ async fn a_watch_that_ends_in_time_lists_again_what_had_no_room() {
     };
     let (writer, reader) = store();
     let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), timing);
-    source.room.objects = 1;
+    source.room = LEAST_BYTES;
     let _running = Running(tokio::spawn(source.run(writer)));
     until(|| names(&reader) == "a").await;
     until(|| fake.count("watch") == 1).await;

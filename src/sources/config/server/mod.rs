@@ -37,6 +37,9 @@ use crate::watcher::ServerRecovery;
 /// Objects that are validated before other tasks get their turn.
 const SLICE: usize = 100;
 
+/// What is told of an object that is left out.
+const NO_ROOM: &str = "have no room for it: its namespace holds more of this kind than others do";
+
 /// A kind that is watched.
 #[derive(Debug)]
 struct WatchedKind {
@@ -340,7 +343,7 @@ impl Server {
                     if let Some(kind) = self.kinds.get_mut(pending.collection) {
                         kind.freshness = pending.freshness;
                     }
-                    self.catalogue.problems(self.unreadable());
+                    self.catalogue.problems(self.unkept());
                     return true;
                 }
             }
@@ -349,27 +352,27 @@ impl Server {
         false
     }
 
-    /// Objects that are no such thing: each stays as it was.
-    fn unreadable(&self) -> BTreeSet<SourceProblem> {
+    /// Objects that are no such thing, or have no room.
+    fn unkept(&self) -> BTreeSet<SourceProblem> {
         let of = |kind: &WatchedKind| {
-            let all = Arc::clone(&kind.freshness.unreadable);
             let resource = kind.resource;
-            let all: Vec<_> = all
-                .iter()
-                .map(|(key, why)| {
-                    let place = place(&resource, key);
-                    let state = match self.catalogue.is_there(&place) {
+            let problem = |key: &Key, cause: String| {
+                let place = place(&resource, key);
+                SourceProblem {
+                    state: match self.catalogue.is_there(&place) {
                         true => ErrorEffect::Stale,
                         false => ErrorEffect::Refused,
-                    };
-                    SourceProblem {
-                        place: place.to_string(),
-                        state,
-                        cause: format!("{resource} cannot be read: {why}"),
-                    }
-                })
-                .collect();
-            all
+                    },
+                    place: place.to_string(),
+                    cause: format!("{resource} {cause}"),
+                }
+            };
+            let unreadable = kind.freshness.unreadable.iter();
+            let unreadable =
+                unreadable.map(|(key, why)| problem(key, format!("cannot be read: {why}")));
+            let left_out = kind.freshness.left_out.iter();
+            let left_out = left_out.map(|key| problem(key, NO_ROOM.to_owned()));
+            unreadable.chain(left_out).collect::<Vec<_>>()
         };
         self.kinds.values().flat_map(of).collect()
     }

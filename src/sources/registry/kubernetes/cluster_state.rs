@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::core_object::EffectlessObjects;
 use super::custom::{Configs, Origins};
 use super::names::Names;
-use super::objects::{Event, Objects, Problem};
+use super::objects::{ANY_OBJECT, Event, Objects, Problem};
 use super::wire::{Namespace, Node};
 use crate::kind::{Key, Kind as _};
 use crate::registry::{Contribution, SyncState};
@@ -88,6 +88,10 @@ pub(super) struct ClusterState {
     error: Option<Arc<str>>,
 }
 
+/// What is told of an object that is left out.
+const NO_ROOM: &str =
+    "there is no room for it: its namespace holds more of this kind than others do";
+
 impl ClusterState {
     pub(super) fn new(
         names: Names,
@@ -125,9 +129,10 @@ impl ClusterState {
         let Some(before) = self.fresh.get(kind) else {
             return false;
         };
-        let what = |fresh: &Freshness| (fresh.more_unreadable, fresh.left_out);
-        let is_other =
-            before.unreadable != freshness.unreadable || what(before) != what(&freshness);
+        let what = |fresh: &Freshness| (fresh.more_unreadable, fresh.more_left_out);
+        let is_other = before.unreadable != freshness.unreadable
+            || before.left_out != freshness.left_out
+            || what(before) != what(&freshness);
         let freshness = self.without(kind, freshness);
         let back = freshness.stale.is_none();
         let was = self.fresh.insert(kind, freshness);
@@ -147,16 +152,19 @@ impl ClusterState {
         kinds.flat_map(|(kind, fresh)| {
             let all = fresh.unreadable.iter();
             let named = all.map(|(object, words)| (object.clone(), words.to_string()));
+            let left_out = fresh.left_out.iter();
+            let left_out = left_out.map(|object| (object.clone(), NO_ROOM.to_owned()));
             let more = [
                 (fresh.more_unreadable, "cannot be read, either"),
-                (fresh.left_out, "have no room"),
+                (fresh.more_left_out, "have no room, either"),
             ];
             let more = more.into_iter().filter(|(count, _)| *count > 0);
             let more = more.map(|(count, words)| {
                 let words = format!("{count} objects of this kind {words}");
-                (Key::new("", "*"), words)
+                (Key::new("", ANY_OBJECT), words)
             });
-            named.chain(more).map(|(object, words)| Problem {
+            let all = named.chain(left_out).chain(more);
+            all.map(|(object, words)| Problem {
                 kind,
                 object,
                 origin: None,
@@ -313,28 +321,62 @@ mod tests {
     }
 
     #[test]
-    fn objects_without_room_are_told_as_a_number() {
+    fn objects_without_room_are_told_by_name_and_number() {
         let (mut heard, now) = synced();
         let fresh = Freshness {
             more_unreadable: 7,
-            left_out: 2,
+            left_out: Arc::new([Key::new("n", "c")].into()),
+            more_left_out: 2,
             ..listed(None)
         };
         assert!(heard.freshness("a", fresh.clone(), now));
-        assert!(!heard.freshness("a", fresh, now));
+        assert!(!heard.freshness("a", fresh.clone(), now));
+        let other = Freshness {
+            left_out: Arc::default(),
+            ..fresh.clone()
+        };
+        assert!(heard.freshness("a", other, now) && heard.freshness("a", fresh, now));
         heard.changed(now);
         let told = heard.emit(now + GATHER).unwrap();
         assert_eq!(told.standing, SyncState::Synced);
         let said: Vec<_> = told
             .problems
             .iter()
-            .map(|one| (one.kind, &*one.refusal.words))
+            .map(|one| (one.object.to_string(), &*one.refusal.words))
             .collect();
         let expected = [
-            ("a", "7 objects of this kind cannot be read, either"),
-            ("a", "2 objects of this kind have no room"),
+            ("n/c", NO_ROOM),
+            ("*", "7 objects of this kind cannot be read, either"),
+            ("*", "2 objects of this kind have no room, either"),
         ];
+        let expected = expected.map(|(object, words)| (object.to_owned(), words));
         assert_eq!(said, expected);
+    }
+
+    /// They are refused in `/debug/configz`, as what breaks a rule is.
+    #[test]
+    fn objects_without_room_are_shown_as_refused() {
+        let names = Names {
+            cluster: "here".into(),
+            domain: "cluster.local".into(),
+            trust_domain: "td".into(),
+        };
+        let mut heard = ClusterState::new(names, PATIENCE, ["sidecars"]);
+        let now = Instant::now();
+        let fresh = Freshness {
+            left_out: Arc::new([Key::new("n", "c")].into()),
+            more_left_out: 2,
+            ..listed(None)
+        };
+        assert!(heard.freshness("sidecars", fresh, now));
+        heard.changed(now);
+        let told = heard.emit(now + GATHER).unwrap();
+        let all = told.written(&"here".into());
+        let all: Vec<_> = all
+            .iter()
+            .map(|one| (&*one.kind, &*one.name, one.accepted, &one.messages[..]))
+            .collect();
+        assert_eq!(all, [("Sidecar", "c", false, &[NO_ROOM.to_owned()][..])]);
     }
 
     #[test]

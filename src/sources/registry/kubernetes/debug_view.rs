@@ -62,7 +62,7 @@ impl ClusterUpdate {
         let problems = self
             .problems
             .iter()
-            .filter(|problem| problem.kind == T::NAME);
+            .filter(|problem| problem.is_about::<T>());
         let mut wrong: BTreeMap<&Key, &Refusal> = problems
             .map(|problem| (&problem.object, &problem.refusal))
             .collect();

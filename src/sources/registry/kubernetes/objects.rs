@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use super::super::configuration::ConfigurationKind;
 use super::endpoints::{Lookup, ServiceEndpoints};
 use super::links::LookupTarget;
 use super::names::Names;
@@ -28,6 +29,18 @@ pub struct Problem {
     /// The object cannot be decoded: it is left out, or keeps its last version.
     pub is_unreadable: bool,
 }
+
+impl Problem {
+    /// Returns true if the problem is one of a single object of this kind. Of what was not even kept the kind is known by its name in
+    /// paths.
+    pub(super) fn is_about<T: ConfigurationKind>(&self) -> bool {
+        self.kind == T::NAME
+            || (self.kind == T::PLURAL && !matches!(&*self.object.name, "" | ANY_OBJECT))
+    }
+}
+
+/// The name in problems of objects that are only counted.
+pub(super) const ANY_OBJECT: &str = "*";
 
 /// The line of the log.
 impl fmt::Display for Problem {

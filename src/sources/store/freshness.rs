@@ -1,0 +1,64 @@
+//! What is known of the objects of a store: how fresh they are, and which are not kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::kind::Key;
+
+/// Objects that are no such thing, or have no room, of which each is remembered by its name; others are counted.
+pub(crate) const NAMED: usize = 1_000;
+
+/// The freshness of the objects. They are served in any case.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Freshness {
+    /// All objects have been listed at least once.
+    pub listed: bool,
+    /// The time since which the source is unreachable, and the reason.
+    pub stale: Option<(Instant, String)>,
+    /// The server answers 403: the account lacks the permission.
+    pub refused: bool,
+    /// Objects that cannot be decoded, and why; each keeps its last good version.
+    pub unreadable: Arc<BTreeMap<Key, Box<str>>>,
+    /// Further unreadable objects, without their names; those since the last list are counted repeatedly.
+    pub more_unreadable: usize,
+    /// Objects for which there is no room; a known one keeps its last version, unless it gave way to those of a namespace that
+    /// holds less.
+    pub left_out: Arc<BTreeSet<Key>>,
+    /// Further ones, counted likewise.
+    pub more_left_out: usize,
+}
+
+impl Freshness {
+    /// Remembers an object for which there is no room.
+    pub(super) fn leave_out(&mut self, key: &Key) {
+        if self.left_out.contains(key) {
+            return;
+        }
+        if self.left_out.len() < NAMED {
+            // Readers hold the earlier set: at most `NAMED` keys are copied.
+            Arc::make_mut(&mut self.left_out).insert(key.clone());
+        } else {
+            self.more_left_out = self.more_left_out.saturating_add(1);
+        }
+    }
+
+    /// The number of objects for which there is no room.
+    pub(super) fn without_room(&self) -> usize {
+        self.left_out.len().saturating_add(self.more_left_out)
+    }
+
+    /// An object is there in its present version, or gone. Returns true if that is news.
+    pub(super) fn is_settled(&mut self, key: &Key) -> bool {
+        let could_not_be_read = self.unreadable.contains_key(key);
+        if could_not_be_read {
+            Arc::make_mut(&mut self.unreadable).remove(key);
+        }
+        let had_no_room = self.left_out.contains(key);
+        if had_no_room {
+            Arc::make_mut(&mut self.left_out).remove(key);
+        }
+        could_not_be_read || had_no_room
+    }
+}
