@@ -53,6 +53,45 @@ pub fn documents_within(
         .take_while(move |read| !mem::replace(&mut ended, read.is_err()))
 }
 
+/// What an object in JSON consists of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ValueCount {
+    /// All values; a name is one, too.
+    pub values: usize,
+    /// The objects among them.
+    pub objects: usize,
+}
+
+/// Counts the values of an object in valid JSON as those of a file are counted.
+///
+/// # Errors
+///
+/// They are more than an object of a file may have.
+pub fn count_values(json: &str) -> Result<ValueCount, String> {
+    let mut count = ValueCount::default();
+    let (mut in_text, mut is_escaped, mut in_plain) = (false, false, false);
+    for byte in json.bytes() {
+        if in_text {
+            (in_text, is_escaped) = match byte {
+                _ if is_escaped => (true, false),
+                b'\\' => (true, true),
+                byte => (byte != b'"', false),
+            };
+            continue;
+        }
+        let is_plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
+        in_text = byte == b'"';
+        let begins = in_text || matches!(byte, b'{' | b'[') || (is_plain && !in_plain);
+        in_plain = is_plain;
+        count.values += usize::from(begins);
+        count.objects += usize::from(byte == b'{');
+        if count.values > LIMITS.nodes {
+            return Err(LIMITS.too_many());
+        }
+    }
+    Ok(count)
+}
+
 /// Bytes as text.
 ///
 /// # Errors

@@ -435,3 +435,32 @@ fn an_object_is_as_large_as_its_aliases_make_it() {
     assert_eq!(size("a: bc"), 1 + 1 + 2 + 1);
     assert_eq!(size("a: &a [bc]\nd: *a"), 1 + 2 * (1 + 1 + 2 + 1));
 }
+
+/// The same number for both ways to an object.
+#[test]
+fn values_of_json_are_counted_as_those_of_a_file() {
+    let cases = [
+        (r#"{"a": "b"}"#, 3),
+        (
+            r#"{"a\\": "\\\"{[1,", "b": [-1.5e+3, true,null ,{}, [ ]]}"#,
+            10,
+        ),
+        ("7", 1),
+        ("[]", 1),
+        (r#"["",""]"#, 3),
+    ];
+    for (text, count) in cases {
+        assert_eq!(count_values(text).unwrap().values, count, "{text}");
+        let read = |nodes| {
+            let limits = Limits { nodes, ..LIMITS };
+            documents_within(text, limits).all(|read| read.is_ok())
+        };
+        assert!(read(count) && !read(count - 1), "{text}");
+    }
+    let many = |count: usize| format!("[{}]", vec!["1"; count - 1].join(","));
+    let count = count_values(&many(200_000)).unwrap();
+    assert_eq!((count.values, count.objects), (200_000, 0));
+    assert_eq!(count_values(cases[1].0).unwrap().objects, 2);
+    let words = "more than 200000 values".to_owned();
+    assert_eq!(count_values(&many(200_001)), Err(words));
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::config::Finding;
+use api::config::document::count_values;
 use serde_json::{Map, Value as Json};
 
 use crate::config::checked::{CheckOptions, CheckedObject, check};
@@ -32,16 +33,19 @@ pub(super) fn checked(
         is_server: true,
         is_whole: false,
     };
-    match serde_json::from_str(text) {
-        Ok(fields) => check(&whole(resource, id.kind(), fields), options).unwrap_or_default(),
+    let read = count_values(text).and_then(|_| {
         // Its bytes were JSON, and so this is how deep it is.
-        Err(_) => CheckedObject {
+        serde_json::from_str(text).map_err(|_| "nested too deeply".to_owned())
+    });
+    match read {
+        Ok(fields) => check(&whole(resource, id.kind(), fields), options).unwrap_or_default(),
+        Err(cause) => CheckedObject {
             id: EntryId {
                 name: key.to_string().into(),
                 ..id
             },
             entry: None,
-            findings: vec![Finding::error("", "nested too deeply")],
+            findings: vec![Finding::error("", cause)],
         },
     }
 }
@@ -58,4 +62,29 @@ fn whole(resource: &Resource, kind: &str, fields: Map<String, Json>) -> Json {
     whole.insert("kind".to_owned(), kind.into());
     whole.extend(fields);
     Json::Object(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// As a file that has so many is refused.
+    #[test]
+    fn an_object_of_too_many_values_is_refused_by_its_name() {
+        let resource = Resource {
+            group: "networking.istio.io",
+            version: "v1",
+            name: "virtualservices",
+        };
+        let metadata = json!({"name": "a", "namespace": "n"});
+        let object = json!({"metadata": metadata, "spec": {"hosts": vec!["a"; 200_000]}});
+        let (key, usable): (_, UsabilityCheck) = (Key::new("n", "a"), |_, _| Ok(()));
+        let collection = "istio/networking/v1alpha3/virtualservices";
+        let checked = checked(collection, &resource, &key, &object.to_string(), usable);
+        assert_eq!(checked.id.to_string(), "VirtualService n/a");
+        assert_eq!(checked.findings[0].to_string(), "more than 200000 values");
+        assert!(checked.entry.is_none());
+    }
 }
