@@ -751,7 +751,7 @@ const LONGER_FILES: [(&str, usize); 22] = [
     ("sources/disk.rs", 420),
     ("sources/watcher.rs", 570),
     ("sources/registry/consul/schedule.rs", 410),
-    ("sources/config/server/mod.rs", 420),
+    ("sources/config/server/mod.rs", 460),
     ("sources/registry/kubernetes/source.rs", 420),
     ("gudgeon/grpc/connections.rs", 440),
     ("gudgeon/discovery/ads_stream.rs", 470),

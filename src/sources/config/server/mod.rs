@@ -7,6 +7,7 @@ mod seen;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod validating;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,19 +24,23 @@ use self::definitions::Definitions;
 use self::object::place;
 use self::seen::Seen;
 pub use self::settings::{ServerUpdate, WatchSettings};
+use self::validating::Validating;
 use self::watching::{NumberedChanges, Watching};
 use super::catalogue::{ConfigCatalogue, Root, SourceEntry, SourceProblem};
+use super::checked::CheckedObject;
 use super::core_kind::CoreKind;
 use super::directory::MOST_OBJECTS;
 use super::entry::{Entry, EntryId};
 use super::report::ErrorEffect;
 use crate::connect::Cluster;
-use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
+use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Kind as _, Resource};
+use crate::offload::LONG_BYTES;
 use crate::store::{self, Changes, Freshness};
 use crate::watcher::ServerRecovery;
 
-/// Objects that are validated before other tasks get their turn.
+/// Objects, and bytes of their texts, that are validated before other tasks get their turn: 1 MB takes some 300 ms.
 const SLICE: usize = 100;
+const SLICE_BYTES: usize = LONG_BYTES;
 
 /// What is told of an object that is left out.
 const NO_ROOM: &str = "have no room for it: its namespace holds more of this kind than others do";
@@ -76,6 +81,8 @@ pub struct Server {
     to: mpsc::Sender<NumberedChanges>,
     words: mpsc::Receiver<NumberedChanges>,
     pending: Option<Pending>,
+    /// A long object that is validated on another thread; what comes after it waits.
+    validating: Option<Validating>,
     /// Pending status writes, if `analysis` is on.
     status_queue: Option<StatusQueue>,
     synced: bool,
@@ -107,6 +114,7 @@ impl Server {
             to,
             words,
             pending: None,
+            validating: None,
             status_queue: None,
             synced: false,
             checked: 0,
@@ -177,6 +185,10 @@ impl Server {
     /// Waits for a change of objects or of freshness. Cancel-safe.
     pub async fn changed(&mut self) -> ServerUpdate {
         loop {
+            if let Some(validating) = &mut self.validating {
+                let checked = validating.end().await;
+                self.validated(checked);
+            }
             if self.take_in() {
                 return self.apply_queued();
             }
@@ -333,9 +345,16 @@ impl Server {
         let Some(mut pending) = self.pending.take() else {
             return false;
         };
+        let mut bytes = 0_usize;
         for _ in 0..SLICE {
             match pending.changes.pop_front() {
-                Some(store::Change::Set(key, seen)) => self.set(&pending, &key, &seen),
+                Some(store::Change::Set(key, seen)) => {
+                    bytes = bytes.saturating_add(seen.size());
+                    self.set(&pending, key, seen);
+                    if bytes > SLICE_BYTES || self.validating.is_some() {
+                        break;
+                    }
+                }
                 Some(store::Change::Gone(key)) => {
                     self.forget(&place(&pending.resource, &key));
                 }
@@ -377,25 +396,50 @@ impl Server {
         self.kinds.values().flat_map(of).collect()
     }
 
-    fn set(&mut self, of: &Pending, key: &Key, seen: &Seen) {
+    fn set(&mut self, of: &Pending, key: Key, seen: Arc<Seen>) {
         // The text is present once only: it was taken when the object was applied.
         let Some(text) = seen.take() else {
             return;
         };
-        let checked = object::checked(
-            of.collection,
-            &of.resource,
-            key,
-            &text,
-            self.settings.usable,
-        );
-        let place = place(&of.resource, key);
+        let (collection, resource, usable) = (of.collection, of.resource, self.settings.usable);
+        if text.len() <= LONG_BYTES {
+            let checked = object::checked(collection, &resource, &key, &text, usable);
+            return self.put(collection, resource, &key, &seen, checked);
+        }
+        let checks = {
+            let key = key.clone();
+            move || object::checked(collection, &resource, &key, &text, usable)
+        };
+        self.validating = Some(Validating::begin(collection, resource, key, seen, checks));
+    }
+
+    /// Puts a long object, as it was validated.
+    fn validated(&mut self, checked: CheckedObject) {
+        let Some(one) = self.validating.take() else {
+            return;
+        };
+        // Its kind may have gone meanwhile.
+        let kind = self.kinds.get(one.collection);
+        if kind.is_some_and(|kind| kind.resource == one.resource) {
+            self.put(one.collection, one.resource, &one.key, &one.seen, checked);
+        }
+    }
+
+    fn put(
+        &mut self,
+        collection: &'static str,
+        resource: Resource,
+        key: &Key,
+        seen: &Seen,
+        checked: CheckedObject,
+    ) {
+        let place = place(&resource, key);
         if let Some(status_queue) = &self.status_queue
-            && kind_of(of.collection).is_some()
+            && kind_of(collection).is_some()
         {
             status_queue.set(
                 &place,
-                StatusUpdate::new(of.resource, key, seen, &checked.findings),
+                StatusUpdate::new(resource, key, seen, &checked.findings),
             );
         }
         self.checked = self.checked.saturating_add(1);

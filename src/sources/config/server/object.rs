@@ -39,14 +39,19 @@ pub(super) fn checked(
     });
     match read {
         Ok(fields) => check(&whole(resource, id.kind(), fields), options).unwrap_or_default(),
-        Err(cause) => CheckedObject {
-            id: EntryId {
-                name: key.to_string().into(),
-                ..id
-            },
-            entry: None,
-            findings: vec![Finding::error("", cause)],
+        Err(cause) => refused(collection, key, &cause),
+    }
+}
+
+/// An object of which no more is known than its name.
+pub(super) fn refused(collection: &'static str, key: &Key, cause: &str) -> CheckedObject {
+    CheckedObject {
+        id: EntryId {
+            collection,
+            name: key.to_string().into(),
         },
+        entry: None,
+        findings: vec![Finding::error("", cause)],
     }
 }
 

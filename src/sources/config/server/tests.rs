@@ -579,3 +579,52 @@ async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
     let place = "Kubernetes/n/a stale";
     assert_eq!(rejected(play.heard.as_ref().unwrap()), [place]);
 }
+
+/// A long object is checked on another thread, what comes after it waits, and nobody who waits for changes misses any by giving up.
+#[tokio::test]
+async fn long_objects_are_checked_beside_the_loop_and_in_order() {
+    let fake = fake().await;
+    let mut server = Play::new(&fake, false).server;
+    let routes = |name: &str, count: usize| {
+        let route = |at| json!({"match": [{"uri": {"prefix": format!("/{at}")}}], "route": [{"destination": {"host": "web"}}]});
+        let mut long = service(name, "one");
+        long["spec"]["http"] = (0..count).map(route).collect();
+        long
+    };
+    for name in ["a", "b", "c"] {
+        fake.put_in(VIRTUAL_SERVICES, routes(name, 3_000));
+        fake.put_in(VIRTUAL_SERVICES, service(&format!("{name}-short"), "one"));
+    }
+    let mut were_beside = BTreeSet::new();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while server.all().count() < 6 {
+        let _changes = timeout(Duration::from_millis(1), server.changed()).await;
+        let validating = server.validating.as_ref();
+        were_beside.extend(validating.map(|one| one.key.name.clone()));
+        assert!(Instant::now() < deadline, "{were_beside:?}");
+    }
+    assert_eq!(Vec::from_iter(were_beside), ["a", "b", "c"].map(Box::from));
+    // The versions and the end of one object, in the order in which they come.
+    for count in [3_100, 3_200] {
+        fake.put_in(VIRTUAL_SERVICES, routes("a", count));
+        fake.delete_in(VIRTUAL_SERVICES, "a");
+        fake.put_in(VIRTUAL_SERVICES, service("a", "one"));
+        fake.put_in(VIRTUAL_SERVICES, service(&format!("z{count}"), "one"));
+    }
+    while server.all().count() < 8 {
+        assert!(
+            timeout(Duration::from_secs(20), server.changed())
+                .await
+                .is_ok()
+        );
+    }
+    let body = |name: &str| {
+        let mut all = server.all();
+        let (_, entry) = all.find(|(id, _)| id.name.ends_with(name)).unwrap();
+        match entry {
+            Entry::Object { object, .. } => object.body.len(),
+            Entry::Plain { .. } => 0,
+        }
+    };
+    assert_eq!(body("/a"), body("/a-short") - 6);
+}
