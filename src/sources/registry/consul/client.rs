@@ -11,6 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::timeout;
 
 use super::address::{Address, Token};
+use super::body::{BodyRoom, HeldBody};
 use super::schedule::{self, End, Query, QueryPath, QueryTarget};
 use crate::answer::chain;
 
@@ -36,7 +37,7 @@ const IDLE_FOR: Duration = Duration::from_secs(5);
 /// An answer, read whole.
 pub(super) struct Answer {
     pub(super) index: Option<u64>,
-    pub(super) body: Vec<u8>,
+    pub(super) body: HeldBody,
 }
 
 /// A failed query: its end for the schedule, and the reason for the log.
@@ -51,6 +52,7 @@ pub(super) struct Client {
     token: Option<Token>,
     waiting: Pool<HttpConnector, Empty<Bytes>>,
     short: Pool<HttpConnector, Empty<Bytes>>,
+    room: BodyRoom,
 }
 
 impl Client {
@@ -73,6 +75,7 @@ impl Client {
             token,
             waiting,
             short,
+            room: BodyRoom::default(),
         }
     }
 
@@ -124,11 +127,38 @@ impl Client {
             why: chain(&error),
         })?;
         if response.status() != StatusCode::OK {
-            return Err(refusal(response).await);
+            return Err(self.refusal(response).await);
         }
         let index = index(response.headers());
-        let body = read(response.into_body(), ANSWER_BYTES).await?;
+        let body = read(response.into_body(), self.room.body(ANSWER_BYTES)).await?;
         Ok(Answer { index, body })
+    }
+
+    async fn refusal(&self, response: Response<Incoming>) -> Failed {
+        let status = response.status();
+        // An unreadable body is no further error: the status code suffices.
+        let said = read(response.into_body(), self.room.body(REFUSAL_BYTES)).await;
+        let said = said.as_ref().map(HeldBody::bytes).unwrap_or_default();
+        let said: String = String::from_utf8_lossy(said)
+            .trim()
+            .chars()
+            .take(REFUSAL_CHARACTERS)
+            .map(|letter| if letter.is_control() { ' ' } else { letter })
+            .collect();
+        let why = if said.is_empty() {
+            status.to_string()
+        } else {
+            format!("{said} ({})", status.as_u16())
+        };
+        // An agent at its limit of connections answers 429, if it answers at all.
+        let end = if status == StatusCode::TOO_MANY_REQUESTS {
+            End::Closed
+        } else {
+            End::Refused {
+                status: status.as_u16(),
+            }
+        };
+        Failed { end, why }
     }
 }
 
@@ -144,55 +174,21 @@ fn index(headers: &HeaderMap) -> Option<u64> {
     headers.get("x-consul-index")?.to_str().ok()?.parse().ok()
 }
 
-async fn refusal(response: Response<Incoming>) -> Failed {
-    let status = response.status();
-    // An unreadable body is no further error: the status code suffices.
-    let said = read(response.into_body(), REFUSAL_BYTES).await;
-    let said = said.unwrap_or_default();
-    let said: String = String::from_utf8_lossy(&said)
-        .trim()
-        .chars()
-        .take(REFUSAL_CHARACTERS)
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
-        .collect();
-    let why = if said.is_empty() {
-        status.to_string()
-    } else {
-        format!("{said} ({})", status.as_u16())
-    };
-    // An agent at its limit of connections answers 429, if it answers at all.
-    let end = if status == StatusCode::TOO_MANY_REQUESTS {
-        End::Closed
-    } else {
-        End::Refused {
-            status: status.as_u16(),
-        }
-    };
-    Failed { end, why }
-}
-
 /// Reads a whole body.
-async fn read(mut body: Incoming, most: usize) -> Result<Vec<u8>, Failed> {
-    let too_large = || Failed {
+async fn read(mut from: Incoming, mut body: HeldBody) -> Result<HeldBody, Failed> {
+    let useless = |why| Failed {
         end: End::Useless,
-        why: format!("the response exceeds {most} bytes"),
+        why,
     };
-    if body.size_hint().lower() > most as u64 {
-        return Err(too_large());
-    }
-    let mut bytes = Vec::new();
-    while let Some(frame) = body.frame().await {
+    body.expect(from.size_hint().lower()).map_err(useless)?;
+    while let Some(frame) = from.frame().await {
         let frame = frame.map_err(|error| Failed {
             end: End::Away,
             why: chain(&error),
         })?;
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        if bytes.len() + data.len() > most {
-            return Err(too_large());
+        if let Ok(data) = frame.into_data() {
+            body.push(&data).map_err(useless)?;
         }
-        bytes.extend_from_slice(&data);
     }
-    Ok(bytes)
+    Ok(body)
 }

@@ -1,9 +1,10 @@
 //! Services of Consul's catalog.
 //!
-//! `schedule` decides when to send which query, `client` sends it, `wire` decodes the responses and `convert` makes services
-//! of them; all but `client` and this file are pure.
+//! `schedule` decides when to send which query, `client` sends it, `body` bounds the responses, `wire` decodes them and `convert`
+//! makes services of them; all but `client`, `body` and this file are pure.
 
 mod address;
+mod body;
 mod client;
 mod convert;
 mod schedule;
@@ -24,11 +25,12 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 pub use self::address::{Address, BadAddress, Token};
-use self::client::{Client, Failed};
+use self::client::{Answer, Client, Failed};
 use self::convert::{Converted, convert};
 use self::schedule::{End, Query, QueryPath, QueryTarget, Schedule};
 use self::wire::Catalog;
 use super::{Contribution, SourceId, SyncState};
+use crate::offload::offload;
 
 /// The state of a source: all its objects, and its standing. While it is [`SyncState::Syncing`] the contribution is empty.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,18 +142,18 @@ async fn ask(client: Client, query: Query, cluster: ClusterId) -> Ended {
     let (ticket, way) = (query.ticket, query.way);
     let (end, news) = match client.ask(&query).await {
         Err(Failed { end, why }) => (end, Err(why)),
-        Ok(answer) => match understand(&query, &answer.body, &cluster) {
-            Ok(news) => (
-                End::Answered {
-                    index: answer.index,
-                },
-                Ok(news),
-            ),
-            Err(why) => {
-                let why = format!("cannot parse Consul's response: {why}");
-                (End::Useless, Err(why))
+        Ok(Answer { index, body }) => {
+            let bytes = body.bytes().len();
+            let reads = move || understand(&query, body.bytes(), &cluster);
+            let read = offload(bytes, reads).await;
+            match read.unwrap_or_else(|| Err("internal error".to_owned())) {
+                Ok(news) => (End::Answered { index }, Ok(news)),
+                Err(why) => {
+                    let why = format!("cannot parse Consul's response: {why}");
+                    (End::Useless, Err(why))
+                }
             }
-        },
+        }
     };
     Ended {
         ticket,
