@@ -10,6 +10,7 @@
 //! * `offload`: work on long texts, off the event loop.
 //! * `failure`: errors of requests, in the operator's words. `answer`: responses, bounded in bytes and time. `line_buffer`: lines of
 //!   a watch, bounded.
+//! * `page_progress`: the bounds of a list that comes in pages.
 //! * `kind`: a [`Kind`], its place in the API and the fields that a role reads.
 //! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
 //! * `fair_room`: objects that share a room by their namespaces.
@@ -49,6 +50,7 @@ mod kind;
 mod line_buffer;
 mod list;
 mod offload;
+mod page_progress;
 mod reconcile_status;
 pub mod registry;
 mod served_kinds;

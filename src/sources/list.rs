@@ -5,12 +5,19 @@ use kube::core::params::ListParams;
 use serde::Deserialize;
 use serde_json::Value;
 
+use api::config::document::{LIMITS, count_values};
+
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::Resource;
+use crate::page_progress::PageProgress;
+use crate::watcher::ROOM;
 
 /// Objects of a page: a page of large ones still fits into an answer.
 const PAGE: u32 = 200;
+
+/// Bytes that a value counts for at least.
+const VALUE_BYTES: usize = 16;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -18,6 +25,22 @@ struct ListedPage {
     metadata: ListedEnd,
     /// Servers before 1.22 write null for metadata of no objects.
     items: Option<Vec<Value>>,
+}
+
+impl ListedPage {
+    /// The page, without the fields that nothing reads, and the bytes that it takes, about.
+    fn read(text: &[u8]) -> Result<(Vec<Value>, String, usize), serde_json::Error> {
+        let Self { metadata, items } = serde_json::from_slice(text)?;
+        let items: Vec<_> = items.into_iter().flatten().map(trimmed).collect();
+        let bytes = items.iter().map(bytes).sum();
+        Ok((items, metadata.token, bytes))
+    }
+}
+
+fn bytes(object: &Value) -> usize {
+    let text = object.to_string();
+    let count = count_values(&text).map_or(LIMITS.nodes, |count| count.values);
+    text.len().max(count.saturating_mul(VALUE_BYTES))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -43,7 +66,8 @@ fn trimmed(mut object: Value) -> Value {
 
 impl Cluster {
     /// Returns the objects of a kind in all namespaces; `None` if the server does not have the kind. `bare`: their metadata
-    /// alone, so that nothing else of them leaves the server. More than `most` objects are an error.
+    /// alone, so that nothing else of them leaves the server. More than `most` objects, or than a [`Watcher`](crate::Watcher) has room for,
+    /// are an error.
     ///
     /// # Errors
     /// The request failed.
@@ -58,12 +82,17 @@ impl Cluster {
             resource: resource.to_string(),
             name: None,
         };
+        let failure = |cause| Failure {
+            action: action.clone(),
+            cause,
+        };
         let mut all = Vec::new();
-        let mut token = None;
+        let mut bytes = 0_usize;
+        let mut progress = PageProgress::new();
         loop {
             let params = ListParams {
                 limit: Some(PAGE),
-                continue_token: token,
+                continue_token: progress.token(),
                 ..ListParams::default()
             };
             let request = Request::new(resource.path(None));
@@ -71,24 +100,26 @@ impl Cluster {
                 true => request.list_metadata(&params),
                 false => request.list(&params),
             };
-            let page = match self
-                .exchange(&action, REQUEST)
-                .json::<ListedPage>(request)
-                .await
-            {
+            let exchange = self.exchange(&action, REQUEST);
+            let (items, next, taken) = match exchange.read(request, ListedPage::read).await {
                 Ok(page) => page,
                 Err(failure) if failure.code() == Some(404) => return Ok(None),
                 Err(failure) => return Err(failure),
             };
-            all.extend(page.items.into_iter().flatten().map(trimmed));
+            let count = items.len();
+            all.extend(items);
+            bytes = bytes.saturating_add(taken);
             if all.len() > most {
-                let cause = Cause::Malformed(format!("there are more than {most} objects"));
-                return Err(Failure { action, cause });
+                let words = format!("there are more than {most} objects");
+                return Err(failure(Cause::Malformed(words)));
             }
-            token = Some(page.metadata.token).filter(|token| !token.is_empty());
-            if token.is_none() {
+            if bytes > ROOM {
+                return Err(failure(Cause::TooLarge(ROOM)));
+            }
+            if next.is_empty() {
                 return Ok(Some(all));
             }
+            progress.go_on(count, PAGE, next).map_err(failure)?;
         }
     }
 
@@ -104,6 +135,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fake::{Fake, Lie};
 
     #[test]
     fn what_nobody_looks_at_is_dropped() {
@@ -113,6 +145,67 @@ mod tests {
             json!({"metadata": {"name": "a"}, "spec": {"b": 1}})
         );
         assert_eq!(trimmed(json!("a")), json!("a"));
+    }
+
+    /// Pages without an end, of nothing or of the same; an honest list is read to its end.
+    #[tokio::test]
+    async fn a_list_without_an_end_is_a_failure() {
+        const KIND: &str = "mutatingwebhookconfigurations";
+        let resource = Resource {
+            group: "admissionregistration.k8s.io",
+            version: "v1",
+            name: KIND,
+        };
+        let fake = Fake::start().await;
+        for at in 0..250 {
+            fake.put(json!({"metadata": {"name": format!("t{at}")}}));
+        }
+        let cluster = fake.cluster();
+        let all = cluster.list_all(resource, false, 1_000).await.unwrap();
+        assert_eq!(all.unwrap().len(), 250);
+        for (lie, words) in [
+            (
+                Lie::Pages(0),
+                "a list has no end, in pages with hardly anything",
+            ),
+            (Lie::SamePage, "a list goes on where it was"),
+        ] {
+            fake.lies("list", KIND, Some(lie));
+            let asked = fake.asked(KIND);
+            let failed = cluster.list_all(resource, false, 1_000).await.unwrap_err();
+            assert!(failed.to_string().ends_with(words), "{failed}");
+            assert!(fake.asked(KIND) - asked < 150);
+        }
+        fake.lies("list", KIND, None);
+        let failed = cluster.list_all(resource, false, 249).await.unwrap_err();
+        let words = "there are more than 249 objects";
+        assert!(failed.to_string().ends_with(words), "{failed}");
+    }
+
+    #[tokio::test]
+    async fn all_pages_together_have_a_bound_of_bytes() {
+        let resource = Resource {
+            group: "admissionregistration.k8s.io",
+            version: "v1",
+            name: "mutatingwebhookconfigurations",
+        };
+        let fake = Fake::start().await;
+        let text = "x".repeat(70_000);
+        for at in 0..1_000 {
+            fake.put(json!({"metadata": {"name": format!("t{at}")}, "spec": text}));
+        }
+        let failed = fake.cluster().list_all(resource, false, 2_000).await;
+        let failed = failed.unwrap_err().to_string();
+        assert!(
+            failed.ends_with("the response exceeds 67108864 bytes"),
+            "{failed}"
+        );
+    }
+
+    #[test]
+    fn small_values_count_for_what_they_take() {
+        assert_eq!(bytes(&json!({"a": "x".repeat(100)})), 108);
+        assert_eq!(bytes(&json!([0, 1, [], {}])), 5 * VALUE_BYTES);
     }
 
     #[test]

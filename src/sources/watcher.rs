@@ -31,6 +31,7 @@ use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Kind, Resource};
 use crate::line_buffer::LineBuffer;
 use crate::offload::offload;
+use crate::page_progress::PageProgress;
 use crate::store::{Listed, Writer};
 use items::{Any, Items, Unreadable};
 
@@ -42,11 +43,7 @@ const EVENT_BYTES: usize = 4 << 20;
 /// The bytes of a kind, above any cluster's size: Kubernetes is made for 150,000 Pods. All of them take a fourth of the
 /// memory of the smallest role. What is beyond is left out, of those namespaces that hold most: one tenant does not crowd out all
 /// others.
-const ROOM: usize = 64 << 20;
-/// The deadline of a list with all pages: 150,000 Pods in pages of 100, of 300 ms each.
-const LIST: Duration = Duration::from_secs(450);
-/// Pages that are not half full, of one list. A server may leave out what a selector does not select.
-const SHORT_PAGES: u32 = 100;
+pub(crate) const ROOM: usize = 64 << 20;
 /// Answers of 410 Gone, without a lasting watch in between, before they count as a failure.
 const MAX_CONSECUTIVE_GONE: u32 = 3;
 
@@ -215,16 +212,14 @@ impl<K: Kind> Watcher<K> {
             action: action.clone(),
             cause,
         };
-        let begun = Instant::now();
         let mut all = Items::new(self.room);
-        let mut more: Option<String> = None;
-        let mut short = 0;
+        let mut progress = PageProgress::new();
         loop {
             let params = ListParams {
                 field_selector: self.fields(),
                 label_selector: self.selection.labels.clone(),
                 limit: Some(self.page),
-                continue_token: more.clone(),
+                continue_token: progress.token(),
                 ..ListParams::default()
             };
             let exchange = self.cluster.exchange(&action, self.timing.request);
@@ -249,18 +244,8 @@ impl<K: Kind> Watcher<K> {
             let Some(next) = next else {
                 return Ok((all.end(), metadata.resource_version));
             };
-            short += u32::from(count < self.page as usize / 2 || count == 0);
-            let cause = if begun.elapsed() > LIST {
-                Cause::Malformed(format!("a list has no end within {} s", LIST.as_secs()))
-            } else if short > SHORT_PAGES {
-                Cause::Malformed("a list has no end, in pages with hardly anything".to_owned())
-            } else if more.as_ref() == Some(&next) {
-                Cause::Malformed("a list goes on where it was".to_owned())
-            } else {
-                more = Some(next);
-                continue;
-            };
-            return Err(failure(cause));
+            let went = progress.go_on(count, self.page, next);
+            went.map_err(failure)?;
         }
     }
 

@@ -6,6 +6,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::fake::{Fake, Lie};
+use crate::page_progress::SHORT_PAGES;
 use crate::store::{Reader, store};
 
 const LYING: &str = "mutatingwebhookconfigurations";
