@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::config::document::Part;
 use api::config::{self, Check, Finding, Kind, MOST_BYTES, Object};
-use api::names::LONGEST_NAME;
+use api::names::{LONGEST_NAME, is_label};
 use api::well_known::LAST_APPLIED;
 use api::yaml::Node;
 use serde_json::Value as Json;
@@ -13,6 +13,7 @@ use super::core_kind::{CoreKind, UsabilityCheck};
 use super::entry::{Entry, EntryId};
 
 const NAMELESS: &str = "default";
+const NAMESPACE: &str = "metadata.namespace";
 
 /// Options that depend on the source of objects.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +95,10 @@ impl CheckedObject {
             // No API server is here to complete the missing fields.
             required(&mut findings);
         }
+        let is_placed = row.is_some_and(|row| row.cluster) || namespace(value).is_some();
+        if !(is_placed || findings.iter().any(|found| found.path == NAMESPACE)) {
+            findings.push(unplaced());
+        }
         if findings.len() > 1 {
             Part::new(&Node::of_json(value)).order(&mut findings);
         }
@@ -116,10 +121,16 @@ impl CheckedObject {
         };
         let mut findings = Vec::new();
         let mut entry = None;
-        if id.is_whole() {
+        let namespace = match plain.is_everywhere() {
+            true => Some(NAMELESS),
+            false => namespace(value),
+        };
+        if let Some(namespace) = namespace
+            && id.is_whole()
+        {
             let json = match options.is_whole {
-                true => plain.whole(value, namespace(value)),
-                false => plain.trimmed(value, namespace(value), options.is_server),
+                true => plain.whole(value, namespace),
+                false => plain.trimmed(value, namespace, options.is_server),
             };
             let usable = match json.len() {
                 length if length > MOST_BYTES => Err("object is too large".to_owned()),
@@ -134,8 +145,10 @@ impl CheckedObject {
                 }
                 Err(cause) => findings.push(Finding::error("", cause)),
             }
-        } else {
+        } else if metadata(value, "name").is_none() {
             findings.push(Finding::error("metadata.name", "want a name"));
+        } else {
+            findings.push(unplaced());
         }
         Self {
             id,
@@ -143,6 +156,11 @@ impl CheckedObject {
             findings,
         }
     }
+}
+
+/// A namespace that is none is not the default one: the object would take the place of one that is there.
+fn unplaced() -> Finding {
+    Finding::error(NAMESPACE, "want a DNS label")
 }
 
 fn required(findings: &mut Vec<Finding>) {
@@ -164,7 +182,7 @@ fn slim(mut object: Object, created: Option<i64>) -> Entry {
     }
 }
 
-/// A name, namespace or time; longer ones are dropped.
+/// A name or a time; longer ones are dropped.
 fn metadata<'a>(value: &'a Json, name: &str) -> Option<&'a str> {
     let text = value.get("metadata")?.get(name)?.as_str()?;
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
@@ -172,16 +190,22 @@ fn metadata<'a>(value: &'a Json, name: &str) -> Option<&'a str> {
     is_name.then_some(text)
 }
 
-fn namespace(value: &Json) -> &str {
-    metadata(value, "namespace").unwrap_or(NAMELESS)
+/// The namespace; `None` for one that is no DNS label.
+fn namespace(value: &Json) -> Option<&str> {
+    match value.get("metadata").and_then(|all| all.get("namespace")) {
+        None | Some(Json::Null) => Some(NAMELESS),
+        Some(Json::String(text)) if text.is_empty() => Some(NAMELESS),
+        Some(Json::String(text)) if is_label(text) => Some(text),
+        Some(_) => None,
+    }
 }
 
 /// Returns the full name; empty if there is none.
 fn name(value: &Json, everywhere: bool) -> Arc<str> {
-    match metadata(value, "name") {
-        None => Arc::default(),
-        Some(name) if everywhere => name.into(),
-        Some(name) => format!("{}/{name}", namespace(value)).into(),
+    match (metadata(value, "name"), namespace(value)) {
+        (Some(name), _) if everywhere => name.into(),
+        (Some(name), Some(namespace)) => format!("{namespace}/{name}").into(),
+        (None, _) | (Some(_), None) => Arc::default(),
     }
 }
 
@@ -300,5 +324,47 @@ mod tests {
         assert_eq!(said(&nameless).2, ["metadata.name: want a name"]);
         nameless["metadata"]["name"] = json!("a\n");
         assert_eq!(said(&nameless).2, ["metadata.name: want a name"]);
+    }
+
+    #[test]
+    fn a_namespace_that_is_none_is_not_the_default_one() {
+        let pod =
+            |metadata: &Json| json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata});
+        for namespace in [
+            json!("a_b"),
+            json!("a.b"),
+            json!("a:b"),
+            json!("-a"),
+            json!("a/b"),
+            json!("x".repeat(64)),
+            json!({"a": 1}),
+            json!(1),
+        ] {
+            let metadata = json!({"name": "a", "namespace": namespace});
+            let expected = ("Pod ?".to_owned(), false);
+            let (id, good, findings) = said(&pod(&metadata));
+            assert_eq!((id, good), expected, "{namespace}");
+            assert_eq!(findings, ["metadata.namespace: want a DNS label"]);
+            let (id, good, findings) = said(&service(&metadata, &spec()));
+            assert_eq!((&*id, good), ("VirtualService ?", false), "{namespace}");
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(
+                findings[0].starts_with("metadata.namespace: "),
+                "{findings:?}"
+            );
+        }
+        for metadata in [
+            json!({"name": "a"}),
+            json!({"name": "a", "namespace": ""}),
+            json!({"name": "a", "namespace": null}),
+        ] {
+            assert_eq!(said(&pod(&metadata)).0, "Pod default/a");
+            let (id, good, _) = said(&service(&metadata, &spec()));
+            assert_eq!((&*id, good), ("VirtualService default/a", true));
+        }
+        // What belongs to the whole cluster has none.
+        let mut node = pod(&json!({"name": "a", "namespace": "a_b"}));
+        node["kind"] = json!("Node");
+        assert_eq!(said(&node), ("Node a".to_owned(), true, Vec::new()));
     }
 }

@@ -199,9 +199,17 @@ fn head<'a>(
     };
     let namespace = match metadata("namespace") {
         _ if everywhere => "",
-        None | Some("") => "default",
-        Some(namespace) if is_name(namespace) => namespace,
-        Some(_) => return Err("metadata.namespace: want a name".to_owned()),
+        Some("") => "default",
+        // A list or an object is no text.
+        None if value
+            .pointer("/metadata/namespace")
+            .is_none_or(Json::is_null) =>
+        {
+            "default"
+        }
+        Some(namespace) if names::is_label(namespace) => namespace,
+        // It is not the default one: the object would take the place of one that is there.
+        None | Some(_) => return Err("metadata.namespace: want a DNS label".to_owned()),
     };
     let created = match metadata("creationTimestamp") {
         None => Ok(None),
@@ -242,9 +250,10 @@ fn line(part: &Part<'_>, findings: &[Finding]) -> usize {
     first.map_or_else(|| part.begin(), |first| part.line(&first.path))
 }
 
-/// Builds the item of a mesh object without a name.
+/// Builds the item of a mesh object without a name, or whose namespace is none.
 fn nameless(part: &Part<'_>, value: &Json, kind: &str, within: &Origin) -> Item {
-    let (_, findings) = check(part, value, false);
+    let name = text(part, value, &["metadata", "name"]);
+    let (_, findings) = check(part, value, name.is_some_and(|name| !name.is_empty()));
     let words = Refusal::of(&findings).unwrap_or_default().words;
     Item::Bad {
         origin: within.at(line(part, &findings)),

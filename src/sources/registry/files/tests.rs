@@ -716,3 +716,30 @@ fn certificates_and_ingresses_are_read() {
         })
     );
 }
+
+/// It is none of the namespace `default`, whose object stays.
+#[test]
+fn an_object_of_no_namespace_takes_no_place() {
+    let mut directory = Directory::new();
+    directory.write("b.yaml", &entry("web", 1));
+    let mut text = String::new();
+    for namespace in ["a_b", "a.b", "'a:b'", "a/b", "-a", "{a: 1}", "[a]"] {
+        let named = format!("  name: web\n  namespace: {namespace}\n");
+        text += &entry("web", 2).replace("  name: web\n", &named);
+    }
+    text += "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: a_b}}\n";
+    directory.write("a.yaml", &text);
+    let (entries, messages) = directory.read();
+    assert_eq!(entries, "default/web:1");
+    assert_eq!(messages.len(), 8, "{messages:#?}");
+    for (message, kind) in messages
+        .iter()
+        .zip(["ServiceEntry"; 7].into_iter().chain(["Pod"]))
+    {
+        let words = format!("{kind}: metadata.namespace: ");
+        assert!(message.contains(&words), "{messages:#?}");
+        assert!(!message.contains("metadata.name:"), "{messages:#?}");
+    }
+    let words = "Pod: metadata.namespace: want a DNS label";
+    assert!(messages[7].ends_with(words), "{messages:#?}");
+}
