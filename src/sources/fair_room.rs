@@ -7,6 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kind::Key;
 
+/// The bytes of a kind, above any cluster's size: Kubernetes is made for 150,000 Pods. All of them take a fourth of the
+/// memory of the smallest role. What is beyond is left out, of those namespaces that hold most: one tenant does not crowd out all
+/// others.
+pub(crate) const ROOM: usize = 64 << 20;
+
 /// Bytes that an object counts for at least, for all that is kept beside it. So bytes bound the number of objects, too: 64 MiB are
 /// 200,000.
 pub(crate) const LEAST_BYTES: usize = 336;
@@ -51,10 +56,11 @@ impl<V> FairRoom<V> {
     /// Adds an object of this size, or another version of one, whatever room there is.
     pub(crate) fn insert(&mut self, key: Key, object: V, size: usize) -> Option<V> {
         let size = size.max(LEAST_BYTES);
-        let before = self.of(&key.namespace);
-        let old = self.objects.insert(key.clone(), (object, size));
+        let namespace = key.namespace.clone();
+        let before = self.of(&namespace);
+        let old = self.objects.insert(key, (object, size));
         let freed = old.as_ref().map_or(0, |(_, size)| *size);
-        self.set(&key.namespace, before.saturating_sub(freed), size);
+        self.set(&namespace, before.saturating_sub(freed), size);
         self.bytes = self.bytes.saturating_sub(freed).saturating_add(size);
         old.map(|(object, _)| object)
     }
@@ -131,12 +137,12 @@ mod tests {
 
     use super::*;
 
-    const ROOM: usize = 10 * LEAST_BYTES;
+    const TEN: usize = 10 * LEAST_BYTES;
 
     /// Adds an object that counts for so many of the smallest, if there is room; returns the keys that give way.
     fn put(all: &mut FairRoom<()>, namespace: &str, name: &str, size: usize) -> Option<String> {
         let (key, size) = (Key::new(namespace, name), size * LEAST_BYTES);
-        let given_up = all.make_room(&key, size, ROOM)?;
+        let given_up = all.make_room(&key, size, TEN)?;
         all.insert(key, (), size);
         let given_up = given_up.iter().map(ToString::to_string);
         Some(given_up.collect::<Vec<_>>().join(" "))
@@ -190,17 +196,17 @@ mod tests {
         let mut all = FairRoom::default();
         for at in 0..10 {
             let key = Key::new("", &at.to_string());
-            assert_eq!(all.make_room(&key, 1, ROOM), Some(Vec::new()));
+            assert_eq!(all.make_room(&key, 1, TEN), Some(Vec::new()));
             all.insert(key, (), 1);
         }
-        assert_eq!(all.make_room(&Key::new("", "a"), 1, ROOM), None);
-        let given_up = all.make_room(&Key::new("a", "a"), 1, ROOM);
+        assert_eq!(all.make_room(&Key::new("", "a"), 1, TEN), None);
+        let given_up = all.make_room(&Key::new("a", "a"), 1, TEN);
         assert_eq!(given_up, Some(vec![Key::new("", "9")]));
         // A name that begins with another's is another's.
         all.insert(Key::new("a", "a"), (), 1);
         all.remove(&Key::new("", "8"));
-        all.insert(Key::new("a-b", "a"), (), 3 * ROOM);
-        let given_up = all.make_room(&Key::new("a", "b"), 1, ROOM);
+        all.insert(Key::new("a-b", "a"), (), 3 * TEN);
+        let given_up = all.make_room(&Key::new("a", "b"), 1, TEN);
         assert_eq!(given_up, Some(vec![Key::new("a-b", "a")]));
     }
 

@@ -9,9 +9,9 @@ use api::config::document::{LIMITS, count_values};
 
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
+use crate::fair_room::ROOM;
 use crate::kind::Resource;
 use crate::page_progress::PageProgress;
-use crate::watcher::ROOM;
 
 /// Objects of a page: a page of large ones still fits into an answer.
 const PAGE: u32 = 200;

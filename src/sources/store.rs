@@ -87,8 +87,9 @@ impl<K: Kind> Inner<K> {
     /// Makes room for an object; returns the keys of those that give way, or `None` if it is left out itself.
     fn make_room(&mut self, key: &Key, object: &K, room: usize) -> Option<Vec<Key>> {
         let given_up = self.objects.make_room(key, object.size(), room);
-        for key in given_up.as_deref().unwrap_or(std::slice::from_ref(key)) {
-            self.freshness.leave_out(key);
+        match &given_up {
+            Some(keys) => keys.iter().for_each(|key| self.freshness.leave_out(key)),
+            None => self.freshness.leave_out(key),
         }
         given_up
     }

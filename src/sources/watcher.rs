@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep};
 use crate::answer::{ApiStatus, chunk};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
+use crate::fair_room::ROOM;
 use crate::kind::{Key, Kind, Resource};
 use crate::line_buffer::LineBuffer;
 use crate::offload::offload;
@@ -40,10 +41,6 @@ const PAGE: u32 = 100;
 /// An event: an object of at most 1.5 MiB in etcd, and what JSON adds.
 const EVENT_BYTES: usize = 4 << 20;
 
-/// The bytes of a kind, above any cluster's size: Kubernetes is made for 150,000 Pods. All of them take a fourth of the
-/// memory of the smallest role. What is beyond is left out, of those namespaces that hold most: one tenant does not crowd out all
-/// others.
-pub(crate) const ROOM: usize = 64 << 20;
 /// Answers of 410 Gone, without a lasting watch in between, before they count as a failure.
 const MAX_CONSECUTIVE_GONE: u32 = 3;
 
@@ -287,7 +284,7 @@ impl<K: Kind> Watcher<K> {
             while let Some(line) = lines.next().map_err(failure)? {
                 // One after the other, in the order of the watch.
                 let read = offload(line.len(), move || DecodedEvent::read(&line)).await;
-                let event = read.unwrap_or_else(|| Err(malformed("decoding panicked")));
+                let event = read.unwrap_or_else(|| Err(malformed(&"decoding panicked")));
                 let event = event.map_err(failure)?;
                 self.apply(event.change, store, health);
                 if !event.version.is_empty() {
@@ -504,19 +501,21 @@ struct DecodedEvent<K> {
     version: Box<str>,
 }
 
-fn malformed(words: impl ToString) -> Cause {
+fn malformed(words: &impl ToString) -> Cause {
     Cause::Malformed(words.to_string())
 }
 
 impl<K: Kind> DecodedEvent<K> {
     fn read(line: &[u8]) -> Result<Self, Cause> {
-        let event: WatchEvent<'_> = serde_json::from_slice(line).map_err(malformed)?;
+        let event: WatchEvent<'_> =
+            serde_json::from_slice(line).map_err(|error| malformed(&error))?;
         let object = event.object.get();
         if event.what == "ERROR" {
-            let status: ApiStatus = serde_json::from_str(object).map_err(malformed)?;
+            let status: ApiStatus =
+                serde_json::from_str(object).map_err(|error| malformed(&error))?;
             return Err(status.cause(None, None));
         }
-        let Any { metadata } = serde_json::from_str(object).map_err(malformed)?;
+        let Any { metadata } = serde_json::from_str(object).map_err(|error| malformed(&error))?;
         let change = match &*event.what {
             "ADDED" | "MODIFIED" => match items::object::<K>(object) {
                 Ok(object) => DecodedChange::Set(object),
