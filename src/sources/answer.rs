@@ -107,16 +107,25 @@ impl Exchange<'_> {
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
         read: impl FnOnce(&[u8]) -> Result<T, serde_json::Error> + Send + 'static,
     ) -> Result<T, Failure> {
+        let bytes = self.whole(request).await?;
+        let read = offload(bytes.len(), move || read(&bytes)).await;
+        let read = read.ok_or_else(|| self.malformed("decoding panicked"))?;
+        read.map_err(|error| self.malformed(&error.to_string()))
+    }
+
+    fn malformed(&self, words: &str) -> Failure {
+        self.failure(Cause::Malformed(plain(words)))
+    }
+
+    /// The bytes of a whole answer. Apart from what decodes them: that is there once for each kind.
+    async fn whole(
+        &self,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Vec<u8>, Failure> {
         let deadline = Instant::now() + self.within;
         let body = self.open(request, deadline).await?;
-        let bytes = collect(body, ANSWER_BYTES, deadline, self.within)
-            .await
-            .map_err(|cause| self.failure(cause))?;
-        let malformed = |words: &str| self.failure(Cause::Malformed(plain(words)));
-        offload(bytes.len(), move || read(&bytes))
-            .await
-            .ok_or_else(|| malformed("decoding panicked"))?
-            .map_err(|error| malformed(&error.to_string()))
+        let bytes = collect(body, ANSWER_BYTES, deadline, self.within).await;
+        bytes.map_err(|cause| self.failure(cause))
     }
 
     /// An answer whose body goes on.
@@ -132,8 +141,7 @@ impl Exchange<'_> {
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
         deadline: Instant,
     ) -> Result<Body, Failure> {
-        let request =
-            request.map_err(|error| self.failure(Cause::Malformed(plain(&error.to_string()))))?;
+        let request = request.map_err(|error| self.malformed(&error.to_string()))?;
         let sent = timeout_at(deadline, self.client.send(request.map(Body::from))).await;
         let response = match sent {
             Err(_) => return Err(self.failure(Cause::Silent(self.within))),
