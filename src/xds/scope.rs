@@ -30,8 +30,8 @@ use api::networking::envoy_filter::{ApplyTo, PatchContext};
 use api::networking::{DestinationRule, DiscoveryKind, Gateway, Sidecar, VirtualService};
 
 use self::envoy_filters::{Patch, Patches};
+use self::hosts::most_specific;
 pub(crate) use self::hosts::patterns;
-use self::hosts::{most_specific, rules_below};
 pub(crate) use self::hosts_alone::{USUAL_PORT, is_name, written_port};
 pub(crate) use self::mesh_rules::Rules;
 pub(crate) use self::sidecar::{EgressListener, Socket};
@@ -189,19 +189,6 @@ impl ProxyRules {
             (stand, own)
         })
         .collect()
-    }
-
-    /// Rules for connections to a service: that with the most specific host that means its own; then, the older first, those with
-    /// hosts below it, where it is a wildcard.
-    pub(crate) fn connection_rules(&self, host: &str) -> Vec<&Arc<Rule<VirtualService>>> {
-        let below = match host.starts_with('*') {
-            true => rules_below(&self.sight.connections_below_wildcards, host),
-            false => Vec::new(),
-        };
-        let own = self.connection_rule(host);
-        let below = below.into_iter();
-        let others = below.filter(|rule| own.is_none_or(|own| own.from != rule.from));
-        own.into_iter().chain(others).collect()
     }
 
     /// The rule for connections with the most specific host that means this one.

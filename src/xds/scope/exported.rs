@@ -8,7 +8,6 @@ use api::names::full_host;
 use api::networking::{DestinationRule, DiscoveryKind, VirtualService};
 
 use super::export_to::ExportTo;
-use super::hosts::patterns;
 use super::{Rule, is_of_mesh};
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::service_ports::ServicePorts;
@@ -96,21 +95,13 @@ impl ExportedObjects {
             .keys()
             .map(|key| reversed(&key.hostname))
             .collect();
-        let has_wildcards = self.services.has_wildcards();
-        let is_known = |host: &str| {
-            let below = || {
-                let above = patterns(host);
-                has_wildcards && above.iter().any(|host| known.contains(&reversed(host)))
-            };
-            let is_service = match host.strip_prefix('*') {
-                None => known.contains(&reversed(host)),
-                Some(end) => {
-                    let end = reversed(end);
-                    let mut from = known.range(end.clone()..);
-                    from.next().is_some_and(|host| host.starts_with(&end))
-                }
-            };
-            is_service || below()
+        let is_known = |host: &str| match host.strip_prefix('*') {
+            None => known.contains(&reversed(host)),
+            Some(end) => {
+                let end = reversed(end);
+                let mut from = known.range(end.clone()..);
+                from.next().is_some_and(|host| host.starts_with(&end))
+            }
         };
         let mut lost = Conflicts::default();
         for Exported { rule, .. } in of_sidecars {

@@ -65,18 +65,6 @@ pub(super) fn by_wildcard(rules: &RulesByHost, service_ports: &ServicePorts) -> 
     all
 }
 
-/// The rules below a wildcard, the older first. Several hosts of one may be there.
-pub(super) fn rules_below<'a>(
-    all: &'a RulesByWildcard,
-    wildcard: &str,
-) -> Vec<&'a Arc<Rule<VirtualService>>> {
-    let below = all.get(&wildcard.to_ascii_lowercase()).into_iter();
-    let mut below: Vec<_> = below.flatten().map(|(_, rule)| rule).collect();
-    below.sort_by(|one, other| one.order(other));
-    below.dedup_by(|one, other| one.from == other.from);
-    below
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -37,8 +37,6 @@ pub(crate) struct Visibility {
     pub(super) below_wildcards: RulesByWildcard,
     /// VirtualServices with routes for connections (`tcp`, `tls`), by host.
     pub(super) connections: RulesByHost,
-    /// Those of them whose hosts lie below wildcards of its services.
-    pub(super) connections_below_wildcards: RulesByWildcard,
 }
 
 /// The services and rules that one class of namespaces sees, through the Sidecar that holds there.
@@ -443,7 +441,6 @@ impl Visibility {
     ) -> Self {
         Self {
             below_wildcards: by_wildcard(&virtual_services, &service_ports),
-            connections_below_wildcards: by_wildcard(&connections, &service_ports),
             service_ports,
             virtual_services,
             connections,

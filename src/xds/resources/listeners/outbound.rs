@@ -91,8 +91,6 @@ struct Builder<'a> {
     shared: BTreeMap<u16, SharedPort>,
     room: &'a mut FairBudget,
     held: &'a mut HeldAddresses,
-    /// Rules below wildcards that were told that they have no server names where these alone tell connections apart.
-    without_names: BTreeSet<ObjectRef>,
     endpoints: &'a EndpointAddresses<'a>,
     patcher: &'a Patcher<'a>,
     out: Outbound,
@@ -115,7 +113,8 @@ pub(crate) fn build(
     endpoints: &EndpointAddresses<'_>,
     patcher: &Patcher<'_>,
 ) -> Outbound {
-    let (mut out, groups) = (Outbound::default(), rules.listeners_of());
+    let mut out = Outbound::default();
+    let groups = rules.listeners_of();
     let mut earlier: Vec<(u16, &ServicePorts)> = Vec::new();
     // A wildcard must not give each service of a mesh a thousand chains.
     let mut room = FairBudget::new(ROOM, ROOM_OF_RULE, rules.namespaces());
@@ -136,7 +135,6 @@ pub(crate) fn build(
             shared: BTreeMap::new(),
             room: &mut room,
             held: &mut held,
-            without_names: BTreeSet::new(),
             endpoints,
             patcher,
             out,
@@ -359,18 +357,13 @@ impl Builder<'_> {
     fn server_name(&mut self, service_port: &Arc<ServicePort>) {
         let port = self.port_of(service_port);
         let host = service_port.host().to_ascii_lowercase();
-        let rules = self.connections(service_port);
-        if !rules.is_empty() {
-            self.add_chains(service_port, &rules, |matching, tcp| {
+        if let Some(rule) = self.connections(service_port) {
+            self.add_chains(service_port, rule, |matching, tcp| {
                 vec![matching.chain(tcp)]
             });
             let shared = self.shared.entry(port).or_default();
             shared.inspect.tls = true;
             shared.is_for(service_port);
-        }
-        // A rule says it of the service as a whole; one for a host below a wildcard leaves the others to this.
-        let own = self.rules.connection_rule(service_port.host());
-        if own.is_some_and(|own| rules.iter().any(|rule| rule.from == own.from)) {
             return;
         }
         let mut from = Vec::new();
@@ -408,24 +401,27 @@ impl Builder<'_> {
             None => vec![matching.chain(tcp)],
         };
         let mut from = Vec::new();
-        let mut rules = match http {
-            true => Vec::new(),
+        let mut rest = None;
+        let mut rule = match http {
+            true => None,
             false => self.connections(service_port),
         };
         let mut own: Vec<_> = ranges.to_vec();
         // Envoy takes the narrowest range: the addresses of services that come first keep their requests.
         if !sniffed {
-            let of_rules = rules
-                .iter_mut()
-                .flat_map(|rule| self.without_held(service_port, rule));
-            let of_rules: Vec<_> = of_rules.collect();
-            let all = own.iter().copied().chain(of_rules);
+            let of_rule = rule
+                .as_mut()
+                .map(|rule| self.without_held(service_port, rule));
+            let all = own.iter().copied().chain(of_rule.into_iter().flatten());
             let held = self.held_in(service_port, all);
             self.add_held(port, &held);
             own.retain(|range| !self.is_held_range(service_port, range));
         }
-        self.add_chains(service_port, &rules, make);
-        let tcp = self.tcp(service_port, connections::rest(&rules), &mut from);
+        if let Some(mut rule) = rule {
+            rest = rule.rest.take();
+            self.add_chains(service_port, rule, make);
+        }
+        let tcp = self.tcp(service_port, rest.as_deref(), &mut from);
         let shared = self.shared.entry(port).or_default();
         own.retain(|range| shared.matched.insert(key(Some(range), "", None)));
         if own.len() < ranges.len() {

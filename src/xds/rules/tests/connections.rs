@@ -63,7 +63,7 @@ fn words(chain: &FilterChain) -> String {
     format!("{} -> {to}", words.join(" ")).trim().to_owned()
 }
 
-pub(super) fn chains(view: &dyn View, name: &str) -> Vec<String> {
+fn chains(view: &dyn View, name: &str) -> Vec<String> {
     let listener: Listener = decoded(view, Type::Listener, name);
     let all = listener.filter_chains.iter();
     let rest = listener.default_filter_chain.iter();

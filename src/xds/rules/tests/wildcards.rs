@@ -2,7 +2,6 @@
 
 use envoy_types::pb::envoy::config::route::v3::VirtualHost;
 
-use super::connections::chains;
 use super::routes::goes;
 use super::*;
 
@@ -129,115 +128,6 @@ fn a_rule_below_a_wildcard_counts_at_a_port_that_is_used_as_a_proxy() {
     let hosts = below(&*view(world), "3128").join(", ");
     assert!(hosts.contains("bad.w.example:18080: answer 403"), "{hosts}");
 }
-
-/// Names below a wildcard go where their rules say, and all others to the wildcard.
-#[test]
-fn tls_below_a_wildcard_goes_by_its_names() {
-    let tls = |name: &str, to: &str| {
-        format!(
-            "tls: [{{match: [{{sniHosts: [{name}]}}], route: [{{destination: {{host: {to}}}}}]}}]"
-        )
-    };
-    let x = format!("hosts: [x.w.example]\n{}", tls("x.w.example", "b"));
-    let y = format!(
-        "hosts: ['*.y.w.example', z.w.example]\n{}",
-        tls("'*.y.w.example'", "a")
-    );
-    let own = format!("hosts: ['*.w.example']\n{}", tls("'*.w.example'", "a"));
-    let led = |address: &str, rules: &[&str]| {
-        let mut world = world();
-        wildcard(&mut world, "*.w.example", &[(443, "TLS")], address);
-        for (at, rule) in (1..).zip(rules) {
-            virtual_service(&mut world, &format!("r{at}"), at, rule);
-        }
-        let place = if address.is_empty() {
-            "0.0.0.0"
-        } else {
-            address
-        };
-        let snapshot = snapshot(world);
-        let found = chains(&*snapshot.view(&node("demo", &[])), &format!("{place}_443"));
-        assert_eq!(snapshot.conflicts(), []);
-        found
-    };
-    let (to_x, to_y) = ("x.w.example -> b:80", "*.y.w.example -> a:443");
-    let (whole, unknown) = ("*.w.example -> *:443", "else -> PassthroughCluster");
-    assert_eq!(led("", &[]), [whole, unknown]);
-    assert_eq!(led("", &[&x]), [to_x, whole, unknown]);
-    assert_eq!(led("", &[&x, &y]), [to_x, to_y, whole, unknown]);
-    // The rule for the wildcard itself stands for it, as it does alone.
-    let of_rule = "*.w.example -> a:443";
-    assert_eq!(led("", &[&x, &own]), [of_rule, to_x, unknown]);
-    assert_eq!(led("10.96.0.9", &[&x]), [to_x, "-> *:443"]);
-}
-
-/// Nothing tells connections without names apart: they go as the oldest rule says, as in Istio, unless the wildcard has its own.
-#[test]
-fn tcp_below_a_wildcard_goes_as_the_first_rule_says() {
-    let tcp = |host: &str, matching: &str, to: &str| {
-        format!("hosts: ['{host}']\ntcp: [{{{matching}route: [{{destination: {{host: {to}}}}}]}}]")
-    };
-    let led = |rules: &[&String]| {
-        let mut world = world();
-        let ports = [(7000, "TCP"), (443, "TLS")];
-        wildcard(&mut world, "*.w.example", &ports, "");
-        for (at, rule) in (1..).zip(rules) {
-            virtual_service(&mut world, &format!("r{at}"), at, rule);
-        }
-        let snapshot = snapshot(world);
-        let found = chains(&*snapshot.view(&node("demo", &[])), "0.0.0.0_7000");
-        assert_eq!(snapshot.conflicts(), []);
-        found
-    };
-    let x = tcp("x.w.example", "", "b");
-    let some = tcp(
-        "y.w.example",
-        "match: [{destinationSubnets: [10.1.0.0/16]}], ",
-        "a",
-    );
-    let own = tcp("*.w.example", "", "c.other.svc.cluster.local");
-    assert_eq!(led(&[]), ["-> *:7000"]);
-    assert_eq!(led(&[&x]), ["-> b:80"]);
-    assert_eq!(led(&[&some]), ["10.1.0.0/16 -> a:7000", "-> *:7000"]);
-    assert_eq!(led(&[&some, &x]), ["10.1.0.0/16 -> a:7000", "-> b:80"]);
-    assert_eq!(led(&[&x, &some]), ["-> b:80"]);
-    assert_eq!(led(&[&x, &own]), ["-> c:80"]);
-}
-
-/// A rule below a wildcard is known to it; one beside it, or one whose connections have no names where these tell them, is told.
-#[test]
-fn rules_that_no_wildcard_leads_to_are_told() {
-    let told = |host: &str, ports: &[(u16, &str)]| {
-        let mut world = world();
-        wildcard(&mut world, "*.w.example", ports, "");
-        let rule = format!("hosts: ['{host}']\ntcp: [{{route: [{{destination: {{host: b}}}}]}}]");
-        virtual_service(&mut world, "r", 1, &rule);
-        let snapshot = snapshot(world);
-        drop(snapshot.view(&node("demo", &[])).all(Type::Listener));
-        let told = snapshot.conflicts().into_iter();
-        told.map(|one| one.message).collect::<Vec<_>>()
-    };
-    let (tcp, tls) = ([(7000, "TCP")], [(443, "TLS"), (8443, "TLS")]);
-    let unknown = "no tls or tcp route of it applies to sidecars: no service has one of its hosts";
-    for (host, ports, wanted) in [
-        ("x.w.example", &tcp[..], ""),
-        ("*.x.w.example", &tcp, ""),
-        ("w.example", &tcp, unknown),
-        ("x.v.example", &tcp, unknown),
-        (
-            "x.w.example",
-            &tls,
-            "tcp of VirtualService demo/r does not apply to *.w.example:443: tls routes match connections of TLS and HTTPS",
-        ),
-    ] {
-        let all: Vec<_> = Some(wanted)
-            .into_iter()
-            .filter(|one| !one.is_empty())
-            .collect();
-        assert_eq!(told(host, ports), all, "{host}");
-    }
-}
-
 /// A Sidecar that imports a host below a wildcard imports the service that has it.
 #[test]
 fn a_wildcard_is_imported_by_a_host_below_it() {

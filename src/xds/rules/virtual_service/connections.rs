@@ -32,7 +32,7 @@ pub(crate) struct ConnectionMatch {
 pub(crate) struct Connections {
     /// In order: of two with the same conditions the first counts.
     pub(crate) targets: Vec<ConnectionMatch>,
-    /// The clusters of all connections that no target matches; `None`: these go where they would without the rule.
+    /// The clusters of connections that no target matches; `None`: no route names any.
     pub(crate) rest: Option<Shares>,
     pub(crate) from: ObjectRef,
 }
@@ -44,12 +44,9 @@ impl Connections {
     }
 }
 
-/// `None`: the rule says nothing of connections of this proxy to this port.
-pub(crate) fn connections(
-    rules: &ProxyRules,
-    rule: &Rule<VirtualService>,
-    service_port: &ServicePort,
-) -> Option<Connections> {
+/// `None`: no rule says anything of connections of this proxy to this port.
+pub(crate) fn connections(rules: &ProxyRules, service_port: &ServicePort) -> Option<Connections> {
+    let rule = rules.connection_rule(service_port.host())?;
     let spec = rule.spec();
     let (mut targets, mut rest) = (Vec::new(), None);
     let mut is_matched = false;
@@ -116,7 +113,8 @@ pub(crate) fn connections(
     }
     is_matched.then(|| Connections {
         targets,
-        rest,
+        // What no match is for goes where it would without the rule.
+        rest: rest.or_else(|| Some(vec![(service_port.name.clone(), 0)])),
         from: rule.from.clone(),
     })
 }
@@ -127,27 +125,33 @@ fn server_names(one: &TlsMatchAttributes) -> Vec<String> {
     names.map(|name| name.to_ascii_lowercase()).collect()
 }
 
-/// Returns true if a rule has connections to a port of this number without their server names, where these alone tell them: then
-/// nothing comes of it. One that has others to be for is not meant so, unless it names the port. `is_for_others`: other ports of
-/// the service are told without such names.
-pub(crate) fn lacks_server_names(
-    rules: &ProxyRules,
-    rule: &Rule<VirtualService>,
-    number: u16,
-    is_for_others: bool,
-) -> bool {
+/// Returns true if a rule has connections to this port without their server names, which are told by these alone there: then
+/// nothing comes of it. One that has others to be for is not meant so, unless it names the port.
+pub(crate) fn lacks_server_names(rules: &ProxyRules, service_port: &ServicePort) -> bool {
+    if !service_port.protocol.has_server_name() {
+        return false;
+    }
+    let Some(rule) = rules.connection_rule(service_port.host()) else {
+        return false;
+    };
+    let number = service_port.port.number;
     let at = ConnectionContext {
         rules,
         number,
         gateway: None,
         namespace: rule.namespace(),
     };
+    let is_for_others = || {
+        let host = service_port.host().to_ascii_lowercase();
+        let mut all = rules.service_ports().by_host(&host);
+        all.any(|one| !one.protocol.has_server_name())
+    };
     let mut tcp = rule.spec().tcp.iter();
     tcp.any(|route| match route.r#match.as_slice() {
-        [] => !is_for_others,
+        [] => !is_for_others(),
         all => all
             .iter()
-            .any(|one| at.holds(one) && (one.port == u32::from(number) || !is_for_others)),
+            .any(|one| at.holds(one) && (one.port == u32::from(number) || !is_for_others())),
     })
 }
 

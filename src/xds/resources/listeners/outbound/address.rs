@@ -7,8 +7,8 @@ use std::sync::Arc;
 use api::model::{ObjectRef, Registry, ServiceKey};
 use api::networking::{DiscoveryKind, Sidecar};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
-use super::connections::rest;
 use super::{Builder, extras};
 use crate::common::conflict::{Conflict, TCP_OVER_HTTP, TCP_OVER_TCP};
 use crate::common::service_ports::ServicePort;
@@ -101,22 +101,26 @@ impl Builder<'_> {
         }
         let mut routes = Vec::new();
         let sniffs = service_port.protocol.is_auto() && !endpoint;
-        let rules = match service_port.protocol.is_http() {
-            true => Vec::new(),
-            false => self.connections(service_port),
-        };
-        let mut from: Vec<ObjectRef> = Vec::new();
+        let rule = self.connections(service_port);
+        let by_rule = rule.as_ref().filter(|_| !service_port.protocol.is_http());
+        let to = by_rule.and_then(|rule| rule.rest.as_deref());
+        let mut from: Vec<ObjectRef> = by_rule.map(|rule| rule.from.clone()).into_iter().collect();
         let mut carries = Vec::new();
-        let tcp = self.tcp(service_port, rest(&rules), &mut carries);
+        let tcp = self.tcp(service_port, to, &mut carries);
         // What a rule leaves goes to the service, as it does without a rule.
-        let has_names = rules.iter().any(Connections::has_names);
+        let has_names = by_rule.is_some_and(Connections::has_names);
         let sniffed = sniffs.then(|| self.http(&name, service_port.authority(), Extras::default()));
-        let mut matched = BTreeSet::new();
-        let make = |matching: Match, tcp| match &sniffed {
-            Some(http) => chain::sniffed(&matching, http.clone(), vec![tcp]),
-            None => vec![matching.chain(tcp)],
-        };
-        let mut chains = self.chains((service_port, &rules), &mut matched, &mut from, make);
+        let chains = by_rule.map_or_else(Vec::new, |rule| {
+            self.chains(
+                (service_port, rule),
+                &mut BTreeSet::new(),
+                &mut from,
+                |matching, tcp| match &sniffed {
+                    Some(http) => chain::sniffed(&matching, http.clone(), vec![tcp]),
+                    None => vec![matching.chain(tcp)],
+                },
+            )
+        });
         let own = if service_port.protocol.is_http() {
             let route = port.to_string();
             routes.push(route.as_str().into());
@@ -130,9 +134,7 @@ impl Builder<'_> {
             from.append(&mut carries);
             vec![Match::any().chain(tcp)]
         };
-        chains.extend(own.into_iter().map(OwnedChain::from));
-        let completed = ranges::complete(chains, self.room);
-        self.out.conflicts.extend(completed.conflicts(&name));
+        let chains = self.completed(chains.into_iter().chain(own), by_rule, &name);
         let frame = Frame {
             name,
             address: ListenAddress::Port(address, None, port),
@@ -142,11 +144,27 @@ impl Builder<'_> {
                 tls: sniffs || has_names,
                 http: sniffs,
             },
-            chains: completed.chains,
+            chains,
             default: None,
         };
         let own = [service_port.service.key.clone()];
         self.insert(frame, routes, Some(address), endpoint, from, &own);
+    }
+
+    /// The chains of a listener of one address, with those that ranges of a rule need.
+    fn completed(
+        &mut self,
+        chains: impl Iterator<Item = FilterChain>,
+        rule: Option<&Connections>,
+        name: &str,
+    ) -> Vec<FilterChain> {
+        let owned = chains.map(|chain| match rule {
+            Some(rule) => OwnedChain::of(&rule.from, chain),
+            None => chain.into(),
+        });
+        let completed = ranges::complete(owned.collect(), self.room);
+        self.out.conflicts.extend(completed.conflicts(name));
+        completed.chains
     }
 
     pub(super) fn each_endpoint(&mut self, service_port: &Arc<ServicePort>) {
