@@ -299,8 +299,7 @@ impl ProxyRules {
         &self,
         wildcard: &str,
     ) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
-        let all = self.sight.below_wildcards.get(wildcard).into_iter();
-        all.flatten().map(|(host, rule)| (host.as_str(), rule))
+        self.sight.below_wildcards.rules(wildcard)
     }
 
     /// The ports on which a host of a rule is served that no service has.
@@ -318,9 +317,9 @@ impl ProxyRules {
         ports.iter().any(|port| has_routes(*port))
     }
 
-    /// Wildcards of services with routes that mean a host, which is in lower case and none of them itself.
-    pub(crate) fn wildcards_above(&self, host: &str) -> Vec<String> {
-        hosts::wildcards_above(host, self.routed())
+    /// Wildcards of services that mean a host of a rule, which is in lower case and none of them itself; the longest first.
+    pub(crate) fn wildcards_above(&self, host: &str) -> &[Arc<str>] {
+        self.sight.below_wildcards.wildcards(host)
     }
 
     /// Rules for connections to a service, in order: those of the proxy's namespace, else of the service's, else of the root

@@ -428,6 +428,14 @@ impl ServicePorts {
         !self.index.by_wildcard.is_empty()
     }
 
+    /// The number of ports that services of this world have at this wildcard, whoever sees them.
+    pub(crate) fn count_at_wildcard(&self, wildcard: &str) -> usize {
+        self.index
+            .by_wildcard
+            .get(wildcard)
+            .map_or(0, BTreeMap::len)
+    }
+
     /// The ports of this number of services with this wildcard, which is in lower case.
     pub(crate) fn at_wildcard(
         &self,

@@ -11,8 +11,56 @@ use crate::common::service_ports::ServicePorts;
 /// Rules of sidecars by host; of two with one host the older.
 pub(super) type RulesByHost = BTreeMap<String, Arc<Rule<VirtualService>>>;
 
-/// Hosts of rules with their rules, sorted, by the wildcards of services that mean them.
-pub(super) type RulesByWildcard = BTreeMap<String, Vec<(String, Arc<Rule<VirtualService>>)>>;
+/// Wildcards that a host of a rule is looked for at: the longest ones that services have. Chosen: few hosts lie below more, and a
+/// tenant can have a hundred of them.
+const MOST_WILDCARDS: usize = 4;
+
+/// A host with its rule.
+type HostOfRule = (Arc<str>, Arc<Rule<VirtualService>>);
+
+/// Rules for requests whose hosts lie below wildcards of services.
+#[derive(Clone, Debug, Default)]
+pub(super) struct BelowWildcards {
+    /// Hosts with their rules, sorted, by the wildcard.
+    rules: BTreeMap<Arc<str>, Vec<HostOfRule>>,
+    /// Wildcards by the host, the longest first.
+    wildcards: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+}
+
+impl BelowWildcards {
+    /// Each host asks for its own wildcards, for there may be many of both.
+    pub(super) fn new(rules: &RulesByHost, service_ports: &ServicePorts) -> Self {
+        let mut all = Self::default();
+        if !service_ports.has_wildcards() {
+            return all;
+        }
+        for (host, rule) in rules {
+            let wildcards = wildcards_above(host, service_ports);
+            if wildcards.is_empty() {
+                continue;
+            }
+            let host: Arc<str> = host.as_str().into();
+            for wildcard in &wildcards {
+                let below = all.rules.entry(wildcard.clone()).or_default();
+                below.push((host.clone(), rule.clone()));
+            }
+            all.wildcards.insert(host, wildcards);
+        }
+        all
+    }
+
+    pub(super) fn rules(
+        &self,
+        wildcard: &str,
+    ) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
+        let below = self.rules.get(wildcard).into_iter().flatten();
+        below.map(|(host, rule)| (&**host, rule))
+    }
+
+    pub(super) fn wildcards(&self, host: &str) -> &[Arc<str>] {
+        self.wildcards.get(host).map_or(&[], Vec::as_slice)
+    }
+}
 
 /// Returns true if all services that a host means are of this namespace.
 pub(super) fn is_of(host: &str, namespace: &Arc<str>, service_ports: &ServicePorts) -> bool {
@@ -44,25 +92,20 @@ pub(super) fn most_specific<'a, V>(all: &'a BTreeMap<String, V>, host: &str) -> 
 }
 
 /// Wildcards of services that mean a host, which is in lower case, without itself; the longest first.
-pub(super) fn wildcards_above(host: &str, service_ports: &ServicePorts) -> Vec<String> {
-    if !service_ports.has_wildcards() {
-        return Vec::new();
-    }
-    let mut all = patterns(host);
-    all.retain(|pattern| pattern != host && service_ports.has_host(pattern));
-    all
-}
-
-/// Finds the rules below wildcards of services: each host asks for its own wildcards, for there may be many of both.
-pub(super) fn by_wildcard(rules: &RulesByHost, service_ports: &ServicePorts) -> RulesByWildcard {
-    let mut all = RulesByWildcard::new();
-    for (host, rule) in rules {
-        for wildcard in wildcards_above(host, service_ports) {
-            let below = all.entry(wildcard).or_default();
-            below.push((host.clone(), rule.clone()));
+fn wildcards_above(host: &str, service_ports: &ServicePorts) -> Vec<Arc<str>> {
+    let mut rest = host.strip_prefix("*.").unwrap_or(host);
+    let mut found = Vec::new();
+    while let Some((_, shorter)) = rest.split_once('.') {
+        let wildcard = format!("*.{shorter}");
+        if service_ports.has_host(&wildcard) {
+            found.push(wildcard.into());
         }
+        if found.len() == MOST_WILDCARDS {
+            break;
+        }
+        rest = shorter;
     }
-    all
+    found
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use api::names::full_host;
 use api::networking::VirtualService;
 
 use super::Rule;
-use super::hosts::wildcards_above;
+use super::hosts::BelowWildcards;
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::service_ports::ServicePorts;
 
@@ -58,6 +58,7 @@ pub(super) fn ports(
 /// A listener of a Sidecar as hosts of rules see it.
 pub(super) struct ListenerOfHosts<'a> {
     pub(super) rules: &'a BTreeMap<String, Arc<Rule<VirtualService>>>,
+    pub(super) below_wildcards: &'a BelowWildcards,
     pub(super) service_ports: &'a ServicePorts,
     /// Requests to all ports come in there.
     pub(super) has_all: bool,
@@ -81,6 +82,7 @@ pub(super) fn unserved(
     let mut lost: BTreeMap<&str, &Arc<Rule<VirtualService>>> = BTreeMap::new();
     for listener in listeners {
         let mut by_rule: HashMap<(&ObjectRef, bool), bool> = HashMap::new();
+        let mut by_wildcard: HashMap<&str, bool> = HashMap::new();
         let alone = listener.rules.iter();
         let alone = alone.filter(|(host, _)| !service_ports.has_host(host));
         for (host, rule) in alone {
@@ -91,7 +93,11 @@ pub(super) fn unserved(
                         let ports = all_ports(host, rule);
                         ports.iter().any(|port| listener.routed.contains(port))
                     })
-                || listener.serves_wildcard_of(host);
+                || listener.below_wildcards.wildcards(host).iter().any(|one| {
+                    *by_wildcard
+                        .entry(one)
+                        .or_insert_with(|| listener.has_routes_of(one))
+                });
             match is_served {
                 true => drop(served.insert(host)),
                 false => drop(lost.entry(host).or_insert(rule)),
@@ -119,12 +125,8 @@ pub(super) fn unserved(
 const SHOWN: usize = 8;
 
 impl ListenerOfHosts<'_> {
-    fn serves_wildcard_of(&self, host: &str) -> bool {
-        let wildcards = wildcards_above(host, self.service_ports).into_iter();
-        let mut all = wildcards.map(|wildcard| {
-            let mut ports = self.service_ports.by_host(&wildcard);
-            ports.any(|one| one.carries_http() && self.routed.contains(&one.port.number))
-        });
-        all.any(|is_served| is_served)
+    fn has_routes_of(&self, wildcard: &str) -> bool {
+        let mut ports = self.service_ports.by_host(wildcard);
+        ports.any(|one| one.carries_http() && self.routed.contains(&one.port.number))
     }
 }

@@ -16,7 +16,7 @@ use api::networking::{DestinationRule, Sidecar, VirtualService};
 
 use super::exported::{Exported, ExportedObjects};
 use super::gateways::{BoundRules, bind};
-use super::hosts::{RulesByHost, RulesByWildcard, by_wildcard};
+use super::hosts::{BelowWildcards, RulesByHost};
 use super::hosts_alone::{ListenerOfHosts, unserved};
 use super::sidecar::{EgressListener, Imports, destinations};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
@@ -34,7 +34,7 @@ pub(crate) struct Visibility {
     /// For sidecars, by host; of two with one host the older.
     pub(super) virtual_services: RulesByHost,
     /// Those of them whose hosts lie below wildcards of its services.
-    pub(super) below_wildcards: RulesByWildcard,
+    pub(super) below_wildcards: BelowWildcards,
     /// VirtualServices with routes for connections (`tcp`, `tls`), by host.
     pub(super) connections: RulesByHost,
 }
@@ -418,6 +418,7 @@ fn listeners_of_hosts(listeners: &[(EgressListener, Arc<Visibility>)]) -> Vec<Li
         let own = |port: &u16| by_port.get(port).copied().or(of_others) == Some(at);
         ListenerOfHosts {
             rules: &sight.virtual_services,
+            below_wildcards: &sight.below_wildcards,
             service_ports: &sight.service_ports,
             has_all: stand.is_proxy || stand.socket.is_some(),
             routed: routed.into_iter().filter(own).collect(),
@@ -440,7 +441,7 @@ impl Visibility {
         connections: RulesByHost,
     ) -> Self {
         Self {
-            below_wildcards: by_wildcard(&virtual_services, &service_ports),
+            below_wildcards: BelowWildcards::new(&virtual_services, &service_ports),
             service_ports,
             virtual_services,
             connections,

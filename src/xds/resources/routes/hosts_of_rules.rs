@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api::model::Registry;
 use api::networking::VirtualService;
@@ -27,6 +28,9 @@ impl PortsAlone {
     }
 }
 
+/// Ports of one wildcard at which a host stands behind a port that applications use as a proxy. Chosen: services have a few.
+const MOST_PORTS: usize = 100;
+
 impl<'a> RoutesBuilder<'a> {
     /// Hosts that rules alone have, on this port, or on all that their destinations have; and hosts below wildcards of services, on
     /// the ports of these: a wildcard would have their requests.
@@ -51,7 +55,7 @@ impl<'a> RoutesBuilder<'a> {
                 continue;
             }
             self.share_room(rule, port);
-            for number in self.numbers((host, rule), is_alone, &wildcards, port) {
+            for number in self.numbers((host, rule), is_alone, wildcards, port) {
                 hosts.extend(self.host_of_rule(host, rule, number, port.is_none()));
             }
         }
@@ -75,7 +79,7 @@ impl<'a> RoutesBuilder<'a> {
         &self,
         (host, rule): (&str, &Rule<VirtualService>),
         is_alone: bool,
-        wildcards: &[String],
+        wildcards: &[Arc<str>],
         port: Option<u16>,
     ) -> Vec<u16> {
         let routed = self.rules.routed();
@@ -92,7 +96,7 @@ impl<'a> RoutesBuilder<'a> {
             }
             return numbers.into_iter().filter(|one| !is_own(*one)).collect();
         };
-        let is_below = |wildcard: &String| {
+        let is_below = |wildcard: &Arc<str>| {
             let mut all = routed.at_wildcard(wildcard, port);
             all.any(|service_port| service_port.carries_http())
         };
@@ -101,11 +105,13 @@ impl<'a> RoutesBuilder<'a> {
         is_there.then_some(port).into_iter().collect()
     }
 
-    /// Ports of a service that has requests told apart there.
+    /// Ports of a wildcard at which requests are told apart, as many as a host below it stands at where all ports are in one
+    /// configuration.
     fn requests_of(&self, wildcard: &str) -> impl Iterator<Item = u16> {
         let all = self.rules.routed().by_host(wildcard);
         let all = all.filter(|service_port| service_port.carries_http());
         all.map(|service_port| service_port.port.number)
+            .take(MOST_PORTS)
     }
 
     /// Finds the ports of a rule's hosts. Each port has a configuration of its own: a short rule with many hosts and ports would be
@@ -120,20 +126,28 @@ impl<'a> RoutesBuilder<'a> {
             is_elsewhere: !rules.have_routes(&ports),
             ports,
         };
-        if port.is_some() {
-            let hosts = rule.hosts().iter();
-            let wildcards: BTreeSet<_> =
-                hosts.flat_map(|host| rules.wildcards_above(host)).collect();
-            let mut all = alone.ports.clone();
-            all.extend(alone.is_elsewhere.then_some(USUAL_PORT));
-            all.extend(
-                wildcards
-                    .iter()
-                    .flat_map(|wildcard| self.requests_of(wildcard)),
-            );
-            self.room.divide(&rule.from, all.len());
+        if let Some(port) = port {
+            let mut own = alone.ports.clone();
+            own.extend(alone.is_elsewhere.then_some(USUAL_PORT));
+            // At its own ports a rule has the room for these alone: a wildcard of another namespace has any number of ports.
+            let parts = match own.contains(&port) {
+                true => own.len(),
+                false => self.ports_of_wildcards(rule),
+            };
+            self.room.divide(&rule.from, parts);
         }
         self.ports.insert(&rule.from, alone);
+    }
+
+    /// The number of ports that all wildcards above the hosts of a rule have.
+    fn ports_of_wildcards(&self, rule: &Rule<VirtualService>) -> usize {
+        let hosts = rule.hosts().iter();
+        let wildcards: BTreeSet<_> = hosts
+            .flat_map(|host| self.rules.wildcards_above(host))
+            .collect();
+        let all = self.rules.routed();
+        let ports = wildcards.iter().map(|one| all.count_at_wildcard(one));
+        ports.sum()
     }
 
     /// `None` where nothing is for this proxy and port, or there is no room for it. `has_all`: all ports are in one configuration.

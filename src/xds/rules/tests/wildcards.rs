@@ -128,6 +128,45 @@ fn a_rule_below_a_wildcard_counts_at_a_port_that_is_used_as_a_proxy() {
     let hosts = below(&*view(world), "3128").join(", ");
     assert!(hosts.contains("bad.w.example:18080: answer 403"), "{hosts}");
 }
+
+/// A wildcard of a stranger has any number of ports: a rule has the room of its own ones all the same.
+#[test]
+fn the_ports_of_a_wildcard_take_no_room_from_those_of_a_rule() {
+    let mut world = world();
+    let ports: Vec<(u16, &str)> = (1000..5096).map(|port| (port, "HTTP")).collect();
+    wildcard(&mut world, "*.example", &ports, "");
+    let routes = (0..20).map(|at| {
+        let path = "x".repeat(100);
+        format!("- {{match: [{{uri: {{prefix: /{at}/{path}}}}}], directResponse: {{status: 403}}}}")
+    });
+    let routes: Vec<_> = routes.collect();
+    let rule = format!("hosts: [bad.w.example]\nhttp:\n{}", routes.join("\n"));
+    virtual_service(&mut world, "bad", 1, &rule);
+    let view = view(world);
+    assert_eq!(
+        below(&*view, "80"),
+        ["bad.w.example bad.w.example:80: answer 403"]
+    );
+}
+
+/// A host is looked for at the longest wildcards, of which a tenant can have a hundred above it.
+#[test]
+fn a_host_counts_on_the_ports_of_the_nearest_wildcards() {
+    let mut world = world();
+    let host = "bad.a.b.c.d.e.w.example";
+    let mut wildcards = Vec::new();
+    for (at, (_, rest)) in (0..).zip(host.match_indices('.').map(|(at, _)| host.split_at(at))) {
+        let port = 9000 + at;
+        wildcard(&mut world, &format!("*{rest}"), &[(port, "HTTP")], "");
+        wildcards.push(port);
+    }
+    virtual_service(&mut world, "bad", 1, &format!("hosts: [{host}]\n{ANSWER}"));
+    let view = view(world);
+    let has = |port: &u16| below(&*view, &port.to_string()).join(" ").contains(host);
+    let found: Vec<_> = wildcards.into_iter().filter(has).collect();
+    assert_eq!(found, [9000, 9001, 9002, 9003]);
+}
+
 /// A Sidecar that imports a host below a wildcard imports the service that has it.
 #[test]
 fn a_wildcard_is_imported_by_a_host_below_it() {
