@@ -7,11 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kind::Key;
 
-/// The bytes of a kind, above any cluster's size: Kubernetes is made for 150,000 Pods. All of them take a fourth of the
-/// memory of the smallest role. What is beyond is left out, of those namespaces that hold most: one tenant does not crowd out all
-/// others.
-pub(crate) const ROOM: usize = 64 << 20;
-
 /// Bytes that an object counts for at least, for all that is kept beside it. So bytes bound the number of objects, too: 64 MiB are
 /// 200,000.
 pub(crate) const LEAST_BYTES: usize = 336;
@@ -43,14 +38,19 @@ impl<V> FairRoom<V> {
         self.objects.get(key).map(|(object, _)| object)
     }
 
+    /// Bytes that an object counts for; 0 for one that is not there.
+    pub(crate) fn size_of(&self, key: &Key) -> usize {
+        self.objects.get(key).map_or(0, |(_, size)| *size)
+    }
+
     /// All keys, sorted.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.objects.keys()
     }
 
-    pub(crate) fn into_objects(self) -> impl Iterator<Item = (Key, V)> {
-        let all = self.objects.into_iter();
-        all.map(|(key, (object, _))| (key, object))
+    /// All objects, each with the bytes that it counts for.
+    pub(crate) fn into_objects(self) -> impl Iterator<Item = (Key, (V, usize))> {
+        self.objects.into_iter()
     }
 
     /// Adds an object of this size, or another version of one, whatever room there is.

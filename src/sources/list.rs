@@ -9,9 +9,11 @@ use api::config::document::{LIMITS, count_values};
 
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
-use crate::fair_room::ROOM;
 use crate::kind::Resource;
 use crate::page_progress::PageProgress;
+
+/// Bytes of all objects of a kind that one list may have.
+const MOST_BYTES: usize = 256 << 20;
 
 /// Objects of a page: a page of large ones still fits into an answer.
 const PAGE: u32 = 200;
@@ -66,8 +68,7 @@ fn trimmed(mut object: Value) -> Value {
 
 impl Cluster {
     /// Returns the objects of a kind in all namespaces; `None` if the server does not have the kind. `bare`: their metadata
-    /// alone, so that nothing else of them leaves the server. More than `most` objects, or than a [`Watcher`](crate::Watcher) has room for,
-    /// are an error.
+    /// alone, so that nothing else of them leaves the server. More than `most` objects, or than 256 MiB of them, are an error.
     ///
     /// # Errors
     /// The request failed.
@@ -76,6 +77,16 @@ impl Cluster {
         resource: Resource,
         bare: bool,
         most: usize,
+    ) -> Result<Option<Vec<Value>>, Failure> {
+        self.list_within(resource, bare, (most, MOST_BYTES)).await
+    }
+
+    /// As [`Self::list_all`]; `most`: objects, and their bytes.
+    async fn list_within(
+        &self,
+        resource: Resource,
+        bare: bool,
+        (most, most_bytes): (usize, usize),
     ) -> Result<Option<Vec<Value>>, Failure> {
         let action = Action {
             verb: "list",
@@ -113,8 +124,9 @@ impl Cluster {
                 let words = format!("there are more than {most} objects");
                 return Err(failure(Cause::Malformed(words)));
             }
-            if bytes > ROOM {
-                return Err(failure(Cause::TooLarge(ROOM)));
+            if bytes > most_bytes {
+                let words = format!("all objects exceed {} MiB", most_bytes >> 20);
+                return Err(failure(Cause::Malformed(words)));
             }
             if next.is_empty() {
                 return Ok(Some(all));
@@ -191,15 +203,13 @@ mod tests {
         };
         let fake = Fake::start().await;
         let text = "x".repeat(70_000);
-        for at in 0..1_000 {
+        for at in 0..100 {
             fake.put(json!({"metadata": {"name": format!("t{at}")}, "spec": text}));
         }
-        let failed = fake.cluster().list_all(resource, false, 2_000).await;
+        let most = (2_000, 4 << 20);
+        let failed = fake.cluster().list_within(resource, false, most).await;
         let failed = failed.unwrap_err().to_string();
-        assert!(
-            failed.ends_with("the response exceeds 67108864 bytes"),
-            "{failed}"
-        );
+        assert!(failed.ends_with("all objects exceed 4 MiB"), "{failed}");
     }
 
     #[test]

@@ -79,19 +79,22 @@ struct Inner<K> {
 }
 
 impl<K: Kind> Inner<K> {
-    fn insert(&mut self, key: Key, object: Arc<K>) {
-        let size = object.size();
-        self.objects.insert(key, object, size);
-    }
-
-    /// Makes room for an object; returns the keys of those that give way, or `None` if it is left out itself.
-    fn make_room(&mut self, key: &Key, object: &K, room: usize) -> Option<Vec<Key>> {
-        let given_up = self.objects.make_room(key, object.size(), room);
+    /// Makes room for an object of this size; returns the keys of those that give way, or `None` if it is left out itself.
+    fn make_room(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
+        let given_up = self.objects.make_room(key, size, room);
         match &given_up {
             Some(keys) => keys.iter().for_each(|key| self.freshness.leave_out(key)),
             None => self.freshness.leave_out(key),
         }
         given_up
+    }
+}
+
+/// Bytes that an object counts for. `before`: those of the version before it, which readers may hold on.
+fn size_of<K: Kind>(object: &K, before: usize) -> usize {
+    match object.keeps_last() {
+        true => object.size().max(before),
+        false => object.size(),
     }
 }
 
@@ -189,17 +192,31 @@ impl<K: Kind> Writer<K> {
             let before = std::mem::take(&mut inner.objects).into_objects();
             let mut before: BTreeMap<_, _> = before.collect();
             let mut changed = Vec::new();
+            // Versions in place of which, or beside which, the one before is kept.
+            let mut keeping = Vec::new();
             for object in objects {
                 let key = object.key();
+                let (old, size_before) = before.remove(&key).unzip();
                 // An equal object stays the one that readers may hold already.
-                let kept = match before.remove(&key) {
+                let kept = match old {
                     Some(old) if *old == object => old,
                     Some(_) | None => {
                         changed.push(key.clone());
                         Arc::new(object)
                     }
                 };
-                inner.insert(key, kept);
+                let size = size_of(&*kept, size_before.unwrap_or_default());
+                if size > kept.size() {
+                    keeping.push((key, kept, size));
+                } else {
+                    inner.objects.insert(key, kept, size);
+                }
+            }
+            let unkept = unreadable.keys().chain(&left_out);
+            for key in unkept {
+                if let Some((key, (old, size))) = before.remove_entry(key) {
+                    keeping.push((key, old, size));
+                }
             }
             inner.freshness = Freshness {
                 listed: true,
@@ -207,14 +224,11 @@ impl<K: Kind> Writer<K> {
                 more_left_out,
                 ..Freshness::default()
             };
-            for key in unreadable.keys() {
-                let Some((key, old)) = before.remove_entry(key) else {
-                    continue;
-                };
-                match inner.make_room(&key, &old, room) {
+            for (key, old, size) in keeping {
+                match inner.make_room(&key, size, room) {
                     Some(given_up) => {
                         changed.extend(given_up);
-                        inner.insert(key, old);
+                        inner.objects.insert(key, old, size);
                     }
                     None => changed.push(key),
                 }
@@ -245,7 +259,8 @@ impl<K: Kind> Writer<K> {
             if is_same {
                 return inner.freshness.is_settled(&key);
             }
-            let given_up = inner.make_room(&key, &object, room);
+            let size = size_of(&object, inner.objects.size_of(&key));
+            let given_up = inner.make_room(&key, size, room);
             if given_up.as_ref().is_none_or(|keys| !keys.is_empty()) {
                 left_out = Some(inner.freshness.without_room());
             }
@@ -253,7 +268,7 @@ impl<K: Kind> Writer<K> {
                 return true;
             };
             inner.freshness.is_settled(&key);
-            inner.insert(key.clone(), Arc::new(object));
+            inner.objects.insert(key.clone(), Arc::new(object), size);
             changed.push(key);
             inner.record(changed);
             true

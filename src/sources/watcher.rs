@@ -28,7 +28,6 @@ use tokio::time::{Instant, sleep};
 use crate::answer::{ApiStatus, chunk};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
-use crate::fair_room::ROOM;
 use crate::kind::{Key, Kind, Resource};
 use crate::line_buffer::LineBuffer;
 use crate::offload::offload;
@@ -163,7 +162,7 @@ impl<K: Kind> Watcher<K> {
             timing,
             recovery: ServerRecovery::default(),
             page: PAGE,
-            room: ROOM,
+            room: K::ROOM,
             kind: PhantomData,
         }
     }

@@ -24,7 +24,19 @@ impl Kind for Thing {
             None => Key::new("", &self.name),
         }
     }
+
+    /// As many of the smallest as there are hundreds.
+    fn size(&self) -> usize {
+        usize::try_from(self.value / 100).unwrap() * LEAST_BYTES
+    }
+
+    fn keeps_last(&self) -> bool {
+        self.value == SPOILED
+    }
 }
+
+/// The value of an object in place of which readers serve the one before.
+const SPOILED: u32 = 99;
 
 fn thing(name: &str, value: u32) -> Thing {
     Thing {
@@ -285,6 +297,47 @@ async fn who_holds_most_gives_way_and_is_named() {
     assert_eq!(next(&mut reader).await, ["a/0=1"]);
     assert!(!writer.leaves_out());
     assert_eq!(left_out(&reader), (String::new(), 0));
+}
+
+/// Else a tenant would fill any memory: an object, spoiled, and the next one.
+#[tokio::test]
+async fn a_spoiled_object_counts_for_what_readers_serve_in_its_place() {
+    let room = 4 * LEAST_BYTES;
+    let (mut writer, mut reader) = store::<Thing>();
+    assert_eq!(writer.set_within(thing("a/a", 300), room), None);
+    assert_eq!(writer.set_within(thing("a/a", SPOILED), room), None);
+    assert_eq!(writer.set_within(thing("a/b", 300), room), Some(1));
+    assert_eq!(next(&mut reader).await, ["a/a=99"]);
+    // By a list, too.
+    let list = |things: &[(&str, u32)]| {
+        let things = things.iter().map(|(name, value)| thing(name, *value));
+        Listed::all(things.collect())
+    };
+    assert_eq!(
+        writer.replace_within(list(&[("a/a", SPOILED), ("b/a", 100)]), room),
+        0
+    );
+    assert_eq!(next(&mut reader).await, ["b/a=100"]);
+    assert_eq!(writer.set_within(thing("a/b", 100), room), Some(1));
+    assert_eq!(writer.set_within(thing("a/a", 100), room), None);
+    assert_eq!(writer.set_within(thing("a/b", 100), room), None);
+}
+
+/// It is served as it was, by a list as by a watch.
+#[tokio::test]
+async fn a_known_object_without_room_keeps_its_last_version() {
+    let room = 4 * LEAST_BYTES;
+    let (mut writer, mut reader) = store::<Thing>();
+    writer.replace(vec![thing("a/a", 200), thing("a/b", 100)]);
+    next(&mut reader).await;
+    assert_eq!(writer.set_within(thing("a/b", 300), room), Some(1));
+    let listed = Listed {
+        left_out: [Key::new("a", "b")].into(),
+        ..Listed::all(vec![thing("a/a", 200)])
+    };
+    assert_eq!(writer.replace_within(listed, room), 1);
+    assert_eq!(reader.get(&Key::new("a", "b")).unwrap().value, 100);
+    assert_eq!(left_out(&reader), ("a/b".to_owned(), 0));
 }
 
 #[tokio::test]

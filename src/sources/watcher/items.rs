@@ -51,7 +51,7 @@ impl<K: Kind> Items<K> {
     pub(super) fn end(self) -> Listed<K> {
         let mut objects = Vec::new();
         let mut unreadable = BTreeMap::new();
-        for (key, one) in self.kept.into_objects() {
+        for (key, (one, _)) in self.kept.into_objects() {
             match one {
                 Ok(object) => objects.push(object),
                 Err(why) => drop(unreadable.insert(key, why)),

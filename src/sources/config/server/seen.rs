@@ -51,6 +51,11 @@ impl Kind for Seen {
     fn size(&self) -> usize {
         self.content.0
     }
+
+    /// It may be refused, and the last good version is served on then. Nobody knows yet.
+    fn keeps_last(&self) -> bool {
+        true
+    }
 }
 
 impl Seen {

@@ -55,8 +55,16 @@ impl<T: ConfigurationKind> Kind for Custom<T> {
         self.key.clone()
     }
 
+    /// Decoded objects take some seven times their text.
+    const ROOM: usize = 256 << 20;
+
     fn size(&self) -> usize {
         self.size
+    }
+
+    /// The last good version is served on in place of a refused one.
+    fn keeps_last(&self) -> bool {
+        self.read.is_err()
     }
 }
 
