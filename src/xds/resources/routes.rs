@@ -223,6 +223,7 @@ impl<'a> RoutesBuilder<'a> {
     }
 
     fn lose(&mut self, rule: &Rule<VirtualService>, operation: &str) {
+        let place = self.place(rule, operation);
         self.conflicts.push(TOO_LARGE, Some(&rule.from), || {
             let message = format!(
                 "{} is left out: its routes are larger than {} MiB (at all ports together, for a host that no service has), or \
@@ -231,7 +232,7 @@ impl<'a> RoutesBuilder<'a> {
                 ROOM_OF_RULE >> 20,
                 ROOM >> 20
             );
-            (operation.trim_end_matches("/*").to_owned(), message)
+            (place, message)
         });
     }
 

@@ -139,6 +139,17 @@ impl<'a> RoutesBuilder<'a> {
         self.ports.insert(&rule.from, alone);
     }
 
+    /// The host and the port at which a rule has no room; the host alone for all ports of wildcards, of which a stranger's may have
+    /// any number.
+    pub(super) fn place(&self, rule: &Rule<VirtualService>, operation: &str) -> String {
+        let place = operation.trim_end_matches("/*");
+        let host = place.rsplit_once(':').and_then(|(host, port)| {
+            let alone = self.ports.get(&rule.from)?;
+            (!alone.has(host, port.parse().ok()?)).then_some(host)
+        });
+        host.unwrap_or(place).to_owned()
+    }
+
     /// The number of ports that all wildcards above the hosts of a rule have.
     fn ports_of_wildcards(&self, rule: &Rule<VirtualService>) -> usize {
         let hosts = rule.hosts().iter();

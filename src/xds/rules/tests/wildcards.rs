@@ -142,11 +142,19 @@ fn the_ports_of_a_wildcard_take_no_room_from_those_of_a_rule() {
     let routes: Vec<_> = routes.collect();
     let rule = format!("hosts: [bad.w.example]\nhttp:\n{}", routes.join("\n"));
     virtual_service(&mut world, "bad", 1, &rule);
-    let view = view(world);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
     assert_eq!(
         below(&*view, "80"),
         ["bad.w.example bad.w.example:80: answer 403"]
     );
+    for port in 1000..1010 {
+        assert!(view.get(Type::Route, &port.to_string()).is_some());
+    }
+    // Once for all ports of the wildcard.
+    let told = snapshot.conflicts().into_iter();
+    let told: Vec<_> = told.map(|one| one.key).collect();
+    assert_eq!(told, ["bad.w.example"]);
 }
 
 /// A host is looked for at the longest wildcards, of which a tenant can have a hundred above it.
