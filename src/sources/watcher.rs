@@ -485,7 +485,7 @@ impl Health {
     }
 }
 
-/// What an event changes.
+/// The change of an event.
 enum DecodedChange<K> {
     Set(K),
     Unreadable(Unreadable),

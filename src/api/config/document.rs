@@ -53,7 +53,7 @@ pub fn documents_within(
         .take_while(move |read| !mem::replace(&mut ended, read.is_err()))
 }
 
-/// What an object in JSON consists of.
+/// The numbers of values and of objects within an object in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ValueCount {
     /// All values; a name is one, too.

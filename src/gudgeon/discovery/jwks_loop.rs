@@ -115,9 +115,6 @@ fn fetched_one(hub: &Hub, fetch: &Fetch, fetched: Result<KeySet, FetchError>) {
 mod tests {
     use std::time::Duration;
 
-    use api::model::Registry;
-    use sources::registry::kubernetes::Names;
-    use sources::registry::{Memory, SourceId, SyncState};
     use tokio::io::AsyncReadExt as _;
     use tokio::net::{TcpListener, TcpStream};
 
@@ -127,17 +124,7 @@ mod tests {
     #[tokio::test]
     async fn fetches_end_when_their_places_are_wanted_no_longer() {
         let hub = crate::discovery::testing::hub_of(&["--jwksAllow=127.0.0.1"]);
-        let names = Names {
-            cluster: Memory::CLUSTER.into(),
-            domain: Arc::clone(&hub.options.domain),
-            trust_domain: hub.trust_domain(),
-        };
-        let id = SourceId {
-            registry: Registry::Memory,
-            cluster: Memory::CLUSTER.into(),
-        };
-        hub.stand(&id, SyncState::Synced);
-        let mut memory = Memory::new(names);
+        let (id, mut memory) = crate::discovery::testing::memory_of(&hub);
         let fetches = tokio::spawn(run(Arc::clone(&hub)));
         let issuer = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = issuer.local_addr().unwrap().port();

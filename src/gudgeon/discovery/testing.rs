@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use sources::registry::{self, Registries};
+use api::model::Registry;
+use sources::registry::kubernetes::Names;
+use sources::registry::{self, Memory, Registries, SourceId, SyncState};
 
 use super::hub::Hub;
 use super::options::{DiscoveryOptions, Environment};
@@ -31,4 +33,19 @@ pub(super) fn hub_of(flags: &[&str]) -> Arc<Hub> {
     // There is no source to wait for.
     hub.update(|_| api::model::Changes::default());
     hub
+}
+
+/// Objects in memory, a source of the hub that is synced.
+pub(super) fn memory_of(hub: &Hub) -> (SourceId, Memory) {
+    let names = Names {
+        cluster: Memory::CLUSTER.into(),
+        domain: Arc::clone(&hub.options.domain),
+        trust_domain: hub.trust_domain(),
+    };
+    let id = SourceId {
+        registry: Registry::Memory,
+        cluster: Memory::CLUSTER.into(),
+    };
+    hub.stand(&id, SyncState::Synced);
+    (id, Memory::new(names))
 }

@@ -1,4 +1,4 @@
-//! What is known of the objects of a store: how fresh they are, and which are not kept.
+//! The freshness of a store: when its objects were valid, and which are not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -214,7 +214,7 @@ impl Visible {
         visible
     }
 
-    /// What the listener of the port sees, or else that whose services have their own ports.
+    /// Returns the view of the port's listener, or else of the one whose services have their own ports.
     pub(super) fn of_port(&self, port: u16) -> Option<&Arc<Visibility>> {
         let mut all = self.listeners.iter();
         let of_port = all.find(|(stand, _)| stand.port == Some(port) && !stand.is_proxy);

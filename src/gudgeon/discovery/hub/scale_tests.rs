@@ -4,16 +4,14 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Instant;
 
-use api::model::Registry;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use sources::registry::Memory;
-use sources::registry::kubernetes::Names;
 use xds::stream::Request;
 use xds::view::Type;
 
 use super::*;
 use crate::discovery::session::MAX_DEFERRED;
-use crate::discovery::testing::hub;
+use crate::discovery::testing::{hub, memory_of};
 use crate::grpc::Address;
 
 const NAMESPACES: usize = 20;
@@ -52,17 +50,7 @@ struct TestObjects {
 
 impl TestObjects {
     fn new(hub: &Hub) -> Self {
-        let names = Names {
-            cluster: Memory::CLUSTER.into(),
-            domain: Arc::clone(&hub.options.domain),
-            trust_domain: hub.trust_domain(),
-        };
-        let id = SourceId {
-            registry: Registry::Memory,
-            cluster: Memory::CLUSTER.into(),
-        };
-        hub.stand(&id, SyncState::Synced);
-        let memory = Memory::new(names);
+        let (id, memory) = memory_of(hub);
         Self { memory, id }
     }
 

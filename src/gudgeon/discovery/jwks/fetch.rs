@@ -337,7 +337,7 @@ async fn send_request(
     String::from_utf8(body.to_bytes().into()).map_err(|error| unread(&error))
 }
 
-/// Of the document of an issuer; the other members are skipped.
+/// The member of an issuer's document that is read; the others are skipped.
 #[derive(Deserialize)]
 struct IssuerDocument {
     jwks_uri: Option<String>,

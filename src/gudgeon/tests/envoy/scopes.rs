@@ -10,7 +10,7 @@ use crate::proxy::Proxy;
 
 const PORT: u16 = 18121;
 const TCP: u16 = 18122;
-/// Of a service that a rule leads to.
+/// The port of a service that a rule leads to.
 const LED: u16 = 18123;
 
 fn object(kind: &str, namespace: &str, name: &str, spec: &str) -> String {

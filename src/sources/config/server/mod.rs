@@ -42,7 +42,7 @@ use crate::watcher::ServerRecovery;
 const SLICE: usize = 100;
 const SLICE_BYTES: usize = LONG_BYTES;
 
-/// What is told of an object that is left out.
+/// The cause that is told of an object which is left out.
 const NO_ROOM: &str = "have no room for it: its namespace holds more of this kind than others do";
 
 /// A kind that is watched.
