@@ -342,6 +342,25 @@ fn a_test_replays_the_kept_inputs_of_each_fuzz_target() {
     assert!(targets > 20, "the targets are elsewhere");
 }
 
+/// A builder knows an argument in a `FROM` only if it stands before the first one: with an `ARG` inside a stage no image of the
+/// file can be built, whichever is asked for.
+#[test]
+fn each_base_image_by_argument_is_declared_before_the_first_stage() {
+    let text = fs::read_to_string(init().join("../../Containerfile")).unwrap();
+    let (head, _) = text.split_once("\nFROM ").unwrap();
+    let declared: BTreeSet<_> = head
+        .lines()
+        .filter_map(|line| line.strip_prefix("ARG ")?.split_once('='))
+        .map(|(name, _)| name)
+        .collect();
+    let used: BTreeSet<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("FROM $")?.split_whitespace().next())
+        .collect();
+    assert!(!used.is_empty(), "no base image is named by an argument");
+    assert!(used.is_subset(&declared), "{used:?} of {declared:?}");
+}
+
 #[test]
 fn the_top_level_is_the_one_that_was_asked_for() {
     let listed = Command::new("git")
