@@ -120,7 +120,7 @@ mod watch;
 mod webhook_configuration;
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use all::All;
@@ -141,7 +141,10 @@ pub fn run(words: &[OsString]) -> Exit {
     let Parsed { asked, warnings } = match cli::parse(words) {
         Ok(parsed) => parsed,
         Err(EarlyExit { exit, text }) => {
-            say(exit == Exit::Done, &text);
+            if exit == Exit::Done {
+                return print(text.as_bytes());
+            }
+            complain(&text);
             return exit;
         }
     };
@@ -153,17 +156,11 @@ pub fn run(words: &[OsString]) -> Exit {
         Action::Discovery(flags) => role(&flags.log, warnings, || shared::run::<Discovery>(&flags)),
         Action::Galley(flags) => role(&flags.log, warnings, || shared::run::<Galley>(&flags)),
         Action::Request(flags) => match discovery::request(&flags) {
-            Ok((exit, body)) => {
-                let _written = std::io::stdout().write_all(&body);
-                exit
-            }
+            Ok(body) => print(&body),
             Err(failure) => print_failure(&failure),
         },
         Action::ProxyStatus(flags) => match discovery::proxy_status(&flags) {
-            Ok(table) => {
-                say(true, &table);
-                Exit::Done
-            }
+            Ok(table) => print(table.as_bytes()),
             Err(failure) => print_failure(&failure),
         },
         Action::Injector(flags) => {
@@ -188,23 +185,11 @@ pub fn run(words: &[OsString]) -> Exit {
             analyze::run(&flags).unwrap_or_else(|failure| print_failure(&failure))
         }
         Action::Probe(flags) => match injector::probe(&flags) {
-            Ok(()) => {
-                say(true, "OK\n");
-                Exit::Done
-            }
+            Ok(()) => print(b"OK\n"),
             Err(failure) => print_failure(&failure),
         },
-        Action::Version(flags) => {
-            say(true, &cli::version(&flags));
-            Exit::Done
-        }
-        Action::Completion(flags) => {
-            say(
-                true,
-                &String::from_utf8_lossy(&cli::completion(words, flags.shell)),
-            );
-            Exit::Done
-        }
+        Action::Version(flags) => print(cli::version(&flags).as_bytes()),
+        Action::Completion(flags) => print(&cli::completion(words, flags.shell)),
     }
 }
 
@@ -226,21 +211,31 @@ fn role(
 /// Says of flags that they mean nothing.
 fn warned(warnings: Vec<String>) {
     for warning in warnings {
-        say(false, &format!("{warning}\n"));
+        complain(&format!("{warning}\n"));
     }
 }
 
-fn say(out: bool, text: &str) {
+/// Writes a command's whole output.
+fn print(output: &[u8]) -> Exit {
+    let mut out = std::io::stdout();
+    match out.write_all(output).and_then(|()| out.flush()) {
+        Ok(()) => Exit::Done,
+        // The reader has what it wanted, as in `gudgeon --help | head`.
+        Err(cause) if cause.kind() == ErrorKind::BrokenPipe => Exit::Done,
+        Err(cause) => print_failure(&Failure {
+            exit: Exit::Failed,
+            message: format!("cannot write stdout: {cause}"),
+        }),
+    }
+}
+
+fn complain(text: &str) {
     // If the stream is closed, nobody can read the text.
-    let _written = if out {
-        std::io::stdout().write_all(text.as_bytes())
-    } else {
-        std::io::stderr().write_all(text.as_bytes())
-    };
+    let _written = std::io::stderr().write_all(text.as_bytes());
 }
 
 fn print_failure(failure: &Failure) -> Exit {
-    say(false, &format!("{}\n", failure.message));
+    complain(&format!("{}\n", failure.message));
     failure.exit
 }
 

@@ -30,6 +30,27 @@ const WITHOUT: [&str; 13] = [
 /// Flags that are too near to one of another role, and their names here.
 const RENAMED: [(&str, &str); 1] = [("webhook-name", "validation-webhook-name")];
 
+/// Flags whose meaning or default is another one here than in their role, by their names here.
+const DESCRIBED: [(&str, &str); 4] = [
+    (
+        "accessListFile",
+        "File of identities that may connect to the MCP listeners; without it every verified client may read from \
+         --server-address, and none may dial --mcpSinkAddr [default: /etc/config/accesslist.yaml]",
+    ),
+    (
+        "enable-server",
+        "Serve configuration over MCP [default: where --server-address or --sinkAddress is given]",
+    ),
+    (
+        "validation-port",
+        "HTTPS port of the validation webhook; 0: a free one [default: that of --port]",
+    ),
+    (
+        "enable-validation",
+        "Serve the validation webhook [default: true; with --configDir, where its certificate is there]",
+    ),
+];
+
 /// Returns the name of a role's flag in `all`; `None` if `all` lacks it.
 fn here(long: &str) -> Option<&str> {
     if WITHOUT.contains(&long) {
@@ -72,7 +93,12 @@ fn flags() -> Vec<Arg> {
         };
         let is_there = all.iter().any(|known| known.get_long() == Some(&long));
         if !is_there {
-            all.push(arg.clone().long(long.clone()).id(long));
+            let described = DESCRIBED.iter().find(|(flag, _)| *flag == long);
+            let arg = arg.clone().long(long.clone()).id(long);
+            all.push(match described {
+                Some((_, help)) => arg.help(*help).hide_default_value(true),
+                None => arg,
+            });
         }
     }
     all

@@ -149,7 +149,7 @@ pub struct DiscoveryFlags {
 /// `request METHOD PATH [BODY]`.
 #[derive(Args, Clone, Debug)]
 pub struct RequestFlags {
-    /// HTTP method: GET, POST or PUT.
+    /// HTTP method, such as GET.
     #[arg(value_name = "METHOD")]
     pub method: String,
     /// Path, such as /debug/syncz.

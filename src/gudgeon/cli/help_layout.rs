@@ -226,9 +226,9 @@ const EXAMPLES: [(&str, &str, &str); 17] = [
     (
         "gudgeon",
         "inject",
-        "  # Into the cluster
-  gudgeon inject -f deployment.yaml | kubectl apply -f -
-  # With the configuration that the cluster's injector has
+        "  # Into the cluster, as build/kubernetes/all.yaml injects
+  gudgeon inject --proxy-image localhost/pintle-envoy:0.1.0 --discovery-address istio-pilot.istio-system:15010 -f deployment.yaml | kubectl apply -f -
+  # With the configuration that Istio's injector has in the cluster
   gudgeon inject -f ./manifests -o injected.yaml --inject-config-map-name istio-sidecar-injector --mesh-config-map-name istio
   # The built-in template, to begin one's own with
   gudgeon inject --emit-template",
@@ -241,7 +241,14 @@ const EXAMPLES: [(&str, &str, &str); 17] = [
   # What a cluster has
   kubectl get virtualservices,destinationrules -A -o yaml | gudgeon validate -f -",
     ),
-    ("gudgeon", "analyze", "  # A directory\n  gudgeon analyze -f ./config -f deployments.yaml"),
+    (
+        "gudgeon",
+        "analyze",
+        "  # The cluster of the kubeconfig, all namespaces
+  gudgeon analyze -A
+  # Files alone; without the last flag beside the cluster of the kubeconfig
+  gudgeon analyze -f ./config -f deployments.yaml --use-kube=false",
+    ),
     (
         "gudgeon",
         "request",
@@ -254,7 +261,7 @@ const EXAMPLES: [(&str, &str, &str); 17] = [
         "gudgeon",
         "proxy-status",
         "  # Of a discovery in a cluster
-  kubectl -n istio-system port-forward deploy/istio-pilot 8080 & gudgeon proxy-status
+  kubectl -n istio-system port-forward svc/istio-pilot 8080 & gudgeon proxy-status
   # Elsewhere
   gudgeon proxy-status --http-addr 127.0.0.1:15014",
     ),

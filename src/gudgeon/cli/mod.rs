@@ -123,8 +123,8 @@ pub fn parse(words: &[OsString]) -> Result<Parsed, EarlyExit> {
     let words = doubled(words, &command);
     let matches = command
         .clone()
-        .try_get_matches_from(words)
-        .map_err(|error| ended(&error))?;
+        .try_get_matches_from(&words)
+        .map_err(|error| ended(&without_ignored_tip(error, &command, &words)))?;
     let asked = name.asked(&matches).map_err(|error| ended(&error))?;
     let mut given: Vec<&str> = Vec::new();
     let mut level = Some((command.get_name().to_owned(), &matches));
@@ -178,6 +178,34 @@ fn doubled(words: &[OsString], command: &Command) -> Vec<OsString> {
             }
         })
         .collect()
+}
+
+/// Takes away a tip that leads to a flag which the command ignores: those are hidden.
+fn without_ignored_tip(
+    mut error: clap::Error,
+    command: &Command,
+    words: &[OsString],
+) -> clap::Error {
+    let names = words.iter().filter_map(|word| word.to_str());
+    let command = names.fold(command, |command, name| {
+        command.find_subcommand(name).unwrap_or(command)
+    });
+    let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg) else {
+        return error;
+    };
+    let tip = tip.trim_start_matches('-');
+    let is_tip = |arg: &&Arg| {
+        let aliases = arg.get_all_aliases().unwrap_or_default();
+        arg.get_long() == Some(tip) || aliases.contains(&tip)
+    };
+    if command
+        .get_arguments()
+        .find(is_tip)
+        .is_some_and(Arg::is_hide_set)
+    {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    error
 }
 
 fn ended(error: &clap::Error) -> EarlyExit {

@@ -415,3 +415,47 @@ fn flags_by_the_names_of_later_releases() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn a_tip_leads_to_no_flag_that_is_ignored() {
+    for line in [
+        "gudgeon discovery --tls-cert-file x",
+        "gudgeon injector --http-port 1",
+        "gudgeon galley --http-port 1",
+    ] {
+        let text = parsed(line).unwrap_err().text;
+        assert!(!text.contains("similar"), "{line}: {text}");
+    }
+    let text = parsed("gudgeon discovery --config-di x").unwrap_err().text;
+    assert!(text.contains("'--config-dir'"), "{text}");
+}
+
+/// Their help is written for each role alone; `all` lacks some of its flags.
+#[test]
+fn help_of_all_names_only_flags_that_it_has() {
+    let help = parsed("gudgeon all --help").unwrap_err().text;
+    let command = Name::Gudgeon.command();
+    let all = command.find_subcommand("all").unwrap();
+    let is_there = |flag: &str| {
+        all.get_arguments().any(|arg| {
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            arg.get_long() == Some(flag) || aliases.contains(&flag)
+        })
+    };
+    let is_of_flag = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    for word in help.split("--").skip(1) {
+        let end = word.find(|letter| !is_of_flag(letter));
+        let flag = &word[..end.unwrap_or(word.len())];
+        let flag = flag.trim_end_matches('.');
+        assert!(
+            matches!(flag, "help" | "version") || is_there(flag),
+            "--{flag}"
+        );
+    }
+    for default in [
+        "[default: where --server-address or --sink-address is given]",
+        "[default: that of --port]",
+    ] {
+        assert!(help.contains(default), "{default}");
+    }
+}

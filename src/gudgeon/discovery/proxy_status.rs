@@ -29,7 +29,7 @@ pub(crate) fn proxy_status(flags: &ProxyStatusFlags) -> Result<String, Failure> 
         http_addr: flags.http_addr.clone(),
         log: flags.log.clone(),
     };
-    let (_done, body) = request(&asks)?;
+    let body = request(&asks)?;
     if flags.output == "json" {
         return Ok(String::from_utf8_lossy(&body).into_owned());
     }

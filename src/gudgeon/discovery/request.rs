@@ -20,11 +20,12 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest answer: every resource of a large proxy as JSON.
 const ANSWER_BYTES: usize = 1 << 30;
 
-/// Sends a request to a running discovery. Returns the exit code and the text to print.
+/// Sends a request to a running discovery. Returns the body of the answer, whether that is found (2xx) or not (404), with a
+/// newline at its end.
 ///
 /// # Errors
 /// A flag is not valid, or the server does not answer, or it refuses.
-pub(crate) fn request(flags: &RequestFlags) -> Result<(Exit, Vec<u8>), Failure> {
+pub(crate) fn request(flags: &RequestFlags) -> Result<Vec<u8>, Failure> {
     let usage = |message: String| Failure {
         exit: Exit::Usage,
         message,
@@ -47,12 +48,19 @@ pub(crate) fn request(flags: &RequestFlags) -> Result<(Exit, Vec<u8>), Failure> 
                 flags.path
             ))
         })?;
+    let address = &flags.http_addr;
+    let is_address =
+        |(host, port): (&str, &str)| !host.contains('/') && port.parse::<u16>().is_ok();
+    if !address.rsplit_once(':').is_some_and(is_address) {
+        return Err(Failure::config(format!(
+            "cannot use --http-addr {address:?}: want HOST:PORT"
+        )));
+    }
     let runtime = runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
-    let address = &flags.http_addr;
     let failed = |cause: String| Failure {
         exit: Exit::Failed,
         message: format!("cannot {method} http://{address}{uri}: {cause}"),
@@ -70,7 +78,7 @@ pub(crate) fn request(flags: &RequestFlags) -> Result<(Exit, Vec<u8>), Failure> 
     if body.last().is_some_and(|last| *last != b'\n') {
         body.push(b'\n');
     }
-    Ok((Exit::Done, body))
+    Ok(body)
 }
 
 async fn ask(
@@ -87,9 +95,9 @@ async fn ask(
         .map_err(|cause| cause.to_string())?
         .next()
         .ok_or("no such host")?;
-    let stream = TcpStream::connect(found)
-        .await
-        .map_err(|cause| cause.to_string())?;
+    let stream = TcpStream::connect(found).await.map_err(|cause| {
+        format!("{cause}; is --http-addr that of a discovery, or of a port-forward to one?")
+    })?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|cause| cause.to_string())?;

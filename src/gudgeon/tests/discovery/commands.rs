@@ -75,6 +75,17 @@ fn what_cannot_start_says_why() {
         (vec!["request", "GET"], 64, "<PATH>"),
         (vec!["request", "GET", "x"], 64, "want a path"),
         (
+            vec![
+                "request",
+                "GET",
+                "/ready",
+                "--http-addr",
+                "http://127.0.0.1:8080",
+            ],
+            78,
+            "cannot use --http-addr \"http://127.0.0.1:8080\": want HOST:PORT",
+        ),
+        (
             vec!["request", "GET", "/ready", "--http-addr", "127.0.0.1:1"],
             1,
             "cannot GET http://127.0.0.1:1/ready: ",
@@ -140,6 +151,23 @@ fn flags_of_the_original_are_taken_in_both_spellings() {
         said.contains("405 Method Not Allowed: method not allowed"),
         "{said}"
     );
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    for arguments in [vec!["version"], vec!["--help"], vec!["completion", "bash"]] {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let output = gudgeon().args(&arguments).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(
+            said.starts_with("cannot write stdout: "),
+            "{arguments:?}: {said}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -250,3 +250,54 @@ fn galley_and_discovery_as_they_ship_are_source_and_sink_by_certificates() {
     }
     drop(galley);
 }
+
+/// The code of gudgeon without its tests.
+fn sources(folder: &Path, all: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            if !path.ends_with("tests") {
+                sources(&path, all);
+            }
+        } else if path.extension().is_some_and(|is| is == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            all.push(code.to_owned());
+        }
+    }
+}
+
+#[test]
+fn the_guide_lists_each_metric() {
+    let guide = fs::read_to_string(folder().join("running.md")).unwrap();
+    let mut all = Vec::new();
+    sources(Path::new(env!("CARGO_MANIFEST_DIR")), &mut all);
+    let prefixes = [
+        "endpoint_no_",
+        "galley_",
+        "gudgeon_",
+        "istio_mcp_",
+        "pilot_",
+        "process_",
+        "sidecar_injection_",
+        "webhook_patch_",
+    ];
+    let mut count = 0;
+    for text in all {
+        for name in text.split('"').skip(1) {
+            let is_name = name
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+            let is_metric = prefixes.iter().any(|prefix| name.starts_with(prefix));
+            if !is_name || !is_metric || name.ends_with('_') {
+                continue;
+            }
+            count += 1;
+            let is_listed = [format!("`{name}`"), format!("`{name}_total`")]
+                .iter()
+                .any(|name| guide.contains(name));
+            assert!(is_listed, "{name} is not in running.md");
+        }
+    }
+    assert!(count > 60, "the metrics are elsewhere: {count}");
+}
