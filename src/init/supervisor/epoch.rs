@@ -95,6 +95,8 @@ pub struct Process {
     pub(super) silence: Silence,
     /// Somebody had stopped it when it was looked at last.
     pub(super) stopped: bool,
+    /// The files changed while it started: it may have read others than those of `configuration`.
+    pub(super) unsure: bool,
     polls: u32,
 }
 
@@ -119,6 +121,7 @@ impl Process {
             unheard: true,
             silence: Silence::default(),
             stopped: false,
+            unsure: false,
             polls: 0,
         }
     }

@@ -282,6 +282,7 @@ impl Supervisor {
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
         let mut process = Process::new(ProcessId { epoch, serial }, reason, self.desired, now);
+        process.unsure = self.timers.is_armed(Timer::Debounce);
         self.timers.arm(Timer::LivePoll, now, process.poll_delay());
         if self.older.is_some() {
             process.had_parent = true;

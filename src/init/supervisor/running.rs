@@ -24,6 +24,9 @@ impl Supervisor {
             Event::ReadinessKnown(ready) => self.readiness_known(now, ready, out),
             Event::Validated { how } => self.validated(now, how, out),
             Event::FilesChanged => {
+                if let Some(newest) = &mut self.newest {
+                    newest.unsure |= newest.state == State::Starting;
+                }
                 self.timers
                     .arm_once(Timer::Debounce, now, self.policy.cert_debounce);
             }
@@ -112,11 +115,11 @@ impl Supervisor {
         self.desired = configuration;
         self.budget = self.policy.retry_budget;
         self.forget_given_up();
-        // Compared with what runs, not with what failed: a change that is taken back needs no restart.
-        let runs = self
-            .newest
-            .as_ref()
-            .is_some_and(|newest| newest.configuration == configuration && !newest.is_stopping());
+        // Compared with what runs, not with what failed: a change that is taken back needs no restart, unless the process has
+        // read its files in between.
+        let runs = self.newest.as_ref().is_some_and(|newest| {
+            newest.configuration == configuration && !newest.unsure && !newest.is_stopping()
+        });
         let called_off = match self.next {
             Next::Nothing => true,
             Next::Wanted { reason, .. }

@@ -499,6 +499,43 @@ fn a_change_during_a_hand_over_is_started_after_it() {
     assert_eq!(sim.ordered(), [spawn(2, Reason::Change)]);
 }
 
+/// The process may have read the files of the change that was taken back.
+#[test]
+fn a_change_during_the_start_that_is_taken_back_is_started() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.ordered();
+    // While epoch 1 starts; the change is hashed only when it is LIVE.
+    sim.files = 1;
+    sim.on(Event::FilesChanged);
+    sim.is_live(1);
+    sim.pass(secs(10));
+    sim.change(2);
+    sim.pass(secs(40));
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.ordered(), [spawn(2, Reason::Change)]);
+}
+
+/// The change before the start is hashed after it.
+#[test]
+fn a_change_just_before_the_start_that_is_taken_back_is_started() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.change(3);
+    sim.ordered();
+    sim.files = 2;
+    sim.on(Event::FilesChanged);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.ordered().last(), Some(&spawn(2, Reason::Change)));
+    sim.is_live(2);
+    sim.pass(secs(10));
+    sim.change(3);
+    sim.pass(secs(40));
+    sim.exits(1, CLEAN);
+    assert_eq!(sim.ordered().last(), Some(&spawn(3, Reason::Change)));
+}
+
 #[test]
 fn a_change_that_is_taken_back_while_it_waits_is_called_off() {
     let mut sim = Sim::live(policy());

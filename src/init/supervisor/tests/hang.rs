@@ -123,8 +123,9 @@ fn a_port_that_never_answered_for_it_says_nothing_about_a_proxy() {
         ..policy()
     });
     sim.initialised = true;
-    sim.change(2);
-    sim.pass(secs(20));
+    sim.files = 2;
+    sim.on(hashed(2));
+    sim.pass(secs(30));
     sim.exits(1, CRASH);
     assert_eq!(sim.running(), [(0, State::Live)], "LIVE by its memory");
     sim.files = 1;
