@@ -77,6 +77,8 @@ struct Rest {
     /// The names ahead, the next one last.
     ahead: Vec<OsString>,
     links: usize,
+    /// The watch of `directory` while nothing was passed yet: one system call for all names of a directory does.
+    watched: Option<i32>,
 }
 
 impl<'a> Chain<'a> {
@@ -113,8 +115,14 @@ impl<'a> Chain<'a> {
                 rest.directory.pop();
                 continue;
             }
-            let Some(index) = self.watch(&rest.directory, DIRECTORY) else {
-                return;
+            let watched = rest.watched.take();
+            let known = watched.and_then(|id| self.find(id));
+            let index = match known {
+                Some(_) => known,
+                None => match self.watch(&rest.directory, DIRECTORY) {
+                    Some(index) => index,
+                    None => return,
+                },
             };
             self.note(index, &name);
             let path = rest.directory.join(&name);
@@ -162,6 +170,7 @@ impl<'a> Chain<'a> {
         for name in names {
             let mut rest = Rest::below(directory.to_path_buf());
             rest.ahead.push(name);
+            rest.watched = Some(id);
             self.walk(rest, depth + 1);
         }
         self.open.pop();
@@ -190,6 +199,10 @@ impl<'a> Chain<'a> {
             self.fail(path, &error);
         }
         Some(None)
+    }
+
+    fn find(&self, id: i32) -> Option<usize> {
+        self.wanted.binary_search_by_key(&id, Watch::id).ok()
     }
 
     fn want(&mut self, descriptor: WatchDescriptor) -> usize {
@@ -227,6 +240,7 @@ impl Rest {
             directory,
             ahead: Vec::new(),
             links: 0,
+            watched: None,
         }
     }
 
