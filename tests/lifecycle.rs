@@ -193,7 +193,7 @@ fn what_no_further_try_mends_ends_after_two_with_its_cause_last() {
     );
     let run = Setup::of("run", &absent).args(&["--", "true"]);
     ends(run, 127, "(code 127): not found, exit code 127");
-    let refused = "exited with code 1: see above, exit code 1";
+    let refused = "exited with code 1: its configuration is refused or a port taken, its log says why, exit code 1";
     let setup = Setup::new("hello");
     setup.write(
         "envoy.json",

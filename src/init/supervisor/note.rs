@@ -344,7 +344,7 @@ fn finished(outcome: Outcome, by: Option<Asker>, f: &mut fmt::Formatter<'_>) -> 
             let cause = match how.code() {
                 127 => "not found",
                 126 => "not executable",
-                _ => "see above",
+                _ => "its configuration is refused or a port taken, its log says why",
             };
             write!(f, "no further try would help, the proxy {how}: {cause}")?;
         }
