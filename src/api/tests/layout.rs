@@ -763,7 +763,6 @@ const LONGER_FILES: [(&str, usize); 22] = [
     ("sources/registry/kubernetes/source.rs", 420),
     ("gudgeon/grpc/connections.rs", 440),
     ("gudgeon/discovery/ads_stream.rs", 470),
-    ("gudgeon/discovery/hub.rs", 590),
     ("gudgeon/discovery/sources/mcp.rs", 416),
 ];
 

@@ -113,7 +113,7 @@ where
                 return Status::invalid_argument(words);
             }
         };
-        let trusted = self.hub.trusted();
+        let trusted = self.hub.trust.checked();
         if let Err((reason, words)) = identity::speaks_for(&self.peer, &node, trusted.as_ref()) {
             self.hub.refuse(&self.peer.address, reason, &words);
             return Status::permission_denied(words);
@@ -153,7 +153,7 @@ where
         tokio::select! {
             snapshot = self.hub.snapshot_for(node) => Some(snapshot),
             () = gone => None,
-            () = self.hub.streams_end() => None,
+            () = self.hub.lifecycle.streams_end() => None,
         }
     }
 }
@@ -281,7 +281,7 @@ where
         };
         // What cannot be made is found again, and counted, by the stream.
         let make = move || catch_unwind(AssertUnwindSafe(make)).is_ok();
-        let _made = self.hub.run_blocking(size, make).await;
+        let _made = self.hub.blocking.run(size, make).await;
     }
 
     fn receive(&mut self, asked: &ClientRequest) -> Result<(), Status> {
@@ -446,7 +446,7 @@ where
             () = self.sender.moved() => Event::Look,
             () = session.woken.notified() => Event::Look,
             () = due => Event::Look,
-            () = self.hub.streams_end() => Event::End(Status::unavailable("server shutting down")),
+            () = self.hub.lifecycle.streams_end() => Event::End(Status::unavailable("server shutting down")),
         }
     }
 }
@@ -576,14 +576,14 @@ mod tests {
         let _other = tokio::spawn(other.run());
         assert!(reads.frame().await.unwrap().unwrap().is_data());
         tokio::time::sleep(Duration::from_secs(59)).await;
-        assert_eq!((hub.sessions().len(), peer.streams()), (2, 1));
+        assert_eq!((hub.sessions.all().len(), peer.streams()), (2, 1));
         task.await.unwrap();
         assert_eq!(
             begun.elapsed().as_secs(),
             61,
             "the minute, and the offer of a reason"
         );
-        assert_eq!((hub.sessions().len(), peer.streams()), (1, 0));
+        assert_eq!((hub.sessions.all().len(), peer.streams()), (1, 0));
         peer.is_cut().await;
         assert_eq!(
             status(heard).await,
@@ -603,7 +603,7 @@ mod tests {
         let ended = status(heard).await;
         assert_eq!(ended.0, tonic::Code::DeadlineExceeded);
         assert_eq!(begun.elapsed().as_secs(), 10);
-        assert!(hub.sessions().is_empty());
+        assert!(hub.sessions.all().is_empty());
     }
 
     /// Envoy says each resource that it refuses on a line of its own.

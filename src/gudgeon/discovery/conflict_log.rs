@@ -30,6 +30,6 @@ pub(super) async fn run(hub: Arc<Hub>) {
         let size = Snapshot::size(snapshot.world());
         let (this, now) = (Arc::clone(&hub), hub.clock.now());
         let look = move || this.log_rate_limiters.conflicts(now, &snapshot);
-        again = hub.run_blocking(size, look).await.flatten();
+        again = hub.blocking.run(size, look).await.flatten();
     }
 }

@@ -84,7 +84,7 @@ fn rejected(hub: &Hub) -> BTreeSet<Object> {
 fn sessions(hub: &Hub, gauges: &mut Gauges) {
     // By the place of the bytes: streams that were sent the same share them.
     let mut bytes: HashMap<usize, (usize, usize)> = HashMap::new();
-    for session in hub.sessions() {
+    for session in hub.sessions.all() {
         gauges.streams += 1;
         gauges.pending += usize::from(session.is_pending());
         session.with_stream(|stream| {

@@ -43,7 +43,7 @@ pub(super) async fn check(
 ) {
     let end = match asked.first::<HealthCheckRequest>().await {
         Ok(Some(question)) if is_known(&question.service) => {
-            let status = standing(hub.serves());
+            let status = standing(hub.lifecycle.is_serving());
             sender.put([framed(&HealthCheckResponse { status }).into()]);
             Status::ok("")
         }
@@ -64,7 +64,7 @@ pub(super) async fn watch(
         Ok(None) => return sender.end(Status::invalid_argument("no request")),
         Err(status) => return sender.end(status),
     };
-    let mut serving = hub.serving();
+    let mut serving = hub.lifecycle.watch_serving();
     let mut told = None;
     while !sender.is_gone() {
         let status = if is_known(&question.service) {
@@ -79,7 +79,7 @@ pub(super) async fn watch(
         tokio::select! {
             changed = serving.changed() => if changed.is_err() { break },
             () = sender.moved() => {}
-            () = hub.streams_end() => break,
+            () = hub.lifecycle.streams_end() => break,
         }
     }
     sender.end(Status::unavailable("server shutting down"));

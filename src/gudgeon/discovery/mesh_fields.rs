@@ -150,7 +150,7 @@ mod tests {
             assert!(reads(text, "trust_domain"), "{text}");
         }
         for text in [
-            "hub.trust_domain()",
+            "hub.trust.domain()",
             "mesh.trust_domain_aliases",
             "of_mesh.trust_domain",
             "// mesh.trust_domain",

@@ -89,7 +89,7 @@ impl DiscoveryMonitor {
                 METRICS => head.format.key().to_owned(),
                 _ => debug::key(path, &head.query),
             },
-            state: debug::is_of_snapshot(path).then(|| self.hub.snapshots()),
+            state: debug::is_of_snapshot(path).then(|| self.hub.current.number()),
             priority: match path {
                 METRICS => AnswerPriority::Monitoring,
                 _ => AnswerPriority::People,

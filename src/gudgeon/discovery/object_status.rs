@@ -51,8 +51,8 @@ fn kinds() -> impl Iterator<Item = &'static Kind> {
 }
 
 async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessages>) {
-    let mut snapshots = hub.watch_snapshots();
-    hub.first_snapshot().await;
+    let mut snapshots = hub.current.watch();
+    hub.current.first().await;
     loop {
         snapshots.mark_unchanged();
         let now: DesiredMessages = Arc::new(said(&hub, &sources));

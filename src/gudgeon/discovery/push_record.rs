@@ -1,7 +1,7 @@
 //! One push: what is remembered of it, and the names that an endpoints-only one is about.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::model::World;
@@ -54,6 +54,32 @@ fn may_mean(written: &str, namespace: &str, host: &str) -> bool {
             let rest = rest.and_then(|rest| rest.strip_prefix('.'));
             rest.is_some_and(|rest| rest == namespace || rest.starts_with(&format!("{namespace}.")))
         }
+    }
+}
+
+/// Pushes that the page remembers.
+const REMEMBERED: usize = 120;
+
+/// The last pushes.
+#[derive(Debug, Default)]
+pub(crate) struct PushHistory(Mutex<VecDeque<Pushed>>);
+
+impl PushHistory {
+    fn pushes(&self) -> MutexGuard<'_, VecDeque<Pushed>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, pushed: Pushed) {
+        let mut pushes = self.pushes();
+        if pushes.len() >= REMEMBERED {
+            pushes.pop_front();
+        }
+        pushes.push_back(pushed);
+    }
+
+    /// The oldest first.
+    pub(crate) fn all(&self) -> Vec<Pushed> {
+        self.pushes().iter().cloned().collect()
     }
 }
 

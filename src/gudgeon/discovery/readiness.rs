@@ -14,10 +14,10 @@ pub(super) const LOST: Duration = Duration::from_secs(5);
 
 /// The lines of readiness: which source is lost, or why it is not ready.
 pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
-    if hub.is_draining() {
+    if hub.lifecycle.is_draining() {
         return Err("draining".to_owned());
     }
-    if !hub.serves() {
+    if !hub.lifecycle.is_serving() {
         let missing: Vec<String> = hub.with_registries(|registries| {
             let awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
             let words = |source| match awaited.get(source) {
@@ -57,7 +57,7 @@ pub(super) fn refuses_all(hub: &Hub) -> Option<String> {
 pub(super) fn stale(hub: &Hub) -> Vec<(String, Duration)> {
     let now = hub.clock.now();
     let sources = hub.with_registries(sources::registry::Registries::sources);
-    let since = hub.standing_since();
+    let since = hub.sync_states.since();
     sources
         .into_iter()
         .filter(|status| matches!(status.standing, SyncState::Stale { .. }))

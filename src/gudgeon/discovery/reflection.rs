@@ -102,7 +102,7 @@ pub(super) async fn answer(
                 Err(status) => return sender.end(status),
             },
             () = sender.moved() => {}
-            () = hub.streams_end() => return sender.end(Status::unavailable("server shutting down")),
+            () = hub.lifecycle.streams_end() => return sender.end(Status::unavailable("server shutting down")),
         }
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn names(hub: &Hub, cluster: ClusterId) -> Names {
     Names {
         cluster,
         domain: Arc::clone(domain),
-        trust_domain: hub.trust_domain(),
+        trust_domain: hub.trust.domain(),
     }
 }
 

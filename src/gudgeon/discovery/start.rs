@@ -104,9 +104,9 @@ impl Role for Discovery {
         tokio::spawn(jwks_loop::run(Arc::clone(&hub)));
         tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
         shared::draining(&mut stage).await;
-        hub.drain();
+        hub.lifecycle.drain();
         shared::closing(&mut stage).await;
-        hub.end_streams();
+        hub.lifecycle.end_streams();
         while serving.join_next().await.is_some() {}
         Ok(())
     }

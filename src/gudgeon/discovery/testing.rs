@@ -40,7 +40,7 @@ pub(super) fn memory_of(hub: &Hub) -> (SourceId, Memory) {
     let names = Names {
         cluster: Memory::CLUSTER.into(),
         domain: Arc::clone(&hub.options.domain),
-        trust_domain: hub.trust_domain(),
+        trust_domain: hub.trust.domain(),
     };
     let id = SourceId {
         registry: Registry::Memory,

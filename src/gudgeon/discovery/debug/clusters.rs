@@ -17,7 +17,7 @@ use crate::log;
 use crate::secrets;
 
 pub(super) fn clusters(hub: &Hub) -> Value {
-    let since = hub.standing_since();
+    let since = hub.sync_states.since();
     let rows = hub
         .with_registries(Registries::sources)
         .into_iter()

@@ -43,7 +43,7 @@ pub(super) fn connected(hub: &Hub, wanted: &str) -> Option<Arc<Session>> {
         let node = &session.node;
         *node.id == *wanted || format!("{}.{}", node.name, node.namespace) == wanted
     };
-    let mut sessions = hub.sessions().into_iter().rev();
+    let mut sessions = hub.sessions.all().into_iter().rev();
     sessions.find(|session| is_it(session))
 }
 

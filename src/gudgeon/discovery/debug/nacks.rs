@@ -31,7 +31,7 @@ pub(super) struct Nacks(BTreeMap<ObjectRef, ObjectNacks>);
 impl Nacks {
     pub(super) fn now(hub: &Hub) -> Self {
         let mut all = Self::default();
-        for session in hub.sessions() {
+        for session in hub.sessions.all() {
             session.with_stream(|stream| {
                 for kind in Type::ALL {
                     for nack in stream.nacks(kind) {

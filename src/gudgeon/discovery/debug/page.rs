@@ -101,7 +101,7 @@ fn rules(page: &mut String, hub: &Hub) {
 
 fn timeline(page: &mut String, hub: &Hub) {
     let now = hub.clock.now();
-    let pushes = hub.pushes();
+    let pushes = hub.pushes.all();
     page.push_str("<h2>Pushes of the last hour</h2>");
     let bars = pushes.iter().map(|push| {
         let (height, color) = if push.full {

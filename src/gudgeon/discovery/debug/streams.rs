@@ -28,7 +28,7 @@ const fn word(kind: Type) -> &'static str {
 
 /// Sorted by proxy, then by connection.
 pub(crate) fn sorted(hub: &Hub) -> Vec<Arc<Session>> {
-    let mut sessions = hub.sessions();
+    let mut sessions = hub.sessions.all();
     sessions.sort_by(|one, other| (&one.node.id, one.number).cmp(&(&other.node.id, other.number)));
     sessions
 }
@@ -186,7 +186,7 @@ mod tests {
             ..core::Node::default()
         }));
         let node = Arc::new(node.unwrap());
-        let view = hub.first_snapshot().await.view(&node);
+        let view = hub.current.first().await.view(&node);
         let peer = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
         let joined = hub.join(&node, &peer, Protocol::StateOfTheWorld, view);
         let session = &joined.session;

@@ -1,12 +1,8 @@
 //! The objects that changed since the last whole snapshot: the proxies that a push concerns follow from them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::model::Changes;
-
-use super::HubState;
-use crate::discovery::metrics::DiscoveryMetrics;
 
 /// `None`: unknown; the next whole snapshot is compared with the one before.
 #[derive(Debug, Default)]
@@ -32,17 +28,6 @@ impl ChangedObjects {
             return self.0.clone();
         }
         self.0.replace(Arc::default())
-    }
-}
-
-impl HubState {
-    /// Adds an update's changes. They go out after the debounce.
-    pub(super) fn change(&mut self, now: Duration, changes: &Changes, metrics: &DiscoveryMetrics) {
-        self.changed.add(changes);
-        for change in changes.pushes() {
-            metrics.updated(&change);
-            self.debounce.change(now, change);
-        }
     }
 }
 

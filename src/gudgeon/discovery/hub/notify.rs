@@ -28,7 +28,7 @@ impl Hub {
         let local = &self.options.settings.cluster;
         let mut told = 0;
         let mut resting = HashSet::new();
-        for session in self.sessions() {
+        for session in self.sessions.all() {
             let node = &session.node;
             let of_proxy = || {
                 batch.proxies.iter().any(|key| {

@@ -111,7 +111,7 @@ impl Hub {
         let node = &session.node;
         let addresses = believed(node, &session.peer);
         let now = self.clock.now();
-        let is_news = (self.state().plaintext).join(&addresses, !node.without_certificates, now);
+        let is_news = (self.inputs().plaintext).join(&addresses, !node.without_certificates, now);
         let is_plain = self
             .snapshot()
             .is_some_and(|snapshot| snapshot.is_plain(node));
@@ -132,19 +132,19 @@ impl Hub {
         let addresses = believed(&session.node, &session.peer);
         let has_certificates = !session.node.without_certificates;
         let now = self.clock.now();
-        (self.state().plaintext).remove_stream(&addresses, has_certificates, now);
+        (self.inputs().plaintext).remove_stream(&addresses, has_certificates, now);
         self.changed.notify_one();
     }
 
     /// Applies the addresses that were learned since the last call, for all streams that began or ended meanwhile at once.
     pub(super) fn emit_certificates(&self) {
-        let mut state = self.state();
-        if !std::mem::take(&mut state.plaintext.is_changed) {
+        let mut inputs = self.inputs();
+        if !std::mem::take(&mut inputs.plaintext.is_changed) {
             return;
         }
-        let addresses = state.plaintext.addresses.keys().copied().collect();
-        let changes = state.registries.set_plaintext(addresses);
-        state.change(self.clock.now(), &changes, &self.metrics);
+        let addresses = inputs.plaintext.addresses.keys().copied().collect();
+        let changes = inputs.registries.set_plaintext(addresses);
+        inputs.change(self.clock.now(), &changes, &self.metrics);
     }
 }
 

@@ -54,19 +54,19 @@ impl RouterInputs {
 impl Hub {
     /// Returns the node with the rights that its peer's certificate gives it.
     pub(crate) fn of_peer(&self, peer: &Peer, mut node: Node) -> Arc<Node> {
-        node.router.may_have_secrets = may_have_secrets(peer, &node, &self.trust_domains_now());
+        node.router.may_have_secrets = may_have_secrets(peer, &node, &self.trust.domains());
         Arc::new(node)
     }
 
     /// The snapshot that is current, as soon as there is one, with what this node's listeners are made of.
     pub(crate) async fn snapshot_for(&self, node: &Node) -> Arc<Snapshot> {
-        let first = self.first_snapshot().await;
+        let first = self.current.first().await;
         let waits = first.has_credentials_for(node);
         drop(first);
         if waits {
             self.edge.known().await;
         }
-        self.first_snapshot().await
+        self.current.first().await
     }
 }
 

@@ -2,15 +2,17 @@
 
 use std::pin::pin;
 use std::task::{Context, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::config::core::v3 as core;
 use sources::registry::Memory;
-use xds::stream::Request;
+use xds::node::Node;
+use xds::stream::{Protocol, Request};
 use xds::view::Type;
 
 use super::*;
-use crate::discovery::session::MAX_DEFERRED;
+use crate::discovery::push_record::Pushed;
+use crate::discovery::session::{MAX_DEFERRED, Session};
 use crate::discovery::testing::{hub, memory_of};
 use crate::grpc::Address;
 
@@ -56,15 +58,15 @@ impl TestObjects {
 
     /// Says it, and waits for the push.
     async fn says(&mut self, hub: &Hub, timeout: usize) -> Pushed {
-        let before = hub.pushes().len();
+        let before = hub.pushes.all().len();
         let put = self.memory.put(objects(timeout).as_bytes()).unwrap();
         hub.update(|registries| registries.put(&self.id, put.contribution));
         let deadline = Instant::now() + Duration::from_secs(60);
-        while hub.pushes().len() == before {
+        while hub.pushes.all().len() == before {
             assert!(Instant::now() < deadline, "no push");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        hub.pushes().pop().unwrap()
+        hub.pushes.all().pop().unwrap()
     }
 }
 

@@ -29,7 +29,7 @@ async fn follow(
     looking: PendingLookup,
 ) {
     let mut looking = Some(looking);
-    let mut snapshots = hub.watch_snapshots();
+    let mut snapshots = hub.current.watch();
     let mut last: Option<NamedSources> = None;
     loop {
         tokio::select! {
@@ -59,7 +59,8 @@ async fn follow(
             let size = pods.saturating_mul(snapshot.world().gateways.len());
             let size = size.saturating_add(rules);
             let wanted = hub
-                .run_blocking(size, move || named_credentials(of.world(), &settings))
+                .blocking
+                .run(size, move || named_credentials(of.world(), &settings))
                 .await;
             let wanted = Arc::new(wanted.unwrap_or_default());
             say.send_if_modified(|known| {

@@ -98,7 +98,7 @@ fn files(hub: &Hub, path: &Path, kubernetes: bool) -> Files {
 impl Directory {
     async fn run(mut self) {
         let mut warned = false;
-        let mut trust = self.hub.trust_domains();
+        let mut trust = self.hub.trust.watch();
         loop {
             if let Some(why) = self.watcher.degraded()
                 && !std::mem::replace(&mut warned, true)

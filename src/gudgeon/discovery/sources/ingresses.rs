@@ -28,7 +28,7 @@ pub(super) fn start(
     let waits = hub.edge.begin();
     let hub = Arc::clone(hub);
     tokio::spawn(async move {
-        let mut snapshots = hub.watch_snapshots();
+        let mut snapshots = hub.current.watch();
         let mut counts = counts;
         let (to, mut found) = watch::channel(None::<Arc<Ingresses>>);
         let mut running = JoinSet::new();
@@ -47,12 +47,12 @@ pub(super) fn start(
             let now = found.borrow_and_update().clone();
             let is_known = now.is_some();
             let all = now.unwrap_or_default();
-            let last = hub.snapshots();
+            let last = hub.current.number();
             hub.update(|registries| registries.set_ingresses(Arc::clone(&all)));
             // They are served with the next snapshot, which is made at once where there is none yet.
             if is_known && waits.is_some() {
                 let is_served = all.is_empty() || snapshots.borrow().is_none();
-                while !is_served && hub.snapshots() == last {
+                while !is_served && hub.current.number() == last {
                     if snapshots.changed().await.is_err() {
                         return;
                     }

@@ -58,7 +58,7 @@ pub(super) async fn start(
         ..ClusterSettings::new(names(hub, local.clone()))
     };
     hub.stand(&id(&local), SyncState::Syncing);
-    let trust = hub.trust_domains();
+    let trust = hub.trust.watch();
     let (to, told) = watch::channel(ClusterUpdate::default());
     tokio::spawn(kubernetes::run(
         cluster.clone(),

@@ -274,7 +274,7 @@ impl Sinks {
             let mut updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
             updates.take()
         };
-        let (sinks, mut trust) = (Arc::downgrade(self), self.hub.trust_domains());
+        let (sinks, mut trust) = (Arc::downgrade(self), self.hub.trust.watch());
         let of_objects = Weak::clone(&sinks);
         let objects = move |changes: &[Stored]| {
             if let Some(sinks) = of_objects.upgrade() {

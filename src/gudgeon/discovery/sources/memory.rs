@@ -20,7 +20,7 @@ pub(super) fn id() -> SourceId {
 pub(super) fn start(hub: &Arc<Hub>) -> Arc<Mutex<Memory>> {
     let memory = Arc::new(Mutex::new(Memory::new(names(hub, Memory::CLUSTER.into()))));
     hub.stand(&id(), SyncState::Synced);
-    let mut trust = hub.trust_domains();
+    let mut trust = hub.trust.watch();
     let (hub, held) = (Arc::clone(hub), Arc::clone(&memory));
     tokio::spawn(async move {
         while trust.changed().await.is_ok() {

@@ -46,7 +46,7 @@ pub(super) async fn take(server: Option<McpServer>, held: Arc<SourceObjects>, hu
     let Some(server) = server else { return };
     let (stage, watched) = watch::channel(ShutdownStage::Serving);
     let leaving = async {
-        hub.streams_end().await;
+        hub.lifecycle.streams_end().await;
         stage.send_replace(ShutdownStage::Closing);
         std::future::pending::<()>().await;
     };

@@ -1,0 +1,58 @@
+//! Work beside the event loop: large jobs run on a blocking thread, one at a time.
+
+use tokio::sync::Semaphore;
+
+/// The number of ports and endpoints from which work runs on a blocking thread. Chosen: a few milliseconds of work, where the
+/// loop may stop for 20.
+pub(in crate::discovery) const LARGE: usize = 2_000;
+
+#[derive(Debug)]
+pub(crate) struct BlockingJobs {
+    /// Limits blocking jobs to one at a time.
+    worker: Semaphore,
+}
+
+impl BlockingJobs {
+    pub(super) fn new() -> Self {
+        Self {
+            worker: Semaphore::new(1),
+        }
+    }
+
+    /// Runs work of this size: small work here, large work on a blocking thread, one job at a time. Returns `None` if it panicked.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        size: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        if size < LARGE {
+            return Some(work());
+        }
+        let _turn = self.worker.acquire().await.ok()?;
+        tokio::task::spawn_blocking(work).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// On the loop the wait would never end: another task of the loop ends it.
+    #[tokio::test]
+    async fn large_jobs_run_beside_the_loop_one_after_the_other() {
+        let jobs = BlockingJobs::new();
+        let (word, heard) = mpsc::channel();
+        let other = tokio::spawn(async move { word.send(7) });
+        let first = jobs.run(LARGE, move || heard.recv());
+        let second = jobs.run(LARGE, || panic!("a mistake"));
+        let (first, second): (_, Option<()>) = tokio::join!(first, second);
+        assert_eq!((first, second), (Some(Ok(7)), None));
+        assert_eq!(other.await.unwrap(), Ok(()));
+        let place = std::thread::current().id();
+        let here = || std::thread::current().id();
+        assert_eq!(jobs.run(LARGE - 1, here).await, Some(place));
+        assert_ne!(jobs.run(LARGE, here).await, Some(place));
+    }
+}

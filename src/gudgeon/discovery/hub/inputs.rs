@@ -1,0 +1,130 @@
+//! The inputs of the next snapshot: the mesh as its sources know it, and all that waits for the debounce.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::model::{Change, Changes, Reason, World};
+use api::security::{KeySet, KeysPlace};
+use sources::registry::Registries;
+use xds::debounce::{Debounce, DebounceOptions, DueBatch};
+
+use super::changed::ChangedObjects;
+use super::ingresses::{IngressNotes, IngressRules};
+use super::peers::PeerAuthenticationHistory;
+use super::plaintext::Plaintext;
+use crate::discovery::metrics::DiscoveryMetrics;
+
+type KeySets = Arc<BTreeMap<KeysPlace, KeySet>>;
+
+#[derive(Debug)]
+pub(super) struct SnapshotInputs {
+    pub(super) registries: Registries,
+    pub(super) plaintext: Plaintext,
+    options: DebounceOptions,
+    debounce: Debounce,
+    changed: ChangedObjects,
+    peers: PeerAuthenticationHistory,
+    key_sets: KeySets,
+    ingresses: IngressRules,
+}
+
+/// What one push takes over.
+#[derive(Debug)]
+pub(super) struct DueInputs {
+    pub(super) batch: DueBatch,
+    pub(super) world: World,
+    /// `None`: more may have changed than is known.
+    pub(super) changes: Option<Arc<Changes>>,
+}
+
+impl SnapshotInputs {
+    pub(super) fn new(registries: Registries, options: DebounceOptions) -> Self {
+        Self {
+            registries,
+            plaintext: Plaintext::default(),
+            options,
+            debounce: Debounce::new(options),
+            changed: ChangedObjects::default(),
+            peers: PeerAuthenticationHistory::default(),
+            key_sets: Arc::default(),
+            ingresses: IngressRules::default(),
+        }
+    }
+
+    /// Adds an update's changes. They go out after the debounce.
+    pub(super) fn change(&mut self, now: Duration, changes: &Changes, metrics: &DiscoveryMetrics) {
+        self.changed.add(changes);
+        for change in changes.pushes() {
+            metrics.updated(&change);
+            self.debounce.change(now, change);
+        }
+    }
+
+    /// Makes a snapshot of everything due, after the debounce.
+    pub(super) fn change_all(&mut self, now: Duration, reason: Reason) {
+        self.debounce.change(now, Change::Full(reason));
+    }
+
+    /// Takes keys that were fetched: proxies whose policies use others than before are to have them.
+    pub(super) fn put_key_sets(&mut self, now: Duration, keys: BTreeMap<KeysPlace, KeySet>) {
+        self.key_sets = Arc::new(keys);
+        self.change_all(now, Reason::Config);
+    }
+
+    /// Messages about Ingresses.
+    pub(super) fn ingress_notes(&self) -> &IngressNotes {
+        self.ingresses.notes()
+    }
+
+    /// The mesh of the first snapshot: all that waited is in it.
+    pub(super) fn begin(&mut self, now: Duration, domain: &str) -> World {
+        self.debounce = Debounce::new(self.options);
+        let world = self.world(now, domain);
+        let _before = self.changed.take(false);
+        world
+    }
+
+    /// The mesh as it is to be served.
+    fn world(&mut self, now: Duration, domain: &str) -> World {
+        let mut world = self.registries.world();
+        let current = &world.peer_authentications;
+        world.earlier_peer_authentications = self.peers.earlier(current, now);
+        world.key_sets = Arc::clone(&self.key_sets);
+        let ingresses = self.registries.ingresses();
+        match self.ingresses.add(ingresses, &mut world, domain) {
+            Some(changes) => self.changed.add(&changes),
+            None => self.changed.forget(),
+        }
+        world
+    }
+
+    /// The time at which something is due, if nothing else changes before.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let all = [self.debounce.deadline(), self.peers.deadline()];
+        all.into_iter().flatten().min()
+    }
+
+    /// The inputs of a push that is due by now.
+    pub(super) fn take_due(&mut self, now: Duration, domain: &str) -> Option<DueInputs> {
+        if self.peers.expire(now) {
+            self.change_all(now, Reason::Config);
+        }
+        let batch = self.debounce.due(now)?;
+        let world = self.world(now, domain);
+        let changes = self.changed.take(batch.partial);
+        Some(DueInputs {
+            batch,
+            world,
+            changes,
+        })
+    }
+
+    /// A push has ended. `is_made`: with a snapshot, that is served now.
+    pub(super) fn pushed(&mut self, batch: &DueBatch, is_made: bool) {
+        if !is_made {
+            self.changed.forget();
+        }
+        self.debounce.done(batch, is_made);
+    }
+}

@@ -1,0 +1,115 @@
+//! Makes snapshots of what has changed, one after the other, and tells the streams of them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use api::model::{Changes, Reason, World};
+use tracing::debug;
+use xds::debounce::DueBatch;
+use xds::snapshot::Snapshot;
+
+use super::Hub;
+use super::blocking_jobs::LARGE;
+use super::inputs::DueInputs;
+use super::making::made;
+use crate::discovery::push_record::Pushed;
+
+impl Hub {
+    /// Makes snapshots and tells of them, for ever.
+    pub(crate) async fn run(self: Arc<Self>) {
+        drop(self.current.first().await);
+        loop {
+            self.emit_certificates();
+            let deadline = self.inputs().deadline();
+            let due = async {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(self.clock.instant(at)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = due => {}
+            }
+            let due = self
+                .inputs()
+                .take_due(self.clock.now(), &self.options.domain);
+            if let Some(DueInputs {
+                batch,
+                world,
+                changes,
+            }) = due
+            {
+                let is_made = self.push(&batch, world, changes).await;
+                self.inputs().pushed(&batch, is_made);
+            }
+        }
+    }
+
+    /// Returns false if no snapshot could be made: the last one is served on.
+    async fn push(
+        self: &Arc<Self>,
+        due: &DueBatch,
+        world: World,
+        changes: Option<Arc<Changes>>,
+    ) -> bool {
+        let Some(current) = self.snapshot() else {
+            return false;
+        };
+        let begun = self.clock.now();
+        let world = if due.partial {
+            current.world_with_endpoints(&world, &due.batch.hosts)
+        } else {
+            world
+        };
+        let hosts = (!due.batch.full).then(|| due.batch.hosts.clone());
+        let size = Snapshot::size(&world);
+        let nodes: Vec<_> = if size < LARGE {
+            Vec::new()
+        } else {
+            let sessions = self.sessions.all();
+            sessions
+                .iter()
+                .map(|session| Arc::clone(&session.node))
+                .collect()
+        };
+        let (this, earlier) = (Arc::clone(self), Arc::clone(&current));
+        let everybody = due.batch.reasons.has(Reason::Debug);
+        let make = move || {
+            let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());
+            let next = made(&this.metrics, next)?;
+            // What cannot be made is found again, and counted, where a stream asks for it.
+            let ahead = || {
+                let mut nodes = nodes;
+                nodes.retain(|node| !next.full || everybody || next.concerns(node));
+                next.snapshot.make_ahead(&earlier, &nodes);
+            };
+            let _made = catch_unwind(AssertUnwindSafe(ahead));
+            Some(next)
+        };
+        let Some(next) = self.blocking.run(size, make).await.flatten() else {
+            return false;
+        };
+        self.serve(Arc::clone(&next.snapshot));
+        let made = self.clock.now();
+        let streams = self.notify(due, &current, &next, made);
+        let pushed = Pushed {
+            at: made,
+            waited: begun.saturating_sub(due.since),
+            made_in: made.saturating_sub(begun),
+            full: next.full,
+            reasons: due.batch.reasons,
+            streams,
+        };
+        self.metrics.pushed(&pushed);
+        let reasons: Vec<_> = pushed.reasons.iter().map(Reason::as_str).collect();
+        debug!(
+            "push for {}: {}, full: {}",
+            reasons.join(", "),
+            api::counted(streams, "stream"),
+            pushed.full
+        );
+        self.pushes.add(pushed);
+        true
+    }
+}

@@ -1,0 +1,62 @@
+//! The sync state of each source, and since when it has that.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::model::Changes;
+use sources::registry::{SourceId, SyncState};
+
+use super::Hub;
+
+#[derive(Debug, Default)]
+pub(crate) struct SyncStates(Mutex<BTreeMap<SourceId, (SyncState, Duration)>>);
+
+impl SyncStates {
+    fn states(&self) -> MutexGuard<'_, BTreeMap<SourceId, (SyncState, Duration)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the state of a source. `since` counts only if its variant changes.
+    fn set(&self, id: &SourceId, to: &SyncState, since: Duration) {
+        let mut states = self.states();
+        let kind = std::mem::discriminant::<SyncState>;
+        if states.get(id).map(|(known, _)| kind(known)) != Some(kind(to)) {
+            states.insert(id.clone(), (to.clone(), since));
+        }
+    }
+
+    fn remove(&self, id: &SourceId) {
+        self.states().remove(id);
+    }
+
+    /// The time at which each source came into its state.
+    pub(crate) fn since(&self) -> BTreeMap<SourceId, Duration> {
+        let states = self.states();
+        let since = |(id, (_, at)): (&SourceId, &(SyncState, Duration))| (id.clone(), *at);
+        states.iter().map(since).collect()
+    }
+}
+
+impl Hub {
+    /// Sets the sync state of a source, from now on.
+    pub(crate) fn stand(&self, id: &SourceId, to: SyncState) {
+        self.stand_since(id, to, self.clock.now());
+    }
+
+    /// Sets the sync state of a source. `since` counts only if its variant changes.
+    pub(crate) fn stand_since(&self, id: &SourceId, to: SyncState, since: Duration) {
+        self.sync_states.set(id, &to, since);
+        self.update(|registries| {
+            registries.stand(id, to);
+            Changes::default()
+        });
+    }
+
+    /// Removes a source with all that came from it.
+    pub(crate) fn forget(&self, id: &SourceId) {
+        self.sync_states.remove(id);
+        self.facts.forget(id);
+        self.update(|registries| registries.remove(id));
+    }
+}
