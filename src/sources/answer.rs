@@ -1,5 +1,6 @@
 //! Responses of the API server, read with a bound on bytes and on time. Their content is untrusted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -80,6 +81,8 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 /// A request on its way, under one deadline from its first byte to the last that is read.
 pub(crate) struct Exchange<'a> {
     pub(crate) client: &'a kube::Client,
+    /// The name of a remote cluster, for failures.
+    pub(crate) cluster: Option<&'a Arc<str>>,
     pub(crate) action: &'a Action,
     pub(crate) within: Duration,
 }
@@ -87,6 +90,7 @@ pub(crate) struct Exchange<'a> {
 impl Exchange<'_> {
     fn failure(&self, cause: Cause) -> Failure {
         Failure {
+            cluster: self.cluster.cloned(),
             action: self.action.clone(),
             cause,
         }

@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::answer::{ApiStatus, chunk};
 use crate::connect::{Cluster, REQUEST};
-use crate::failure::{Action, Cause, Failure};
+use crate::failure::{Action, Cause, Failure, OfCluster};
 use crate::kind::{Key, Kind, Resource};
 use crate::line_buffer::LineBuffer;
 use crate::offload::offload;
@@ -192,6 +192,10 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
+    fn of_cluster(&self) -> OfCluster<'_> {
+        OfCluster(self.cluster.name().map(AsRef::as_ref))
+    }
+
     fn request(&self) -> Request {
         Request::new(self.resource.path(self.selection.namespace.as_deref()))
     }
@@ -204,10 +208,8 @@ impl<K: Kind> Watcher<K> {
     /// Lists all objects, as far as there is room; returns them with the list's version.
     async fn list(&mut self) -> Result<(Listed<K>, String), Failure> {
         let action = self.action("list");
-        let failure = |cause| Failure {
-            action: action.clone(),
-            cause,
-        };
+        let cluster = self.cluster.clone();
+        let failure = |cause| cluster.failure(&action, cause);
         let mut all = Items::new(self.room);
         let mut progress = PageProgress::new();
         loop {
@@ -270,10 +272,7 @@ impl<K: Kind> Watcher<K> {
             .await?;
         store.fresh();
         health.begins(&self.recovery);
-        let failure = |cause| Failure {
-            action: action.clone(),
-            cause,
-        };
+        let failure = |cause| self.cluster.failure(&action, cause);
         let mut lines = LineBuffer::new(EVENT_BYTES);
         while let Some(bytes) = chunk(&mut body, opened + within, within)
             .await
@@ -376,9 +375,9 @@ impl<K: Kind> Watcher<K> {
         if let Some(times) = said.observe(&subject) {
             let first: Vec<_> = store.first_left_out();
             let first: Vec<_> = first.iter().map(ToString::to_string).collect();
-            let (room, first) = (self.room, first.join(", "));
+            let (room, first, of) = (self.room, first.join(", "), self.of_cluster());
             tracing::warn!(
-                "cannot {subject}: more than {room} bytes; {count} skipped, of the namespaces that hold most: {first} ({times} times)"
+                "cannot {subject}{of}: more than {room} bytes; {count} skipped, of the namespaces that hold most: {first} ({times} times)"
             );
         }
     }
@@ -392,8 +391,9 @@ impl<K: Kind> Watcher<K> {
     fn warn(&self, key: &Key, why: &str, count: usize, said: &mut LogRepeatLimiter) {
         let subject = format!("read {}", self.resource);
         if let Some(times) = said.observe(&subject) {
+            let of = self.of_cluster();
             tracing::warn!(
-                "cannot {subject} {key}: {why}; skipped; a known object keeps its last good version ({count} such objects, {times} times)"
+                "cannot {subject} {key}{of}: {why}; skipped; a known object keeps its last good version ({count} such objects, {times} times)"
             );
         }
     }

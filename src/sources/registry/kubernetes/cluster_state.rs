@@ -11,6 +11,7 @@ use super::custom::{Configs, Origins};
 use super::names::Names;
 use super::objects::{ANY_OBJECT, Event, Objects, Problem};
 use super::wire::{Namespace, Node};
+use crate::failure::OfCluster;
 use crate::kind::{Key, Kind as _};
 use crate::registry::{Contribution, SyncState};
 use crate::store::Freshness;
@@ -70,6 +71,8 @@ impl Default for ClusterUpdate {
 #[derive(Debug)]
 pub(super) struct ClusterState {
     pub(super) objects: Objects,
+    /// The name of a remote cluster, for lines of the log.
+    remote: Option<Arc<str>>,
     /// The time after which a source that cannot be watched counts as lost.
     patience: Duration,
     pub(super) configs: Configs,
@@ -102,6 +105,7 @@ impl ClusterState {
         Self {
             configs: Configs::new(names.cluster.clone()),
             objects: Objects::new(names),
+            remote: None,
             patience,
             others: EffectlessObjects::default(),
             refused: BTreeSet::new(),
@@ -174,6 +178,10 @@ impl ClusterState {
         })
     }
 
+    pub(super) fn named(self, remote: Option<Arc<str>>) -> Self {
+        Self { remote, ..self }
+    }
+
     /// A kind that the account has no right to, and that others can do without, is not waited for.
     fn without(&mut self, kind: &'static str, freshness: Freshness) -> Freshness {
         if !(freshness.refused && OPTIONAL.contains(&kind)) {
@@ -181,7 +189,8 @@ impl ClusterState {
             return freshness;
         }
         if self.refused.insert(kind) {
-            tracing::warn!("serving without {kind}: their effect on endpoints is unknown");
+            let of = OfCluster(self.remote.as_deref());
+            tracing::warn!("serving without {kind}{of}: their effect on endpoints is unknown");
         }
         Freshness {
             listed: true,

@@ -89,7 +89,8 @@ pub async fn run(
     if settings.configuration {
         kinds.extend(Configuration::PLURALS);
     }
-    let mut heard = ClusterState::new(settings.names.clone(), settings.patience, kinds);
+    let heard = ClusterState::new(settings.names.clone(), settings.patience, kinds);
+    let mut heard = heard.named(cluster.name().cloned());
     trust_domain.mark_changed();
     let mut said = BTreeSet::new();
     // Ended when this is dropped.
