@@ -26,6 +26,7 @@ use super::readiness::Readiness;
 use super::state_snapshot::{Publish, SessionState, StateSnapshot};
 use crate::clock::Clock;
 use crate::mcp::Snapshots;
+use crate::secrets::redact_text;
 
 /// Publishes that are remembered, for the page.
 const REMEMBERED: usize = 200;
@@ -327,7 +328,7 @@ impl GalleyEngine {
         let lines: BTreeMap<_, _> = rejected.chain(warned).take(MOST_LINES).collect();
         let is_new = |fault: &String| !state.told.contains_key(fault);
         for (_, line) in lines.iter().filter(|(fault, _)| is_new(fault)) {
-            warn!("{line}");
+            warn!("{}", redact_text(line));
         }
         state.told = lines;
     }
