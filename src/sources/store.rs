@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::fair_room::FairRoom;
 use crate::kind::{Key, Kind};
-pub use freshness::Freshness;
+pub use freshness::{Freshness, WithoutRoom};
 pub(crate) use freshness::NAMED;
 
 /// Changed keys that are remembered. A reader that is further behind gets all objects.

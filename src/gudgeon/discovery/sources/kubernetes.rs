@@ -340,6 +340,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_a_cluster_leaves_out_is_told_and_the_role_stays_ready() {
+        let hub = hub();
+        let of = |kinds: &[(&'static str, usize)]| ClusterUpdate {
+            standing: SyncState::Synced,
+            left_out: kinds.iter().copied().collect(),
+            ..ClusterUpdate::default()
+        };
+        let cluster = ClusterId::from("east");
+        emit(&hub, &cluster, &of(&[("pods", 0)]), true);
+        assert_eq!(readiness::readiness(&hub), Ok("ok".to_owned()));
+        emit(&hub, &cluster, &of(&[("services", 3), ("pods", 12)]), true);
+        let line = "no room: Kubernetes/east leaves out 12 of pods, 3 of services";
+        assert_eq!(readiness::readiness(&hub), Ok(line.to_owned()));
+        hub.forget(&id(&cluster));
+        assert_eq!(readiness::readiness(&hub), Ok("ok".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_lost_cluster_is_shown_at_once_with_the_time_when_it_was_lost() {
         let hub = hub();
         advance(Duration::from_secs(100)).await;

@@ -14,7 +14,7 @@ use super::wire::{Namespace, Node};
 use crate::failure::OfCluster;
 use crate::kind::{Key, Kind as _};
 use crate::registry::{Contribution, SyncState};
-use crate::store::Freshness;
+use crate::store::{Freshness, WithoutRoom};
 
 /// The debounce interval of changes: a pod and the slice that names it arrive together.
 const GATHER: Duration = Duration::from_millis(10);
@@ -44,6 +44,8 @@ pub struct ClusterUpdate {
     pub ever_podless: u64,
     /// Objects that cannot be used, or not completely.
     pub problems: Arc<[Problem]>,
+    /// Objects that are left out because their kind's room is full.
+    pub left_out: WithoutRoom,
     /// Origins of its configuration.
     pub origins: Origins,
     /// Configuration that has no effect.
@@ -62,6 +64,7 @@ impl Default for ClusterUpdate {
             podless: 0,
             ever_podless: 0,
             problems: Arc::default(),
+            left_out: WithoutRoom::default(),
             origins: Origins::default(),
             others: EffectlessObjects::default(),
         }
@@ -276,6 +279,7 @@ impl ClusterState {
             podless: self.objects.podless(),
             ever_podless: self.objects.ever_podless(),
             problems,
+            left_out: WithoutRoom::of(self.fresh.iter().map(|(kind, fresh)| (*kind, fresh))),
             origins: self.configs.origins(),
             others: self.others.clone(),
         })
@@ -380,6 +384,7 @@ mod tests {
         assert!(heard.freshness("sidecars", fresh, now));
         heard.changed(now);
         let told = heard.emit(now + GATHER).unwrap();
+        assert_eq!(told.left_out.to_string(), "3 of sidecars");
         let all = told.written(&"here".into());
         let all: Vec<_> = all
             .iter()
