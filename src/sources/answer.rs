@@ -1,5 +1,6 @@
 //! Responses of the API server, read with a bound on bytes and on time. Their content is untrusted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -77,9 +78,20 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     plain(&words)
 }
 
+/// Describes a decoding error without the value, which may be a secret.
+pub(crate) fn misread(error: &serde_json::Error) -> String {
+    let words = error.to_string();
+    match words.split_once(", expected ") {
+        Some((_, expected)) => format!("a value is not {expected}"),
+        None => words,
+    }
+}
+
 /// A request on its way, under one deadline from its first byte to the last that is read.
 pub(crate) struct Exchange<'a> {
     pub(crate) client: &'a kube::Client,
+    /// The name of a remote cluster, for failures.
+    pub(crate) cluster: Option<&'a Arc<str>>,
     pub(crate) action: &'a Action,
     pub(crate) within: Duration,
 }
@@ -87,6 +99,7 @@ pub(crate) struct Exchange<'a> {
 impl Exchange<'_> {
     fn failure(&self, cause: Cause) -> Failure {
         Failure {
+            cluster: self.cluster.cloned(),
             action: self.action.clone(),
             cause,
         }
@@ -110,7 +123,7 @@ impl Exchange<'_> {
         let bytes = self.whole(request).await?;
         let read = offload(bytes.len(), move || read(&bytes)).await;
         let read = read.ok_or_else(|| self.malformed("decoding panicked"))?;
-        read.map_err(|error| self.malformed(&error.to_string()))
+        read.map_err(|error| self.malformed(&misread(&error)))
     }
 
     fn malformed(&self, words: &str) -> Failure {

@@ -5,6 +5,7 @@ mod kubeconfig;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 
 use crate::answer::{Exchange, chain};
-use crate::failure::{Action, Failure};
+use crate::failure::{Action, Cause, Failure};
 use crate::kind::Resource;
 use kubeconfig::WHAT;
 
@@ -87,6 +88,8 @@ pub struct Version {
 pub struct Cluster {
     pub(crate) client: kube::Client,
     address: String,
+    /// The name of a remote cluster, by which failures name it.
+    name: Option<Arc<str>>,
 }
 
 /// Omits the credentials.
@@ -151,7 +154,34 @@ impl Cluster {
             let what = format!("cannot prepare connections to {address}");
             CannotConnect::because(&what, &error)
         })?;
-        Ok(Self { client, address })
+        Ok(Self {
+            client,
+            address,
+            name: None,
+        })
+    }
+
+    /// Names a remote cluster. The log has lines of several then, and an operator must see which one a line is about.
+    #[must_use]
+    pub(crate) fn named(self, name: &str) -> Self {
+        Self {
+            name: Some(name.into()),
+            ..self
+        }
+    }
+
+    /// The name of a remote cluster; `None` of the local one.
+    pub(crate) const fn name(&self) -> Option<&Arc<str>> {
+        self.name.as_ref()
+    }
+
+    /// A request to this cluster that failed.
+    pub(crate) fn failure(&self, action: &Action, cause: Cause) -> Failure {
+        Failure {
+            cluster: self.name.clone(),
+            action: action.clone(),
+            cause,
+        }
     }
 
     /// Creates a client without TLS and without credentials.
@@ -163,6 +193,7 @@ impl Cluster {
         Self {
             client: client(&config).unwrap(),
             address: address.to_owned(),
+            name: None,
         }
     }
 
@@ -179,6 +210,7 @@ impl Cluster {
     ) -> Exchange<'a> {
         Exchange {
             client: &self.client,
+            cluster: self.name.as_ref(),
             action,
             within,
         }
@@ -211,10 +243,10 @@ impl Cluster {
         };
         match (number(&info.major), number(&info.minor)) {
             (Some(major), Some(minor)) => Ok(Version { major, minor }),
-            (None, _) | (_, None) => Err(Failure {
-                action,
-                cause: crate::Cause::Malformed(format!("{:?}.{:?}", info.major, info.minor)),
-            }),
+            (None, _) | (_, None) => {
+                let words = format!("{:?}.{:?}", info.major, info.minor);
+                Err(self.failure(&action, Cause::Malformed(words)))
+            }
         }
     }
 

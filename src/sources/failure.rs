@@ -1,6 +1,7 @@
 //! Errors of requests to the API server, in words for the operator: the verb, the resource, the cause.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::backoff::Backoff;
@@ -67,9 +68,21 @@ impl fmt::Display for Cause {
     }
 }
 
+/// The words that name a remote cluster in a line of the log; none of the local one.
+pub(crate) struct OfCluster<'a>(pub(crate) Option<&'a str>);
+
+impl fmt::Display for OfCluster<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .map_or(Ok(()), |name| write!(formatter, " of cluster {name}"))
+    }
+}
+
 /// A request that failed, and its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
+    /// The name of a remote cluster; `None` of the local one, which needs none.
+    pub cluster: Option<Arc<str>>,
     pub action: Action,
     pub cause: Cause,
 }
@@ -119,15 +132,16 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = OfCluster(self.cluster.as_deref());
+        write!(formatter, "cannot {}{of}", self.action)?;
         if self.is_without_right() {
             let Action { verb, resource, .. } = &self.action;
-            return write!(
+            write!(
                 formatter,
-                "cannot {}: the account has no right to the verb \"{verb}\" on \"{resource}\": {}",
-                self.action, self.cause
-            );
+                ": the account has no right to the verb \"{verb}\" on \"{resource}\""
+            )?;
         }
-        write!(formatter, "cannot {}: {}", self.action, self.cause)
+        write!(formatter, ": {}", self.cause)
     }
 }
 
@@ -143,7 +157,43 @@ mod tests {
             resource: "pods".to_owned(),
             name: Some("web".to_owned()),
         };
-        Failure { action, cause }.to_string()
+        Failure {
+            cluster: None,
+            action,
+            cause,
+        }
+        .to_string()
+    }
+
+    #[test]
+    fn a_failure_of_a_remote_cluster_names_the_cluster() {
+        let of = |cluster: Option<&str>, code| {
+            let action = Action {
+                verb: "list",
+                resource: "services".to_owned(),
+                name: None,
+            };
+            let cause = Cause::Status {
+                code,
+                message: "no".to_owned(),
+                after: None,
+            };
+            Failure {
+                cluster: cluster.map(Arc::from),
+                action,
+                cause,
+            }
+            .to_string()
+        };
+        assert_eq!(of(None, 500), "cannot list services: no (500)");
+        assert_eq!(
+            of(Some("east"), 500),
+            "cannot list services of cluster east: no (500)"
+        );
+        assert_eq!(
+            of(Some("east"), 403),
+            "cannot list services of cluster east: the account has no right to the verb \"list\" on \"services\": no (403)"
+        );
     }
 
     #[test]
@@ -185,7 +235,12 @@ mod tests {
                 message: message.to_owned(),
                 after: None,
             };
-            Failure { action, cause }.to_string()
+            Failure {
+                cluster: None,
+                action,
+                cause,
+            }
+            .to_string()
         };
         assert_eq!(
             of_patch("admission webhook \"policy.example\" denied the request: no"),

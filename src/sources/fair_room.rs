@@ -43,6 +43,11 @@ impl<V> FairRoom<V> {
         self.objects.get(key).map_or(0, |(_, size)| *size)
     }
 
+    /// Bytes that all objects count for.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// All keys, sorted.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.objects.keys()

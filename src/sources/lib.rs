@@ -74,7 +74,7 @@ pub use failure::{Action, Cause, Failure};
 pub use kind::{Key, Kind, Metadata, Resource, Revision};
 pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
 pub use status_writer::{DesiredMessages, ObjectMessages, Subject, write_statuses};
-pub use store::{Change, Changes, Freshness, Reader, Writer, store};
+pub use store::{Change, Changes, Freshness, Reader, WithoutRoom, Writer, store};
 pub use validation::{ServiceReference, Validation};
 pub use watcher::{ObjectSource, Selection, WatchTiming, Watcher};
 pub use webhook::{Webhook, WebhookConfiguration};

@@ -93,10 +93,7 @@ impl Cluster {
             resource: resource.to_string(),
             name: None,
         };
-        let failure = |cause| Failure {
-            action: action.clone(),
-            cause,
-        };
+        let failure = |cause| self.failure(&action, cause);
         let mut all = Vec::new();
         let mut bytes = 0_usize;
         let mut progress = PageProgress::new();

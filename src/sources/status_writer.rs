@@ -243,7 +243,7 @@ impl StatusWriter {
             token = next;
         }
         let cause = Cause::Malformed(format!("a list has no end within {MOST_PAGES} pages"));
-        Err(Failure { action, cause })
+        Err(self.cluster.failure(&action, cause))
     }
 
     /// Writes what differs, each once in a turn. A failure that others may share ends the turn, and what failed goes last in
@@ -310,6 +310,7 @@ impl StatusWriter {
     /// Once of each kind: others of it are refused for the same reason.
     fn say_refused(&mut self, failure: &Failure, extent: RefusalExtent) {
         let about = Failure {
+            cluster: failure.cluster.clone(),
             action: Action {
                 name: None,
                 ..failure.action.clone()

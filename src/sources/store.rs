@@ -3,6 +3,7 @@
 //!
 //! A relist appears at once: its difference is one write, and a reader sees it whole or not at all.
 
+mod changes;
 mod freshness;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,8 +14,9 @@ use tokio::time::Instant;
 
 use crate::fair_room::FairRoom;
 use crate::kind::{Key, Kind};
-pub use freshness::Freshness;
+pub use changes::{Change, Changes};
 pub(crate) use freshness::NAMED;
+pub use freshness::{Freshness, WithoutRoom};
 
 /// Changed keys that are remembered. A reader that is further behind gets all objects.
 const JOURNAL: usize = 4096;
@@ -40,32 +42,6 @@ impl<K> Listed<K> {
     }
 }
 
-/// A change of one object.
-#[derive(Debug, PartialEq)]
-pub enum Change<K> {
-    /// New, or another than before.
-    Set(Key, Arc<K>),
-    Gone(Key),
-}
-
-impl<K> Change<K> {
-    pub const fn key(&self) -> &Key {
-        match self {
-            Self::Set(key, _) | Self::Gone(key) => key,
-        }
-    }
-}
-
-/// The changes since a reader last asked.
-#[derive(Debug, PartialEq)]
-pub struct Changes<K> {
-    /// One change for each object, sorted by key.
-    pub changes: Vec<Change<K>>,
-    /// The changes are all objects: the reader drops every other one.
-    pub whole: bool,
-    pub freshness: Freshness,
-}
-
 #[derive(Debug)]
 struct Inner<K> {
     objects: FairRoom<Arc<K>>,
@@ -76,9 +52,16 @@ struct Inner<K> {
     /// The journal is complete for what came after this generation.
     complete_since: u64,
     freshness: Freshness,
+    /// Bytes that objects took when one was last left out.
+    full_at: usize,
 }
 
 impl<K: Kind> Inner<K> {
+    /// An object was left out: what goes from now on leaves room for it.
+    fn note_full(&mut self) {
+        self.full_at = self.full_at.max(self.objects.bytes());
+    }
+
     /// Makes room for an object of this size; returns the keys of those that give way, or `None` if it is left out itself.
     fn make_room(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
         let given_up = self.objects.make_room(key, size, room);
@@ -159,6 +142,7 @@ pub fn store<K: Kind>() -> (Writer<K>, Reader<K>) {
         journal: VecDeque::new(),
         complete_since: 0,
         freshness: Freshness::default(),
+        full_at: 0,
     });
     let reader = Reader {
         receiver,
@@ -241,6 +225,7 @@ impl<K: Kind> Writer<K> {
             inner.record(changed);
             inner.freshness.unreadable = Arc::new(std::mem::take(&mut unreadable));
             inner.freshness.more_unreadable = more_unreadable;
+            inner.full_at = inner.objects.bytes();
         });
         self.sender.borrow().freshness.without_room()
     }
@@ -265,10 +250,14 @@ impl<K: Kind> Writer<K> {
                 left_out = Some(inner.freshness.without_room());
             }
             let Some(mut changed) = given_up else {
+                inner.note_full();
                 return true;
             };
             inner.freshness.is_settled(&key);
             inner.objects.insert(key.clone(), Arc::new(object), size);
+            if left_out.is_some() {
+                inner.note_full();
+            }
             changed.push(key);
             inner.record(changed);
             true
@@ -313,6 +302,12 @@ impl<K: Kind> Writer<K> {
     /// Returns true if objects have been left out because of the limits.
     pub(crate) fn leaves_out(&self) -> bool {
         self.sender.borrow().freshness.without_room() > 0
+    }
+
+    /// Returns true if objects have been left out, and others have left room since.
+    pub(crate) fn has_room_again(&self) -> bool {
+        let inner = self.sender.borrow();
+        inner.freshness.without_room() > 0 && inner.objects.bytes() < inner.full_at
     }
 
     /// The first keys of objects without room.

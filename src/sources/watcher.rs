@@ -3,13 +3,15 @@
 //! A watch that ends by its timeout is resumed at the version of the last event or bookmark; so is one that has lasted and that
 //! then ended early or was cut. One that was short or silent, that could not be opened, or that the server ended with an error
 //! (410 Gone) is followed by a list, since events may have been missed; so is any while objects are left out, since there may be
-//! room for them now. While the server is away the store keeps its objects. An object that cannot
-//! be decoded is left out alone. Objects share their room by namespaces: who holds most gives way to those who hold less.
+//! room for them now, and one is due as soon as others have left room, but a minute after the last one at least. While the server
+//! is away the store keeps its objects. An object that cannot be decoded is left out alone. Objects share their room by namespaces:
+//! who holds most gives way to those who hold less.
 //!
 //! Responses are untrusted. So a list has a bound in bytes, objects, pages and time, and failures are retried with backoff
 //! until a watch has lasted: a complete list, or a watch that has begun, does not reset the backoff.
 
 mod items;
+mod room_list;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,13 +29,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::answer::{ApiStatus, chunk};
 use crate::connect::{Cluster, REQUEST};
-use crate::failure::{Action, Cause, Failure};
+use crate::failure::{Action, Cause, Failure, OfCluster};
 use crate::kind::{Key, Kind, Resource};
 use crate::line_buffer::LineBuffer;
 use crate::offload::offload;
 use crate::page_progress::PageProgress;
 use crate::store::{Listed, Writer};
 use items::{Any, Items, Unreadable};
+use room_list::{BETWEEN_LISTS, RoomList};
 
 /// Objects in a page. An endpoint slice has 30 kB, and a page is in memory as a whole.
 const PAGE: u32 = 100;
@@ -119,6 +122,7 @@ pub struct Watcher<K> {
     /// Objects in a page: fewer where a page was too large.
     page: u32,
     room: usize,
+    between_lists: Duration,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -150,6 +154,8 @@ enum WatchEnd {
     /// The watch ended by its timeout: it can be resumed.
     InTime,
     Early,
+    /// There is room for objects that were left out: a list has them.
+    Room,
 }
 
 impl<K: Kind> Watcher<K> {
@@ -163,6 +169,7 @@ impl<K: Kind> Watcher<K> {
             recovery: ServerRecovery::default(),
             page: PAGE,
             room: K::ROOM,
+            between_lists: BETWEEN_LISTS,
             kind: PhantomData,
         }
     }
@@ -192,6 +199,10 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
+    fn of_cluster(&self) -> OfCluster<'_> {
+        OfCluster(self.cluster.name().map(AsRef::as_ref))
+    }
+
     fn request(&self) -> Request {
         Request::new(self.resource.path(self.selection.namespace.as_deref()))
     }
@@ -204,10 +215,8 @@ impl<K: Kind> Watcher<K> {
     /// Lists all objects, as far as there is room; returns them with the list's version.
     async fn list(&mut self) -> Result<(Listed<K>, String), Failure> {
         let action = self.action("list");
-        let failure = |cause| Failure {
-            action: action.clone(),
-            cause,
-        };
+        let cluster = self.cluster.clone();
+        let failure = |cause| cluster.failure(&action, cause);
         let mut all = Items::new(self.room);
         let mut progress = PageProgress::new();
         loop {
@@ -270,15 +279,16 @@ impl<K: Kind> Watcher<K> {
             .await?;
         store.fresh();
         health.begins(&self.recovery);
-        let failure = |cause| Failure {
-            action: action.clone(),
-            cause,
-        };
+        let failure = |cause| self.cluster.failure(&action, cause);
         let mut lines = LineBuffer::new(EVENT_BYTES);
-        while let Some(bytes) = chunk(&mut body, opened + within, within)
-            .await
-            .map_err(failure)?
-        {
+        loop {
+            let bytes = tokio::select! {
+                bytes = chunk(&mut body, opened + within, within) => bytes.map_err(failure)?,
+                () = health.room.wait() => return Ok(WatchEnd::Room),
+            };
+            let Some(bytes) = bytes else {
+                break;
+            };
             lines.push(&bytes);
             while let Some(line) = lines.next().map_err(failure)? {
                 // One after the other, in the order of the watch.
@@ -290,6 +300,7 @@ impl<K: Kind> Watcher<K> {
                     *version = event.version.into();
                 }
             }
+            health.room.plan(store.has_room_again(), self.between_lists);
         }
         // A server counts in whole seconds.
         if opened.elapsed() + Duration::from_secs(1) >= asked {
@@ -337,6 +348,7 @@ impl<K: Kind> Watcher<K> {
             match ended {
                 // Objects that were left out may fit now: relist.
                 Ok(WatchEnd::InTime) if store.leaves_out() => return Ok(()),
+                Ok(WatchEnd::Room) => return Ok(()),
                 Ok(WatchEnd::InTime) => {}
                 Ok(WatchEnd::Early) => {
                     *resumed = may_resume.then_some(version);
@@ -363,6 +375,7 @@ impl<K: Kind> Watcher<K> {
         if let Some((key, why)) = unreadable.first_key_value() {
             self.warn(key, why, unreadable.len(), &mut health.unreadable);
         }
+        health.room.note_list();
         let count = store.replace_within(listed, self.room);
         if count > 0 {
             self.no_room(store, count, &mut health.left_out);
@@ -376,9 +389,9 @@ impl<K: Kind> Watcher<K> {
         if let Some(times) = said.observe(&subject) {
             let first: Vec<_> = store.first_left_out();
             let first: Vec<_> = first.iter().map(ToString::to_string).collect();
-            let (room, first) = (self.room, first.join(", "));
+            let (room, first, of) = (self.room, first.join(", "), self.of_cluster());
             tracing::warn!(
-                "cannot {subject}: more than {room} bytes; {count} skipped, of the namespaces that hold most: {first} ({times} times)"
+                "cannot {subject}{of}: more than {room} bytes; {count} skipped, of the namespaces that hold most: {first} ({times} times)"
             );
         }
     }
@@ -392,8 +405,9 @@ impl<K: Kind> Watcher<K> {
     fn warn(&self, key: &Key, why: &str, count: usize, said: &mut LogRepeatLimiter) {
         let subject = format!("read {}", self.resource);
         if let Some(times) = said.observe(&subject) {
+            let of = self.of_cluster();
             tracing::warn!(
-                "cannot {subject} {key}: {why}; skipped; a known object keeps its last good version ({count} such objects, {times} times)"
+                "cannot {subject} {key}{of}: {why}; skipped; a known object keeps its last good version ({count} such objects, {times} times)"
             );
         }
     }
@@ -469,6 +483,8 @@ struct Health {
     was_away: bool,
     /// Other sources of the server were notified that the server answers again.
     told: bool,
+    /// The next list for the sake of objects that were left out.
+    room: RoomList,
     /// The last warning about objects.
     unreadable: LogRepeatLimiter,
     left_out: LogRepeatLimiter,

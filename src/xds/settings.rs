@@ -25,6 +25,11 @@ pub struct Settings {
     pub headless: Headless,
     /// Port 443 of all addresses is left to TLS: a service without an address that is HTTP there, or undeclared, has no listener.
     pub block_http_on_443: bool,
+    /// The time for which listeners of inbound connections wait for the first bytes, by which a protocol is detected. `None`: as
+    /// long as those of outbound connections do, which is the mesh's `protocolDetectionTimeout`.
+    pub inbound_detection_timeout: Option<Duration>,
+    /// Proxies resolve a name again when its record says so, and not at the mesh's `dnsRefreshRate`.
+    pub respect_dns_ttl: bool,
     /// A router listens for Gateways of its own namespace alone.
     pub gateways_of_own_namespace: bool,
 }
@@ -63,6 +68,8 @@ impl Default for Settings {
                 eds: false,
             },
             block_http_on_443: true,
+            inbound_detection_timeout: None,
+            respect_dns_ttl: true,
             gateways_of_own_namespace: false,
         }
     }

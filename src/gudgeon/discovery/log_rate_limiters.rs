@@ -11,6 +11,7 @@ use xds::snapshot::Snapshot;
 
 use super::logged_conflicts::{LoggedConflicts, in_words};
 use crate::log_rate_limiter::LogRateLimiter;
+use crate::secrets::redact_text;
 
 #[derive(Debug)]
 pub(crate) struct LogRateLimiters {
@@ -72,7 +73,8 @@ impl LogRateLimiters {
                     source,
                     ..
                 } = report;
-                warn!("{source}: {kind} {namespace}/{name}: {message}{more}");
+                let line = format!("{source}: {kind} {namespace}/{name}: {message}");
+                warn!("{}{more}", redact_text(&line));
             }
         }
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use xds::node::clipped;
 use xds::snapshot::Conflict;
 
+use crate::secrets::redact_text;
+
 /// A conflict that nobody finds for so long is over. Chosen: a new snapshot has none until proxies ask for what it makes of them,
 /// and the last one has its answer a second after the debounce.
 const OVER: Duration = Duration::from_secs(10);
@@ -76,7 +78,8 @@ pub(super) fn in_words(conflict: &Conflict) -> String {
         "" => String::new(),
         proxy => format!(", found for {}", clipped(proxy)),
     };
-    format!("{what}:{at} {message} ({metric}{found})")
+    let line = format!("{what}:{at} {message} ({metric}{found})");
+    redact_text(&line)
 }
 
 #[cfg(test)]
@@ -130,6 +133,13 @@ mod tests {
             in_words(&one),
             "AuthorizationPolicy n/p: denies everything (m)"
         );
+        // What it quotes may be a secret.
+        one.message = "spec.rules[0].when[0].values[0]: \"hunter2\" is left out".to_owned();
+        assert_eq!(
+            in_words(&one),
+            "AuthorizationPolicy n/p: spec.rules[0].when[0].values[0]: \"…\" is left out (m)"
+        );
+        one.message = "denies everything".to_owned();
         one.key = "0.0.0.0_9000".to_owned();
         one.services = vec![api::model::ServiceKey::new("b.n", "n")];
         one.proxy = "sidecar~x".into();

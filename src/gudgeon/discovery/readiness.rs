@@ -41,7 +41,11 @@ pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
         let since = log::stamp(hub.clock.wall(since));
         format!("stale: {source} since {since}")
     });
-    let lines: Vec<_> = lines.chain(refuses_all(hub)).collect();
+    // What is there is served, so that the role stays ready.
+    let left_out = hub.facts.without_room().into_iter();
+    let left_out =
+        left_out.map(|(source, left_out)| format!("no room: {source} leaves out {left_out}"));
+    let lines: Vec<_> = lines.chain(left_out).chain(refuses_all(hub)).collect();
     if lines.is_empty() {
         return Ok("ok".to_owned());
     }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use sources::WithoutRoom;
 use sources::registry::SourceId;
 use sources::registry::kubernetes::{ClusterUpdate, Event, Problem};
 
@@ -47,6 +48,8 @@ pub(crate) struct Fact {
     pub(crate) error: Option<Arc<str>>,
     /// A message about objects that cannot be read.
     pub(crate) unreadable: Option<String>,
+    /// Objects without room.
+    left_out: WithoutRoom,
     podless: usize,
     totals: Totals,
 }
@@ -100,6 +103,7 @@ impl Facts {
                 .collect(),
             error: told.error.clone(),
             unreadable: unreadable(told),
+            left_out: told.left_out.clone(),
             podless: told.podless,
             totals: Totals {
                 events: told.events.clone(),
@@ -181,6 +185,15 @@ impl Facts {
 
     pub(crate) fn of(&self, source: &SourceId) -> Option<Fact> {
         self.known().sources.get(source).cloned()
+    }
+
+    /// Sources that leave objects out because their kinds' room is full, and what they leave out.
+    pub(crate) fn without_room(&self) -> Vec<(SourceId, WithoutRoom)> {
+        let known = self.known();
+        let all = known.sources.iter();
+        let all = all.filter(|(_, fact)| !fact.left_out.is_empty());
+        all.map(|(source, fact)| (source.clone(), fact.left_out.clone()))
+            .collect()
     }
 
     /// Endpoints of unknown pods.

@@ -16,6 +16,7 @@ use mcp::collections::{Collections, Group};
 use mcp::publish::Publisher;
 use mcp::session::{Session, Step};
 use mcp::snapshot::Resource;
+use sources::WithoutRoom;
 use sources::config::{ConfigReport, EntryId};
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
@@ -26,6 +27,7 @@ use super::readiness::Readiness;
 use super::state_snapshot::{Publish, SessionState, StateSnapshot};
 use crate::clock::Clock;
 use crate::mcp::Snapshots;
+use crate::secrets::redact_text;
 
 /// Publishes that are remembered, for the page.
 const REMEMBERED: usize = 200;
@@ -35,6 +37,8 @@ const MOST_LINES: usize = 100;
 
 /// A part of readiness.
 const SNAPSHOT: &str = "snapshot";
+/// An optional one: room for all objects.
+const ROOM: &str = "room";
 
 /// The next step of a session.
 type Next = Step<EntryId, TransformInput, Arc<MeshConfig>>;
@@ -246,6 +250,18 @@ impl GalleyEngine {
         });
     }
 
+    /// Sets what the source leaves out because there is no room. The role is ready without it.
+    pub(super) fn leaves_out(&self, left_out: &WithoutRoom) {
+        let source = self.settings.source;
+        match left_out.is_empty() {
+            true => self.readiness.has(ROOM),
+            false => {
+                let line = format!("no room: {source} leaves out {left_out}");
+                self.readiness.does_without(ROOM, line);
+            }
+        }
+    }
+
     /// The mesh configuration was read.
     pub(super) fn mesh(&self, mesh: Arc<MeshConfig>) {
         self.change(|engine, state, now| {
@@ -327,7 +343,7 @@ impl GalleyEngine {
         let lines: BTreeMap<_, _> = rejected.chain(warned).take(MOST_LINES).collect();
         let is_new = |fault: &String| !state.told.contains_key(fault);
         for (_, line) in lines.iter().filter(|(fault, _)| is_new(fault)) {
-            warn!("{line}");
+            warn!("{}", redact_text(line));
         }
         state.told = lines;
     }
@@ -616,5 +632,16 @@ mod tests {
         assert_eq!((stale.0.as_secs(), &*stale.1), (1, "b"));
         engine.stand(None);
         assert_eq!(engine.state_snapshot().stale, None);
+    }
+
+    #[tokio::test]
+    async fn what_a_source_leaves_out_is_told_and_hinders_no_readiness() {
+        let engine = engine();
+        let of = |count| [("gateways", count)].into_iter().collect();
+        engine.leaves_out(&of(3));
+        let line = "no room: files leaves out 3 of gateways";
+        assert_eq!(engine.readiness.lines(), [line]);
+        engine.leaves_out(&of(0));
+        assert_eq!(engine.readiness.lines(), [""; 0]);
     }
 }

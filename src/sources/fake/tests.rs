@@ -3,19 +3,12 @@
 use std::time::Duration;
 
 use super::{Fake, WEBHOOKS, script};
-use crate::connect::REQUEST;
-use crate::failure::Action;
 
 #[tokio::test]
 async fn it_says_what_the_real_one_said() {
     let fake = Fake::start().await;
-    let action = Action {
-        verb: "get",
-        resource: String::new(),
-        name: None,
-    };
     let cluster = fake.cluster();
-    let client = cluster.exchange(&action, REQUEST).client;
+    let client = &cluster.client;
     let before = |step: &str| match step {
         "bookmark has begun" => fake.bookmark(),
         "expired page" => fake.forget(),

@@ -1,6 +1,7 @@
 //! The freshness of a store: when its objects were valid, and which are not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -28,6 +29,45 @@ pub struct Freshness {
     pub left_out: Arc<BTreeSet<Key>>,
     /// Further ones, counted likewise.
     pub more_left_out: usize,
+}
+
+/// How many objects are left out because there is no room, by the plural names of their kinds. `12 of pods, 3 of services`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WithoutRoom(BTreeMap<&'static str, usize>);
+
+impl WithoutRoom {
+    pub(crate) fn of<'a>(kinds: impl Iterator<Item = (&'static str, &'a Freshness)>) -> Self {
+        kinds
+            .map(|(kind, freshness)| (kind, freshness.without_room()))
+            .collect()
+    }
+
+    /// Returns true if every object has room.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<(&'static str, usize)> for WithoutRoom {
+    fn from_iter<T: IntoIterator<Item = (&'static str, usize)>>(kinds: T) -> Self {
+        let mut all = BTreeMap::new();
+        for (kind, count) in kinds.into_iter().filter(|(_, count)| *count > 0) {
+            let sum: &mut usize = all.entry(kind).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        Self(all)
+    }
+}
+
+impl fmt::Display for WithoutRoom {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (kind, count)) in self.0.iter().enumerate() {
+            let separator = if at > 0 { ", " } else { "" };
+            write!(to, "{separator}{count} of {kind}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Freshness {

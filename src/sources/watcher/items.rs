@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::answer::misread;
 use crate::fair_room::FairRoom;
 use crate::kind::{Key, Kind, Metadata, bytes};
 use crate::store::{Listed, NAMED};
@@ -161,15 +162,6 @@ pub(super) fn object<K: Kind>(text: &str) -> Result<K, Unreadable> {
 
 fn clipped(text: &str) -> &str {
     text::cut(text, WORDS)
-}
-
-/// Describes a decoding error without the value, which may be a secret.
-fn misread(error: &serde_json::Error) -> String {
-    let words = error.to_string();
-    match words.split_once(", expected ") {
-        Some((_, expected)) => format!("a value is not {expected}"),
-        None => words,
-    }
 }
 
 #[cfg(test)]

@@ -601,3 +601,21 @@ async fn a_watch_that_ends_in_time_lists_again_what_had_no_room() {
     fake.delete("a");
     until(|| names(&reader) == "b").await;
 }
+
+/// The watch goes on for 20 s.
+#[tokio::test]
+async fn what_had_no_room_is_listed_again_once_another_is_deleted() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.put(thing("b", 1));
+    let (writer, reader) = store();
+    let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), PACE);
+    source.room = LEAST_BYTES;
+    source.between_lists = Duration::from_millis(100);
+    let _running = Running(tokio::spawn(source.run(writer)));
+    until(|| names(&reader) == "a").await;
+    until(|| fake.count("watch") == 1).await;
+    fake.delete("a");
+    until(|| names(&reader) == "b").await;
+    assert_eq!(fake.count("list"), 2);
+}

@@ -265,7 +265,7 @@ pub(super) fn resolve(
 ) {
     cluster.dns_lookup_family = lookup_family(client.families).into();
     cluster.dns_refresh_rate = Some(wire::duration(mesh.dns_refresh_rate));
-    cluster.respect_dns_ttl = true;
+    cluster.respect_dns_ttl = mesh.respect_dns_ttl;
     dns_cluster::set_type(cluster, logical);
     if client.dns == Dns::ClusterType {
         dns_cluster::to_cluster_type(cluster);

@@ -13,6 +13,8 @@ use transform::Key;
 use transform::ingress::{self, GATEWAYS, Generated, Settings};
 use transform::kubernetes::Ingress;
 
+use crate::secrets::redact_text;
+
 type ServicesByKey = BTreeMap<ServiceKey, Arc<Service>>;
 
 /// The objects that rules are made of.
@@ -155,7 +157,7 @@ impl IngressRules {
         let notes = made.notes();
         let said = notes.lines();
         for words in said.difference(&self.said) {
-            warn!("{words}");
+            warn!("{}", redact_text(words));
         }
         (self.said, self.notes) = (said, notes);
         self.made = Some(made);

@@ -1,20 +1,22 @@
 //! API servers: the local one, and those that its Secrets name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{ClusterId, Registry};
 use sources::Access;
-use sources::registry::kubernetes::{self, ClusterSettings, ClusterUpdate, Remotes};
+use sources::registry::kubernetes::{self, ClusterSettings, ClusterUpdate, Problem, Remotes};
 use sources::registry::{Configuration, SourceId, SyncState};
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::{credentials, ingresses, names};
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::discovery::rules_without_effect::RuleCounts;
 use crate::exit::Failure;
+use crate::secrets;
 use crate::shared::Shared;
 
 fn id(cluster: &ClusterId) -> SourceId {
@@ -99,6 +101,39 @@ pub(super) async fn start(
     Ok((local, told))
 }
 
+/// Problems of one cluster's objects: each is logged once, for as long as it persists.
+#[derive(Debug, Default)]
+struct ProblemLog {
+    /// The cluster's name, unless it is the local one.
+    remote: Option<ClusterId>,
+    told: BTreeSet<Problem>,
+}
+
+impl ProblemLog {
+    fn log(&mut self, update: &ClusterUpdate) {
+        for line in self.new_lines(&update.problems) {
+            warn!("{line}");
+        }
+    }
+
+    /// The lines of new problems, without what may be a secret in them.
+    fn new_lines(&mut self, problems: &[Problem]) -> Vec<String> {
+        // Unreadable objects have been logged already.
+        let now = problems.iter().filter(|problem| !problem.is_unreadable);
+        let now: BTreeSet<Problem> = now.cloned().collect();
+        let lines = now.difference(&self.told).map(|problem| {
+            let line = secrets::redact_text(&problem.to_string());
+            match &self.remote {
+                Some(cluster) => format!("cluster {cluster}: {line}"),
+                None => line,
+            }
+        });
+        let lines = lines.collect();
+        self.told = now;
+        lines
+    }
+}
+
 fn emit(hub: &Hub, cluster: &ClusterId, told: &ClusterUpdate, with_rules: bool) {
     let id = id(cluster);
     hub.facts.put(&id, told);
@@ -129,6 +164,7 @@ async fn follow(
     mut all: watch::Receiver<bool>,
     mut counts: watch::Receiver<bool>,
 ) {
+    let mut problems = ProblemLog::default();
     // Whether rules count is no news where nothing was told yet.
     let mut has_told = false;
     loop {
@@ -144,12 +180,14 @@ async fn follow(
                 // Why nothing comes is shown all the same.
                 has_told = true;
                 let now = told.borrow_and_update().clone();
+                problems.log(&now);
                 hub.facts.put(&id(&local), &now);
             }
         }
     }
     if has_told {
         let now = told.borrow_and_update().clone();
+        problems.log(&now);
         emit(&hub, &local, &now, *counts.borrow_and_update());
     }
     loop {
@@ -162,6 +200,7 @@ async fn follow(
         }
         if has_told {
             let now = told.borrow_and_update().clone();
+            problems.log(&now);
             emit(&hub, &local, &now, *counts.borrow_and_update());
         }
     }
@@ -176,6 +215,7 @@ async fn follow_all(
     mut counts: watch::Receiver<bool>,
 ) {
     let mut known: Remotes = Remotes::new();
+    let mut problems: BTreeMap<ClusterId, ProblemLog> = BTreeMap::new();
     let mut counted = *counts.borrow_and_update();
     loop {
         tokio::select! {
@@ -189,6 +229,12 @@ async fn follow_all(
         let count = *counts.borrow_and_update();
         for (cluster, told) in &now {
             if known.get(cluster) != Some(told) || count != counted {
+                let log = problems.entry(cluster.clone());
+                let log = log.or_insert_with(|| ProblemLog {
+                    remote: Some(cluster.clone()),
+                    ..ProblemLog::default()
+                });
+                log.log(told);
                 emit(&hub, cluster, told, count);
             }
         }
@@ -198,6 +244,7 @@ async fn follow_all(
             .collect();
         for cluster in gone {
             hub.forget(&id(cluster));
+            problems.remove(cluster);
         }
         (known, counted) = (now, count);
         joined.send_replace(complete);
@@ -211,6 +258,44 @@ mod tests {
     use crate::discovery::{gauges, readiness};
     use std::time::SystemTime;
     use tokio::time::{Instant, advance};
+
+    #[test]
+    fn a_problem_is_told_once_without_what_may_be_a_secret() {
+        let problem = |name: &str, words: &str, is_unreadable| Problem {
+            kind: "AuthorizationPolicy",
+            object: sources::Key::new("n", name),
+            origin: None,
+            refusal: words.to_owned().into(),
+            is_unreadable,
+        };
+        let secret = "spec.rules[0].when[0].values[0]: \"hunter2\" is none";
+        let all = [
+            problem("a", secret, false),
+            problem("b", "spec.action: \"X\" is none", false),
+            problem("c", "it is logged elsewhere", true),
+        ];
+        let mut local = ProblemLog::default();
+        assert_eq!(
+            local.new_lines(&all),
+            [
+                "cannot use all of AuthorizationPolicy n/a: spec.rules[0].when[0].values[0]: \"…\" is none",
+                "cannot use all of AuthorizationPolicy n/b: spec.action: \"X\" is none",
+            ]
+        );
+        assert_eq!(local.new_lines(&all), [""; 0]);
+        assert_eq!(local.new_lines(&[]), [""; 0]);
+        assert_eq!(local.new_lines(&all).len(), 2);
+        let mut remote = ProblemLog {
+            remote: Some("east".into()),
+            ..ProblemLog::default()
+        };
+        assert_eq!(
+            remote.new_lines(&all[..1]),
+            [
+                "cluster east: cannot use all of AuthorizationPolicy n/a: spec.rules[0].when[0].values[0]: \"…\" is none"
+            ]
+        );
+    }
 
     #[tokio::test(start_paused = true)]
     async fn why_a_cluster_cannot_be_read_is_shown_before_all_clusters_are_known() {
@@ -252,6 +337,24 @@ mod tests {
                 .iter()
                 .any(|one| one.standing == SyncState::Synced)
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_cluster_leaves_out_is_told_and_the_role_stays_ready() {
+        let hub = hub();
+        let of = |kinds: &[(&'static str, usize)]| ClusterUpdate {
+            standing: SyncState::Synced,
+            left_out: kinds.iter().copied().collect(),
+            ..ClusterUpdate::default()
+        };
+        let cluster = ClusterId::from("east");
+        emit(&hub, &cluster, &of(&[("pods", 0)]), true);
+        assert_eq!(readiness::readiness(&hub), Ok("ok".to_owned()));
+        emit(&hub, &cluster, &of(&[("services", 3), ("pods", 12)]), true);
+        let line = "no room: Kubernetes/east leaves out 12 of pods, 3 of services";
+        assert_eq!(readiness::readiness(&hub), Ok(line.to_owned()));
+        hub.forget(&id(&cluster));
+        assert_eq!(readiness::readiness(&hub), Ok("ok".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]

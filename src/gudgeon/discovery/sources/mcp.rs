@@ -19,8 +19,7 @@ use api::model::{ClusterId, Registry};
 use mcp::sink::Changes;
 use mcp::sink::union::{SourceUnion, UnionChange};
 use sources::config::EntryChange as Stored;
-use sources::registry::kubernetes::Objects;
-use sources::registry::{Contribution, ReceivedObjects, SourceId, SyncState};
+use sources::registry::{Contribution, ReceivedObjects, SourceId, SyncState, kubernetes::Objects};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
@@ -28,13 +27,13 @@ use self::counts::count;
 use self::local::Local;
 use self::objects::OfFiles;
 use self::source::{Source, SourceName, SourceOrigin, lost, missing};
-use super::names;
-use super::own_rules::Own;
+use super::{names, own_rules::Own};
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::mcp::{Apply, Link, McpServer, ReceivedObject, SourceObjects};
+use crate::secrets::redact_text;
 use crate::shared::RuleUpdate;
 
 /// The registry of ServiceEntries that are made of Services, by the name that Istio has for it.
@@ -335,7 +334,8 @@ impl Sinks {
             if let Err(cause) = rules.set(at, object, taken.created, origin.clone())
                 && let Some(more) = self.unusable.suffix_if_allowed()
             {
-                warn!("{origin}: {collection} {name}: {cause}; its last good version stays{more}");
+                let line = redact_text(&format!("{origin}: {collection} {name}: {cause}"));
+                warn!("{line}; its last good version stays{more}");
             }
         }
     }

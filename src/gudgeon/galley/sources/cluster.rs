@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sources::config::{self, ServerUpdate, WatchSettings};
-use sources::{Access, Cluster};
+use sources::{Access, Cluster, WithoutRoom};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -20,6 +20,7 @@ pub(crate) struct ClusterSource {
     /// All kinds have been listed once.
     synced: bool,
     stale: Option<String>,
+    left_out: WithoutRoom,
     engine: Arc<GalleyEngine>,
     /// The channel to another role of the process, which acts on the objects.
     rules: Option<mpsc::Sender<RuleUpdate>>,
@@ -43,6 +44,7 @@ impl ClusterSource {
             said: LastReport::default(),
             synced: false,
             stale: None,
+            left_out: WithoutRoom::default(),
             engine,
             rules: shared.rules().map(RuleChannel::sender),
         })
@@ -66,6 +68,7 @@ impl ClusterSource {
             synced,
             missing,
             stale,
+            left_out,
             checked,
             broken,
         } = heard;
@@ -101,6 +104,10 @@ impl ClusterSource {
                 // The receiver may have ended.
                 let _sent = rules.send(update).await;
             }
+        }
+        if left_out != self.left_out {
+            self.engine.leaves_out(&left_out);
+            self.left_out = left_out;
         }
         let stale = stale.map(|(_, why)| why);
         if stale != self.stale {

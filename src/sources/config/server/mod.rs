@@ -35,7 +35,7 @@ use super::report::ErrorEffect;
 use crate::connect::Cluster;
 use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Kind as _, Resource};
 use crate::offload::LONG_BYTES;
-use crate::store::{self, Changes, Freshness};
+use crate::store::{self, Changes, Freshness, WithoutRoom};
 use crate::watcher::ServerRecovery;
 
 /// Objects, and bytes of their texts, that are validated before other tasks get their turn: 1 MB takes some 300 ms.
@@ -216,12 +216,15 @@ impl Server {
             .kinds
             .values()
             .filter_map(|kind| kind.freshness.stale.as_ref());
+        let kinds = self.kinds.values();
+        let kinds = kinds.map(|kind| (kind.resource.name, &kind.freshness));
         ServerUpdate {
             changes,
             report: self.catalogue.report(),
             synced: self.synced,
             missing,
             stale: stale.min_by_key(|(since, _)| *since).cloned(),
+            left_out: WithoutRoom::of(kinds),
             checked: self.checked,
             broken: self.broken,
         }

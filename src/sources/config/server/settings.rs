@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::config::core_kind::UsabilityCheck;
 use crate::config::entry::EntryChange;
 use crate::config::report::ConfigReport;
+use crate::store::WithoutRoom;
 use crate::watcher::WatchTiming;
 
 /// The kinds to watch, and how.
@@ -57,6 +58,8 @@ pub struct ServerUpdate {
     pub missing: Vec<String>,
     /// The time since which the server is unreachable, and the reason.
     pub stale: Option<(Instant, String)>,
+    /// Objects that are left out because their kind's room is full.
+    pub left_out: WithoutRoom,
     /// Objects validated so far, and the invalid ones among them.
     pub checked: u64,
     pub broken: u64,

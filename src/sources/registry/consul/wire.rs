@@ -9,6 +9,8 @@ use std::sync::Arc;
 use api::text::{excerpt, first_letters};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::answer::misread;
+
 /// Names in a catalog.
 pub(crate) const NAMES: usize = 20_000;
 /// Instances of one service.
@@ -98,7 +100,7 @@ pub(crate) fn quoted(text: &str) -> String {
 
 fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let words = error.to_string();
+        let words = misread(&error);
         first_letters(&words, 2 * SHOWN).replace(char::is_control, " ")
     })
 }

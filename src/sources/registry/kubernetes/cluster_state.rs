@@ -11,9 +11,10 @@ use super::custom::{Configs, Origins};
 use super::names::Names;
 use super::objects::{ANY_OBJECT, Event, Objects, Problem};
 use super::wire::{Namespace, Node};
+use crate::failure::OfCluster;
 use crate::kind::{Key, Kind as _};
 use crate::registry::{Contribution, SyncState};
-use crate::store::Freshness;
+use crate::store::{Freshness, WithoutRoom};
 
 /// The debounce interval of changes: a pod and the slice that names it arrive together.
 const GATHER: Duration = Duration::from_millis(10);
@@ -43,6 +44,8 @@ pub struct ClusterUpdate {
     pub ever_podless: u64,
     /// Objects that cannot be used, or not completely.
     pub problems: Arc<[Problem]>,
+    /// Objects that are left out because their kind's room is full.
+    pub left_out: WithoutRoom,
     /// Origins of its configuration.
     pub origins: Origins,
     /// Configuration that has no effect.
@@ -61,6 +64,7 @@ impl Default for ClusterUpdate {
             podless: 0,
             ever_podless: 0,
             problems: Arc::default(),
+            left_out: WithoutRoom::default(),
             origins: Origins::default(),
             others: EffectlessObjects::default(),
         }
@@ -70,6 +74,8 @@ impl Default for ClusterUpdate {
 #[derive(Debug)]
 pub(super) struct ClusterState {
     pub(super) objects: Objects,
+    /// The name of a remote cluster, for lines of the log.
+    remote: Option<Arc<str>>,
     /// The time after which a source that cannot be watched counts as lost.
     patience: Duration,
     pub(super) configs: Configs,
@@ -102,6 +108,7 @@ impl ClusterState {
         Self {
             configs: Configs::new(names.cluster.clone()),
             objects: Objects::new(names),
+            remote: None,
             patience,
             others: EffectlessObjects::default(),
             refused: BTreeSet::new(),
@@ -174,6 +181,10 @@ impl ClusterState {
         })
     }
 
+    pub(super) fn named(self, remote: Option<Arc<str>>) -> Self {
+        Self { remote, ..self }
+    }
+
     /// A kind that the account has no right to, and that others can do without, is not waited for.
     fn without(&mut self, kind: &'static str, freshness: Freshness) -> Freshness {
         if !(freshness.refused && OPTIONAL.contains(&kind)) {
@@ -181,7 +192,8 @@ impl ClusterState {
             return freshness;
         }
         if self.refused.insert(kind) {
-            tracing::warn!("serving without {kind}: their effect on endpoints is unknown");
+            let of = OfCluster(self.remote.as_deref());
+            tracing::warn!("serving without {kind}{of}: their effect on endpoints is unknown");
         }
         Freshness {
             listed: true,
@@ -267,6 +279,7 @@ impl ClusterState {
             podless: self.objects.podless(),
             ever_podless: self.objects.ever_podless(),
             problems,
+            left_out: WithoutRoom::of(self.fresh.iter().map(|(kind, fresh)| (*kind, fresh))),
             origins: self.configs.origins(),
             others: self.others.clone(),
         })
@@ -371,6 +384,7 @@ mod tests {
         assert!(heard.freshness("sidecars", fresh, now));
         heard.changed(now);
         let told = heard.emit(now + GATHER).unwrap();
+        assert_eq!(told.left_out.to_string(), "3 of sidecars");
         let all = told.written(&"here".into());
         let all: Vec<_> = all
             .iter()

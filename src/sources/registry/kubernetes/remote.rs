@@ -256,7 +256,7 @@ impl Running {
         while self.tasks.try_join_next().is_some() {}
         let task = self.tasks.spawn(async move {
             let opened = match Cluster::of_kubeconfig(&text.0).await {
-                Ok(opened) => opened,
+                Ok(opened) => opened.named(cluster.as_str()),
                 Err(error) => {
                     tracing::warn!("cannot use cluster {cluster}: {error}");
                     let broken = RemoteEvent::Broken(error.to_string().into());

@@ -17,7 +17,6 @@ use super::core_object::{self, EffectlessObject};
 use super::custom::Custom;
 use super::installed::Installed;
 use super::names::Names;
-use super::objects::Problem;
 use super::stored_kind::StoredKind;
 use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 use crate::connect::Cluster;
@@ -89,9 +88,9 @@ pub async fn run(
     if settings.configuration {
         kinds.extend(Configuration::PLURALS);
     }
-    let mut heard = ClusterState::new(settings.names.clone(), settings.patience, kinds);
+    let heard = ClusterState::new(settings.names.clone(), settings.patience, kinds);
+    let mut heard = heard.named(cluster.name().cloned());
     trust_domain.mark_changed();
-    let mut said = BTreeSet::new();
     // Ended when this is dropped.
     let (_tasks, mut words) = KindWatch::start(cluster, settings);
     loop {
@@ -107,7 +106,6 @@ pub async fn run(
             () = to.closed() => return,
         }
         if let Some(told) = heard.emit(Instant::now()) {
-            report(&told.problems, &mut said);
             to.send_replace(told);
         }
     }
@@ -118,17 +116,6 @@ async fn until(due: Option<Instant>) {
         Some(due) => sleep_until(due).await,
         None => std::future::pending().await,
     }
-}
-
-/// Logs each problem once, for as long as it persists.
-fn report(problems: &[Problem], said: &mut BTreeSet<Problem>) {
-    // Unreadable objects have been logged already.
-    let now = problems.iter().filter(|problem| !problem.is_unreadable);
-    let now: BTreeSet<Problem> = now.cloned().collect();
-    for problem in now.difference(said) {
-        tracing::warn!("{problem}");
-    }
-    *said = now;
 }
 
 struct KindWatch {

@@ -9,9 +9,9 @@ pub(crate) mod virtual_listeners;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::model::EndpointAddress;
+use api::proxy_ports;
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
 use envoy_types::pb::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Listener};
 
@@ -21,12 +21,9 @@ use crate::common::wire;
 use crate::finish::Draft;
 use crate::node::Node;
 
-/// Ports on which Envoy itself, or pintle beside it, listens.
-const OWN_PORTS: [u16; 6] = [15000, 15001, 15006, 15020, 15021, 15090];
-
 /// Returns true if a bound listener on this port would be in the proxy's own way.
 pub(crate) fn is_own(port: u16, mesh: &Mesh) -> bool {
-    OWN_PORTS.contains(&port) || port == mesh.listen_port
+    proxy_ports::LISTENED.contains(&port) || port == mesh.listen_port
 }
 
 /// Returns true if the proxy itself listens on a port of its loopback: its admin page, its status, a listener. No connection from
@@ -72,11 +69,12 @@ pub(crate) fn is_beside(address: &EndpointAddress) -> bool {
 /// traffic and the one for Prometheus in its bootstrap. Envoy compares addresses also where nothing is bound, and refuses the
 /// later.
 pub(crate) fn is_envoys(port: u16, mesh: &Mesh) -> bool {
-    [15001, INBOUND_PORT, 15090].contains(&port) || port == mesh.listen_port
+    let its_own = [proxy_ports::OUTBOUND, INBOUND_PORT, proxy_ports::METRICS];
+    its_own.contains(&port) || port == mesh.listen_port
 }
 
 /// The port of the listener that catches inbound traffic.
-pub(crate) const INBOUND_PORT: u16 = 15006;
+pub(crate) const INBOUND_PORT: u16 = proxy_ports::INBOUND;
 
 /// The inspectors that look at the first bytes of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,6 +137,10 @@ impl Frame {
             inspectors.push(filters::http_inspector());
         }
         let looks = !inspectors.is_empty();
+        let timeout = match self.direction {
+            TrafficDirection::Inbound => mesh.inbound_detection_timeout,
+            TrafficDirection::Outbound | TrafficDirection::Unspecified => mesh.detection_timeout,
+        };
         let (address, more) = self.address.addresses();
         Listener {
             name: self.name,
@@ -158,17 +160,13 @@ impl Frame {
                 wire::boolean(false)
             },
             listener_filters: inspectors,
-            listener_filters_timeout: looks.then(|| wire::duration(timeout(mesh))),
+            listener_filters_timeout: looks.then(|| wire::duration(timeout)),
             continue_on_listener_filters_timeout: looks,
             filter_chains: self.chains,
             default_filter_chain: self.default,
             ..Listener::default()
         }
     }
-}
-
-fn timeout(mesh: &Mesh) -> Duration {
-    mesh.detection_timeout
 }
 
 /// Creates a draft under the listener's own name.

@@ -9,6 +9,8 @@ use sources::registry::kubernetes::{Objects, Problem};
 use sources::registry::{Contribution, Ingresses, ObjectKey, credential_of};
 use tracing::warn;
 
+use crate::secrets::redact_text;
+
 /// Such objects, with the certificates and Ingresses among them.
 #[derive(Debug)]
 pub(super) struct OfFiles {
@@ -62,7 +64,7 @@ impl OfFiles {
                 EntryChange::Set(id, Entry::Plain { kind, json }, _) => {
                     // Its reader asks before whether it is usable.
                     if let Err(cause) = self.objects.set_json(*kind, json) {
-                        warn!("cannot use {id}: {cause}");
+                        warn!("cannot use {id}: {}", redact_text(&cause.to_string()));
                     }
                 }
                 EntryChange::Gone(id) => {
@@ -85,7 +87,7 @@ impl OfFiles {
         match credential_of(json) {
             Ok(Some(one)) => drop(all.insert(key(&id.name), one)),
             Ok(None) => drop(all.remove(&key(&id.name))),
-            Err(cause) => warn!("cannot use {id}: {cause}"),
+            Err(cause) => warn!("cannot use {id}: {}", redact_text(&cause.to_string())),
         }
     }
 
@@ -94,7 +96,7 @@ impl OfFiles {
         let said = self.objects.contribution();
         let now: BTreeSet<_> = self.objects.problems().collect();
         for problem in now.difference(&self.problems) {
-            warn!("{problem}");
+            warn!("{}", redact_text(&problem.to_string()));
         }
         self.problems = now;
         Contribution {

@@ -305,6 +305,14 @@ fn entries_have_a_bound() {
 }
 
 #[test]
+fn a_value_of_the_wrong_type_is_not_quoted() {
+    let text = r#"[{"Node": {}, "Service": {"Meta": {"protocol": "http"}, "Port": "hunter2"}}]"#;
+    let error = wire::health(text.as_bytes()).unwrap_err();
+    assert!(error.starts_with("a value is not i64"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
 fn kept_answers() {
     corpus::replay("consul", property::check);
 }

@@ -183,7 +183,9 @@ async fn one_that_cannot_be_reached_is_not_waited_for() {
     assert_eq!(all["east"].standing, SyncState::Syncing);
     let late = |all: &Remotes| matches!(all["east"].standing, SyncState::Stale { .. });
     let all = source.until(late).await;
-    assert!(all["east"].error.is_some() && all["east"].contribution == Contribution::default());
+    let error = all["east"].error.as_deref().unwrap_or_default();
+    assert!(error.contains(" of cluster east: "), "{error}");
+    assert_eq!(all["east"].contribution, Contribution::default());
     east.away(false);
     let all = source.until(|all| serves(all, "east", "10.1.0.1")).await;
     assert_eq!(all["east"].standing, SyncState::Synced);
