@@ -199,7 +199,7 @@ async fn sources(
         From::Files(path) => {
             let rules = shared.rules().map(RuleChannel::sender);
             let files = FileSource::new(path, Arc::clone(&engine), rules).await?;
-            tokio::spawn(files.follow(flags.watch_config_files, again.clone()));
+            tokio::spawn(files.follow(flags.watch_config_files));
         }
         From::Cluster(access) => {
             let settings = sources::config::WatchSettings {

@@ -5,6 +5,7 @@
 //! again. The kernel may refuse; then `degraded` has the reason, and the caller polls. Paths are walked on another thread,
 //! with a deadline: a mount whose server is gone does not answer.
 
+mod directory_follower;
 mod folders;
 mod follower;
 mod link_chain;
@@ -25,9 +26,11 @@ use tokio::time::timeout;
 
 use crate::process;
 
+pub(crate) use directory_follower::{DirectoryFollower, DirectoryReader, Scan};
 pub(crate) use follower::Follower;
-pub(crate) use path_watcher::{DEBOUNCE, DebounceOptions, PlaceWatcher};
-pub(crate) use reload_loop::{ChangeSource, ReloadFiles, run_reload_loop};
+use path_watcher::PlaceWatcher;
+pub(crate) use path_watcher::{DEBOUNCE, DebounceOptions};
+pub(crate) use reload_loop::{ChangeSource, ReloadFiles, ReloadIntervals, run_reload_loop};
 
 /// Room for 15 events with the longest names; the kernel never splits one.
 const BUFFER_BYTES: usize = 4096;

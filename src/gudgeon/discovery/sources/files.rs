@@ -1,6 +1,7 @@
 //! The directory of YAML: read, watched, read again.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -8,45 +9,48 @@ use std::time::Duration;
 use api::model::Registry;
 use sources::registry::{Files, Message, Outcome, SourceId, SyncState};
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::warn;
 
 use super::{WrittenObjects, names};
 use crate::discovery::hub::Hub;
 use crate::discovery::rules_without_effect::RuleCounts;
 use crate::discovery::source_facts::ROUTES;
 use crate::exit::Failure;
-use crate::process;
 use crate::secrets;
-use crate::watch::{DebounceOptions, PlaceWatcher};
+use crate::watch::{DebounceOptions, DirectoryFollower, DirectoryReader, Scan};
 
 /// Shorter than that of others, because it counts towards the debounce.
 const SHORT: DebounceOptions = DebounceOptions {
     quiet: Duration::from_millis(20),
     max: Duration::from_millis(20),
 };
-/// A look in any case.
-const POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// The same where the kernel does not tell, something does not answer, or there is nothing to watch.
-const DEGRADED_INTERVAL: Duration = Duration::from_secs(1);
-
-#[derive(Debug)]
 struct Directory {
     hub: Arc<Hub>,
     id: SourceId,
     path: PathBuf,
-    kubernetes: bool,
-    files: Files,
-    watcher: PlaceWatcher,
-    /// Requests to read all files again.
-    again: watch::Receiver<u64>,
+    files: DirectoryFollower<Files>,
     written_objects: WrittenObjects,
     /// True while the directory's rules count.
     counts: watch::Receiver<bool>,
     /// Messages that were logged already.
     told: BTreeSet<Message>,
-    lost: bool,
-    /// Something in it does not answer.
-    hangs: bool,
+}
+
+impl DirectoryReader for Files {
+    type Found = Outcome;
+
+    fn scan(&mut self, _: bool) -> io::Result<Scan<Outcome>> {
+        let mut found = self.read()?;
+        Ok(Scan {
+            folders: std::mem::take(&mut found.folders),
+            hangs: found.hangs,
+            found,
+        })
+    }
+
+    fn forget_stamps(&mut self) {
+        self.forget_stamps();
+    }
 }
 
 /// Reads it once, and then keeps reading.
@@ -61,50 +65,38 @@ pub(super) async fn start(
     counts: watch::Receiver<bool>,
 ) -> Result<(), Failure> {
     let cluster = hub.options.settings.cluster.clone();
+    let (root, own) = (path.to_owned(), Arc::clone(hub));
+    let opened = move || {
+        let cluster = own.options.settings.cluster.clone();
+        Files::new(&root, names(&own, cluster), kubernetes)
+    };
     let mut directory = Directory {
         hub: Arc::clone(hub),
-        kubernetes,
-        files: files(hub, path, kubernetes),
+        files: DirectoryFollower::new(path, Some(SHORT), opened).await,
         id: SourceId {
             registry: Registry::External,
             cluster,
         },
         path: path.to_owned(),
-        watcher: PlaceWatcher::new(path),
-        again: process::reload_requests(),
         written_objects,
         counts,
         told: BTreeSet::new(),
-        lost: false,
-        hangs: false,
     };
-    directory.watcher.follow_path().await;
-    directory.scan().await.map_err(|cause| {
+    let outcome = directory.files.try_scan().await.map_err(|cause| {
         Failure::config(format!(
             "cannot read --configDir {}: {cause}",
             path.display()
         ))
     })?;
+    directory.take(outcome);
     tokio::spawn(directory.run());
     Ok(())
 }
 
-/// The files of a directory, none of them read yet.
-fn files(hub: &Hub, path: &Path, kubernetes: bool) -> Files {
-    let cluster = hub.options.settings.cluster.clone();
-    Files::new(path, names(hub, cluster), kubernetes)
-}
-
 impl Directory {
     async fn run(mut self) {
-        let mut warned = false;
         let mut trust = self.hub.trust.watch();
         loop {
-            if let Some(why) = self.watcher.degraded()
-                && !std::mem::replace(&mut warned, true)
-            {
-                warn!("polling {} every second: {why}", self.path.display());
-            }
             if *self.counts.borrow_and_update() {
                 self.waits(&mut trust).await;
             } else if self.counts.wait_for(|counts| *counts).await.is_err() {
@@ -114,76 +106,32 @@ impl Directory {
             if !*self.counts.borrow() {
                 continue;
             }
-            if let Err(cause) = self.scan().await {
-                self.hub.stand(
-                    &self.id,
-                    SyncState::Stale {
-                        error: cause.to_string().into(),
-                    },
-                );
-                if !self.lost {
-                    error!(
-                        "cannot read {}: {cause}; serving the last good content",
-                        self.path.display()
-                    );
+            match self.files.scan().await {
+                Ok(outcome) => self.take(outcome),
+                Err(cause) => {
+                    let error = cause.to_string().into();
+                    self.hub.stand(&self.id, SyncState::Stale { error });
                 }
-                self.lost = true;
             }
         }
     }
 
     /// Until it is to be looked at.
     async fn waits(&mut self, trust: &mut watch::Receiver<Arc<str>>) {
-        let often = self.lost || self.hangs || self.watcher.degraded().is_some();
-        let pause = if often {
-            DEGRADED_INTERVAL
-        } else {
-            POLL_INTERVAL
-        };
         tokio::select! {
             _ = self.counts.changed() => {}
-            Ok(()) = self.again.changed() => self.files.forget_stamps(),
-            () = self.watcher.due(SHORT, pause) => {}
+            () = self.files.due() => {}
             Ok(()) = trust.changed() => {
                 let domain = trust.borrow_and_update().clone();
-                let said = self.files.set_trust_domain(&domain);
-                self.hub.update(|registries| registries.put(&self.id, said));
+                if let Some(files) = self.files.reader() {
+                    let said = files.set_trust_domain(&domain);
+                    self.hub.update(|registries| registries.put(&self.id, said));
+                }
             }
         }
-    }
-
-    async fn scan(&mut self) -> std::io::Result<()> {
-        loop {
-            let mut outcome = self.read().await?;
-            let folders = std::mem::take(&mut outcome.folders);
-            self.take(outcome);
-            // What changed between the look and the watch.
-            if !self.watcher.follow(folders).await {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Reads the directory on a blocking thread.
-    async fn read(&mut self) -> std::io::Result<Outcome> {
-        let fresh = files(&self.hub, &self.path, self.kubernetes);
-        let mut files = std::mem::replace(&mut self.files, fresh);
-        let read = tokio::task::spawn_blocking(move || {
-            let outcome = files.read();
-            (files, outcome)
-        });
-        // Where that panics all is read anew.
-        let (files, outcome) = read.await.map_err(std::io::Error::other)?;
-        self.files = files;
-        outcome
     }
 
     fn take(&mut self, outcome: Outcome) {
-        self.hangs = outcome.hangs;
-        if self.lost {
-            info!("{} can be read again", self.path.display());
-            self.lost = false;
-        }
         let messages: BTreeSet<Message> = outcome.messages.into_iter().collect();
         for message in messages.difference(&self.told) {
             let line = message.below(&self.path).to_string();

@@ -1,14 +1,14 @@
 //! A directory, or one file: read on a thread of its own, and watched here.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::counted;
 use sources::config::{Directory, DirectoryScan};
 use sources::registry::kubernetes;
-use tokio::sync::{mpsc, watch};
-use tracing::{error, info, warn};
+use tokio::sync::mpsc;
+use tracing::info;
 
 use super::{LastReport, ObjectUpdate, updates};
 use crate::exit::Failure;
@@ -16,33 +16,57 @@ use crate::file;
 use crate::galley::engine::{GalleyEngine, SourceEvent};
 use crate::galley::processing::usable;
 use crate::shared::RuleUpdate;
-use crate::watch::{DEBOUNCE, PlaceWatcher};
-
-/// The interval of scans without an event.
-const POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// The interval if inotify fails, or nothing can be watched.
-const DEGRADED_INTERVAL: Duration = Duration::from_secs(1);
+use crate::watch::{DEBOUNCE, DirectoryFollower, DirectoryReader, Scan};
 
 /// A directory, or one file.
 pub(crate) struct FileSource {
     path: PathBuf,
-    directory: Directory,
     said: LastReport,
-    /// The next scan sends all objects.
-    whole: bool,
     lost: bool,
-    /// A path below it does not answer.
-    hangs: bool,
     engine: Arc<GalleyEngine>,
     /// The channel to another role of the process, which acts on the objects.
     rules: Option<mpsc::Sender<RuleUpdate>>,
 }
 
 /// The result of a scan, ready to be emitted.
-type ScanResult = (
-    Directory,
-    std::io::Result<(DirectoryScan, Vec<ObjectUpdate>)>,
-);
+struct FoundObjects {
+    look: DirectoryScan,
+    changes: Vec<ObjectUpdate>,
+    /// The changes are all objects.
+    whole: bool,
+}
+
+/// A directory whose changes are converted as they are read.
+struct ObjectReader {
+    directory: Directory,
+    /// The other role gets the changes unconverted.
+    shares: bool,
+}
+
+impl DirectoryReader for ObjectReader {
+    type Found = FoundObjects;
+
+    fn scan(&mut self, is_first: bool) -> io::Result<Scan<FoundObjects>> {
+        let mut look = self.directory.scan()?;
+        let changes = match self.shares {
+            true => updates(look.changes.clone()),
+            false => updates(std::mem::take(&mut look.changes)),
+        };
+        Ok(Scan {
+            folders: std::mem::take(&mut look.folders),
+            hangs: look.hangs,
+            found: FoundObjects {
+                look,
+                changes,
+                whole: is_first,
+            },
+        })
+    }
+
+    fn forget_stamps(&mut self) {
+        self.directory.forget_stamps();
+    }
+}
 
 impl FileSource {
     /// # Errors
@@ -64,110 +88,46 @@ impl FileSource {
         })?;
         Ok(Self {
             path: path.to_owned(),
-            directory: opened(path, rules.is_some()),
             said: LastReport::default(),
-            whole: true,
             lost: false,
-            hangs: false,
             engine,
             rules,
         })
     }
 
-    /// Sends all objects and then their changes, for ever. `again`: a signal to read all files again.
-    pub(crate) async fn follow(mut self, watches: bool, mut again: watch::Receiver<u64>) {
+    /// Sends all objects and then their changes, for ever. Without `watches` files are read again only when that is requested.
+    pub(crate) async fn follow(mut self, watches: bool) {
         self.engine.connected();
-        if !watches {
-            loop {
-                self = self.scan().await.0;
-                if again.changed().await.is_err() {
-                    return;
-                }
-                self.directory.forget_stamps();
-            }
-        }
-        let mut watcher = PlaceWatcher::new(&self.path);
-        watcher.follow_path().await;
-        let mut warned = false;
-        loop {
-            let (this, found) = self.scan().await;
-            self = this;
-            // New directories may have changed between the scan and the watch.
-            if let Some(found) = found
-                && watcher.follow(found).await
-            {
-                continue;
-            }
-            let mut pause = if self.lost || self.hangs {
-                DEGRADED_INTERVAL
-            } else {
-                POLL_INTERVAL
-            };
-            if let Some(why) = watcher.degraded() {
-                pause = DEGRADED_INTERVAL;
-                if !warned {
-                    warn!("polling {} every second: {why}", self.path.display());
-                    warned = true;
-                }
-            }
-            tokio::select! {
-                () = watcher.due(DEBOUNCE, pause) => {}
-                asked = again.changed() => {
-                    if asked.is_err() {
-                        return;
-                    }
-                    self.directory.forget_stamps();
-                }
-            }
-        }
-    }
-
-    /// Scans on a blocking thread, and sends the changes. Returns the directories to watch; `None` if the path cannot be
-    /// read.
-    async fn scan(mut self) -> (Self, Option<Vec<PathBuf>>) {
-        let mut directory = self.directory;
         let (path, shares) = (self.path.clone(), self.rules.is_some());
-        let read = tokio::task::spawn_blocking(move || -> ScanResult {
-            let look = directory.scan().map(|mut look| {
-                // The other role gets the changes unconverted.
-                let changes = match shares {
-                    true => updates(look.changes.clone()),
-                    false => updates(std::mem::take(&mut look.changes)),
-                };
-                (look, changes)
-            });
-            (directory, look)
-        });
-        let result = match read.await {
-            Ok((directory, result)) => {
-                self.directory = directory;
-                result
-            }
-            // A panic has lost the directory and its state.
-            Err(cause) => {
-                self.directory = opened(&path, shares);
-                self.whole = true;
-                Err(std::io::Error::other(cause))
-            }
+        let opened = move || ObjectReader {
+            directory: opened(&path, shares),
+            shares,
         };
-        let found = match result {
-            Ok((look, told)) => Some(self.emit(look, told).await),
-            Err(cause) => {
-                self.lose(&cause);
-                None
+        let debounce = watches.then_some(DEBOUNCE);
+        let mut directory = DirectoryFollower::new(&self.path, debounce, opened).await;
+        loop {
+            match directory.scan().await {
+                Ok(found) => self.emit(found).await,
+                Err(cause) => {
+                    self.lost = true;
+                    self.engine.stand(Some(cause.to_string()));
+                }
             }
-        };
-        (self, found)
+            directory.due().await;
+        }
     }
 
-    async fn emit(&mut self, look: DirectoryScan, changes: Vec<ObjectUpdate>) -> Vec<PathBuf> {
+    async fn emit(&mut self, found: FoundObjects) {
+        let FoundObjects {
+            look,
+            changes,
+            whole,
+        } = found;
+        // Its last objects were served meanwhile.
         if std::mem::take(&mut self.lost) {
-            info!("{} can be read again", self.path.display());
             self.engine.stand(None);
         }
-        self.hangs = look.hangs;
         let report = self.said.new_report(look.report);
-        let whole = std::mem::take(&mut self.whole);
         let is_news = whole || report.is_some() || !changes.is_empty();
         if is_news {
             if whole {
@@ -197,17 +157,6 @@ impl FileSource {
             // The receiver may have ended.
             let _sent = rules.send(update).await;
         }
-        look.folders
-    }
-
-    /// Marks the source as lost; its last objects are still served.
-    fn lose(&mut self, cause: &std::io::Error) {
-        if !self.lost {
-            let path = self.path.display();
-            error!("cannot read {path}: {cause}; serving the last good content");
-        }
-        self.lost = true;
-        self.engine.stand(Some(cause.to_string()));
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::client::*;
 use crate::galley::PeerGalley;
 use crate::place::{Address, Discovery, OWN_PORTS, Place, documents, entry, gudgeon, put, until};
+use crate::support::apart;
 
 pub const A: &str = "outbound|80||a.demo.svc.cluster.local";
 
@@ -131,6 +132,31 @@ fn the_earlier_source_wins_and_one_that_is_no_longer_named_goes() {
     discovery.place.write("mesh", &mesh(&[two]));
     is("10.0.0.2");
     assert_eq!(discovery.json("/debug/sinkz").as_array().unwrap().len(), 1);
+}
+
+/// Such a directory is read every second: what inotify would have told at once arrives all the same.
+#[test]
+fn a_directory_that_inotify_does_not_watch_is_polled_and_the_log_says_why() {
+    // A user namespace of its own has its own limit of instances.
+    let none = "echo 0 > /proc/sys/user/max_inotify_instances &&";
+    let place = place(&["one"])
+        .with("one/a.yaml", &a("10.0.0.1"))
+        .by(move || apart("-Ur", none));
+    let discovery = place.start();
+    let folder = discovery.place.path("one");
+    let words = format!(
+        "polling {} every second: cannot start inotify: ",
+        folder.display()
+    );
+    until("the reason", || {
+        (discovery.logged(&words) == 1).then_some(())
+    });
+    discovery.place.write("one/a.yaml", &a("10.0.0.2"));
+    until("the change", || {
+        let now = address(&discovery.json("/debug/endpointz"));
+        (now.as_deref() == Some("10.0.0.2")).then_some(())
+    });
+    assert_eq!(discovery.logged(&words), 1);
 }
 
 #[test]

@@ -2,27 +2,24 @@
 //! objects are checked here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use mcp::objects;
 use mcp::sink::Changes;
 use mcp::version::{Sum, member};
-use sources::config::{ConfigReport, CoreKind, Directory, Entry, EntryChange, EntryId};
+use sources::config::{
+    ConfigReport, CoreKind, Directory, DirectoryScan, Entry, EntryChange, EntryId,
+};
 use tokio::sync::mpsc;
-use tracing::{error, info, warn};
+use tracing::warn;
 
 use crate::mcp::{Apply, ReceivedObject};
-use crate::process;
 use crate::secrets;
 use crate::shared::RuleUpdate;
-use crate::watch::{DEBOUNCE, PlaceWatcher};
-
-/// A look in any case, and where the kernel does not tell of changes.
-const POLL_INTERVAL: Duration = Duration::from_secs(60);
-const DEGRADED_INTERVAL: Duration = Duration::from_secs(1);
+use crate::watch::{DEBOUNCE, DirectoryFollower, DirectoryReader, Scan};
 
 /// The state of a source in this process.
 #[derive(Debug)]
@@ -73,6 +70,36 @@ impl Tally {
     }
 }
 
+/// A directory whose objects are counted as they are read.
+struct TalliedDirectory {
+    directory: Directory,
+    local: Arc<Local>,
+}
+
+impl DirectoryReader for TalliedDirectory {
+    type Found = DirectoryScan;
+
+    fn scan(&mut self, is_first: bool) -> io::Result<Scan<DirectoryScan>> {
+        let mut found = self.directory.scan()?;
+        let mut tally = self.local.tally();
+        if is_first {
+            // A reader before this one may have found objects that are gone.
+            let known = tally.members.keys().cloned().collect();
+            found.changes.extend(gone(&known, &found.changes));
+        }
+        tally.take(&found.changes);
+        Ok(Scan {
+            folders: std::mem::take(&mut found.folders),
+            hangs: found.hangs,
+            found,
+        })
+    }
+
+    fn forget_stamps(&mut self) {
+        self.directory.forget_stamps();
+    }
+}
+
 impl Local {
     pub(super) fn new(name: String) -> Self {
         Self {
@@ -109,59 +136,26 @@ impl Local {
         collections: Vec<String>,
         apply: Apply,
     ) {
-        let mut watcher = PlaceWatcher::new(&path);
-        watcher.follow_path().await;
-        let mut again = process::reload_requests();
-        let mut directory = Directory::new(&path, unused);
-        let mut lost = false;
+        let (local, root) = (Arc::clone(&self), path.clone());
+        let opened = move || TalliedDirectory {
+            directory: Directory::new(&root, unused),
+            local: Arc::clone(&local),
+        };
+        let mut directory = DirectoryFollower::new(&path, Some(DEBOUNCE), opened).await;
         loop {
-            let this = Arc::clone(&self);
-            let looked = tokio::task::spawn_blocking(move || {
-                let look = directory.scan();
-                if let Ok(look) = &look {
-                    this.tally().take(&look.changes);
-                }
-                (directory, look)
-            });
-            let Ok((back, look)) = looked.await else {
-                return error!("cannot continue reading {}: internal error", path.display());
-            };
-            directory = back;
-            let mut pause = POLL_INTERVAL;
-            match look {
-                Ok(look) => {
-                    if std::mem::take(&mut lost) {
-                        info!("{} can be read again", path.display());
-                    }
-                    if look.hangs {
-                        pause = DEGRADED_INTERVAL;
-                    }
-                    self.log(&look.report, &path);
+            match directory.scan().await {
+                Ok(scan) => {
+                    self.log(&scan.report, &path);
                     self.find();
-                    self.take(&look.changes, &collections, &apply);
-                    // What changed between the look and the watch.
-                    if watcher.follow(look.folders).await {
-                        continue;
-                    }
+                    self.take(&scan.changes, &collections, &apply);
                 }
                 Err(cause) => {
-                    if !std::mem::replace(&mut lost, true) {
-                        let path = path.display();
-                        error!("cannot read {path}: {cause}; serving the last good content");
-                    }
                     if self.lose(&cause.to_string()) {
                         apply(&Changes::default());
                     }
-                    pause = DEGRADED_INTERVAL;
                 }
             }
-            if watcher.degraded().is_some() {
-                pause = DEGRADED_INTERVAL;
-            }
-            tokio::select! {
-                Ok(()) = again.changed() => directory.forget_stamps(),
-                () = watcher.due(DEBOUNCE, pause) => {}
-            }
+            directory.due().await;
         }
     }
 
@@ -292,4 +286,37 @@ fn gone(known: &BTreeSet<EntryId>, all: &[EntryChange]) -> Vec<EntryChange> {
 /// Objects of Kubernetes' own kinds are not configuration.
 fn unused(_: CoreKind, _: &str) -> Result<(), String> {
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_reader_tells_what_is_gone_since_another_one_read_the_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let local = Arc::new(Local::new(String::new()));
+        for name in ["a", "b"] {
+            let text = format!(
+                "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: {name}}}\nspec: {{egress: [{{hosts: [./*]}}]}}\n"
+            );
+            std::fs::write(root.path().join(format!("{name}.yaml")), text).unwrap();
+        }
+        let read = || {
+            let mut reader = TalliedDirectory {
+                directory: Directory::new(root.path(), unused),
+                local: Arc::clone(&local),
+            };
+            let changes = reader.scan(true).unwrap().found.changes;
+            let count = local.collections().values().map(|(count, _)| count).sum();
+            let named = changes.iter().map(|change| match change {
+                EntryChange::Set(id, ..) | EntryChange::Moved(id, ..) => format!("+{}", id.name),
+                EntryChange::Gone(id) => format!("-{}", id.name),
+            });
+            (named.collect::<Vec<_>>().join(" "), count)
+        };
+        assert_eq!(read(), ("+default/a +default/b".to_owned(), 2_usize));
+        std::fs::remove_file(root.path().join("b.yaml")).unwrap();
+        assert_eq!(read(), ("+default/a -default/b".to_owned(), 1));
+    }
 }
