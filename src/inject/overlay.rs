@@ -168,12 +168,20 @@ fn end_what_must_end(layer: &mut Value) {
 }
 
 /// The release of the proxy that the templates make.
-fn made_release(layers: &[Value]) -> Release {
+pub(crate) fn made_release(layers: &[Value]) -> Release {
     let lists = layers
         .iter()
         .rev()
         .flat_map(|layer| CONTAINERS.map(|list| pod::list(layer, list)));
     Release::of_proxy(lists.flatten())
+}
+
+/// Returns true if a template makes the proxy's container.
+pub(crate) fn makes_proxy(layer: &Value) -> bool {
+    let mut all = CONTAINERS
+        .into_iter()
+        .flat_map(|list| pod::list(layer, list));
+    all.any(|one| pod::name(one) == PROXY)
 }
 
 /// The proxy may be a container here and an init container there: it is one, and that is the latter.
