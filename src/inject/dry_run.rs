@@ -11,9 +11,9 @@ use crate::data::{self, Owner};
 use crate::fragment::Fragment;
 use crate::injection;
 use crate::interface::{ConfigurationError, Parameters, Request, Source, Sources};
+use crate::layer;
 use crate::output_error::OutputError;
 use crate::output_types::Findings;
-use crate::overlay;
 use crate::release::Release;
 use crate::template::{Failure, Template};
 use crate::template_data::TemplateData;
@@ -70,12 +70,12 @@ impl Configuration {
                 for template in template_set.templates() {
                     let failure = match self.dry_rendered(template) {
                         Ok(text) => {
-                            warnings.extend(unreadable(template, &text, overlay::read));
-                            let layer = of_output(&text, overlay::read);
+                            warnings.extend(unreadable(template, &text, layer::read));
+                            let layer = of_output(&text, layer::read);
                             is_guess |= defaults.contains(template.name())
                                 && layer.is_some_and(|layer| {
-                                    overlay::makes_proxy(&layer)
-                                        && self.agents.guesses(overlay::made_release(&[layer]))
+                                    layer::makes_proxy(&layer)
+                                        && self.agents.guesses(layer::made_release(&[layer]))
                                 });
                             continue;
                         }

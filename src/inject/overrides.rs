@@ -1,6 +1,6 @@
 //! Containers of the user that a template also makes: what the user wrote wins, and is kept for the next pass.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
@@ -66,6 +66,25 @@ impl Overrides {
             let found = found.into_iter().flatten().filter(is_named);
             found.cloned().collect()
         }))
+    }
+
+    /// Drops the overrides of other names than templates give; returns their names.
+    pub(crate) fn withhold(
+        &mut self,
+        is_of_templates: impl Fn(&str, &str) -> bool,
+    ) -> BTreeSet<String> {
+        let mut withheld = BTreeSet::new();
+        for (list, kept) in CONTAINERS.iter().zip(&mut self.0) {
+            kept.retain(|one| {
+                let name = pod::name(one);
+                let stays = is_of_templates(list, name);
+                if !stays {
+                    withheld.insert(name.to_owned());
+                }
+                stays
+            });
+        }
+        withheld
     }
 
     /// The stored containers by list and name; each can be taken once.
