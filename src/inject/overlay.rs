@@ -152,7 +152,7 @@ impl Injection<'_> {
 
     /// The pod without an earlier injection, and the outputs of the templates for it.
     ///
-    /// What templates make is known by their outputs alone: if the annotations hold containers of names that stock templates
+    /// What templates make is known by their outputs alone: if the annotations hold elements of names that stock templates
     /// do not have and these do, it begins anew with them.
     fn original(
         &mut self,
@@ -162,8 +162,9 @@ impl Injection<'_> {
     ) -> Result<Original, StopReason> {
         let mut names = TemplateNames::stock();
         let said = (self.pruned.len(), self.warnings.len());
-        let found = self.original_by(set, chosen, earlier, &names)?;
-        if !names.learn(&found.removal.withheld, &layer::made_names(&found.layers)) {
+        let mut found = self.original_by(set, chosen, earlier, &names)?;
+        let made = layer::made_names(&found.layers);
+        if !names.learn(&mut found.removal.withheld, &made) {
             return Ok(found);
         }
         self.pruned.truncate(said.0);

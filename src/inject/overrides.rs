@@ -68,16 +68,13 @@ impl Overrides {
         }))
     }
 
-    /// Drops the overrides of other names than templates give; returns their names.
-    pub(crate) fn withhold(
-        &mut self,
-        is_of_templates: impl Fn(&str, &str) -> bool,
-    ) -> BTreeSet<String> {
+    /// Drops the overrides of other names than templates give; returns theirs.
+    pub(crate) fn withhold(&mut self, of_templates: &BTreeSet<String>) -> BTreeSet<String> {
         let mut withheld = BTreeSet::new();
-        for (list, kept) in CONTAINERS.iter().zip(&mut self.0) {
+        for kept in &mut self.0 {
             kept.retain(|one| {
                 let name = pod::name(one);
-                let stays = is_of_templates(list, name);
+                let stays = of_templates.contains(name);
                 if !stays {
                     withheld.insert(name.to_owned());
                 }

@@ -6,12 +6,33 @@ use std::collections::BTreeSet;
 use crate::pod::{CONTAINERS, LISTS, PROXY};
 
 /// The containers of Istio's stock templates.
-const CONTAINER_NAMES: [&str; 4] = [PROXY, "istio-init", "istio-validation", "enable-core-dump"];
+const STOCK_CONTAINERS: [&str; 4] = [PROXY, "istio-init", "istio-validation", "enable-core-dump"];
 
-/// Names of elements that are a template's. A container may be in the one list here and in the other there.
-#[derive(Debug)]
+/// Their volumes, and those of the built-in template.
+const STOCK_VOLUMES: [&str; 16] = [
+    "credential-socket",
+    "custom-bootstrap-volume",
+    "custom-sds-token",
+    "gke-workload-certificate",
+    "istio-ca-crl",
+    "istio-certs",
+    "istio-data",
+    "istio-envoy",
+    "istio-podinfo",
+    "istio-token",
+    "istio-xds",
+    "istiod-ca-cert",
+    "lightstep-certs",
+    "sds-uds-path",
+    "workload-certs",
+    "workload-socket",
+];
+
+/// Names of containers and volumes. A container may be in the one list here and in the other there.
+#[derive(Debug, Default)]
 pub(crate) struct TemplateNames {
-    containers: BTreeSet<String>,
+    pub(crate) containers: BTreeSet<String>,
+    pub(crate) volumes: BTreeSet<String>,
 }
 
 impl TemplateNames {
@@ -19,22 +40,30 @@ impl TemplateNames {
     pub(crate) fn stock() -> Self {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Self {
-            containers: set(&CONTAINER_NAMES),
+            containers: set(&STOCK_CONTAINERS),
+            volumes: set(&STOCK_VOLUMES),
         }
     }
 
-    pub(crate) fn has(&self, list: &str, name: &str) -> bool {
-        CONTAINERS.contains(&list) && self.containers.contains(name)
+    fn of(&mut self, list: &str) -> Option<&mut BTreeSet<String>> {
+        match list {
+            "volumes" => Some(&mut self.volumes),
+            _ => CONTAINERS.contains(&list).then_some(&mut self.containers),
+        }
     }
 
     /// Adds those of `wanted` that templates made, by [`LISTS`]; returns true if there was one.
-    pub(crate) fn learn(&mut self, wanted: &BTreeSet<String>, made: &[Vec<String>; 4]) -> bool {
-        let before = self.containers.len();
-        let lists = LISTS.iter().zip(made);
-        for (_, names) in lists.filter(|(list, _)| CONTAINERS.contains(list)) {
+    pub(crate) fn learn(&mut self, wanted: &mut Self, made: &[Vec<String>; 4]) -> bool {
+        let mut learned = false;
+        for (list, names) in LISTS.iter().zip(made) {
+            let Some((known, wanted)) = self.of(list).zip(wanted.of(list)) else {
+                continue;
+            };
             let names = names.iter().filter(|name| wanted.contains(*name));
-            self.containers.extend(names.cloned());
+            for name in names {
+                learned |= known.insert(name.clone());
+            }
         }
-        self.containers.len() > before
+        learned
     }
 }

@@ -1,6 +1,6 @@
 //! The removal of an earlier injection.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use serde_json::Value;
 
@@ -18,17 +18,21 @@ use crate::template_names::TemplateNames;
 pub(crate) struct Removal {
     /// The originals of rewritten probes that the earlier injection had stored.
     pub(crate) originals: OriginalProbes,
-    /// Containers that are no template's: what the annotations hold of them is not put back, and the pod's own stay.
-    pub(crate) withheld: BTreeSet<String>,
+    /// Elements that are no template's: what the annotations hold of them is not put back, and the pod's own stay.
+    pub(crate) withheld: TemplateNames,
 }
 
 impl Removal {
     /// Warnings for the pod's author.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
-        self.withheld.iter().map(|name| {
-            format!(
-                "annotation {OVERRIDES}: no template makes {name:?}, so that the pod's own stays"
-            )
+        let lists = [
+            (OVERRIDES, "container", &self.withheld.containers),
+            (STATUS, "volume", &self.withheld.volumes),
+        ];
+        lists.into_iter().flat_map(|(annotation, kind, names)| {
+            names.iter().map(move |name| {
+                format!("annotation {annotation}: no template makes the {kind} {name:?}, so that the pod's own stays")
+            })
         })
     }
 }
@@ -58,7 +62,11 @@ pub(crate) fn uninject(
     }
     let metrics = metrics::originals(pod, earlier);
     let mut kept = Overrides::stored(pod, earlier);
-    let withheld = kept.withhold(|list, name| names.has(list, name));
+    let mut volumes = replaced_values::volumes(pod, earlier, &names.volumes);
+    let withheld = TemplateNames {
+        containers: kept.withhold(&names.containers),
+        volumes: std::mem::take(&mut volumes.withheld),
+    };
     let mut kept = kept.into_pending();
     for list in LISTS {
         let Some(elements) = pod::existing_list_mut(pod, list) else {
@@ -71,11 +79,18 @@ pub(crate) fn uninject(
                 return true;
             }
             let name = pod::name(element);
-            if CONTAINERS.contains(&list) && withheld.contains(name) {
+            let stays = match list {
+                "volumes" => volumes.staying.contains(name) || withheld.volumes.contains(name),
+                _ => CONTAINERS.contains(&list) && withheld.containers.contains(name),
+            };
+            if stays {
                 return true;
             }
             // The user's version of it comes back to its place.
-            let own = kept.take(list, name);
+            let own = match list {
+                "volumes" => volumes.restored.remove(name),
+                _ => kept.take(list, name),
+            };
             own.map(|own| *element = own).is_some()
         });
         // Fields that came with the first element go with the last.

@@ -229,6 +229,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "json_eq",
                     "metrics",
                     "pod",
+                    "reinject",
                     "schema",
                     "status",
                     "output_types",
