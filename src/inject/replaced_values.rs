@@ -31,12 +31,34 @@ const MAPS: [(&str, &str, &str); 4] = [
 /// takes `runAsNonRoot` back, which another webhook has set.
 const OF_SECURITY: [&str; 2] = ["fsGroup", "fsGroupChangePolicy"];
 
+/// The gateway template's list takes the place of the user's.
+const SYSCTLS: &str = "sysctls";
+
+/// The sysctls that a record may restore: the safe ones of Kubernetes, as its Pod Security Standards list them.
+const SAFE_SYSCTLS: [&str; 10] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_syncookies",
+];
+
 /// The domain of Istio's annotations whose values may be recorded.
 const OF_TRAFFIC: &str = "traffic.sidecar.istio.io";
 
 /// Returns true if a record may have this entry of a map. Decisions read Istio's annotations from the pod as it was sent.
-fn may_have(map: &str, key: &str) -> bool {
+fn may_have(map: &str, key: &str, entry: &Value) -> bool {
     match map {
+        "securityContext" if key == SYSCTLS => {
+            let was = entry.get(WAS).and_then(Value::as_array);
+            let mut was = was.into_iter().flatten();
+            was.all(|one| SAFE_SYSCTLS.contains(&pod::name(one)))
+        }
         "securityContext" => OF_SECURITY.contains(&key),
         "annotations" => {
             let domain = key.split_once('/').map_or("", |(domain, _)| domain);
@@ -86,7 +108,7 @@ pub(crate) fn note(status: &mut Status, before: &Value, after: &Value) {
         let mut record = record(entries(before, part, map), entries(after, part, map));
         record.retain(|key, entry| {
             // A status with control characters is refused the next time.
-            may_have(map, key)
+            may_have(map, key, entry)
                 && (part != "metadata" || entry.get(WAS).is_some())
                 && yaml_safe::strings(entry).is_ok()
         });
@@ -213,7 +235,8 @@ pub(crate) fn unchanged(pod: &Value, earlier: &Status) -> [Map<String, Value>; 4
         };
         let found = entries(pod, part, map);
         let values = record.iter().filter_map(|(key, entry)| {
-            let entry = entry.as_object().filter(|_| may_have(map, key))?;
+            let entry =
+                Some(entry).filter(|entry| entry.is_object() && may_have(map, key, entry))?;
             let now = present(found.and_then(|found| found.get(key)));
             let is_unchanged = match (now, present(entry.get(IS))) {
                 (Some(now), Some(left)) => json_eq(now, left),
@@ -456,6 +479,22 @@ mod tests {
                 "{key}"
             );
         }
+    }
+
+    /// Nobody else would take them back, and a record could bring unsafe ones that another webhook has taken out.
+    #[test]
+    fn sysctls_go_with_the_gateway() {
+        let pod = |sysctls: Value| json!({"spec": {"securityContext": {"sysctls": sysctls}}});
+        let gateways = json!([{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]);
+        let after = pod(gateways.clone());
+        let status = noted(&json!({"spec": {}}), &after);
+        assert_eq!(restored(&after, &status), json!({"spec": {}}));
+        let safe = pod(json!([{"name": "net.ipv4.tcp_syncookies", "value": "1"}]));
+        assert_eq!(restored(&after, &noted(&safe, &after)), safe);
+        let unsafe_one = json!([{"name": "kernel.msgmax", "value": "1"}]);
+        assert!(noted(&pod(unsafe_one.clone()), &after).replaced.is_empty());
+        let record = json!({"securityContext": {"sysctls": {"was": unsafe_one, "is": gateways}}});
+        assert_eq!(restored(&after, &recorded(&record)), after);
     }
 
     /// An author writes the status, too, and a webhook before this one may have made the pod safer.
