@@ -148,9 +148,11 @@ mod tests {
             revision: given.revision.clone(),
             ..Parameters::default()
         };
-        let (own, none) = load(None, given).unwrap();
+        let (own, told) = load(None, given).unwrap();
         let (printed, warnings) = load(Some(&text), revision).unwrap();
-        assert_eq!((none, warnings), (Vec::new(), Vec::new()));
+        assert_eq!(told, warnings);
+        // The image's tag names no release.
+        assert_eq!(told.len(), 1, "{told:?}");
         let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "livenessProbe": {"tcpSocket": {"port": 1}}}]}});
         let outcome = own.inject(&Request::default(), &pod);
         assert!(matches!(outcome, Outcome::Injected(_)), "{outcome:?}");

@@ -371,6 +371,20 @@ mod tests {
             assert_eq!(warnings.len(), warned, "{warnings:?}");
             assert!(warnings.iter().all(|said| said.contains("probers: legacy")));
         }
+        let overlay = |image: &str| {
+            format!(
+                "templates: {{sidecar: '{{spec: {{containers: [{{name: istio-proxy, image: \"{image}\"}}]}}}}', other: 'spec: {{}}'}}"
+            )
+        };
+        for (image, warned) in [("p:latest", 1), ("p:1.12.2", 0), ("pintle-envoy:9", 0)] {
+            let (_, warnings) = load(&overlay(image)).unwrap();
+            assert_eq!(warnings.len(), warned, "{warnings:?}");
+            assert!(
+                warnings
+                    .iter()
+                    .all(|said| said.contains("as probers: current would"))
+            );
+        }
         let said = format!("probers: legacy\n{}", template("p:latest"));
         assert_eq!(load(&said).unwrap().1, Vec::<String>::new());
     }

@@ -11,9 +11,10 @@ use crate::data::{self, Owner};
 use crate::fragment::Fragment;
 use crate::injection;
 use crate::interface::{ConfigurationError, Parameters, Request, Source, Sources};
+use crate::layer;
 use crate::output_error::OutputError;
 use crate::output_types::Findings;
-use crate::overlay;
+use crate::release::Release;
 use crate::template::{Failure, Template};
 use crate::template_data::TemplateData;
 use crate::yaml;
@@ -53,17 +54,29 @@ impl Configuration {
                 if let Ok(text) = &text {
                     warnings.extend(unreadable(template, text, Fragment::read));
                 }
-                self.warn_of_guess(text.ok().as_deref(), warnings);
+                let made = text.ok().and_then(|text| of_output(&text, Fragment::read));
+                if made.is_some_and(|made| {
+                    made.proxy().is_some() && self.agents.guesses(made.release())
+                }) {
+                    warnings.push(self.guess());
+                }
             }
             Mode::Overlay(template_set) => {
                 let defaults = template_set.choose(None).map(|selected| selected.templates);
                 let defaults = defaults.unwrap_or_default();
                 let defaults: BTreeSet<&str> = defaults.iter().map(|one| one.name()).collect();
                 let mut others = Vec::new();
+                let mut is_guess = false;
                 for template in template_set.templates() {
                     let failure = match self.dry_rendered(template) {
                         Ok(text) => {
-                            warnings.extend(unreadable(template, &text, overlay::read));
+                            warnings.extend(unreadable(template, &text, layer::read));
+                            let layer = of_output(&text, layer::read);
+                            is_guess |= defaults.contains(template.name())
+                                && layer.is_some_and(|layer| {
+                                    layer::makes_proxy(&layer)
+                                        && self.agents.guesses(layer::made_release(&[layer]))
+                                });
                             continue;
                         }
                         Err(failure) if is_broken(&failure) => failure,
@@ -73,6 +86,9 @@ impl Configuration {
                         return Err(broken(&failure));
                     }
                     others.push(failure.to_string());
+                }
+                if is_guess {
+                    warnings.push(self.guess());
                 }
                 if !others.is_empty() {
                     warnings.push(format!(
@@ -106,21 +122,23 @@ impl Configuration {
         template.render(&data)
     }
 
-    /// Warns that the agent's release is a guess, if the template's image names none.
-    fn warn_of_guess(&self, text: Option<&str>, warnings: &mut Vec<String>) {
-        let node = text.and_then(|text| yaml::read(text).ok().flatten());
-        let fragment = node.and_then(|node| Fragment::read(&node, &mut Findings::default()).ok());
-        if fragment
-            .is_some_and(|made| made.proxy().is_some() && self.agents.guesses(made.release()))
-        {
-            let release = crate::release::Release::Unknown;
-            warnings.push(format!(
-                "the image of istio-proxy names no release of Istio: probes are handed over as probers: {} would have it; say \
-                 probers: legacy (agents up to 1.4), current-http (1.5 to 1.8) or current",
-                self.agents.probers(release).name()
-            ));
-        }
+    /// Returns the warning that the agent's release is a guess, because the template's image names none.
+    fn guess(&self) -> String {
+        format!(
+            "the image of istio-proxy names no release of Istio: probes are handed over as probers: {} would have it; say \
+             probers: legacy (agents up to 1.4), current-http (1.5 to 1.24) or current (1.25 and later)",
+            self.agents.probers(Release::Unknown).name()
+        )
     }
+}
+
+/// What a template printed, if it can be read.
+fn of_output<T>(
+    text: &str,
+    read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+) -> Option<T> {
+    let node = yaml::read(text).ok().flatten()?;
+    read(&node, &mut Findings::default()).ok()
 }
 
 /// Returns a warning about an output of which no pod could be made.

@@ -174,7 +174,8 @@ impl Injection<'_> {
     ) -> Result<(Value, Status, reinject::ReplacedElements), StopReason> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
-        let originals = uninject_for_fragment(&mut made, &earlier, &now.version);
+        let removal = uninject_for_fragment(&mut made, &earlier, &now.version);
+        self.warnings.extend(removal.warnings());
         if !earlier.replaced.is_empty() {
             let validated = self.configuration.validate(&made);
             validated.map_err(StopReason::Pod)?;
@@ -204,7 +205,7 @@ impl Injection<'_> {
             let rewriting = ProbeRewrite {
                 probers: self.configuration.agents.probers(release),
                 port,
-                earlier: &originals,
+                earlier: &removal.originals,
             };
             let told = rewriting.rewrite(&mut made, |_, _| false, &mut self.warnings);
             fragment.set_original_probes(&told);

@@ -22,23 +22,33 @@ const KNOWN: [&str; 12] = [
     "rewriteAppHTTPProbe",
 ];
 
-/// The form in which the agent takes the application's probes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The form in which the agent takes the application's probes. Each takes what those before it take by name, and an agent ends
+/// at the start if it gets more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Probers {
     /// For agents up to 1.4: the bare httpGet of readiness and liveness.
     Legacy,
-    /// For agents of 1.5 to 1.8: `httpGet` by name only.
+    /// For agents of 1.5 and 1.6: `httpGet` by name.
+    WithoutStartup,
+    /// For agents of 1.7 and 1.8: that of startup probes, too.
     CurrentHttp,
+    /// For agents of 1.9 to 1.11, whose injectors sent `timeoutSeconds` beside it.
+    Http,
+    /// For agents of 1.12.
+    TcpSocket,
+    /// For agents of 1.13 to 1.24.
+    Grpc,
+    /// For agents since 1.25, and our own: hooks, too.
     Current,
 }
 
 impl Probers {
-    /// The word for it in the file.
+    /// The word for it in the file, or for the one nearest to it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Legacy => "legacy",
-            Self::CurrentHttp => "current-http",
-            Self::Current => "current",
+            Self::WithoutStartup | Self::CurrentHttp => "current-http",
+            Self::Http | Self::TcpSocket | Self::Grpc | Self::Current => "current",
         }
     }
 }

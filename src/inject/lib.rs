@@ -29,10 +29,10 @@
 //! * `status`: the status annotation. `protected_containers`: what users may not change. `merge`: a strategic merge. `overrides`:
 //!   the user's version of containers that a template makes. `probes` and `metrics`: both by way of the proxy's status port.
 //!   `native_sidecar`: native sidecars. `reinject`: defaults that the API server has filled in. `replaced_values`: the user's
-//!   values that an injection replaced. `uninject`: the removal of an earlier injection. `variables`: variables that keep a proxy
+//!   values that an injection replaced. `template_names`: names that are templates'. `uninject`: the removal of an earlier injection. `variables`: variables that keep a proxy
 //!   from starting.
-//! * `fragment`: templates that print things to add. `injection`: one injection while it is made. `overlay`: templates that print
-//!   partial pods. `dry_run`: the loading of a configuration, with one rendering of each template. `engine`: from a pod to an
+//! * `fragment`: templates that print things to add. `injection`: one injection while it is made. `layer`: what a template of a
+//!   partial pod printed; `overlay`: laying it over the pod. `dry_run`: the loading of a configuration, with one rendering of each template. `engine`: from a pod to an
 //!   outcome.
 
 #![forbid(unsafe_code)]
@@ -58,6 +58,7 @@ mod interface;
 mod json_eq;
 pub mod json_patch;
 mod labels;
+mod layer;
 mod merge;
 mod metrics;
 mod native_sidecar;
@@ -83,6 +84,7 @@ mod status;
 )]
 pub mod template;
 mod template_data;
+mod template_names;
 mod template_set;
 mod text_slots;
 mod uninject;

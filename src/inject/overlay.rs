@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::mesh::proxy_config::InboundInterceptionMode;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::annotations::{self, INTERCEPTION_MODE, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
 use crate::data::Owner;
@@ -13,13 +13,12 @@ use crate::fragment::{self, set_annotations};
 use crate::injection::{Injection, StopReason};
 use crate::interface::{Outcome, reason};
 use crate::labels;
+use crate::layer;
 use crate::merge::{self, Layer};
 use crate::metrics;
 use crate::native_sidecar;
-use crate::output_error::OutputError;
-use crate::output_types::{self, Findings, TypingOptions};
 use crate::overrides::Overrides;
-use crate::pod::{self, CONTAINERS, LISTS, PROXY};
+use crate::pod::{self, CONTAINERS, PROXY};
 use crate::probes::{self, OriginalProbes, ProbeRewrite};
 use crate::protected_containers::{ProtectedContainers, Protection};
 use crate::reinject::{self, Placement, ReplacedElements};
@@ -27,121 +26,11 @@ use crate::release::Release;
 use crate::replaced_values;
 use crate::schema::{self, Kind};
 use crate::status::{OVERRIDES, STATUS, Status};
+use crate::template_names::TemplateNames;
 use crate::template_set::{SelectedTemplates, TemplateSet};
-use crate::uninject::uninject;
+use crate::uninject::{Removal, uninject};
 use crate::warnings;
-use crate::yaml::{Node, Value as Tree};
 use crate::yaml_safe;
-
-const READING: TypingOptions = TypingOptions {
-    drop_restart_policy: false,
-    nulls: true,
-    directives: true,
-};
-
-/// The output of one template, typed: `metadata` with labels and annotations, and `spec`.
-pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, OutputError> {
-    let Tree::Map(entries) = &node.value else {
-        return Err("the template's output is not an object".to_owned().into());
-    };
-    let mut made = Map::new();
-    for (key, node) in entries {
-        let value = findings.below(made.len(), |findings| part(key, node, findings))?;
-        // A valid pod has each of these, so null has nothing to delete.
-        made.extend(
-            value
-                .filter(|value| !value.is_null())
-                .map(|value| (key.clone(), value)),
-        );
-    }
-    if let Some(spec) = made.get("spec") {
-        for list in LISTS {
-            let elements = spec.get(list).and_then(Value::as_array);
-            names(list, elements.map_or(&[], Vec::as_slice))?;
-        }
-    }
-    Ok(Value::Object(made))
-}
-
-fn part(key: &str, node: &Node, findings: &mut Findings) -> Result<Option<Value>, String> {
-    match (key, &node.value) {
-        ("metadata", Tree::Map(entries)) => metadata(entries, findings).map(Some),
-        ("spec", _) => typed(node, schema::object("PodSpec"), key, findings),
-        ("metadata", _) => typed(node, schema::object("ObjectMeta"), key, findings),
-        _ => {
-            findings.pruned.push(key.to_owned());
-            Ok(None)
-        }
-    }
-}
-
-fn typed(
-    node: &Node,
-    kind: Option<schema::ObjectType>,
-    path: &str,
-    findings: &mut Findings,
-) -> Result<Option<Value>, String> {
-    let kind = kind.map_or(Kind::Any, Kind::Object);
-    output_types::typed(node, kind, path, READING, findings).map_err(|mistake| mistake.to_string())
-}
-
-fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value, String> {
-    let mut made = Map::new();
-    for (key, node) in entries {
-        let path = format!("metadata.{key}");
-        let field = schema::object("ObjectMeta").and_then(|object| object.field(key));
-        let Some(field) = field.filter(|_| matches!(key.as_str(), "labels" | "annotations")) else {
-            findings.pruned.push(path);
-            continue;
-        };
-        let value = findings.below(made.len(), |findings| {
-            output_types::typed(node, field.kind, &path, READING, findings)
-        });
-        let value = value.map_err(|mistake| mistake.to_string())?;
-        made.extend(value.map(|value| (key.clone(), value)));
-    }
-    Ok(Value::Object(made))
-}
-
-/// Checks that every element has a name, and that names of added elements are unique.
-fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
-    let mut seen = BTreeSet::new();
-    for (index, element) in elements.iter().enumerate() {
-        let name = pod::name(element);
-        if element.as_object().is_some_and(|fields| {
-            fields.keys().all(|key| key.starts_with('$')) && !fields.is_empty()
-        }) {
-            continue;
-        }
-        if name.is_empty() {
-            return Err(format!("{list}[{index}]: no name").into());
-        }
-        if merge::adds(element) && !seen.insert(name) {
-            return Err(OutputError::Duplicate {
-                list: list.to_owned(),
-                index,
-                name: name.to_owned(),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// The names that the templates make, by [`LISTS`], in their order, each once.
-fn made_names(layers: &[Value]) -> [Vec<String>; 4] {
-    LISTS.map(|list| {
-        let mut names: Vec<String> = Vec::new();
-        let mut seen = BTreeSet::new();
-        let elements = layers.iter().flat_map(|layer| pod::list(layer, list));
-        for element in elements.filter(|element| merge::adds(element)) {
-            let name = pod::name(element);
-            if !name.is_empty() && seen.insert(name) {
-                names.push(name.to_owned());
-            }
-        }
-        names
-    })
-}
 
 /// Returns true for a stock template whose proxy is the application itself, not a sidecar.
 fn is_router(template: &str) -> bool {
@@ -149,65 +38,6 @@ fn is_router(template: &str) -> bool {
         template,
         "gateway" | "kube-gateway" | "waypoint" | "grpc-agent" | "grpc-simple"
     )
-}
-
-/// Init containers of stock templates that prepare the pod, and end.
-const PREPARING: [&str; 3] = ["istio-init", "istio-validation", native_sidecar::CORE_DUMP];
-
-/// Removes `restartPolicy` from the init containers that prepare the pod: overlays of 1.9 to 1.17 set it, for servers that
-/// did not know the field; since Kubernetes 1.28 it makes sidecars of them, which never end.
-fn end_what_must_end(layer: &mut Value) {
-    let init = pod::existing_list_mut(layer, "initContainers");
-    for container in init.into_iter().flatten() {
-        if PREPARING.contains(&pod::name(container))
-            && let Some(fields) = container.as_object_mut()
-        {
-            fields.shift_remove("restartPolicy");
-        }
-    }
-}
-
-/// The release of the proxy that the templates make.
-fn made_release(layers: &[Value]) -> Release {
-    let lists = layers
-        .iter()
-        .rev()
-        .flat_map(|layer| CONTAINERS.map(|list| pod::list(layer, list)));
-    Release::of_proxy(lists.flatten())
-}
-
-/// The proxy may be a container here and an init container there: it is one, and that is the latter.
-fn align(pod: &mut Value, layer: &mut Value) {
-    let has = |of: &Value, list| {
-        pod::list(of, list)
-            .iter()
-            .any(|one| pod::name(one) == PROXY)
-    };
-    if has(pod, "containers") && has(layer, "initContainers") {
-        to_init(pod);
-    }
-    if has(layer, "containers") && has(pod, "initContainers") {
-        to_init(layer);
-        // An empty list would create the field in a pod without it.
-        if pod::list(layer, "containers").is_empty()
-            && let Some(spec) = layer.get_mut("spec").and_then(Value::as_object_mut)
-        {
-            spec.shift_remove("containers");
-        }
-    }
-}
-
-fn to_init(of: &mut Value) {
-    let Some(containers) = pod::existing_list_mut(of, "containers") else {
-        return;
-    };
-    let Some(place) = containers.iter().position(|one| pod::name(one) == PROXY) else {
-        return;
-    };
-    let proxy = containers.remove(place);
-    if let Some(init) = pod::list_mut(of, "initContainers") {
-        init.push(proxy);
-    }
 }
 
 /// The variable that a pair of the webhook's path is.
@@ -259,42 +89,46 @@ pub(crate) fn inject(mut job: Injection<'_>, set: &TemplateSet) -> Outcome {
     }
 }
 
+/// A pod without an earlier injection.
+struct Original {
+    pod: Value,
+    /// The maps whose replaced values the status records.
+    before: Value,
+    owner: Owner,
+    removal: Removal,
+    layers: Vec<Value>,
+}
+
 impl Injection<'_> {
     fn overlay_pod(
         &mut self,
         set: &TemplateSet,
         chosen: &SelectedTemplates<'_>,
     ) -> Result<(Value, Status), StopReason> {
-        let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_default();
-        let originals = uninject(&mut made, &earlier, &chosen.version);
-        if !earlier.replaced.is_empty() {
-            let validated = self.configuration.validate(&made);
-            validated.map_err(StopReason::Pod)?;
-        }
-        let before = replaced_values::outline(&made);
-        self.set_injected_annotations(&mut made);
-        let owner = Owner::of(&made, self.request, &self.namespace);
-        yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
-        let shown = Arc::new(made);
-        let ordered = native_sidecar::ordered(&shown, self.holds() && !self.native).map(Arc::new);
-        let layers = self.layers(set, chosen, ordered.as_ref().unwrap_or(&shown), &owner)?;
-        // The rendering has let go of it.
-        let mut made = Arc::unwrap_or_clone(shown);
+        let Original {
+            pod: mut made,
+            before,
+            owner,
+            removal,
+            layers,
+        } = self.original(set, chosen, &earlier)?;
+        self.warnings.extend(removal.warnings());
         let mut now = Status {
             version: chosen.version.clone(),
             revision: Some(self.configuration.revision().to_owned()),
-            lists: made_names(&layers),
+            lists: layer::made_names(&layers),
             ..Status::default()
         };
         let protected = ProtectedContainers::of(&layers);
-        let release = made_release(&layers);
+        let release = layer::made_release(&layers);
         let agents = self.configuration.agents;
         let own_network = pod::label(&made, labels::NETWORK).map(str::to_owned);
         let own = self.put(&mut made, layers, (&protected, release), &mut now);
         self.set_variables(&mut made, own_network.as_deref());
         let probers = agents.probers(release);
-        self.connect(&mut made, (&own, &protected), &now, (probers, &originals));
+        let originals = &removal.originals;
+        self.connect(&mut made, (&own, &protected), &now, (probers, originals));
         let network = self.configuration.network(&self.request.path);
         let network = network.filter(|_| agents.add_labels != Some(false));
         let network = network.map(|name| (labels::NETWORK, name));
@@ -316,6 +150,58 @@ impl Injection<'_> {
         Ok((made, now))
     }
 
+    /// The pod without an earlier injection, and the outputs of the templates for it.
+    ///
+    /// What templates make is known by their outputs alone: if the annotations hold elements of names that stock templates
+    /// do not have and these do, it begins anew with them.
+    fn original(
+        &mut self,
+        set: &TemplateSet,
+        chosen: &SelectedTemplates<'_>,
+        earlier: &Status,
+    ) -> Result<Original, StopReason> {
+        let mut names = TemplateNames::stock();
+        let said = (self.pruned.len(), self.warnings.len());
+        let mut found = self.original_by(set, chosen, earlier, &names)?;
+        let made = layer::made_names(&found.layers);
+        if !names.learn(&mut found.removal.withheld, &made) {
+            return Ok(found);
+        }
+        self.pruned.truncate(said.0);
+        self.warnings.truncate(said.1);
+        self.original_by(set, chosen, earlier, &names)
+    }
+
+    fn original_by(
+        &mut self,
+        set: &TemplateSet,
+        chosen: &SelectedTemplates<'_>,
+        earlier: &Status,
+        names: &TemplateNames,
+    ) -> Result<Original, StopReason> {
+        let mut made = self.sent.clone();
+        let removal = uninject(&mut made, earlier, &chosen.version, names);
+        if !earlier.replaced.is_empty() {
+            let validated = self.configuration.validate(&made);
+            validated.map_err(StopReason::Pod)?;
+        }
+        let before = replaced_values::outline(&made);
+        self.set_injected_annotations(&mut made);
+        let owner = Owner::of(&made, self.request, &self.namespace);
+        yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
+        let shown = Arc::new(made);
+        let ordered = native_sidecar::ordered(&shown, self.holds() && !self.native).map(Arc::new);
+        let layers = self.layers(set, chosen, ordered.as_ref().unwrap_or(&shown), &owner)?;
+        Ok(Original {
+            // The rendering has let go of it.
+            pod: Arc::unwrap_or_clone(shown),
+            before,
+            owner,
+            removal,
+            layers,
+        })
+    }
+
     /// The outputs of the templates for the pod, in their order.
     fn layers(
         &mut self,
@@ -327,10 +213,10 @@ impl Injection<'_> {
         let mut layers = Vec::new();
         for template in &chosen.templates {
             let text = self.render(template, shown, owner)?;
-            layers.extend(self.read(template, text, &set.known, read)?);
+            layers.extend(self.read(template, text, &set.known, layer::read)?);
         }
         for layer in &mut layers {
-            end_what_must_end(layer);
+            layer::end_what_must_end(layer);
         }
         if layers.is_empty() {
             return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
@@ -357,7 +243,7 @@ impl Injection<'_> {
         secrets.retain(|name| !known.contains(name.as_str()));
         let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
         for mut layer in layers {
-            align(made, &mut layer);
+            layer::align(made, &mut layer);
             merge::lay(made, layer, root, Layer::Template);
         }
         if release.gives_threads() {

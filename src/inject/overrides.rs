@@ -1,6 +1,6 @@
 //! Containers of the user that a template also makes: what the user wrote wins, and is kept for the next pass.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
@@ -66,6 +66,22 @@ impl Overrides {
             let found = found.into_iter().flatten().filter(is_named);
             found.cloned().collect()
         }))
+    }
+
+    /// Drops the overrides of other names than templates give; returns theirs.
+    pub(crate) fn withhold(&mut self, of_templates: &BTreeSet<String>) -> BTreeSet<String> {
+        let mut withheld = BTreeSet::new();
+        for kept in &mut self.0 {
+            kept.retain(|one| {
+                let name = pod::name(one);
+                let stays = of_templates.contains(name);
+                if !stays {
+                    withheld.insert(name.to_owned());
+                }
+                stays
+            });
+        }
+        withheld
     }
 
     /// The stored containers by list and name; each can be taken once.

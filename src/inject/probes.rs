@@ -21,8 +21,8 @@ pub(crate) struct ProbeField {
     parent: Option<&'static str>,
     field: &'static str,
     path: &'static str,
-    /// An agent of 1.1 knows it.
-    legacy: bool,
+    /// The first agents that support probes in this field.
+    since: Probers,
 }
 
 pub(crate) const PROBE_FIELDS: [ProbeField; 5] = [
@@ -30,31 +30,31 @@ pub(crate) const PROBE_FIELDS: [ProbeField; 5] = [
         parent: None,
         field: "readinessProbe",
         path: "readyz",
-        legacy: true,
+        since: Probers::Legacy,
     },
     ProbeField {
         parent: None,
         field: "livenessProbe",
         path: "livez",
-        legacy: true,
+        since: Probers::Legacy,
     },
     ProbeField {
         parent: None,
         field: "startupProbe",
         path: "startupz",
-        legacy: false,
+        since: Probers::CurrentHttp,
     },
     ProbeField {
         parent: Some("lifecycle"),
         field: "preStop",
         path: "prestopz",
-        legacy: false,
+        since: Probers::Current,
     },
     ProbeField {
         parent: Some("lifecycle"),
         field: "postStart",
         path: "poststartz",
-        legacy: false,
+        since: Probers::Current,
     },
 ];
 
@@ -103,9 +103,10 @@ impl ProbeRewrite<'_> {
         warnings: &mut Vec<String>,
     ) -> OriginalProbes {
         let mut originals = OriginalProbes::new();
-        let lists: &[&str] = match self.probers {
-            Probers::Legacy | Probers::CurrentHttp => &["containers"],
-            Probers::Current => &["initContainers", "containers"],
+        let lists: &[&str] = if self.probers < Probers::Http {
+            &["containers"]
+        } else {
+            &["initContainers", "containers"]
         };
         for list in lists {
             for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
@@ -113,8 +114,8 @@ impl ProbeRewrite<'_> {
                 if is_made(list, &name) {
                     continue;
                 }
-                for place in PROBE_FIELDS.iter().filter(|place| self.knows(**place)) {
-                    self.place(container, &name, *place, &mut originals, warnings);
+                for place in PROBE_FIELDS {
+                    self.place(container, &name, place, &mut originals, warnings);
                 }
             }
         }
@@ -138,9 +139,8 @@ impl ProbeRewrite<'_> {
         else {
             return;
         };
-        let hook = place.parent.is_some();
-        if (hook && handler == "grpc") || (self.probers != Probers::Current && handler != "httpGet")
-        {
+        // Kubernetes has no such hook.
+        if place.parent.is_some() && handler == "grpc" {
             return;
         }
         let Some(asked) = probe.get(handler).and_then(Value::as_object) else {
@@ -152,6 +152,13 @@ impl ProbeRewrite<'_> {
             .is_some_and(|host| !host.is_empty())
             || self.is_ours(asked)
         {
+            return;
+        }
+        if self.probers < place.since.max(first(handler)) {
+            // Agents up to 1.4 never got more.
+            if self.probers != Probers::Legacy {
+                warnings.push(format!("container {name}: {} has {handler}, which the agent in the proxy's image does not know there; it is left as it is", place.field));
+            }
             return;
         }
         let ports = container.get("ports").unwrap_or(&Value::Null);
@@ -172,8 +179,8 @@ impl ProbeRewrite<'_> {
         let sent = to_status_port(asked, &path, self.port);
         let original = match self.probers {
             Probers::Legacy => original,
-            Probers::CurrentHttp => json!({handler: original}),
-            Probers::Current => {
+            Probers::WithoutStartup | Probers::CurrentHttp => json!({handler: original}),
+            Probers::Http | Probers::TcpSocket | Probers::Grpc | Probers::Current => {
                 let mut entry = Map::from_iter([(handler.to_owned(), original)]);
                 // The server may have filled in 1 since; an entry of `current-http` has none, whatever the probe says.
                 let is_stored = self.earlier.get(&path).is_none_or(|known| {
@@ -197,15 +204,6 @@ impl ProbeRewrite<'_> {
         probe.insert("httpGet".to_owned(), sent);
     }
 
-    /// Returns true if the agent supports probes in this field.
-    fn knows(&self, place: ProbeField) -> bool {
-        match self.probers {
-            Probers::Legacy => place.legacy,
-            Probers::CurrentHttp => place.parent.is_none(),
-            Probers::Current => true,
-        }
-    }
-
     /// Returns true if the probe points at the status port already, because an earlier injection rewrote it.
     fn is_ours(&self, asked: &Map<String, Value>) -> bool {
         let path = asked
@@ -214,6 +212,15 @@ impl ProbeRewrite<'_> {
             .unwrap_or_default();
         let port = asked.get("port").and_then(Value::as_i64);
         PREFIXES.iter().any(|prefix| path.starts_with(prefix)) && port == Some(i64::from(self.port))
+    }
+}
+
+/// Returns the first agents that support a handler.
+fn first(handler: &str) -> Probers {
+    match handler {
+        "httpGet" => Probers::Legacy,
+        "tcpSocket" => Probers::TcpSocket,
+        _ => Probers::Grpc,
     }
 }
 
@@ -452,6 +459,57 @@ mod tests {
             let named = json!({"name": "a", "ports": [{"name": "http", "containerPort": port}],
                 "readinessProbe": {"httpGet": {"port": "http"}}});
             assert_eq!(rewrite(&named), rewritten, "{named}");
+        }
+    }
+
+    /// Agents end at the start where they get more.
+    #[test]
+    fn an_agent_gets_the_probes_that_it_supports() {
+        use Probers::{Current, CurrentHttp, Grpc, Http, Legacy, TcpSocket, WithoutStartup};
+        let all = [
+            Legacy,
+            WithoutStartup,
+            CurrentHttp,
+            Http,
+            TcpSocket,
+            Grpc,
+            Current,
+        ];
+        let rows = [
+            ("livenessProbe", "httpGet", Some(Legacy)),
+            ("readinessProbe", "httpGet", Some(Legacy)),
+            ("startupProbe", "httpGet", Some(CurrentHttp)),
+            ("livenessProbe", "tcpSocket", Some(TcpSocket)),
+            ("startupProbe", "tcpSocket", Some(TcpSocket)),
+            ("readinessProbe", "grpc", Some(Grpc)),
+            ("startupProbe", "grpc", Some(Grpc)),
+            ("preStop", "httpGet", Some(Current)),
+            ("postStart", "tcpSocket", Some(Current)),
+            ("preStop", "grpc", None),
+        ];
+        for (field, handler, since) in rows {
+            for probers in all {
+                let rewriting = ProbeRewrite {
+                    probers,
+                    port: 15020,
+                    earlier: &OriginalProbes::new(),
+                };
+                let probe = json!({field: {handler: {"port": 80}}});
+                let mut container = json!({"name": "a"});
+                if field.ends_with("Probe") {
+                    container[field] = probe[field].clone();
+                } else {
+                    container["lifecycle"] = probe;
+                }
+                let mut made = json!({"spec": {"containers": [container]}});
+                let mut warnings = Vec::new();
+                let told = rewriting.rewrite(&mut made, |_, _| false, &mut warnings);
+                let wanted = since.is_some_and(|since| probers >= since);
+                assert_eq!(told.len(), usize::from(wanted), "{probers:?} {container}");
+                assert_eq!(made["spec"]["containers"][0] != container, wanted);
+                let is_told = !wanted && probers != Legacy && since.is_some();
+                assert_eq!(warnings.len(), usize::from(is_told), "{warnings:?}");
+            }
         }
     }
 

@@ -87,7 +87,11 @@ impl AgentSettings {
     pub(crate) fn probers(self, release: Release) -> Probers {
         self.probers.unwrap_or(match release {
             Release::Istio(..5) => Probers::Legacy,
-            Release::Istio(5..=8) => Probers::CurrentHttp,
+            Release::Istio(5..=6) => Probers::WithoutStartup,
+            Release::Istio(7..=8) => Probers::CurrentHttp,
+            Release::Istio(9..=11) => Probers::Http,
+            Release::Istio(12) => Probers::TcpSocket,
+            Release::Istio(13..=24) => Probers::Grpc,
             Release::Istio(_) | Release::Ours => Probers::Current,
             Release::Unknown if !self.is_fragment => Probers::Current,
             Release::Unknown if self.brackets => Probers::Legacy,
@@ -114,7 +118,7 @@ impl AgentSettings {
 
     /// Returns true if neither configuration nor release tells which probers the agent supports.
     pub(crate) fn guesses(self, release: Release) -> bool {
-        self.is_fragment && self.probers.is_none() && release == Release::Unknown
+        self.probers.is_none() && release == Release::Unknown
     }
 }
 
@@ -172,6 +176,18 @@ mod tests {
             (
                 agents(true, true),
                 Release::Istio(5),
+                Probers::WithoutStartup,
+                Labels::All,
+            ),
+            (
+                agents(true, false),
+                Release::Istio(6),
+                Probers::WithoutStartup,
+                Labels::All,
+            ),
+            (
+                agents(true, false),
+                Release::Istio(7),
                 Probers::CurrentHttp,
                 Labels::All,
             ),
@@ -202,6 +218,36 @@ mod tests {
             (
                 agents(false, false),
                 Release::Istio(9),
+                Probers::Http,
+                Labels::None,
+            ),
+            (
+                agents(false, false),
+                Release::Istio(11),
+                Probers::Http,
+                Labels::None,
+            ),
+            (
+                agents(false, false),
+                Release::Istio(12),
+                Probers::TcpSocket,
+                Labels::None,
+            ),
+            (
+                agents(false, false),
+                Release::Istio(13),
+                Probers::Grpc,
+                Labels::None,
+            ),
+            (
+                agents(false, false),
+                Release::Istio(24),
+                Probers::Grpc,
+                Labels::None,
+            ),
+            (
+                agents(false, false),
+                Release::Istio(25),
                 Probers::Current,
                 Labels::None,
             ),
@@ -238,5 +284,10 @@ mod tests {
         assert_eq!(said.labels(Release::Istio(1)), Labels::All);
         assert!(silent.guesses(Release::Unknown));
         assert!(!said.guesses(Release::Unknown));
+        let overlay = AgentSettings {
+            is_fragment: false,
+            ..silent
+        };
+        assert!(overlay.guesses(Release::Unknown));
     }
 }

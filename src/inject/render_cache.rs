@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::fragment::Fragment;
     use crate::output_error::OutputError;
-    use crate::{overlay, yaml};
+    use crate::{layer, yaml};
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -218,18 +218,18 @@ mod tests {
     fn texts_that_differ_in_words_are_known() {
         let texts = ["web", "other", "a b", "x\"y\\z", "#:", ""];
         let texts: Vec<String> = texts.map(|word| overlay_text(word, "same", "v1")).into();
-        assert_eq!(reads(&texts, overlay::read), 1);
+        assert_eq!(reads(&texts, layer::read), 1);
         let texts = ["v1", "web-2", "a.b/c_d", "1", "true", "0x1F"];
         let texts: Vec<String> = texts.map(|word| overlay_text("same", "same", word)).into();
-        assert_eq!(reads(&texts, overlay::read), 1);
+        assert_eq!(reads(&texts, layer::read), 1);
         // A text that would not be one word, and one in a place that wants no text.
         let others = [
             "null", "~", "''", "a: b", "[x]", "", "é", "- b", "&a b", "*a", "!!int 3", "a\n   c",
         ];
         let texts: Vec<String> = others.map(|word| overlay_text("same", "same", word)).into();
-        assert!(reads(&texts, overlay::read) >= others.len() - 1);
+        assert!(reads(&texts, layer::read) >= others.len() - 1);
         let texts: Vec<String> = ["a", "b"].map(|word| overlay_text("x", word, "y")).into();
-        assert_eq!(reads(&texts, overlay::read), 2);
+        assert_eq!(reads(&texts, layer::read), 2);
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
                 .iter()
                 .map(|(quoted, plain, label)| overlay_text(quoted, plain, label))
                 .collect();
-            reads(&texts, overlay::read);
+            reads(&texts, layer::read);
         }
 
         #[test]
@@ -309,7 +309,7 @@ mod tests {
             let Some((begin, end)) = text.split_at_checked(at.min(text.len())) else { return Ok(()) };
             let Some(end) = end.get(length.min(end.len())..) else { return Ok(()) };
             let texts = [text.clone(), format!("{begin}{put}{end}"), overlay_text(&words.1, "f", "l")];
-            reads(&texts, overlay::read);
+            reads(&texts, layer::read);
         }
     }
 }

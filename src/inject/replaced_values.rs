@@ -3,6 +3,9 @@
 //!
 //! The record has four maps of the pod, by their names, and of each key `{"was": VALUE, "is": VALUE}`: before and after the
 //! injection, absent where the pod had no value. Keys of labels and annotations that the pod had not are in the status already.
+//! So it is with volumes, by name: an overlay's takes the place of the user's.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -10,6 +13,7 @@ use crate::json_eq::{changed, json_eq, present};
 use crate::metrics;
 use crate::output_types;
 use crate::pod;
+use crate::reinject;
 use crate::schema::{self, Kind};
 use crate::status::Status;
 use crate::yaml_safe;
@@ -27,12 +31,34 @@ const MAPS: [(&str, &str, &str); 4] = [
 /// takes `runAsNonRoot` back, which another webhook has set.
 const OF_SECURITY: [&str; 2] = ["fsGroup", "fsGroupChangePolicy"];
 
+/// The gateway template's list takes the place of the user's.
+const SYSCTLS: &str = "sysctls";
+
+/// The sysctls that a record may restore: the safe ones of Kubernetes, as its Pod Security Standards list them.
+const SAFE_SYSCTLS: [&str; 10] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_syncookies",
+];
+
 /// The domain of Istio's annotations whose values may be recorded.
 const OF_TRAFFIC: &str = "traffic.sidecar.istio.io";
 
 /// Returns true if a record may have this entry of a map. Decisions read Istio's annotations from the pod as it was sent.
-fn may_have(map: &str, key: &str) -> bool {
+fn may_have(map: &str, key: &str, entry: &Value) -> bool {
     match map {
+        "securityContext" if key == SYSCTLS => {
+            let was = entry.get(WAS).and_then(Value::as_array);
+            let mut was = was.into_iter().flatten();
+            was.all(|one| SAFE_SYSCTLS.contains(&pod::name(one)))
+        }
         "securityContext" => OF_SECURITY.contains(&key),
         "annotations" => {
             let domain = key.split_once('/').map_or("", |(domain, _)| domain);
@@ -50,9 +76,16 @@ const IS: &str = "is";
 /// The longest record, in bytes: the API server accepts 256 KiB of annotations in all. Longer values are not recorded.
 const LONGEST: usize = 16 << 10;
 
-/// Returns the maps of a pod before an injection, in a pod without anything else.
+/// The list beside the maps.
+const VOLUMES: &str = "volumes";
+
+/// Returns the maps and volumes of a pod before an injection, in a pod without anything else.
 pub(crate) fn outline(pod: &Value) -> Value {
     let mut made = Value::Object(Map::new());
+    let volumes = pod::list(pod, VOLUMES);
+    if let (false, Some(list)) = (volumes.is_empty(), pod::list_mut(&mut made, VOLUMES)) {
+        list.extend_from_slice(volumes);
+    }
     for (part, _, map) in MAPS {
         let found = entries(pod, part, map);
         if let (Some(found), Some(part)) = (found, pod::object_mut(&mut made, part)) {
@@ -75,7 +108,7 @@ pub(crate) fn note(status: &mut Status, before: &Value, after: &Value) {
         let mut record = record(entries(before, part, map), entries(after, part, map));
         record.retain(|key, entry| {
             // A status with control characters is refused the next time.
-            may_have(map, key)
+            may_have(map, key, entry)
                 && (part != "metadata" || entry.get(WAS).is_some())
                 && yaml_safe::strings(entry).is_ok()
         });
@@ -88,16 +121,91 @@ pub(crate) fn note(status: &mut Status, before: &Value, after: &Value) {
                 }
             }
         }
-        record.retain(|key, entry| {
-            let left = room.checked_sub(key.len().saturating_add(entry.to_string().len()));
-            room = left.unwrap_or(room);
-            left.is_some()
-        });
+        limit(&mut record, &mut room);
         if !record.is_empty() {
             replaced.insert(map.to_owned(), record.into());
         }
     }
+    let mut record = replaced_volumes(status, before, after);
+    limit(&mut record, &mut room);
+    if !record.is_empty() {
+        replaced.insert(VOLUMES.to_owned(), record.into());
+    }
     status.replaced = replaced;
+}
+
+/// Drops the entries that the rest of the room does not hold.
+fn limit(record: &mut Map<String, Value>, room: &mut usize) {
+    record.retain(|key, entry| {
+        let left = room.checked_sub(key.len().saturating_add(entry.to_string().len()));
+        *room = left.unwrap_or(*room);
+        left.is_some()
+    });
+}
+
+/// The user's volumes that an overlay's took the place of. A fragment's are appended.
+fn replaced_volumes(status: &Status, before: &Value, after: &Value) -> Map<String, Value> {
+    let names = status.names(VOLUMES);
+    if status.revision.is_none() || names.is_empty() {
+        return Map::new();
+    }
+    let by_name = |pod| {
+        let volumes = pod::list(pod, VOLUMES).iter();
+        let volumes = volumes.map(|volume| (pod::name(volume).to_owned(), volume.clone()));
+        let volumes = volumes.filter(|(name, _)| names.contains(name.as_str()));
+        volumes.collect::<Map<String, Value>>()
+    };
+    let mut record = record(Some(&by_name(before)), Some(&by_name(after)));
+    record.retain(|_, entry| {
+        [WAS, IS].iter().all(|key| entry.get(key).is_some()) && yaml_safe::strings(entry).is_ok()
+    });
+    record
+}
+
+/// What becomes of the volumes that an earlier injection replaced, by name.
+#[derive(Debug, Default)]
+pub(crate) struct ReplacedVolumes {
+    /// The user's, which come back to their places.
+    pub(crate) restored: BTreeMap<String, Value>,
+    /// Those that somebody changed since.
+    pub(crate) staying: BTreeSet<String>,
+    /// Those that are no template's.
+    pub(crate) withheld: BTreeSet<String>,
+}
+
+/// Reads the recorded volumes of which `of_templates` has the name. Values that are no volume of that name are no record.
+pub(crate) fn volumes(
+    pod: &Value,
+    earlier: &Status,
+    of_templates: &BTreeSet<String>,
+) -> ReplacedVolumes {
+    let mut found = ReplacedVolumes::default();
+    let Some(Value::Object(record)) = earlier.replaced.get(VOLUMES) else {
+        return found;
+    };
+    let kind = schema::element_of(VOLUMES);
+    let names = earlier.names(VOLUMES);
+    for (name, entry) in record {
+        let (Some(was), Some(is)) = (entry.get(WAS), entry.get(IS)) else {
+            continue;
+        };
+        if !names.contains(name.as_str())
+            || pod::name(was) != name
+            || output_types::shape(was, kind, VOLUMES).is_err()
+        {
+            continue;
+        }
+        let mut now = pod::list(pod, VOLUMES).iter();
+        let now = now.find(|volume| pod::name(volume) == name);
+        if !of_templates.contains(name) {
+            found.withheld.insert(name.clone());
+        } else if now.is_some_and(|now| reinject::contains(now, is, kind)) {
+            found.restored.insert(name.clone(), was.clone());
+        } else {
+            found.staying.insert(name.clone());
+        }
+    }
+    found
 }
 
 /// The entries that differ, each with its two values.
@@ -127,7 +235,8 @@ pub(crate) fn unchanged(pod: &Value, earlier: &Status) -> [Map<String, Value>; 4
         };
         let found = entries(pod, part, map);
         let values = record.iter().filter_map(|(key, entry)| {
-            let entry = entry.as_object().filter(|_| may_have(map, key))?;
+            let entry =
+                Some(entry).filter(|entry| entry.is_object() && may_have(map, key, entry))?;
             let now = present(found.and_then(|found| found.get(key)));
             let is_unchanged = match (now, present(entry.get(IS))) {
                 (Some(now), Some(left)) => json_eq(now, left),
@@ -262,6 +371,62 @@ mod tests {
         );
     }
 
+    /// An overlay replaces a volume of the same name whole.
+    #[test]
+    fn volumes_that_were_replaced_come_back() {
+        let mine = json!({"name": "istiod-ca-cert", "configMap": {"name": "mine"}});
+        let made = json!({"name": "istiod-ca-cert", "configMap": {"name": "istio-ca-root-cert"}});
+        let others = json!({"name": "other", "emptyDir": {}});
+        let pod = |volumes: &[&Value]| json!({"spec": {"volumes": volumes}});
+        let noted = |before: &Value, after: &Value, revision: Option<String>| {
+            let mut status = Status {
+                revision,
+                lists: [
+                    Vec::new(),
+                    Vec::new(),
+                    vec!["istiod-ca-cert".to_owned()],
+                    Vec::new(),
+                ],
+                ..Status::default()
+            };
+            note(&mut status, &outline(before), after);
+            status
+        };
+        let before = pod(&[&mine, &others]);
+        let after = pod(&[&made, &others]);
+        let fragments = noted(&before, &after, None);
+        assert!(fragments.replaced.is_empty(), "{:?}", fragments.replaced);
+        let new = noted(&pod(&[&others]), &after, Some("r".to_owned()));
+        assert!(new.replaced.is_empty(), "{:?}", new.replaced);
+        let status = noted(&before, &after, Some("r".to_owned()));
+        let wanted = json!({"volumes": {"istiod-ca-cert": {"was": mine, "is": made}}});
+        assert_eq!(Value::Object(status.replaced.clone()), wanted);
+
+        let stock = BTreeSet::from(["istiod-ca-cert".to_owned()]);
+        let mut kept = after.clone();
+        kept["spec"]["volumes"][0]["configMap"]["defaultMode"] = json!(420);
+        for now in [&after, &kept] {
+            let found = volumes(now, &status, &stock);
+            assert_eq!(found.restored["istiod-ca-cert"], mine);
+            assert!(found.staying.is_empty() && found.withheld.is_empty());
+        }
+        let found = volumes(&before, &status, &stock);
+        assert_eq!((found.restored.len(), &found.staying), (0, &stock));
+        // Any author can write a record.
+        let found = volumes(&after, &status, &BTreeSet::new());
+        assert_eq!((found.restored.len(), &found.withheld), (0, &stock));
+        for was in [
+            json!({"name": "other"}),
+            json!({"name": "istiod-ca-cert", "emptyDir": 7}),
+            json!(7),
+        ] {
+            let mut status = status.clone();
+            status.replaced["volumes"]["istiod-ca-cert"]["was"] = was;
+            let found = volumes(&after, &status, &stock);
+            assert_eq!((found.restored.len(), found.withheld.len()), (0, 0));
+        }
+    }
+
     /// Another webhook's later value stays, and so does what it removed.
     #[test]
     fn what_others_changed_since_stays() {
@@ -314,6 +479,22 @@ mod tests {
                 "{key}"
             );
         }
+    }
+
+    /// Nobody else would take them back, and a record could bring unsafe ones that another webhook has taken out.
+    #[test]
+    fn sysctls_go_with_the_gateway() {
+        let pod = |sysctls: Value| json!({"spec": {"securityContext": {"sysctls": sysctls}}});
+        let gateways = json!([{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]);
+        let after = pod(gateways.clone());
+        let status = noted(&json!({"spec": {}}), &after);
+        assert_eq!(restored(&after, &status), json!({"spec": {}}));
+        let safe = pod(json!([{"name": "net.ipv4.tcp_syncookies", "value": "1"}]));
+        assert_eq!(restored(&after, &noted(&safe, &after)), safe);
+        let unsafe_one = json!([{"name": "kernel.msgmax", "value": "1"}]);
+        assert!(noted(&pod(unsafe_one.clone()), &after).replaced.is_empty());
+        let record = json!({"securityContext": {"sysctls": {"was": unsafe_one, "is": gateways}}});
+        assert_eq!(restored(&after, &recorded(&record)), after);
     }
 
     /// An author writes the status, too, and a webhook before this one may have made the pod safer.

@@ -1,0 +1,69 @@
+//! The names that templates give their elements. An author can write the annotations of an earlier injection, too, and what they
+//! hold of other elements could undo the work of other webhooks.
+
+use std::collections::BTreeSet;
+
+use crate::pod::{CONTAINERS, LISTS, PROXY};
+
+/// The containers of Istio's stock templates.
+const STOCK_CONTAINERS: [&str; 4] = [PROXY, "istio-init", "istio-validation", "enable-core-dump"];
+
+/// Their volumes, and those of the built-in template.
+const STOCK_VOLUMES: [&str; 16] = [
+    "credential-socket",
+    "custom-bootstrap-volume",
+    "custom-sds-token",
+    "gke-workload-certificate",
+    "istio-ca-crl",
+    "istio-certs",
+    "istio-data",
+    "istio-envoy",
+    "istio-podinfo",
+    "istio-token",
+    "istio-xds",
+    "istiod-ca-cert",
+    "lightstep-certs",
+    "sds-uds-path",
+    "workload-certs",
+    "workload-socket",
+];
+
+/// Names of containers and volumes. A container may be in the one list here and in the other there.
+#[derive(Debug, Default)]
+pub(crate) struct TemplateNames {
+    pub(crate) containers: BTreeSet<String>,
+    pub(crate) volumes: BTreeSet<String>,
+}
+
+impl TemplateNames {
+    /// The names of stock templates of all releases: another one may have made the earlier injection.
+    pub(crate) fn stock() -> Self {
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Self {
+            containers: set(&STOCK_CONTAINERS),
+            volumes: set(&STOCK_VOLUMES),
+        }
+    }
+
+    fn of(&mut self, list: &str) -> Option<&mut BTreeSet<String>> {
+        match list {
+            "volumes" => Some(&mut self.volumes),
+            _ => CONTAINERS.contains(&list).then_some(&mut self.containers),
+        }
+    }
+
+    /// Adds those of `wanted` that templates made, by [`LISTS`]; returns true if there was one.
+    pub(crate) fn learn(&mut self, wanted: &mut Self, made: &[Vec<String>; 4]) -> bool {
+        let mut learned = false;
+        for (list, names) in LISTS.iter().zip(made) {
+            let Some((known, wanted)) = self.of(list).zip(wanted.of(list)) else {
+                continue;
+            };
+            let names = names.iter().filter(|name| wanted.contains(*name));
+            for name in names {
+                learned |= known.insert(name.clone());
+            }
+        }
+        learned
+    }
+}
