@@ -102,7 +102,7 @@ impl Failure {
         *code == 403 && (is_read || message.contains(&format!(" cannot {} ", self.action.verb)))
     }
 
-    /// Returns the server's `Retry-After`.
+    /// Returns the server's `Retry-After`, which a 429 or a 503 has; list and watch wait for it.
     pub(crate) const fn after(&self) -> Option<Duration> {
         match self.cause {
             Cause::Status { after, .. } => after,

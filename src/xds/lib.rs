@@ -11,7 +11,7 @@
 //! * `rules`: what each kind of rule does to a message, one file a kind.
 //! * `resources`: generators: from the mesh to Envoy's messages, as drafts that know the objects they were made from.
 //! * `finish`: the last step: encodes, hashes, and keeps those objects.
-//! * `snapshot`: one state of the mesh, and all that was made of it, shared by the proxies that see the same.
+//! * `snapshot`: one state of the mesh, and all that was made of it, shared by the proxies that see the same; secrets (SDS) apart.
 //! * `view`: the seam: what one proxy is to have at one moment, as names, versions and bytes.
 //! * `stream`: what one client is owed: protocol, order, make before break. It knows views and none of Envoy's messages.
 //! * `resource_names`: names of a request, where they came in. `debounce`, `reason`: when a push begins, and why.

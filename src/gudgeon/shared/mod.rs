@@ -134,6 +134,7 @@ impl Shared {
             return Ok(cluster);
         }
         let cluster = Cluster::open(access).await?;
+        info!("using the API server {}", cluster.address());
         let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
         clusters.push((access.clone(), cluster.clone()));
         Ok(cluster)

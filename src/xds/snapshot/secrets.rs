@@ -1,4 +1,4 @@
-//! Secrets that a router is given. No cache keeps them beside what streams have, and they are never printed.
+//! SDS: secrets that a router is given. No cache keeps them beside what streams have, and they are never printed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Secrets that a client may NACK for a reason of its own: each goes out by itself, behind all others, for Envoy takes nothing of a
+//! SDS secrets that a client may NACK for a reason of its own: each goes out by itself, behind all others, for Envoy takes nothing of a
 //! response behind what it refuses. What it says of one stands until it takes that one, whatever it says of others.
 
 use std::collections::{BTreeMap, BTreeSet};

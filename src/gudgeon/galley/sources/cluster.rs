@@ -52,7 +52,6 @@ impl ClusterSource {
 
     /// Sends all objects and then their changes, for ever.
     pub(crate) async fn follow(mut self) {
-        info!("using the API server {}", self.cluster.address());
         let mut server = config::Server::start(self.cluster.clone(), self.settings.clone());
         self.engine.connected();
         loop {

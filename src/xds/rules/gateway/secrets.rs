@@ -1,4 +1,4 @@
-//! Certificates that servers of Gateways name, and which of them a proxy may have: those of its own namespace that one of its
+//! Names of SDS secrets: certificates that servers of Gateways name, and which of them a proxy may have: those of its own namespace that one of its
 //! Gateways names, or a rule for its connections.
 
 use std::collections::BTreeSet;
