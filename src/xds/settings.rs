@@ -25,8 +25,21 @@ pub struct Settings {
     pub headless: Headless,
     /// Port 443 of all addresses is left to TLS: a service without an address that is HTTP there, or undeclared, has no listener.
     pub block_http_on_443: bool,
+    /// The time for which listeners of inbound connections wait for the first bytes, by which a protocol is detected. `None`: as
+    /// long as those of outbound connections do, which is the mesh's `protocolDetectionTimeout`.
+    pub inbound_detection_timeout: Option<Duration>,
+    pub dns_refresh: DnsRefresh,
     /// A router listens for Gateways of its own namespace alone.
     pub gateways_of_own_namespace: bool,
+}
+
+/// When proxies resolve a name again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DnsRefresh {
+    /// When the TTL of its record says so.
+    ByTtl,
+    /// At the mesh's `dnsRefreshRate`.
+    AtRate,
 }
 
 /// Protocol detection on undeclared ports.
@@ -63,6 +76,8 @@ impl Default for Settings {
                 eds: false,
             },
             block_http_on_443: true,
+            inbound_detection_timeout: None,
+            dns_refresh: DnsRefresh::ByTtl,
             gateways_of_own_namespace: false,
         }
     }

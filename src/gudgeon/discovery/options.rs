@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use api::model::{Network, Registry};
 use xds::debounce::DebounceOptions;
-use xds::settings::{Headless, Settings, Sniffing};
+use xds::settings::{DnsRefresh, Headless, Settings, Sniffing};
 
 use crate::cli::{DiscoveryFlags, values};
 use crate::exit::Failure;
@@ -106,6 +106,8 @@ impl DiscoveryOptions {
                 eds: variables.boolean("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", false)?,
             },
             block_http_on_443: variables.boolean("PILOT_BLOCK_HTTP_ON_443", true)?,
+            inbound_detection_timeout: inbound_detection_timeout(&variables)?,
+            dns_refresh: dns_refresh(&variables)?,
             gateways_of_own_namespace: variables
                 .boolean("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", false)?,
         };
@@ -144,6 +146,23 @@ impl DiscoveryOptions {
 fn headless_listeners(variables: &Variables<'_>) -> Result<bool, Failure> {
     let usual = variables.boolean("PILOT_ENABLE_HEADLESS_SERVICE", true)?;
     variables.boolean("PILOT_ENABLE_HEADLESS_SERVICE_POD_LISTENERS", usual)
+}
+
+fn dns_refresh(variables: &Variables<'_>) -> Result<DnsRefresh, Failure> {
+    let by_ttl = variables.boolean("PILOT_RESPECT_DNS_TTL", true)?;
+    Ok(match by_ttl {
+        true => DnsRefresh::ByTtl,
+        false => DnsRefresh::AtRate,
+    })
+}
+
+/// Without it the mesh's `protocolDetectionTimeout` holds for both directions.
+fn inbound_detection_timeout(variables: &Variables<'_>) -> Result<Option<Duration>, Failure> {
+    const NAME: &str = "PILOT_INBOUND_PROTOCOL_DETECTION_TIMEOUT";
+    let timeout = variables
+        .get(NAME)
+        .map(|_| variables.duration(NAME, Duration::ZERO));
+    timeout.transpose()
 }
 
 /// The number of pushes at a time, and that of streams of one connection.
@@ -442,6 +461,8 @@ mod tests {
             ("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", "true"),
             ("PILOT_ENABLE_CLUSTER_METRICS", "true"),
             ("PILOT_BLOCK_HTTP_ON_443", "false"),
+            ("PILOT_INBOUND_PROTOCOL_DETECTION_TIMEOUT", "1s"),
+            ("PILOT_RESPECT_DNS_TTL", "false"),
             ("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", "true"),
         ];
         let (options, _) = read("gudgeon discovery", &environment).unwrap();
@@ -455,6 +476,8 @@ mod tests {
                 eds: true,
             },
             block_http_on_443: false,
+            inbound_detection_timeout: Some(Duration::from_secs(1)),
+            dns_refresh: DnsRefresh::AtRate,
             gateways_of_own_namespace: true,
             ..Settings::default()
         };

@@ -18,7 +18,7 @@ use crate::common::keepalive::{keepalive, plain};
 use crate::common::retries;
 use crate::rules::peer_authentication::MtlsMode;
 use crate::rules::virtual_service;
-use crate::settings::Settings;
+use crate::settings::{DnsRefresh, Settings};
 
 /// The mesh's setting for mutual TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,10 @@ pub(crate) enum MutualTls {
 pub(crate) struct Mesh {
     pub(crate) connect_timeout: Duration,
     pub(crate) detection_timeout: Duration,
+    /// The same of inbound connections.
+    pub(crate) inbound_detection_timeout: Duration,
     pub(crate) dns_refresh_rate: Duration,
+    pub(crate) dns_refresh: DnsRefresh,
     pub(crate) keepalive: Option<TcpKeepalive>,
     pub(crate) listen_port: u16,
     /// Ports of the admin page and the status page of a proxy that says nothing else.
@@ -68,13 +71,18 @@ pub(crate) struct Mesh {
 impl Mesh {
     pub(crate) fn new(mesh: &MeshConfig, settings: &Settings) -> Self {
         let auto = mesh.enable_auto_mtls.as_ref().is_some_and(|on| on.value);
+        let detection_timeout = or(
+            mesh.protocol_detection_timeout.as_ref(),
+            Duration::from_millis(100),
+        );
         Self {
             connect_timeout: or(mesh.connect_timeout.as_ref(), Duration::from_secs(1)),
-            detection_timeout: or(
-                mesh.protocol_detection_timeout.as_ref(),
-                Duration::from_millis(100),
-            ),
+            detection_timeout,
+            inbound_detection_timeout: settings
+                .inbound_detection_timeout
+                .unwrap_or(detection_timeout),
             dns_refresh_rate: or(mesh.dns_refresh_rate.as_ref(), Duration::from_secs(5)),
+            dns_refresh: settings.dns_refresh,
             keepalive: mesh.tcp_keepalive.as_ref().map(keepalive),
             listen_port: port(mesh.proxy_listen_port),
             proxy_ports: mesh.default_config.as_ref().map_or([0; 2], |proxy| {

@@ -8,6 +8,7 @@ mod partial;
 mod ports;
 mod resource_cache;
 mod targets;
+mod variables;
 
 use std::collections::BTreeMap;
 

@@ -9,7 +9,6 @@ pub(crate) mod virtual_listeners;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::model::EndpointAddress;
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
@@ -139,6 +138,10 @@ impl Frame {
             inspectors.push(filters::http_inspector());
         }
         let looks = !inspectors.is_empty();
+        let timeout = match self.direction {
+            TrafficDirection::Inbound => mesh.inbound_detection_timeout,
+            TrafficDirection::Outbound | TrafficDirection::Unspecified => mesh.detection_timeout,
+        };
         let (address, more) = self.address.addresses();
         Listener {
             name: self.name,
@@ -158,17 +161,13 @@ impl Frame {
                 wire::boolean(false)
             },
             listener_filters: inspectors,
-            listener_filters_timeout: looks.then(|| wire::duration(timeout(mesh))),
+            listener_filters_timeout: looks.then(|| wire::duration(timeout)),
             continue_on_listener_filters_timeout: looks,
             filter_chains: self.chains,
             default_filter_chain: self.default,
             ..Listener::default()
         }
     }
-}
-
-fn timeout(mesh: &Mesh) -> Duration {
-    mesh.detection_timeout
 }
 
 /// Creates a draft under the listener's own name.
