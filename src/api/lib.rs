@@ -39,6 +39,8 @@
 //!
 //! [`envoy`] knows Envoy's own messages by their descriptions: what users write of them becomes bytes, and bytes are merged.
 //!
+//! `proxy_ports` has the ports of a proxy's own, and tells whose each is.
+//!
 //! `well_known` has the names that Kubernetes, Istio and protobuf give to labels, annotations and types.
 //!
 //! [`size`] bounds what an object comes to where its lists multiply.
@@ -62,6 +64,7 @@ pub mod names;
 pub mod networking;
 mod overlay;
 pub mod proto_json;
+pub mod proxy_ports;
 mod read;
 pub mod schema;
 pub mod security;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use api::proxy_ports::{LISTENED, OF_OTHER_AGENTS};
 use serde_json::{Map, Value, json};
 
 use crate::annotations;
@@ -21,11 +22,6 @@ const SAID: [(&str, &str); 3] = [
 
 /// Several places to ask instead of one, and their annotation: `PORT:PATH`, separated by commas.
 const TARGETS: (&str, &str) = ("targets", "prometheus.istio.io/scrape-targets");
-
-/// Ports that no application can listen on: a scrape of one could come round to the proxy again.
-const RESERVED: [u16; 9] = [
-    15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090,
-];
 
 /// The path that Prometheus scrapes.
 const PATH: &str = "/stats/prometheus";
@@ -83,7 +79,9 @@ struct Target {
 fn port(text: &str, status_port: u16) -> Result<u16, String> {
     let port = text.parse().ok().filter(|port| *port != 0);
     let port = port.ok_or_else(|| format!("port {text:?} is not in 1..65535"))?;
-    if port == status_port || RESERVED.contains(&port) {
+    // No application can listen there: a scrape of one could come round to the proxy again.
+    let mut reserved = LISTENED.iter().chain(&OF_OTHER_AGENTS);
+    if port == status_port || reserved.any(|reserved| *reserved == port) {
         return Err(format!("port {port} is the proxy's own"));
     }
     Ok(port)

@@ -12,14 +12,13 @@ use super::{access_log, locality, parts, predicates as is};
 use crate::duration;
 use crate::finding::{Finding, quoted};
 use crate::names::is_name;
+use crate::proxy_ports;
 
 const SECOND: i128 = 1_000_000_000;
 const LONGEST_CONNECT: i128 = 30 * SECOND;
 const LONGEST_DRAIN: i128 = 3600 * SECOND;
 /// More than any machine has.
 const MOST_THREADS: i64 = 65_535;
-/// The port at which Prometheus asks a proxy.
-const METRICS_PORT: i64 = 15_090;
 /// Envoy counts in nanoseconds of 64 bits: what has a second more is "out of range".
 const LONGEST_OF_ENVOY: i128 = 9_223_372_035 * SECOND;
 
@@ -27,10 +26,6 @@ const LONGEST_OF_ENVOY: i128 = 9_223_372_035 * SECOND;
 /// Envoy cannot make one with another value, whatever it is for.
 const KEEPALIVE_SECONDS: std::ops::RangeInclusive<i128> = 1..=32767;
 const KEEPALIVE_PROBES: i64 = 127;
-
-/// Ports that the proxy itself listens at, beside `proxyListenPort`: administration, inbound traffic, status, health and metrics.
-/// Envoy refuses a second listener of one address.
-const OWN_PORTS: [i64; 5] = [15000, 15006, 15020, 15021, 15090];
 
 /// The user of a configuration: roles that work by one want more of it than one that hands it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +106,12 @@ fn works(at: &Cursor<'_>) {
 fn resources(at: &Cursor<'_>) {
     let listen = at.get("proxyListenPort");
     let port = listen.number();
-    if OWN_PORTS.contains(&port) {
-        let ports = OWN_PORTS.map(|port| port.to_string()).join(", ");
+    // Envoy refuses a second listener of one address. The field's own default is free to be it.
+    let own = proxy_ports::LISTENED.iter();
+    let own = own.filter(|own| **own != proxy_ports::OUTBOUND);
+    if own.clone().any(|own| i64::from(*own) == port) {
+        let ports: Vec<_> = own.map(ToString::to_string).collect();
+        let ports = ports.join(", ");
         listen.fail(format!(
             "port {port} is the proxy's own: it listens on {ports}"
         ));
@@ -282,7 +281,7 @@ fn pintle(at: &Cursor<'_>) {
         fail(&status, "administration");
     }
     for at in [&admin, &status] {
-        if at.number() == METRICS_PORT {
+        if at.number() == i64::from(proxy_ports::METRICS) {
             fail(at, "metrics");
         }
     }

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::EndpointAddress;
+use api::proxy_ports;
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
 use envoy_types::pb::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Listener};
 
@@ -20,12 +21,9 @@ use crate::common::wire;
 use crate::finish::Draft;
 use crate::node::Node;
 
-/// Ports on which Envoy itself, or pintle beside it, listens.
-const OWN_PORTS: [u16; 6] = [15000, 15001, 15006, 15020, 15021, 15090];
-
 /// Returns true if a bound listener on this port would be in the proxy's own way.
 pub(crate) fn is_own(port: u16, mesh: &Mesh) -> bool {
-    OWN_PORTS.contains(&port) || port == mesh.listen_port
+    proxy_ports::LISTENED.contains(&port) || port == mesh.listen_port
 }
 
 /// Returns true if the proxy itself listens on a port of its loopback: its admin page, its status, a listener. No connection from
@@ -71,11 +69,12 @@ pub(crate) fn is_beside(address: &EndpointAddress) -> bool {
 /// traffic and the one for Prometheus in its bootstrap. Envoy compares addresses also where nothing is bound, and refuses the
 /// later.
 pub(crate) fn is_envoys(port: u16, mesh: &Mesh) -> bool {
-    [15001, INBOUND_PORT, 15090].contains(&port) || port == mesh.listen_port
+    let its_own = [proxy_ports::OUTBOUND, INBOUND_PORT, proxy_ports::METRICS];
+    its_own.contains(&port) || port == mesh.listen_port
 }
 
 /// The port of the listener that catches inbound traffic.
-pub(crate) const INBOUND_PORT: u16 = 15006;
+pub(crate) const INBOUND_PORT: u16 = proxy_ports::INBOUND;
 
 /// The inspectors that look at the first bytes of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
