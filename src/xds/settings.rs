@@ -28,10 +28,18 @@ pub struct Settings {
     /// The time for which listeners of inbound connections wait for the first bytes, by which a protocol is detected. `None`: as
     /// long as those of outbound connections do, which is the mesh's `protocolDetectionTimeout`.
     pub inbound_detection_timeout: Option<Duration>,
-    /// Proxies resolve a name again when its record says so, and not at the mesh's `dnsRefreshRate`.
-    pub respect_dns_ttl: bool,
+    pub dns_refresh: DnsRefresh,
     /// A router listens for Gateways of its own namespace alone.
     pub gateways_of_own_namespace: bool,
+}
+
+/// When proxies resolve a name again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DnsRefresh {
+    /// When the TTL of its record says so.
+    ByTtl,
+    /// At the mesh's `dnsRefreshRate`.
+    AtRate,
 }
 
 /// Protocol detection on undeclared ports.
@@ -69,7 +77,7 @@ impl Default for Settings {
             },
             block_http_on_443: true,
             inbound_detection_timeout: None,
-            respect_dns_ttl: true,
+            dns_refresh: DnsRefresh::ByTtl,
             gateways_of_own_namespace: false,
         }
     }

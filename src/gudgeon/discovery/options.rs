@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use api::model::{Network, Registry};
 use xds::debounce::DebounceOptions;
-use xds::settings::{Headless, Settings, Sniffing};
+use xds::settings::{DnsRefresh, Headless, Settings, Sniffing};
 
 use crate::cli::{DiscoveryFlags, values};
 use crate::exit::Failure;
@@ -107,7 +107,7 @@ impl DiscoveryOptions {
             },
             block_http_on_443: variables.boolean("PILOT_BLOCK_HTTP_ON_443", true)?,
             inbound_detection_timeout: inbound_detection_timeout(&variables)?,
-            respect_dns_ttl: variables.boolean("PILOT_RESPECT_DNS_TTL", true)?,
+            dns_refresh: dns_refresh(&variables)?,
             gateways_of_own_namespace: variables
                 .boolean("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", false)?,
         };
@@ -146,6 +146,14 @@ impl DiscoveryOptions {
 fn headless_listeners(variables: &Variables<'_>) -> Result<bool, Failure> {
     let usual = variables.boolean("PILOT_ENABLE_HEADLESS_SERVICE", true)?;
     variables.boolean("PILOT_ENABLE_HEADLESS_SERVICE_POD_LISTENERS", usual)
+}
+
+fn dns_refresh(variables: &Variables<'_>) -> Result<DnsRefresh, Failure> {
+    let by_ttl = variables.boolean("PILOT_RESPECT_DNS_TTL", true)?;
+    Ok(match by_ttl {
+        true => DnsRefresh::ByTtl,
+        false => DnsRefresh::AtRate,
+    })
 }
 
 /// Without it the mesh's `protocolDetectionTimeout` holds for both directions.
@@ -469,7 +477,7 @@ mod tests {
             },
             block_http_on_443: false,
             inbound_detection_timeout: Some(Duration::from_secs(1)),
-            respect_dns_ttl: false,
+            dns_refresh: DnsRefresh::AtRate,
             gateways_of_own_namespace: true,
             ..Settings::default()
         };
@@ -549,12 +557,6 @@ mod tests {
                 "PILOT_INITIAL_FETCH_TIMEOUT",
                 "7",
                 "cannot use PILOT_INITIAL_FETCH_TIMEOUT: want a duration",
-            ),
-            (
-                "",
-                "PILOT_INBOUND_PROTOCOL_DETECTION_TIMEOUT",
-                "100",
-                "cannot use PILOT_INBOUND_PROTOCOL_DETECTION_TIMEOUT: want a duration",
             ),
             (
                 "",

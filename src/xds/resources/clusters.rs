@@ -16,6 +16,7 @@ use crate::common::wire::{
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Dns, Files, Kind};
 use crate::scope::OutboundTrafficPolicy;
+use crate::settings::DnsRefresh;
 use api::model::{Protocol, Registry, Resolution, Service};
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, CommonLbConfig, DiscoveryType, DnsLookupFamily, EdsClusterConfig,
@@ -265,7 +266,7 @@ pub(super) fn resolve(
 ) {
     cluster.dns_lookup_family = lookup_family(client.families).into();
     cluster.dns_refresh_rate = Some(wire::duration(mesh.dns_refresh_rate));
-    cluster.respect_dns_ttl = mesh.respect_dns_ttl;
+    cluster.respect_dns_ttl = mesh.dns_refresh == DnsRefresh::ByTtl;
     dns_cluster::set_type(cluster, logical);
     if client.dns == Dns::ClusterType {
         dns_cluster::to_cluster_type(cluster);

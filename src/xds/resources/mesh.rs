@@ -18,7 +18,7 @@ use crate::common::keepalive::{keepalive, plain};
 use crate::common::retries;
 use crate::rules::peer_authentication::MtlsMode;
 use crate::rules::virtual_service;
-use crate::settings::Settings;
+use crate::settings::{DnsRefresh, Settings};
 
 /// The mesh's setting for mutual TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) struct Mesh {
     /// The same of inbound connections.
     pub(crate) inbound_detection_timeout: Duration,
     pub(crate) dns_refresh_rate: Duration,
-    pub(crate) respect_dns_ttl: bool,
+    pub(crate) dns_refresh: DnsRefresh,
     pub(crate) keepalive: Option<TcpKeepalive>,
     pub(crate) listen_port: u16,
     /// Ports of the admin page and the status page of a proxy that says nothing else.
@@ -82,7 +82,7 @@ impl Mesh {
                 .inbound_detection_timeout
                 .unwrap_or(detection_timeout),
             dns_refresh_rate: or(mesh.dns_refresh_rate.as_ref(), Duration::from_secs(5)),
-            respect_dns_ttl: settings.respect_dns_ttl,
+            dns_refresh: settings.dns_refresh,
             keepalive: mesh.tcp_keepalive.as_ref().map(keepalive),
             listen_port: port(mesh.proxy_listen_port),
             proxy_ports: mesh.default_config.as_ref().map_or([0; 2], |proxy| {

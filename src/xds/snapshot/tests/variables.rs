@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::node::Dns;
+use crate::settings::DnsRefresh;
 
 /// Milliseconds for which a listener waits for the first bytes.
 fn patience(view: &dyn View, name: &str) -> i32 {
@@ -46,9 +47,9 @@ fn respects_ttl(view: &dyn View, name: &str) -> bool {
 
 #[test]
 fn names_are_resolved_again_when_their_records_say_so_unless_that_is_switched_off() {
-    for respects in [true, false] {
+    for (dns_refresh, respects) in [(DnsRefresh::ByTtl, true), (DnsRefresh::AtRate, false)] {
         let settings = Settings {
-            respect_dns_ttl: respects,
+            dns_refresh,
             ..Settings::default()
         };
         let mut world = world("");
