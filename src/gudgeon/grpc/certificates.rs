@@ -13,11 +13,13 @@ use tracing::{error, info, warn};
 use super::connections::Acceptor;
 use crate::file;
 use crate::tls::{self, Pair, PairError, expiry};
-use crate::watch::{ChangeSource as _, Watcher};
+use crate::watch::{ReloadFiles, ReloadIntervals, Watcher, run_reload_loop};
 
-/// The interval of reloads without an event.
-const POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// The same while there are none, or half of a new pair.
+const INTERVALS: ReloadIntervals = ReloadIntervals {
+    poll: Duration::from_secs(60),
+    degraded: Duration::from_secs(10),
+};
+/// The interval while there are none, or half of a new pair.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The paths.
@@ -32,56 +34,88 @@ pub(crate) struct Certificates {
 /// Reads them from now on, as long as the receiver lives.
 pub(crate) fn follow(certificates: Certificates) -> watch::Receiver<Option<Acceptor>> {
     let (current, watched) = watch::channel(None);
-    tokio::spawn(run_reload_loop(certificates, current));
+    let watcher = Watcher::new(certificates.paths().map(PathBuf::clone).to_vec());
+    let files = RotatedCertificates {
+        certificates,
+        current,
+        seen: None,
+        failed: 0,
+    };
+    tokio::spawn(run_reload_loop(watcher, files));
     watched
 }
 
-/// Reads them for ever.
-async fn run_reload_loop(certificates: Certificates, current: watch::Sender<Option<Acceptor>>) {
-    let mut watcher = Watcher::new(certificates.paths().map(PathBuf::clone).to_vec());
-    let mut seen: Option<[Vec<u8>; 3]> = None;
-    let mut failed: u64 = 0;
-    let chain = certificates.chain.display();
-    watcher.follow().await;
-    loop {
-        let mut pause = POLL_INTERVAL;
-        match certificates.read().await {
-            Ok(files) if seen.as_ref() == Some(&files) => failed = 0,
-            Ok(files) => match certificates.acceptor(&files) {
-                Ok(acceptor) => {
-                    let first = current.borrow().is_none();
-                    current.send_replace(Some(acceptor));
-                    certificates.loaded(&files);
-                    seen = Some(files);
-                    failed = 0;
-                    let what = if first { "are there" } else { "have changed" };
-                    info!("certificates of {chain} {what}");
-                }
-                Err(cause) => {
-                    failed += 1;
-                    pause = RETRY_INTERVAL;
-                    if should_log_repeat(failed) {
-                        error!(
-                            "cannot use certificates of {chain}: {cause}{repeated}",
-                            repeated = api::times(failed)
-                        );
-                    }
-                }
-            },
-            Err(cause) => {
-                pause = RETRY_INTERVAL;
-                failed += 1;
-                if failed == 1 && current.borrow().is_none() {
-                    warn!("TLS ports are closed until there are certificates: {cause}");
-                } else if failed == 1 {
-                    error!("{cause}; serving the last good certificates");
-                }
+/// The files, and what was read of them last.
+struct RotatedCertificates {
+    certificates: Certificates,
+    current: watch::Sender<Option<Acceptor>>,
+    /// The files of the current acceptor.
+    seen: Option<[Vec<u8>; 3]>,
+    /// The number of reads since that could not be used.
+    failed: u64,
+}
+
+impl ReloadFiles for RotatedCertificates {
+    async fn reload(&mut self) -> Option<Duration> {
+        match self.certificates.read().await {
+            Ok(files) if self.seen.as_ref() == Some(&files) => {
+                self.failed = 0;
+                None
             }
+            Ok(files) => match self.certificates.acceptor(&files) {
+                Ok(acceptor) => {
+                    self.replace(acceptor, files);
+                    None
+                }
+                Err(cause) => Some(self.fail_to_use(&cause)),
+            },
+            Err(cause) => Some(self.fail_to_read(&cause)),
         }
-        tokio::select! {
-            () = watcher.due(pause) => {}
-            () = current.closed() => return,
+    }
+
+    fn intervals(&self) -> ReloadIntervals {
+        INTERVALS
+    }
+
+    async fn unused(&mut self) {
+        self.current.closed().await;
+    }
+}
+
+impl RotatedCertificates {
+    fn replace(&mut self, acceptor: Acceptor, files: [Vec<u8>; 3]) {
+        let before = self.current.send_replace(Some(acceptor));
+        self.certificates.loaded(&files);
+        self.seen = Some(files);
+        self.failed = 0;
+        let chain = self.certificates.chain.display();
+        let what = match before {
+            None => "are there",
+            Some(_) => "have changed",
+        };
+        info!("certificates of {chain} {what}");
+    }
+
+    fn fail_to_use(&mut self, cause: &str) -> Duration {
+        self.failed += 1;
+        if should_log_repeat(self.failed) {
+            let chain = self.certificates.chain.display();
+            error!(
+                "cannot use certificates of {chain}: {cause}{repeated}",
+                repeated = api::times(self.failed)
+            );
         }
+        RETRY_INTERVAL
+    }
+
+    fn fail_to_read(&mut self, cause: &str) -> Duration {
+        self.failed += 1;
+        if self.failed == 1 && self.current.borrow().is_none() {
+            warn!("TLS ports are closed until there are certificates: {cause}");
+        } else if self.failed == 1 {
+            error!("{cause}; serving the last good certificates");
+        }
+        RETRY_INTERVAL
     }
 }
 

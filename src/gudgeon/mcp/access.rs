@@ -11,11 +11,12 @@ use tracing::{error, info, warn};
 
 use crate::exit::Failure;
 use crate::file;
-use crate::watch::{ChangeSource as _, Watcher};
+use crate::watch::{ReloadFiles, ReloadIntervals, Watcher, run_reload_loop};
 
-/// The interval of reloads without an event; then the one if inotify fails.
-const SELDOM: Duration = Duration::from_secs(60);
-const OFTEN: Duration = Duration::from_secs(2);
+const INTERVALS: ReloadIntervals = ReloadIntervals {
+    poll: Duration::from_secs(60),
+    degraded: Duration::from_secs(2),
+};
 
 /// The clients that a port without an access list accepts, with a verified certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,52 +103,69 @@ pub(super) fn follow(
     }
     let list = CurrentList::new(list, without);
     let (current, watched) = watch::channel(Arc::new(list));
-    tokio::spawn(run_reload_loop(path.to_owned(), watcher, without, current));
+    let file = AccessFile {
+        path: path.to_owned(),
+        without,
+        current,
+        complained: None,
+    };
+    tokio::spawn(run_reload_loop(watcher, file));
     Ok(watched)
 }
 
-async fn run_reload_loop(
+/// The file, and the list that was read from it last.
+struct AccessFile {
     path: PathBuf,
-    mut watcher: Watcher,
     without: DefaultAccess,
     current: watch::Sender<Arc<CurrentList>>,
-) {
-    let mut complained = None;
-    let mut hangs = false;
-    loop {
-        let often = hangs || watcher.degraded().is_some();
-        let pause = if often { OFTEN } else { SELDOM };
-        tokio::select! {
-            () = watcher.due(pause) => {}
-            () = current.closed() => return,
-        }
-        let read = file::read(&path).await;
-        hangs = read.as_ref().is_err_and(file::is_hanging);
+    /// The error that was logged last, if it is still there.
+    complained: Option<String>,
+}
+
+impl ReloadFiles for AccessFile {
+    async fn reload(&mut self) -> Option<Duration> {
+        let read = file::read(&self.path).await;
+        let hangs = read.as_ref().is_err_and(file::is_hanging);
         match list(read) {
             Ok(list) => {
-                complained = None;
-                let list = CurrentList::new(list, without);
-                let is_written = list.is_written;
-                let changed = current.send_if_modified(|known| {
-                    let other = **known != list;
-                    if other {
-                        *known = Arc::new(list);
-                    }
-                    other
-                });
-                let shown = path.display();
-                match (changed, is_written) {
-                    (true, true) => info!("access list {shown} has changed"),
-                    (true, false) => warn!("access list {shown} is gone: {}", without.words()),
-                    (false, _) => {}
-                }
+                self.complained = None;
+                self.replace(CurrentList::new(list, self.without));
             }
-            Err(cause) if complained.as_ref() == Some(&cause) => {}
+            Err(cause) if self.complained.as_ref() == Some(&cause) => {}
             Err(cause) => {
-                let path = path.display();
+                let path = self.path.display();
                 error!("cannot use access list {path}: {cause}: the list before stays");
-                complained = Some(cause);
+                self.complained = Some(cause);
             }
+        }
+        hangs.then_some(INTERVALS.degraded)
+    }
+
+    fn intervals(&self) -> ReloadIntervals {
+        INTERVALS
+    }
+
+    async fn unused(&mut self) {
+        self.current.closed().await;
+    }
+}
+
+impl AccessFile {
+    /// Makes this list hold from now on, if it is another one.
+    fn replace(&self, list: CurrentList) {
+        let is_written = list.is_written;
+        let changed = self.current.send_if_modified(|known| {
+            let other = **known != list;
+            if other {
+                *known = Arc::new(list);
+            }
+            other
+        });
+        let path = self.path.display();
+        match (changed, is_written) {
+            (true, true) => info!("access list {path} has changed"),
+            (true, false) => warn!("access list {path} is gone: {}", self.without.words()),
+            (false, _) => {}
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) use directory_follower::{DirectoryFollower, DirectoryReader, Scan};
 pub(crate) use follower::Follower;
 use path_watcher::PlaceWatcher;
 pub(crate) use path_watcher::{DEBOUNCE, DebounceOptions};
-pub(crate) use reload_loop::{ChangeSource, ReloadFiles, run_reload_loop};
+pub(crate) use reload_loop::{ChangeSource, ReloadFiles, ReloadIntervals, run_reload_loop};
 
 /// Room for 15 events with the longest names; the kernel never splits one.
 const BUFFER_BYTES: usize = 4096;

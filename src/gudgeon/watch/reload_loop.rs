@@ -8,10 +8,22 @@ use super::Watcher;
 
 /// The delay from the first event to the reload: a program often writes several files.
 const SETTLE: Duration = Duration::from_millis(100);
-/// The interval of reloads without an event.
-const POLL_INTERVAL: Duration = Duration::from_secs(300);
-/// The interval if inotify fails.
-const DEGRADED_INTERVAL: Duration = Duration::from_secs(10);
+/// The intervals of reloads without an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReloadIntervals {
+    pub(crate) poll: Duration,
+    /// The interval while inotify fails.
+    pub(crate) degraded: Duration,
+}
+
+impl Default for ReloadIntervals {
+    fn default() -> Self {
+        Self {
+            poll: Duration::from_secs(300),
+            degraded: Duration::from_secs(10),
+        }
+    }
+}
 
 /// A source of changes.
 pub(crate) trait ChangeSource {
@@ -37,6 +49,16 @@ pub(crate) trait ChangeSource {
 pub(crate) trait ReloadFiles {
     /// Reads changed files. Returns the delay until the next read, if it cannot wait for an event.
     async fn reload(&mut self) -> Option<Duration>;
+
+    /// Returns the intervals of reloads without an event.
+    fn intervals(&self) -> ReloadIntervals {
+        ReloadIntervals::default()
+    }
+
+    /// Returns once nobody uses what is read. Cancel-safe.
+    async fn unused(&mut self) {
+        std::future::pending::<()>().await;
+    }
 }
 
 impl ChangeSource for Watcher {
@@ -53,25 +75,26 @@ impl ChangeSource for Watcher {
     }
 }
 
-/// Reads files after events and at intervals, for ever.
+/// Reads files after events and at intervals, as long as they are used.
 pub(crate) async fn run_reload_loop(mut watcher: impl ChangeSource, mut files: impl ReloadFiles) {
     let mut warned = false;
+    let intervals = files.intervals();
     watcher.follow().await;
     // Picks up changes between the first scan and the watch.
     let mut again = files.reload().await;
     loop {
-        let mut pause = POLL_INTERVAL;
+        let mut pause = intervals.poll;
         if let Some(why) = watcher.degraded() {
-            pause = DEGRADED_INTERVAL;
+            pause = intervals.degraded;
             if !warned {
-                warn!(
-                    "polling the files every {} s: {why}",
-                    DEGRADED_INTERVAL.as_secs()
-                );
+                warn!("polling the files every {} s: {why}", pause.as_secs());
                 warned = true;
             }
         }
-        watcher.due(again.unwrap_or(pause)).await;
+        tokio::select! {
+            () = watcher.due(again.unwrap_or(pause)) => {}
+            () = files.unused() => return,
+        }
         again = files.reload().await;
     }
 }
@@ -112,6 +135,9 @@ mod tests {
     /// Records the times at which it is called.
     struct Looks<'a> {
         start: Instant,
+        intervals: ReloadIntervals,
+        /// Nobody uses the files from then on.
+        unused: Option<Instant>,
         seen: &'a RefCell<Vec<u128>>,
         again: &'a [Option<u64>],
     }
@@ -122,6 +148,17 @@ mod tests {
             seen.push(self.start.elapsed().as_millis());
             let again = self.again.get(seen.len() - 1).copied().flatten();
             again.map(Duration::from_millis)
+        }
+
+        fn intervals(&self) -> ReloadIntervals {
+            self.intervals
+        }
+
+        async fn unused(&mut self) {
+            match self.unused {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
         }
     }
 
@@ -143,6 +180,8 @@ mod tests {
         };
         let files = Looks {
             start,
+            intervals: ReloadIntervals::default(),
+            unused: None,
             seen: &seen,
             again,
         };
@@ -176,5 +215,34 @@ mod tests {
     async fn sooner_where_something_was_half_way() {
         let (at, _) = looks(301, false, None, &[Some(250), Some(250)]).await;
         assert_eq!(at, [0, 250, 500, 300_500]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_intervals_of_its_user_until_nobody_uses_the_files() {
+        for (degraded, expected) in [
+            (false, &[0, 60_000, 120_000][..]),
+            (true, &[0, 50_000, 100_000, 150_000]),
+        ] {
+            let start = Instant::now();
+            let seen = RefCell::<Vec<u128>>::default();
+            let watch = Watch {
+                degraded,
+                tells: None,
+                followed: &Cell::new(0),
+            };
+            let files = Looks {
+                start,
+                intervals: ReloadIntervals {
+                    poll: Duration::from_secs(60),
+                    degraded: Duration::from_secs(50),
+                },
+                unused: Some(start + Duration::from_secs(170)),
+                seen: &seen,
+                again: &[],
+            };
+            run_reload_loop(watch, files).await;
+            assert_eq!(start.elapsed().as_secs(), 170);
+            assert_eq!(seen.into_inner(), expected);
+        }
     }
 }
