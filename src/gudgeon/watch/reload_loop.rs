@@ -57,7 +57,7 @@ pub(crate) trait ReloadFiles {
 
     /// Returns once nobody uses what is read. Cancel-safe.
     async fn unused(&mut self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
