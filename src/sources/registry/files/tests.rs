@@ -743,3 +743,40 @@ fn an_object_of_no_namespace_takes_no_place() {
     let words = "Pod: metadata.namespace: want a DNS label";
     assert!(messages[7].ends_with(words), "{messages:#?}");
 }
+
+#[test]
+fn files_may_lie_as_deep_as_all_roles_together_read_them() {
+    let mut directory = Directory::new();
+    let deep = |depth: usize| format!("{}a.yaml", "d/".repeat(depth));
+    directory.write(&deep(63), &entry("a", 1));
+    assert_eq!(directory.read(), ("default/a:1".to_owned(), none()));
+    directory.write(&deep(64), &entry("b", 1));
+    let (entries, messages) = directory.read();
+    assert_eq!((entries.as_str(), messages.len()), ("default/a:1", 1));
+    let words = ": cannot read: more than 64 directories within each other";
+    assert!(messages[0].ends_with(words), "{messages:?}");
+}
+
+#[test]
+fn objects_without_room_are_left_out_and_read_once_there_is_room() {
+    let mut directory = Directory::new();
+    directory.files.content.objects.hold_at_most(3);
+    directory.write("a.yaml", &(entry("a", 1) + &entry("b", 1)));
+    directory.write("c.yaml", &(entry("c", 1) + &entry("d", 1) + &entry("e", 1)));
+    let three = "default/a:1 default/b:1 default/c:1".to_owned();
+    let said = |at: &str| vec![format!("c.yaml:{at} are left out")];
+    let expected = (three, said("10: more than 3 objects: 2"));
+    assert_eq!(directory.read(), expected);
+    assert_eq!(directory.read(), expected);
+    directory.write("a.yaml", &entry("a", 1));
+    let three = "default/a:1 default/c:1 default/d:1".to_owned();
+    assert_eq!(
+        directory.read(),
+        (three, said("19: more than 3 objects: 1"))
+    );
+    fs::remove_file(directory.path("a.yaml")).unwrap();
+    // The room of a file that is gone is there for the next scan.
+    directory.read();
+    let three = "default/c:1 default/d:1 default/e:1".to_owned();
+    assert_eq!(directory.read(), (three, none()));
+}
