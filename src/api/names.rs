@@ -81,9 +81,73 @@ pub fn is_label(text: &str) -> bool {
             .all(|letter| letter.is_ascii_alphanumeric() || letter == b'-')
 }
 
+/// Returns true for a name that an API server takes for most objects, a DNS subdomain (RFC 1123): labels between dots, of small
+/// letters, digits and dashes, that begin and end with a letter or a digit.
+#[must_use]
+pub fn is_subdomain(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let letters = |letter: u8| is_small(letter) || letter == b'-';
+        let ends = part.bytes().next().zip(part.bytes().next_back());
+        ends.is_some_and(|(first, last)| is_small(first) && is_small(last))
+            && part.bytes().all(letters)
+    };
+    name.len() <= LONGEST_NAME && name.split('.').all(is_part)
+}
+
+/// Returns true for a name that an API server takes for a Namespace: a DNS label (RFC 1123) of small letters, digits and dashes.
+#[must_use]
+pub fn is_lower_label(name: &str) -> bool {
+    name.len() <= LONGEST_LABEL && !name.contains('.') && is_subdomain(name)
+}
+
+/// Returns true for a name that an API server takes for a Service: a DNS label as RFC 1035 has it, which begins with a letter.
+#[must_use]
+pub fn is_rfc_1035_label(name: &str) -> bool {
+    is_lower_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase())
+}
+
+const fn is_small(letter: u8) -> bool {
+    letter.is_ascii_lowercase() || letter.is_ascii_digit()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_those_that_an_api_server_takes() {
+        let long_label = "a".repeat(LONGEST_LABEL);
+        let long_name = format!("{}b", "a.".repeat(LONGEST_NAME / 2));
+        for (name, kinds) in [
+            ("a", "service namespace pod"),
+            ("a-1", "service namespace pod"),
+            (&long_label, "service namespace pod"),
+            ("1-a", "namespace pod"),
+            ("a.b-c", "pod"),
+            (&format!("{long_label}a"), "pod"),
+            (&long_name, "pod"),
+            (&format!("a{long_name}"), ""),
+            ("Web", ""),
+            ("Web.x", ""),
+            ("a_b", ""),
+            ("-a", ""),
+            ("a-", ""),
+            ("a..b", ""),
+            ("a.-b", ""),
+            ("a.", ""),
+            ("", ""),
+            ("ä", ""),
+        ] {
+            let taken = [
+                (is_rfc_1035_label(name), "service"),
+                (is_lower_label(name), "namespace"),
+                (is_subdomain(name), "pod"),
+            ];
+            let taken = taken.iter().filter(|(is_taken, _)| *is_taken);
+            let taken: Vec<_> = taken.map(|(_, kind)| *kind).collect();
+            assert_eq!(taken.join(" "), kinds, "{name}");
+        }
+    }
 
     #[test]
     fn a_host_is_a_name_or_stands_for_names() {

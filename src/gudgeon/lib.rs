@@ -32,8 +32,8 @@
 //! * `exit`: codes and failures that the program ends with. `cli`: programs, commands and flags. `log`: lines of the log, and
 //!   `log_rate_limiter`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
 //! * `file`: regular files, read with bounds and deadlines; `file_writer`: files that are written without holding up the loop.
-//!   `config_file`: the last content of a file that is reloaded. `watch`: inotify along a file's link chain. `tls`: certificates, from
-//!   files or made in memory.
+//!   `config_file`: the last content of a file that is reloaded. `watch`: inotify along a file's link chain, and below a directory;
+//!   the loops that read what has changed. `tls`: certificates, from files or made in memory.
 //! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `redact` and
 //!   `secrets`: redaction of what may be a secret.
 //! * `descriptors`: how many connections may take descriptors. `serve`: listeners, limits of connections, permits, bodies,
@@ -70,9 +70,9 @@
 //!
 //! 1. A Service changes → bytes on a stream: `sources::registry` → `discovery::sources` → `discovery::hub` → `xds::snapshot` →
 //!    `xds::view` → `xds::stream` → `discovery::ads_stream` → `grpc`.
-//! 2. A rule is saved in a file → bytes: `sources::disk` → `sources::tree` → `sources::registry::files` → `sources::catalogue`, then
-//!    `sources::registry` → `discovery::sources` and on as in 1. In `all` galley reads it: `sources::tree` →
-//!    `sources::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
+//! 2. A rule is saved in a file → bytes: `sources::disk` → `sources::tree` → `sources::known_files` → `sources::registry::files` →
+//!    `sources::catalogue`, then `sources::registry` → `discovery::sources` and on as in 1. In `all` galley reads it:
+//!    `sources::known_files` → `sources::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
 //!    `discovery::debug` or `galley::configz`.
 //! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::injection` → `inject::json_patch`.
 //! 4. A review of a rule → a verdict: `serve` → `admission` → `galley` → `api::config`.

@@ -17,7 +17,8 @@
 //! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
 //! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them.
 //!   `served_kinds`: the kinds that an API server has.
-//! * `disk`: the file system on a thread of its own, with deadlines. `tree`: the files of a directory, bounded.
+//! * `disk`: the file system on a thread of its own, with deadlines. `tree`: the files of a directory, bounded. `known_files`: those
+//!   that have changed since they were read.
 //! * `catalogue`: each object once, in its last good version, with its [`Origin`], and the status of each object that claims its
 //!   name.
 //! * `status_condition`: messages about an object as a condition of its `status`.
@@ -47,6 +48,7 @@ mod fair_room;
 #[cfg(test)]
 mod fake;
 mod kind;
+mod known_files;
 mod line_buffer;
 mod list;
 mod offload;

@@ -8,6 +8,150 @@ use api::config::{self, Finding, KINDS};
 use api::yaml::Malformed;
 use serde_json::Value;
 
+const SERVICE: &str = "metadata.name: want a DNS label that begins with a letter (RFC 1035)";
+const LABEL: &str = "metadata.name: want a DNS label (RFC 1123)";
+const SUBDOMAIN: &str = "metadata.name: want a DNS subdomain (RFC 1123)";
+const NAME: &str = "metadata.name: want a name";
+const NAMESPACE: &str = "metadata.namespace: want a DNS label";
+
+/// Objects of Kubernetes' own kinds, of which the rule book says nothing. Each has a part of the reason for which an API server
+/// refuses it; `None`: the API server takes it.
+pub(crate) const CORE_EXAMPLES: [(&str, Option<&str>); 34] = [
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}",
+        None,
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: 1shop}}",
+        None,
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: ''}}",
+        None,
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: Web.x}}",
+        Some(SERVICE),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: web.x}}",
+        Some(SERVICE),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: 1web}}",
+        Some(SERVICE),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: web_x}}",
+        Some(SERVICE),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: 1}}",
+        Some(NAME),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: 'a b'}}",
+        Some(NAME),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {generateName: web-}}",
+        Some(NAME),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: Shop}}",
+        Some(NAMESPACE),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: a.b}}",
+        Some(NAMESPACE),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: 1}}",
+        Some(NAMESPACE),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: 5}",
+        Some("invalid type"),
+    ),
+    (
+        "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: x}]}}",
+        Some("invalid type"),
+    ),
+    (
+        "{apiVersion: v1, kind: Endpoints, metadata: {name: web.x}}",
+        None,
+    ),
+    (
+        "{apiVersion: v1, kind: Endpoints, metadata: {name: -web}}",
+        Some(SUBDOMAIN),
+    ),
+    (
+        "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: web-1.x}, addressType: IPv4, endpoints: []}",
+        None,
+    ),
+    (
+        "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: Web-1}, addressType: IPv4, endpoints: []}",
+        Some(SUBDOMAIN),
+    ),
+    ("{apiVersion: v1, kind: Pod, metadata: {name: web.0}}", None),
+    (
+        "{apiVersion: v1, kind: Pod, metadata: {name: Web-0}}",
+        Some(SUBDOMAIN),
+    ),
+    (
+        "{apiVersion: v1, kind: Pod, metadata: {name: web..0}}",
+        Some(SUBDOMAIN),
+    ),
+    (
+        "{apiVersion: v1, kind: Pod, metadata: {name: web}, status: 5}",
+        Some(""),
+    ),
+    (
+        "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {priority: .inf}}",
+        Some("spec.priority"),
+    ),
+    (
+        "{apiVersion: v1, kind: Node, metadata: {name: 10.0.0.1, namespace: a_b}}",
+        None,
+    ),
+    (
+        "{apiVersion: v1, kind: Node, metadata: {name: a_b}}",
+        Some(SUBDOMAIN),
+    ),
+    (
+        "{apiVersion: v1, kind: Namespace, metadata: {name: 1shop}}",
+        None,
+    ),
+    (
+        "{apiVersion: v1, kind: Namespace, metadata: {name: a.b}}",
+        Some(LABEL),
+    ),
+    (
+        "{apiVersion: v1, kind: Namespace, metadata: {name: Shop}}",
+        Some(LABEL),
+    ),
+    (
+        "{apiVersion: v1, kind: Secret, metadata: {name: a.b}, data: {a: eA==}}",
+        None,
+    ),
+    (
+        "{apiVersion: v1, kind: Secret, metadata: {name: A}, data: {a: eA==}}",
+        Some(SUBDOMAIN),
+    ),
+    (
+        "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {a: '?'}}",
+        Some("its data is not base64"),
+    ),
+    (
+        "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a.b}, spec: {rules: [{host: a}]}}",
+        None,
+    ),
+    (
+        "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: a.B}, spec: {rules: [{host: a}]}}",
+        Some(SUBDOMAIN),
+    ),
+];
+
 /// One file.
 pub(crate) struct Example {
     pub(crate) name: String,

@@ -9,7 +9,7 @@ use api::well_known::LAST_APPLIED;
 use api::yaml::Node;
 use serde_json::Value as Json;
 
-use super::core_kind::{CoreKind, UsabilityCheck};
+use super::core_kind::{CoreKind, CoreName, UsabilityCheck};
 use super::entry::{Entry, EntryId};
 
 const NAMELESS: &str = "default";
@@ -115,46 +115,54 @@ impl CheckedObject {
     }
 
     fn plain(plain: CoreKind, value: &Json, options: CheckOptions) -> Self {
+        let found = match options.is_server {
+            true => plain.given_name(value),
+            false => plain.name_of(value),
+        };
+        let (name, entry) = match found {
+            Ok(name) => (name, Self::plain_entry(plain, value, name, options)),
+            Err(finding) => (CoreName::default(), Err(finding)),
+        };
+        let full = match name {
+            CoreName {
+                namespace: "",
+                name,
+            } => name.into(),
+            CoreName { namespace, name } => format!("{namespace}/{name}").into(),
+        };
         let id = EntryId {
             collection: plain.collection(),
-            name: name(value, plain.is_everywhere()),
+            name: full,
         };
-        let mut findings = Vec::new();
-        let mut entry = None;
-        let namespace = match plain.is_everywhere() {
-            true => Some(NAMELESS),
-            false => namespace(value),
+        let (entry, findings) = match entry {
+            Ok(entry) => (Some(entry), Vec::new()),
+            Err(finding) => (None, vec![finding]),
         };
-        if let Some(namespace) = namespace
-            && id.is_whole()
-        {
-            let json = match options.is_whole {
-                true => plain.whole(value, namespace),
-                false => plain.trimmed(value, namespace, options.is_server),
-            };
-            let usable = match json.len() {
-                length if length > MOST_BYTES => Err("object is too large".to_owned()),
-                _ => (options.usable)(plain, &json),
-            };
-            match usable {
-                Ok(()) => {
-                    entry = Some(Entry::Plain {
-                        kind: plain,
-                        json: json.into(),
-                    });
-                }
-                Err(cause) => findings.push(Finding::error("", cause)),
-            }
-        } else if metadata(value, "name").is_none() {
-            findings.push(Finding::error("metadata.name", "want a name"));
-        } else {
-            findings.push(unplaced());
-        }
         Self {
             id,
             entry,
             findings,
         }
+    }
+
+    fn plain_entry(
+        plain: CoreKind,
+        value: &Json,
+        name: CoreName<'_>,
+        options: CheckOptions,
+    ) -> Result<Entry, Finding> {
+        let json = match options.is_whole {
+            true => plain.whole(value, name.namespace),
+            false => plain.trimmed(value, name.namespace, options.is_server),
+        };
+        if json.len() > MOST_BYTES {
+            return Err(Finding::error("", "object is too large"));
+        }
+        (options.usable)(plain, &json).map_err(|cause| Finding::error("", cause))?;
+        Ok(Entry::Plain {
+            kind: plain,
+            json: json.into(),
+        })
     }
 }
 

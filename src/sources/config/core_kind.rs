@@ -1,6 +1,8 @@
 //! Objects of Kubernetes' own kinds, from which other objects are made. Fields that no transform reads are dropped on
 //! arrival.
 
+use api::config::Finding;
+use api::names::{self, LONGEST_NAME};
 use api::well_known::LAST_APPLIED;
 use serde_json::{Map, Value as Json};
 
@@ -34,6 +36,16 @@ struct StoredFields {
     fields: &'static [(&'static str, &'static [&'static str])],
 }
 
+/// The name of an object of Kubernetes' own kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CoreName<'a> {
+    /// Empty for a cluster-scoped kind.
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+const NAME: &str = "metadata.name";
+const DEFAULT_NAMESPACE: &str = "default";
 const ANNOTATIONS: &str = "annotations";
 const VERSION: &str = "resourceVersion";
 
@@ -136,7 +148,7 @@ impl CoreKind {
         ROWS.iter().find(|row| row.plain == self)
     }
 
-    pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
+    pub(crate) fn of(api_version: &str, kind: &str) -> Option<Self> {
         let is_it = |row: &&StoredFields| row.kind == kind && row.versions.contains(&api_version);
         ROWS.iter().find(is_it).map(|row| row.plain)
     }
@@ -161,6 +173,58 @@ impl CoreKind {
     #[must_use]
     pub fn is_everywhere(self) -> bool {
         matches!(self, Self::IngressClass | Self::Namespace | Self::Node)
+    }
+
+    /// Returns the name of an object that somebody has written. One without a namespace is in the default one.
+    ///
+    /// # Errors
+    ///
+    /// An API server would refuse the name or the namespace.
+    pub(crate) fn name_of(self, object: &Json) -> Result<CoreName<'_>, Finding> {
+        let found = self.given_name(object)?;
+        let name = found.name;
+        let (is_taken, wanted) = match self {
+            Self::Service => (
+                names::is_rfc_1035_label(name),
+                "a DNS label that begins with a letter (RFC 1035)",
+            ),
+            Self::Namespace => (names::is_lower_label(name), "a DNS label (RFC 1123)"),
+            Self::Endpoints
+            | Self::EndpointSlice
+            | Self::Ingress
+            | Self::IngressClass
+            | Self::Node
+            | Self::Pod
+            | Self::Secret => (names::is_subdomain(name), "a DNS subdomain (RFC 1123)"),
+        };
+        if !is_taken {
+            let cause = format!("want {wanted}, got {name:?}");
+            return Err(Finding::error(NAME, cause));
+        }
+        Ok(found)
+    }
+
+    /// Returns the name of an object that an API server gave: what each kind may be called is its matter.
+    ///
+    /// # Errors
+    ///
+    /// It has no name, or no namespace that is one.
+    pub(super) fn given_name(self, object: &Json) -> Result<CoreName<'_>, Finding> {
+        let metadata = |field| object.get("metadata").and_then(|all| all.get(field));
+        // Other text of an object is not shown.
+        let name = metadata("name").and_then(Json::as_str);
+        let Some(name) = name.filter(|name| is_word(name)) else {
+            return Err(Finding::error(NAME, "want a name"));
+        };
+        let namespace = match metadata("namespace") {
+            _ if self.is_everywhere() => "",
+            None | Some(Json::Null) => DEFAULT_NAMESPACE,
+            Some(Json::String(text)) if text.is_empty() => DEFAULT_NAMESPACE,
+            Some(Json::String(text)) if names::is_lower_label(text) => text,
+            // It is not the default one: the object would take the place of one that is there.
+            Some(_) => return Err(Finding::error("metadata.namespace", "want a DNS label")),
+        };
+        Ok(CoreName { namespace, name })
     }
 
     /// Returns the whole object as JSON, without the copies of it that `kubectl` and an API server put into it.
@@ -218,6 +282,12 @@ impl CoreKind {
     }
 }
 
+/// Returns true for text that may be a name, if not one of its kind.
+fn is_word(text: &str) -> bool {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(letters)
+}
+
 /// Copies a field unless it is missing or null.
 fn copy(from: &Json, name: &str, to: &mut Map<String, Json>) {
     if let Some(value) = from.get(name).filter(|value| !value.is_null()) {
@@ -242,6 +312,57 @@ mod tests {
             assert!(!plain.kind().is_empty() && !plain.collection().is_empty());
         }
         assert_eq!(CoreKind::of("v2", "Pod"), None);
+    }
+
+    #[test]
+    fn names_are_those_that_an_api_server_takes() {
+        let said = |kind: CoreKind, metadata: &Json| {
+            let object = json!({"metadata": metadata});
+            match kind.name_of(&object) {
+                Ok(CoreName { namespace, name }) => format!("{namespace}/{name}"),
+                Err(finding) => finding.to_string(),
+            }
+        };
+        let label = "metadata.name: want a DNS label that begins with a letter (RFC 1035), got ";
+        let subdomain = "metadata.name: want a DNS subdomain (RFC 1123), got ";
+        for (kind, name, expected) in [
+            (CoreKind::Service, "web", "default/web".to_owned()),
+            (CoreKind::Service, "Web.x", format!("{label}\"Web.x\"")),
+            (CoreKind::Service, "1web", format!("{label}\"1web\"")),
+            (CoreKind::Namespace, "1web", "/1web".to_owned()),
+            (
+                CoreKind::Namespace,
+                "a.b",
+                "metadata.name: want a DNS label (RFC 1123), got \"a.b\"".to_owned(),
+            ),
+            (CoreKind::Pod, "a.b", "default/a.b".to_owned()),
+            (CoreKind::Pod, "A.b", format!("{subdomain}\"A.b\"")),
+            (CoreKind::Endpoints, "a_b", format!("{subdomain}\"a_b\"")),
+            (CoreKind::Node, "10.0.0.1", "/10.0.0.1".to_owned()),
+            (
+                CoreKind::Secret,
+                "a\n",
+                "metadata.name: want a name".to_owned(),
+            ),
+        ] {
+            assert_eq!(said(kind, &json!({"name": name})), expected);
+        }
+        for (namespace, expected) in [
+            (json!(null), "default/a"),
+            (json!(""), "default/a"),
+            (json!("shop"), "shop/a"),
+            (json!("Shop"), "metadata.namespace: want a DNS label"),
+            (json!("a.b"), "metadata.namespace: want a DNS label"),
+            (json!(1), "metadata.namespace: want a DNS label"),
+        ] {
+            let metadata = json!({"name": "a", "namespace": namespace});
+            assert_eq!(said(CoreKind::Pod, &metadata), expected);
+            assert_eq!(said(CoreKind::Node, &metadata), "/a");
+        }
+        for metadata in [json!({}), json!({"name": 1}), json!(null)] {
+            let nameless = "metadata.name: want a name";
+            assert_eq!(said(CoreKind::Pod, &metadata), nameless);
+        }
     }
 
     #[test]

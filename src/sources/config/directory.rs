@@ -3,8 +3,7 @@
 //! A scan reads the files that have changed since the last one; each call to the file system has a deadline. The caller
 //! watches the directory and calls `scan` after an event.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hasher as _};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,23 +17,12 @@ use super::checked::{CheckOptions, CheckedObject, check_part};
 use super::core_kind::UsabilityCheck;
 use super::entry::{Entry, EntryChange, EntryId};
 use super::report::{ConfigReport, ErrorEffect};
-use crate::tree::{FoundFile, Limits, Stamp, Visit, Walker};
+use crate::known_files::{FileReader, KnownFiles, walk_limits};
 
-/// Files at most.
-pub const MOST_FILES: usize = 100_000;
 /// Objects at most, and documents of one file.
 pub const MOST_OBJECTS: usize = 200_000;
 /// Documents of one file that are no objects and get a finding each.
 const MOST_NAMELESS: usize = 100;
-
-const WALK: Limits = Limits {
-    depth: 64,
-    files: MOST_FILES,
-    names: 400_000,
-    bytes: LIMITS.bytes,
-    // Files are read one at a time and not kept, so their sum is unbounded.
-    total: usize::MAX,
-};
 
 /// The result of one scan of the directory.
 #[derive(Clone, Debug, Default)]
@@ -53,29 +41,20 @@ pub struct DirectoryScan {
     pub hangs: bool,
 }
 
-/// A file as it was last read.
-#[derive(Debug, Default)]
-struct KnownFile {
-    /// The length and the hash of the file's bytes.
-    content: Option<(usize, u64)>,
-    /// The stamp with which the file is not read again.
-    stamp: Option<Stamp>,
-    /// The number of the last scan that saw the file.
-    seen: u64,
-}
-
 /// The source.
 #[derive(Debug)]
 pub struct Directory {
-    walker: Walker,
+    files: KnownFiles,
+    objects: DirectoryObjects,
+}
+
+/// The objects of the files.
+#[derive(Debug)]
+struct DirectoryObjects {
     options: CheckOptions,
     catalogue: ConfigCatalogue,
-    known: BTreeMap<Arc<str>, KnownFile>,
-    scans: u64,
-    read: usize,
+    /// Problems of the current scan.
     problems: BTreeSet<SourceProblem>,
-    /// Directories that could not be read.
-    unread: Vec<String>,
 }
 
 impl Directory {
@@ -87,25 +66,21 @@ impl Directory {
             is_server: false,
             is_whole: false,
         };
+        let place = Root::Directory(root.to_string_lossy().into());
         Self {
-            walker: Walker::new(root),
-            options,
-            catalogue: ConfigCatalogue::new(
-                Root::Directory(root.to_string_lossy().into()),
-                MOST_OBJECTS,
-            ),
-            known: BTreeMap::new(),
-            scans: 0,
-            read: 0,
-            problems: BTreeSet::new(),
-            unread: Vec::new(),
+            files: KnownFiles::new(root, walk_limits(LIMITS.bytes)),
+            objects: DirectoryObjects {
+                options,
+                catalogue: ConfigCatalogue::new(place, MOST_OBJECTS),
+                problems: BTreeSet::new(),
+            },
         }
     }
 
     /// Keeps all fields of Kubernetes' own kinds, for a reader that makes services of them.
     #[must_use]
     pub const fn with_whole_objects(mut self) -> Self {
-        self.options.is_whole = true;
+        self.objects.options.is_whole = true;
         self
     }
 
@@ -115,132 +90,90 @@ impl Directory {
     ///
     /// The directory cannot be read. The state stays as it was.
     pub fn scan(&mut self) -> io::Result<DirectoryScan> {
-        self.scans = self.scans.saturating_add(1);
-        self.read = 0;
-        self.problems.clear();
-        self.unread.clear();
-        let mut walker = std::mem::take(&mut self.walker);
-        let walked = walker.walk(WALK, self);
-        self.walker = walker;
-        let walked = walked?;
-        if walked.left_out > 0 {
-            let cause = format!(
-                "more than {MOST_FILES} files: {} are left out",
-                walked.left_out
-            );
-            self.problem("", ErrorEffect::Refused, cause);
+        let objects = &mut self.objects;
+        objects.problems.clear();
+        let scan = self.files.scan(objects)?;
+        if let Some(cause) = scan.left_out {
+            objects.problem(Path::new(""), ErrorEffect::Refused, cause);
         }
-        self.forget();
-        self.catalogue.problems(std::mem::take(&mut self.problems));
-        let changes = self.catalogue.reconcile();
+        let problems = std::mem::take(&mut objects.problems);
+        objects.catalogue.problems(problems);
+        let changes = objects.catalogue.reconcile();
         Ok(DirectoryScan {
             changes,
-            report: self.catalogue.report(),
-            folders: walked.folders.into_iter().collect(),
-            files: self.known.len(),
-            read: self.read,
-            hangs: walked.hangs,
+            report: objects.catalogue.report(),
+            folders: scan.folders,
+            files: scan.files,
+            read: scan.read,
+            hangs: scan.hangs,
         })
     }
 
     /// Makes the next scan read every file.
     pub fn forget_stamps(&mut self) {
-        for known in self.known.values_mut() {
-            known.stamp = None;
-            known.content = None;
-        }
+        self.files.forget_stamps();
     }
 
     /// Iterates over the served entries, by name.
     pub fn all(&self) -> impl Iterator<Item = (&EntryId, &Entry)> {
-        self.catalogue.all()
+        self.objects.catalogue.all()
     }
+}
 
-    /// Drops files that are gone. Files below an unreadable directory may still exist.
-    fn forget(&mut self) {
-        let is_hidden = |place: &str| {
-            let mut unread = self.unread.iter();
-            unread.any(|folder| {
-                let below = place.strip_prefix(&**folder);
-                folder.is_empty() || below.is_some_and(|below| below.starts_with('/'))
-            })
-        };
-        let gone = |(place, known): &(&Arc<str>, &mut KnownFile)| {
-            known.seen != self.scans && !is_hidden(place)
-        };
-        let gone: Vec<Arc<str>> = self
-            .known
-            .iter_mut()
-            .filter(gone)
-            .map(|(place, _)| Arc::clone(place))
-            .collect();
-        for place in gone {
-            self.known.remove(&place);
-            self.catalogue.remove(&place);
-        }
-    }
-
-    fn problem(&mut self, place: &str, state: ErrorEffect, cause: String) {
+impl DirectoryObjects {
+    fn problem(&mut self, place: &Path, state: ErrorEffect, cause: String) {
         self.problems.insert(SourceProblem {
-            place: place.to_owned(),
+            place: place.to_string_lossy().into_owned(),
             state,
             cause,
         });
     }
 
-    fn take(&mut self, place: &Arc<str>, bytes: &[u8]) {
-        match entries(bytes, self.options) {
-            Ok(entries) => self.catalogue.put(place, entries),
-            Err(Malformed { line, cause }) => self.catalogue.unread(place, line.max(1), cause),
+    /// Returns the place of a file; `None`, with a problem, if its name is not UTF-8.
+    fn place(&mut self, below: &Path) -> Option<Arc<str>> {
+        let place = below.to_str();
+        if place.is_none() {
+            let cause = "its name is not UTF-8".to_owned();
+            self.problem(below, ErrorEffect::Refused, cause);
         }
+        place.map(Into::into)
     }
 }
 
-impl Visit for Directory {
-    fn known(&self, below: &Path) -> Option<Stamp> {
-        let place = below.to_str()?;
-        let stamp = self.known.get(place)?.stamp?;
-        (!self.catalogue.has_room(place)).then_some(stamp)
+impl FileReader for DirectoryObjects {
+    fn is_wanted(&self, below: &Path) -> bool {
+        // Problems are those of one scan.
+        below
+            .to_str()
+            .is_none_or(|place| self.catalogue.has_room(place))
     }
 
-    fn file(&mut self, below: &Path, found: Result<FoundFile, String>) {
-        let Some(place) = below.to_str() else {
-            let cause = "its name is not UTF-8".to_owned();
-            return self.problem(&below.to_string_lossy(), ErrorEffect::Refused, cause);
+    fn read(&mut self, below: &Arc<Path>, bytes: &[u8]) {
+        let Some(place) = self.place(below) else {
+            return;
         };
-        let place = match self.known.get_key_value(place) {
-            Some((place, _)) => Arc::clone(place),
-            None => place.into(),
-        };
-        let known = self.known.entry(Arc::clone(&place)).or_default();
-        known.seen = self.scans;
-        match found {
-            Ok(FoundFile::Same) => {}
-            Ok(FoundFile::Read { bytes, stamp }) => {
-                self.read = self.read.saturating_add(1);
-                known.stamp = stamp;
-                let content = Some((bytes.len(), hash(&bytes)));
-                if known.content != content || self.catalogue.has_room(&place) {
-                    known.content = content;
-                    self.take(&place, &bytes);
-                }
-            }
-            Err(cause) => {
-                // Any content of a file that becomes readable again is a change.
-                *known = KnownFile {
-                    seen: self.scans,
-                    ..KnownFile::default()
-                };
-                let cause = format!("cannot read: {cause}");
-                self.catalogue.unread(&place, 0, cause);
-            }
+        match entries(bytes, self.options) {
+            Ok(entries) => self.catalogue.put(&place, entries),
+            Err(Malformed { line, cause }) => self.catalogue.unread(&place, line.max(1), cause),
         }
     }
 
-    fn unread(&mut self, below: &Path, cause: String) {
-        let place = below.to_string_lossy().into_owned();
-        self.problem(&place, ErrorEffect::Stale, format!("cannot read: {cause}"));
-        self.unread.push(place);
+    fn unread(&mut self, below: &Arc<Path>, cause: String) {
+        if let Some(place) = self.place(below) {
+            let cause = format!("cannot read: {cause}");
+            self.catalogue.unread(&place, 0, cause);
+        }
+    }
+
+    fn unread_folder(&mut self, below: &Path, cause: String) {
+        let cause = format!("cannot read: {cause}");
+        self.problem(below, ErrorEffect::Stale, cause);
+    }
+
+    fn remove(&mut self, below: &Path) {
+        if let Some(place) = below.to_str() {
+            self.catalogue.remove(&place.into());
+        }
     }
 }
 
@@ -322,12 +255,6 @@ fn complaint(line: usize, words: &str) -> SourceEntry {
         wrong: line,
         ..SourceEntry::default()
     }
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
 }
 
 #[cfg(test)]

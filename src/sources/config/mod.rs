@@ -30,8 +30,8 @@
 //! transforms read of it. The transforms check the latter by a [`UsabilityCheck`]; an object that fails is rejected like any other
 //! invalid object.
 //!
-//! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_FILES`], [`MOST_OBJECTS`]. Objects beyond
-//! them are refused and reported.
+//! Limits: a file [`LIMITS`](api::config::document::LIMITS), 100,000 files, 64 directories within each other, [`MOST_OBJECTS`]. Objects
+//! beyond them are refused and reported.
 
 mod catalogue;
 mod checked;
@@ -42,7 +42,7 @@ mod report;
 mod server;
 
 pub use core_kind::{CoreKind, UsabilityCheck};
-pub use directory::{Directory, DirectoryScan, MOST_FILES, MOST_OBJECTS};
+pub use directory::{Directory, DirectoryScan, MOST_OBJECTS};
 pub use entry::{Entry, EntryChange, EntryId};
 pub use report::{ConfigReport, ErrorEffect, Rejected, Warned};
 pub use server::{Server, ServerUpdate, WatchSettings};

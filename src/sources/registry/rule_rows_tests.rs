@@ -4,9 +4,10 @@
 use serde_json::{Value, json};
 
 use super::files::{Item, items};
-use super::kubernetes::check_as_served;
+use super::kubernetes::{check_as_served, usable};
 use crate::catalogue::Origin;
-use crate::examples::{Expected, examples};
+use crate::config::Directory;
+use crate::examples::{CORE_EXAMPLES, Expected, examples};
 
 /// The rows of `api::config::rules`, which `api` holds to its own.
 const ROWS: &str = include_str!("../../api/tests/rows.jsonl");
@@ -173,4 +174,36 @@ fn examples_in_an_api_server_are_judged_as_everything_is() {
         }
     }
     assert!(seen > 40, "{seen}");
+}
+
+/// Both readers of files, that of discovery and that of galley and of all roles together, take what an API server takes.
+#[test]
+fn kubernetes_own_kinds_are_judged_alike_by_both_readers_of_files() {
+    let mut others = Vec::new();
+    for (text, refused) in CORE_EXAMPLES {
+        let read = items(text.as_bytes(), &Origin::file("a.yaml")).unwrap();
+        let by_discovery = match &read[..] {
+            [Item::Good(_)] => None,
+            [Item::Bad { cause, .. }] => Some(cause.clone()),
+            other => panic!("{text}: {other:?}"),
+        };
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("a.yaml"), text).unwrap();
+        let mut directory = Directory::new(root.path(), usable).with_whole_objects();
+        let scan = directory.scan().unwrap();
+        let rejected = scan.report.rejected.iter().map(ToString::to_string);
+        let by_galley = rejected.reduce(|all, one| all + "; " + &one);
+        assert_eq!(by_galley.is_none(), scan.changes.len() == 1, "{text}");
+        for said in [&by_discovery, &by_galley] {
+            let is_as_expected = match (said, refused) {
+                (None, None) => true,
+                (Some(said), Some(refused)) => said.contains(refused),
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            if !is_as_expected {
+                others.push(format!("{text}: {said:?}"));
+            }
+        }
+    }
+    assert!(others.is_empty(), "{others:#?}");
 }

@@ -1,7 +1,7 @@
 //! A directory of YAML as a source: the objects of its files, in last good versions.
 //!
 //! ```text
-//! tree ──► bytes of each file ──► documents ──► objects ──► Contribution
+//! bytes of each file ──► documents ──► objects ──► Contribution
 //! ```
 //!
 //! Reading is one blocking step: the caller watches the directory and reads after an event, and from time to time. Each call
@@ -16,7 +16,6 @@ mod one_line;
 mod properties;
 #[cfg(test)]
 mod tests;
-mod tree;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,23 +29,17 @@ use super::kubernetes::Names;
 use super::{Contribution, WrittenObject};
 use crate::catalogue::Origin;
 use crate::config::MOST_OBJECTS;
-use crate::tree::{FoundFile, Stamp, Walker};
+use crate::known_files::{FileReader, FileScan, KnownFiles, walk_limits};
 pub use message::Message;
 use message::{message, name};
 pub(super) use object::{FileObjectId, Item};
 pub(super) use objects::FileObjects;
-use tree::Tree;
 
 /// Bytes of one object, and of a request's body, at most.
 pub(super) const MAX_BYTES: usize = 4 << 20;
 
-/// Bytes of all files together at most, hence also of a single file.
-const TOTAL: usize = 64 << 20;
-
-const LIMITS: Limits = Limits {
-    bytes: TOTAL,
-    ..document::LIMITS
-};
+/// A file may hold all objects of a cluster, as `kubectl get` writes them.
+const LIMITS: Limits = document::COMMAND_LINE;
 
 /// Messages about one file at most.
 const MAX_MESSAGES: usize = 20;
@@ -67,13 +60,9 @@ pub struct Outcome {
     pub hangs: bool,
 }
 
-/// A file as last read.
+/// The reasons why the content of a file is not used.
 #[derive(Debug, Default)]
-struct LastFile {
-    /// The length and the hash of the file's bytes.
-    content: Option<(usize, u64)>,
-    /// The file with these bytes; while it has it, it is not read again.
-    stamp: Option<Stamp>,
+struct FileFlaws {
     /// The error and its line, if the text is not YAML.
     malformed: Option<Malformed>,
     /// The reason why the file cannot be read at present.
@@ -83,12 +72,16 @@ struct LastFile {
 /// A directory.
 #[derive(Debug)]
 pub struct Files {
-    walker: Walker,
-    known: BTreeMap<Arc<Path>, LastFile>,
+    known: KnownFiles,
+    content: FilesContent,
+}
+
+/// What the files hold.
+#[derive(Debug)]
+struct FilesContent {
+    flaws: BTreeMap<Arc<Path>, FileFlaws>,
     /// Directories that cannot be read at present.
     unread: BTreeMap<PathBuf, String>,
-    folders: Vec<PathBuf>,
-    hangs: bool,
     objects: FileObjects,
 }
 
@@ -97,12 +90,12 @@ impl Files {
     #[must_use]
     pub fn new(root: &Path, names: Names, kubernetes: bool) -> Self {
         Self {
-            walker: Walker::new(root),
-            known: BTreeMap::new(),
-            unread: BTreeMap::new(),
-            folders: Vec::new(),
-            hangs: false,
-            objects: FileObjects::new(names, kubernetes),
+            known: KnownFiles::new(root, walk_limits(LIMITS.bytes)),
+            content: FilesContent {
+                flaws: BTreeMap::new(),
+                unread: BTreeMap::new(),
+                objects: FileObjects::new(names, kubernetes),
+            },
         }
     }
 
@@ -112,87 +105,78 @@ impl Files {
     ///
     /// The directory itself cannot be read. The state stays as it was.
     pub fn read(&mut self) -> io::Result<Outcome> {
-        let known = |path: &Path| self.known.get(path)?.stamp;
-        let tree = tree::read(&mut self.walker, &known)?;
-        Ok(self.take(tree))
+        let before = std::mem::take(&mut self.content.unread);
+        match self.known.scan(&mut self.content) {
+            Ok(scan) => Ok(self.content.outcome(scan)),
+            Err(cause) => {
+                self.content.unread = before;
+                Err(cause)
+            }
+        }
     }
 
     /// Makes the next call of `read` read every file.
     pub fn forget_stamps(&mut self) {
-        for known in self.known.values_mut() {
-            known.stamp = None;
-        }
+        self.known.forget_stamps();
     }
 
     /// The mesh's trust domain is another one.
     pub fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
-        self.objects.set_trust_domain(trust_domain)
+        self.content.objects.set_trust_domain(trust_domain)
+    }
+}
+
+impl FileReader for FilesContent {
+    fn is_wanted(&self, below: &Path) -> bool {
+        self.objects.has_room(below)
     }
 
-    fn take(&mut self, tree: Tree) -> Outcome {
-        self.folders = tree.folders;
-        self.hangs = tree.hangs;
-        let hides = |folder: &Path, path: &Path| path.starts_with(folder) && path != folder;
-        self.known.retain(|path, _| {
-            // Files below an unreadable directory may still exist.
-            let mut unread = tree.unread.keys();
-            let is_there =
-                unread.any(|folder| hides(folder, path)) || tree.files.contains_key(&**path);
-            if !is_there {
-                self.objects.remove(path);
+    fn read(&mut self, below: &Arc<Path>, bytes: &[u8]) {
+        match items(bytes, &Origin::file(name(below))) {
+            Ok(items) => {
+                self.flaws.remove(below);
+                self.objects.put(below, items);
             }
-            is_there
-        });
-        self.unread = tree.unread;
-        for (path, read) in tree.files {
-            match read {
-                Ok(FoundFile::Same) => self.known(&path).1.unread = None,
-                Ok(FoundFile::Read { bytes, stamp }) => {
-                    self.read_file(&path, &bytes);
-                    self.known(&path).1.stamp = stamp;
-                }
-                Err(cause) => self.known(&path).1.unread = Some(cause),
+            Err(malformed) => {
+                let flaws = FileFlaws {
+                    malformed: Some(malformed),
+                    unread: None,
+                };
+                self.flaws.insert(Arc::clone(below), flaws);
             }
         }
-        self.outcome()
     }
 
-    fn known(&mut self, path: &Path) -> (Arc<Path>, &mut LastFile) {
-        let path = match self.known.get_key_value(path) {
-            Some((path, _)) => Arc::clone(path),
-            None => path.into(),
-        };
-        (Arc::clone(&path), self.known.entry(path).or_default())
+    fn unread(&mut self, below: &Arc<Path>, cause: String) {
+        self.flaws.entry(Arc::clone(below)).or_default().unread = Some(cause);
     }
 
-    fn read_file(&mut self, path: &Path, bytes: &[u8]) {
-        let (path, known) = self.known(path);
-        known.unread = None;
-        let content = Some((bytes.len(), hash(bytes)));
-        if known.content == content {
-            return;
-        }
-        known.content = content;
-        known.malformed = None;
-        match items(bytes, &Origin::file(name(&path))) {
-            Ok(items) => self.objects.put(&path, items),
-            Err(malformed) => known.malformed = Some(malformed),
-        }
+    fn unread_folder(&mut self, below: &Path, cause: String) {
+        self.unread.insert(below.to_path_buf(), cause);
     }
 
-    fn outcome(&mut self) -> Outcome {
-        let mut messages: Vec<_> = self
-            .unread
-            .iter()
+    fn remove(&mut self, below: &Path) {
+        self.flaws.remove(below);
+        self.objects.remove(below);
+    }
+}
+
+impl FilesContent {
+    fn outcome(&mut self, scan: FileScan) -> Outcome {
+        let unread_folders = self.unread.iter();
+        let mut messages: Vec<_> = unread_folders
             .map(|(folder, cause)| unread(folder, cause))
             .collect();
+        if let Some(cause) = &scan.left_out {
+            messages.push(unread(Path::new(""), cause));
+        }
         let mut written = Vec::new();
         let contribution = self.objects.outcome(&mut messages, &mut written);
-        for (path, known) in &self.known {
-            if let Some(malformed) = &known.malformed {
+        for (path, flaws) in &self.flaws {
+            if let Some(malformed) = &flaws.malformed {
                 messages.push(broken(path, malformed, self.objects.still_served(path)));
             }
-            if let Some(cause) = &known.unread {
+            if let Some(cause) = &flaws.unread {
                 messages.push(unread(path, cause));
             }
         }
@@ -210,8 +194,8 @@ impl Files {
             messages,
             written,
             objects: self.objects.counts().clone(),
-            folders: self.folders.clone(),
-            hangs: self.hangs,
+            folders: scan.folders,
+            hangs: scan.hangs,
         }
     }
 }
@@ -256,11 +240,4 @@ pub(super) fn items(bytes: &[u8], origin: &Origin) -> Result<Vec<Item>, Malforme
         }
     }
     Ok(items)
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    use std::hash::{DefaultHasher, Hasher as _};
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
 }

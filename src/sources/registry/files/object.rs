@@ -20,6 +20,7 @@ use super::super::written_object::WrittenObject;
 use super::MAX_BYTES;
 use super::one_line::one_line;
 use crate::catalogue::Origin;
+use crate::config::CoreKind;
 use crate::kind::Revision;
 
 /// The identity of an object, independent of its API version.
@@ -170,11 +171,6 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(letters)
 }
 
-/// Returns true for names that an API server takes for Services: they are parts of host names.
-fn is_label(name: &str) -> bool {
-    names::is_label(name) && !name.bytes().any(|byte| byte.is_ascii_uppercase())
-}
-
 fn head<'a>(
     part: &Part<'a>,
     value: &Json,
@@ -186,17 +182,32 @@ fn head<'a>(
         return Err("want metadata".to_owned());
     }
     let metadata = |name| text(part, value, &["metadata", name]);
+    let created = match metadata("creationTimestamp") {
+        None => Ok(None),
+        Some(time) => time
+            .parse()
+            .map(|time: Timestamp| Some(time.as_second()))
+            .map_err(|_| format!("metadata.creationTimestamp: want a time, got {time:?}")),
+    };
+    let head = |namespace: &str, name: &str| Head {
+        api_version,
+        id: FileObjectId {
+            group: group.into(),
+            kind: kind.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+        },
+        created,
+    };
+    if let Some(core) = CoreKind::of(api_version, kind) {
+        let found = core.name_of(value).map_err(|finding| finding.to_string())?;
+        return Ok(head(found.namespace, found.name));
+    }
     let is_name = |name: &str| is_word(name) && !name.contains('/');
     let name = metadata("name")
         .filter(|name| is_name(name))
         .ok_or("metadata.name: want a name")?;
-    if (group, kind) == ("", "Service") && !is_label(name) {
-        return Err(format!("metadata.name: want a label of DNS, got {name:?}"));
-    }
-    let everywhere = match group {
-        "" => matches!(kind, "Node" | "Namespace"),
-        _ => config::named(group, kind).is_some_and(|kind| kind.cluster),
-    };
+    let everywhere = config::named(group, kind).is_some_and(|kind| kind.cluster);
     let namespace = match metadata("namespace") {
         _ if everywhere => "",
         Some("") => "default",
@@ -211,23 +222,7 @@ fn head<'a>(
         // It is not the default one: the object would take the place of one that is there.
         None | Some(_) => return Err("metadata.namespace: want a DNS label".to_owned()),
     };
-    let created = match metadata("creationTimestamp") {
-        None => Ok(None),
-        Some(time) => time
-            .parse()
-            .map(|time: Timestamp| Some(time.as_second()))
-            .map_err(|_| format!("metadata.creationTimestamp: want a time, got {time:?}")),
-    };
-    Ok(Head {
-        api_version,
-        id: FileObjectId {
-            group: group.into(),
-            kind: kind.into(),
-            namespace: namespace.into(),
-            name: name.into(),
-        },
-        created,
-    })
+    Ok(head(namespace, name))
 }
 
 /// An object with the findings of the rule book, in the order of the document.
@@ -320,6 +315,8 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, within: &Ori
 
 fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json, within: &Origin) -> Item {
     let namespace = &head.id.namespace;
+    let mut findings = Vec::new();
+    part.add_number_findings(&mut findings);
     let read = match &*head.id.kind {
         _ if part.size() > MAX_BYTES => Err(api::size::longer_than(MAX_BYTES)),
         "Service" => cluster(value, namespace).map(Meaning::Service),
@@ -331,6 +328,10 @@ fn kubernetes(head: &Head<'_>, part: &Part<'_>, value: Json, within: &Origin) ->
         "Secret" => secret(value),
         "Ingress" => Ok(Meaning::Ingress(ingress(value, namespace))),
         kind => return Item::Foreign(format!("{} {kind}", head.api_version)),
+    };
+    let read = match findings.first() {
+        Some(finding) => Err(finding.to_string()),
+        None => read,
     };
     let (id, origin) = (head.id.clone(), within.at(part.begin()));
     match head.created.clone().and(read) {

@@ -13,6 +13,7 @@ use api::model::Credentials;
 use super::object::{FileObjectId, Item, Meaning, SLICES};
 use super::{MAX_MESSAGES, Message, message, name};
 use crate::catalogue::{Candidate, Catalogue, CatalogueChange, Content, ServedInstead, Status};
+use crate::config::MOST_OBJECTS;
 use crate::registry::{Contribution, WrittenObject};
 
 /// Objects by the files that they are written in.
@@ -49,6 +50,8 @@ struct Unused {
     kubernetes: usize,
     /// Objects of unrelated kinds, by kind.
     foreign: BTreeMap<String, usize>,
+    /// Objects without room in the catalogue: the line of the first one, and their number.
+    left_out: Option<(usize, usize)>,
 }
 
 /// The objects of all files. Results are kept, so unchanged ones keep their pointer.
@@ -56,6 +59,9 @@ struct Unused {
 pub(in crate::registry) struct FileObjects {
     kubernetes: bool,
     catalogue: Catalogue<InFiles>,
+    /// The number of objects in the catalogue, and the most that it may have.
+    count: usize,
+    most: usize,
     unused: BTreeMap<Arc<Path>, Unused>,
     objects: Objects,
     said: Contribution,
@@ -68,11 +74,18 @@ impl FileObjects {
         Self {
             kubernetes,
             catalogue: Catalogue::default(),
+            count: 0,
+            most: MOST_OBJECTS,
             unused: BTreeMap::new(),
             objects: Objects::new(names),
             said: Contribution::default(),
             counts: BTreeMap::new(),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) const fn hold_at_most(&mut self, most: usize) {
+        self.most = most;
     }
 
     pub(in crate::registry) fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
@@ -88,6 +101,7 @@ impl FileObjects {
 
     /// Replaces all objects of a file with these, in order.
     pub(in crate::registry) fn put(&mut self, path: &Arc<Path>, items: Vec<Item>) {
+        self.remove(path);
         let mut unused = Unused::default();
         let mut candidates = Vec::new();
         for item in items {
@@ -117,13 +131,27 @@ impl FileObjects {
             };
             candidates.push(Candidate::new(id, origin, version, found));
         }
+        let room = self.most.saturating_sub(self.count);
+        if let Some(first) = candidates.get(room) {
+            let count = candidates.len().saturating_sub(room);
+            unused.left_out = Some((first.origin.line(), count));
+            candidates.truncate(room);
+        }
+        self.count = self.count.saturating_add(candidates.len());
         self.catalogue.put(path, candidates);
         self.unused.insert(Arc::clone(path), unused);
     }
 
+    /// Returns true if objects of a file were left out and now fit: the file is to be put again.
+    pub(super) fn has_room(&self, path: &Path) -> bool {
+        let unused = self.unused.get(path);
+        self.count < self.most && unused.is_some_and(|unused| unused.left_out.is_some())
+    }
+
     /// A file is gone.
     pub(super) fn remove(&mut self, path: &Path) {
-        self.catalogue.remove(path);
+        let removed = self.catalogue.remove(path).len();
+        self.count = self.count.saturating_sub(removed);
         self.unused.remove(path);
     }
 
@@ -219,6 +247,10 @@ impl FileObjects {
         let Some(unused) = self.unused.get(path) else {
             return;
         };
+        if let Some((line, count)) = unused.left_out {
+            let text = format!("more than {} objects: {count} are left out", self.most);
+            messages.push(message(path, line, &text).of_file());
+        }
         for (kind, count) in unused.foreign.iter().take(MAX_MESSAGES) {
             let text = format!("discovery does not serve {kind}: {count} not used");
             messages.push(message(path, 0, &text));

@@ -1,15 +1,15 @@
 //! Property: for any files, the served objects are those of the last documents, except for versions that stay; no panic.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::symlink;
 
 use proptest::prelude::*;
+use tempfile::TempDir;
 
 use super::super::Memory;
 use super::one_line::MAX_LETTERS;
-use super::tree::Tree;
 use super::*;
-use crate::tree::FoundFile;
 
 /// A name and a port; no port: not valid.
 type Document = (u8, Option<u8>);
@@ -52,22 +52,33 @@ fn names() -> Names {
     }
 }
 
-/// `edited`: all other files are as they were.
-fn tree(files: &BTreeMap<u8, Result<Vec<u8>, String>>, edited: Option<u8>) -> Tree {
-    let path = |file: &u8| PathBuf::from(format!("{file}.yaml"));
-    let found = |file: &u8, bytes: Vec<u8>| {
-        if edited.is_some_and(|edited| edited != *file) {
-            FoundFile::Same
-        } else {
-            FoundFile::Read { bytes, stamp: None }
+/// A directory with these files, each with bytes or unreadable.
+struct Written {
+    root: TempDir,
+    files: Files,
+}
+
+impl Written {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let files = Files::new(root.path(), names(), true);
+        Self { root, files }
+    }
+
+    /// `None`: there is no such file.
+    fn write(&self, file: u8, content: Option<&Result<Vec<u8>, String>>) {
+        let path = self.root.path().join(format!("{file}.yaml"));
+        // Anew, so that a link is not written through.
+        let _gone = fs::remove_file(&path);
+        match content {
+            Some(Ok(bytes)) => fs::write(path, bytes).unwrap(),
+            Some(Err(_)) => symlink("nowhere", path).unwrap(),
+            None => {}
         }
-    };
-    Tree {
-        files: files
-            .iter()
-            .map(|(file, read)| (path(file), read.clone().map(|bytes| found(file, bytes))))
-            .collect(),
-        ..Tree::default()
+    }
+
+    fn read(&mut self) -> Outcome {
+        self.files.read().unwrap()
     }
 }
 
@@ -108,7 +119,7 @@ proptest! {
 
     #[test]
     fn what_is_served_is_the_last_good_version(edits in prop::collection::vec(edit(), 1..12)) {
-        let mut files = Files::new(Path::new("/nowhere"), names(), true);
+        let mut written = Written::new();
         let mut there = BTreeMap::new();
         // The last readable content of each file.
         let mut said: BTreeMap<u8, Result<Vec<u8>, String>> = BTreeMap::new();
@@ -131,10 +142,14 @@ proptest! {
                     there.remove(file);
                 }
             }
-            let outcome = files.take(tree(&there, Some(*file)));
+            written.write(*file, there.get(file));
+            let outcome = written.read();
             outcome.messages.iter().for_each(is_one_line);
-            let mut fresh = Files::new(Path::new("/nowhere"), names(), true);
-            let fresh = fresh.take(tree(&said, None));
+            let mut fresh = Written::new();
+            for (file, content) in &said {
+                fresh.write(*file, Some(content));
+            }
+            let fresh = fresh.read();
             let stale: BTreeSet<_> = outcome.messages.iter()
                 .filter(|one| one.text.ends_with("; its last good version stays"))
                 .filter_map(|one| Some(one.object.as_ref()?.1.clone()))
@@ -178,8 +193,9 @@ proptest! {
                 messages.iter().for_each(is_one_line);
             }
         }
-        let mut files = Files::new(Path::new("/nowhere"), names(), true);
-        let outcome = files.take(tree(&BTreeMap::from([(0, Ok(text.into_bytes()))]), None));
+        let mut written = Written::new();
+        written.write(0, Some(&Ok(text.into_bytes())));
+        let outcome = written.read();
         outcome.messages.iter().for_each(is_one_line);
     }
 

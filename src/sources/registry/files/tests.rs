@@ -444,7 +444,7 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
             "a.yaml:11: WorkloadEntry default/w: spec.port: unknown field, did you mean \"ports\"?",
             "a.yaml:13: want an object",
             "a.yaml:15: want apiVersion and kind",
-            "a.yaml:17: Service: metadata.name: want a label of DNS, got \"Bad_name\"",
+            "a.yaml:17: Service: metadata.name: want a DNS label that begins with a letter (RFC 1035), got \"Bad_name\"",
         ]
     );
     let root = Path::new("/etc/config");
@@ -468,7 +468,7 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
     assert_eq!(
         shown[0],
         "File a.yaml false [\"line 7: ServiceEntry: spec.hosts: must not be empty (and 1 more)\", \"line 13: want an object\", \
-         \"line 15: want apiVersion and kind\", \"line 17: Service: metadata.name: want a label of DNS, got \\\"Bad_name\\\"\"]"
+         \"line 15: want apiVersion and kind\", \"line 17: Service: metadata.name: want a DNS label that begins with a letter (RFC 1035), got \\\"Bad_name\\\"\"]"
     );
     assert!(shown[3].starts_with("Sidecar s false "), "{shown:?}");
     // The object has no effect, and is refused all the same.
@@ -742,4 +742,69 @@ fn an_object_of_no_namespace_takes_no_place() {
     }
     let words = "Pod: metadata.namespace: want a DNS label";
     assert!(messages[7].ends_with(words), "{messages:#?}");
+}
+
+/// Names that no API server takes are refused by themselves.
+#[test]
+fn a_name_is_one_that_an_api_server_takes_for_the_kind() {
+    let mut directory = Directory::new();
+    let object = |kind: &str, name: &str| {
+        format!("{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}}}\n---\n")
+    };
+    let text: String = [
+        object("Service", "Web.x"),
+        object("Service", "web"),
+        object("Pod", "web.x"),
+        object("Pod", "web_x"),
+    ]
+    .concat();
+    directory.write("a.yaml", &text);
+    let outcome = directory.files.read().unwrap();
+    let counts = outcome.objects.iter().map(|(kind, n)| (&**kind, *n));
+    assert_eq!(counts.collect::<Vec<_>>(), [("Pod", 1), ("Service", 1)]);
+    let messages = outcome.messages.iter().map(ToString::to_string);
+    assert_eq!(
+        messages.collect::<Vec<_>>(),
+        [
+            "a.yaml:1: Service: metadata.name: want a DNS label that begins with a letter (RFC 1035), got \"Web.x\"",
+            "a.yaml:7: Pod: metadata.name: want a DNS subdomain (RFC 1123), got \"web_x\"",
+        ]
+    );
+}
+
+#[test]
+fn files_may_lie_as_deep_as_all_roles_together_read_them() {
+    let mut directory = Directory::new();
+    let deep = |depth: usize| format!("{}a.yaml", "d/".repeat(depth));
+    directory.write(&deep(63), &entry("a", 1));
+    assert_eq!(directory.read(), ("default/a:1".to_owned(), none()));
+    directory.write(&deep(64), &entry("b", 1));
+    let (entries, messages) = directory.read();
+    assert_eq!((entries.as_str(), messages.len()), ("default/a:1", 1));
+    let words = ": cannot read: more than 64 directories within each other";
+    assert!(messages[0].ends_with(words), "{messages:?}");
+}
+
+#[test]
+fn objects_without_room_are_left_out_and_read_once_there_is_room() {
+    let mut directory = Directory::new();
+    directory.files.content.objects.hold_at_most(3);
+    directory.write("a.yaml", &(entry("a", 1) + &entry("b", 1)));
+    directory.write("c.yaml", &(entry("c", 1) + &entry("d", 1) + &entry("e", 1)));
+    let three = "default/a:1 default/b:1 default/c:1".to_owned();
+    let said = |at: &str| vec![format!("c.yaml:{at} are left out")];
+    let expected = (three, said("10: more than 3 objects: 2"));
+    assert_eq!(directory.read(), expected);
+    assert_eq!(directory.read(), expected);
+    directory.write("a.yaml", &entry("a", 1));
+    let three = "default/a:1 default/c:1 default/d:1".to_owned();
+    assert_eq!(
+        directory.read(),
+        (three, said("19: more than 3 objects: 1"))
+    );
+    fs::remove_file(directory.path("a.yaml")).unwrap();
+    // The room of a file that is gone is there for the next scan.
+    directory.read();
+    let three = "default/c:1 default/d:1 default/e:1".to_owned();
+    assert_eq!(directory.read(), (three, none()));
 }
