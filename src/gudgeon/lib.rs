@@ -138,14 +138,14 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 /// Runs the command line; the first word is the program's name.
 #[must_use]
 pub fn run(words: &[OsString]) -> Exit {
-    let Parsed { asked, warnings } = match cli::parse(words) {
+    let Parsed { action, warnings } = match cli::parse(words) {
         Ok(parsed) => parsed,
         Err(EarlyExit { exit, text }) => {
             say(exit == Exit::Done, &text);
             return exit;
         }
     };
-    match asked {
+    match action {
         Action::All(flags) => {
             let log = flags.log.clone();
             role(&log, warnings, || shared::run_together::<All>(&flags))

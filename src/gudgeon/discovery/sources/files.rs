@@ -115,7 +115,7 @@ impl Directory {
                 continue;
             }
             if let Err(cause) = self.scan().await {
-                self.hub.stand(
+                self.hub.set_sync_state(
                     &self.id,
                     SyncState::Stale {
                         error: cause.to_string().into(),
@@ -213,6 +213,6 @@ impl Directory {
             .unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub
             .update(|registries| registries.put(&self.id, outcome.contribution));
-        self.hub.stand(&self.id, SyncState::Synced);
+        self.hub.set_sync_state(&self.id, SyncState::Synced);
     }
 }

@@ -27,7 +27,7 @@ const DEGRADED_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct FileSource {
     path: PathBuf,
     directory: Directory,
-    said: LastReport,
+    last_report: LastReport,
     /// The next scan sends all objects.
     whole: bool,
     lost: bool,
@@ -65,7 +65,7 @@ impl FileSource {
         Ok(Self {
             path: path.to_owned(),
             directory: opened(path, rules.is_some()),
-            said: LastReport::default(),
+            last_report: LastReport::default(),
             whole: true,
             lost: false,
             hangs: false,
@@ -163,10 +163,10 @@ impl FileSource {
     async fn emit(&mut self, look: DirectoryScan, changes: Vec<ObjectUpdate>) -> Vec<PathBuf> {
         if std::mem::take(&mut self.lost) {
             info!("{} can be read again", self.path.display());
-            self.engine.stand(None);
+            self.engine.set_stale(None);
         }
         self.hangs = look.hangs;
-        let report = self.said.new_report(look.report);
+        let report = self.last_report.new_report(look.report);
         let whole = std::mem::take(&mut self.whole);
         let is_news = whole || report.is_some() || !changes.is_empty();
         if is_news {
@@ -191,7 +191,7 @@ impl FileSource {
             let update = RuleUpdate {
                 changes: look.changes,
                 is_whole: whole,
-                report: Arc::clone(&self.said.shown),
+                report: Arc::clone(&self.last_report.redacted),
                 is_complete: true,
             };
             // The receiver may have ended.
@@ -207,7 +207,7 @@ impl FileSource {
             error!("cannot read {path}: {cause}; serving the last good content");
         }
         self.lost = true;
-        self.engine.stand(Some(cause.to_string()));
+        self.engine.set_stale(Some(cause.to_string()));
     }
 }
 
