@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn other_texts_than_durations_are_refused() {
         for text in [
             "",
             "s",

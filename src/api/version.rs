@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_given_out_is_no_version() {
+    fn other_texts_than_versions_are_refused() {
         let good = Version::of(b"abc").to_string();
         for text in [
             "",

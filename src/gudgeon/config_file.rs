@@ -44,7 +44,7 @@ impl FlaggedFile {
 pub(crate) struct ConfigFile {
     pub(crate) named: FlaggedFile,
     /// The hash of the bytes that were validated last, or the error of the read.
-    pub(crate) seen: Option<Result<String, String>>,
+    pub(crate) last_read: Option<Result<String, String>>,
     loaded: Option<SystemTime>,
     pub(crate) error: Option<String>,
     repeats: LogRepeatLimiter,
@@ -66,7 +66,7 @@ impl ConfigFile {
     pub(crate) fn new(named: FlaggedFile) -> Self {
         Self {
             named,
-            seen: None,
+            last_read: None,
             loaded: None,
             error: None,
             repeats: LogRepeatLimiter::default(),
@@ -94,10 +94,10 @@ impl ConfigFile {
         let read = read.map_err(|cause| cause.to_string());
         let seen = read.as_ref().map(|bytes| file::sha256(bytes));
         let seen = seen.map_err(Clone::clone);
-        if self.seen.as_ref() == Some(&seen) {
+        if self.last_read.as_ref() == Some(&seen) {
             return None;
         }
-        self.seen = Some(seen);
+        self.last_read = Some(seen);
         Some(read)
     }
 
@@ -155,7 +155,7 @@ impl ConfigFile {
     }
 
     fn sha256(&self) -> Option<&str> {
-        self.seen.as_ref()?.as_deref().ok()
+        self.last_read.as_ref()?.as_deref().ok()
     }
 
     /// Returns the text if it differs from the last one. An optional file that never existed is not an error.

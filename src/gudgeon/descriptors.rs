@@ -12,7 +12,7 @@ const MOST_RESERVE: usize = 128;
 /// Descriptors for connections if RLIMIT_NOFILE is unlimited.
 const UNLIMITED: usize = 1 << 20;
 /// Listeners with at most so many connections are for administration; larger ones for the role's clients.
-const LOOKS: usize = 64;
+const ADMIN_CONNECTIONS: usize = 64;
 
 /// Descriptors of all connections together.
 static SPARE: LazyLock<usize> = LazyLock::new(|| spare(limit()));
@@ -47,7 +47,7 @@ pub(crate) fn places(wanted: usize) -> usize {
 }
 
 fn share(wanted: usize, spare: usize) -> usize {
-    let parts = if wanted > LOOKS { 4 } else { 8 };
+    let parts = if wanted > ADMIN_CONNECTIONS { 4 } else { 8 };
     wanted.min(spare / parts).max(1)
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_program_needs_itself_is_never_a_connections() {
+    fn connections_leave_the_program_its_descriptors() {
         for (limit, looks, main, streams) in [
             (64, 4, 8, 16),
             (256, 24, 48, 96),

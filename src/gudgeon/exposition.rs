@@ -30,7 +30,7 @@ pub(crate) enum ExpositionFormat {
 impl ExpositionFormat {
     /// Chooses `OpenMetrics` for a client that names it and prefers no other; text for all others, even if they accept
     /// neither.
-    pub(crate) fn asked(headers: &HeaderMap) -> Self {
+    pub(crate) fn negotiate(headers: &HeaderMap) -> Self {
         let ranges = headers.get_all(ACCEPT).into_iter();
         let ranges = ranges.filter_map(|value| value.to_str().ok());
         let (mut text, mut open) = (0, 0);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_names_open_metrics_and_prefers_nothing_gets_it() {
+    fn a_client_that_accepts_open_metrics_gets_it() {
         let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
                           application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;q=0.3,*/*;q=0.1";
         for (accept, open) in [
@@ -278,7 +278,7 @@ mod tests {
             for value in accept {
                 headers.append(ACCEPT, HeaderValue::from_static(value));
             }
-            let asked = ExpositionFormat::asked(&headers);
+            let asked = ExpositionFormat::negotiate(&headers);
             assert_eq!(asked == ExpositionFormat::OpenMetrics, open, "{accept:?}");
         }
     }
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_told_in_both() {
+    fn both_formats_have_the_build() {
         let mut registry = Registry::default();
         register_build(&mut registry);
         for format in [ExpositionFormat::Text, ExpositionFormat::OpenMetrics] {

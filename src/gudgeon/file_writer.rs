@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_hangs_is_waited_for_by_one_thread() {
+    async fn one_thread_waits_for_a_hanging_write() {
         let soon = Duration::from_millis(20);
         let mut file = FileWriter::new("/file".into());
         let (answer, answers) = channel::<()>();

@@ -138,7 +138,7 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 /// Runs the command line; the first word is the program's name.
 #[must_use]
 pub fn run(words: &[OsString]) -> Exit {
-    let Parsed { asked, warnings } = match cli::parse(words) {
+    let Parsed { action, warnings } = match cli::parse(words) {
         Ok(parsed) => parsed,
         Err(EarlyExit { exit, text }) => {
             if exit == Exit::Done {
@@ -148,7 +148,7 @@ pub fn run(words: &[OsString]) -> Exit {
             return exit;
         }
     };
-    match asked {
+    match action {
         Action::All(flags) => {
             let log = flags.log.clone();
             role(&log, warnings, || shared::run_together::<All>(&flags))

@@ -19,7 +19,7 @@ struct LimiterState {
     /// The minute, and its lines.
     since: Option<Instant>,
     lines: u32,
-    untold: u64,
+    suppressed: u64,
 }
 
 impl LogRateLimiter {
@@ -28,7 +28,7 @@ impl LogRateLimiter {
         let state = LimiterState {
             since: None,
             lines: 0,
-            untold: 0,
+            suppressed: 0,
         };
         Self {
             lines,
@@ -48,12 +48,12 @@ impl LogRateLimiter {
             state.since = Some(now);
             state.lines = 0;
         }
-        state.untold = state.untold.saturating_add(1);
+        state.suppressed = state.suppressed.saturating_add(1);
         if state.lines >= self.lines {
             return None;
         }
         state.lines += 1;
-        Some(std::mem::take(&mut state.untold))
+        Some(std::mem::take(&mut state.suppressed))
     }
 
     /// Counts an event; returns the suffix of its line if it is to be logged.

@@ -30,7 +30,7 @@ pub(crate) fn of(revision: Option<&String>, builtin: &BuiltinFlags) -> Parameter
 }
 
 /// The flags of the built-in template that were given.
-pub(crate) fn given(builtin: &BuiltinFlags) -> Vec<&'static str> {
+pub(crate) fn set_flags(builtin: &BuiltinFlags) -> Vec<&'static str> {
     let BuiltinFlags {
         proxy_image,
         init_image,

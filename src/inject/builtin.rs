@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_gives_the_same_pods() {
+    fn the_printed_configuration_injects_the_same_pods() {
         let given = parameters(&[
             ("statusPort", "15021"),
             ("rewriteAppProbe", "false"),

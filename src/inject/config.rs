@@ -444,7 +444,7 @@ mod tests {
 
     /// A template may need more than an empty pod, so that this breaks no configuration.
     #[test]
-    fn output_that_nobody_could_read_is_told_at_load() {
+    fn loading_reports_output_that_is_no_yaml() {
         let said = "printed for an empty pod";
         let rows = [
             (

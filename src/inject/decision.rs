@@ -56,7 +56,7 @@ pub fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> Decision
         ("annotation", pod::annotation(pod, INJECT)),
     ] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            return said(value, reason);
+            return parse_annotation(value, reason);
         }
     }
     let Some(policy) = policy else {
@@ -78,7 +78,7 @@ pub fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> Decision
     decided(policy.enabled, "policy")
 }
 
-fn said(value: &str, reason: &'static str) -> Decision {
+fn parse_annotation(value: &str, reason: &'static str) -> Decision {
     let lower = value.to_ascii_lowercase();
     let inject = matches!(lower.as_str(), "y" | "yes" | "true" | "on");
     let understood = inject || matches!(lower.as_str(), "n" | "no" | "false" | "off");

@@ -7,7 +7,7 @@ use crate::selector::Selector;
 use crate::template::Delimiters;
 use crate::yaml::{self, Node, Value as Kind};
 
-const KNOWN: [&str; 12] = [
+const KEYS: [&str; 12] = [
     "policy",
     "template",
     "templates",
@@ -86,7 +86,7 @@ impl File {
             if is_null(value) {
                 continue;
             }
-            if KNOWN.contains(&key.as_str()) {
+            if KEYS.contains(&key.as_str()) {
                 file.key(key, value)
                     .map_err(|cause| format!("line {}: {key}: {cause}", value.line))?;
             } else {

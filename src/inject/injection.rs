@@ -55,7 +55,7 @@ impl Configuration {
     /// Validates the pod's annotations; again after a removal, since the author writes the status that it restores from, too.
     pub(crate) fn validate(&self, pod: &Value) -> Result<(), String> {
         let validators = Validators {
-            proxy_config: &|text| self.said_by_a_pod(text),
+            proxy_config: &|text| self.check_pod_proxy_config(text),
             templates: &|text| self.mode.choice(text),
         };
         annotations::validate(pod, &validators)
@@ -68,7 +68,7 @@ impl Configuration {
     }
 
     /// Checks the pod's `ProxyConfig`.
-    fn said_by_a_pod(&self, text: &str) -> Result<(), String> {
+    fn check_pod_proxy_config(&self, text: &str) -> Result<(), String> {
         let written = api::mesh::written_proxy(&self.proxy.config, text)
             .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
         yaml_safe::proxy_config(&written)?;

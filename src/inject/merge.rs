@@ -41,7 +41,7 @@ pub(crate) fn lay(under: &mut Value, over: Value, kind: Kind, layer: Layer) {
 }
 
 fn object(under: &mut Map<String, Value>, over: Map<String, Value>, kind: Kind, layer: Layer) {
-    if says(&over, "replace", layer) {
+    if has_directive(&over, "replace", layer) {
         under.clear();
     }
     give_way(under, &over, kind);
@@ -57,7 +57,7 @@ fn object(under: &mut Map<String, Value>, over: Map<String, Value>, kind: Kind, 
         }
         let below = kind.below(&key).unwrap_or(Kind::Any);
         match (under.get_mut(&key), value) {
-            (_, Value::Object(over)) if says(&over, "delete", layer) => {
+            (_, Value::Object(over)) if has_directive(&over, "delete", layer) => {
                 under.shift_remove(&key);
             }
             (Some(Value::Object(under)), Value::Object(over)) => object(under, over, below, layer),
@@ -81,23 +81,23 @@ fn give_way(under: &mut Map<String, Value>, over: &Map<String, Value>, kind: Kin
         "Probe" | "LifecycleHandler" => &HANDLERS,
         _ => return,
     };
-    let is_said = |key: &str| over.get(key).is_some_and(|value| !value.is_null());
-    if group.iter().any(|key| is_said(key)) {
-        for key in group.iter().filter(|key| !is_said(key)) {
+    let is_set = |key: &str| over.get(key).is_some_and(|value| !value.is_null());
+    if group.iter().any(|key| is_set(key)) {
+        for key in group.iter().filter(|key| !is_set(key)) {
             under.shift_remove(*key);
         }
     }
 }
 
-fn says(entries: &Map<String, Value>, word: &str, layer: Layer) -> bool {
+fn has_directive(entries: &Map<String, Value>, word: &str, layer: Layer) -> bool {
     layer == Layer::Template && entries.get(DIRECTIVE).and_then(Value::as_str) == Some(word)
 }
 
 /// Returns true for an element that consists of the directive to replace the list.
 fn is_marker(element: &Value) -> bool {
-    element
-        .as_object()
-        .is_some_and(|entries| entries.len() == 1 && says(entries, "replace", Layer::Template))
+    element.as_object().is_some_and(|entries| {
+        entries.len() == 1 && has_directive(entries, "replace", Layer::Template)
+    })
 }
 
 fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, layer: Layer) {
@@ -117,7 +117,7 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
         let mut gone = HashSet::new();
         over.retain(|element| {
             let entries = element.as_object();
-            let goes = entries.is_some_and(|entries| says(entries, "delete", layer));
+            let goes = entries.is_some_and(|entries| has_directive(entries, "delete", layer));
             if goes {
                 gone.insert(identity(element));
             }
@@ -164,7 +164,7 @@ pub(crate) fn clean(mut value: Value, layer: Layer) -> Option<Value> {
 fn goes(value: &Value, layer: Layer) -> bool {
     match value {
         Value::Null => true,
-        Value::Object(entries) => says(entries, "delete", layer),
+        Value::Object(entries) => has_directive(entries, "delete", layer),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => false,
     }
 }
@@ -192,7 +192,7 @@ fn tidy(value: &mut Value, layer: Layer) {
 pub(crate) fn adds(element: &Value) -> bool {
     let deletes = element
         .as_object()
-        .is_some_and(|entries| says(entries, "delete", Layer::Template));
+        .is_some_and(|entries| has_directive(entries, "delete", Layer::Template));
     !deletes && !is_marker(element)
 }
 
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_wrote_deletes_nothing() {
+    fn directives_of_users_delete_nothing() {
         assert_eq!(
             laid(
                 json!({"hostname": "h", "nodeSelector": {"a": "1"}}),

@@ -14,7 +14,7 @@ use crate::status::Status;
 pub(crate) const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
 /// The annotations that a pod may have, by the variable's keys.
-const SAID: [(&str, &str); 3] = [
+const SCRAPE_ANNOTATIONS: [(&str, &str); 3] = [
     ("scrape", "prometheus.io/scrape"),
     ("path", "prometheus.io/path"),
     ("port", "prometheus.io/port"),
@@ -43,7 +43,10 @@ fn is_form(name: &str, of: &str) -> bool {
 }
 
 /// The pod's value of an annotation in any of its forms; Kubernetes' own form comes first.
-fn said<'a>(annotations: Option<&'a Map<String, Value>>, name: &str) -> Option<&'a str> {
+fn annotation_value<'a>(
+    annotations: Option<&'a Map<String, Value>>,
+    name: &str,
+) -> Option<&'a str> {
     let annotations = annotations?;
     let exact = annotations.get(name).and_then(Value::as_str);
     exact.or_else(|| {
@@ -61,8 +64,10 @@ fn is_target_form(name: &str) -> bool {
     is_form(name, TARGETS.1)
 }
 
-fn is_said_form(name: &str) -> bool {
-    SAID.iter().any(|(_, usual)| is_form(name, usual))
+fn is_scrape_form(name: &str) -> bool {
+    SCRAPE_ANNOTATIONS
+        .iter()
+        .any(|(_, usual)| is_form(name, usual))
 }
 
 /// The targets that the agent takes at most (`init::config::scrape`).
@@ -89,12 +94,12 @@ fn port(text: &str, status_port: u16) -> Result<u16, String> {
 
 /// Tells why the agent cannot ask the one place that the annotations name.
 fn doubt(found: &[(&str, Option<String>)], status_port: u16) -> Option<String> {
-    let said = |key| {
+    let value_of = |key| {
         let (_, said) = found.iter().find(|(name, _)| *name == key)?;
         said.as_deref()
     };
-    let text = said("port").unwrap_or_default();
-    let path = said("path").unwrap_or_default();
+    let text = value_of("port").unwrap_or_default();
+    let path = value_of("path").unwrap_or_default();
     let (name, cause) = match port(text, status_port) {
         Err(cause) if !text.is_empty() => ("port", cause),
         _ if path.contains(|letter: char| letter.is_ascii_control()) => {
@@ -146,13 +151,14 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
     let annotations = pod
         .get("metadata")
         .and_then(|metadata| pod::object(metadata, "annotations"));
-    let found = SAID.map(|(key, name)| (key, said(annotations, name).map(str::to_owned)));
+    let found = SCRAPE_ANNOTATIONS
+        .map(|(key, name)| (key, annotation_value(annotations, name).map(str::to_owned)));
     let [(_, scrape), (_, path), (_, at)] = &found;
     let unwanted = scrape.as_deref().and_then(annotations::boolean) == Some(false);
     if unwanted || at.as_deref().and_then(|at| at.parse().ok()) == Some(port) {
         return None;
     }
-    let list = said(annotations, TARGETS.1).map(|text| (text, targets(text, port)));
+    let list = annotation_value(annotations, TARGETS.1).map(|text| (text, targets(text, port)));
     let (list, warning) = match list {
         None => (None, None),
         Some((text, Ok(list))) => ((!list.is_empty()).then_some((text, list)), None),
@@ -210,11 +216,11 @@ fn point_at_agent(pod: &mut Value, port: u16, has_targets: bool) {
         return;
     };
     annotations.retain(|key, _| {
-        let is_usual = SAID.iter().any(|(_, name)| key == name);
-        is_usual || !(is_said_form(key) || has_targets && is_target_form(key))
+        let is_usual = SCRAPE_ANNOTATIONS.iter().any(|(_, name)| key == name);
+        is_usual || !(is_scrape_form(key) || has_targets && is_target_form(key))
     });
     let values = ["true".to_owned(), PATH.to_owned(), port.to_string()];
-    for ((_, name), value) in SAID.iter().zip(values) {
+    for ((_, name), value) in SCRAPE_ANNOTATIONS.iter().zip(values) {
         annotations.insert((*name).to_owned(), json!(value));
     }
 }
@@ -224,18 +230,18 @@ fn point_at_agent(pod: &mut Value, port: u16, has_targets: bool) {
 fn forms(
     annotations: Option<&Map<String, Value>>,
     has_targets: bool,
-    is_told: bool,
+    is_in_variable: bool,
 ) -> Option<Value> {
-    let is_ours = |key: &str| is_said_form(key) || has_targets && is_target_form(key);
+    let is_ours = |key: &str| is_scrape_form(key) || has_targets && is_target_form(key);
     let all = annotations.into_iter().flatten();
     let all = all.filter(|(key, value)| value.is_string() && is_ours(key));
     // Sorted, so that a second pass writes them in the same order.
     let all: BTreeMap<&String, &Value> = all.collect();
     let is_usual = |key: &&String| {
-        let mut usual = SAID.iter().chain([&TARGETS]);
+        let mut usual = SCRAPE_ANNOTATIONS.iter().chain([&TARGETS]);
         usual.any(|(_, name)| name == *key)
     };
-    (!is_told || !all.keys().all(is_usual)).then(|| json!(all))
+    (!is_in_variable || !all.keys().all(is_usual)).then(|| json!(all))
 }
 
 /// Adds a variable to the proxy, or replaces the one of that name.
@@ -304,13 +310,13 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
             let forms = forms.clone().into_iter();
             // A user may have written any value there.
             forms
-                .filter(|(name, _)| is_said_form(name) || is_target_form(name))
+                .filter(|(name, _)| is_scrape_form(name) || is_target_form(name))
                 .collect()
         }
         _ => {
             let targets = entries.get(TARGETS.0).and_then(Value::as_array);
             let targets = targets.map(|list| (TARGETS.1.to_owned(), json!(target_text(list))));
-            let names = SAID.iter();
+            let names = SCRAPE_ANNOTATIONS.iter();
             let said = names
                 .filter_map(|(key, name)| Some(((*name).to_owned(), entries.get(*key)?.clone())));
             said.chain(targets).collect()
@@ -403,7 +409,7 @@ mod tests {
         ] {
             let mut made = pod(&annotations);
             assert_eq!(merge(&mut made, 15020), None);
-            let names = SAID.map(|(_, name)| name).into_iter();
+            let names = SCRAPE_ANNOTATIONS.map(|(_, name)| name).into_iter();
             let added = names.filter(|name| annotations.get(name).is_none());
             let earlier = Status {
                 lists: [Vec::new(), vec![PROXY.to_owned()], Vec::new(), Vec::new()],
@@ -465,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_it_otherwise_is_left_alone() {
+    fn pods_that_refuse_scraping_stay_as_they_are() {
         for annotations in [
             json!({"prometheus.io/scrape": "false", "prometheus.io/port": "80"}),
             json!({"prometheus.io.scrape": "F"}),

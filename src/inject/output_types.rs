@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_does_not_have_is_pruned() {
+    fn unknown_fields_are_pruned() {
         let (made, pruned) =
             container("future: 1\nports: [{containerPort: 80, x: {y: 1}}]\nenvFrom: []\n");
         assert_eq!(

@@ -213,7 +213,7 @@ impl Injection<'_> {
         let mut layers = Vec::new();
         for template in &chosen.templates {
             let text = self.render(template, shown, owner)?;
-            layers.extend(self.read(template, text, &set.known, layer::read)?);
+            layers.extend(self.read(template, text, &set.render_cache, layer::read)?);
         }
         for layer in &mut layers {
             layer::end_what_must_end(layer);
@@ -330,7 +330,7 @@ impl Injection<'_> {
     /// The status port that the proxy has; none where there is no proxy, or its port is 0.
     fn status_port(&self, made: &Value) -> Option<u16> {
         let proxy = pod::proxy(made)?;
-        if pod::annotation(made, STATUS_PORT).is_none() && probes::says_status_port(proxy) {
+        if pod::annotation(made, STATUS_PORT).is_none() && probes::has_status_port(proxy) {
             return probes::status_port(proxy);
         }
         self.usual_status_port(made)

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_as_it_was_written() {
+    fn kept_overrides_are_read_as_they_were_written() {
         let pod = json!({"spec": {"containers": [{"name": "a", "image": "auto", "x": 1.0}, {"name": "b"}]}});
         let own = Overrides::of(&pod, |name| name == "a");
         let text = own.to_text().unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_containers_is_nothing() {
+    fn texts_without_containers_are_no_overrides() {
         for text in [
             "",
             "7",

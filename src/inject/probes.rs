@@ -314,15 +314,18 @@ pub(crate) fn set_original_probes(proxy: &mut Value, originals: &OriginalProbes)
 
 /// The status port that the proxy's arguments name: the last of them, in any of its spellings.
 pub(crate) fn status_port(proxy: &Value) -> Option<u16> {
-    said_port(proxy)?.parse().ok().filter(|port| *port != 0)
+    status_port_argument(proxy)?
+        .parse()
+        .ok()
+        .filter(|port| *port != 0)
 }
 
 /// Returns true if the proxy's arguments name a status port, even an invalid one.
-pub(crate) fn says_status_port(proxy: &Value) -> bool {
-    said_port(proxy).is_some()
+pub(crate) fn has_status_port(proxy: &Value) -> bool {
+    status_port_argument(proxy).is_some()
 }
 
-fn said_port(proxy: &Value) -> Option<&str> {
+fn status_port_argument(proxy: &Value) -> Option<&str> {
     let args: Vec<&str> = proxy
         .get("args")
         .and_then(Value::as_array)?

@@ -195,7 +195,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn who_has_rights() {
+    fn containers_with_privileges_are_protected() {
         let protection = |container: Value| {
             let layer = json!({"spec": {"initContainers": [container]}});
             ProtectedContainers::of(&[layer]).get("a")
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_the_users() {
+    fn fields_that_a_template_omits_stay_the_users() {
         let user = json!({"name": "a", "image": "i", "command": ["c"], "args": ["b"], "securityContext": {}, "volumeMounts": [], "env": [],
             "lifecycle": {}, "resources": {"limits": {"cpu": "1"}}, "future": null});
         for (template, stays) in [

@@ -87,13 +87,13 @@ fn stays(list: &str, kept: &Value, made: &Value, kind: Kind) -> bool {
         contains(wanted, kept, kind.below(key).unwrap_or(Kind::Any))
     };
     contains(kept, made, kind)
-        && !tells_more(kept, made)
+        && !drops_agent_variable(kept, made)
         && (!is_guarded || protected_containers::runs_the_same(kept, made, is_same))
 }
 
 /// Returns true if an earlier pass gave the agent a variable that this one does not: the same template, by a configuration
 /// that has changed.
-fn tells_more(kept: &Value, made: &Value) -> bool {
+fn drops_agent_variable(kept: &Value, made: &Value) -> bool {
     let has = |element: &Value, name: &str| {
         let env = element.get("env").and_then(Value::as_array);
         env.is_some_and(|env| env.iter().any(|variable| pod::name(variable) == name))

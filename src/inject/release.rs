@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_says_counts() {
+    fn settings_of_the_configuration_win() {
         let silent = AgentSettings {
             probers: None,
             add_labels: None,

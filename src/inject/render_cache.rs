@@ -76,7 +76,7 @@ impl<T: Clone + TextTree> RenderCache<T> {
         if text.len() > MAX_BYTES {
             return Ok(read(&text)?.map(|(made, findings)| (made, findings.pruned)));
         }
-        if let Some(known) = self.known(&text) {
+        if let Some(known) = self.get_cached(&text) {
             return Ok(known);
         }
         let mut slots = Vec::new();
@@ -94,7 +94,7 @@ impl<T: Clone + TextTree> RenderCache<T> {
         Ok(read)
     }
 
-    fn known(&self, text: &str) -> Option<Parsed<T>> {
+    fn get_cached(&self, text: &str) -> Option<Parsed<T>> {
         let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (place, read) = texts
             .iter()

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_restored() {
+    fn recorded_values_are_restored() {
         let rows = [
             (
                 json!({"metadata": {"annotations": {"a": "1", "b": "2"}, "labels": {"l": "m"}}}),
@@ -429,7 +429,7 @@ mod tests {
 
     /// Another webhook's later value stays, and so does what it removed.
     #[test]
-    fn what_others_changed_since_stays() {
+    fn values_that_others_changed_stay() {
         const PORTS: &str = "traffic.sidecar.istio.io/excludeInboundPorts";
         let pod = |ports: Value, context: Value, dns: Value| json!({"metadata": {"annotations": {PORTS: ports}}, "spec": {"securityContext": context, "dnsConfig": dns}});
         let before = pod(json!("81"), json!({}), json!({"searches": ["a"]}));
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_not_recorded() {
+    fn long_values_are_not_recorded() {
         let long = "x".repeat(LONGEST);
         let before = json!({"metadata": {"annotations": {"a": "1", "b": long, "c": "3"}}});
         let after = json!({"metadata": {"annotations": {"a": "", "b": "", "c": ""}}});
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_status_may_hold_is_not_recorded() {
+    fn values_with_line_breaks_are_not_recorded() {
         let before = json!({"metadata": {"annotations": {"a": "b\nc", "d": "e"}}});
         let after = json!({"metadata": {"annotations": {"a": "x", "d": "x"}}});
         let wanted = json!({"annotations": {"d": {"was": "e", "is": "x"}}});
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_record_is_none() {
+    fn malformed_records_are_ignored() {
         for replaced in [
             json!({"annotations": 7, "labels": ["a"], "securityContext": "x"}),
             json!({"annotations": {"a": "c"}, "securityContext": {"fsGroup": null}}),

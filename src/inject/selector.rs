@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_valid_is_said() {
+    fn an_error_names_the_invalid_part_of_a_selector() {
         let rows = [
             (
                 "matchExpressions: [{key: a, operator: In}]",

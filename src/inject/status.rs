@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_no_status() {
+    fn a_status_without_containers_is_none() {
         for text in [
             "",
             "{",

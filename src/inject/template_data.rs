@@ -77,7 +77,7 @@ impl TemplateData<'_> {
         let shown = shown.as_ref().unwrap_or(self.pod);
         fields.insert(
             "ObjectMeta",
-            part_of(shown, "metadata", metadata, self.namespace_said()),
+            part_of(shown, "metadata", metadata, self.namespace_override()),
         );
         fields.insert("DeploymentMeta", self.deployment(shown, metadata));
         fields.insert(
@@ -100,7 +100,7 @@ impl TemplateData<'_> {
     }
 
     /// Returns the request's namespace if the pod has none.
-    fn namespace_said(&self) -> Vec<(&'static str, String)> {
+    fn namespace_override(&self) -> Vec<(&'static str, String)> {
         let own = self
             .pod
             .get("metadata")

@@ -20,7 +20,7 @@ pub(crate) struct TemplateSet {
     /// Hashes of the usual choices: the defaults, each alias, each template.
     versions: BTreeMap<Vec<String>, String>,
     /// Their last outputs.
-    pub(crate) known: RenderCache<Value>,
+    pub(crate) render_cache: RenderCache<Value>,
 }
 
 /// The templates that a pod gets, each once.
@@ -42,7 +42,7 @@ impl TemplateSet {
             aliases,
             defaults: Vec::new(),
             versions: BTreeMap::new(),
-            known: RenderCache::default(),
+            render_cache: RenderCache::default(),
         };
         for (alias, names) in &template_set.aliases {
             for name in names {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_knows_are_found_at_load() {
+    fn loading_reports_unknown_template_names() {
         let cause = |found: Result<TemplateSet, String>| found.map(drop).unwrap_err();
         assert_eq!(
             cause(template_set(&["a"], &[("x", &["a", "b"])], None)),

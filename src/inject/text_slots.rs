@@ -41,7 +41,7 @@ impl Style {
     }
 
     /// The value of the scalar.
-    fn said(self, written: &str) -> String {
+    fn decode(self, written: &str) -> String {
         match self {
             Self::Quoted => unescaped(written),
             Self::Plain | Self::BareLine => written.to_owned(),
@@ -51,8 +51,8 @@ impl Style {
 }
 
 impl TextSlot {
-    /// Returns the slot at a scalar that was parsed as `said`.
-    pub(crate) fn at(text: &str, scalar: &Text, said: &str) -> Option<Self> {
+    /// Returns the slot at a scalar that was parsed as `value`.
+    pub(crate) fn at(text: &str, scalar: &Text, value: &str) -> Option<Self> {
         let begin = scalar.begin;
         let (before, here) = text.split_at_checked(begin)?;
         let style = match here.as_bytes() {
@@ -67,7 +67,7 @@ impl TextSlot {
             style,
             trail: scalar.trail.clone(),
         };
-        (style.said(text.get(begin..end)?) == said).then_some(slot)
+        (style.decode(text.get(begin..end)?) == value).then_some(slot)
     }
 
     pub(crate) fn begin(&self) -> usize {
@@ -75,23 +75,23 @@ impl TextSlot {
     }
 }
 
-/// Returns the values of the slots of `known`, by index, that differ in `text`; `None` if anything else differs.
+/// Returns the values of the slots of `cached`, by index, that differ in `text`; `None` if anything else differs.
 pub(crate) fn differences(
-    known: &str,
+    cached: &str,
     slots: &[TextSlot],
     text: &str,
 ) -> Option<Vec<(usize, String)>> {
     let (mut from, mut rest) = (0, text);
     let mut found = Vec::new();
     for (number, slot) in slots.iter().enumerate() {
-        rest = behind(rest, known.get(from..slot.begin)?)?;
+        rest = behind(rest, cached.get(from..slot.begin)?)?;
         let (written, after) = rest.split_at_checked(slot.style.length(rest.as_bytes())?)?;
-        if known.get(slot.begin..slot.end)? != written {
-            found.push((number, slot.style.said(written)));
+        if cached.get(slot.begin..slot.end)? != written {
+            found.push((number, slot.style.decode(written)));
         }
         (from, rest) = (slot.end, after);
     }
-    behind(rest, known.get(from..)?)?
+    behind(rest, cached.get(from..)?)?
         .is_empty()
         .then_some(found)
 }

@@ -67,10 +67,10 @@ pub(crate) fn numbers_quoted(cause: &str, of: &str) -> String {
 }
 
 /// Tells of annotations with which a proxy ends as it starts. The contract takes any text in most of them, since templates of some
-/// releases do not read them. `said` is the value of an annotation; the value itself is not repeated.
+/// releases do not read them. `annotation` is the value of an annotation; the value itself is not repeated.
 pub(crate) fn proxy_ends<'a>(
     admin_port: i32,
-    said: impl Fn(&str) -> Option<&'a str>,
+    annotation: impl Fn(&str) -> Option<&'a str>,
 ) -> Vec<String> {
     let is_own = |text: &str| {
         let port = text.parse::<i32>();
@@ -78,7 +78,9 @@ pub(crate) fn proxy_ends<'a>(
     };
     let wrong = |name, is_fit: &dyn Fn(&str) -> bool, wanted: &str| {
         let text = || format!("annotation {name}: want {wanted}, or the proxy may not start");
-        said(name).filter(|text| !is_fit(text)).map(|_| text())
+        annotation(name)
+            .filter(|text| !is_fit(text))
+            .map(|_| text())
     };
     let found = [
         wrong(

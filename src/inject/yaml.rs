@@ -352,7 +352,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_again(printed in json_value()) {
+        fn printed_values_are_read_again(printed in json_value()) {
             prop_assert_eq!(value(&print(&printed)), printed);
         }
     }

@@ -19,7 +19,7 @@ pub enum Group {
 impl Group {
     pub const ALL: [Self; 2] = [Self::Default, Self::SyntheticServiceEntry];
 
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Default => "default",
             Self::SyntheticServiceEntry => "syntheticServiceEntry",
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_old_sinks_ask_for_is_there() {
+    fn collections_of_older_sinks_exist() {
         let collections = Collections::new(["a", "b"]);
         let group = |name: &str| collections.find(name).map(|(_, group)| group);
         for name in [

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_waits_for_half_a_second_of_quiet() {
+    fn written_objects_wait_for_half_a_second_of_quiet() {
         let log = play(Group::Default, 0, &[1000, 1100, 1200, 3000], 5000);
         assert_eq!(log, [(500, 1), (1700, 3), (3500, 1)]);
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_goes_out_at_once_and_then_ten_times_a_second() {
+    fn synthetic_entries_go_out_at_once_then_ten_times_a_second() {
         let group = Group::SyntheticServiceEntry;
         let log = play(group, 0, &[1000, 1001, 1050, 1099, 1150, 2000], 5000);
         assert_eq!(log, [(0, 1), (1000, 1), (1100, 3), (1200, 1), (2000, 1)]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::backoff::Bounds;
 
 /// Bytes of a NACK's message that are stored.
-pub(crate) const WORDS: usize = 4096;
+pub(crate) const NACK_BYTES: usize = 4096;
 
 /// Bytes of a name that are stored.
 pub(crate) const NAME: usize = 256;

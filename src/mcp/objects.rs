@@ -206,7 +206,7 @@ mod tests {
 
     /// Any other name would have no namespace, or one that Kubernetes refuses.
     #[test]
-    fn what_no_object_is_called_is_refused() {
+    fn invalid_object_names_are_refused() {
         let object = object([75, 25]);
         let of = |name: &str| {
             let named = Resource::new(Origin {

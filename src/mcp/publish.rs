@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_not_published() {
+    fn a_change_without_effect_is_not_published() {
         let mut play = Play::new();
         play.set(0, "1", 0);
         play.open(0);

@@ -31,7 +31,7 @@ impl State {
         Self::Terminating,
     ];
 
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Inactive => "inactive",
             Self::Starting => "starting",
@@ -168,7 +168,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
     }
 
     /// Returns true if the event belongs to the current session.
-    fn is_heard(&self, number: u64) -> bool {
+    fn is_current(&self, number: u64) -> bool {
         number == self.number
             && matches!(
                 self.state,
@@ -178,7 +178,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
 
     /// A source reads.
     pub fn connected(&mut self, now: Duration, number: u64, source: &str) -> Step<K, V, M> {
-        if self.is_heard(number) && self.sources.contains(source) {
+        if self.is_current(number) && self.sources.contains(source) {
             self.connected.insert(source.into());
         }
         self.proceed(now)
@@ -186,7 +186,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
 
     /// Marks a source's full list as received.
     pub fn complete(&mut self, now: Duration, number: u64, source: &str) -> Step<K, V, M> {
-        if self.is_heard(number) && self.sources.contains(source) {
+        if self.is_current(number) && self.sources.contains(source) {
             self.connected.insert(source.into());
             self.complete.insert(source.into());
         }
@@ -195,7 +195,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
 
     /// Sets an object or, with `None`, deletes it.
     pub fn object(&mut self, number: u64, name: K, object: Option<V>) -> Step<K, V, M> {
-        if !self.is_heard(number) {
+        if !self.is_current(number) {
             return Step::Nothing;
         }
         if self.state == State::Processing {
@@ -398,7 +398,7 @@ mod tests {
             for (kind, at, value) in script {
                 let number = play.number();
                 let step = match kind {
-                    0 | 1 if play.is_heard(number) => {
+                    0 | 1 if play.is_current(number) => {
                         let object = (kind == 0).then_some(value);
                         match object {
                             Some(object) => said.insert(NAMES[at], object),

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plugin_printed_is_not_said() {
+    fn an_error_omits_the_output_of_a_plugin() {
         let out = std::process::Command::new("sh")
             .args(["-c", "echo the-token; exit 3"])
             .output()

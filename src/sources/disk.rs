@@ -189,7 +189,7 @@ impl Disk {
     /// # Errors
     /// The path does not exist, or does not answer.
     pub fn stat(&mut self, path: &Path) -> io::Result<Metadata> {
-        match self.ask(path, &Call::Stat)? {
+        match self.submit(path, &Call::Stat)? {
             Reply::Stat(data) => Ok(data),
             Reply::List(_) | Reply::Read(..) | Reply::Same(_) => Err(io::ErrorKind::Other.into()),
         }
@@ -197,7 +197,7 @@ impl Disk {
 
     /// The names in a directory that are not hidden, sorted.
     pub(crate) fn list(&mut self, folder: &Path, most: usize) -> io::Result<Vec<Name>> {
-        match self.ask(folder, &Call::List(most))? {
+        match self.submit(folder, &Call::List(most))? {
             Reply::List(names) => Ok(names),
             Reply::Stat(_) | Reply::Read(..) | Reply::Same(_) => Err(io::ErrorKind::Other.into()),
         }
@@ -208,7 +208,7 @@ impl Disk {
     /// # Errors
     /// The file is not regular, cannot be read, or does not answer.
     pub fn read(&mut self, path: &Path, most: usize) -> io::Result<(Vec<u8>, Metadata)> {
-        match self.ask(path, &Call::Read(most))? {
+        match self.submit(path, &Call::Read(most))? {
             Reply::Read(bytes, data) => Ok((bytes, data)),
             Reply::Stat(_) | Reply::List(_) | Reply::Same(_) => Err(io::ErrorKind::Other.into()),
         }
@@ -232,7 +232,10 @@ impl Disk {
             .collect();
         for (path, steps, is_due, again) in known {
             let is_same = steps.is_empty()
-                || !matches!(self.ask(&path, &Call::Same(steps)), Ok(Reply::Same(false)));
+                || !matches!(
+                    self.submit(&path, &Call::Same(steps)),
+                    Ok(Reply::Same(false))
+                );
             if !is_same {
                 changed.push(path);
             } else if is_due && self.left.len() < MOST_LEFT {
@@ -246,7 +249,7 @@ impl Disk {
         }
     }
 
-    fn ask(&mut self, path: &Path, call: &Call) -> io::Result<Reply> {
+    fn submit(&mut self, path: &Path, call: &Call) -> io::Result<Reply> {
         loop {
             self.forget_ended();
             if !matches!(call, Call::Same(_)) {

@@ -166,7 +166,7 @@ impl Fake {
     }
 
     /// A version of a group that the server has, and its kinds; none: it is no longer there.
-    pub(crate) fn knows(&self, path: &str, kinds: &[&'static str]) {
+    pub(crate) fn set_api_group(&self, path: &str, kinds: &[&'static str]) {
         self.change(|state| match kinds {
             [] => drop(state.served.remove(path)),
             kinds => drop(state.served.insert(path.to_owned(), kinds.to_vec())),
@@ -189,11 +189,11 @@ impl Fake {
     }
 
     /// Changes an object without telling watches: only a list shows it.
-    pub(crate) fn put_unseen(&self, object: Value) {
-        self.put_unseen_in(WEBHOOKS, object);
+    pub(crate) fn put_without_event(&self, object: Value) {
+        self.put_without_event_in(WEBHOOKS, object);
     }
 
-    pub(crate) fn put_unseen_in(&self, kind: &str, object: Value) {
+    pub(crate) fn put_without_event_in(&self, kind: &str, object: Value) {
         self.put_in(kind, object);
         self.change(|state| state.events.pop());
     }
@@ -261,7 +261,7 @@ impl Fake {
     }
 
     /// Counts the requests for a kind.
-    pub(crate) fn asked(&self, kind: &str) -> usize {
+    pub(crate) fn request_count(&self, kind: &str) -> usize {
         let paths = self.paths();
         let of_kind = |path: &&String| path.rsplit('/').next() == Some(kind);
         paths.iter().filter(of_kind).count()

@@ -147,7 +147,7 @@ mod tests {
     use crate::fake::{Fake, Lie};
 
     #[test]
-    fn what_nobody_looks_at_is_dropped() {
+    fn unread_fields_are_dropped() {
         let object = json!({"metadata": {"name": "a", "managedFields": [{}]}, "spec": {"b": 1}, "status": {"c": 1}});
         assert_eq!(
             trimmed(object),
@@ -180,10 +180,10 @@ mod tests {
             (Lie::SamePage, "a list goes on where it was"),
         ] {
             fake.lies("list", KIND, Some(lie));
-            let asked = fake.asked(KIND);
+            let asked = fake.request_count(KIND);
             let failed = cluster.list_all(resource, false, 1_000).await.unwrap_err();
             assert!(failed.to_string().ends_with(words), "{failed}");
-            assert!(fake.asked(KIND) - asked < 150);
+            assert!(fake.request_count(KIND) - asked < 150);
         }
         fake.lies("list", KIND, None);
         let failed = cluster.list_all(resource, false, 249).await.unwrap_err();

@@ -88,7 +88,7 @@ pub struct ReconcileStatus {
     pub refusals: BTreeMap<&'static str, u64>,
     failures: [u64; ReconcileFailure::ALL.len()],
     /// The number of the bundle that is in place.
-    held: Option<u64>,
+    bundle_in_place: Option<u64>,
 }
 
 impl ReconcileStatus {
@@ -132,11 +132,11 @@ impl ReconcileStatus {
     pub(crate) fn hold(&mut self, number: u64) {
         self.state = ReconcileState::Held;
         self.error = None;
-        self.held = Some(number);
+        self.bundle_in_place = Some(number);
     }
 
     pub(crate) fn holds(&self, number: u64) -> bool {
-        self.state == ReconcileState::Held && self.held == Some(number)
+        self.state == ReconcileState::Held && self.bundle_in_place == Some(number)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Writes the messages about objects into their `status`, by server-side apply and without leader election: each replica says
 //! the same, and a status that is up to date is not written, so neither replicas nor restarts nor own writes cause another.
 
+mod current_status;
 mod pending_writes;
-mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +20,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use self::current_status::StatusPage;
 use self::pending_writes::{PendingWrite, PendingWrites, RefusalExtent};
-use self::seen::StatusPage;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Resource};
@@ -299,7 +299,7 @@ impl StatusWriter {
                         true => RefusalExtent::Namespace,
                         false => RefusalExtent::Object,
                     };
-                    self.say_refused(&failure, extent);
+                    self.log_refusal(&failure, extent);
                     self.pending.refused(&work, extent, Instant::now());
                 }
             }
@@ -308,7 +308,7 @@ impl StatusWriter {
     }
 
     /// Once of each kind: others of it are refused for the same reason.
-    fn say_refused(&mut self, failure: &Failure, extent: RefusalExtent) {
+    fn log_refusal(&mut self, failure: &Failure, extent: RefusalExtent) {
         let about = Failure {
             cluster: failure.cluster.clone(),
             action: Action {

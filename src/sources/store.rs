@@ -131,7 +131,7 @@ impl<K> Inner<K> {
 }
 
 /// Objects that a line of the log names.
-const SAID: usize = 10;
+const MOST_NAMED: usize = 10;
 
 /// An empty store: the source's writer and a reader. Clone the latter for more.
 #[must_use]
@@ -146,7 +146,7 @@ pub fn store<K: Kind>() -> (Writer<K>, Reader<K>) {
     });
     let reader = Reader {
         receiver,
-        seen: None,
+        generation: None,
     };
     (Writer { sender }, reader)
 }
@@ -313,21 +313,21 @@ impl<K: Kind> Writer<K> {
     /// The first keys of objects without room.
     pub(crate) fn first_left_out(&self) -> Vec<Key> {
         let inner = self.sender.borrow();
-        let first = inner.freshness.left_out.iter().take(SAID);
+        let first = inner.freshness.left_out.iter().take(MOST_NAMED);
         first.cloned().collect()
     }
 
     /// Marks the store as stale: its objects are served on, and were last known to be valid at `now`, or before.
     pub fn stale(&mut self, now: Instant, why: String) {
-        self.unheard(now, why, false);
+        self.mark_stale(now, why, false);
     }
 
     /// Marks the store as forbidden (403): its objects are served on, too.
     pub fn refused(&mut self, now: Instant, why: String) {
-        self.unheard(now, why, true);
+        self.mark_stale(now, why, true);
     }
 
-    fn unheard(&mut self, now: Instant, why: String, refused: bool) {
+    fn mark_stale(&mut self, now: Instant, why: String, refused: bool) {
         self.sender.send_if_modified(|inner| {
             let since = inner
                 .freshness
@@ -360,7 +360,7 @@ impl<K: Kind> Writer<K> {
 pub struct Reader<K> {
     receiver: watch::Receiver<Inner<K>>,
     /// The generation that this reader has seen; none before the first call.
-    seen: Option<u64>,
+    generation: Option<u64>,
 }
 
 /// The clone is a reader of its own, which has seen nothing yet.
@@ -370,7 +370,7 @@ impl<K> Clone for Reader<K> {
         receiver.mark_changed();
         Self {
             receiver,
-            seen: None,
+            generation: None,
         }
     }
 }
@@ -380,7 +380,7 @@ impl<K: Kind> Reader<K> {
     ///
     /// Cancel-safe.
     pub async fn changed(&mut self) -> Option<Changes<K>> {
-        if self.seen.is_some() {
+        if self.generation.is_some() {
             self.receiver.changed().await.ok()?;
         }
         Some(self.take_changes())
@@ -388,8 +388,8 @@ impl<K: Kind> Reader<K> {
 
     fn take_changes(&mut self) -> Changes<K> {
         let inner = self.receiver.borrow_and_update();
-        let changes = inner.since(self.seen);
-        self.seen = Some(inner.generation);
+        let changes = inner.since(self.generation);
+        self.generation = Some(inner.generation);
         changes
     }
 

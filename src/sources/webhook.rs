@@ -64,20 +64,20 @@ impl Kind for WebhookConfiguration {
 
     fn size(&self) -> usize {
         let webhooks = self.webhooks.iter().flatten();
-        let webhooks = webhooks.map(|Webhook(value)| held(value));
+        let webhooks = webhooks.map(|Webhook(value)| value_size(value));
         webhooks.sum::<usize>().saturating_add(size_of::<Self>())
     }
 }
 
 /// Bytes that a value holds.
-fn held(value: &Value) -> usize {
+fn value_size(value: &Value) -> usize {
     let inner = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(held).sum(),
+        Value::Array(items) => items.iter().map(value_size).sum(),
         Value::Object(entries) => entries
             .iter()
-            .map(|(name, value)| name.len() + held(value))
+            .map(|(name, value)| name.len() + value_size(value))
             .sum(),
     };
     size_of::<Value>() + inner

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_stays_as_it_is() {
+    fn malformed_bytes_stay_as_they_are() {
         for bytes in [
             &b"\x0a"[..],
             b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",

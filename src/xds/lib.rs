@@ -45,6 +45,6 @@ pub use api::version;
 
 /// Returns true if the mesh configuration has a service for access logs that proxies can use.
 #[must_use]
-pub fn knows_log_service(mesh: &api::mesh::MeshConfig) -> bool {
+pub fn has_log_service(mesh: &api::mesh::MeshConfig) -> bool {
     resources::log_service::LogService::new(mesh).is_some()
 }

@@ -105,8 +105,8 @@ pub struct Node {
     /// The id as received.
     pub id: Arc<str>,
     pub kind: Kind,
-    /// The word of the id: `sidecar`, `router`, `ingress`.
-    pub word: &'static str,
+    /// The type of the proxy in the id: `sidecar`, `router`, `ingress`.
+    pub proxy_type: &'static str,
     /// The primary one first, without link-local ones and without duplicates.
     pub addresses: Vec<IpAddr>,
     /// The name of its pod.
@@ -226,7 +226,7 @@ impl Node {
         Ok(Self {
             id: node.id.as_str().into(),
             kind,
-            word,
+            proxy_type: word,
             addresses: addresses(address, &metadata.list("INSTANCE_IPS")),
             name: metadata.text("NAME").unwrap_or_else(|| pod.into()),
             namespace,
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_says_is_bounded() {
+    fn fields_of_a_node_are_bounded() {
         let long = |length: usize| text(&"é".repeat(length / 2));
         let labels = |count: usize, value: &Value| {
             let labels = (0..count).map(|at| (format!("l{at}"), value.clone()));
@@ -513,7 +513,7 @@ mod tests {
             ..core::Node::default()
         }))
         .unwrap();
-        assert_eq!((read.kind, read.word), (Kind::Router, "ingress"));
+        assert_eq!((read.kind, read.proxy_type), (Kind::Router, "ingress"));
         assert_eq!((&*read.name, &*read.namespace), ("gw.0", "edge"));
         assert_eq!(&*read.domain, "edge.svc.cluster.local");
         assert_eq!(read.mode, Mode::Redirect);
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_a_warning() {
+    fn unknown_metadata_becomes_a_warning() {
         let metadata = vec![
             ("INTERCEPTION_MODE", text("OTHER")),
             ("IDLE_TIMEOUT", text("soon")),

@@ -147,7 +147,7 @@ pub(crate) struct ProxyRules {
     pub(crate) gateways: Arc<[Arc<Rule<Gateway>>]>,
     visible: Arc<Visible>,
     /// The services and VirtualServices that routes are made for.
-    sight: Arc<Visibility>,
+    visibility: Arc<Visibility>,
     domain: Arc<str>,
     root: Arc<str>,
 }
@@ -175,7 +175,7 @@ impl ProxyRules {
 
     /// Ports of the services that have routes.
     pub(crate) fn routed(&self) -> &ServicePorts {
-        &self.sight.service_ports
+        &self.visibility.service_ports
     }
 
     /// Its listeners for services, each with the rules of that listener alone.
@@ -183,7 +183,7 @@ impl ProxyRules {
         let all = self.visible.listeners.iter();
         all.map(|(stand, sight)| {
             let own = Self {
-                sight: sight.clone(),
+                visibility: sight.clone(),
                 ..self.clone()
             };
             (stand, own)
@@ -193,7 +193,7 @@ impl ProxyRules {
 
     /// The rule for connections with the most specific host that means this one.
     pub(crate) fn connection_rule(&self, host: &str) -> Option<&Arc<Rule<VirtualService>>> {
-        most_specific(&self.sight.connections, host)
+        most_specific(&self.visibility.connections, host)
     }
 
     /// Returns these rules for the routes of requests that come in at a socket; `None`: no socket of a Sidecar has routes of
@@ -216,7 +216,7 @@ impl ProxyRules {
         let mut all = self.visible.listeners.iter();
         let (_, sight) = all.find(|(stand, _)| of(stand).is_some_and(|own| **own == *routes))?;
         Some(Self {
-            sight: sight.clone(),
+            visibility: sight.clone(),
             ..self.clone()
         })
     }
@@ -229,7 +229,7 @@ impl ProxyRules {
             None => self.visible.whole.clone(),
         };
         Self {
-            sight,
+            visibility: sight,
             ..self.clone()
         }
     }
@@ -285,12 +285,12 @@ impl ProxyRules {
 
     /// The rule with the most specific host that means this one.
     pub(crate) fn virtual_service(&self, host: &str) -> Option<&Arc<Rule<VirtualService>>> {
-        most_specific(&self.sight.virtual_services, host)
+        most_specific(&self.visibility.virtual_services, host)
     }
 
     /// Hosts of rules for requests, sorted, with their rules.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
-        let all = self.sight.virtual_services.iter();
+        let all = self.visibility.virtual_services.iter();
         all.map(|(host, rule)| (host.as_str(), rule))
     }
 
@@ -299,7 +299,7 @@ impl ProxyRules {
         &self,
         wildcard: &str,
     ) -> impl Iterator<Item = (&str, &Arc<Rule<VirtualService>>)> {
-        self.sight.below_wildcards.rules(wildcard)
+        self.visibility.below_wildcards.rules(wildcard)
     }
 
     /// The ports on which a host of a rule is served that no service has.
@@ -311,7 +311,7 @@ impl ProxyRules {
     pub(crate) fn have_routes(&self, ports: &BTreeSet<u16>) -> bool {
         let has_routes = |port: u16| {
             let sight = self.visible.of_port(port);
-            sight.is_some_and(|sight| Arc::ptr_eq(sight, &self.sight))
+            sight.is_some_and(|sight| Arc::ptr_eq(sight, &self.visibility))
                 && self.routed().of_port(port).any(|one| one.shares_routes())
         };
         ports.iter().any(|port| has_routes(*port))
@@ -319,7 +319,7 @@ impl ProxyRules {
 
     /// Wildcards of services that mean a host of a rule, which is in lower case and none of them itself; the longest first.
     pub(crate) fn wildcards_above(&self, host: &str) -> &[Arc<str>] {
-        self.sight.below_wildcards.wildcards(host)
+        self.visibility.below_wildcards.wildcards(host)
     }
 
     /// Rules for connections to a service, in order: those of the proxy's namespace, else of the service's, else of the root

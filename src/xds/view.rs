@@ -48,8 +48,8 @@ impl Type {
         Self::ALL.into_iter().find(|kind| kind.url() == url)
     }
 
-    /// The word of the metrics and the pages: `cds`.
-    pub const fn word(self) -> &'static str {
+    /// The short name in metrics and pages: `cds`.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cluster => "cds",
             Self::Endpoint => "eds",

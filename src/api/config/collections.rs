@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_served_has_a_type_and_what_is_empty_has_none() {
+    fn served_collections_have_a_type_and_empty_ones_have_none() {
         assert_eq!(served().count(), KINDS.len() + 2);
         for collection in served() {
             assert!(is_known(collection) && !is_always_empty(collection));

@@ -127,7 +127,7 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
     for (at, http) in items(spec, "http") {
         let path = |field: &str| format!("spec.http[{at}].{field}");
         let place = format!("spec.http[{at}]");
-        lines(&place, http, &mut found);
+        check_single_line(&place, http, &mut found);
         headers::notes(|| place.clone(), http, &mut found);
         for (to, destination) in items(http, "route") {
             headers::notes(|| path(&format!("route[{to}]")), destination, &mut found);
@@ -314,7 +314,7 @@ pub const MOST_SUBSETS: usize = 1000;
 pub const MOST_HEADERS: usize = 1000;
 
 /// Texts of an `http` entry that make it none where proxies do not take them.
-fn lines(path: &str, http: &Json, found: &mut Vec<Finding>) {
+fn check_single_line(path: &str, http: &Json, found: &mut Vec<Finding>) {
     for pointer in [
         "/rewrite/uri",
         "/rewrite/authority",
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_otherwise_than_written_is_said() {
+    fn a_note_names_a_service_entry_that_is_served_otherwise() {
         let port = json!([{"number": 80, "name": "a", "protocol": "HTTP"}]);
         let entry = |hosts: &[&str], resolution: Json| {
             let spec = json!({"hosts": hosts, "ports": port, "resolution": resolution});
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_proxy_does_is_said_of_a_virtual_service() {
+    fn a_note_names_fields_of_a_virtual_service_without_effect() {
         let of = |spec: Json| said("VirtualService", &spec);
         let route = json!([{"destination": {"host": "b"}}]);
         assert_eq!(
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_proxies_do_not_take_is_said_of_a_rule() {
+    fn a_note_names_routes_that_envoy_refuses() {
         let route = json!([{"destination": {"host": "b"}}]);
         let http = |mut http: Json| {
             if http.get("redirect").is_none() {

@@ -345,7 +345,7 @@ fn size(node: &Node) -> usize {
 
 fn value(node: &Node) -> Json {
     match &node.value {
-        Value::Scalar(scalar) => word(scalar).map_or_else(|| node.to_json(), Json::Bool),
+        Value::Scalar(scalar) => parse_bool(scalar).map_or_else(|| node.to_json(), Json::Bool),
         Value::List(items) => Json::Array(items.iter().map(value).collect()),
         Value::Map(entries) => Json::Object(
             entries
@@ -357,7 +357,7 @@ fn value(node: &Node) -> Json {
 }
 
 /// A boolean as kubectl reads it.
-fn word(scalar: &Scalar) -> Option<bool> {
+fn parse_bool(scalar: &Scalar) -> Option<bool> {
     if scalar.plain() == Plain::Text && !scalar.plain {
         return None;
     }

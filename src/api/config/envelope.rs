@@ -126,13 +126,13 @@ fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
 
 /// The row of the table; a finding where there is none to check by.
 fn kind(written: &Map<String, Json>, walker: &mut Walker) -> Option<&'static Kind> {
-    let api_version = word(written, "apiVersion", walker);
-    let name = word(written, "kind", walker);
+    let api_version = required_string(written, "apiVersion", walker);
+    let name = required_string(written, "kind", walker);
     match kinds::kind(api_version?, name?) {
         Ok(row) if row.check == Check::Unused => {
             let message = kinds::unchecked(row);
             let length = walker.path.enter("kind");
-            walker.say(Severity::Warning, message);
+            walker.push_finding(Severity::Warning, message);
             walker.path.back(length);
             None
         }
@@ -144,7 +144,7 @@ fn kind(written: &Map<String, Json>, walker: &mut Walker) -> Option<&'static Kin
     }
 }
 
-fn word<'json>(
+fn required_string<'json>(
     written: &'json Map<String, Json>,
     name: &str,
     walker: &mut Walker,

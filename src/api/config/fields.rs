@@ -54,10 +54,10 @@ impl Walker {
     }
 
     pub(super) fn error(&mut self, message: impl Into<String>) {
-        self.say(Severity::Error, message.into());
+        self.push_finding(Severity::Error, message.into());
     }
 
-    pub(super) fn say(&mut self, severity: Severity, message: String) {
+    pub(super) fn push_finding(&mut self, severity: Severity, message: String) {
         if self.findings.has_room(severity, MOST) {
             self.findings.push(Finding {
                 path: self.path.as_str().to_owned(),
@@ -109,7 +109,7 @@ impl Walker {
             } else {
                 if field.deprecated {
                     let message = "deprecated, only releases up to 1.5 have it".to_owned();
-                    self.say(Severity::Warning, message);
+                    self.push_finding(Severity::Warning, message);
                 }
                 let value = self.field(field, value);
                 out.insert(field.json.to_owned(), value);
@@ -152,7 +152,7 @@ impl Walker {
                 // A search takes as long as a hundred fields, and few findings are shown.
                 let is_searched = self.findings.has_room(severity, MOST_SEARCHES);
                 let meant = is_searched.then(|| meant(message, name)).flatten();
-                self.say(severity, unknown_field(meant));
+                self.push_finding(severity, unknown_field(meant));
             }
             Unknown::Listed(paths) if paths.len() < MOST => {
                 paths.push(self.path.as_str().to_owned());

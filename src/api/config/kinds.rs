@@ -199,7 +199,7 @@ fn current() -> impl Iterator<Item = &'static Kind> {
 }
 
 /// All that is known, checked or not.
-fn known() -> impl Iterator<Item = &'static Kind> {
+fn all_kinds() -> impl Iterator<Item = &'static Kind> {
     let gone = EARLIER.iter().chain(&earlier::OPERATORS);
     current().chain(gone).chain([&earlier::EARLY_POLICY])
 }
@@ -229,7 +229,7 @@ pub(crate) const fn row(name: &str) -> &'static Kind {
 /// The row of a kind, in whichever version it is written.
 #[must_use]
 pub fn named(group: &str, kind: &str) -> Option<&'static Kind> {
-    let mut all = known();
+    let mut all = all_kinds();
     all.find(|row| row.group == group && row.kind == kind)
 }
 
@@ -265,7 +265,7 @@ pub fn kind(api_version: &str, kind: &str) -> Result<&'static Kind, Finding> {
             && row.kind == kind
             && (row.versions.is_empty() || row.versions.contains(&version))
     };
-    if let Some(row) = known().find(is_it) {
+    if let Some(row) = all_kinds().find(is_it) {
         return Ok(row);
     }
     let meant = match current().find(|row| row.kind == kind) {

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_repeats_is_as_often_there() {
+    fn a_repetition_costs_each_of_its_copies() {
         for (pattern, least, most) in [
             ("/x", 2, 10),
             ("/number/[0-9]+", 20, 100),

@@ -377,7 +377,7 @@ fn numbers_are_read_in_all_their_forms() {
 }
 
 #[test]
-fn what_is_text_and_what_is_not_says_to_quote() {
+fn an_error_says_to_quote_a_value_that_is_not_a_string() {
     for value in [json!(true), json!(80), json!(null)] {
         assert_eq!(
             said_of("VirtualService", json!({"hosts": ["a", value]})),
@@ -528,7 +528,7 @@ fn a_struct_is_any_object() {
 }
 
 #[test]
-fn what_is_written_empty_is_there() {
+fn empty_messages_are_kept() {
     let spec = json!({"portLevelMtls": {}, "mtls": {}, "selector": {"matchLabels": {}}});
     assert_eq!(spelled("PeerAuthentication", spec.clone()), spec);
     let rules = json!({"rules": [{}, {"from": []}]});
@@ -536,7 +536,7 @@ fn what_is_written_empty_is_there() {
 }
 
 #[test]
-fn what_older_releases_had_is_kept_with_a_warning() {
+fn fields_of_older_releases_are_kept_with_a_warning() {
     let value = object(
         "VirtualService",
         route(json!({"append_headers": {"a": "b"}, "removeResponseHeaders": null})),
@@ -571,7 +571,7 @@ fn adapters_are_served_as_they_are_written() {
 }
 
 #[test]
-fn what_cannot_be_read_is_null_and_the_rest_is_there() {
+fn an_unreadable_field_is_null_and_others_are_kept() {
     let value = object(
         "VirtualService",
         json!({"hosts": ["a", 1], "http": 5, "tcp": [{"route": []}]}),

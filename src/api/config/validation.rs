@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_is_not_judged() {
+    fn rules_skip_an_unreadable_field() {
         let both = |weight: Json| json!([{"destination": {"host": "x"}, "weight": weight}, {"destination": {"host": "y"}, "weight": 1}]);
         let unread = said(route(&both(json!("x"))));
         assert_eq!(unread.len(), 1, "{unread:?}");
@@ -188,7 +188,7 @@ mod tests {
 
     /// A value that cannot be read might be anything: rules that look at it from elsewhere say nothing either.
     #[test]
-    fn what_could_not_be_read_breaks_no_rule_elsewhere() {
+    fn an_unreadable_field_breaks_no_rule_of_another() {
         const NETWORKING: &str = "networking.istio.io/v1";
         const SECURITY: &str = "security.istio.io/v1";
         const RBAC: &str = "rbac.istio.io/v1alpha1";

@@ -136,7 +136,7 @@ fn types_of_the_v2_api_are_read_as_those_of_today() {
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
-fn what_a_message_does_not_have_is_told_with_its_place() {
+fn an_error_names_the_place_of_an_unknown_field() {
     let nested = |depth: usize| {
         (0..depth).fold(
             json!({}),

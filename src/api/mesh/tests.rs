@@ -58,7 +58,7 @@ fn nothing_is_the_defaults() {
 }
 
 #[test]
-fn what_is_left_out_keeps_its_default() {
+fn omitted_fields_keep_their_defaults() {
     let config = read(
         "defaultConfig:\n  statusPort: 15021\n  drainDuration: 1m0s\n  parentShutdownDuration: 2m\n",
     );
@@ -70,7 +70,7 @@ fn what_is_left_out_keeps_its_default() {
 }
 
 #[test]
-fn what_was_written_wins_even_if_it_is_nothing() {
+fn written_values_win_even_if_they_are_zero() {
     let config = read(
         "enableTracing: false\naccessLogFile: \"\"\nenablePrometheusMerge: false\nproxyHttpPort: 0\n\
          protocolDetectionTimeout: 0s\ndefaultConfig:\n  tracingServiceName: APP_LABEL_AND_NAMESPACE\n  concurrency: 0\n  statsdUdpAddress: ''\n",
@@ -311,7 +311,7 @@ fn tags_of_the_core_are_no_surprise() {
 }
 
 #[test]
-fn what_is_wrong_is_named_by_its_path() {
+fn errors_name_the_path_of_the_field() {
     for (text, expected) in WRONG {
         assert_eq!(cause(text), *expected, "{text}");
     }
@@ -392,7 +392,7 @@ fn a_pod_lays_its_own_over_the_mesh() {
 }
 
 #[test]
-fn what_was_chosen_is_told_from_what_is_usual() {
+fn chosen_values_differ_from_defaults() {
     let usual = proxy_defaults();
     assert_eq!(chosen(&usual, &Map::new()).unwrap(), Map::new());
     let rows = [
@@ -433,7 +433,7 @@ fn a_pods_text_has_few_values() {
 }
 
 #[test]
-fn what_a_mesh_writes_of_its_proxies() {
+fn written_defaults_hold_for_all_proxies() {
     let written =
         written_defaults("defaultConfig: {concurrency: 2, proxy_metadata: {A: b}}").unwrap();
     assert_eq!(
@@ -718,7 +718,7 @@ fn one_that_is_handed_on_may_be_less_strict() {
 
 /// A proxy that is started with them ends at once; discovery starts none, and galley's proxies may be others.
 #[test]
-fn what_is_started_is_what_pintle_takes() {
+fn proxies_have_settings_that_pintle_accepts() {
     for (text, said) in [
         (
             "{drainDuration: 1.5s}",
@@ -881,7 +881,7 @@ const STRICTER: &[(&str, &str)] = &[
 
 /// Galley's sinks know best what they take beyond the rules that all releases have.
 #[test]
-fn what_is_worked_by_is_judged_more_strictly() {
+fn discovery_checks_more_than_galley() {
     for (text, said) in STRICTER {
         assert_eq!(cause(text), format!("line 1: {said}"), "{text}");
         let wrong = parse_over(&discovery_defaults(), text).unwrap_err();
@@ -900,7 +900,7 @@ fn what_is_worked_by_is_judged_more_strictly() {
 
 /// Envoy refuses all listeners, or all clusters, for one value that it does not take: so discovery refuses the file.
 #[test]
-fn what_becomes_resources_is_what_envoy_takes() {
+fn settings_of_resources_are_those_that_envoy_accepts() {
     let log = "accessLogFile: /dev/stdout\n";
     for (text, said) in [
         (

@@ -142,17 +142,17 @@ impl Service {
     /// Its addresses as a proxy of that cluster sees them: the own cluster's, else those of the service's first.
     #[must_use]
     pub fn addresses_in(&self, cluster: &str) -> &[Address] {
-        self.seen_in(cluster)
+        self.addresses_for(cluster)
             .map_or(&[], |(_, addresses)| addresses.as_slice())
     }
 
     /// The cluster whose addresses those are; `None`: it has none anywhere.
     #[must_use]
-    pub fn cluster_seen_in(&self, cluster: &str) -> Option<&ClusterId> {
-        self.seen_in(cluster).map(|(cluster, _)| cluster)
+    pub fn address_cluster_for(&self, cluster: &str) -> Option<&ClusterId> {
+        self.addresses_for(cluster).map(|(cluster, _)| cluster)
     }
 
-    fn seen_in(&self, cluster: &str) -> Option<(&ClusterId, &Vec<Address>)> {
+    fn addresses_for(&self, cluster: &str) -> Option<(&ClusterId, &Vec<Address>)> {
         self.addresses
             .get_key_value(cluster)
             .or_else(|| self.addresses.get_key_value(&self.cluster))

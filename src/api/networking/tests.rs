@@ -52,7 +52,7 @@ fn a_service_entry_is_read() {
 
 /// The rules have tables of their own, in [`config`]: what discovery has is judged by them, fields first.
 #[test]
-fn what_is_wrong_is_said_as_everywhere() {
+fn networking_types_report_the_findings_of_the_rules() {
     assert_eq!(
         wrong::<ServiceEntry>("{hosts: [a_], ports: [{number: 80, name: http, protocl: HTTP}]}"),
         [

@@ -200,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_encoded_is_decoded((message, value) in some()) {
+    fn encoded_messages_decode_to_the_same((message, value) in some()) {
         let bytes = encode(message, &value);
         prop_assert_eq!(decode(message, &bytes).unwrap(), value, "{}", message.name);
     }
@@ -238,7 +238,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_not_known_is_skipped((message, value) in some(), extra: Vec<u8>, number in 100_000_u32..500_000) {
+    fn unknown_fields_are_skipped((message, value) in some(), extra: Vec<u8>, number in 100_000_u32..500_000) {
         let bytes = encode(message, &value);
         let mut more = Vec::new();
         for form in [VARINT, FIXED64, FIXED32, BYTES, GROUP] {
@@ -319,7 +319,7 @@ fn the_last_of_several_counts_and_messages_merge() {
 }
 
 #[test]
-fn what_is_no_message_says_why() {
+fn decoding_errors_name_their_cause() {
     let message = &schema::ISTIO_NETWORKING_V1ALPHA3_DESTINATION;
     for (bytes, want) in [
         (&[0x0a][..], DecodeError::Short),

@@ -117,7 +117,7 @@ impl Builder {
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
-                self.known(
+                self.check_tag(
                     line,
                     tag.as_deref(),
                     &["str", "null", "bool", "int", "float"],
@@ -145,11 +145,11 @@ impl Builder {
                 self.finish(Built { node, cost }, anchor)
             }
             Event::SequenceStart(_, anchor, tag) => {
-                self.known(line, tag.as_deref(), &["seq"])?;
+                self.check_tag(line, tag.as_deref(), &["seq"])?;
                 self.begin(line, anchor, Parts::List(Vec::new()))
             }
             Event::MappingStart(_, anchor, tag) => {
-                self.known(line, tag.as_deref(), &["map"])?;
+                self.check_tag(line, tag.as_deref(), &["map"])?;
                 let parts = Parts::Map {
                     entries: Vec::new(),
                     known: BTreeSet::new(),
@@ -164,7 +164,7 @@ impl Builder {
     }
 
     /// Refuses a tag that is not of the core, if the text is strict.
-    fn known(&self, line: usize, tag: Option<&Tag>, core: &[&str]) -> Result<(), Malformed> {
+    fn check_tag(&self, line: usize, tag: Option<&Tag>, core: &[&str]) -> Result<(), Malformed> {
         let is_core = |tag: &Tag| tag.core_suffix().is_some_and(|name| core.contains(&name));
         match tag {
             Some(tag) if self.strict && !is_core(tag) => {
@@ -317,12 +317,12 @@ fn name(node: Node, known: &mut BTreeSet<String>) -> Result<MappingKey, Malforme
 fn merge(
     node: Node,
     entries: &mut Vec<(String, Node)>,
-    known: &mut BTreeSet<String>,
+    keys: &mut BTreeSet<String>,
 ) -> Result<(), Malformed> {
     match node.value {
         Value::Map(other) => {
             for (key, value) in other {
-                if known.insert(key.clone()) {
+                if keys.insert(key.clone()) {
                     entries.push((key, value));
                 }
             }
@@ -330,7 +330,7 @@ fn merge(
         }
         Value::List(others) => others
             .into_iter()
-            .try_for_each(|other| merge_one(other, entries, known)),
+            .try_for_each(|other| merge_one(other, entries, keys)),
         Value::Scalar(_) => Err(malformed(node.line, "`<<` wants an object")),
     }
 }
@@ -339,10 +339,10 @@ fn merge(
 fn merge_one(
     node: Node,
     entries: &mut Vec<(String, Node)>,
-    known: &mut BTreeSet<String>,
+    keys: &mut BTreeSet<String>,
 ) -> Result<(), Malformed> {
     match node.value {
-        Value::Map(_) => merge(node, entries, known),
+        Value::Map(_) => merge(node, entries, keys),
         Value::List(_) | Value::Scalar(_) => Err(malformed(node.line, "`<<` wants an object")),
     }
 }

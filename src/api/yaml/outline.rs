@@ -84,7 +84,7 @@ impl OpenDocument {
         match event {
             Event::Scalar(text, ..) => {
                 if let Some(key) = self.at_top(text) {
-                    self.says(&key, text);
+                    self.set_field(&key, text);
                 }
             }
             Event::Alias(_) => drop(self.at_top("")),
@@ -120,7 +120,7 @@ impl OpenDocument {
         key
     }
 
-    fn says(&mut self, key: &str, text: &str) {
+    fn set_field(&mut self, key: &str, text: &str) {
         match key {
             "apiVersion" => text.clone_into(&mut self.outline.api_version),
             "kind" => text.clone_into(&mut self.outline.kind),

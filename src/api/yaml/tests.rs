@@ -41,7 +41,7 @@ fn cause(text: &str) -> String {
 }
 
 #[test]
-fn what_is_read_is_what_was_written() {
+fn the_reader_returns_the_written_tree() {
     for (text, tree) in [
         ("", ""),
         ("# only words\n\n", ""),

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_once_is_read() {
+    fn keys_that_occur_once_are_read() {
         for text in [
             r#"{"a":{"a":1},"b":[{"a":1.50},{"a":-2}],"c":null,"d":true,"e":"\u00fc\n","f":12345678901234567890123}"#,
             "null",
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_twice_is_refused() {
+    fn duplicate_keys_are_refused() {
         for text in [r#"{"a":1,"a":1}"#, r#"[{"b":{"c":1,"\u0061":2,"a":3}}]"#] {
             let cause = strict(text).unwrap_err().to_string();
             assert!(

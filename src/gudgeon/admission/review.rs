@@ -78,7 +78,7 @@ impl fmt::Display for DecodeError {
 pub(crate) struct AdmissionRequest {
     api_version: String,
     kind: String,
-    asked: bool,
+    has_request: bool,
     /// The error of an object that was not decoded, except for its `deletionTimestamp`.
     excess: Option<DecodeError>,
     pub(crate) uid: String,
@@ -127,7 +127,7 @@ impl AdmissionRequest {
             .and_then(|()| filled.map_err(|cause| DecodeError::Unreadable(cause.to_string())))
             .and_then(|()| this.check().map_err(DecodeError::Another))
             .and_then(|()| match &this.excess {
-                Some(excess) if !this.is_unseen() => Err(excess.clone()),
+                Some(excess) if !this.skips_validation() => Err(excess.clone()),
                 Some(_) | None => Ok(()),
             });
         (this, read)
@@ -161,7 +161,7 @@ impl AdmissionRequest {
 
     /// Returns true if the object is not validated: it is not written, only a subresource of it is, or it is being deleted
     /// and loses its finalizers.
-    fn is_unseen(&self) -> bool {
+    fn skips_validation(&self) -> bool {
         !matches!(self.operation.as_str(), "CREATE" | "UPDATE")
             || !self.sub_resource.is_empty()
             || self.object.pointer(DELETION).is_some()
@@ -177,7 +177,7 @@ impl AdmissionRequest {
                 self.api_version
             ));
         }
-        if !self.asked {
+        if !self.has_request {
             return Err("review: no request in it".to_owned());
         }
         Ok(())
@@ -341,7 +341,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self(question, options) = self;
-        question.asked = true;
+        question.has_request = true;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "uid" => question.uid = map.next_value::<NullableText>()?.0,

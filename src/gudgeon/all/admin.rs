@@ -166,7 +166,7 @@ impl Service for Admin {
             "/healthz" => text(StatusCode::OK, "ok"),
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/metrics" => {
-                let format = ExpositionFormat::asked(request.headers());
+                let format = ExpositionFormat::negotiate(request.headers());
                 return self.apart(format.key(), AnswerPriority::Monitoring, move |this| {
                     let body = this.metrics(format);
                     full(StatusCode::OK, format.content_type(), body.into())

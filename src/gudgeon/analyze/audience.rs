@@ -25,7 +25,7 @@ fn audience(item: &Item) -> Option<BTreeSet<String>> {
 #[derive(Default)]
 pub(super) struct Claimants<'a> {
     /// Those that any namespace sees.
-    seen: Vec<&'a Item>,
+    visible: Vec<&'a Item>,
     /// Those that all namespaces see.
     everywhere: Vec<&'a Item>,
     /// The rest, by the namespaces that see them.
@@ -36,12 +36,12 @@ impl<'a> Claimants<'a> {
     /// Adds an object; they come in order.
     pub(super) fn push(&mut self, item: &'a Item) {
         let Some(namespaces) = audience(item) else {
-            self.seen.push(item);
+            self.visible.push(item);
             self.everywhere.push(item);
             return;
         };
         if !namespaces.is_empty() {
-            self.seen.push(item);
+            self.visible.push(item);
         }
         for namespace in namespaces {
             self.by_namespace.entry(namespace).or_default().push(item);
@@ -49,9 +49,9 @@ impl<'a> Claimants<'a> {
     }
 
     /// All that one namespace sees along with the object, in lists that may overlap.
-    fn seen_with(&self, item: &Item) -> Vec<&[&'a Item]> {
+    fn visible_with(&self, item: &Item) -> Vec<&[&'a Item]> {
         let Some(namespaces) = audience(item) else {
-            return vec![&self.seen];
+            return vec![&self.visible];
         };
         if namespaces.is_empty() {
             return Vec::new();
@@ -67,7 +67,7 @@ impl<'a> Claimants<'a> {
 
     /// The first object that one namespace sees along with this one.
     pub(super) fn rival(&self, item: &Item) -> Option<&'a Item> {
-        let lists = self.seen_with(item);
+        let lists = self.visible_with(item);
         let first = lists.iter().filter_map(|list| {
             let mut others = list.iter().filter(|other| other.number != item.number);
             others.next().copied()
@@ -77,7 +77,7 @@ impl<'a> Claimants<'a> {
 
     /// All objects that one namespace sees along with this one; `None`: there is none.
     pub(super) fn rivals(&self, item: &Item) -> Option<Named<'a>> {
-        let lists = self.seen_with(item);
+        let lists = self.visible_with(item);
         let mut named: BTreeMap<usize, &Item> = BTreeMap::new();
         for list in &lists {
             let others = list.iter().filter(|other| other.number != item.number);

@@ -92,12 +92,12 @@ pub(super) fn read(
         .build()
         .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
     let known = names(files, flags.namespace.as_deref());
-    let asked = runtime.block_on(ask(access, flags, &known));
+    let asked = runtime.block_on(fetch(access, flags, &known));
     runtime.shutdown_background();
     asked
 }
 
-async fn ask(
+async fn fetch(
     access: &Access,
     flags: &AnalyzeFlags,
     known: &BTreeSet<ObjectName>,

@@ -129,7 +129,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
 fn list() -> Result<Exit, Failure> {
     let lines = codes::ALL
         .iter()
-        .map(|code| format!("{} {:7} {}\n", code.name, code.level.word(), code.about));
+        .map(|code| format!("{} {:7} {}\n", code.name, code.level.as_str(), code.about));
     out(&lines.collect::<String>())?;
     Ok(Exit::Done)
 }

@@ -23,7 +23,7 @@ pub(super) struct Item {
 
 /// A host that clients can call.
 #[derive(Clone, Debug)]
-pub(super) struct KnownHost {
+pub(super) struct ServiceHost {
     pub(super) namespace: String,
     /// Their numbers.
     pub(super) ports: Vec<u64>,
@@ -54,7 +54,7 @@ pub(super) struct Inventory {
     by_name: HashMap<(String, String, String), usize>,
     /// DestinationRules by their whole hosts.
     rules: BTreeMap<String, Vec<usize>>,
-    pub(super) hosts: BTreeMap<String, Vec<KnownHost>>,
+    pub(super) hosts: BTreeMap<String, Vec<ServiceHost>>,
     pub(super) workloads: Vec<Runs>,
     pub(super) secrets: BTreeSet<(String, String)>,
     /// Those that are among the objects, those that have an object, and those that every cluster has.
@@ -245,8 +245,8 @@ impl Inventory {
     }
 
     /// The services that a whole name means, as far as a namespace sees them.
-    pub(super) fn hosts_of(&self, host: &str, namespace: &str) -> Vec<&KnownHost> {
-        let sees = |known: &&KnownHost| {
+    pub(super) fn hosts_of(&self, host: &str, namespace: &str) -> Vec<&ServiceHost> {
+        let sees = |known: &&ServiceHost| {
             known.exported_to.is_empty()
                 || known.exported_to.iter().any(|to| match to.as_str() {
                     "*" => true,
@@ -277,7 +277,7 @@ impl Inventory {
     }
 }
 
-fn of_service(item: &Item) -> KnownHost {
+fn of_service(item: &Item) -> ServiceHost {
     let ports = list(&item.body, "/spec/ports").filter_map(|(_, port)| port.get("port")?.as_u64());
     let written = text(&item.annotations, "/networking.istio.io~1exportTo");
     let exported_to = written
@@ -285,7 +285,7 @@ fn of_service(item: &Item) -> KnownHost {
         .map(str::trim)
         .filter(|one| !one.is_empty());
     let selector = labels(item.body.pointer("/spec/selector"));
-    KnownHost {
+    ServiceHost {
         namespace: item.namespace.clone(),
         ports: ports.collect(),
         is_selecting: !selector.is_empty(),
@@ -295,11 +295,11 @@ fn of_service(item: &Item) -> KnownHost {
     }
 }
 
-fn of_entry(item: &Item) -> KnownHost {
+fn of_entry(item: &Item) -> ServiceHost {
     let body = &item.body;
     let ports = list(body, "/ports").filter_map(|(_, port)| port.get("number")?.as_u64());
     let selector = labels(body.pointer("/workloadSelector/labels"));
-    KnownHost {
+    ServiceHost {
         namespace: item.namespace.clone(),
         ports: ports.collect(),
         is_selecting: !selector.is_empty(),

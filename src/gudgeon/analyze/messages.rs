@@ -66,7 +66,7 @@ impl Located {
         };
         format!(
             "{} [{}] ({}) {place}{}",
-            self.code.level.word(),
+            self.code.level.as_str(),
             self.code.name,
             [self.origin(), self.reference()].join(" ").trim_end(),
             self.text

@@ -31,7 +31,7 @@ impl Serialize for ReportRow<'_> {
         map.serialize_entry("code", code)?;
         map.serialize_entry("documentationUrl", &url)?;
         map.serialize_entry("file", &found.file)?;
-        map.serialize_entry("level", found.code.level.word())?;
+        map.serialize_entry("level", found.code.level.as_str())?;
         map.serialize_entry("line", &found.line)?;
         map.serialize_entry("message", &found.text)?;
         map.serialize_entry("origin", &found.origin())?;

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_the_form_is_told() {
+    fn malformed_suppressions_are_refused() {
         for text in ["", "IST0101", "=Pod a", "IST0101="] {
             assert!(Suppressed::read(text).is_err(), "{text}");
         }

@@ -158,7 +158,7 @@ fn of_what_fits_nothing_is_said() {
 }
 
 #[test]
-fn what_is_referred_to_has_to_be_there() {
+fn references_to_missing_objects_are_reported() {
     let routes = |rest: &str| {
         beside(
             "VirtualService",
@@ -441,7 +441,7 @@ fn subsets_go_by_labels_of_workloads_and_of_places() {
 
 /// As files of a tutorial have it: the gateway is Istio's own, and a rule that is not valid is there.
 #[test]
-fn what_belongs_to_the_installation_and_what_is_broken_is_there() {
+fn objects_of_the_installation_and_broken_ones_count_as_present() {
     let alone = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: a}}\n---\n\
                  apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec: {selector: {istio: ingressgateway}, servers: []}\n---\n\
                  apiVersion: v1\nkind: Service\nmetadata: {name: dns, namespace: kube-system}\nspec: {externalName: a.example, type: ExternalName, ports: [{name: x, port: 90}]}\n---\n\
@@ -466,7 +466,7 @@ fn a_service_that_is_not_exported_is_not_there() {
 }
 
 #[test]
-fn what_two_say_differently_is_told_at_both() {
+fn contradictions_are_reported_at_both_objects() {
     let twice = |kind: &str, version: &str, specs: [&str; 2]| -> Vec<String> {
         let objects = specs.iter().zip(["a", "b"]).map(|(spec, name)| {
             format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: demo}}\nspec: {spec}\n---\n")
@@ -725,7 +725,7 @@ fn of_many_objects_that_say_the_same_each_is_told_a_few_others() {
 }
 
 #[test]
-fn what_selects_nothing_and_what_has_no_endpoints_is_told() {
+fn selectors_without_workloads_are_reported() {
     for (kind, spec, want) in [
         (
             "AuthorizationPolicy",
@@ -805,7 +805,7 @@ fn what_selects_nothing_and_what_has_no_endpoints_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_one_by_itself_has_its_words() {
+fn findings_of_single_objects_have_their_messages() {
     let text = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: v\nspec:\n  hosts: [a_b]\n  htp: []\n---\n\
                 apiVersion: authentication.istio.io/v1alpha1\nkind: MeshPolicy\nmetadata: {name: default}\nspec: {}\n";
     let mut is_whole = true;
@@ -836,7 +836,7 @@ fn what_is_wrong_with_one_by_itself_has_its_words() {
 
 /// As in `validate`: a file that was named is taken at its word.
 #[test]
-fn what_belongs_to_other_programs_is_skipped_below_a_directory_only() {
+fn files_of_other_programs_are_skipped_below_directories_only() {
     let template = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v, namespace: demo}\n\
                     spec: {hosts: [web], http: [{timeout: '{{ .Values.timeout }}', route: [{destination: {host: web}}]}]}\n";
     let broken = "apiVersion: networking.istio.io/v1\nkind: [\n";

@@ -5,7 +5,7 @@ use api::well_known::NETWORK;
 use serde_json::Value as Json;
 
 use super::codes;
-use super::inventory::{Inventory, Item, KnownHost, labels, list, printable, text};
+use super::inventory::{Inventory, Item, ServiceHost, labels, list, printable, text};
 use super::messages::Message;
 use super::references::push;
 
@@ -215,7 +215,7 @@ fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     let host = all.full_host(text(&item.body, "/host"), &item.namespace);
     let hosts = all.hosts_of(&host, &item.namespace);
     // Of a host that is not here, or whose endpoints have labels that nobody wrote, nothing is known.
-    let is_known = |host: &&KnownHost| {
+    let is_known = |host: &&ServiceHost| {
         host.is_selecting || host.endpoints.iter().any(|labels| !labels.is_empty())
     };
     if hosts.is_empty() || !hosts.iter().all(is_known) || host.starts_with('*') {

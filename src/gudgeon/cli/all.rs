@@ -105,13 +105,13 @@ fn flags() -> Vec<Arg> {
 }
 
 /// The flags that were given and that a role has, as its own command line would have them.
-fn given<F: Args>(matches: &ArgMatches, role: Command) -> Result<F, clap::Error> {
+fn flags_of_role<F: Args>(matches: &ArgMatches, role: Command) -> Result<F, clap::Error> {
     let mut words: Vec<OsString> = Vec::new();
     for arg in role.get_arguments() {
         let Some(there) = arg.get_long() else {
             continue;
         };
-        let Some(long) = here(there).filter(|long| is_given(matches, long)) else {
+        let Some(long) = here(there).filter(|long| is_on_command_line(matches, long)) else {
             continue;
         };
         let values = matches.get_raw(long).into_iter().flatten();
@@ -132,7 +132,7 @@ fn given<F: Args>(matches: &ArgMatches, role: Command) -> Result<F, clap::Error>
     F::from_arg_matches(&role.try_get_matches_from(words)?)
 }
 
-fn is_given(matches: &ArgMatches, long: &str) -> bool {
+fn is_on_command_line(matches: &ArgMatches, long: &str) -> bool {
     let source = matches.value_source(long);
     source == Some(ValueSource::CommandLine)
 }
@@ -150,16 +150,16 @@ impl Args for AllFlags {
 impl FromArgMatches for AllFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let [of_discovery, of_injector, of_galley] = roles();
-        let mut discovery: DiscoveryFlags = given(matches, of_discovery)?;
-        let mut injector: InjectorFlags = given(matches, of_injector)?;
-        let mut galley: GalleyFlags = given(matches, of_galley)?;
+        let mut discovery: DiscoveryFlags = flags_of_role(matches, of_discovery)?;
+        let mut injector: InjectorFlags = flags_of_role(matches, of_injector)?;
+        let mut galley: GalleyFlags = flags_of_role(matches, of_galley)?;
         let log = discovery.log.clone();
         let http = http(&mut discovery);
         injector.monitoring_port = -1;
         injector.debug_addr = None;
         alone(&mut galley, &discovery);
         let sends = ["enable-server", "server-address", "sinkAddress"];
-        galley.mcp.enable_server &= sends.iter().any(|flag| is_given(matches, flag));
+        galley.mcp.enable_server &= sends.iter().any(|flag| is_on_command_line(matches, flag));
         if galley.webhook.port == Some(injector.port) {
             galley.webhook.port = None;
         }
@@ -234,7 +234,7 @@ mod tests {
         let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
         let parsed = parse(&words).unwrap_or_else(|ended| panic!("{line}: {}", ended.text));
         assert!(parsed.warnings.is_empty(), "{line}: {:?}", parsed.warnings);
-        let Action::All(flags) = parsed.asked else {
+        let Action::All(flags) = parsed.action else {
             panic!("{line}")
         };
         *flags
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_as_each_role_has_it_but_for_what_they_share() {
+    fn omitted_flags_have_the_defaults_of_their_role() {
         let all = flags("");
         assert_eq!(
             all.injector.tls_cert_file,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_meaning_here_is_refused() {
+    fn flags_without_a_meaning_are_refused() {
         for flag in WITHOUT {
             let words = ["gudgeon", "all"].map(OsString::from).into_iter();
             let words: Vec<_> = words.chain([format!("--{flag}=1").into()]).collect();

@@ -516,7 +516,7 @@ mod tests {
     #[test]
     fn the_version_is_asked_for_as_anywhere() {
         let word = parsed("gudgeon version").unwrap();
-        let crate::cli::Action::Version(flags) = word.asked else {
+        let crate::cli::Action::Version(flags) = word.action else {
             panic!()
         };
         let expected = crate::cli::version(&flags);

@@ -61,7 +61,7 @@ pub enum Action {
 /// A command line that was understood.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    pub asked: Action,
+    pub action: Action,
     /// Flags without a meaning here.
     pub warnings: Vec<String>,
 }
@@ -125,7 +125,7 @@ pub fn parse(words: &[OsString]) -> Result<Parsed, EarlyExit> {
         .clone()
         .try_get_matches_from(&words)
         .map_err(|error| ended(&without_ignored_tip(error, &command, &words)))?;
-    let asked = name.asked(&matches).map_err(|error| ended(&error))?;
+    let action = name.action(&matches).map_err(|error| ended(&error))?;
     let mut given: Vec<&str> = Vec::new();
     let mut level = Some((command.get_name().to_owned(), &matches));
     while let Some((name, matches)) = level {
@@ -145,18 +145,18 @@ pub fn parse(words: &[OsString]) -> Result<Parsed, EarlyExit> {
         .into_iter()
         .map(|name| format!("ignoring --{name}: it has no meaning here"))
         .collect();
-    Ok(Parsed { asked, warnings })
+    Ok(Parsed { action, warnings })
 }
 
 /// `-injectConfig X` as Go's own flag package would take it: a known long name after one dash gets its second.
 fn doubled(words: &[OsString], command: &Command) -> Vec<OsString> {
-    fn known(command: &Command, name: &str) -> bool {
+    fn has_long(command: &Command, name: &str) -> bool {
         command.get_arguments().any(|arg| {
             arg.get_long() == Some(name)
                 || arg
                     .get_all_aliases()
                     .is_some_and(|aliases| aliases.contains(&name))
-        }) || command.get_subcommands().any(|below| known(below, name))
+        }) || command.get_subcommands().any(|below| has_long(below, name))
     }
     let mut only_values = false;
     words
@@ -168,7 +168,7 @@ fn doubled(words: &[OsString], command: &Command) -> Vec<OsString> {
                 .and_then(|text| text.strip_prefix('-'))
                 .filter(|rest| !rest.starts_with('-') && !only_values)
                 .and_then(|rest| rest.split('=').next())
-                .is_some_and(|name| name.len() > 1 && known(command, name));
+                .is_some_and(|name| name.len() > 1 && has_long(command, name));
             if long {
                 let mut doubled = OsString::from("-");
                 doubled.push(word);

@@ -162,7 +162,7 @@ impl Name {
         spelled(self.documented())
     }
 
-    pub(super) fn asked(self, matches: &ArgMatches) -> Result<Action, clap::Error> {
+    pub(super) fn action(self, matches: &ArgMatches) -> Result<Action, clap::Error> {
         Ok(match self {
             Self::PilotDiscovery => match PilotDiscovery::from_arg_matches(matches)?.role {
                 Pilot::Discovery(flags) => Action::Discovery(flags),

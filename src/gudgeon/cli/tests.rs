@@ -12,7 +12,7 @@ fn parsed(line: &str) -> Result<Parsed, EarlyExit> {
 fn injector(line: &str) -> InjectorFlags {
     match parsed(line) {
         Ok(Parsed {
-            asked: Action::Injector(flags),
+            action: Action::Injector(flags),
             ..
         }) => *flags,
         other => panic!("{line}: {other:?}"),
@@ -53,7 +53,7 @@ fn defaults_are_the_originals() {
 fn galley(line: &str) -> (GalleyFlags, Vec<String>) {
     match parsed(line) {
         Ok(Parsed {
-            asked: Action::Galley(flags),
+            action: Action::Galley(flags),
             warnings,
         }) => (*flags, warnings),
         other => panic!("{line}: {other:?}"),
@@ -152,7 +152,7 @@ fn command_lines_of_the_charts_are_taken() {
         "/usr/local/bin/galley probe --probe-path=/healthready --interval=10s",
         "gudgeon galley probe --probe-path=/healthready --interval 10s",
     ] {
-        let Action::Probe(flags) = parsed(line).unwrap().asked else {
+        let Action::Probe(flags) = parsed(line).unwrap().action else {
             panic!("{line}")
         };
         assert_eq!(flags.interval.as_secs(), 10);
@@ -208,7 +208,7 @@ fn a_connection_may_live_for_ever() {
     for age in ["2562047h47m16.854775807s", "infinity", "30m", "0s"] {
         let line = format!("gudgeon discovery --keepaliveMaxServerConnectionAge {age}");
         let Ok(Parsed {
-            asked: Action::Discovery(flags),
+            action: Action::Discovery(flags),
             ..
         }) = parsed(&line)
         else {
@@ -220,7 +220,7 @@ fn a_connection_may_live_for_ever() {
 }
 
 #[test]
-fn what_is_wrong_has_its_code() {
+fn wrong_command_lines_have_their_exit_codes() {
     for (line, exit, words) in [
         ("gudgeon", Exit::Usage, "Usage: gudgeon"),
         ("gudgeon injectr", Exit::Usage, "injector"),
@@ -329,8 +329,8 @@ fn manifests() {
         "istioctl kube-inject -f a --filename b --output c --hub h --tag t --include-ip-ranges 10.0.0.0/8 --debug \
          --verbosity=3 --istioNamespace ns",
     ] {
-        let Parsed { asked, warnings } = parsed(line).unwrap();
-        let Action::Inject(flags) = asked else {
+        let Parsed { action, warnings } = parsed(line).unwrap();
+        let Action::Inject(flags) = action else {
             panic!("{line}")
         };
         assert_eq!(flags.files, ["a", "b"]);
@@ -350,7 +350,7 @@ fn the_rest() {
         "gudgeon probe --probe-path /x --interval 4s",
         "sidecar-injector probe --probePath=/x --interval=4s",
     ] {
-        let Action::Probe(flags) = parsed(line).unwrap().asked else {
+        let Action::Probe(flags) = parsed(line).unwrap().action else {
             panic!("{line}")
         };
         assert_eq!(
@@ -358,7 +358,7 @@ fn the_rest() {
             (Path::new("/x"), 4)
         );
     }
-    let Action::Version(flags) = parsed("gudgeon version -o json").unwrap().asked else {
+    let Action::Version(flags) = parsed("gudgeon version -o json").unwrap().action else {
         panic!()
     };
     let shown: serde_json::Value = serde_json::from_str(&version(&flags)).unwrap();
@@ -374,8 +374,8 @@ fn the_rest() {
 #[test]
 fn a_flag_without_a_meaning_is_one_of_its_own_command_only() {
     let asked = parsed("istioctl validate -x -c /k -f a -n ns -f - -o json").unwrap();
-    let Action::Validate(flags) = asked.asked else {
-        panic!("{:?}", asked.asked);
+    let Action::Validate(flags) = asked.action else {
+        panic!("{:?}", asked.action);
     };
     assert_eq!(flags.files, ["a", "-"]);
     assert_eq!(
@@ -405,7 +405,7 @@ fn flags_by_the_names_of_later_releases() {
     let line = "gudgeon discovery --secureGRPCAddr :1 --shutdownDuration 3s --kubernetesApiQPS 80 --kubernetesApiBurst 160";
     match parsed(line) {
         Ok(Parsed {
-            asked: Action::Discovery(flags),
+            action: Action::Discovery(flags),
             warnings,
         }) => {
             assert_eq!(flags.secure_grpc_addr, ":1");

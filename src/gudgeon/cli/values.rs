@@ -17,7 +17,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Info => "Info",
             Self::Warning => "Warning",

@@ -317,7 +317,7 @@ where
                     };
                     warn!(
                         "{id} refuses {}: {}{made}{repeated}{more}",
-                        request.kind.word(),
+                        request.kind.as_str(),
                         one_line(words),
                         repeated = api::times(times)
                     );
@@ -396,7 +396,7 @@ where
     fn unmade(&self, kinds: &BTreeSet<Type>) {
         for kind in kinds {
             self.hub.metrics.unmade(*kind);
-            let (id, word) = (clipped(&self.joined.session.node.id), kind.word());
+            let (id, word) = (clipped(&self.joined.session.node.id), kind.as_str());
             error!("cannot build {word} for {id}: internal error; its last version stays");
         }
     }
@@ -408,7 +408,7 @@ where
             return;
         };
         if made == PushOutcome::Nothing {
-            return self.unmade(&self.joined.session.asked());
+            return self.unmade(&self.joined.session.subscribed_types());
         }
         self.hub.metrics.queued(now.saturating_sub(pending.put));
         let until = now + HOLD;
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_nothing_is_let_go_after_a_minute() {
+    async fn a_client_that_reads_nothing_is_closed_after_a_minute() {
         let hub = hub();
         let (ads_stream, heard, peer) = stream(&hub, Some(clusters()));
         let (other, mut reads, _) = stream(&hub, Some(clusters()));
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_nothing_is_let_go_after_ten_seconds() {
+    async fn a_silent_client_is_closed_after_ten_seconds() {
         let hub = hub();
         let (ads_stream, heard, _) = stream(&hub, None);
         let begun = Instant::now();
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_made_is_counted_and_the_stream_goes_on() {
+    async fn a_failed_response_is_counted_and_the_stream_goes_on() {
         let hub = hub();
         let (mut ads_stream, mut heard, peer) = stream(&hub, Some(clusters()));
         let first = request(Type::Listener).encode_to_vec();
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_goes_before_a_response_is_written_is_counted() {
+    async fn a_client_that_leaves_before_a_response_is_counted() {
         let hub = hub();
         let sent = "pilot_xds_pushes{type=\"cds\"} 1";
         for reads in [true, false] {

@@ -19,9 +19,9 @@ type PieceKey = (Protocol, Type, Vec<Version>);
 
 /// Pieces that are in use.
 #[derive(Debug, Default)]
-pub(crate) struct HeldPieces(grpc::EncodedPieces<PieceKey>);
+pub(crate) struct PieceCache(grpc::EncodedPieces<PieceKey>);
 
-impl HeldPieces {
+impl PieceCache {
     /// These resources, a few in each piece.
     pub(crate) fn of<'a>(
         &self,
@@ -57,13 +57,13 @@ mod tests {
         run.iter().flat_map(|one| one.body.clone()).collect()
     }
 
-    fn of(pieces: &HeldPieces, resources: &[Arc<Resource>]) -> Vec<Bytes> {
+    fn of(pieces: &PieceCache, resources: &[Arc<Resource>]) -> Vec<Bytes> {
         pieces.of(Protocol::Delta, Type::Cluster, resources, encode)
     }
 
     #[test]
-    fn what_is_equal_is_there_once() {
-        let pieces = HeldPieces::default();
+    fn equal_pieces_are_stored_once() {
+        let pieces = PieceCache::default();
         let mut list = resources(1000);
         let one = of(&pieces, &list);
         assert!(one.len() > 10 && one.len() < 100, "{}", one.len());
@@ -76,15 +76,15 @@ mod tests {
         let all: std::collections::BTreeSet<_> = one.iter().chain(&other).map(at).collect();
         assert!(all.len() <= one.len() + 2, "{} {}", all.len(), one.len());
         drop(one);
-        assert_eq!(pieces.0.held(), other.len());
+        assert_eq!(pieces.0.live(), other.len());
         drop(other);
-        assert_eq!(pieces.0.held(), 0);
+        assert_eq!(pieces.0.live(), 0);
     }
 
     /// Two messages of nothing but a name have the same bytes in any type, and so the same version.
     #[test]
     fn types_and_protocols_are_apart() {
-        let pieces = HeldPieces::default();
+        let pieces = PieceCache::default();
         let list = resources(1);
         let kinds = [Type::Endpoint, Type::Route];
         let protocols = [Protocol::StateOfTheWorld, Protocol::Delta];

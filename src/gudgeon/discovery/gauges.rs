@@ -104,7 +104,7 @@ fn sessions(hub: &Hub, gauges: &mut Gauges) {
                 if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
                     let [node, words] = [&session.node.id, &nack.message];
                     let [node, words] = [node, words].map(|text| clipped(text).to_owned());
-                    gauges.standing_nacks.push((kind.word(), node, words));
+                    gauges.current_nacks.push((kind.as_str(), node, words));
                 }
             }
         });
@@ -142,20 +142,20 @@ mod tests {
             let line = lines.find(|line| line.starts_with("gudgeon_source_stale_seconds{"));
             line.map(ToOwned::to_owned)
         };
-        hub.stand(&id, SyncState::Synced);
+        hub.set_sync_state(&id, SyncState::Synced);
         advance(Duration::from_secs(60)).await;
-        hub.stand(&id, lost("no answer"));
+        hub.set_sync_state(&id, lost("no answer"));
         advance(Duration::from_millis(4900)).await;
         assert_eq!(shown(), None);
         assert_eq!(readiness(&hub).as_deref(), Ok("ok"));
         // Lost as before.
-        hub.stand(&id, lost("no route"));
+        hub.set_sync_state(&id, lost("no route"));
         advance(Duration::from_secs(2)).await;
         let line = "gudgeon_source_stale_seconds{source=\"Consul/east\"} 6";
         assert_eq!(shown().as_deref(), Some(line));
         let ready = readiness(&hub).unwrap();
         assert!(ready.starts_with("stale: Consul/east since "), "{ready}");
-        hub.stand(&id, SyncState::Synced);
+        hub.set_sync_state(&id, SyncState::Synced);
         assert_eq!(shown(), None);
     }
 }

@@ -28,7 +28,7 @@ const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;
 const UNKNOWN: i32 = 3;
 
-fn standing(serves: bool) -> i32 {
+fn serving_status(serves: bool) -> i32 {
     if serves { SERVING } else { NOT_SERVING }
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn check(
 ) {
     let end = match asked.first::<HealthCheckRequest>().await {
         Ok(Some(question)) if is_known(&question.service) => {
-            let status = standing(hub.lifecycle.is_serving());
+            let status = serving_status(hub.lifecycle.is_serving());
             sender.put([framed(&HealthCheckResponse { status }).into()]);
             Status::ok("")
         }
@@ -68,7 +68,7 @@ pub(super) async fn watch(
     let mut told = None;
     while !sender.is_gone() {
         let status = if is_known(&question.service) {
-            standing(*serving.borrow_and_update())
+            serving_status(*serving.borrow_and_update())
         } else {
             UNKNOWN
         };

@@ -48,7 +48,7 @@ use self::sessions::Sessions;
 pub(crate) use self::sessions::StreamRegistration;
 use self::sync_states::SyncStates;
 use self::trust::Trust;
-use super::encoded_pieces::HeldPieces;
+use super::encoded_pieces::PieceCache;
 use super::jwks::Jwks;
 use super::kinds::ProxyKinds;
 use super::log_rate_limiters::LogRateLimiters;
@@ -67,7 +67,7 @@ pub(crate) struct Hub {
     pub(crate) clock: Clock,
     pub(crate) metrics: DiscoveryMetrics,
     pub(crate) options: DiscoveryOptions,
-    pub(crate) pieces: HeldPieces,
+    pub(crate) pieces: PieceCache,
     pub(crate) facts: Facts,
     pub(crate) log_rate_limiters: LogRateLimiters,
     /// The port where sources of configuration dial, where there is one.
@@ -118,7 +118,7 @@ impl Hub {
             kinds: Arc::default(),
             throttle: Arc::new(Semaphore::new(options.throttle)),
             trust: Trust::new(&options.trust_domain, options.identity_check, mesh),
-            pieces: HeldPieces::default(),
+            pieces: PieceCache::default(),
             inputs: Mutex::new(SnapshotInputs::new(registries, options.quiet)),
             options,
             sync_states: SyncStates::default(),

@@ -208,7 +208,7 @@ mod tests {
 
     /// A node may say a kilobyte of each, and a log line has a quarter of it.
     #[test]
-    fn what_a_refusal_quotes_is_cut() {
+    fn a_refusal_truncates_what_it_quotes() {
         let mut node = node(Some(&"a".repeat(1000)));
         node.namespace = "n".repeat(1000).into();
         let peer = peer(&["spiffe://mesh.example/ns/demo/sa/b"]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_for_those_of_the_namespace_and_of_this_machine() {
+    fn secrets_are_for_the_namespace_and_this_machine() {
         let node = node(None);
         let own = "spiffe://mesh.example/ns/demo/sa/b";
         for (peer, may) in [

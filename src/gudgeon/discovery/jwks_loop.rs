@@ -99,7 +99,7 @@ fn fetched_one(hub: &Hub, fetch: &Fetch, fetched: Result<KeySet, FetchError>) {
     let keys = news.keys.then(|| state.key_sets());
     drop(state);
     if news.trouble
-        && let Some(more) = hub.jwks.lines.suffix_if_allowed()
+        && let Some(more) = hub.jwks.log_limiter.suffix_if_allowed()
     {
         match failed {
             Some(cause) => warn!("cannot fetch keys from {from}: {cause}{more}"),

@@ -9,7 +9,7 @@ use sources::registry::Report;
 use tracing::warn;
 use xds::snapshot::Snapshot;
 
-use super::logged_conflicts::{LoggedConflicts, in_words};
+use super::logged_conflicts::{LoggedConflicts, describe};
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::secrets::redact_text;
 
@@ -33,7 +33,7 @@ pub(crate) struct LogRateLimiters {
     /// Conflicts by which parts were left out of resources.
     conflicts: LogRateLimiter,
     /// Conflicts that were logged already.
-    pub(super) told: Mutex<LoggedConflicts>,
+    pub(super) logged_conflicts: Mutex<LoggedConflicts>,
     /// Gateways between networks that were said to be of no use.
     gateways: Mutex<BTreeSet<String>>,
 }
@@ -52,10 +52,13 @@ impl LogRateLimiters {
     /// Logs each conflict once for as long as it stands. Returns the time of the next look, which is due even if nothing is made.
     pub(super) fn conflicts(&self, now: Duration, snapshot: &Snapshot) -> Option<Duration> {
         let all = snapshot.conflicts();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self
+            .logged_conflicts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         for conflict in told.new_conflicts(now, &all) {
             if let Some(more) = self.conflicts.suffix_if_allowed() {
-                warn!("{}{more}", in_words(conflict));
+                warn!("{}{more}", describe(conflict));
             }
         }
         told.deadline()
@@ -92,7 +95,7 @@ impl Default for LogRateLimiters {
             lost: LogRateLimiter::new(100),
             rules: LogRateLimiter::new(10),
             conflicts: LogRateLimiter::new(100),
-            told: Mutex::default(),
+            logged_conflicts: Mutex::default(),
             gateways: Mutex::default(),
         }
     }

@@ -55,8 +55,8 @@ fn hash(conflict: &Conflict) -> u64 {
     hasher.finish()
 }
 
-/// Returns one line about a conflict: the object that lost, and the reason.
-pub(super) fn in_words(conflict: &Conflict) -> String {
+/// Describes a conflict in one line: the object that lost, and the reason.
+pub(super) fn describe(conflict: &Conflict) -> String {
     let Conflict {
         metric,
         key,
@@ -130,13 +130,13 @@ mod tests {
         let mut one = conflict("AuthorizationPolicy n/p");
         one.message = "denies everything".to_owned();
         assert_eq!(
-            in_words(&one),
+            describe(&one),
             "AuthorizationPolicy n/p: denies everything (m)"
         );
         // What it quotes may be a secret.
         one.message = "spec.rules[0].when[0].values[0]: \"hunter2\" is left out".to_owned();
         assert_eq!(
-            in_words(&one),
+            describe(&one),
             "AuthorizationPolicy n/p: spec.rules[0].when[0].values[0]: \"…\" is left out (m)"
         );
         one.message = "denies everything".to_owned();
@@ -144,7 +144,7 @@ mod tests {
         one.services = vec![api::model::ServiceKey::new("b.n", "n")];
         one.proxy = "sidecar~x".into();
         assert_eq!(
-            in_words(&one),
+            describe(&one),
             "service n/b.n: 0.0.0.0_9000: denies everything (m, found for sidecar~x)"
         );
     }

@@ -96,7 +96,7 @@ fn doubt(mesh: &MeshConfig) {
 
 fn doubts(mesh: &MeshConfig) -> Vec<&'static str> {
     let mut doubts = Vec::new();
-    if mesh.enable_envoy_access_log_service && !xds::knows_log_service(mesh) {
+    if mesh.enable_envoy_access_log_service && !xds::has_log_service(mesh) {
         doubts.push(
             "enableEnvoyAccessLogService: defaultConfig.envoyAccessLogService does not say where it is, by HOST:PORT and files of \
              TLS: only proxies with a cluster envoy_accesslog_service in their own bootstrap send access logs",
@@ -129,7 +129,7 @@ mod tests {
     fn flags(mesh: &Path) -> DiscoveryFlags {
         let words = ["gudgeon", "discovery", "--meshConfig"].map(Into::into);
         let words: Vec<_> = words.into_iter().chain([mesh.into()]).collect();
-        let crate::cli::Action::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
+        let crate::cli::Action::Discovery(flags) = crate::cli::parse(&words).unwrap().action else {
             panic!("{words:?}")
         };
         *flags

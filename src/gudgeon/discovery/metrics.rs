@@ -41,7 +41,7 @@ pub(crate) struct DiscoveryMetrics {
     convergence: Histogram,
     triggers: LabelledCounter,
     nacks: LabelledCounter,
-    standing_nacks: BTreeMap<&'static str, GaugeFamily<2>>,
+    current_nacks: BTreeMap<&'static str, GaugeFamily<2>>,
     expired: LabelledCounter,
     write_timeouts: Counter,
     internal: Counter,
@@ -85,7 +85,7 @@ pub(crate) struct Gauges {
     /// By metric.
     pub(crate) conflicts: BTreeMap<&'static str, usize>,
     /// (`lds`, node, words).
-    pub(crate) standing_nacks: Vec<(&'static str, String, String)>,
+    pub(crate) current_nacks: Vec<(&'static str, String, String)>,
     /// Clusters whose endpoints are asked for, without one that is used.
     pub(crate) empty: usize,
     /// Endpoints by cluster, if they are wanted.
@@ -122,7 +122,7 @@ impl DiscoveryMetrics {
             convergence: histogram(),
             triggers: LabelledCounter::default(),
             nacks: LabelledCounter::default(),
-            standing_nacks: BTreeMap::new(),
+            current_nacks: BTreeMap::new(),
             expired: LabelledCounter::default(),
             write_timeouts: Counter::default(),
             internal: Counter::default(),
@@ -160,7 +160,7 @@ impl DiscoveryMetrics {
             drop(this.refused_streams.get_or_create(&by(reason)));
         }
         this.register_pushes();
-        this.register_standing();
+        this.register_state_gauges();
         this.register_own();
         this.mcp.register(&mut this.registry);
         this
@@ -177,15 +177,15 @@ impl DiscoveryMetrics {
 
     /// A response was made, in this time.
     pub(crate) fn sent(&self, kind: Type, took: Duration) {
-        Self::count(&self.pushes, kind.word());
+        Self::count(&self.pushes, kind.as_str());
         self.push_time
-            .get_or_create(&[("type", kind.word().to_owned())])
+            .get_or_create(&[("type", kind.as_str().to_owned())])
             .observe(took.as_secs_f64());
     }
 
     /// A client went before it had a response.
     pub(crate) fn unsent(&self, kind: Type) {
-        Self::count(&self.pushes, &format!("{}_senderr", kind.word()));
+        Self::count(&self.pushes, &format!("{}_senderr", kind.as_str()));
     }
 
     pub(crate) fn queued(&self, time: Duration) {
@@ -197,11 +197,11 @@ impl DiscoveryMetrics {
     }
 
     pub(crate) fn nacked(&self, kind: Type) {
-        Self::count(&self.nacks, kind.word());
+        Self::count(&self.nacks, kind.as_str());
     }
 
     pub(crate) fn expired(&self, kind: Type) {
-        Self::count(&self.expired, kind.word());
+        Self::count(&self.expired, kind.as_str());
     }
 
     pub(crate) fn write_timed_out(&self) {
@@ -234,7 +234,7 @@ impl DiscoveryMetrics {
 
     /// Something of this type could not be made for a stream.
     pub(crate) fn unmade(&self, kind: Type) {
-        Self::count(&self.pushes, &format!("{}_builderr", kind.word()));
+        Self::count(&self.pushes, &format!("{}_builderr", kind.as_str()));
         self.panics.inc();
         self.internal.inc();
     }
@@ -302,10 +302,10 @@ impl DiscoveryMetrics {
                 gauges.conflicts.get(name).copied().unwrap_or_default(),
             ));
         }
-        for gauge in self.standing_nacks.values() {
+        for gauge in self.current_nacks.values() {
             gauge.clear();
         }
-        for (at, (word, node, err)) in gauges.standing_nacks.iter().enumerate() {
+        for (at, (word, node, err)) in gauges.current_nacks.iter().enumerate() {
             let node = if at < NODES {
                 node.clone()
             } else {
@@ -316,7 +316,7 @@ impl DiscoveryMetrics {
             } else {
                 String::new()
             };
-            if let Some(gauge) = self.standing_nacks.get(word) {
+            if let Some(gauge) = self.current_nacks.get(word) {
                 gauge.get_or_create(&[("node", node), ("err", err)]).set(1);
             }
         }
@@ -391,7 +391,7 @@ mod tests {
             streams: 2,
             services: 3,
             conflicts: BTreeMap::from([("pilot_vservice_dup_domain", 4)]),
-            standing_nacks: vec![("lds", "sidecar~x".to_owned(), "no".to_owned())],
+            current_nacks: vec![("lds", "sidecar~x".to_owned(), "no".to_owned())],
             totals: Totals {
                 events: BTreeMap::from([(("Pod", Event::Add), 3)]),
                 ever_podless: 5,

@@ -69,7 +69,7 @@ impl DiscoveryMonitor {
         let pushes = debug::is_pushed(path) && Query::new(&head.query).is_set("push");
         match head.method {
             Method::GET | Method::HEAD if !pushes => {}
-            Method::GET | Method::HEAD => return not_a_look(),
+            Method::GET | Method::HEAD => return method_not_allowed(),
             Method::POST if pushes => {
                 let told = format!("Pushed to {} servers", self.hub.push_all());
                 return text(StatusCode::OK, &told);
@@ -172,7 +172,7 @@ impl DiscoveryMonitor {
 }
 
 /// GET changes nothing: a browser sends it wherever a page elsewhere leads it.
-fn not_a_look() -> Answer {
+fn method_not_allowed() -> Answer {
     let words = "?push=1 triggers a push: use POST, as in gudgeon request POST /debug/adsz?push=1";
     let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, words);
     let headers = answer.headers_mut();
@@ -210,7 +210,7 @@ impl Service for DiscoveryMonitor {
             method: request.method().clone(),
             path: uri.path().to_owned(),
             query: uri.query().unwrap_or_default().to_owned(),
-            format: ExpositionFormat::asked(request.headers()),
+            format: ExpositionFormat::negotiate(request.headers()),
         };
         if head.method == Method::PUT && head.path == MEMORY && guarded.is_ok() {
             return Box::pin(self.remember(request.into_body()));

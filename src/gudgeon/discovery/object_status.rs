@@ -55,7 +55,7 @@ async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessag
     hub.current.first().await;
     loop {
         snapshots.mark_unchanged();
-        let now: DesiredMessages = Arc::new(said(&hub, &sources));
+        let now: DesiredMessages = Arc::new(messages_by_object(&hub, &sources));
         to.send_if_modified(|known| {
             let differs = *known != now;
             *known = now;
@@ -69,7 +69,7 @@ async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessag
     }
 }
 
-fn said(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectMessages> {
+fn messages_by_object(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectMessages> {
     let told = DerivedMessages::now(hub);
     let rows = sources.of_api_server(hub).into_iter();
     rows.filter_map(|written| {

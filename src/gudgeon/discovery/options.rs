@@ -336,7 +336,7 @@ mod tests {
         environment: &[(&str, &str)],
     ) -> Result<(DiscoveryOptions, Vec<String>), Failure> {
         let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
-        let Action::Discovery(flags) = parse(&words).unwrap().asked else {
+        let Action::Discovery(flags) = parse(&words).unwrap().action else {
             panic!("{line}")
         };
         let environment = environment
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_named() {
+    fn an_error_names_the_malformed_variable() {
         for (line, variable, value, said) in [
             (
                 "",

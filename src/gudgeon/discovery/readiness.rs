@@ -64,7 +64,7 @@ pub(super) fn stale(hub: &Hub) -> Vec<(String, Duration)> {
     let since = hub.sync_states.since();
     sources
         .into_iter()
-        .filter(|status| matches!(status.standing, SyncState::Stale { .. }))
+        .filter(|status| matches!(status.sync_state, SyncState::Stale { .. }))
         .filter_map(|status| {
             let since = *since.get(&status.source)?;
             (now.saturating_sub(since) >= LOST).then(|| (status.source.to_string(), since))

@@ -40,7 +40,7 @@ struct ReflectionResponse {
     #[prost(message, optional, tag = "2")]
     question: Option<ReflectionRequest>,
     #[prost(oneof = "ReflectionMessage", tags = "4, 6, 7")]
-    said: Option<ReflectionMessage>,
+    message: Option<ReflectionMessage>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -96,7 +96,7 @@ pub(super) async fn answer(
             question = next, if sender.is_free() => match question {
                 Ok(Some(question)) => {
                     begun = true;
-                    sender.put([framed(&say(question)).into()]);
+                    sender.put([framed(&respond(question)).into()]);
                 }
                 Ok(None) => return sender.end(Status::ok("")),
                 Err(status) => return sender.end(status),
@@ -107,7 +107,7 @@ pub(super) async fn answer(
     }
 }
 
-fn say(question: ReflectionRequest) -> ReflectionResponse {
+fn respond(question: ReflectionRequest) -> ReflectionResponse {
     let said = match &question.what {
         Some(ReflectionQuery::Services(_)) => ReflectionMessage::Services(ServiceList {
             services: [DISCOVERY, health::SERVICE, SERVICE]
@@ -123,7 +123,7 @@ fn say(question: ReflectionRequest) -> ReflectionResponse {
     ReflectionResponse {
         host: question.host.clone(),
         question: Some(question),
-        said: Some(said),
+        message: Some(said),
     }
 }
 
@@ -155,9 +155,9 @@ mod tests {
             host: "h".to_owned(),
             what: Some(what),
         };
-        let answer = say(question.clone());
+        let answer = respond(question.clone());
         assert_eq!((&*answer.host, answer.question), ("h", Some(question)));
-        answer.said.unwrap()
+        answer.message.unwrap()
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
             host: "h".to_owned(),
             what: Some(ReflectionQuery::Symbol("x.Y".to_owned())),
         };
-        let answer = say(asked).encode_to_vec();
+        let answer = respond(asked).encode_to_vec();
         let kind = all.get_message_by_name("grpc.reflection.v1.ServerReflectionResponse");
         let read = DynamicMessage::decode(kind.unwrap(), &*answer).unwrap();
         assert_eq!(

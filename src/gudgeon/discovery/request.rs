@@ -66,7 +66,7 @@ pub(crate) fn request(flags: &RequestFlags) -> Result<Vec<u8>, Failure> {
         message: format!("cannot {method} http://{address}{uri}: {cause}"),
     };
     let asked = runtime.block_on(async {
-        tokio::time::timeout(TIMEOUT, ask(flags, &method, &uri))
+        tokio::time::timeout(TIMEOUT, send(flags, &method, &uri))
             .await
             .unwrap_or_else(|_| Err("no response for 60 s".to_owned()))
     });
@@ -81,7 +81,7 @@ pub(crate) fn request(flags: &RequestFlags) -> Result<Vec<u8>, Failure> {
     Ok(body)
 }
 
-async fn ask(
+async fn send(
     flags: &RequestFlags,
     method: &Method,
     uri: &Uri,

@@ -206,8 +206,8 @@ impl Session {
         self.inner().stream.take_unmade()
     }
 
-    /// Types that the client has asked for.
-    pub(super) fn asked(&self) -> BTreeSet<Type> {
+    /// Types that the client has subscribed to.
+    pub(super) fn subscribed_types(&self) -> BTreeSet<Type> {
         let inner = self.inner();
         let asked = |kind: &Type| inner.stream.status(*kind).is_some();
         Type::ALL.into_iter().filter(asked).collect()

@@ -14,10 +14,10 @@ type Events = BTreeMap<(&'static str, Event), u64>;
 
 /// Facts about all sources.
 #[derive(Debug, Default)]
-pub(crate) struct Facts(Mutex<KnownFacts>);
+pub(crate) struct Facts(Mutex<FactsState>);
 
 #[derive(Debug, Default)]
-struct KnownFacts {
+struct FactsState {
     sources: BTreeMap<SourceId, Fact>,
     /// Objects that cannot be used, or not all of them.
     rejected: BTreeMap<SourceId, BTreeSet<Object>>,
@@ -87,11 +87,11 @@ fn unreadable(told: &ClusterUpdate) -> Option<String> {
         1 => "1 object skipped, or kept at its last good version".to_owned(),
         count => format!("{count} objects skipped, or kept at their last good version"),
     };
-    Some(format!("{objects}: {kind} {object}: {}", refusal.words))
+    Some(format!("{objects}: {kind} {object}: {}", refusal.message))
 }
 
 impl Facts {
-    fn known(&self) -> MutexGuard<'_, KnownFacts> {
+    fn state(&self) -> MutexGuard<'_, FactsState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,7 +110,7 @@ impl Facts {
                 ever_podless: told.ever_podless,
             },
         };
-        self.known().sources.insert(source.clone(), fact);
+        self.state().sources.insert(source.clone(), fact);
         let rejected = told.problems.iter().map(|problem| {
             let object = &problem.object;
             let name = format!("{}/{}", object.namespace, object.name);
@@ -123,18 +123,18 @@ impl Facts {
 
     /// Sets the counts of objects by kind, for a source that reports nothing else.
     pub(crate) fn count(&self, source: &SourceId, counts: Counts) {
-        let mut known = self.known();
+        let mut known = self.state();
         known.sources.entry(source.clone()).or_default().counts = counts;
     }
 
     /// Sets the number of VirtualServices of a source that can be used.
     pub(crate) fn route(&self, source: &SourceId, count: usize) {
-        self.known().routes.insert(source.clone(), count);
+        self.state().routes.insert(source.clone(), count);
     }
 
     /// The configuration of a source, in place of what it had before.
     pub(crate) fn rule(&self, source: &SourceId, counts: RuleCounts) {
-        let mut known = self.known();
+        let mut known = self.state();
         if known.rules.get(source) != Some(&counts) {
             known.rules.insert(source.clone(), counts);
             known.rules_changed += 1;
@@ -143,13 +143,13 @@ impl Facts {
 
     /// The number of changes of [`Self::rules`].
     pub(crate) fn rules_changed(&self) -> u64 {
-        self.known().rules_changed
+        self.state().rules_changed
     }
 
     /// The counted configuration of all sources.
     pub(crate) fn rules(&self) -> RuleCounts {
         let mut all = RuleCounts::default();
-        for counts in self.known().rules.values() {
+        for counts in self.state().rules.values() {
             all.merge(counts);
         }
         all
@@ -157,22 +157,22 @@ impl Facts {
 
     /// The number of VirtualServices of all sources that can be used.
     pub(crate) fn routes(&self) -> usize {
-        self.known().routes.values().sum()
+        self.state().routes.values().sum()
     }
 
     /// All objects of a source that cannot be used, in place of those of before.
     pub(crate) fn reject(&self, source: &SourceId, objects: impl Iterator<Item = Object>) {
         let objects: BTreeSet<Object> = objects.collect();
-        self.known().rejected.insert(source.clone(), objects);
+        self.state().rejected.insert(source.clone(), objects);
     }
 
     /// Objects of all sources that cannot be used.
     pub(crate) fn rejected(&self) -> BTreeSet<Object> {
-        self.known().rejected.values().flatten().cloned().collect()
+        self.state().rejected.values().flatten().cloned().collect()
     }
 
     pub(crate) fn forget(&self, source: &SourceId) {
-        let mut known = self.known();
+        let mut known = self.state();
         known.rejected.remove(source);
         known.routes.remove(source);
         if known.rules.remove(source).is_some() {
@@ -184,13 +184,13 @@ impl Facts {
     }
 
     pub(crate) fn of(&self, source: &SourceId) -> Option<Fact> {
-        self.known().sources.get(source).cloned()
+        self.state().sources.get(source).cloned()
     }
 
     /// Sources that leave objects out because their kinds' room is full, and what they leave out.
     pub(crate) fn without_room(&self) -> Vec<(SourceId, WithoutRoom)> {
-        let known = self.known();
-        let all = known.sources.iter();
+        let state = self.state();
+        let all = state.sources.iter();
         let all = all.filter(|(_, fact)| !fact.left_out.is_empty());
         all.map(|(source, fact)| (source.clone(), fact.left_out.clone()))
             .collect()
@@ -198,11 +198,11 @@ impl Facts {
 
     /// Endpoints of unknown pods.
     pub(crate) fn podless(&self) -> usize {
-        self.known().sources.values().map(|fact| fact.podless).sum()
+        self.state().sources.values().map(|fact| fact.podless).sum()
     }
 
     pub(crate) fn totals(&self) -> Totals {
-        let known = self.known();
+        let known = self.state();
         let mut totals = known.gone.clone();
         for fact in known.sources.values() {
             totals.add(&fact.totals);
@@ -217,7 +217,7 @@ mod tests {
     use api::model::Registry;
 
     #[test]
-    fn what_was_counted_stays_when_its_cluster_goes() {
+    fn counters_stay_when_their_cluster_goes() {
         let facts = Facts::default();
         let source = |cluster: &str| SourceId {
             registry: Registry::Kubernetes,

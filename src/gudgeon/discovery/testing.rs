@@ -18,7 +18,7 @@ pub(super) fn hub() -> Arc<Hub> {
 pub(super) fn hub_of(flags: &[&str]) -> Arc<Hub> {
     let words = ["gudgeon", "discovery"].iter().chain(flags);
     let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
-    let crate::cli::Action::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
+    let crate::cli::Action::Discovery(flags) = crate::cli::parse(&words).unwrap().action else {
         panic!("{words:?}")
     };
     let (options, _) = DiscoveryOptions::new(&flags, &Environment::new()).unwrap();
@@ -46,6 +46,6 @@ pub(super) fn memory_of(hub: &Hub) -> (SourceId, Memory) {
         registry: Registry::Memory,
         cluster: Memory::CLUSTER.into(),
     };
-    hub.stand(&id, SyncState::Synced);
+    hub.set_sync_state(&id, SyncState::Synced);
     (id, Memory::new(names))
 }

@@ -14,7 +14,7 @@ use xds::resource_names::ResourceNames;
 use xds::stream::{Protocol, Request, Response};
 use xds::view::Type;
 
-use super::encoded_pieces::HeldPieces;
+use super::encoded_pieces::PieceCache;
 use crate::cli::VERSION;
 use crate::grpc::{FromMessage, begun};
 
@@ -168,7 +168,7 @@ struct Delta {
 const SHORT_BYTES: usize = 4 << 10;
 
 /// A response as it goes over the stream, in pieces. The second and later ones are shared with other streams.
-pub(crate) fn encode(protocol: Protocol, response: &Response, pieces: &HeldPieces) -> Vec<Bytes> {
+pub(crate) fn encode(protocol: Protocol, response: &Response, pieces: &PieceCache) -> Vec<Bytes> {
     // A message is what its parts are, one behind the other: the resources are one part, all else the other.
     let (kind, resources) = (response.kind, &response.resources);
     let runs = pieces.of(protocol, kind, resources, |run| match protocol {
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn clients_read_what_is_written() {
         let response = response();
-        let pieces = HeldPieces::default();
+        let pieces = PieceCache::default();
         let state = encode(Protocol::StateOfTheWorld, &response, &pieces).concat();
         let state = DiscoveryResponse::decode(state.get(5..).unwrap()).unwrap();
         let delta = encode(Protocol::Delta, &response, &pieces).concat();

@@ -23,8 +23,8 @@ use crate::{log, secrets};
 const MOST: usize = 10_000;
 
 /// Builds the document without the resources. Thousands of refused objects take a while, so it is not for the event loop.
-pub(super) fn document(looks: &AdminState) -> Value {
-    let mut document = match &looks.engine {
+pub(super) fn document(admin: &AdminState) -> Value {
+    let mut document = match &admin.engine {
         Some(engine) => served(engine, &engine.state_snapshot()),
         // Nothing is served, so there are no findings.
         None => json!({
@@ -33,17 +33,17 @@ pub(super) fn document(looks: &AdminState) -> Value {
         }),
     };
     if let Value::Object(fields) = &mut document {
-        let seen = looks.peers.seen();
+        let seen = admin.peers.stream_statuses();
         fields.insert(
             "peers".to_owned(),
             seen.iter().map(peers::debug_view).collect(),
         );
-        if let Some(webhook) = &looks.webhook {
+        if let Some(webhook) = &admin.webhook {
             fields.insert("webhook".to_owned(), webhook.json());
         }
         fields.insert(
             "ready".to_owned(),
-            json!(looks.readiness.why_not_ready().is_none()),
+            json!(admin.readiness.why_not_ready().is_none()),
         );
     }
     document
@@ -63,8 +63,8 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
             "count": resources.sum::<usize>(),
             "publishes": current.count(snapshot.group()),
         });
-        snapshots.insert(snapshot.group().word().to_owned(), one);
-        let shown = snapshot.collections().filter(|one| is_shown(one));
+        snapshots.insert(snapshot.group().as_str().to_owned(), one);
+        let shown = snapshot.collections().filter(|one| is_listed(one));
         all.extend(shown.map(|one| {
             json!({
                 "name": &**one.name(),
@@ -89,7 +89,7 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
     json!({
         "session": {
             "id": session.number,
-            "state": session.state.word(),
+            "state": session.state.as_str(),
             "since": time(session.since),
             "reason": session.reason.to_string(),
             "buffered": session.buffered,
@@ -110,11 +110,11 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
 
 /// Returns the effect of the kind in gudgeon discovery; `None` if the collection has no kind.
 pub(super) fn effect(collection: &Collection) -> Option<&'static str> {
-    collections::kind_of(collection.name()).map(|kind| kind.effect.word())
+    collections::kind_of(collection.name()).map(|kind| kind.effect.as_str())
 }
 
 /// Returns false for collections that are always empty.
-pub(super) fn is_shown(collection: &Collection) -> bool {
+pub(super) fn is_listed(collection: &Collection) -> bool {
     !collections::is_always_empty(collection.name())
 }
 
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_served_as_it_was_written_is_shown_so() {
+    fn configz_shows_unconverted_objects_as_written() {
         let spec = json!({"description": null, "session_based": true, "templates": ["a"], "config": "QQ=="});
         let (object, findings) = api::config::check(&json!({
             "apiVersion": "config.istio.io/v1alpha2", "kind": "adapter",

@@ -81,7 +81,7 @@ pub(crate) struct GalleyEngine {
 #[derive(Debug)]
 struct EngineState {
     session: Session<EntryId, TransformInput, Arc<MeshConfig>>,
-    said: BTreeMap<EntryId, TransformInput>,
+    inputs: BTreeMap<EntryId, TransformInput>,
     complete: bool,
     report: Arc<ConfigReport>,
     /// The time since which the source is unreachable, and the reason.
@@ -94,7 +94,7 @@ struct EngineState {
     publishes: VecDeque<Publish>,
     counts: BTreeMap<Group, u64>,
     /// Findings about Ingresses that have been logged.
-    told: BTreeMap<String, String>,
+    logged: BTreeMap<String, String>,
 }
 
 impl EngineState {
@@ -138,7 +138,7 @@ impl GalleyEngine {
         readiness.lacks(SNAPSHOT, "the first snapshot is not published");
         let state = EngineState {
             session: Session::new([settings.source]),
-            said: BTreeMap::new(),
+            inputs: BTreeMap::new(),
             complete: false,
             report: Arc::default(),
             stale: None,
@@ -147,7 +147,7 @@ impl GalleyEngine {
             publisher: Publisher::new(Arc::new(Collections::all())),
             publishes: VecDeque::new(),
             counts: BTreeMap::new(),
-            told: BTreeMap::new(),
+            logged: BTreeMap::new(),
         };
         let this = Arc::new(Self {
             settings,
@@ -206,13 +206,13 @@ impl GalleyEngine {
             let mut changes = news.changes;
             if news.whole {
                 let named: BTreeSet<EntryId> = changes.iter().map(|(id, _)| id.clone()).collect();
-                let gone = state.said.keys().filter(|id| !named.contains(id));
+                let gone = state.inputs.keys().filter(|id| !named.contains(id));
                 changes.extend(gone.map(|id| (id.clone(), None)).collect::<Vec<_>>());
             }
             for (id, thing) in changes {
                 match &thing {
-                    Some(thing) => state.said.insert(id.clone(), thing.clone()),
-                    None => state.said.remove(&id),
+                    Some(thing) => state.inputs.insert(id.clone(), thing.clone()),
+                    None => state.inputs.remove(&id),
                 };
                 let step = state.session.object(number, id, thing);
                 engine.act(state, now, step);
@@ -241,7 +241,7 @@ impl GalleyEngine {
     }
 
     /// Sets the reason for which the source cannot be reached; `None` if it can.
-    pub(super) fn stand(&self, stale: Option<String>) {
+    pub(super) fn set_stale(&self, stale: Option<String>) {
         self.change(|_, state, now| {
             state.stale = stale.map(|why| {
                 let since = state.stale.as_ref().map_or(now, |(since, _)| *since);
@@ -322,7 +322,7 @@ impl GalleyEngine {
             return Step::Nothing;
         }
         state.session.connected(now, number, source);
-        for (id, thing) in &state.said {
+        for (id, thing) in &state.inputs {
             // The session buffers the object until all are there.
             let session = &mut state.session;
             session.object(number, id.clone(), Some(thing.clone()));
@@ -341,11 +341,11 @@ impl GalleyEngine {
         let rejected = processing.rejected(origins).map(|one| one.line());
         let warned = processing.warned(origins).map(|one| one.line());
         let lines: BTreeMap<_, _> = rejected.chain(warned).take(MOST_LINES).collect();
-        let is_new = |fault: &String| !state.told.contains_key(fault);
+        let is_new = |fault: &String| !state.logged.contains_key(fault);
         for (_, line) in lines.iter().filter(|(fault, _)| is_new(fault)) {
             warn!("{}", redact_text(line));
         }
-        state.told = lines;
+        state.logged = lines;
     }
 
     /// Publishes snapshots when they are due, for ever.
@@ -492,7 +492,7 @@ mod tests {
 
     /// Each finding is logged once, whether its object came before the session or later.
     #[tokio::test(start_paused = true)]
-    async fn what_is_wrong_with_what_is_made_is_said_once() {
+    async fn findings_about_generated_objects_are_logged_once() {
         let engine = engine();
         let at = |line: usize| {
             let origins = [("shop/web".into(), sources::Origin::file("a.yaml").at(line))];
@@ -507,7 +507,7 @@ mod tests {
         });
         engine.mesh(mesh(1));
         let told = |engine: &GalleyEngine| -> Vec<String> {
-            let told = &engine.state().told;
+            let told = &engine.state().logged;
             told.values().cloned().collect()
         };
         let line = "a.yaml:3: Ingress shop/web: warning: spec.rules[0].http.paths[0].backend: ";
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_made_well_once_stays_in_the_next_session() {
+    async fn a_good_generated_object_stays_in_the_next_session() {
         let gateways = |engine: &GalleyEngine| {
             let snapshot = engine.snapshots().borrow().default.clone().unwrap();
             let gateways = snapshot.get(transform::ingress::GATEWAYS).unwrap();
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_session_is_seen_by_nobody_but_for_the_mesh() {
+    async fn a_new_session_changes_nothing_but_the_mesh() {
         let engine = engine();
         engine.mesh(mesh(1));
         engine.emit(news(true, vec![change(1, Some(1)), change(2, Some(1))]));
@@ -625,12 +625,12 @@ mod tests {
     async fn since_when_a_source_is_lost_is_the_first_time() {
         let engine = engine();
         later(1000).await;
-        engine.stand(Some("a".to_owned()));
+        engine.set_stale(Some("a".to_owned()));
         later(1000).await;
-        engine.stand(Some("b".to_owned()));
+        engine.set_stale(Some("b".to_owned()));
         let stale = engine.state_snapshot().stale.unwrap();
         assert_eq!((stale.0.as_secs(), &*stale.1), (1, "b"));
-        engine.stand(None);
+        engine.set_stale(None);
         assert_eq!(engine.state_snapshot().stale, None);
     }
 
@@ -640,8 +640,8 @@ mod tests {
         let of = |count| [("gateways", count)].into_iter().collect();
         engine.leaves_out(&of(3));
         let line = "no room: files leaves out 3 of gateways";
-        assert_eq!(engine.readiness.lines(), [line]);
+        assert_eq!(engine.readiness.optional_messages(), [line]);
         engine.leaves_out(&of(0));
-        assert_eq!(engine.readiness.lines(), [""; 0]);
+        assert_eq!(engine.readiness.optional_messages(), [""; 0]);
     }
 }

@@ -54,7 +54,7 @@ impl GalleyMetrics {
             }
         }
         for each in State::ALL {
-            let label = [("state", each.word().to_owned())];
+            let label = [("state", each.as_str().to_owned())];
             let is_it = i64::from(each == current.session.state);
             session.get_or_create(&label).set(is_it);
         }

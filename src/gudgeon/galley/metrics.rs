@@ -92,11 +92,11 @@ impl GalleyMetrics {
             "Changes in one snapshot",
             self.in_one.clone(),
         );
-        self.register_standing(registry);
+        self.register_state_gauges(registry);
     }
 
     /// Registers the gauges that are set from the state at each scrape.
-    fn register_standing(&self, registry: &mut Registry) {
+    fn register_state_gauges(&self, registry: &mut Registry) {
         let families = [
             (
                 "galley_runtime_state_type_instances_total",

@@ -33,7 +33,7 @@ pub(super) enum Side {
 
 #[derive(Debug)]
 pub(super) struct GalleyMonitor {
-    pub(super) looks: Arc<AdminState>,
+    pub(super) admin: Arc<AdminState>,
     pub(super) side: Side,
 }
 
@@ -68,25 +68,25 @@ impl GalleyMonitor {
                 return self.apart(
                     format.key().to_owned(),
                     AnswerPriority::Monitoring,
-                    move |looks| {
-                        let body = looks.text(format);
+                    move |admin| {
+                        let body = admin.text(format);
                         full(StatusCode::OK, format.content_type(), body.into())
                     },
                 );
             }
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/debug" | "/debug/" => {
-                return self.apart("/debug".to_owned(), AnswerPriority::People, |looks| {
-                    let page = page::draw(looks);
+                return self.apart("/debug".to_owned(), AnswerPriority::People, |admin| {
+                    let page = page::draw(admin);
                     full(StatusCode::OK, "text/html; charset=utf-8", page.into())
                 });
             }
             "/debug/configz" => {
                 let collection = Query::new(query).get("collection");
                 let key = format!("{path}?{}", collection.as_deref().unwrap_or_default());
-                return self.apart(key, AnswerPriority::People, move |looks| match collection {
-                    Some(name) => collection_of(looks, &name),
-                    None => as_json(&configz::document(looks)),
+                return self.apart(key, AnswerPriority::People, move |admin| match collection {
+                    Some(name) => collection_of(admin, &name),
+                    None => as_json(&configz::document(admin)),
                 });
             }
             "/" if self.side == Side::Monitoring => text(StatusCode::OK, ELSEWHERE),
@@ -101,15 +101,15 @@ impl GalleyMonitor {
         audience: AnswerPriority,
         draw: impl FnOnce(&AdminState) -> Answer + Send + 'static,
     ) -> Answering {
-        let looks = Arc::clone(&self.looks);
-        let shared = Arc::clone(&self.looks.answers);
+        let admin = Arc::clone(&self.admin);
+        let shared = Arc::clone(&self.admin.answers);
         Box::pin(async move {
             let wanted = WantedAnswer {
                 key,
                 state: None,
                 priority: audience,
             };
-            let drawn = shared.get(wanted, move || draw(&looks));
+            let drawn = shared.get(wanted, move || draw(&admin));
             let failed = || {
                 text(
                     StatusCode::INTERNAL_SERVER_ERROR,
@@ -122,26 +122,26 @@ impl GalleyMonitor {
 }
 
 /// Renders the readiness. Served objects stay valid while a source is away, so an outage is reported and readiness stays.
-fn standing(looks: &AdminState) -> String {
-    let stale = looks.engine.as_deref().and_then(|engine| {
+fn readiness_text(admin: &AdminState) -> String {
+    let stale = admin.engine.as_deref().and_then(|engine| {
         let (since, _) = engine.state_snapshot().stale?;
         let since = log::stamp(engine.clock.wall(since));
         Some(format!("stale: {} since {since}", engine.settings.source))
     });
-    let overdue = looks
+    let overdue = admin
         .webhook
         .as_deref()
         .and_then(ValidationWebhook::overdue);
     let lines = stale.into_iter().chain(overdue);
-    let lines: Vec<_> = lines.chain(looks.readiness.lines()).collect();
+    let lines: Vec<_> = lines.chain(admin.readiness.optional_messages()).collect();
     match lines.is_empty() {
         true => "ok".to_owned(),
         false => lines.join("\n"),
     }
 }
 
-fn collection_of(looks: &AdminState, name: &str) -> Answer {
-    let engine = looks.engine.as_deref();
+fn collection_of(admin: &AdminState, name: &str) -> Answer {
+    let engine = admin.engine.as_deref();
     match engine.and_then(|engine| configz::resources(engine, name)) {
         Some(text) => full(StatusCode::OK, "application/json", text.into()),
         None => text(StatusCode::NOT_FOUND, "no such collection"),
@@ -154,18 +154,18 @@ impl Inspect for GalleyMonitor {
     }
 
     fn readiness(&self) -> Result<String, String> {
-        match self.looks.readiness.why_not_ready() {
-            None => Ok(standing(&self.looks)),
+        match self.admin.readiness.why_not_ready() {
+            None => Ok(readiness_text(&self.admin)),
             Some(why) => Err(why),
         }
     }
 
     fn metrics(&self, format: ExpositionFormat) -> String {
-        self.looks.text(format)
+        self.admin.text(format)
     }
 
     fn sections(&self, page: &mut String) {
-        page::sections(page, &self.looks);
+        page::sections(page, &self.admin);
     }
 }
 
@@ -185,12 +185,12 @@ impl Service for GalleyMonitor {
             request.method(),
             uri.path(),
             uri.query().unwrap_or_default(),
-            ExpositionFormat::asked(request.headers()),
+            ExpositionFormat::negotiate(request.headers()),
         )
     }
 
     fn panicked(&self) {
-        self.looks.metrics.panicked();
+        self.admin.metrics.panicked();
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
     use crate::mcp::Peers;
 
     fn monitor(engine: Arc<GalleyEngine>, side: Side) -> GalleyMonitor {
-        let looks = AdminState {
+        let admin = AdminState {
             engine: Some(engine),
             peers: Peers::new("galley"),
             readiness: Arc::new(Readiness::new()),
@@ -222,7 +222,7 @@ mod tests {
             answers: Arc::default(),
         };
         GalleyMonitor {
-            looks: Arc::new(looks),
+            admin: Arc::new(admin),
             side,
         }
     }
@@ -262,24 +262,24 @@ mod tests {
             (answer.status(), body_of(answer).await)
         };
         assert_eq!(ready().await, (StatusCode::OK, "ok\n".to_owned()));
-        engine.stand(Some("a secret of the server's".to_owned()));
-        let document = configz::document(&monitor.looks);
+        engine.set_stale(Some("a secret of the server's".to_owned()));
+        let document = configz::document(&monitor.admin);
         let since = document["source"]["stale_since"].as_str().unwrap();
         let said = format!("stale: files since {since}\n");
         assert_eq!(ready().await, (StatusCode::OK, said));
-        monitor.looks.readiness.lacks("mcp", "mcp is closed");
+        monitor.admin.readiness.lacks("mcp", "mcp is closed");
         let closed = (
             StatusCode::SERVICE_UNAVAILABLE,
             "mcp is closed\n".to_owned(),
         );
         assert_eq!(ready().await, closed);
-        monitor.looks.readiness.has("mcp");
-        engine.stand(None);
+        monitor.admin.readiness.has("mcp");
+        engine.set_stale(None);
         assert_eq!(ready().await, (StatusCode::OK, "ok\n".to_owned()));
     }
 
     #[test]
-    fn whoever_looks_at_much_holds_up_nobody() {
+    fn a_large_page_holds_up_no_request() {
         // The one blocking thread is taken, so no rendering can finish before the test sees that it runs there.
         tokio::runtime::Builder::new_current_thread()
             .max_blocking_threads(1)

@@ -137,7 +137,7 @@ mod tests {
     fn read(line: &str, place: Place) -> Result<(String, bool), String> {
         let line = format!("gudgeon galley {line}");
         let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
-        let Action::Galley(flags) = parse(&words).unwrap().asked else {
+        let Action::Galley(flags) = parse(&words).unwrap().action else {
             panic!("{line}")
         };
         let options = GalleyOptions::of(&flags, place).map_err(|failure| {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn errors_name_flags_that_contradict() {
         let none = read("", NOTHING).unwrap_err();
         assert!(
             none.contains("--configPath") && none.contains("--kubeconfig"),

@@ -18,18 +18,18 @@ use crate::log;
 use crate::tls::expiry;
 
 /// The whole page.
-pub(super) fn draw(looks: &AdminState) -> String {
+pub(super) fn draw(admin: &AdminState) -> String {
     let mut page = String::with_capacity(16 << 10);
     html::head(&mut page, "gudgeon galley", "");
-    sections(&mut page, looks);
+    sections(&mut page, admin);
     expiry::draw(&mut page);
     page.push_str("</body></html>\n");
     page
 }
 
 /// Renders the sections from the role's heading on, without the parts that roles share.
-pub(super) fn sections(page: &mut String, looks: &AdminState) {
-    let state = match looks.readiness.why_not_ready() {
+pub(super) fn sections(page: &mut String, admin: &AdminState) {
+    let state = match admin.readiness.why_not_ready() {
         None => "<span class=\"good\">ready</span>".to_owned(),
         Some(why) => format!("<span class=\"bad\">not ready: {}</span>", escaped(&why)),
     };
@@ -38,26 +38,26 @@ pub(super) fn sections(page: &mut String, looks: &AdminState) {
         page,
         "<h1>gudgeon galley {VERSION}: {state}</h1><p>{} &middot; <a href=\"{}/configz\">all of this</a> as JSON</p>",
         log::stamp(std::time::SystemTime::now()),
-        looks.base
+        admin.base
     );
-    for line in looks.readiness.lines() {
+    for line in admin.readiness.optional_messages() {
         let _written = writeln!(page, "<p class=\"bad\">{}</p>", escaped(&line));
     }
-    if let Some(engine) = &looks.engine {
+    if let Some(engine) = &admin.engine {
         let current = engine.state_snapshot();
         rejected(page, &current);
         warned(page, &current);
         timeline(page, engine, &current);
         collections(page, &current);
-        peers::draw(page, &looks.peers.seen());
+        peers::draw(page, &admin.peers.stream_statuses());
         session(page, engine, &current);
     }
-    if let Some(webhook) = &looks.webhook {
+    if let Some(webhook) = &admin.webhook {
         webhook.draw(page);
     }
 }
 
-fn words(findings: &[Finding]) -> String {
+fn describe_findings(findings: &[Finding]) -> String {
     let mut words = String::new();
     for found in findings {
         if !words.is_empty() {
@@ -89,7 +89,7 @@ fn rejected(page: &mut String, current: &StateSnapshot) {
             escaped(one.id.collection),
             escaped(&one.id.name),
             one.state.as_str(),
-            words(&one.errors)
+            describe_findings(&one.errors)
         );
     }
     html::more(page, count);
@@ -112,7 +112,7 @@ fn warned(page: &mut String, current: &StateSnapshot) {
             escaped(&one.origin.to_string()),
             escaped(one.id.collection),
             escaped(&one.id.name),
-            words(&one.warnings)
+            describe_findings(&one.warnings)
         );
     }
     html::more(page, count);
@@ -145,7 +145,7 @@ fn described(engine: &GalleyEngine, publish: &Publish) -> String {
     format!(
         "{} {}: {}, the first has waited for {:.3} s",
         log::stamp(engine.clock.wall(publish.at)),
-        publish.group.word(),
+        publish.group.as_str(),
         counted(publish.changes, "change"),
         publish.waited.as_secs_f64()
     )
@@ -155,7 +155,7 @@ fn collections(page: &mut String, current: &StateSnapshot) {
     let shown = || {
         let published = current.published.iter();
         let all = published.flat_map(|published| published.snapshot.collections());
-        all.filter(|one| configz::is_shown(one))
+        all.filter(|one| configz::is_listed(one))
     };
     let (all, empty) = (
         shown().count(),
@@ -201,7 +201,7 @@ fn session(page: &mut String, engine: &GalleyEngine, current: &StateSnapshot) {
         page,
         "<h2>Session {}</h2><p>{} since {}: {}. Source: {}, {}</p>",
         session.number,
-        session.state.word(),
+        session.state.as_str(),
         time(session.since),
         session.reason,
         engine.settings.source,
@@ -219,7 +219,7 @@ fn session(page: &mut String, engine: &GalleyEngine, current: &StateSnapshot) {
         let _written = writeln!(
             page,
             "<p>Snapshot {}: {}, {}</p>",
-            published.snapshot.group().word(),
+            published.snapshot.group().as_str(),
             published.snapshot.version(),
             time(published.at)
         );

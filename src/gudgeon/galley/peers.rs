@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use crate::html::{self, ROWS, escaped};
 use crate::log;
-use crate::mcp::{Direction, Seen, Subscribed};
+use crate::mcp::{Direction, StreamStatus, Subscribed};
 
 /// A stream as a document.
-pub(super) fn debug_view(peer: &Seen) -> Value {
+pub(super) fn debug_view(peer: &StreamStatus) -> Value {
     let collections = peer.collections.iter().map(|one| {
         let nack = one.last_nack.as_ref().map(|(at, nack)| {
             json!({
@@ -32,14 +32,14 @@ pub(super) fn debug_view(peer: &Seen) -> Value {
         "address": peer.address,
         "identity": peer.identity,
         "node": peer.node.as_deref(),
-        "direction": peer.direction.word(),
+        "direction": peer.direction.as_str(),
         "since": log::stamp(peer.since),
         "collections": collections.collect::<Map<_, _>>(),
     })
 }
 
 /// Renders all sinks on the page.
-pub(super) fn draw(page: &mut String, peers: &[Seen]) {
+pub(super) fn draw(page: &mut String, peers: &[StreamStatus]) {
     // Writing to a string cannot fail.
     let streams = counted(peers.len(), "stream");
     let _written = writeln!(page, "<h2>Sinks: {streams}</h2>");
@@ -61,7 +61,7 @@ pub(super) fn draw(page: &mut String, peers: &[Seen]) {
     });
 }
 
-fn row(page: &mut String, peer: &Seen) {
+fn row(page: &mut String, peer: &StreamStatus) {
     let dialled = match peer.direction {
         Direction::Server => "",
         Direction::Callout => " (dialled)",

@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_and_not_good_is_left_out_and_named() {
+    fn an_invalid_generated_object_is_left_out_and_named() {
         let mut play = Play::new(false);
         let name = id(CoreKind::Ingress.collection(), "shop/web");
         play.say(&name, Some(&ingress("a_b.c", &json!({"number": 80}))));
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_good_stays_while_what_is_made_is_broken() {
+    fn the_last_good_version_stays_while_a_generated_object_is_broken() {
         let mut play = Play::new(false);
         let name = id(CoreKind::Ingress.collection(), "shop/web");
         let good = ingress("a.b", &json!({"number": 80}));
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_written_stands_before_what_is_made() {
+    fn written_objects_precede_generated_ones() {
         let mut play = Play::new(false);
         let (namespace, name) = ROUTES.split_once('/').unwrap();
         let (object, _) = api::config::check(&json!({
@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_checked_is_not_served() {
+    fn unvalidated_fields_of_the_mesh_are_not_served() {
         let read = |text: &str| mesh(&api::mesh::parse_served(text).unwrap().config);
         let plain = read("defaultConfig: {statusPort: 15021}");
         for unchecked in [

@@ -59,7 +59,7 @@ impl Readiness {
     }
 
     /// Returns the reasons of optional parts that are not ready.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    pub(crate) fn optional_messages(&self) -> Vec<String> {
         self.0.borrow().optional.values().cloned().collect()
     }
 
@@ -102,9 +102,9 @@ mod tests {
         assert_eq!(readiness.why_not_ready(), None);
         readiness.does_without("b", "b is closed");
         assert_eq!(readiness.why_not_ready(), None);
-        assert_eq!(readiness.lines(), ["b is closed"]);
+        assert_eq!(readiness.optional_messages(), ["b is closed"]);
         readiness.has("b");
-        assert!(readiness.lines().is_empty());
+        assert!(readiness.optional_messages().is_empty());
         readiness.drains();
         assert_eq!(readiness.why_not_ready().as_deref(), Some("draining"));
     }

@@ -37,7 +37,7 @@ const PLACES: usize = 64;
 pub(crate) struct Galley {
     flags: GalleyFlags,
     streams: Option<(BoundStreams, Arc<GalleyEngine>)>,
-    looks: Arc<AdminState>,
+    admin: Arc<AdminState>,
     listeners: Vec<(Listener, Side)>,
     validation: Option<Listener>,
     probes: oneshot::Sender<Probes>,
@@ -47,14 +47,14 @@ impl Galley {
     /// Returns the role's page, metrics and readiness.
     pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
         Arc::new(GalleyMonitor {
-            looks: Arc::clone(&self.looks),
+            admin: Arc::clone(&self.admin),
             side: Side::Page { open },
         })
     }
 
     /// Answers reviews, where the webhook has no listener of its own.
     pub(crate) fn reviews(&self) -> Option<Arc<dyn serve::Service>> {
-        let webhook = self.looks.webhook.as_ref()?;
+        let webhook = self.admin.webhook.as_ref()?;
         let reviews: Arc<dyn serve::Service> = webhook.reviews.clone();
         self.validation.is_none().then_some(reviews)
     }
@@ -104,7 +104,7 @@ impl Role for Galley {
         Ok(Self {
             flags: flags.clone(),
             streams: streams.zip(engine.clone()),
-            looks: Arc::new(AdminState {
+            admin: Arc::new(AdminState {
                 engine,
                 peers,
                 readiness,
@@ -127,7 +127,7 @@ impl Role for Galley {
         let Self {
             flags,
             streams,
-            looks,
+            admin,
             listeners,
             validation,
             probes,
@@ -136,25 +136,25 @@ impl Role for Galley {
         if let Some((streams, engine)) = streams {
             streams.start(
                 &engine,
-                &looks.peers,
-                &looks.readiness,
+                &admin.peers,
+                &admin.readiness,
                 &stage,
                 &mut serving,
             );
         }
         for (bound, side) in listeners {
-            let looks = Arc::clone(&looks);
-            let monitor = Arc::new(GalleyMonitor { looks, side });
+            let admin = Arc::clone(&admin);
+            let monitor = Arc::new(GalleyMonitor { admin, side });
             serving.spawn(serve::run(bound, monitor, stage.clone()));
         }
-        if let (Some(webhook), Some(bound)) = (&looks.webhook, validation) {
+        if let (Some(webhook), Some(bound)) = (&admin.webhook, validation) {
             let reviews = Arc::clone(&webhook.reviews);
             serving.spawn(serve::run(bound, reviews, stage.clone()));
         }
         // The process may be at its end, so the result is ignored.
-        let _started = probes.send(probes::start(&flags, &looks.readiness.changes()));
+        let _started = probes.send(probes::start(&flags, &admin.readiness.changes()));
         shared::draining(&mut stage).await;
-        looks.readiness.drains();
+        admin.readiness.drains();
         while serving.join_next().await.is_some() {}
         Ok(())
     }

@@ -338,7 +338,7 @@ impl IdleTimer {
     /// The first request or stream has come, or the last stream has gone.
     fn turns(&mut self, peer: &Peer) {
         let is_idle = match self.stays {
-            true => !peer.has_asked(),
+            true => !peer.has_requested(),
             false => peer.streams() == 0,
         };
         if !is_idle {
@@ -372,7 +372,7 @@ async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &C
         .keep_alive_timeout(options.timeout);
     let peer = Arc::new(peer);
     let service = service_fn(|request| {
-        peer.asks();
+        peer.request_received();
         let answer = common.calls.answer(&peer, request);
         async move { Ok::<_, std::convert::Infallible>(answer) }
     });

@@ -31,7 +31,7 @@ const FIRST: Duration = Duration::from_secs(10);
 const MESSAGE: Duration = Duration::from_secs(20);
 
 /// The timeout of the peer's final status: it has arrived already, or is on its way.
-const LAST_WORD: Duration = Duration::from_secs(1);
+const FINAL_STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The bounds of a message.
 #[derive(Clone, Copy, Debug)]
@@ -212,7 +212,7 @@ where
         tokio::select! {
             biased;
             filled = fill(body, buffer, ended) => filled,
-            () = deadline.evicted() => Err(partial_message_limit::taken()),
+            () = deadline.evicted() => Err(partial_message_limit::evicted_status()),
             () = sleep_until(due) => Err(Status::deadline_exceeded(
                 "cannot wait for the rest of a message: it arrives too slowly",
             )),
@@ -228,9 +228,9 @@ where
     ///
     /// A server that refuses a stream answers, and then resets it, because it wants nothing more of the request. hyper drops
     /// the request's body at the reset, maybe before the answer is read: the answer has the status, the reset has none.
-    pub(crate) async fn last_word(&mut self) -> Option<Status> {
+    pub(crate) async fn final_status(&mut self) -> Option<Status> {
         let mut read = 0;
-        let said = async {
+        let status = async {
             loop {
                 match self.body.frame().await? {
                     Err(cause) => return Some(cause.status()),
@@ -241,7 +241,7 @@ where
                 }
             }
         };
-        timeout(LAST_WORD, said).await.ok().flatten()
+        timeout(FINAL_STATUS_TIMEOUT, status).await.ok().flatten()
     }
 
     /// Gives what has come of a message to its reader; returns the bytes that were not taken when all have come.
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_come_of_all_messages_of_a_connection_is_bounded() {
+    async fn partial_messages_of_a_connection_are_bounded() {
         let peer = Arc::new(Peer::new(Address::Unix, None));
         let part = |bytes: usize| {
             let mut begin = prefix(4 << 20).to_vec();
@@ -538,7 +538,7 @@ mod tests {
 
     /// Two messages of a connection, which together are longer than one may be.
     #[tokio::test(start_paused = true)]
-    async fn what_a_reader_takes_is_not_kept() {
+    async fn bytes_that_a_reader_takes_are_not_kept() {
         let peer = Arc::new(Peer::new(Address::Unix, None));
         let mut halves = [(); 2].map(|()| Inbound::of(&peer, Frames(2500), BOUNDS));
         let mut readers = [(); 2].map(|()| Counter::default());
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_taken_in_is_heard_to_its_end() {
+    async fn received_messages_are_read_to_the_end() {
         let bytes = [framed(&request(2)), framed(&request(1))].concat();
         let mut inbound = Inbound::new(Full::new(Bytes::from(bytes)), BOUNDS);
         let taken = timeout(Duration::from_secs(1), inbound.take_in());
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_much_is_refused() {
+    async fn messages_beyond_the_bounds_are_refused() {
         for (bytes, code) in [
             (vec![1, 0, 0, 0, 0], Code::Unimplemented),
             (vec![0, 0, 0x40, 0, 1], Code::OutOfRange),

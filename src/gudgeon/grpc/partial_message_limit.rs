@@ -124,7 +124,7 @@ impl PartialMessage {
     pub(super) fn grow(&self, bytes: usize, most: usize) -> Result<(), Status> {
         let mut state = self.budget.limit.state();
         let has = state.all.get(&self.id).map(|held| held.bytes);
-        let has = has.ok_or_else(taken)?;
+        let has = has.ok_or_else(evicted_status)?;
         let more = bytes.saturating_sub(has);
         if more > 0 {
             state.make_room(&self.budget, more, most)?;
@@ -143,7 +143,7 @@ impl PartialMessage {
 }
 
 /// The status of a stream that ends for another.
-pub(super) fn taken() -> Status {
+pub(super) fn evicted_status() -> Status {
     Status::resource_exhausted("cannot wait for the rest of a message: others need its memory")
 }
 
@@ -169,10 +169,10 @@ impl PartialMessages {
             let largest = shares.into_iter().max_by_key(|(_, share)| *share);
             let (largest, _) = largest
                 .filter(|(network, share)| *network != budget.network() && *share > own + more)
-                .ok_or_else(taken)?;
+                .ok_or_else(evicted_status)?;
             let mut all = self.all.iter();
             let oldest = all.find(|(_, held)| held.budget.network() == largest);
-            let oldest = oldest.map(|(id, _)| *id).ok_or_else(taken)?;
+            let oldest = oldest.map(|(id, _)| *id).ok_or_else(evicted_status)?;
             self.evict(oldest);
         }
         Ok(())

@@ -34,7 +34,7 @@ pub(crate) struct Peer {
     pub(crate) address: Address,
     /// `None`: the port asks for no certificate.
     pub(crate) leaf: Option<Leaf>,
-    asked: AtomicBool,
+    requested: AtomicBool,
     streams: AtomicUsize,
     /// The first request or stream has come, or the last stream has gone.
     turned: Notify,
@@ -48,7 +48,7 @@ impl Peer {
         Self {
             address,
             leaf,
-            asked: AtomicBool::new(false),
+            requested: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             turned: Notify::new(),
             cut: Notify::new(),
@@ -66,15 +66,15 @@ impl Peer {
         &self.budget
     }
 
-    pub(super) fn asks(&self) {
-        if !self.asked.swap(true, Ordering::Relaxed) {
+    pub(super) fn request_received(&self) {
+        if !self.requested.swap(true, Ordering::Relaxed) {
             self.turned.notify_one();
         }
     }
 
     /// Returns true if a request has come on the connection.
-    pub(super) fn has_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+    pub(super) fn has_requested(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
     }
 
     pub(crate) fn opens(&self) {

@@ -20,7 +20,7 @@ pub(crate) struct EncodedPieces<K, W = ()>(Mutex<PieceTable<K, W>>);
 struct PieceTable<K, W> {
     pieces: HashMap<K, Weak<EncodedPiece<W>>>,
     /// The number of pieces after dead ones were dropped last.
-    held: usize,
+    live: usize,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl<K, W> Default for EncodedPieces<K, W> {
     fn default() -> Self {
         Self(Mutex::new(PieceTable {
             pieces: HashMap::new(),
-            held: 0,
+            live: 0,
         }))
     }
 }
@@ -53,9 +53,9 @@ impl<K: Hash + Eq, W: Send + Sync + 'static> EncodedPieces<K, W> {
         if let Some(piece) = known.pieces.get(&key).and_then(Weak::upgrade) {
             return Bytes::from_owner(SharedPiece(piece));
         }
-        if known.pieces.len() >= FEW + 2 * known.held {
+        if known.pieces.len() >= FEW + 2 * known.live {
             known.pieces.retain(|_, piece| piece.strong_count() > 0);
-            known.held = known.pieces.len();
+            known.live = known.pieces.len();
         }
         let (bytes, with) = make();
         let piece = Arc::new(EncodedPiece { bytes, _with: with });
@@ -64,7 +64,7 @@ impl<K: Hash + Eq, W: Send + Sync + 'static> EncodedPieces<K, W> {
     }
 
     #[cfg(test)]
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn live(&self) -> usize {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let held = known.pieces.values().filter(|one| one.strong_count() > 0);
         held.count()
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_holds_is_forgotten_with_all_that_it_held() {
+    fn an_unused_piece_is_dropped_with_its_values() {
         let pieces = EncodedPieces::default();
         let with = Arc::new(());
         let make = |at: u32| (at.to_be_bytes().to_vec(), Arc::clone(&with));

@@ -21,7 +21,7 @@ pub(crate) enum InjectionVerdict {
 }
 
 impl InjectionVerdict {
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Injected => "injected",
             Self::Skipped => "skipped",
@@ -79,7 +79,7 @@ impl InjectionDecision {
             "namespace": self.namespace,
             "name": self.name,
             "owner": self.owner,
-            "decision": self.verdict.word(),
+            "decision": self.verdict.as_str(),
             "reason": self.reason,
             "templates": self.templates,
             "version": self.version,

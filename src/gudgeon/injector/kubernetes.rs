@@ -73,7 +73,7 @@ pub(super) async fn run<E: ActiveConfiguration>(access: Access, tasks: ClusterTa
                     let cluster = cluster.clone();
                     async move { cluster.version().await }
                 };
-                ask(version, |version| set(&webhook, version)).await;
+                poll_version(version, |version| set(&webhook, version)).await;
             }
             None => std::future::pending().await,
         }
@@ -91,8 +91,8 @@ pub(super) async fn run<E: ActiveConfiguration>(access: Access, tasks: ClusterTa
     tokio::join!(keeping, asking, hearing);
 }
 
-/// Asks hourly how new the API server is, sooner after a failure, for ever.
-async fn ask<F: Future<Output = Result<Version, E>>, E: std::fmt::Display>(
+/// Polls the version of the API server hourly, sooner after a failure, for ever.
+async fn poll_version<F: Future<Output = Result<Version, E>>, E: std::fmt::Display>(
     mut version: impl FnMut() -> F,
     mut emit: impl FnMut(Version),
 ) {
@@ -170,7 +170,7 @@ mod tests {
             let answer = answers.next().unwrap_or(Err("no more"));
             std::future::ready(answer.map(|minor| Version { major: 1, minor }))
         };
-        let all = ask(version, |version| told.push(version.minor));
+        let all = poll_version(version, |version| told.push(version.minor));
         let over = tokio::time::timeout(HOURLY * 3, all).await;
         assert!(over.is_err(), "it goes on for ever");
         assert_eq!(asked, [0, 3600, 7200, 7230, 7260]);

@@ -180,7 +180,7 @@ impl InjectorMetrics {
         exposition::register_build(r);
     }
 
-    pub(crate) fn asked(&self) {
+    pub(crate) fn review_received(&self) {
         self.requests.inc();
     }
 
@@ -194,7 +194,7 @@ impl InjectorMetrics {
         .inc();
         self.decisions
             .get_or_create(&[
-                ("decision", verdict.word().to_owned()),
+                ("decision", verdict.as_str().to_owned()),
                 ("reason", reason.to_owned()),
             ])
             .inc();
@@ -217,8 +217,8 @@ impl InjectorMetrics {
     }
 
     /// Copies the counters of each webhook configuration's reconciler.
-    pub(crate) fn standings(&self, standings: &[ReconcileStatus]) {
-        for standing in standings {
+    pub(crate) fn set_reconcile_statuses(&self, statuses: &[ReconcileStatus]) {
+        for standing in statuses {
             let name = || ("name", standing.configuration.clone());
             up_to(
                 &self.patch_attempts.get_or_create(&[name()]),
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn istios_names_and_our_own() {
         let metrics = InjectorMetrics::new(UNIX_EPOCH + Duration::from_secs(7));
-        metrics.asked();
+        metrics.review_received();
         metrics.decided(InjectionVerdict::Skipped, "policy");
         metrics.file("injectConfig", false);
         metrics.reloaded("injectConfig", "broken");

@@ -109,7 +109,7 @@ impl<E: ActiveConfiguration> InjectorMonitor<E> {
 
     fn text(&self, format: ExpositionFormat) -> String {
         let metrics = &self.webhook.metrics;
-        metrics.standings(&self.status.standings());
+        metrics.set_reconcile_statuses(&self.status.reconcile_statuses());
         metrics.text(format)
     }
 
@@ -133,13 +133,13 @@ impl<E: ActiveConfiguration> InjectorMonitor<E> {
         config
     }
 
-    fn draw<T>(&self, draw: impl FnOnce(&page::Shown<'_>) -> T) -> T {
+    fn draw<T>(&self, draw: impl FnOnce(&page::PageContent<'_>) -> T) -> T {
         let now = SystemTime::now();
         let config = self.config();
         let why_not = self.webhook.readiness.why_not_ready();
         let decisions = self.webhook.decisions.lock();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        draw(&page::Shown {
+        draw(&page::PageContent {
             now,
             why_not,
             config: &config,
@@ -183,7 +183,7 @@ impl<E: ActiveConfiguration> Service for InjectorMonitor<E> {
         let head = InjectorRequest {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
-            format: ExpositionFormat::asked(request.headers()),
+            format: ExpositionFormat::negotiate(request.headers()),
         };
         Box::pin(async move { Ok(self.respond(head, guarded).await) })
     }

@@ -14,7 +14,7 @@ use crate::tls::expiry;
 
 /// The content of the page.
 #[derive(Debug)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct PageContent<'a> {
     pub(crate) now: SystemTime,
     pub(crate) why_not: Option<String>,
     /// The document of `/debug/config`.
@@ -30,18 +30,18 @@ svg{height:9rem}
 ";
 
 /// The whole page.
-pub(crate) fn draw(shown: &Shown<'_>) -> String {
+pub(crate) fn draw(content: &PageContent<'_>) -> String {
     let mut page = String::with_capacity(16 << 10);
     html::head(&mut page, "gudgeon injector", STYLE);
-    sections(&mut page, shown);
+    sections(&mut page, content);
     expiry::draw(&mut page);
     page.push_str("</body></html>\n");
     page
 }
 
 /// Renders the sections from the role's heading on, without the parts that roles share.
-pub(crate) fn sections(page: &mut String, shown: &Shown<'_>) {
-    let state = match &shown.why_not {
+pub(crate) fn sections(page: &mut String, content: &PageContent<'_>) {
+    let state = match &content.why_not {
         None => "<span class=\"injected\">ready</span>".to_owned(),
         Some(why) => format!("<span class=\"bad\">not ready: {}</span>", escaped(why)),
     };
@@ -50,19 +50,19 @@ pub(crate) fn sections(page: &mut String, shown: &Shown<'_>) {
         page,
         "<h1>gudgeon injector {VERSION}: {state}</h1><p>{} &middot; <a href=\"/debug/inject\">decisions</a> and \
          <a href=\"/debug/config\">configuration</a> as JSON, <a href=\"/metrics\">metrics</a></p>",
-        log::stamp(shown.now)
+        log::stamp(content.now)
     );
-    hour(page, shown);
-    decisions(page, shown.decisions);
-    files(page, shown.config);
-    templates(page, shown.config);
-    certificates(page, shown.config);
+    hour(page, content);
+    decisions(page, content.decisions);
+    files(page, content.config);
+    templates(page, content.config);
+    certificates(page, content.config);
 }
 
-fn hour(page: &mut String, shown: &Shown<'_>) {
+fn hour(page: &mut String, content: &PageContent<'_>) {
     const HEIGHT: u64 = 100;
     const STEP: usize = 10;
-    let hour = shown.decisions.hour(shown.now);
+    let hour = content.decisions.hour(content.now);
     let most = hour
         .iter()
         .map(|minute| minute.iter().sum())
@@ -95,7 +95,7 @@ fn hour(page: &mut String, shown: &Shown<'_>) {
             // Even a single event must be visible.
             let height = (count * HEIGHT / most).max(1).min(top);
             top -= height;
-            let word = verdict.word();
+            let word = verdict.as_str();
             let _written = write!(
                 page,
                 "<rect x=\"{}\" y=\"{top}\" width=\"{}\" height=\"{height}\" fill=\"var(--{word})\"><title>{} min ago: {count} \
@@ -231,7 +231,7 @@ fn decisions(page: &mut String, decisions: &InjectionDecisions) {
 }
 
 fn row(page: &mut String, decision: &InjectionDecision) {
-    let word = decision.verdict.word();
+    let word = decision.verdict.as_str();
     let mut said: Vec<String> = Vec::new();
     if decision.dry_run {
         said.push("dry run".to_owned());
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_from_outside_is_text() {
+    fn the_page_escapes_text_from_outside() {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let mut decisions = InjectionDecisions::default();
         decisions.add(InjectionDecision {
@@ -307,13 +307,13 @@ mod tests {
             "caBundle": [{"config": "c", "entries": ["e"], "state": "waiting", "error": "403"}],
             "tls": {"notAfter": "z", "names": ["a.example"], "selfSigned": true},
         });
-        let page = draw(&Shown {
+        let page = draw(&PageContent {
             now,
             why_not: Some("draining".into()),
             config: &config,
             decisions: &decisions,
         });
-        for shown in [
+        for content in [
             "not ready: draining",
             "&lt;script&gt;/a&quot;b",
             "it&#39;s &amp; so",
@@ -325,7 +325,7 @@ mod tests {
             "Self-signed, until z, for a.example",
             "waiting 403",
         ] {
-            assert!(page.contains(shown), "{shown}\n{page}");
+            assert!(page.contains(content), "{content}\n{page}");
         }
         assert!(!page.contains("<script") && !page.contains("<i>") && !page.contains("<b>"));
     }

@@ -12,7 +12,7 @@ use crate::redact::{REDACTED, redact_quoted_if};
 /// Shorter values are redacted between quotation marks only: they occur in any sentence.
 const SHORT: usize = 4;
 /// Bytes of a message that are redacted and kept: four times what a decision keeps of one.
-const LOOKED_AT: usize = 4 << 10;
+const REDACTED_BYTES: usize = 4 << 10;
 /// Bytes of an environment variable's value at least: shorter ones are not redacted.
 const TOKEN: usize = 8;
 
@@ -61,7 +61,7 @@ impl Secrets {
 
     /// Returns the text without the values, and without quotations of them; `all`: without anything that is quoted with `"`.
     ///
-    /// Only the first [`LOOKED_AT`] bytes are processed and returned, so that a message that quotes a whole pod costs no
+    /// Only the first [`REDACTED_BYTES`] bytes are processed and returned, so that a message that quotes a whole pod costs no
     /// more than another: the whole pod may be in it, once for each of its annotations.
     pub(super) fn redact(&self, text: &str, all: bool) -> String {
         let mut text = Cow::Borrowed(self.beginning(text));
@@ -84,10 +84,10 @@ impl Secrets {
 impl Secrets {
     /// The beginning of a text; where it is cut, no value stays in pieces.
     fn beginning<'a>(&self, text: &'a str) -> &'a str {
-        if text.len() <= LOOKED_AT {
+        if text.len() <= REDACTED_BYTES {
             return text;
         }
-        let cut = api::text::cut(text, LOOKED_AT);
+        let cut = api::text::cut(text, REDACTED_BYTES);
         let begin = |value: &str| {
             let first = (SHORT..=2 * TOKEN).rev().find_map(|end| value.get(..end))?;
             cut.find(first)
@@ -152,14 +152,17 @@ mod tests {
         let many: serde_json::Map<_, _> = many.collect();
         let secrets = Secrets::of(&json!({"metadata": {"annotations": many}}));
         let text = "x".repeat(5 << 20);
-        assert_eq!(secrets.redact(&text, false).len(), LOOKED_AT);
+        assert_eq!(secrets.redact(&text, false).len(), REDACTED_BYTES);
     }
 
     #[test]
     fn where_a_message_is_cut_no_value_stays_in_pieces() {
         let secret = "s3cret-".repeat(400);
         let secrets = Secrets::of(&json!({"metadata": {"annotations": {"a": secret}}}));
-        let text = format!("{}got {secret} there", "x ".repeat(LOOKED_AT / 2 - 100));
+        let text = format!(
+            "{}got {secret} there",
+            "x ".repeat(REDACTED_BYTES / 2 - 100)
+        );
         let shown = secrets.redact(&text, false);
         assert!(!shown.contains("s3cret"), "{shown}");
         assert!(shown.ends_with("got "), "{shown}");

@@ -100,7 +100,7 @@ impl<E: ActiveConfiguration> Injector<E> {
         let served = files.served();
         // A file may have a policy without a template: then the built-in template takes the parameters.
         if !served.engine().is_built_in() {
-            for flag in parameters::given(&flags.builtin) {
+            for flag in parameters::set_flags(&flags.builtin) {
                 warn!("{}", parameters::ignored(flag));
             }
         }
@@ -188,7 +188,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             observers: telling,
         };
         tasks.spawn(files, authority, beats);
-        look_for_cluster(&flags, access, &webhook, &status);
+        start_cluster_tasks(&flags, access, &webhook, &status);
         let mut serving = JoinSet::new();
         let answers: Arc<serve::SharedAnswers> = Arc::default();
         for (door, open) in [(doors.monitoring, false), (doors.debug, true)] {
@@ -333,7 +333,7 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
 }
 
 /// Starts the parts that need a cluster, if there is one.
-fn look_for_cluster<E: ActiveConfiguration>(
+fn start_cluster_tasks<E: ActiveConfiguration>(
     flags: &InjectorFlags,
     access: Option<Access>,
     webhook: &Arc<Webhook<E>>,

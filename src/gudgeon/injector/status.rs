@@ -53,7 +53,7 @@ impl Status {
     }
 
     /// Returns the status of each webhook configuration.
-    pub(crate) fn standings(&self) -> Vec<ReconcileStatus> {
+    pub(crate) fn reconcile_statuses(&self) -> Vec<ReconcileStatus> {
         let reconciler = self
             .reconciler
             .lock()
@@ -73,7 +73,7 @@ impl Status {
                 "error": standing.error,
             })
         };
-        self.standings().iter().map(shown).collect()
+        self.reconcile_statuses().iter().map(shown).collect()
     }
 }
 

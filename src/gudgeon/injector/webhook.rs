@@ -85,7 +85,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
         request: Request<Incoming>,
         connection: Arc<Connection>,
     ) -> Result<Answer, ConnectionAborted> {
-        self.metrics.asked();
+        self.metrics.review_received();
         let mut unfinished = UndecidedReview::new(&self.metrics);
         let post = match take(&self.request_limit, request, &connection, BODY_BYTES).await? {
             Received::Body(post) => post,
@@ -117,7 +117,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
                     AdmissionResponse::Unchanged,
                     note(InjectionVerdict::Skipped, reason),
                 ),
-                None => self.ask(path, &question, &mut warnings),
+                None => self.inject_pod(path, &question, &mut warnings),
             },
         };
         let answer = question.answer(&says, &warnings);
@@ -150,7 +150,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
             ..
         } = &decision;
         let micros = micros(decision.took);
-        let verdict = verdict.word();
+        let verdict = verdict.as_str();
         if message.is_empty() {
             info!("{verdict}: {reason}, {namespace}/{name}, uid {uid}, {micros} us");
         } else {
@@ -163,7 +163,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
         ReviewAnswer { answer, is_review }
     }
 
-    fn ask(
+    fn inject_pod(
         &self,
         path: &str,
         question: &AdmissionRequest,

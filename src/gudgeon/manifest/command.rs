@@ -45,7 +45,7 @@ pub(crate) fn run<E: ActiveConfiguration>(flags: &InjectFlags) -> Result<Exit, F
         .map_err(|broken| Failure::config(texts.line(&broken)))?;
     // A configuration may have a policy without a template: then the built-in template takes the parameters.
     if !engine.is_built_in() {
-        for flag in given(flags) {
+        for flag in ignored_flags(flags) {
             note(&parameters::ignored(flag));
         }
     }
@@ -175,12 +175,12 @@ fn from_cluster(flags: &InjectFlags) -> Result<Option<ClusterConfiguration>, Fai
         .enable_time()
         .build()
         .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
-    let asked = runtime.block_on(ask(flags, &access, auto));
+    let asked = runtime.block_on(fetch(flags, &access, auto));
     runtime.shutdown_background();
     asked.map(Some)
 }
 
-async fn ask(
+async fn fetch(
     flags: &InjectFlags,
     access: &Access,
     auto: bool,
@@ -269,8 +269,8 @@ fn parameters(flags: &InjectFlags) -> Parameters {
 }
 
 /// Returns the given flags that custom templates ignore.
-fn given(flags: &InjectFlags) -> Vec<&'static str> {
-    let mut given = parameters::given(&flags.builtin);
+fn ignored_flags(flags: &InjectFlags) -> Vec<&'static str> {
+    let mut given = parameters::set_flags(&flags.builtin);
     given.extend(settings(&flags.kube_inject).iter().map(|(name, _)| *name));
     given
 }
@@ -340,7 +340,7 @@ mod tests {
                 .map(Into::into)
                 .collect();
             let parsed = crate::cli::parse(&line).unwrap();
-            let crate::cli::Action::Inject(flags) = parsed.asked else {
+            let crate::cli::Action::Inject(flags) = parsed.action else {
                 panic!("{line:?}: {parsed:?}");
             };
             unread_maps(&flags, variable).len()

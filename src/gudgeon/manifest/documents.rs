@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_none() {
+    fn other_documents_than_objects_are_skipped() {
         for text in ["", "# c\n", "- 1\n", "text", "~"] {
             assert_eq!(read(text), Ok(None), "{text}");
         }

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_end_is_given_up() {
+    fn an_endless_input_is_refused() {
         let mut inputs = Inputs {
             read: Vec::new(),
             most: ALL_BYTES,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 /// Bytes of output that are kept in memory: larger output is produced a second time, directly to its destination.
-const HELD_BYTES: usize = 16 << 20;
+const BUFFERED_BYTES: usize = 16 << 20;
 
 /// A writer that remembers its end.
 pub(super) struct Out<'a> {
@@ -62,7 +62,7 @@ impl Write for BufferedOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 = self.0.take().and_then(|mut held| {
             held.extend_from_slice(bytes);
-            (held.len() <= HELD_BYTES).then_some(held)
+            (held.len() <= BUFFERED_BYTES).then_some(held)
         });
         Ok(bytes.len())
     }

@@ -118,7 +118,7 @@ fn a_list_is_written_as_if_it_were_whole() {
 }
 
 #[test]
-fn what_is_not_injected_comes_out_byte_for_byte() {
+fn other_documents_come_out_byte_for_byte() {
     for text in [
         "",
         "\n",
@@ -252,7 +252,7 @@ fn several_files_are_several_documents() {
 }
 
 #[test]
-fn what_is_wrong_is_placed() {
+fn errors_name_the_document_and_the_object() {
     let bad = DEPLOYMENT.replace("name: web\n  namespace", "name: bad\n  namespace");
     for (text, message) in [
         (

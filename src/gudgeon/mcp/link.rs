@@ -46,7 +46,7 @@ pub(crate) enum LinkState {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) name: String,
-    pub(crate) held: Arc<SourceObjects>,
+    pub(crate) objects: Arc<SourceObjects>,
     peers: Arc<Peers>,
     wanted: WantedSource,
     state: Mutex<LinkState>,
@@ -57,7 +57,7 @@ impl Link {
     pub(crate) fn new(wanted: WantedSource, peers: &Arc<Peers>, apply: Apply) -> Arc<Self> {
         Arc::new(Self {
             name: wanted.place.to_string(),
-            held: SourceObjects::new(&wanted.id, &wanted.collections, apply),
+            objects: SourceObjects::new(&wanted.id, &wanted.collections, apply),
             peers: Arc::clone(peers),
             wanted,
             state: Mutex::new(LinkState::Dialling),
@@ -90,7 +90,7 @@ impl Link {
             let now = clock.now();
             failed += 1;
             if should_log_repeat(failed)
-                && let Some(more) = self.held.lines.ends.suffix_if_allowed()
+                && let Some(more) = self.objects.log_limiters.ends.suffix_if_allowed()
             {
                 warn!(
                     "no stream to {}: {cause}{repeated}{more}",
@@ -99,8 +99,8 @@ impl Link {
                 );
             }
             self.is(LinkState::Broken(now.max(begun), cause.clone()));
-            self.held.lose(&cause);
-            let again = self.held.sink().reconnect_at(now, chance());
+            self.objects.lose(&cause);
+            let again = self.objects.sink().reconnect_at(now, chance());
             tokio::time::sleep_until(clock.instant(again)).await;
             self.peers.counters.reconnected();
         }
@@ -133,7 +133,7 @@ impl Link {
         };
         self.is(LinkState::Connected(self.peers.clock.now()));
         let taking = SinkStream {
-            held: &self.held,
+            objects: &self.objects,
             peers: &self.peers,
             inbound: dialled.inbound,
             sender: dialled.sender,

@@ -31,7 +31,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 pub(crate) use access::DefaultAccess;
 pub(crate) use link::{Link, LinkState, WantedSource};
-pub(crate) use peers::{Direction, Peers, Seen, Subscribed};
+pub(crate) use peers::{Direction, Peers, StreamStatus, Subscribed};
 pub(crate) use secure::CredentialFiles;
 pub(crate) use server::{McpServer, McpServerSettings, PortAccess};
 pub(crate) use sink_stream::{Apply, ReceivedObject, SourceObjects};

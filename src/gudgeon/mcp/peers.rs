@@ -27,7 +27,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Server => "server",
             Self::Callout => "callout",
@@ -61,7 +61,7 @@ impl PeerStream {
 
 /// The status of a stream.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct StreamStatus {
     pub(crate) address: String,
     /// URIs of its certificate.
     pub(crate) identity: Vec<String>,
@@ -90,7 +90,7 @@ pub(crate) struct Subscribed {
 pub(crate) struct Peers {
     pub(crate) clock: Clock,
     pub(super) counters: Counters,
-    pub(super) lines: SinkLogRateLimiters,
+    pub(super) log_limiters: SinkLogRateLimiters,
     /// The memory of what sinks list.
     lists: Arc<ListedBytes>,
     streams: Mutex<BTreeMap<u64, Arc<PeerStream>>>,
@@ -136,7 +136,7 @@ impl Peers {
         Arc::new(Self {
             clock: Clock::new(),
             counters: Counters::new(component),
-            lines: SinkLogRateLimiters::default(),
+            log_limiters: SinkLogRateLimiters::default(),
             lists: Arc::default(),
             streams: Mutex::default(),
         })
@@ -183,7 +183,7 @@ impl Peers {
     }
 
     /// Returns the state of all streams, in the order in which they began.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn stream_statuses(&self) -> Vec<StreamStatus> {
         let streams: Vec<_> = self.streams().values().cloned().collect();
         let seen = streams.iter().map(|stream| {
             let source = stream.source();
@@ -198,7 +198,7 @@ impl Peers {
                     .last_nack
                     .map(|nack| (self.clock.wall(nack.at), nack.clone())),
             });
-            Seen {
+            StreamStatus {
                 address: stream.address.clone(),
                 identity: stream.identity.clone(),
                 node: source.node().cloned(),
@@ -303,7 +303,7 @@ impl Counters {
         self.clients.get_or_create(&[self.us()]).set(count);
     }
 
-    pub(super) fn heard(&self, collection: &str, bytes: usize) {
+    pub(super) fn message_received(&self, collection: &str, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let of = self.of(collection);
         self.sizes.get_or_create(&of).observe(f64::from(bytes));

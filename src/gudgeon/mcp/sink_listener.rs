@@ -24,7 +24,7 @@ impl McpServer {
     /// since replicas send the same.
     pub(crate) async fn take(
         self,
-        held: Arc<SourceObjects>,
+        objects: Arc<SourceObjects>,
         peers: Arc<Peers>,
         stage: watch::Receiver<ShutdownStage>,
     ) {
@@ -35,7 +35,7 @@ impl McpServer {
                 beyond: Code::ResourceExhausted,
                 values: RESOURCES,
             },
-            held,
+            objects,
             peers,
             stage: stage.clone(),
             places: Arc::new(()),
@@ -47,7 +47,7 @@ impl McpServer {
 struct SinkService {
     guard: Guard,
     bounds: Bounds,
-    held: Arc<SourceObjects>,
+    objects: Arc<SourceObjects>,
     peers: Arc<Peers>,
     stage: watch::Receiver<ShutdownStage>,
     /// Counts streams: each holds a clone.
@@ -95,15 +95,15 @@ impl Calls for SinkService {
             _place: Arc::clone(&self.places),
         };
         let inbound = Inbound::new(request.into_body(), self.bounds);
-        let (held, peers) = (Arc::clone(&self.held), Arc::clone(&self.peers));
+        let (objects, peers) = (Arc::clone(&self.objects), Arc::clone(&self.peers));
         let (mut stage, mut access) = (self.stage.clone(), self.guard.access.clone());
         tokio::spawn(async move {
             let name = open.peer.address.to_string();
-            if let Some(more) = held.lines.dials.suffix_if_allowed() {
+            if let Some(more) = objects.log_limiters.dials.suffix_if_allowed() {
                 info!("source {name} connected{more}");
             }
             let taking = SinkStream {
-                held: &held,
+                objects: &objects,
                 peers: &peers,
                 inbound,
                 sender: Arc::clone(&open.sender),

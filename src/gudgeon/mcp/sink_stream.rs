@@ -89,7 +89,7 @@ pub(crate) struct SourceObjects {
     /// The cause for which no stream gives it anything, until one does.
     lost: Mutex<Option<Arc<str>>>,
     apply: Apply,
-    pub(super) lines: SourceLogRateLimiters,
+    pub(super) log_limiters: SourceLogRateLimiters,
 }
 
 /// The log limiters of one source.
@@ -145,7 +145,7 @@ impl SourceObjects {
             streams: AtomicUsize::new(0),
             lost: Mutex::default(),
             apply,
-            lines: SourceLogRateLimiters::default(),
+            log_limiters: SourceLogRateLimiters::default(),
         })
     }
 
@@ -188,9 +188,9 @@ impl SourceObjects {
 struct OpenStream<'a>(&'a SourceObjects);
 
 impl<'a> OpenStream<'a> {
-    fn new(held: &'a SourceObjects) -> Self {
-        held.streams.fetch_add(1, Ordering::Relaxed);
-        Self(held)
+    fn new(objects: &'a SourceObjects) -> Self {
+        objects.streams.fetch_add(1, Ordering::Relaxed);
+        Self(objects)
     }
 }
 
@@ -204,7 +204,7 @@ impl Drop for OpenStream<'_> {
 
 /// A stream.
 pub(super) struct SinkStream<'a, B> {
-    pub(super) held: &'a Arc<SourceObjects>,
+    pub(super) objects: &'a Arc<SourceObjects>,
     pub(super) peers: &'a Arc<Peers>,
     pub(super) inbound: Inbound<B>,
     pub(super) sender: Arc<ResponseSender>,
@@ -219,24 +219,24 @@ where
     /// Runs the stream to its end; returns true if a response was received, and the peer ended the stream.
     pub(super) async fn run(mut self) -> (Status, bool) {
         let mut heard = false;
-        let held = Arc::clone(self.held);
-        let _open = OpenStream::new(&held);
+        let objects = Arc::clone(self.objects);
+        let _open = OpenStream::new(&objects);
         let status = self.run_stream(&mut heard).await;
         let is_refused = !(self.sender.is_gone() || self.inbound.is_ended());
         if is_refused {
-            held.sink().refuse();
+            objects.sink().refuse();
         }
         (status, heard && !is_refused)
     }
 
     async fn run_stream(&mut self, has_heard: &mut bool) -> Status {
-        let asked = self.held.sink().start(self.peers.clock.now());
+        let asked = self.objects.sink().start(self.peers.clock.now());
         // All first requests are sent before the first response is awaited.
         self.sender
             .put(asked.iter().map(|one| Bytes::from(framed(one))));
         loop {
             if self.sender.is_gone() {
-                let said = self.inbound.last_word().await;
+                let said = self.inbound.final_status().await;
                 return said.unwrap_or_else(|| Status::unavailable("peer disconnected"));
             }
             let free = self.sender.is_free();
@@ -244,11 +244,11 @@ where
                 heard = self.inbound.next::<Resources>(), if free => match heard {
                     Ok(Some(response)) => {
                         if !std::mem::replace(has_heard, true)
-                            && let Some(more) = self.held.lines.begins.suffix_if_allowed()
+                            && let Some(more) = self.objects.log_limiters.begins.suffix_if_allowed()
                         {
                             info!("receiving configuration from {}{more}", self.name);
                         }
-                        self.held.find();
+                        self.objects.find();
                         match self.handle_response(response).await {
                             Ok(answer) => self.sender.put([framed(&answer).into()]),
                             Err(status) => return status,
@@ -270,33 +270,33 @@ where
         let collection = response.collection.clone();
         let bytes = response.encoded_len();
         // A peer may send any name.
-        let known = self.held.sink().asks(&collection) || collection == TRIGGER;
+        let known = self.objects.sink().subscribes_to(&collection) || collection == TRIGGER;
         let counted = if known { &*collection } else { "other" };
-        self.peers.counters.heard(counted, bytes);
+        self.peers.counters.message_received(counted, bytes);
         let read = if bytes > LONG_BYTES {
-            let held = Arc::clone(self.held);
-            let reads = move || held.sink().handle_response(now, response, &Reader);
+            let objects = Arc::clone(self.objects);
+            let reads = move || objects.sink().handle_response(now, response, &Reader);
             let read = tokio::task::spawn_blocking(reads).await;
             read.map_err(|_| Status::internal("internal error; the stream ended, see the log"))?
         } else {
-            self.held.sink().handle_response(now, response, &Reader)
+            self.objects.sink().handle_response(now, response, &Reader)
         };
         let ResponseResult { request, changes } =
             read.map_err(|fault| Status::invalid_argument(fault.to_string()))?;
-        let is_synced = self.held.sink().is_synced();
-        self.held.synced.store(is_synced, Ordering::Relaxed);
+        let is_synced = self.objects.sink().is_synced();
+        self.objects.synced.store(is_synced, Ordering::Relaxed);
         match (&changes, &request.error_detail) {
             (Some(changes), _) => {
                 self.peers.counters.acked(&collection);
                 self.log_broken(changes);
                 // Even an empty one: it may be the last missing collection.
-                (self.held.apply)(changes);
+                (self.objects.apply)(changes);
             }
             // A source that dials begins with the trigger, and ignores its NACK.
             (None, Some(_)) if collection == TRIGGER => {}
             (None, Some(error)) => {
                 self.peers.counters.nacked(counted, error.code);
-                if let Some(more) = self.held.lines.refused.suffix_if_allowed() {
+                if let Some(more) = self.objects.log_limiters.refused.suffix_if_allowed() {
                     let words = &error.message;
                     warn!("refused a response of {}: {words}{more}", self.name);
                 }
@@ -308,11 +308,11 @@ where
 
     /// Resources that break a rule, with all rules.
     fn log_broken(&self, changes: &Changes<ReceivedObject>) {
-        let sink = self.held.sink();
+        let sink = self.objects.sink();
         let all = sink.entries(&changes.collection);
         let broken: BTreeSet<_> = changes.broken.iter().collect();
         for (name, held) in all.filter(|(name, _)| broken.contains(name)) {
-            let Some(more) = self.held.lines.broken.suffix_if_allowed() else {
+            let Some(more) = self.objects.log_limiters.broken.suffix_if_allowed() else {
                 continue;
             };
             let kept = match held.object {

@@ -26,7 +26,7 @@ use crate::log_rate_limiter::LogRateLimiter;
 use crate::serve::ShutdownStage;
 
 /// Log lines in a minute, about streams that begin and about those that end.
-const LINES: u32 = 10;
+const LOG_LINES: u32 = 10;
 
 /// The settings by the flags.
 #[derive(Clone, Debug)]
@@ -111,7 +111,10 @@ impl SourceDialer {
         });
         let mut backoff = Backoff::new(BACKOFF);
         // A sink may close each stream after its first answer.
-        let (begins, ends) = (LogRateLimiter::new(LINES), LogRateLimiter::new(LINES));
+        let (begins, ends) = (
+            LogRateLimiter::new(LOG_LINES),
+            LogRateLimiter::new(LOG_LINES),
+        );
         let mut failed: u64 = 0;
         loop {
             let once = self.once(&common, &collections, &begins);

@@ -21,7 +21,7 @@ use crate::grpc::{BodyError, Inbound, Peer, ResponseSender};
 use crate::serve::ShutdownStage;
 
 /// Bytes of a sink's message that are logged.
-const WORDS: usize = 1000;
+const NACK_BYTES: usize = 1000;
 
 /// The state that all sending streams share.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ where
         let mut answered = false;
         let status = loop {
             if self.sender.is_gone() {
-                let said = self.inbound.last_word().await;
+                let said = self.inbound.final_status().await;
                 break said.unwrap_or_else(|| Status::cancelled("peer disconnected"));
             }
             self.send();
@@ -112,7 +112,7 @@ where
         }
         let response = self.joined.stream.source().due();
         let Some(response) = response else { return };
-        let lines = &self.common.peers.lines;
+        let lines = &self.common.peers.log_limiters;
         if let Some(bytes) = response.oversized
             && let Some(more) = lines.oversized.suffix_if_allowed()
         {
@@ -183,7 +183,7 @@ where
         let counters = &self.common.peers.counters;
         let heard = heard.map_err(|fault| {
             counters.unheard();
-            if let Some(more) = self.common.peers.lines.faults.suffix_if_allowed() {
+            if let Some(more) = self.common.peers.log_limiters.faults.suffix_if_allowed() {
                 info!("{}: {fault}{more}", stream.name());
             }
             let words = fault.to_string();
@@ -193,7 +193,7 @@ where
             }
         })?;
         let collection = &request.collection;
-        counters.heard(collection, request.encoded_len());
+        counters.message_received(collection, request.encoded_len());
         match heard {
             RequestKind::Subscribed | RequestKind::Ignored => {}
             RequestKind::Acked => counters.acked(collection),
@@ -202,7 +202,7 @@ where
                 if should_log_repeat(times) {
                     let error = request.error_detail.as_ref();
                     let words = error.map_or("", |error| error.message.as_str());
-                    let words = api::text::first_letters(words, WORDS);
+                    let words = api::text::first_letters(words, NACK_BYTES);
                     let name = stream.name();
                     warn!(
                         "{name} refuses {collection}: {words} (code {code}){repeated}",

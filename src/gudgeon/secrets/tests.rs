@@ -45,7 +45,7 @@ fn secrets_go_and_the_rest_stays() {
 }
 
 #[test]
-fn a_sink_that_nobody_knows_is_sent_no_secret_and_every_condition() {
+fn an_unknown_sink_receives_no_secret_and_every_condition() {
     let rsa = r#"{"keys":[{"kty":"RSA","n":"1","e":"AQAB"}]}"#;
     let mixed = r#"{"keys":[{"kty":"RSA","n":"1","d":"abc"},{"kty":"oct","k":"abc"}]}"#;
     let rows = [
@@ -115,7 +115,7 @@ fn a_sink_that_nobody_knows_is_sent_no_secret_and_every_condition() {
 }
 
 #[test]
-fn what_is_wrong_with_a_secret_is_said_without_it() {
+fn a_finding_redacts_the_secret() {
     for (path, message, shown) in [
         (
             "spec.jwtRules[0].jwks",
@@ -136,7 +136,7 @@ fn what_is_wrong_with_a_secret_is_said_without_it() {
 }
 
 #[test]
-fn what_is_wrong_with_a_secret_does_not_quote_it() {
+fn a_message_does_not_quote_the_secret() {
     for (text, said) in [
         (
             "spec.jwtRules[0].jwks: \"abc\" is no key",

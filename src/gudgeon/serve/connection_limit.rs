@@ -20,7 +20,7 @@ const STALLED: Duration = Duration::from_secs(5);
 /// A younger request is not evicted, however many connections its address has. Chosen: an API server's review takes milliseconds.
 const LONG: Duration = Duration::from_secs(1);
 /// The interval between two searches for a connection to evict, when none has become idle. Chosen: a quarter of [`LONG`].
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub(super) struct ConnectionLimit {
@@ -83,7 +83,7 @@ impl ConnectionLimit {
                     return;
                 }
             }
-            let _late = tokio::time::timeout(LOOK, moved).await;
+            let _late = tokio::time::timeout(CHECK_INTERVAL, moved).await;
         }
     }
 
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_does_not_come_keeps_nobody_out_for_long() {
+    async fn a_stalled_request_is_evicted_for_a_newcomer() {
         let connection_limit = Arc::new(ConnectionLimit::new(2));
         let all = [(), ()].map(|()| enter(&connection_limit));
         for place in &all {
@@ -335,7 +335,7 @@ mod tests {
 
     /// 512 slots with slow bodies after one review each used to lock out all others.
     #[tokio::test(start_paused = true)]
-    async fn whoever_has_all_places_and_is_busy_leaves_some_to_others() {
+    async fn a_busy_client_leaves_slots_to_others() {
         let connection_limit = Arc::new(ConnectionLimit::new(8));
         let server = at(&connection_limit, 1);
         answered(&server);
@@ -350,7 +350,7 @@ mod tests {
         let mut others = Vec::new();
         // An address keeps a quarter of the slots.
         for last in 3..8 {
-            while tokio::time::timeout(LOOK, connection_limit.room())
+            while tokio::time::timeout(CHECK_INTERVAL, connection_limit.room())
                 .await
                 .is_err()
             {

@@ -114,7 +114,7 @@ mod tests {
 
     /// Envoy's inbound pass-through connects from 127.0.0.6 and from ::6.
     #[test]
-    fn who_is_in_the_pod() {
+    fn clients_of_the_pod_are_local() {
         let request = asked("GET", "/debug", &[("host", "localhost")]);
         for (peer, local) in [
             ("127.0.0.1", true),

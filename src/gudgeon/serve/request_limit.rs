@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_answered_before_takes_it_from_strangers() {
+    async fn a_known_client_evicts_strangers() {
         let [kept, one, two, three] = lines(1);
         let request_limit = RequestLimit::new(20, 2);
         let first = request_limit.acquire(&one).unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_much_gives_way_to_who_needs_little() {
+    async fn a_large_request_gives_way_to_a_small_one() {
         let [one, two, three, kept] = lines(4);
         let request_limit = RequestLimit::new(40, 8);
         let large = request_limit.acquire(&one).unwrap();
@@ -417,7 +417,7 @@ mod tests {
 
     /// 256 clients with one answered review each, whose bodies come just fast enough, used to hold all permits.
     #[tokio::test(start_paused = true)]
-    async fn whoever_has_the_most_gives_way_to_another_address() {
+    async fn the_address_with_the_most_requests_gives_way() {
         for known in [1, 0] {
             let many: [_; 8] = lines_of(8, 1);
             let [server] = lines_of(known, 2);

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_goes_makes_no_room_before_his_answer_is_made() {
+    async fn a_client_that_leaves_keeps_its_turn_until_its_answer_is_made() {
         let shared = Arc::new(SharedAnswers::default());
         let (free, taken) = std::sync::mpsc::channel::<()>();
         let asked = Arc::clone(&shared).get(wanted("a", Some(1)), move || {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_panics_is_nobodys_answer_and_the_next_is_made() {
+    async fn a_panic_yields_no_answer_and_the_next_request_works() {
         let shared = Arc::new(SharedAnswers::default());
         let fails = Arc::clone(&shared).get(wanted("a", Some(1)), || panic!("a mistake"));
         assert!(fails.await.is_none());

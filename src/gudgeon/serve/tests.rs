@@ -21,7 +21,7 @@ impl Service for Notes {
 
 /// A thousand heads in one packet used to delay all other requests.
 #[tokio::test]
-async fn many_requests_in_one_packet_hold_up_nobody() {
+async fn many_requests_in_one_packet_hold_up_no_other_client() {
     const MANY: usize = 50;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -83,7 +83,7 @@ struct TurnQueue(Arc<Mutex<Queue>>);
 #[derive(Debug)]
 struct Queue {
     most: usize,
-    taken: bool,
+    is_busy: bool,
     next: u64,
     waiting: BTreeMap<u64, WaitingJob>,
     /// The turn at which each waiting or recent flow was served last.
@@ -131,7 +131,7 @@ impl TurnQueue {
     fn new(most: usize) -> Self {
         Self(Arc::new(Mutex::new(Queue {
             most,
-            taken: false,
+            is_busy: false,
             next: 0,
             waiting: BTreeMap::new(),
             served: HashMap::new(),
@@ -146,8 +146,8 @@ impl TurnQueue {
     async fn next(&self, owner: JobOwner) -> Result<WorkerTurn, Busy> {
         let turn = {
             let mut queue = self.queue();
-            if !queue.taken {
-                queue.taken = true;
+            if !queue.is_busy {
+                queue.is_busy = true;
                 queue.serve(owner);
                 return Ok(WorkerTurn(Some(self.clone())));
             }
@@ -164,7 +164,7 @@ impl TurnQueue {
                 let next = queue.first().and_then(|id| queue.waiting.remove(&id));
                 match &next {
                     Some(waits) => queue.serve(waits.owner),
-                    None => queue.taken = false,
+                    None => queue.is_busy = false,
                 }
                 next
             };
@@ -309,7 +309,7 @@ mod tests {
 
     /// 64 large reviews of one established client used to delay the API server's.
     #[tokio::test]
-    async fn whoever_has_many_jobs_waits_for_himself() {
+    async fn a_client_with_many_jobs_waits_for_itself() {
         for established in [true, false] {
             let mut jobs = Jobs::new();
             let (goes_on, goes) = channel::<()>();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_goes_while_it_waits_leaves_its_turn_to_the_next() {
+    async fn a_client_that_leaves_gives_its_turn_to_the_next() {
         let mut jobs = Jobs::new();
         let (goes_on, goes) = channel::<()>();
         jobs.begin("first", flow(1, true), Some(goes)).await;

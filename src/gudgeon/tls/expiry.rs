@@ -26,7 +26,7 @@ const MOST: usize = 256;
 /// By the files that they are loaded from.
 static LOADED: Mutex<Loaded> = Mutex::new(Loaded(BTreeMap::new()));
 /// Signals that certificates were loaded.
-static NEWS: Notify = Notify::const_new();
+static LOADED_SIGNAL: Notify = Notify::const_new();
 
 fn all() -> MutexGuard<'static, Loaded> {
     LOADED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,7 +66,7 @@ impl Loaded {
         if before == Some((end, standing)) {
             return None;
         }
-        said(path, end, standing)
+        describe(path, end, standing)
     }
 
     /// Returns lines about the certificates that have expired since the last check.
@@ -75,7 +75,7 @@ impl Loaded {
         for (path, (end, standing)) in &mut self.0 {
             let is = ExpiryState::of(*end, now);
             if std::mem::replace(standing, is) != is {
-                words.extend(said(path, *end, is));
+                words.extend(describe(path, *end, is));
             }
         }
         words
@@ -95,7 +95,7 @@ impl Loaded {
     }
 }
 
-fn said(path: &Path, end: SystemTime, standing: ExpiryState) -> Option<String> {
+fn describe(path: &Path, end: SystemTime, standing: ExpiryState) -> Option<String> {
     let (path, end) = (path.display(), log::stamp(end));
     match standing {
         ExpiryState::Good => None,
@@ -114,7 +114,7 @@ pub(crate) fn loaded(path: &Path, certificates: &[CertificateDer<'_>]) {
     if let Some(words) = words {
         warn!("{words}");
     }
-    NEWS.notify_one();
+    LOADED_SIGNAL.notify_one();
 }
 
 fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
@@ -136,7 +136,7 @@ pub(crate) async fn watch() {
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = NEWS.notified() => {}
+            () = LOADED_SIGNAL.notified() => {}
         }
     }
 }

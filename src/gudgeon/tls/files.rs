@@ -69,7 +69,7 @@ impl PairFiles {
         now: SystemTime,
     ) -> Option<Duration> {
         let (chain, key) = (&mut self.chain, &mut self.key);
-        let before = (chain.seen.clone(), key.seen.clone());
+        let before = (chain.last_read.clone(), key.last_read.clone());
         let (bytes_of_chain, bytes_of_key) = (chain.changed().await, key.changed().await);
         let hangs = (chain.hangs || key.hangs).then_some(RETRY_INTERVAL);
         let fresh = bytes_of_chain.is_some() || bytes_of_key.is_some();

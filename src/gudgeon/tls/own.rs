@@ -353,7 +353,7 @@ mod tests {
 
     /// A client that reads the bundle as late as the lead allows trusts every leaf ever served, for three lives of a CA.
     #[test]
-    fn who_follows_the_bundle_trusts_each_leaf() {
+    fn a_client_of_the_bundle_trusts_each_leaf() {
         for life in [Duration::from_secs(30), 3 * HOUR, 720 * HOUR] {
             let mut authority = made(life);
             let lead = LEAD.min(life / 10);

@@ -11,7 +11,7 @@ use super::{Authority, Pair};
 use crate::log;
 
 /// The longest interval of checks, since the wall clock may be set.
-const LOOK: Duration = Duration::from_secs(60);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// The delay after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -27,7 +27,7 @@ pub(crate) async fn renew(
             .due()
             .duration_since(SystemTime::now())
             .unwrap_or_default();
-        tokio::time::sleep(wait.min(LOOK)).await;
+        tokio::time::sleep(wait.min(LONGEST_INTERVAL)).await;
         let now = SystemTime::now();
         if now < authority.due() {
             continue;

@@ -17,7 +17,7 @@ pub(super) struct SourceFile<'a> {
     /// The namespace of objects that name none.
     namespace: Option<&'a str>,
     /// The first place of each object.
-    known: HashMap<(&'static str, &'static str, String), String>,
+    places: HashMap<(&'static str, &'static str, String), String>,
     pub(super) report: Report,
 }
 
@@ -25,7 +25,7 @@ impl<'a> SourceFile<'a> {
     pub(super) fn new(namespace: Option<&'a str>, report: Report) -> Self {
         Self {
             namespace,
-            known: HashMap::new(),
+            places: HashMap::new(),
             report,
         }
     }
@@ -92,10 +92,10 @@ impl<'a> SourceFile<'a> {
             } else {
                 let key = (object.kind.group, object.kind.kind, object.full_name());
                 let here = format!("{}:{}", file.name, part.begin());
-                if let Some(first) = self.known.get(&key) {
+                if let Some(first) = self.places.get(&key) {
                     findings.push(Finding::error(name_path, format!("duplicate of {first}")));
                 } else {
-                    self.known.insert(key, here);
+                    self.places.insert(key, here);
                 }
             }
             if !findings.iter().any(Finding::is_error) {
@@ -148,7 +148,7 @@ mod tests {
 
     /// Covers kinds with and without rules, and an object that is too large.
     #[test]
-    fn what_names_no_namespace_is_in_the_default_one() {
+    fn objects_without_a_namespace_are_in_the_default_one() {
         let large = "x".repeat(1600 << 10);
         let objects = [
             ("telemetry.istio.io/v1", "Telemetry", "name: a", "{}"),
@@ -314,7 +314,7 @@ mod tests {
 
     /// A repository of many things can be checked as it is; a file that was named is taken at its word.
     #[test]
-    fn what_is_no_object_is_skipped_below_a_directory_only() {
+    fn other_files_than_objects_are_skipped_below_directories_only() {
         for text in [
             "kind: feature\narea: traffic\n",
             "{\"rating\": 1}\n{\"rating\": 2}\n",

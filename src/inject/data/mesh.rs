@@ -13,23 +13,23 @@ use crate::value::{ObjectValue, copied, first, object, of_json, strings_of_json}
 /// The field of a duration that prints as Go does. No template can name it.
 pub(crate) const GO_DURATION: &str = " go";
 
-/// A message, from its proto JSON. `shown` is what `protoToJSON` prints, where that is less.
+/// A message, from its proto JSON. `printed` is what `protoToJSON` prints, where that is less.
 pub(crate) fn message(
     kind: &'static Message,
     fields: Map<String, Json>,
-    shown: Option<Map<String, Json>>,
+    printed: Option<Map<String, Json>>,
 ) -> Value {
     object(Fields {
         kind,
         fields: Arc::new(fields),
-        shown,
+        printed,
     })
 }
 
 struct Fields {
     kind: &'static Message,
     fields: Arc<Map<String, Json>>,
-    shown: Option<Map<String, Json>>,
+    printed: Option<Map<String, Json>>,
 }
 
 impl ObjectValue for Fields {
@@ -68,7 +68,7 @@ impl ObjectValue for Fields {
     }
 
     fn json(&self) -> Result<Json, TemplateError> {
-        let shown = self.shown.as_ref().unwrap_or(&self.fields);
+        let shown = self.printed.as_ref().unwrap_or(&self.fields);
         let entries = shown.iter();
         let entries = entries.map(|(key, json)| Ok((key.clone(), copied(json)?)));
         entries.collect::<Result<_, _>>().map(Json::Object)

@@ -14,14 +14,14 @@ pub(crate) fn part(json: Json, record: ObjectType) -> Value {
     Part::value(Arc::new(json), Vec::new(), record, Vec::new())
 }
 
-/// Returns the value at `key` of a shared pod; `said` replaces the fields of that name.
+/// Returns the value at `key` of a shared pod; `overrides` replace the fields of that name.
 pub(crate) fn part_of(
     pod: &Arc<Json>,
     key: &'static str,
     record: ObjectType,
-    said: Vec<(&'static str, String)>,
+    overrides: Vec<(&'static str, String)>,
 ) -> Value {
-    Part::value(Arc::clone(pod), vec![Step::Key(key)], record, said)
+    Part::value(Arc::clone(pod), vec![Step::Key(key)], record, overrides)
 }
 
 /// A step into a pod.
@@ -36,7 +36,7 @@ struct Part {
     root: Arc<Json>,
     path: Vec<Step>,
     record: ObjectType,
-    said: Vec<(&'static str, String)>,
+    overrides: Vec<(&'static str, String)>,
     /// Asked for again and again, and large.
     annotations: OnceLock<Value>,
     labels: OnceLock<Value>,
@@ -47,13 +47,13 @@ impl Part {
         root: Arc<Json>,
         path: Vec<Step>,
         record: ObjectType,
-        said: Vec<(&'static str, String)>,
+        overrides: Vec<(&'static str, String)>,
     ) -> Value {
         object(Self {
             root,
             path,
             record,
-            said,
+            overrides,
             annotations: OnceLock::new(),
             labels: OnceLock::new(),
         })
@@ -67,8 +67,8 @@ impl Part {
         })
     }
 
-    fn said(&self, field: &str) -> Option<&str> {
-        let found = self.said.iter().find(|(name, _)| *name == field);
+    fn override_of(&self, field: &str) -> Option<&str> {
+        let found = self.overrides.iter().find(|(name, _)| *name == field);
         found.map(|(_, value)| value.as_str())
     }
 
@@ -113,7 +113,7 @@ impl ObjectValue for Part {
             let Some(field) = record.go_field(name) else {
                 return Err(unknown(name, record.name()));
             };
-            if let (0, Some(said)) = (walked, self.said(field.name)) {
+            if let (0, Some(said)) = (walked, self.override_of(field.name)) {
                 return Ok((Value::from(said), 1));
             }
             walked += 1;
@@ -144,10 +144,10 @@ impl ObjectValue for Part {
     fn json(&self) -> Result<Json, TemplateError> {
         let mut json = self.here().map(copied).transpose()?;
         let json = json.get_or_insert_default();
-        if !self.said.is_empty() && json.is_null() {
+        if !self.overrides.is_empty() && json.is_null() {
             *json = Json::Object(serde_json::Map::new());
         }
-        for (name, value) in &self.said {
+        for (name, value) in &self.overrides {
             if let Some(fields) = json.as_object_mut() {
                 fields.insert((*name).to_owned(), Json::from(value.as_str()));
             }
@@ -155,7 +155,7 @@ impl ObjectValue for Part {
         // A name that is empty or null is not set, and is left out.
         if let Some(fields) = json.as_object_mut() {
             let is_unset = |name: &str, value: &Json| {
-                value.is_null() || self.said(name).is_some_and(str::is_empty)
+                value.is_null() || self.override_of(name).is_some_and(str::is_empty)
             };
             fields.retain(|name, value| !is_unset(name, value));
         }
@@ -163,7 +163,7 @@ impl ObjectValue for Part {
     }
 
     fn has(&self, key: &str) -> Result<bool, TemplateError> {
-        Ok(match self.said(key) {
+        Ok(match self.override_of(key) {
             Some(said) => !said.is_empty(),
             None => {
                 let found = self.here().and_then(|here| here.get(key));

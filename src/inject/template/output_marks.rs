@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 /// The text of all marks. Any text may be equal, at another address.
-const SAID: &str = "\u{1}";
+const MARK_TEXT: &str = "\u{1}";
 
 /// The marks of one template with their lines, sorted by address.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(super) struct Marks(Vec<(Arc<str>, usize)>);
 impl Marks {
     /// Returns a new mark for a line.
     pub(super) fn add(&mut self, line: usize) -> Arc<str> {
-        let mark: Arc<str> = Arc::from(SAID);
+        let mark: Arc<str> = Arc::from(MARK_TEXT);
         let place = self
             .0
             .partition_point(|(known, _)| known.as_ptr() < mark.as_ptr());
@@ -25,7 +25,7 @@ impl Marks {
 
     /// Returns the line of a mark; `None` for any other text.
     pub(super) fn line(&self, text: &str) -> Option<usize> {
-        if text.len() != SAID.len() {
+        if text.len() != MARK_TEXT.len() {
             return None;
         }
         let place = self
@@ -48,6 +48,6 @@ mod tests {
             let copy = String::from(mark.as_ref());
             assert_eq!(marks.line(&copy), None);
         }
-        assert_eq!(marks.line(SAID), None);
+        assert_eq!(marks.line(MARK_TEXT), None);
     }
 }

@@ -192,13 +192,13 @@ impl Rewriter<'_> {
             // A command keeps its name in front: the engine calls by it.
             made.push(match first {
                 Expr::Identifier(pos, name) => {
-                    self.known(pos, &name)?;
+                    self.check_function(pos, &name)?;
                     Expr::Identifier(pos, name)
                 }
                 Expr::Chain(pos, inner, fields) => match *inner {
                     // `f.a` calls f with what follows, and walks along the result.
                     Expr::Identifier(at, name) => {
-                        self.known(at, &name)?;
+                        self.check_function(at, &name)?;
                         let mut called = vec![Expr::Identifier(at, name)];
                         for arg in args.by_ref() {
                             called.push(self.expression(arg)?);
@@ -250,7 +250,7 @@ impl Rewriter<'_> {
                 &fields,
             ),
             Expr::Identifier(pos, name) => {
-                self.known(pos, &name)?;
+                self.check_function(pos, &name)?;
                 Expr::Identifier(pos, name)
             }
             Expr::Pipe(pos, pipe) => Expr::Pipe(pos, self.pipe(pipe)?),
@@ -266,7 +266,7 @@ impl Rewriter<'_> {
         })
     }
 
-    fn known(&self, pos: Pos, name: &str) -> Result<()> {
+    fn check_function(&self, pos: Pos, name: &str) -> Result<()> {
         if (self.functions)(name) {
             return Ok(());
         }

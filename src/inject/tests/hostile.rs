@@ -422,7 +422,7 @@ fn a_template_of_ones_own_lends_none_either() {
 
 /// An earlier pass is known by an annotation that any author can write, and the version is in every pod.
 #[test]
-fn what_an_annotation_claims_lends_no_rights() {
+fn an_annotation_grants_no_rights() {
     let of_fragment = load(
         r"template: |
   initContainers:

@@ -324,7 +324,7 @@ fn messages_of_the_proxy_by_fields_and_getters() {
 }
 
 #[test]
-fn what_sprig_takes_for_granted() {
+fn functions_handle_odd_values_as_sprig_does() {
     check(&[
         ("join `-` (list 1 `b` nil 2)", r#""1-b-2""#),
         ("join `-` (list nil)", r#""""#),
@@ -396,7 +396,7 @@ fn values_are_a_tree_of_anything() {
 }
 
 #[test]
-fn what_a_map_below_a_variable_gets_is_there() {
+fn changes_to_a_nested_map_are_visible() {
     check(&[
         (
             "0 }}{{ $m := dict `a` (dict `b` 1) }}{{ $_ := set $m.a `c` 2 }}{{ $r = $m",
@@ -530,7 +530,7 @@ fn a_comment_trims_its_own_side() {
 }
 
 #[test]
-fn what_does_not_exist_is_named() {
+fn errors_name_fields_that_do_not_exist() {
     for (expression, cause) in [
         (
             ".Nosuch",

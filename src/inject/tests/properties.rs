@@ -582,7 +582,7 @@ fn crosswise(
 }
 
 #[test]
-fn what_an_injection_replaces_comes_back() {
+fn removing_an_injection_restores_replaced_values() {
     let app = json!({"name": "app", "image": "a", "livenessProbe": {"httpGet": {"path": "/l", "port": 80}, "timeoutSeconds": 3}});
     let proxy =
         json!({"name": "istio-proxy", "image": "auto", "env": [{"name": "X", "value": "1"}]});
@@ -789,7 +789,7 @@ proptest! {
     }
 
     #[test]
-    fn what_stands_in_annotations_panics_nowhere(status in "\\PC{0,40}", probers in "\\PC{0,40}", inject in "\\PC{0,8}") {
+    fn hostile_annotations_cause_no_panic(status in "\\PC{0,40}", probers in "\\PC{0,40}", inject in "\\PC{0,8}") {
         let pod = json!({"metadata": {"labels": {"sidecar.istio.io/inject": inject}, "annotations": {"sidecar.istio.io/status": status, "sidecar.istio.io/inject": inject}},
             "spec": {"containers": [{"name": "istio-proxy", "env": [{"name": "ISTIO_KUBE_APP_PROBERS", "value": probers}]}, {"name": "a"}]}});
         drop(load(FULL).inject(&request(), &pod));

@@ -21,7 +21,7 @@ pub struct SinkEntry<T> {
     /// Our own, of the same: not every source counts well.
     content: Version,
     /// On this stream the source knows of the object, so it will send its removal. It does not know of others.
-    known: bool,
+    is_at_source: bool,
     /// The last good one.
     pub object: Option<Arc<T>>,
     /// The rules that the newest version breaks.
@@ -96,12 +96,12 @@ pub struct CollectionStatus<'a> {
 #[derive(Debug)]
 pub(super) struct SinkCollection<T> {
     type_url: Box<str>,
-    held: BTreeMap<Arc<str>, SinkEntry<T>>,
+    entries: BTreeMap<Arc<str>, SinkEntry<T>>,
     version: Box<str>,
     /// The collection has been received once.
-    given: bool,
+    received: bool,
     /// The members that the source knows to be here, and the number of those that it does not know of.
-    known: CollectionChecksum,
+    source_checksum: CollectionChecksum,
     unknown: usize,
     last_ack: Option<Duration>,
     last_nack: Option<(Duration, i32, Arc<str>)>,
@@ -128,10 +128,10 @@ impl<T> SinkCollection<T> {
     pub(super) fn new(type_url: &str) -> Self {
         Self {
             type_url: type_url.into(),
-            held: BTreeMap::new(),
+            entries: BTreeMap::new(),
             version: Box::default(),
-            given: false,
-            known: CollectionChecksum::default(),
+            received: false,
+            source_checksum: CollectionChecksum::default(),
             unknown: 0,
             last_ack: None,
             last_nack: None,
@@ -146,17 +146,17 @@ impl<T> SinkCollection<T> {
     pub(super) fn begin(&mut self, most: Option<usize>) -> Option<BTreeMap<String, String>> {
         // Keys and lengths of a map's entry.
         const AROUND: usize = 12;
-        self.known = CollectionChecksum::default();
+        self.source_checksum = CollectionChecksum::default();
         self.unknown = 0;
         let mut left = most.unwrap_or_default();
         let mut named = BTreeMap::new();
-        for (name, held) in &mut self.held {
+        for (name, held) in &mut self.entries {
             let length = name.len() + held.version.len() + AROUND;
-            held.known = most.is_some() && length <= left;
-            if held.known {
+            held.is_at_source = most.is_some() && length <= left;
+            if held.is_at_source {
                 left = left.saturating_sub(length);
                 named.insert(name.to_string(), held.version.to_string());
-                self.known.add(name, &held.version);
+                self.source_checksum.add(name, &held.version);
             } else {
                 self.unknown = self.unknown.saturating_add(1);
             }
@@ -170,7 +170,7 @@ impl<T> SinkCollection<T> {
 
     /// Returns true if the collection's version looks like a sum of its members' versions.
     fn is_added_up(&self) -> bool {
-        let mut held = self.held.values();
+        let mut held = self.entries.values();
         Sum::parse(&self.version).is_some()
             && held.all(|held| Version::parse(&held.version).is_some())
     }
@@ -233,7 +233,7 @@ impl<T> SinkCollection<T> {
             return Err(format!("{name}: the body is {is}, not {}", self.type_url));
         }
         let content = content(resource);
-        let held = self.held.get(name.as_str());
+        let held = self.entries.get(name.as_str());
         let is_held =
             held.is_some_and(|held| held.content == content && *held.version == *metadata.version);
         let reading = if is_held {
@@ -268,7 +268,7 @@ impl<T> SinkCollection<T> {
                 }
             }
         } else {
-            let held = self.held.keys();
+            let held = self.entries.keys();
             let gone: Vec<_> = held
                 .filter(|name| !whole.members.contains_key(*name))
                 .cloned()
@@ -280,20 +280,20 @@ impl<T> SinkCollection<T> {
         for (name, member) in whole.members {
             self.set(name, member, changes);
         }
-        let is_whole = self.known.is(&self.version);
+        let is_whole = self.source_checksum.is(&self.version);
         if self.unknown > 0 && is_whole == Some(true) {
             self.drop_unknown(changes);
         }
         // A long one comes in parts. A source that counts otherwise gives no sign of the last one.
         if !whole.incremental || is_whole != Some(false) {
-            self.given = true;
+            self.received = true;
         }
     }
 
     /// Drops the members that the source does not know of, once it has sent all.
     fn drop_unknown(&mut self, changes: &mut Changes<T>) {
-        let held = self.held.iter();
-        let gone = held.filter(|(_, held)| !held.known);
+        let held = self.entries.iter();
+        let gone = held.filter(|(_, held)| !held.is_at_source);
         let gone: Vec<_> = gone.map(|(name, _)| name.clone()).collect();
         for name in gone {
             self.remove(&name, changes);
@@ -302,7 +302,7 @@ impl<T> SinkCollection<T> {
 
     fn remove(&mut self, name: &str, changes: &mut Changes<T>) {
         self.uncount(name);
-        if let Some((name, held)) = self.held.remove_entry(name)
+        if let Some((name, held)) = self.entries.remove_entry(name)
             && held.object.is_some()
         {
             changes.removed.push(name);
@@ -311,8 +311,8 @@ impl<T> SinkCollection<T> {
 
     /// Removes a member from the sum, before it is removed or changed.
     fn uncount(&mut self, name: &str) {
-        match self.held.get(name) {
-            Some(held) if held.known => self.known.take(name, &held.version),
+        match self.entries.get(name) {
+            Some(held) if held.is_at_source => self.source_checksum.take(name, &held.version),
             Some(_) => self.unknown = self.unknown.saturating_sub(1),
             None => {}
         }
@@ -320,17 +320,20 @@ impl<T> SinkCollection<T> {
 
     fn set(&mut self, name: Arc<str>, member: ParsedMember<T>, changes: &mut Changes<T>) {
         self.uncount(&name);
-        self.known.add(&name, &member.version);
-        let held = self.held.entry(name.clone()).or_insert_with(|| SinkEntry {
-            version: Box::default(),
-            content: member.content,
-            known: true,
-            object: None,
-            broken: Vec::new(),
-        });
+        self.source_checksum.add(&name, &member.version);
+        let held = self
+            .entries
+            .entry(name.clone())
+            .or_insert_with(|| SinkEntry {
+                version: Box::default(),
+                content: member.content,
+                is_at_source: true,
+                object: None,
+                broken: Vec::new(),
+            });
         held.version = member.version;
         held.content = member.content;
-        held.known = true;
+        held.is_at_source = true;
         match member.reading {
             Some(Ok(object)) => {
                 held.broken.clear();
@@ -350,18 +353,18 @@ impl<T> SinkCollection<T> {
     }
 
     pub(super) fn is_received(&self) -> bool {
-        self.given
+        self.received
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Arc<str>, &SinkEntry<T>)> {
-        self.held.iter()
+        self.entries.iter()
     }
 
     pub(super) fn status(&self) -> CollectionStatus<'_> {
         let nack = self.last_nack.as_ref();
         CollectionStatus {
             version: &self.version,
-            count: self.held.len(),
+            count: self.entries.len(),
             last_ack: self.last_ack,
             last_nack: nack.map(|(at, code, words)| (*at, *code, &**words)),
         }

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_out_was_never_there() {
+    fn removing_a_member_undoes_its_addition() {
         let [one, two] = [b"1", b"2"].map(|bytes| Version::of(bytes));
         let whole = (member("a", one) + member("b", two)).to_string();
         let mut checksum = CollectionChecksum::default();

@@ -26,7 +26,7 @@ pub use self::collection::{Changes, CollectionStatus, ObjectStatus, SinkEntry};
 use self::log::Log;
 pub use self::log::{KEPT, Logged, Outcome};
 pub use self::reader::{ReadResult, ResourceReader};
-use crate::limits::{BACKOFF, NAME, WORDS};
+use crate::limits::{BACKOFF, NACK_BYTES, NAME};
 use crate::message::{RequestResources, Resources, SinkNode};
 
 /// gRPC's numbers.
@@ -211,7 +211,7 @@ impl<T> Sink<T> {
         code: i32,
         words: &str,
     ) -> ResponseResult<T> {
-        let message = cut(words, WORDS).to_owned();
+        let message = cut(words, NACK_BYTES).to_owned();
         let shared: Arc<str> = message.as_str().into();
         let outcome = Outcome::Nacked(code, shared.clone());
         self.log
@@ -232,7 +232,7 @@ impl<T> Sink<T> {
     }
 
     /// Returns true if the sink subscribes to this collection.
-    pub fn asks(&self, collection: &str) -> bool {
+    pub fn subscribes_to(&self, collection: &str) -> bool {
         self.collections.contains_key(collection)
     }
 

@@ -156,7 +156,7 @@ fn all_replaces_and_some_adds_and_removes() {
 }
 
 #[test]
-fn what_cannot_be_read_refuses_all_with_the_names() {
+fn an_unreadable_resource_refuses_the_response_by_name() {
     let mut play = Play::new();
     play.say(&response("1", &[("n/1", "x")]));
     let mut bad = response(
@@ -181,7 +181,7 @@ fn what_cannot_be_read_refuses_all_with_the_names() {
     let words = play.say(&response("3", &members));
     assert!(words.ends_with("; and 1980 more"), "{words}");
     let long = "x".repeat(100_000);
-    assert!(play.say(&response("4", &[(&long, "!")])).len() <= WORDS + 2);
+    assert!(play.say(&response("4", &[(&long, "!")])).len() <= NACK_BYTES + 2);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn another_collection_is_unimplemented() {
 }
 
 #[test]
-fn what_breaks_a_rule_harms_only_itself() {
+fn an_object_that_breaks_a_rule_is_left_out_alone() {
     let mut play = Play::new();
     let all = response("1", &[("n/1", "?a"), ("n/2", "x"), ("n/3", "x")]);
     assert_eq!(play.handle(&all), ("ACK".into(), "+n/2 +n/3 ?n/1".into()));
@@ -321,7 +321,7 @@ impl Play {
 }
 
 #[test]
-fn what_could_not_be_named_comes_again_and_changes_nothing() {
+fn unnamed_objects_are_received_again_without_a_change() {
     let mut play = three_of_six();
     for one in &SIX[3..] {
         assert_eq!(play.handle(&part(&[*one], &[], &SIX)).1, "");
@@ -334,7 +334,7 @@ fn what_could_not_be_named_comes_again_and_changes_nothing() {
 }
 
 #[test]
-fn what_could_not_be_named_and_does_not_come_goes_when_all_has_come() {
+fn unnamed_objects_that_do_not_come_again_are_removed() {
     let mut play = three_of_six();
     let all = [("n/2", "x"), ("n/3", "y"), ("n/4", "y"), ("n/7", "x")];
     let first = part(&[("n/3", "y")], &["n/1"], &all);

@@ -64,7 +64,7 @@ impl<T> SourceUnion<T> {
     /// The object that counts.
     pub fn get(&self, collection: &str, name: &str) -> Option<&Arc<T>> {
         let mut sources = self.sources.iter();
-        sources.find_map(|given| get(given, collection, name))
+        sources.find_map(|collections| get(collections, collection, name))
     }
 
     /// The source whose object counts.

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_and_went_is_the_same_collection() {
+    fn a_collection_whose_objects_came_and_went_is_the_same() {
         let mut shelf = shelf();
         shelf.set("a", resource("n/1", 1));
         let first = shelf.snapshot();

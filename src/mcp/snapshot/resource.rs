@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_framed_is_an_element_of_a_response() {
+    fn a_framed_resource_is_an_element_of_a_response() {
         let resource = Resource::new(origin());
         let response = message::Resources::decode(resource.framed().clone()).unwrap();
         let [read] = &response.resources[..] else {

@@ -31,7 +31,7 @@ pub use self::status::{Nack, Status};
 use self::subscription::Subscription;
 use crate::TRIGGER;
 use crate::collections::{Collections, Group};
-use crate::limits::{NAME, WORDS};
+use crate::limits::{NACK_BYTES, NAME};
 use crate::message::RequestResources;
 use crate::snapshot::Snapshot;
 
@@ -171,7 +171,7 @@ impl Source {
             self.count_lists();
             return Ok(RequestKind::Acked);
         };
-        let words = cut(&error.message, WORDS);
+        let words = cut(&error.message, NACK_BYTES);
         subscription.nack(now, request.incremental, error.code, words);
         Ok(RequestKind::Nacked(error.code))
     }

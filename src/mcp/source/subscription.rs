@@ -16,7 +16,7 @@ pub(super) struct Subscription {
     incremental: bool,
     /// The last request is not answered completely yet, so a final response is due, even an empty one.
     owed: bool,
-    held: SinkState,
+    sink_state: SinkState,
     /// About the bytes of what the sink has listed, until it is known to have what is published.
     listed: usize,
     in_flight: Option<InFlight>,
@@ -46,7 +46,7 @@ impl Subscription {
         Self {
             incremental: false,
             owed: false,
-            held: SinkState::Own(Versions::new()),
+            sink_state: SinkState::Own(Versions::new()),
             listed: 0,
             in_flight: None,
             doubtful: BTreeSet::new(),
@@ -70,7 +70,7 @@ impl Subscription {
         self.incremental = incremental;
         self.owed = true;
         self.listed = bytes_of(&held, &self.doubtful);
-        self.held = SinkState::Own(held);
+        self.sink_state = SinkState::Own(held);
         self.settled = None;
     }
 
@@ -81,7 +81,7 @@ impl Subscription {
 
     /// The sink has what is published.
     fn has(&mut self, target: Arc<Collection>) {
-        self.held = SinkState::Shared(target);
+        self.sink_state = SinkState::Shared(target);
         self.listed = 0;
     }
 
@@ -89,7 +89,7 @@ impl Subscription {
         let target = &in_flight.target;
         let touched = match (&in_flight.part, in_flight.incremental) {
             (Some(part), _) => part,
-            (None, true) => &self.held.difference(target),
+            (None, true) => &self.sink_state.difference(target),
             (None, false) => &SinkState::Own(listed.clone()).difference(target),
         };
         let removed = touched.removed.iter();
@@ -114,7 +114,7 @@ impl Subscription {
         self.doubtful.clear();
         match in_flight.part {
             Some(part) => {
-                self.held.take(&part);
+                self.sink_state.take(&part);
                 self.settled = None;
             }
             None => {
@@ -157,7 +157,7 @@ impl Subscription {
             return None;
         }
         let (resources, removed, part) = if self.incremental {
-            let all = self.held.difference(target);
+            let all = self.sink_state.difference(target);
             if all.is_empty() && !self.owed {
                 self.agree(target);
                 return None;

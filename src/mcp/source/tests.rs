@@ -312,7 +312,7 @@ fn a_sink_that_comes_back_gets_the_difference_only() {
 }
 
 #[test]
-fn what_was_forgotten_on_its_way_may_still_arrive() {
+fn a_superseded_response_may_still_arrive() {
     let mut play = Play::published();
     assert_eq!(play.say(&incremental("a", "")), ["a#1 i +1 +2"]);
     play.shelf.remove("a", "1");
@@ -419,7 +419,7 @@ fn a_change_between_parts_goes_into_the_next() {
 
 /// A sink may have more than it has listed: only the version of the last response tells it that the collection is complete.
 #[test]
-fn what_was_asked_for_is_ended_though_a_change_between_parts_leaves_nothing_to_tell() {
+fn a_final_response_follows_though_a_change_left_nothing_to_send() {
     let mut play = four_in_a_part();
     play.say(&incremental("a", ""));
     let keep = |play: &mut Play, count: u8| {
@@ -447,7 +447,7 @@ fn what_was_asked_for_is_ended_though_a_change_between_parts_leaves_nothing_to_t
 }
 
 #[test]
-fn what_was_asked_for_is_ended_after_a_refusal_too() {
+fn a_final_response_follows_after_a_nack_too() {
     let mut play = four_in_a_part();
     play.say(&incremental("a", ""));
     let mut nack = refusal("a", "1");
@@ -477,7 +477,7 @@ fn a_refused_part_is_not_sent_again() {
 }
 
 #[test]
-fn what_does_not_fit_into_a_part_goes_alone_and_many_removals_do_in_several() {
+fn a_large_object_goes_alone_and_many_removals_in_parts() {
     let mut play = Play::new();
     play.source =
         Source::new(Arc::new(Collections::new(["a", "b"])), Dialer::Sink).with_parts_of(150);

@@ -25,7 +25,7 @@ fn examples_and_their_beginnings() {
 }
 
 #[test]
-fn what_is_no_access_list_is_refused() {
+fn malformed_access_lists_are_refused() {
     let folder = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/data/fuzz/access_list"

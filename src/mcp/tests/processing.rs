@@ -53,7 +53,7 @@ impl Play {
     fn act(&mut self, step: Step<&'static str, (), char>) {
         let mut steps = vec![step];
         while let Some(step) = steps.pop() {
-            self.states.push(self.session.state().word());
+            self.states.push(self.session.state().as_str());
             match step {
                 Step::Nothing => {}
                 Step::Replay(_) => self.publisher.begin(),
@@ -123,7 +123,7 @@ impl Play {
 }
 
 #[test]
-fn a_mesh_configuration_that_comes_late_and_changes_leaves_nobody_with_nothing() {
+fn sinks_keep_their_objects_when_the_mesh_configuration_changes() {
     let mut play = Play::new();
     let step = play.session.start(play.now);
     play.act(step);

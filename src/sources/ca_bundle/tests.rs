@@ -43,7 +43,7 @@ fn a_file_is_written_as_it_is() {
 }
 
 #[test]
-fn what_others_put_there_stays() {
+fn certificates_of_others_stay_in_the_bundle() {
     let (own, other, stranger) = (
         own_ca(2026, 2027),
         own_ca(2025, 2027),
@@ -113,7 +113,7 @@ fn the_newest_of_ours_stay() {
 }
 
 #[test]
-fn who_lives_is_not_pushed_out_by_the_dead() {
+fn dead_replicas_push_no_live_one_out_of_the_bundle() {
     // Two replicas that live on, and a third that started again and again.
     let (first, second) = (own_ca(2005, 2030), own_ca(2006, 2030));
     let dead: Vec<String> = (2010..2018).map(|from| own_ca(from, 2030)).collect();

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_known_by_its_name_all_the_same() {
+    fn a_broken_object_keeps_its_name() {
         let deep = (0..100).fold(json!(1), |inner, _| json!([inner]));
         let long = "x".repeat(2 << 20);
         for (spec, cause) in [
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_ours_or_others_or_nobodys() {
+    fn kinds_are_ours_or_foreign_or_unknown() {
         let of = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
         for (api_version, kind) in [("v1", "Secret"), ("apps/v1", "Deployment")] {
             assert!(check_plain(&of(api_version, kind)).is_none());

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_left_out() {
+    fn unread_fields_are_left_out() {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "a", "labels": {"l": "1"}, "annotations": {"x": "y"}, "resourceVersion": "7",

@@ -45,7 +45,7 @@ impl fmt::Display for Rejected {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         place(&self.origin, &self.id, to)?;
         write!(to, "{}: ", self.state.as_str())?;
-        said(&self.errors, to)
+        write_findings(&self.errors, to)
     }
 }
 
@@ -69,7 +69,7 @@ pub struct Warned {
 impl fmt::Display for Warned {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         place(&self.origin, &self.id, to)?;
-        said(&self.warnings, to)
+        write_findings(&self.warnings, to)
     }
 }
 
@@ -95,7 +95,7 @@ fn place(origin: &Origin, id: &EntryId, to: &mut fmt::Formatter<'_>) -> fmt::Res
     write!(to, "{id}: ")
 }
 
-fn said(findings: &[Finding], to: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_findings(findings: &[Finding], to: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (at, finding) in findings.iter().enumerate() {
         if at > 0 {
             to.write_str("; ")?;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_said_once() {
+    fn new_findings_are_logged_once() {
         let unread = Rejected {
             id: EntryId::default(),
             ..rejected("", ErrorEffect::Stale)

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_shows_no_secret() {
+    fn errors_of_a_kubeconfig_show_no_secret() {
         for (text, words) in [
             (
                 "users: [{name: u, user: hush}]",

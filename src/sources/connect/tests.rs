@@ -159,7 +159,7 @@ async fn a_config_map_is_read() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_of_somebody_else_reaches_nothing_of_this_machine() {
+async fn a_foreign_kubeconfig_reaches_nothing_of_this_machine() {
     let of = |cluster: &str, user: &str| {
         format!(
             "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\

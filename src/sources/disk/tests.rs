@@ -9,7 +9,7 @@ use super::*;
 const HUNG: &str = "TEST_HUNG_MOUNT";
 
 #[test]
-fn what_would_be_waited_for_is_an_error() {
+fn reading_a_pipe_is_an_error() {
     let root = tempfile::tempdir().unwrap();
     let pipe = root.path().join("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status();
@@ -41,7 +41,7 @@ fn what_would_be_waited_for_is_an_error() {
 
 /// Each call is fast, and there is no end of them: of a directory (which had no deadline) as of a file.
 #[test]
-fn what_takes_too_long_in_all_is_left_alone_for_a_while() {
+fn slow_paths_are_left_alone_for_a_while() {
     let root = tempfile::tempdir().unwrap();
     let (folder, file) = (root.path().join("folder"), root.path().join("file"));
     fs::create_dir(&folder).unwrap();
@@ -72,7 +72,7 @@ fn what_takes_too_long_in_all_is_left_alone_for_a_while() {
 }
 
 #[test]
-fn what_hangs_is_left_behind_until_it_answers() {
+fn a_hanging_path_is_skipped_until_it_answers() {
     if File::options().write(true).open("/dev/fuse").is_err() {
         // The built program is tried with other files that block.
         return;

@@ -12,7 +12,7 @@ async fn it_says_what_the_real_one_said() {
     let before = |step: &str| match step {
         "bookmark has begun" => fake.bookmark(),
         "expired page" => fake.forget(),
-        "expired watch" => fake.knows("/apis/recorded.example.com/v1", &["recordings"]),
+        "expired watch" => fake.set_api_group("/apis/recorded.example.com/v1", &["recordings"]),
         "denied list" => fake.forbid(&[WEBHOOKS]),
         _ => {}
     };

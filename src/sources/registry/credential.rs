@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proxy_refuses_is_said_and_not_handed_on() {
+    fn certificates_that_envoy_refuses_are_reported_and_not_served() {
         let ((chain, key), (other, other_key)) = (made(), made());
         let with = |chain: &str, key: &str| json!({"tls.crt": chain, "tls.key": key});
         let both = format!("text\n{chain}\n{other}");

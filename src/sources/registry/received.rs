@@ -35,14 +35,14 @@ struct ReceivedVersion {
 #[derive(Debug, Default)]
 pub struct ReceivedObjects {
     catalogue: Catalogue<InCollections>,
-    said: Configuration,
+    configuration: Configuration,
 }
 
 impl ReceivedObjects {
     /// Returns the configuration in last good versions.
     #[must_use]
     pub const fn configuration(&self) -> &Configuration {
-        &self.said
+        &self.configuration
     }
 
     /// Iterates over the objects in their last versions; true: it is good.
@@ -98,9 +98,9 @@ impl ReceivedObjects {
     fn apply(&mut self) {
         for change in self.catalogue.reconcile().changes {
             match change {
-                CatalogueChange::Set(_, Some(object), _) => self.said.set(object),
+                CatalogueChange::Set(_, Some(object), _) => self.configuration.set(object),
                 CatalogueChange::Set(_, None, _) | CatalogueChange::Moved(..) => {}
-                CatalogueChange::Gone((kind, key)) => self.said.remove(kind, &key),
+                CatalogueChange::Gone((kind, key)) => self.configuration.remove(kind, &key),
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::kind::Revision;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
     /// The first error, and the number of the others.
-    pub words: Arc<str>,
+    pub message: Arc<str>,
     /// All findings, warnings included.
     pub findings: Arc<[String]>,
     /// The refused version, of an API server's object: the same findings about a later one are another refusal.
@@ -27,7 +27,7 @@ impl Refusal {
             more => format!("{first} (and {more} more)"),
         };
         Some(Self {
-            words: words.into(),
+            message: words.into(),
             findings: findings.iter().map(ToString::to_string).collect(),
             revision: Revision::default(),
         })
@@ -38,7 +38,7 @@ impl From<String> for Refusal {
     fn from(words: String) -> Self {
         Self {
             findings: Arc::new([words.clone()]),
-            words: words.into(),
+            message: words.into(),
             revision: Revision::default(),
         }
     }

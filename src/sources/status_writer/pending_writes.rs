@@ -26,7 +26,7 @@ pub(super) struct PendingWrite {
 /// Marks of the last status written for each object with messages, and the writes that failed.
 #[derive(Debug, Default)]
 pub(super) struct PendingWrites {
-    known: BTreeMap<Subject, u64>,
+    written: BTreeMap<Subject, u64>,
     /// How often in a row the write of an object has failed.
     failed: BTreeMap<Subject, u32>,
     /// Writes that are refused, by their marks: not tried again before this time.
@@ -35,7 +35,7 @@ pub(super) struct PendingWrites {
     forbidden: BTreeMap<(GroupResource, Option<Box<str>>), Instant>,
     /// The object that was tried last: others have their turn before it has one again.
     last: Option<Subject>,
-    said: BTreeSet<(String, RefusalExtent)>,
+    logged_refusals: BTreeSet<(String, RefusalExtent)>,
 }
 
 /// The writes that a refusal of one of them holds for.
@@ -64,7 +64,7 @@ fn mark(said: &ObjectMessages) -> u64 {
 impl PendingWrites {
     /// A status of ours that says something.
     pub(super) fn found(&mut self, subject: Subject) {
-        self.known.entry(subject).or_insert(UNKNOWN);
+        self.written.entry(subject).or_insert(UNKNOWN);
     }
 
     /// Returns the writes that are due, those that never failed first. Forgets objects that are gone.
@@ -73,14 +73,15 @@ impl PendingWrites {
         wanted: &BTreeMap<Subject, ObjectMessages>,
         now: Instant,
     ) -> Vec<PendingWrite> {
-        self.known.retain(|subject, _| wanted.contains_key(subject));
+        self.written
+            .retain(|subject, _| wanted.contains_key(subject));
         self.failed
             .retain(|subject, _| wanted.contains_key(subject));
         self.refused
             .retain(|subject, (_, until)| wanted.contains_key(subject) && *until > now);
         self.forbidden.retain(|_, until| *until > now);
         let all = wanted.iter().filter_map(|(subject, said)| {
-            let known = self.known.get(subject).copied();
+            let known = self.written.get(subject).copied();
             let mark = mark(said);
             let differs = match said.messages.is_empty() {
                 true => known.is_some(),
@@ -117,8 +118,8 @@ impl PendingWrites {
     pub(super) fn done(&mut self, work: &PendingWrite) {
         self.tried(work);
         match work.messages.is_empty() {
-            true => drop(self.known.remove(&work.subject)),
-            false => drop(self.known.insert(work.subject.clone(), work.mark)),
+            true => drop(self.written.remove(&work.subject)),
+            false => drop(self.written.insert(work.subject.clone(), work.mark)),
         }
     }
 
@@ -157,7 +158,7 @@ impl PendingWrites {
     }
 
     pub(super) fn is_new_refusal(&mut self, words: &str, extent: RefusalExtent) -> bool {
-        self.said.insert((words.to_owned(), extent))
+        self.logged_refusals.insert((words.to_owned(), extent))
     }
 }
 
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_not_written_again() {
+    fn a_written_status_is_not_written_again() {
         let mut pending = PendingWrites::default();
         let first = said(&[("a", 1, &["x"]), ("b", 1, &[])]);
         let all = work(&mut pending, &first);
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_process_wrote_goes_or_is_compared() {
+    fn statuses_of_an_earlier_process_are_removed_or_compared() {
         let mut pending = PendingWrites::default();
         for name in ["a", "b", "gone"] {
             pending.found(subject(name));
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_goes_last_and_what_is_refused_waits() {
+    fn failed_writes_go_last_and_refused_ones_wait() {
         let mut pending = PendingWrites::default();
         let wanted = said(&[("a", 1, &["x"]), ("b", 1, &["x"]), ("c", 1, &["x"])]);
         let now = Instant::now();
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_all_the_time_holds_nobody_up() {
+    fn an_object_that_always_changes_holds_up_no_other() {
         let mut pending = PendingWrites::default();
         let mut order = Vec::new();
         for round in 0..4 {

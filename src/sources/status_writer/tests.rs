@@ -34,7 +34,7 @@ impl Drop for Writing {
 
 async fn fake() -> Fake {
     let fake = Fake::start().await;
-    fake.knows("/apis/networking.istio.io/v1", &[SERVICES, GATEWAYS]);
+    fake.set_api_group("/apis/networking.istio.io/v1", &[SERVICES, GATEWAYS]);
     fake
 }
 
@@ -186,7 +186,7 @@ async fn a_status_is_written_once_whatever_the_server_answers_first() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_meanwhile_is_left_alone_until_more_is_told() {
+async fn a_deleted_object_is_skipped_until_it_has_new_messages() {
     let fake = fake().await;
     put(&fake, SERVICES, "a", 1);
     put(&fake, SERVICES, "b", 1);
@@ -208,7 +208,7 @@ async fn what_is_deleted_meanwhile_is_left_alone_until_more_is_told() {
 }
 
 #[tokio::test]
-async fn an_object_that_always_fails_holds_nobody_up() {
+async fn an_object_that_always_fails_holds_up_no_other() {
     let fake = fake().await;
     for name in ["a", "b", "c"] {
         put(&fake, SERVICES, name, 1);
@@ -230,7 +230,7 @@ async fn an_object_that_always_fails_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_is_not_tried_at_each_turn() {
+async fn refused_writes_are_not_retried_at_each_turn() {
     let no_right = "virtualservices.networking.istio.io \"a\" is forbidden: User \"g\" cannot patch resource \
                     \"virtualservices/status\" in API group \"networking.istio.io\" in the namespace \"n\"";
     let denied =
@@ -269,7 +269,7 @@ async fn what_the_server_refuses_is_not_tried_at_each_turn() {
 }
 
 #[tokio::test]
-async fn what_others_have_written_into_a_status_holds_nothing_up() {
+async fn malformed_statuses_of_others_hold_up_no_write() {
     let fake = fake().await;
     put(&fake, SERVICES, "a", 1);
     for (name, status) in [
@@ -317,7 +317,7 @@ async fn a_kind_that_cannot_be_listed_holds_no_other_up() {
 }
 
 #[tokio::test]
-async fn what_is_told_of_one_version_is_not_written_to_another() {
+async fn messages_of_one_generation_are_not_written_to_another() {
     let fake = fake().await;
     put(&fake, SERVICES, "a", 2);
     let tell = |generation| {
@@ -330,7 +330,7 @@ async fn what_is_told_of_one_version_is_not_written_to_another() {
     writing.to.send_replace(tell(1));
     // The list of all, and that of the object.
     writing
-        .asked("a look at it", || writing.fake.asked(SERVICES) >= 2)
+        .asked("a look at it", || writing.fake.request_count(SERVICES) >= 2)
         .await;
     writing.to.send_replace(tell(2));
     writing.until(SERVICES, "a", "2:x").await;
@@ -343,7 +343,7 @@ async fn what_is_told_of_one_version_is_not_written_to_another() {
 }
 
 #[tokio::test]
-async fn what_is_taken_back_leaves_the_fields_of_others() {
+async fn withdrawn_messages_leave_the_fields_of_others() {
     for others in [json!({}), json!({"loadBalancer": {"ip": "10.0.0.1"}})] {
         let fake = fake().await;
         let metadata = json!({"name": "a", "namespace": "n", "generation": 1});

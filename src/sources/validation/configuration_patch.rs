@@ -32,23 +32,29 @@ pub(crate) fn decide(
         return Decision::Write(Write::Delete);
     }
     let present = configuration.webhooks.as_deref().unwrap_or_default();
-    let said = coverage::said(wanted, configuration);
+    let desired = coverage::desired_entries(wanted, configuration);
     let ours = present
         .iter()
-        .filter(|entry| coverage::is_ours(wanted, &said, entry));
+        .filter(|entry| coverage::is_ours(wanted, &desired, entry));
     let mut patches = Vec::new();
     for entry in ours.clone() {
-        let said = coverage::said_of(wanted, &said, entry);
-        patches.extend(mended(entry, said.as_ref(), bundle, fail, now));
+        let desired = coverage::desired_entry(wanted, &desired, entry);
+        patches.extend(mended(entry, desired.as_ref(), bundle, fail, now));
     }
-    let lacking = said
+    let lacking = desired
         .iter()
-        .filter(|said| present.iter().all(|entry| entry.name() != said.name()));
-    patches.extend(lacking.clone().map(|said| made(said, bundle, fail, now)));
+        .filter(|desired| present.iter().all(|entry| entry.name() != desired.name()));
+    patches.extend(
+        lacking
+            .clone()
+            .map(|desired| made(desired, bundle, fail, now)),
+    );
     // As they will be.
     let entries = ours.clone().map(|entry| {
-        let said = said.iter().find(|said| said.name() == entry.name());
-        ruled(entry, said)
+        let desired = desired
+            .iter()
+            .find(|desired| desired.name() == entry.name());
+        ruled(entry, desired)
     });
     let entries: Vec<Webhook> = entries.chain(lacking.cloned()).collect();
     let known: Vec<&str> = present.iter().map(Webhook::name).collect();
@@ -62,9 +68,9 @@ pub(crate) fn decide(
 }
 
 /// Returns an existing entry with the rules of the wanted one.
-fn ruled(entry: &Webhook, said: Option<&Webhook>) -> Webhook {
+fn ruled(entry: &Webhook, desired: Option<&Webhook>) -> Webhook {
     let mut ruled = entry.clone();
-    let rules = said.and_then(|said| said.0.get("rules"));
+    let rules = desired.and_then(|desired| desired.0.get("rules"));
     if let (Some(entry), Some(rules)) = (ruled.0.as_object_mut(), rules) {
         entry.insert("rules".to_owned(), rules.clone());
     }
@@ -127,7 +133,7 @@ fn made(entry: &Webhook, bundle: &CaBundle, fail: bool, now: SystemTime) -> Valu
 /// The fields of an entry that must change, by its name.
 fn mended(
     entry: &Webhook,
-    said: Option<&Webhook>,
+    desired: Option<&Webhook>,
     bundle: &CaBundle,
     fail: bool,
     now: SystemTime,
@@ -142,13 +148,13 @@ fn mended(
         let bundle = ByteString(bundle.clone());
         patch.insert("clientConfig".to_owned(), json!({"caBundle": bundle}));
     }
-    let fields = said.and_then(|said| said.0.as_object());
-    for (field, said) in fields.into_iter().flatten() {
+    let fields = desired.and_then(|desired| desired.0.as_object());
+    for (field, desired) in fields.into_iter().flatten() {
         let present = entry.0.get(field).unwrap_or(&Value::Null);
-        if is_so(field, present, said) {
+        if is_so(field, present, desired) {
             continue;
         }
-        let mut value = said.clone();
+        let mut value = desired.clone();
         if let Some(map) = value
             .as_object_mut()
             .filter(|_| EXACT.contains(&field.as_str()))
@@ -169,42 +175,42 @@ fn mended(
 }
 
 /// Returns true if the field has the wanted value.
-fn is_so(field: &str, present: &Value, said: &Value) -> bool {
-    match (field, present, said) {
-        ("clientConfig", Value::Object(present), Value::Object(said)) => {
+fn is_so(field: &str, present: &Value, desired: &Value) -> bool {
+    match (field, present, desired) {
+        ("clientConfig", Value::Object(present), Value::Object(desired)) => {
             let url = present
                 .get("url")
-                .is_none_or(|url| said.get("url") == Some(url));
-            url && said.iter().all(|(key, said)| {
+                .is_none_or(|url| desired.get("url") == Some(url));
+            url && desired.iter().all(|(key, desired)| {
                 present
                     .get(key)
-                    .is_some_and(|present| covers(present, said))
+                    .is_some_and(|present| covers(present, desired))
             })
         }
-        ("namespaceSelector" | "objectSelector", present, said) => {
+        ("namespaceSelector" | "objectSelector", present, desired) => {
             let is_empty =
                 |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
-            present == said || (is_empty(present) && is_empty(said))
+            present == desired || (is_empty(present) && is_empty(desired))
         }
-        (_, present, said) => covers(present, said),
+        (_, present, desired) => covers(present, desired),
     }
 }
 
 /// Returns true if all wanted fields are present; the API server adds defaults for others.
-fn covers(present: &Value, said: &Value) -> bool {
-    match (present, said) {
-        (Value::Object(present), Value::Object(said)) => said.iter().all(|(key, said)| {
+fn covers(present: &Value, desired: &Value) -> bool {
+    match (present, desired) {
+        (Value::Object(present), Value::Object(desired)) => desired.iter().all(|(key, desired)| {
             present
                 .get(key)
-                .is_some_and(|present| covers(present, said))
+                .is_some_and(|present| covers(present, desired))
         }),
-        (Value::Array(present), Value::Array(said)) => {
-            present.len() == said.len()
+        (Value::Array(present), Value::Array(desired)) => {
+            present.len() == desired.len()
                 && present
                     .iter()
-                    .zip(said)
-                    .all(|(present, said)| covers(present, said))
+                    .zip(desired)
+                    .all(|(present, desired)| covers(present, desired))
         }
-        (present, said) => present == said,
+        (present, desired) => present == desired,
     }
 }

@@ -41,17 +41,18 @@ fn leads_to(entry: &Webhook, service: &ServiceReference) -> bool {
 }
 
 /// Returns true if the entry is this program's: by its name, or because it leads to this program.
-pub(super) fn is_ours(wanted: &Validation, said: &[Webhook], entry: &Webhook) -> bool {
-    said.iter().any(|said| said.name() == entry.name())
+pub(super) fn is_ours(wanted: &Validation, desired: &[Webhook], entry: &Webhook) -> bool {
+    desired.iter().any(|desired| desired.name() == entry.name())
         || entry.name() == OWN
-        || leads_to_us(wanted, said, entry)
+        || leads_to_us(wanted, desired, entry)
 }
 
 /// Returns true if the entry leads to this program's Service, or to where an entry of the file leads.
-fn leads_to_us(wanted: &Validation, said: &[Webhook], entry: &Webhook) -> bool {
-    let is_known = path(entry) == PATH || said.iter().any(|said| path(said) == path(entry));
-    let leads_beside = |said: &Webhook| is_known && leads_beside(said, entry);
-    leads_to(entry, &wanted.service) || said.iter().any(leads_beside)
+fn leads_to_us(wanted: &Validation, desired: &[Webhook], entry: &Webhook) -> bool {
+    let is_known =
+        path(entry) == PATH || desired.iter().any(|desired| path(desired) == path(entry));
+    let leads_beside = |desired: &Webhook| is_known && leads_beside(desired, entry);
+    leads_to(entry, &wanted.service) || desired.iter().any(leads_beside)
 }
 
 /// The path on its server: one host may have other programs at others.
@@ -67,12 +68,18 @@ fn path(entry: &Webhook) -> &str {
 }
 
 /// Returns the file's entry of this name, or the client of one that has this program's own name and leads elsewhere.
-pub(super) fn said_of(wanted: &Validation, said: &[Webhook], entry: &Webhook) -> Option<Webhook> {
-    let known = said.iter().find(|said| said.name() == entry.name());
-    if known.is_some() || entry.name() != OWN || leads_to_us(wanted, said, entry) {
+pub(super) fn desired_entry(
+    wanted: &Validation,
+    desired: &[Webhook],
+    entry: &Webhook,
+) -> Option<Webhook> {
+    let known = desired
+        .iter()
+        .find(|desired| desired.name() == entry.name());
+    if known.is_some() || entry.name() != OWN || leads_to_us(wanted, desired, entry) {
         return known.cloned();
     }
-    let client = said.iter().find_map(beside);
+    let client = desired.iter().find_map(beside);
     let client = client.unwrap_or_else(|| client_of(&wanted.service));
     Some(Webhook(json!({"name": OWN, "clientConfig": client})))
 }
@@ -92,18 +99,21 @@ fn leads_beside(one: &Webhook, other: &Webhook) -> bool {
 
 /// Names of the entries that other programs own.
 pub(crate) fn others(wanted: &Validation, configuration: &WebhookConfiguration) -> Vec<String> {
-    let said = said(wanted, configuration);
+    let desired = desired_entries(wanted, configuration);
     let entries = configuration.webhooks.iter().flatten();
     entries
-        .filter(|entry| !is_ours(wanted, &said, entry))
+        .filter(|entry| !is_ours(wanted, &desired, entry))
         .map(|entry| entry.name().to_owned())
         .collect()
 }
 
 /// Returns the wanted entries that are enforced: all of them if the file enforces them, or if the configuration is empty.
-pub(super) fn said(wanted: &Validation, configuration: &WebhookConfiguration) -> Vec<Webhook> {
+pub(super) fn desired_entries(
+    wanted: &Validation,
+    configuration: &WebhookConfiguration,
+) -> Vec<Webhook> {
     let is_empty = configuration.webhooks.iter().flatten().next().is_none();
-    match wanted.held || is_empty {
+    match wanted.enforced || is_empty {
         true => wanted.entries(),
         false => Vec::new(),
     }
@@ -161,11 +171,11 @@ pub(super) enum RemainingKinds {
     Entry(Webhook),
 }
 
-/// `entries`: those of ours, as they are to be; `known`: names that are taken, too.
+/// `entries`: those of ours, as they are to be; `reserved`: names that are taken, too.
 pub(super) fn rest(
     wanted: &Validation,
     entries: &[Webhook],
-    known: &[&str],
+    reserved: &[&str],
 ) -> Option<RemainingKinds> {
     let left_out = KINDS
         .iter()
@@ -174,12 +184,12 @@ pub(super) fn rest(
     if missing.is_empty() {
         return None;
     }
-    let said = if wanted.held {
+    let desired = if wanted.enforced {
         wanted.entries()
     } else {
         Vec::new()
     };
-    let is_said = |name: &str| said.iter().any(|said| said.name() == name);
+    let is_said = |name: &str| desired.iter().any(|desired| desired.name() == name);
     let mut own = REST.into_iter().filter(|name| !is_said(name));
     let there = own
         .clone()
@@ -190,7 +200,7 @@ pub(super) fn rest(
         rules.extend(missing);
         return Some(RemainingKinds::Rules(there.name().to_owned(), rules));
     }
-    let name = own.find(|name| !known.contains(name))?;
+    let name = own.find(|name| !reserved.contains(name))?;
     // The way that the others have is the one that leads to us: there may be no Service.
     let client = entries.iter().find_map(beside);
     let client = client.unwrap_or_else(|| client_of(&wanted.service));

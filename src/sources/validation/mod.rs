@@ -32,7 +32,7 @@ pub struct Validation {
     /// The object to create, without bundle, policy and owner, which are found out later.
     pub(crate) whole: Value,
     /// Existing entries are held to the file's, too.
-    pub(crate) held: bool,
+    pub(crate) enforced: bool,
     /// The configuration is to be deleted.
     pub(crate) unregistered: bool,
 }
@@ -46,7 +46,7 @@ impl Validation {
             whole: whole(name, &Value::Null, &[entry]),
             name: name.to_owned(),
             service,
-            held: false,
+            enforced: false,
             unregistered: false,
         }
     }
@@ -61,7 +61,7 @@ impl Validation {
             whole: whole(name, &metadata, &entries),
             name: name.to_owned(),
             service,
-            held: true,
+            enforced: true,
             unregistered: false,
         })
     }

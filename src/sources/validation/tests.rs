@@ -332,7 +332,7 @@ fn one_without_entries_gets_them() {
 }
 
 #[test]
-fn what_is_not_to_be_there_is_deleted() {
+fn an_unregistered_configuration_is_deleted() {
     let none = built_in().unregistered();
     assert_eq!(decided(&none, None, true), Decision::Gone);
     let there = seen(&json!([entry("a", "Fail", PEM)]));
@@ -410,7 +410,7 @@ fn side_effects_that_may_be_said_are_kept() {
 }
 
 #[test]
-fn what_is_no_such_configuration_is_refused() {
+fn files_without_one_webhook_configuration_are_refused() {
     for (text, words) in [
         ("", "want one ValidatingWebhookConfiguration, not 0 objects"),
         ("a: [", "line 1: "),
@@ -527,7 +527,7 @@ fn entries_are_held_to_what_a_file_says_of_them() {
 }
 
 #[test]
-fn what_a_file_leaves_out_is_taken_by_the_way_that_it_says() {
+fn an_added_entry_validates_the_kinds_that_a_file_omits() {
     let wanted = of_file(FILE);
     let mut entries = shown();
     entries.as_array_mut().unwrap().pop();

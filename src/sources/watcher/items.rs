@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_decoded_for_nothing_only_so_often() {
+    fn objects_without_room_are_decoded_in_vain_a_few_times() {
         const SIZE: usize = 1_000;
         const ROOM: usize = 50 * SIZE;
         let mut items = Items::<Thing>::new(ROOM);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_takes_room_of_its_namespace() {
+    fn unreadable_objects_take_room_of_their_namespace() {
         let mut items = Items::<Thing>::new(3 * LEAST_BYTES);
         let wrong = r#"{"metadata":{"namespace":"a","name":"NAME"},"text":7}"#;
         let all = ["1", "2", "3", "4"].map(|name| wrong.replace("NAME", name));

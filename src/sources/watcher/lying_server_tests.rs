@@ -105,13 +105,13 @@ async fn lie(verb: &'static str, lie: Lie) {
     until_it_has(&mut both.honest, "a", 1, &name).await;
     let fake = both.fake.clone();
     fake.lies(verb, LYING, Some(lie));
-    let before = fake.asked(LYING);
+    let before = fake.request_count(LYING);
     sleep(WHILE / 2).await;
     // The other kind goes on meanwhile.
     fake.put_in(HONEST.name, thing("a", 2));
     until_it_has(&mut both.honest, "a", 2, &name).await;
     sleep(WHILE / 2).await;
-    let asked = fake.asked(LYING) - before;
+    let asked = fake.request_count(LYING) - before;
     // Pages of one list have a bound of their own.
     let is_pages = matches!(lie, Lie::Pages(_));
     let pages = SHORT_PAGES as usize * REQUESTS / 2;
@@ -153,7 +153,7 @@ const GOOD: &str =
 const WRONG: &str = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a"},"value":"x"}}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_that_lies_harms_nobody_else() {
+async fn a_malformed_list_harms_no_other_watch() {
     let html = "<html><body>502 Bad Gateway</body></html>";
     let lies = [
         Lie::Status(403),
@@ -180,7 +180,7 @@ async fn a_list_that_lies_harms_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_that_lies_harms_nobody_else() {
+async fn a_malformed_watch_harms_no_other() {
     let lies = [
         Lie::Status(403),
         Lie::Status(410),

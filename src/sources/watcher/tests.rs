@@ -160,8 +160,8 @@ async fn a_watch_that_ends_early_is_a_list() {
     let (_running, mut reader) = run(&fake, Selection::default(), PACE);
     assert_eq!(next(&mut reader).await, ["a=1", "b=1"]);
     until(|| fake.count("watch") == 1).await;
-    fake.put_unseen(thing("a", 2));
-    fake.put_unseen(thing("c", 1));
+    fake.put_without_event(thing("a", 2));
+    fake.put_without_event(thing("c", 1));
     fake.end_watches();
     // Missed events arrive as one change.
     assert_eq!(next(&mut reader).await, ["a=2", "c=1"]);
@@ -187,7 +187,7 @@ async fn gone_is_a_list_and_no_fault() {
     assert_eq!(next(&mut reader).await, ["a=1"]);
     let lists = fake.count("list");
     fake.forget();
-    fake.put_unseen(thing("a", 2));
+    fake.put_without_event(thing("a", 2));
     assert_eq!(next(&mut reader).await, ["a=2"]);
     assert_eq!(fake.count("list"), lists + 1);
     assert_eq!(reader.freshness().stale, None);
@@ -215,7 +215,7 @@ async fn a_server_that_refuses_is_asked_again_more_and_more_slowly() {
 }
 
 #[tokio::test]
-async fn who_asks_to_be_left_alone_is() {
+async fn retry_after_delays_the_next_request() {
     let fake = Fake::start().await;
     fake.fail("list", &[Fault::Status(429, 1)]);
     let begin = Instant::now();
@@ -274,13 +274,13 @@ async fn silence_has_an_end() {
     fake.put(thing("a", 1));
     let (_running, mut reader) = run(&fake, Selection::default(), timing);
     assert_eq!(next(&mut reader).await, ["a=1"]);
-    fake.put_unseen(thing("a", 2));
+    fake.put_without_event(thing("a", 2));
     assert_eq!(next(&mut reader).await, ["a=2"]);
     assert!(fake.count("list") >= 2);
 }
 
 #[tokio::test]
-async fn what_never_ends_is_cut_off() {
+async fn an_endless_response_is_cut_off() {
     let fake = Fake::start().await;
     fake.put(thing("a", 1));
     fake.fail("list", &[Fault::Endless]);
@@ -310,7 +310,7 @@ async fn what_never_ends_is_cut_off() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_asked_again() {
+async fn a_malformed_response_is_requested_again() {
     let fake = Fake::start().await;
     fake.put(thing("a", 1));
     fake.fail(
@@ -368,7 +368,7 @@ async fn a_watch_that_has_lasted_resumes_where_it_broke() {
     // A server that refuses the version is asked for all.
     fake.fail("watch", &[Fault::Status(500, 0)]);
     fake.end_watches();
-    fake.put_unseen(thing("a", 4));
+    fake.put_without_event(thing("a", 4));
     assert_eq!(next(&mut reader).await, ["a=4"]);
     assert_eq!(fake.count("list"), 2);
 }
@@ -389,7 +389,7 @@ async fn a_list_of_nothing_is_a_list() {
 }
 
 #[tokio::test]
-async fn who_is_answered_again_wakes_the_others() {
+async fn one_recovered_watch_wakes_the_others() {
     let fake = Fake::start().await;
     let recovery = ServerRecovery::default();
     let run = |first| {
@@ -496,7 +496,7 @@ fn left_out(reader: &Reader<Thing>) -> String {
 }
 
 #[tokio::test]
-async fn what_has_no_room_is_left_out_alone() {
+async fn objects_without_room_are_left_out_alone() {
     let fake = Fake::start().await;
     for name in ["a", "b", "c", "d", "e"] {
         fake.put(thing(name, 1));

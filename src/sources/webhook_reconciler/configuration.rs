@@ -27,7 +27,7 @@ use crate::watcher::WatchTiming;
 use crate::webhook::WebhookConfiguration;
 
 /// The interval of checks without an event: certificates expire silently.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+const RESYNC_PERIOD: Duration = Duration::from_secs(3600);
 /// Conflicts are tried again at once, but not for ever without a pause.
 const CONFLICTS: u32 = 5;
 
@@ -90,7 +90,7 @@ impl ConfigurationReconciler {
 
     pub(super) async fn run(mut self) {
         loop {
-            let again = self.again.unwrap_or_else(|| Instant::now() + LOOK_AGAIN);
+            let again = self.again.unwrap_or_else(|| Instant::now() + RESYNC_PERIOD);
             tokio::select! {
                 changed = self.reader.changed() => if changed.is_none() { return },
                 changed = self.bundle.changed() => if changed.is_err() { return },
@@ -107,7 +107,7 @@ impl ConfigurationReconciler {
     }
 
     /// The newest known object: the answer to a write, until the watch delivers a newer one.
-    fn known(&mut self) -> Observed {
+    fn latest(&mut self) -> Observed {
         let watched = self.watched();
         if let Some((before, answer)) = &self.answered {
             if *before == watched {
@@ -143,7 +143,7 @@ impl ConfigurationReconciler {
         let stale = freshness.stale.map(|(_, why)| why);
         let mut conflicts = 0;
         let mut sent = None;
-        let mut next = Some(self.known());
+        let mut next = Some(self.latest());
         while let Some(seen) = next.take() {
             let now = SystemTime::now();
             let decision = self
@@ -155,8 +155,10 @@ impl ConfigurationReconciler {
                 Some(Decision::Missing) => self.missing(),
                 Some(Decision::Gone) => self.gone(),
                 Some(Decision::NoEntry) => self.no_entry(),
-                Some(Decision::Held { entries }) => self.held(number, entries, stale.as_ref()),
-                Some(Decision::Write(write)) if sent.as_ref() == Some(&told(&write)) => {
+                Some(Decision::Held { entries }) => {
+                    self.reconciled(number, entries, stale.as_ref())
+                }
+                Some(Decision::Write(write)) if sent.as_ref() == Some(&unconditional(&write)) => {
                     self.dropped_fields();
                 }
                 Some(Decision::Write(write)) => {
@@ -168,7 +170,7 @@ impl ConfigurationReconciler {
                     }
                     next = match self.write(&write).await {
                         Ok(answer) => {
-                            sent = Some(told(&write));
+                            sent = Some(unconditional(&write));
                             Some(answer)
                         }
                         Err(failure) => self.not_sent(failure, &mut conflicts).await,
@@ -324,7 +326,7 @@ impl ConfigurationReconciler {
 }
 
 /// Returns the write without the version that it is conditional on.
-fn told(write: &Write) -> Write {
+fn unconditional(write: &Write) -> Write {
     let mut write = write.clone();
     if let Write::Patch { patch, .. } = &mut write
         && let Some(patch) = patch.as_object_mut()

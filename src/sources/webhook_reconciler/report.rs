@@ -74,7 +74,7 @@ impl ConfigurationReconciler {
         });
     }
 
-    pub(super) fn held(&mut self, number: u64, entries: Vec<String>, stale: Option<&String>) {
+    pub(super) fn reconciled(&mut self, number: u64, entries: Vec<String>, stale: Option<&String>) {
         if self.repeats.forget() {
             tracing::info!("{} has its CA bundle", self.name);
         }

@@ -265,7 +265,7 @@ async fn a_server_that_is_away_changes_nothing_that_is_known() {
 }
 
 #[tokio::test]
-async fn who_wants_something_else_is_not_fought_with_all_might() {
+async fn two_reconcilers_do_not_fight_without_pause() {
     let fake = Fake::start().await;
     fake.put(configuration("c", ""));
     let (_one, first) = run(&fake, &["c"]);

@@ -365,7 +365,7 @@ mod tests {
     proptest! {
         /// In whatever order they came and went.
         #[test]
-        fn what_changes_is_in_the_end_what_is_made_of_all(
+        fn incremental_changes_end_in_the_result_of_a_full_pass(
             steps in prop::collection::vec((0..3_usize, 0..2_usize, 0..10_usize, any::<bool>()), 1..40),
         ) {
             // Names and hosts that come to one name.

@@ -56,7 +56,7 @@ pub(super) struct SharedPart<'a> {
 /// The parts of one namespace that wait for room.
 #[derive(Default)]
 struct Waiting {
-    taken: usize,
+    used: usize,
     /// Each with its number among all, and its bytes.
     parts: VecDeque<(usize, usize)>,
 }
@@ -116,7 +116,7 @@ fn without_room(mut waiting: BTreeMap<&str, Waiting>) -> BTreeSet<usize> {
     let mut room = ROOM;
     let reach = |own: &Waiting| {
         let (_, size) = own.parts.front()?;
-        Some(own.taken.saturating_add(*size))
+        Some(own.used.saturating_add(*size))
     };
     let mut next: BTreeSet<(usize, &str)> = waiting
         .iter()
@@ -132,7 +132,7 @@ fn without_room(mut waiting: BTreeMap<&str, Waiting>) -> BTreeSet<usize> {
         match room.checked_sub(size) {
             Some(rest) => {
                 room = rest;
-                own.taken = own.taken.saturating_add(size);
+                own.used = own.used.saturating_add(size);
             }
             None => {
                 left_out.insert(at);
@@ -326,7 +326,7 @@ mod tests {
 
     /// One that has the object alone may fill it.
     #[test]
-    fn what_fits_is_whole() {
+    fn an_ingress_that_fits_keeps_all_its_paths() {
         let made = made(&[("a/web", paths("shop.example", 3000))]);
         assert_eq!(findings(&made), [""; 0]);
         assert_eq!(

@@ -420,7 +420,7 @@ fn hosts_whose_names_are_equal_are_both_served() {
 }
 
 #[test]
-fn what_may_be_made_is_told_by_its_name() {
+fn the_name_of_an_object_tells_whether_it_may_be_generated() {
     for (name, may) in [
         (format!("istio-system/a-{SUFFIX}"), true),
         (format!("istio-system/a-{SUFFIX}-1"), true),
@@ -479,7 +479,7 @@ fn two_of_one_name_share_a_gateway() {
 }
 
 #[test]
-fn what_is_not_served_is_said_and_the_rest_is() {
+fn findings_name_backends_that_are_left_out() {
     let backend = |backend: Value| json!({"path": "/x", "backend": backend});
     let service = |port: Value| backend(json!({"service": {"name": "web", "port": port}}));
     let rules = json!([

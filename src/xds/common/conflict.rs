@@ -129,8 +129,8 @@ impl Conflict {
         }
     }
 
-    /// Returns true if two say the same in the same words, be it for other proxies.
-    pub(crate) fn says_what(&self, other: &Self) -> bool {
+    /// Returns true if both have one metric, key and message, be it for other proxies.
+    pub(crate) fn is_repeat_of(&self, other: &Self) -> bool {
         self.metric == other.metric && self.key == other.key && self.message == other.message
     }
 
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_tenant_does_in_ten_thousand_ways_is_told_in_some() {
+    fn ten_thousand_conflicts_of_a_tenant_become_a_few() {
         let mut conflicts = Conflicts::default();
         let rule = |name: usize| ObjectRef {
             kind: "VirtualService",

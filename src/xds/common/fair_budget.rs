@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_first_leaves_each_namespace_its_share() {
+    fn the_first_rule_leaves_each_namespace_its_share() {
         let mut room = FairBudget::new(1000, 300, 5);
         // Of 1,000, five namespaces have 100 each; the first takes all that is common.
         let mut taken = 0;

@@ -144,7 +144,7 @@ struct AddressPlace {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServicePorts {
     index: Arc<Index>,
-    seen: Arc<[u64]>,
+    visible: Arc<[u64]>,
     pub(crate) conflicts: Vec<Conflict>,
     /// Ports, their addresses, and names of who may answer: each is a part of something that is made.
     pub(crate) size: usize,
@@ -271,11 +271,11 @@ impl ServicePorts {
     pub(crate) fn with(&self, others: &Self) -> Self {
         let mut all = Selection {
             index: &self.index,
-            seen: self.seen.to_vec(),
+            visible: self.visible.to_vec(),
             size: self.size,
         };
         for (at, service_port) in others.places() {
-            if !bit(&self.seen, at) && self.by_name(&service_port.name).is_none() {
+            if !bit(&self.visible, at) && self.by_name(&service_port.name).is_none() {
                 all.add(at);
             }
         }
@@ -292,7 +292,7 @@ impl ServicePorts {
     /// Returns true if a host or a wildcard means one of these, or a service of this namespace.
     pub(crate) fn are_meant(&self, host: &str, namespace: &str) -> bool {
         let is_meant = |at: usize, service_port: &ServicePort| {
-            bit(&self.seen, at) || *service_port.service.key.namespace == *namespace
+            bit(&self.visible, at) || *service_port.service.key.namespace == *namespace
         };
         let Some(suffix) = host.strip_prefix('*') else {
             let places = self.index.by_host.get(host).into_iter().flatten();
@@ -311,12 +311,12 @@ impl ServicePorts {
 
     /// Returns true if both see the same ports of the same world.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.index, &other.index) && self.seen == other.seen
+        Arc::ptr_eq(&self.index, &other.index) && self.visible == other.visible
     }
 
     fn places(&self) -> impl Iterator<Item = (usize, &Arc<ServicePort>)> {
         let all = self.index.all.iter().enumerate();
-        all.filter(|(at, _)| bit(&self.seen, *at))
+        all.filter(|(at, _)| bit(&self.visible, *at))
     }
 
     fn at<'a>(
@@ -324,7 +324,7 @@ impl ServicePorts {
         places: Option<&'a Vec<usize>>,
     ) -> impl Iterator<Item = &'a Arc<ServicePort>> {
         let places = places.map_or(&[][..], Vec::as_slice).iter();
-        let seen = places.filter(|at| bit(&self.seen, **at));
+        let seen = places.filter(|at| bit(&self.visible, **at));
         seen.filter_map(|at| self.index.all.get(*at))
     }
 
@@ -399,10 +399,11 @@ impl ServicePorts {
         families: Families,
     ) -> impl Iterator<Item = (usize, &'a Arc<ServicePort>)> {
         let is_reached = families.has(address) && !address.is_unspecified();
-        let places = places.filter(move |place| is_reached && step(|| bit(&self.seen, place.at)));
+        let places =
+            places.filter(move |place| is_reached && step(|| bit(&self.visible, place.at)));
         places.filter_map(move |place| {
             let service_port = self.index.all.get(place.at)?;
-            let seen = service_port.service.cluster_seen_in(cluster);
+            let seen = service_port.service.address_cluster_for(cluster);
             (seen == Some(&place.cluster)).then_some((place.at, service_port))
         })
     }

@@ -273,7 +273,7 @@ mod tests {
 
     /// Read as Envoy's own message, all of it is there.
     #[test]
-    fn what_is_ours_is_the_same_on_the_wire() {
+    fn own_messages_encode_as_those_of_envoy_types() {
         let metadata = Metadata {
             filter_metadata: BTreeMap::from([
                 (

@@ -4,14 +4,14 @@
 //! So names are compared with those that the stream has as they come, and equal ones are not kept. They come in whatever order a
 //! client has them in: Envoy's is that of hash sets.
 
-mod seen;
+mod received_names;
 
 use std::mem;
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use self::seen::SeenNames;
+use self::received_names::ReceivedNames;
 use super::{FIELD, NameList, ResourceNames};
 
 /// Bytes of the other fields that are kept apart. A request with more, which has a refusal's words, is read whole.
@@ -23,7 +23,7 @@ pub struct RequestReader {
     /// The fields that are not names, as they came.
     rest: Vec<u8>,
     /// The names that came, all of one list.
-    names: SeenNames,
+    names: ReceivedNames,
     /// A field is not what an acknowledgement has: it and what follows it stay in the bytes that are not taken.
     differs: bool,
 }
@@ -67,9 +67,9 @@ impl RequestReader {
             && let Ok(name) = std::str::from_utf8(name)
             && let Some(list) = list(name)
         {
-            self.names = SeenNames::of(list);
+            self.names = ReceivedNames::of(list);
         }
-        self.names.see(name)
+        self.names.insert(name)
     }
 
     /// Bytes that it keeps of the request.

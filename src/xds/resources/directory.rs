@@ -60,16 +60,16 @@ impl Directory {
             let locality = endpoint.locality.clone();
             (!locality.is_unknown()).then_some(locality)
         };
-        self.said(node, world, known)
+        self.declared(node, world, known)
     }
 
     /// Returns the network that an entry of the proxy's workload declares.
     pub(crate) fn network(&self, node: &Node, world: &World) -> Option<Arc<str>> {
-        self.said(node, world, |endpoint| endpoint.network.clone())
+        self.declared(node, world, |endpoint| endpoint.network.clone())
     }
 
-    /// A property of the node, as entries of its namespace say it: those of its first address of which one says anything.
-    fn said<T: Ord>(
+    /// A property of the node that entries of its namespace declare: those of its first address of which one declares any.
+    fn declared<T: Ord>(
         &self,
         node: &Node,
         world: &World,

@@ -40,12 +40,12 @@ pub(crate) fn instances(directory: &Directory, proxy: &Proxy, world: &World) -> 
     services.sort_by(|one, other| one.precedence(other));
     let mut instances = Vec::new();
     for service in &services {
-        let said = said(proxy, world, service);
+        let listening = listening_ports(proxy, world, service);
         instances.extend(service.ports.iter().filter_map(|port| {
             Some(Instance {
                 service: service.clone(),
                 port: port.clone(),
-                target: target(proxy, &said, port)?,
+                target: target(proxy, &listening, port)?,
             })
         }));
     }
@@ -71,21 +71,27 @@ fn is_of(proxy: &Proxy, cluster: &ClusterId, endpoint: &Endpoint) -> bool {
     }
 }
 
-/// Ports on which the workload listens, as its endpoints say them, the first for each name. One look finds them all.
-fn said<'a>(proxy: &Proxy, world: &'a World, service: &Service) -> HashMap<&'a str, u16> {
-    let mut said = HashMap::new();
+/// Ports on which the workload listens, by its endpoints, the first for each name. One pass finds them all.
+fn listening_ports<'a>(
+    proxy: &Proxy,
+    world: &'a World,
+    service: &Service,
+) -> HashMap<&'a str, u16> {
+    let mut listening = HashMap::new();
     for (cluster, endpoint) in world.endpoints_of(&service.key) {
         if is_of(proxy, cluster, endpoint) {
-            said.entry(&*endpoint.port_name).or_insert(endpoint.port);
+            listening
+                .entry(&*endpoint.port_name)
+                .or_insert(endpoint.port);
         }
     }
-    said
+    listening
 }
 
 /// The target that an endpoint says, else the service, by the workload's names of ports.
-fn target(proxy: &Proxy, said: &HashMap<&str, u16>, port: &Port) -> Option<u16> {
-    let said = said.get(&*port.name).copied();
-    let target = said.or_else(|| match &port.target {
+fn target(proxy: &Proxy, listening: &HashMap<&str, u16>, port: &Port) -> Option<u16> {
+    let listening = listening.get(&*port.name).copied();
+    let target = listening.or_else(|| match &port.target {
         Target::Number(number) => Some(*number),
         Target::Name(name) => proxy.workload.as_ref()?.ports.get(name).copied(),
     });

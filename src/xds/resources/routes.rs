@@ -111,7 +111,7 @@ struct RoutesBuilder<'a> {
     mesh: &'a Mesh,
     rules: &'a ProxyRules,
     /// Domains, each with the service or the rule that has it.
-    taken: HashMap<String, Arc<str>>,
+    domain_owners: HashMap<String, Arc<str>>,
     /// Addresses that rules have in place of services, each with its port, and the namespace of the rule: services of others are
     /// told what they lose.
     of_rules: HashMap<(IpAddr, u16), Arc<str>>,
@@ -154,7 +154,7 @@ impl<'a> RoutesBuilder<'a> {
             parameters,
             mesh,
             rules,
-            taken: HashMap::new(),
+            domain_owners: HashMap::new(),
             of_rules: HashMap::new(),
             conflicts: Conflicts::default(),
             from: Vec::new(),
@@ -301,20 +301,20 @@ impl<'a> RoutesBuilder<'a> {
             let suffix = format!(":{port}");
             all.retain(|domain| domain.ends_with(&suffix) && is_with_port(domain));
         }
-        self.not_taken(all, &service_port.authority(), |conflict| {
+        self.unclaimed_domains(all, &service_port.authority(), |conflict| {
             conflict.of_service(&service_port.service.key)
         })
     }
 
-    /// Envoy refuses a configuration that has a domain twice.
-    fn not_taken(
+    /// Returns the domains that no other service or rule has: Envoy refuses a configuration that has one twice.
+    fn unclaimed_domains(
         &mut self,
         mut domains: Vec<String>,
         of: &str,
         told_at: impl Fn(Conflict) -> Conflict,
     ) -> Vec<String> {
         let own: Arc<str> = of.into();
-        domains.retain(|domain| match self.taken.entry(domain.clone()) {
+        domains.retain(|domain| match self.domain_owners.entry(domain.clone()) {
             hash_map::Entry::Vacant(free) => {
                 free.insert(own.clone());
                 true

@@ -113,13 +113,13 @@ impl Decisions {
             Action::Deny => &mut self.deny,
             Action::Allow => self.allow.get_or_insert_default(),
             Action::Audit => &mut self.audit,
-            // See `ask`.
+            // See `add_custom`.
             Action::Custom => return self.closed = true,
         };
         all.insert(name, policy);
     }
 
-    fn ask(&mut self, provider: &str, name: String, policy: Policy) {
+    fn add_custom(&mut self, provider: &str, name: String, policy: Policy) {
         self.bytes = self.bytes.saturating_add(name.len() + policy.encoded_len());
         let of_provider = self.custom.entry(provider.to_owned()).or_default();
         of_provider.insert(name, policy);
@@ -189,7 +189,7 @@ pub(crate) fn filters(
             break;
         }
     }
-    let (asking_http, asking_tcp) = asking(&mut http, &mut tcp, context.providers);
+    let (asking_http, asking_tcp) = ext_authz_filters(&mut http, &mut tcp, context.providers);
     let rules = http.rules().into_iter().map(message::http);
     let of_http = of_http.into_iter().chain(asking_http).chain(rules);
     let rules = tcp.rules().into_iter().map(message::tcp);
@@ -231,8 +231,8 @@ fn trials(
     (of_http.collect(), of_tcp.collect())
 }
 
-/// The filters that ask providers, in the order of their names; none where a policy denies everything anyway.
-fn asking(
+/// The ext_authz filters of providers, in the order of their names; none where a policy denies everything anyway.
+fn ext_authz_filters(
     http: &mut Decisions,
     tcp: &mut Decisions,
     providers: Providers<'_>,
@@ -300,7 +300,7 @@ fn add(
             };
             let mut put = |policy| match &provider {
                 Some(provider) if !cannot_ask => {
-                    decisions.ask(provider.name(), name.clone(), policy);
+                    decisions.add_custom(provider.name(), name.clone(), policy);
                 }
                 Some(_) => {
                     report(&format!(

@@ -182,7 +182,7 @@ impl<'a> EffectivePolicy<'a> {
 }
 
 /// Returns true if a rule makes clients check the accounts of servers, whatever the mesh does.
-pub(crate) fn ask_for_accounts(rules: &Rules) -> bool {
+pub(crate) fn require_accounts(rules: &Rules) -> bool {
     let policies = rules.exported.all_destination_rules().flat_map(policies);
     let ports = |policy: &'_ TrafficPolicy| {
         let mut of_ports = policy.port_level_settings.iter();

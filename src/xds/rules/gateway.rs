@@ -122,7 +122,7 @@ pub(crate) trait Ports {
     fn targets(&self, port: u16) -> Vec<u16>;
 
     /// Returns true if the proxy has that port itself.
-    fn is_taken(&self, port: u16) -> bool;
+    fn is_reserved(&self, port: u16) -> bool;
 
     /// Returns true if the proxy can listen on that address alone: Envoy refuses a listener that it cannot bind, and is not
     /// ready.
@@ -285,9 +285,9 @@ impl<P: Ports> Merging<'_, P> {
         let older = self.names.entry(place).or_default();
         let mut taken = Vec::new();
         let own = all.without(|name| {
-            let is_taken = step(|| older.contains(name));
-            taken.extend(is_taken.then(|| name.to_owned()));
-            is_taken
+            let is_reserved = step(|| older.contains(name));
+            taken.extend(is_reserved.then(|| name.to_owned()));
+            is_reserved
         });
         let Some((name, others)) = taken.split_first() else {
             return Some(all.clone());
@@ -368,7 +368,7 @@ impl<P: Ports> Merging<'_, P> {
         place: BoundPort,
     ) -> bool {
         let (bind, port) = place;
-        if self.ports.is_taken(port) {
+        if self.ports.is_reserved(port) {
             let why = format!("is left out: the proxy itself listens on port {port}");
             self.lose(gateway, at, &why);
             return false;

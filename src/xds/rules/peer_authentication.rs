@@ -102,8 +102,8 @@ impl MtlsModes {
         self.now.from.as_ref()
     }
 
-    /// Returns true if a policy says anything of a port, now or a while ago; `None`: of any that nothing else is said of.
-    pub(crate) fn is_said(&self, port: Option<u16>) -> bool {
+    /// Returns true if a policy sets the mode of a port, now or a while ago; `None`: of the ports without one of their own.
+    pub(crate) fn has_mode(&self, port: Option<u16>) -> bool {
         let said = |modes: &PolicyModes| match port {
             Some(port) => modes.of_port(port),
             None => modes.workload,

@@ -124,7 +124,7 @@ impl RouteContext<'_> {
     fn holds(&self, one: &HttpMatchRequest, namespace: &str) -> bool {
         // No request has such a parameter, and Envoy refuses whoever asks for it.
         one.query_params.keys().all(|name| is_parameter(name))
-            && matching::is_taken(one)
+            && matching::is_accepted(one)
             // A client with gRPC in it would take the rest of such a match for all of it.
             && !(self.grpc && matching::has_claims(one))
             && holds_at(&one.gateways, namespace, self.gateway)

@@ -140,7 +140,7 @@ impl EnvoyFilters {
         let mut bytes = 0;
         for filter in filters {
             for patch in filter.patches.iter() {
-                if !patch.is_for(is_sidecar) || !patch.asks_for(facts) {
+                if !patch.is_for(is_sidecar) || !patch.matches_proxy(facts) {
                     continue;
                 }
                 bytes += patch.value.len();
@@ -206,12 +206,12 @@ impl Patch {
     }
 
     /// The version and the metadata that it requires of a proxy, besides labels.
-    fn asked(&self) -> Option<(&str, BTreeMap<&String, &String>)> {
+    fn proxy_match(&self) -> Option<(&str, BTreeMap<&String, &String>)> {
         let proxy = self.matching.proxy.as_ref()?;
         Some((&proxy.proxy_version, proxy.metadata.iter().collect()))
     }
 
-    fn asks_for(&self, facts: &ProxyFacts<'_>) -> bool {
+    fn matches_proxy(&self, facts: &ProxyFacts<'_>) -> bool {
         let Some(proxy) = &self.matching.proxy else {
             return true;
         };
@@ -251,7 +251,7 @@ impl Patches {
 fn sets(filters: &[Filter], world: &World) -> usize {
     let patches = filters.iter().flat_map(|filter| {
         let patches = filter.patches.iter();
-        patches.map(|patch| (&filter.labels, patch.asked()))
+        patches.map(|patch| (&filter.labels, patch.proxy_match()))
     });
     let conditions: BTreeSet<_> = patches.collect();
     let Some(first) = filters.first().filter(|_| conditions.len() > 1) else {

@@ -63,7 +63,7 @@ impl ExportedObjects {
     }
 
     /// Returns true if proxies of a namespace see a service.
-    pub(super) fn is_seen(&self, service: &Service, namespace: Option<&Arc<str>>) -> bool {
+    pub(super) fn is_visible(&self, service: &Service, namespace: Option<&Arc<str>>) -> bool {
         self.audience(service).has(namespace)
     }
 

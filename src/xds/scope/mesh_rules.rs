@@ -163,7 +163,7 @@ impl Rules {
             sidecar: sidecar.map(|sidecar| sidecar.object.clone()),
             patches: Arc::default(),
             unknown: visible.unknown.as_ref().unwrap_or(&self.unknown).clone(),
-            sight: visible.whole.clone(),
+            visibility: visible.whole.clone(),
             visible,
             domain: self.exported.domain.clone(),
             root: self.root.clone(),

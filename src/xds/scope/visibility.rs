@@ -78,7 +78,7 @@ impl Visible {
     ) -> Self {
         let service_ports = rules
             .services
-            .seeing(|service| rules.is_seen(service, namespace));
+            .seeing(|service| rules.is_visible(service, namespace));
         let mut visible = Self {
             service_ports,
             ..Self::default()
@@ -306,7 +306,7 @@ fn by_host(
     rules: &ExportedObjects,
     namespace: Option<&Arc<str>>,
     mut keeps: impl FnMut(&VirtualService) -> bool,
-    sees: impl Fn(&Rule<VirtualService>, &str) -> bool,
+    is_visible: impl Fn(&Rule<VirtualService>, &str) -> bool,
     mut lost: impl FnMut(&str, &Rule<VirtualService>, &Rule<VirtualService>),
 ) -> RulesByHost {
     let mut all = RulesByHost::new();
@@ -316,7 +316,7 @@ fn by_host(
         if !is_of_mesh(&spec.gateways) || !keeps(spec) {
             continue;
         }
-        for host in rule.hosts.iter().filter(|host| sees(rule, host)) {
+        for host in rule.hosts.iter().filter(|host| is_visible(rule, host)) {
             match all.get(host) {
                 // Some write a host twice, in full and in short.
                 Some(older) if older.from == rule.from => {}
@@ -364,7 +364,7 @@ fn imported_by_any(
     let service_ports = rules.services.seeing(|service| {
         let mut all = imported.iter();
         all.any(|(stand, imports)| imports_service(stand, imports, service))
-            && rules.is_seen(service, namespace)
+            && rules.is_visible(service, namespace)
     });
     let through = |keeps: fn(&VirtualService) -> bool| {
         let sees = |rule: &Rule<VirtualService>, host: &str| {

@@ -28,7 +28,7 @@ pub(super) struct AffectedProxies {
     /// Namespaces with secrets that came, changed or went.
     secrets: BTreeSet<Arc<str>>,
     /// The answers by class: a change concerns all proxies of a class, or none.
-    known: Mutex<HashMap<ProxyClass, bool>>,
+    by_class: Mutex<HashMap<ProxyClass, bool>>,
 }
 
 /// The scopes of a proxy before and after, and its namespace.
@@ -82,7 +82,7 @@ impl AffectedProxies {
             rules,
             guarded,
             secrets: secrets.collect(),
-            known: Mutex::default(),
+            by_class: Mutex::default(),
         }
     }
 
@@ -120,19 +120,19 @@ impl AffectedProxies {
             newer.scope.clone(),
             node.namespace.clone(),
         );
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.by_class.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(&class).copied();
         known.unwrap_or_else(|| {
             let mut both = [&older, &newer].into_iter();
-            let is_concerned = both.any(|rules| self.is_seen(rules, &node.namespace));
+            let is_concerned = both.any(|rules| self.affects(rules, &node.namespace));
             lock().insert(class, is_concerned);
             is_concerned
         })
     }
 
-    /// Returns true if these rules see a part of the change. Services of the proxy's namespace count even unseen: one may be its
+    /// Returns true if a part of the change affects these rules. Services of the proxy's namespace count even unseen: one may be its
     /// own application.
-    fn is_seen(&self, rules: &ProxyRules, namespace: &Arc<str>) -> bool {
+    fn affects(&self, rules: &ProxyRules, namespace: &Arc<str>) -> bool {
         let mut services = self.services.iter();
         let mut changed = self.rules.iter();
         self.guarded.contains(namespace)

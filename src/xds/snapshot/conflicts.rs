@@ -42,7 +42,7 @@ impl Snapshot {
         for one in all {
             match conflicts.last_mut() {
                 // Proxies of several kinds may have found the same.
-                Some(last) if last.says_what(&one) => last.add(one),
+                Some(last) if last.is_repeat_of(&one) => last.add(one),
                 _ => conflicts.push(one),
             }
         }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_one_name_does_not_depend_on_who_came_first() {
+    fn conflicts_do_not_depend_on_the_order_of_proxies() {
         let told = |order: [&str; 3]| {
             let snapshot = snapshot();
             for namespace in order {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_told_while_one_that_lost_it_is_there() {
+    fn a_conflict_lasts_as_long_as_a_proxy_has_it() {
         let earlier = snapshot();
         for (namespace, proxies) in [("a", &["a1", "a2"][..]), ("b", &["b1"])] {
             proxies
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_proxies_some_are_remembered_whoever_came_first() {
+    fn the_same_proxies_are_remembered_in_any_order() {
         let many: Vec<_> = (0..2 * PROXIES).map(|at| format!("{at:04}")).collect();
         let known = |all: &mut dyn Iterator<Item = &String>| {
             let snapshot = snapshot();

@@ -54,7 +54,7 @@ use crate::resources::listeners::outbound::OutboundParameters;
 use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
 use crate::resources::routes::RouteParameters;
-use crate::rules::destination_rule::{ask_for_accounts, have_localities};
+use crate::rules::destination_rule::{have_localities, require_accounts};
 use crate::rules::peer_authentication;
 use crate::rules::request_authentication::TokenProviders;
 use crate::scope::envoy_filters::EnvoyFilters;
@@ -519,7 +519,7 @@ impl SnapshotBase {
             near_by_rules: have_localities(&rules),
             failover: FailoverLabels::new(&rules, world),
             client_credentials: ClientCredentials::new(world),
-            accounts_by_rules: ask_for_accounts(&rules),
+            accounts_by_rules: require_accounts(&rules),
             rules,
             policies,
             tokens: TokenProviders::default(),

@@ -35,7 +35,7 @@ impl<T: MemorySize> MemorySize for Option<T> {
 /// Parts by their keys.
 #[derive(Debug)]
 pub(super) struct ResourceCache<K, V> {
-    known: Mutex<CacheState<K, V>>,
+    state: Mutex<CacheState<K, V>>,
     /// Parts of the snapshot before that are still used.
     before: HashMap<K, Weak<V>>,
 }
@@ -53,7 +53,7 @@ struct CacheState<K, V> {
 impl<K, V> Default for ResourceCache<K, V> {
     fn default() -> Self {
         Self {
-            known: Mutex::new(CacheState {
+            state: Mutex::new(CacheState {
                 all: HashMap::new(),
                 spare: VecDeque::new(),
                 sweep: 0,
@@ -128,7 +128,7 @@ impl<K: Hash + Eq + Clone, V: MemorySize> ResourceCache<K, V> {
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheState<K, V>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
 
     /// 64 sets of 1,000 clusters, each with names of files as long as they may be, were 200 MB that nobody used.
     #[test]
-    fn what_nobody_uses_has_a_bound_of_bytes() {
+    fn unused_entries_are_bounded_in_bytes() {
         let variants: ResourceCache<usize, String> = ResourceCache::default();
         let large = |key: usize| {
             let make = |_| Arc::new("x".repeat(SPARE_BYTES / 4));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rests_for_some_snapshots_is_known_to_the_next() {
+    fn an_unused_entry_survives_some_snapshots() {
         let variants = ResourceCache::default();
         let (one, two) = (made(&variants, 1), made(&variants, 2));
         let next = variants.after_any();

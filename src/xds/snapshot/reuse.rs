@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_not_made_again() {
+    fn kept_entries_are_not_made_again() {
         let cache: Memo<u8, Arc<Resource>> = Memo::default();
         let kept = cache.get(1, || resource("a", "1"));
         let _dropped = cache.get(2, || resource("b", "1"));

@@ -60,7 +60,7 @@ impl Ports for RouterPorts<'_> {
         }
     }
 
-    fn is_taken(&self, port: u16) -> bool {
+    fn is_reserved(&self, port: u16) -> bool {
         is_proxys(port, self.node, self.mesh)
     }
 

@@ -248,7 +248,8 @@ impl ProxyView {
             ..secrets
         };
         let all = names.into_iter();
-        let all = all.filter_map(|name| Some(Arc::new(resource(&name, &secrets.asked(&name)?))));
+        let all = all
+            .filter_map(|name| Some(Arc::new(resource(&name, &secrets.by_resource_name(&name)?))));
         // Places of what a proxy has itself: nothing of it is known here.
         let mut files = self.files();
         let of_clusters = self.client_files();

@@ -88,7 +88,7 @@ impl Snapshot {
                     port: service_port.port.number,
                     policies: policies.clone(),
                     rule: traffic.from().into_iter().next(),
-                    servers: servers.iter().map(|mode| word(*mode)).collect(),
+                    servers: servers.iter().map(|mode| mode_name(*mode)).collect(),
                     client: tls.map(|tls| tls.mode().as_str_name()),
                     agreement: self.agreement(tls, &servers),
                 });
@@ -159,7 +159,7 @@ impl Snapshot {
     }
 }
 
-const fn word(mode: MtlsMode) -> &'static str {
+const fn mode_name(mode: MtlsMode) -> &'static str {
     match mode {
         MtlsMode::Disable => "DISABLE",
         MtlsMode::Permissive => "PERMISSIVE",

@@ -258,7 +258,7 @@ fn of_two_services_on_one_port_the_older_wins() {
 /// A change that is nothing to some proxies leaves them with the snapshot that they look at, and what was found for them is true
 /// still.
 #[test]
-fn what_was_left_out_for_those_that_rest_is_told_still() {
+fn conflicts_of_reused_resources_are_still_reported() {
     let mut world = world("");
     for (name, created) in [("young", 2), ("old", 1)] {
         let mut service = service(name, &[(9000, "TCP")], Resolution::Static);
@@ -657,7 +657,7 @@ fn invalid(snapshot: &Snapshot) -> Vec<(String, String, String)> {
 
 /// What somebody wrote down for a port where the proxy itself listens is told of, in each mode as far as it is lost there.
 #[test]
-fn what_wants_a_port_of_the_proxys_own_is_told() {
+fn listeners_at_the_proxys_own_ports_are_reported() {
     let mut world = world("proxyListenPort: 16001\nproxyHttpPort: 15020\n");
     let ingress = [
         inbound_port(9080, ""),

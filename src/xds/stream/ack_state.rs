@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use api::text;
 
-use super::message::{Nack, Protocol, RequestOutcome, WORDS};
+use super::message::{NACK_BYTES, Nack, Protocol, RequestOutcome};
 use crate::version::Version;
 
 /// Two nonces and two versions.
 #[derive(Debug, Default)]
 pub(super) struct AckState {
-    /// A request of this type came.
-    pub(super) asked: bool,
+    /// A request of this type was received.
+    pub(super) requested: bool,
     /// Nonce of the last response; nonces begin at one, so 0 is none.
     nonce: u64,
     /// The last one that the client has acknowledged, or refused by a NACK.
@@ -107,7 +107,7 @@ impl AckState {
         self.nacks = self.nacks.saturating_add(1);
         self.nack = Some(Nack {
             version: self.sent.unwrap_or_default(),
-            message: Arc::from(text::cut(words, WORDS)),
+            message: Arc::from(text::cut(words, NACK_BYTES)),
             at: now,
         });
         RequestOutcome::Nacked(self.nacks)
@@ -207,9 +207,9 @@ mod tests {
 
     #[test]
     fn words_are_cut_between_characters() {
-        let words = format!("{}é", "x".repeat(WORDS - 1));
+        let words = format!("{}é", "x".repeat(NACK_BYTES - 1));
         let mut ack_state = sent(&[3]);
         ack_state.classify_request(NOW, SOTW, "3", Some(&words));
-        assert_eq!(ack_state.nack.unwrap().message.len(), WORDS - 1);
+        assert_eq!(ack_state.nack.unwrap().message.len(), NACK_BYTES - 1);
     }
 }

@@ -34,7 +34,7 @@ impl Stream {
         loop {
             if self.phase.is_free() && self.waiting.is_some() {
                 self.begin(now);
-            } else if self.phase.is_idle() && std::mem::take(&mut self.held) {
+            } else if self.phase.is_idle() && std::mem::take(&mut self.retained) {
                 // Assignments of what is gone, where the client still wants them.
                 self.dirty = DirtyAssignments::All;
             }
@@ -64,7 +64,7 @@ impl Stream {
         if self.endpoints.is_owed() || self.unknown.owes(Type::Endpoint) {
             // What a push has changed goes with it.
             let dirty = self.take_dirty(now);
-            let found = self.look_at_endpoints(&dirty);
+            let found = self.compare_endpoints(&dirty);
             if found.is_answer() {
                 return Some(self.send_endpoints(found));
             }
@@ -76,13 +76,13 @@ impl Stream {
             self.listeners.give_up();
         }
         if self.routes.is_owed() || self.unknown.owes(Type::Route) {
-            let found = self.look_at_named(Type::Route, &DirtyAssignments::None);
+            let found = self.compare_named(Type::Route, &DirtyAssignments::None);
             if found.is_answer() {
                 return Some(self.send_named(Type::Route, found));
             }
         }
         if self.secrets.is_owed() {
-            let found = self.look_at_named(Type::Secret, &DirtyAssignments::None);
+            let found = self.compare_named(Type::Secret, &DirtyAssignments::None);
             // A missing secret is not mentioned, but where the client counts on it.
             if !found.is_empty() {
                 return Some(self.send_secrets(found));
@@ -94,7 +94,7 @@ impl Stream {
     /// The clusters or the listeners that the client is to have; nothing where they cannot be made.
     pub(super) fn target(&mut self, kind: Type) -> Option<Arc<Set>> {
         let target = match kind {
-            Type::Listener => self.listeners.target(kind, &*self.views.shown),
+            Type::Listener => self.listeners.target(kind, &*self.views.published),
             Type::Cluster | Type::Endpoint | Type::Route | Type::Secret => {
                 self.clusters.target(kind, &*self.views.rolling)
             }
@@ -139,7 +139,7 @@ impl Stream {
             return None;
         }
         let dirty = self.take_dirty(now);
-        let found = self.look_at_endpoints(&dirty);
+        let found = self.compare_endpoints(&dirty);
         if found.is_empty() {
             return None;
         }
@@ -164,20 +164,21 @@ impl Stream {
                 let ack_states = &self.ack_states;
                 let over = warming.is_over(now, &ack_states.clusters, &ack_states.endpoints);
                 // Nothing is there that must wait, and another push does.
-                let bare = !ack_states.listeners.asked && !ack_states.routes.asked;
+                let bare = !ack_states.listeners.requested && !ack_states.routes.requested;
                 let accepted = warming.is_answered(&ack_states.clusters);
                 let over = over || (bare && accepted && self.waiting.is_some());
                 // What only the view before had was left as it was.
-                self.held |= over;
+                self.retained |= over;
                 over.then_some((None, Phase::Listeners))
             }
             Phase::Listeners => {
-                let before = std::mem::replace(&mut self.views.shown, self.views.rolling.clone());
+                let before =
+                    std::mem::replace(&mut self.views.published, self.views.rolling.clone());
                 Some(match self.step_listeners(now) {
                     Ok(response) => (response, Phase::Routes),
                     // What the older listeners need stays with them.
                     Err(Unmade) => {
-                        self.views.shown = before;
+                        self.views.published = before;
                         (None, Phase::Idle)
                     }
                 })
@@ -190,7 +191,7 @@ impl Stream {
                 let until = now.saturating_add(STEP);
                 let next = if self.has_vanished() {
                     Phase::Settling { until }
-                } else if self.held {
+                } else if self.retained {
                     let nonce = self.ack_states.clusters.nonce();
                     Phase::Dropped { nonce, until }
                 } else {
@@ -221,7 +222,7 @@ impl Stream {
     }
 
     fn step_clusters(&mut self, now: Duration) -> (Option<Response>, Phase) {
-        if !self.ack_states.clusters.asked {
+        if !self.ack_states.clusters.requested {
             return (None, Phase::Listeners);
         }
         let Some(target) = self.target(Type::Cluster) else {
@@ -248,7 +249,7 @@ impl Stream {
     }
 
     fn step_listeners(&mut self, now: Duration) -> Result<Option<Response>, Unmade> {
-        if !self.ack_states.listeners.asked {
+        if !self.ack_states.listeners.requested {
             return Ok(None);
         }
         let target = self.target(Type::Listener).ok_or(Unmade)?;
@@ -261,7 +262,7 @@ impl Stream {
     }
 
     fn step_named(&mut self, kind: Type) -> Option<Response> {
-        let found = self.look_at_named(kind, &DirtyAssignments::All);
+        let found = self.compare_named(kind, &DirtyAssignments::All);
         if found.is_empty() {
             return None;
         }
@@ -278,7 +279,7 @@ impl Stream {
     fn has_vanished(&self) -> bool {
         let target = self.clusters.target(Type::Cluster, &*self.views.rolling);
         let differs = |target: Arc<Set>| self.clusters.sent().version() != target.version();
-        self.ack_states.clusters.asked && target.is_ok_and(differs)
+        self.ack_states.clusters.requested && target.is_ok_and(differs)
     }
 
     /// The clusters that the client is to have, and with `keep` those that vanish. Says which are new to it.
@@ -292,18 +293,18 @@ impl Stream {
         (response, sent.difference.added)
     }
 
-    fn look_at_endpoints(&mut self, dirty: &DirtyAssignments) -> ResponseContent {
+    fn compare_endpoints(&mut self, dirty: &DirtyAssignments) -> ResponseContent {
         let views = &self.views;
         let get = |name: &str| views.get(Type::Endpoint, name);
         let source = ResourceLookup {
             get: &get,
             absence: AbsenceSignal::of(Type::Endpoint, self.protocol, self.client),
-            hold: self.ack_states.clusters.asked && !self.phase.is_idle(),
+            hold: self.ack_states.clusters.requested && !self.phase.is_idle(),
             nonce: short(self.nonce.saturating_add(1)),
             lists: &self.lists,
         };
         let found = self.endpoints.changed(dirty, &source);
-        self.held |= found.held;
+        self.retained |= found.retained;
         if found.failed {
             self.unmade.insert(Type::Endpoint);
         }
@@ -311,7 +312,7 @@ impl Stream {
     }
 
     /// Routes or secrets.
-    fn look_at_named(&mut self, kind: Type, dirty: &DirtyAssignments) -> ResponseContent {
+    fn compare_named(&mut self, kind: Type, dirty: &DirtyAssignments) -> ResponseContent {
         let views = &self.views;
         let get = |name: &str| views.get(kind, name);
         let source = ResourceLookup {

@@ -36,7 +36,7 @@ pub(super) struct ResponseContent {
     pub(super) resources: Vec<Arc<Resource>>,
     pub(super) removed: Vec<Arc<str>>,
     /// Something that is gone was left as it was.
-    pub(super) held: bool,
+    pub(super) retained: bool,
     /// Something could not be made, and was left as it was.
     pub(super) failed: bool,
     /// The version of everything that the client has after it.
@@ -48,7 +48,7 @@ impl ResponseContent {
         Self {
             resources: Vec::new(),
             removed: Vec::new(),
-            held: false,
+            retained: false,
             failed: false,
             version,
         }
@@ -113,7 +113,7 @@ pub(super) fn compare_slot(
         match slot.state {
             DeliveryState::Absent => return None,
             DeliveryState::Sent if source.hold => {
-                found.held = true;
+                found.retained = true;
                 return None;
             }
             DeliveryState::Sent | DeliveryState::Unsent => {}

@@ -114,7 +114,7 @@ impl std::error::Error for Fault {}
 pub struct Nack {
     /// The version that the client refused.
     pub version: Version,
-    /// The client's words, cut after [`WORDS`] bytes.
+    /// The client's words, cut after [`NACK_BYTES`] bytes.
     pub message: Arc<str>,
     pub at: Duration,
 }
@@ -134,7 +134,7 @@ pub const ANSWERED_BYTES: usize = UNKNOWN_NAMES * NAME_BYTES;
 pub const NAME_BYTES: usize = 512;
 
 /// Bytes kept of a NACK's message.
-pub const WORDS: usize = 4096;
+pub const NACK_BYTES: usize = 4096;
 
 /// The time for which a step waits for its ACKs.
 pub const STEP: Duration = Duration::from_secs(2);

@@ -39,8 +39,8 @@ use self::ack_state::AckState;
 pub use self::lists::Lists;
 use self::lookup::{AbsenceSignal, ResourceLookup, short};
 pub use self::message::{
-    ANSWERED_BYTES, CLOSED, Client, Fault, NAME_BYTES, NAMES, Nack, Protocol, Request,
-    RequestOutcome, Response, SLOW, STEP, UNKNOWN_NAMES, WORDS,
+    ANSWERED_BYTES, CLOSED, Client, Fault, NACK_BYTES, NAME_BYTES, NAMES, Nack, Protocol, Request,
+    RequestOutcome, Response, SLOW, STEP, UNKNOWN_NAMES,
 };
 use self::named_subscription::NamedSubscription;
 use self::push::{DirtyAssignments, QueuedPush};
@@ -108,7 +108,7 @@ pub struct Stream {
     /// Assignments that a push has changed.
     dirty: DirtyAssignments,
     /// Assignments of clusters that are gone were left as they were.
-    held: bool,
+    retained: bool,
     phase: Phase,
     /// Listeners that are gone and come again.
     rebinding: Option<Rebinding>,
@@ -145,7 +145,7 @@ impl Stream {
             views: Views {
                 latest: view.clone(),
                 rolling: view.clone(),
-                shown: view,
+                published: view,
             },
             clusters: SetSubscription::default(),
             endpoints: NamedSubscription::default(),
@@ -155,7 +155,7 @@ impl Stream {
             separate_secrets: SeparateSecrets::default(),
             ack_states: AckStates::default(),
             dirty: DirtyAssignments::None,
-            held: false,
+            retained: false,
             phase: Phase::Idle,
             rebinding: None,
             waiting: None,
@@ -191,10 +191,10 @@ impl Stream {
             self.separate_secrets.record_answer(now, request);
         }
         let ack_state = self.ack_states.of_mut(kind);
-        let heard = if ack_state.asked {
+        let heard = if ack_state.requested {
             ack_state.classify_request(now, self.protocol, &request.nonce, request.error.as_deref())
         } else {
-            ack_state.asked = true;
+            ack_state.requested = true;
             RequestOutcome::Subscribed
         };
         if kind == Type::Listener {
@@ -230,7 +230,7 @@ impl Stream {
     /// request does not, and in delta none does.
     pub fn repeats(&self, request: &Request) -> bool {
         self.protocol == Protocol::StateOfTheWorld
-            && self.ack_states.of(request.kind).asked
+            && self.ack_states.of(request.kind).requested
             && match request.kind {
                 Type::Endpoint => self.endpoints.is_exactly(&request.names),
                 Type::Route => self.routes.is_exactly(&request.names),
@@ -267,7 +267,7 @@ impl Stream {
     fn rename_complete(&mut self, request: &Request, is_first: bool) -> Result<(), Fault> {
         let (watch, view) = match request.kind {
             Type::Cluster => (&mut self.clusters, &*self.views.rolling),
-            Type::Listener => (&mut self.listeners, &*self.views.shown),
+            Type::Listener => (&mut self.listeners, &*self.views.published),
             Type::Endpoint | Type::Route | Type::Secret => return Ok(()),
         };
         let client = self.client;
@@ -276,11 +276,11 @@ impl Stream {
         let asked = RequestedNames {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
-            is_told: absence != AbsenceSignal::Silence,
-            is_held: &|name| watch.has(name),
+            signals_absence: absence != AbsenceSignal::Silence,
+            is_subscribed: &|name| watch.has(name),
             is_there: &|name| !matches!(made(|| view.name(request.kind, name)), Ok(None)),
         };
-        let kept = self.unknown.ask(request.kind, &asked)?;
+        let kept = self.unknown.subscribe(request.kind, &asked)?;
         // A request without names means all that there is, but for a later one in delta: one name stays.
         let means_all = is_first || self.protocol == Protocol::StateOfTheWorld;
         let kept = if kept.is_empty() && means_all {
@@ -354,11 +354,11 @@ impl Stream {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
             // A missing secret is not mentioned.
-            is_told: absence != AbsenceSignal::Silence && request.kind != Type::Secret,
-            is_held: &|name| known.has(name),
+            signals_absence: absence != AbsenceSignal::Silence && request.kind != Type::Secret,
+            is_subscribed: &|name| known.has(name),
             is_there: &|name| !matches!(views.name(request.kind, name), Ok(None)),
         };
-        let names = self.unknown.ask(request.kind, &asked)?;
+        let names = self.unknown.subscribe(request.kind, &asked)?;
         let gone = sorted(request.unsubscribe.iter().map(String::as_str));
         self.unknown.unsubscribe(request.kind, &gone);
         let shared = |name: &str| views.shared(request.kind, name);
@@ -409,7 +409,7 @@ impl Stream {
     /// The client came with the current clusters, and was sent none since.
     fn has_current_clusters(&self) -> bool {
         let ack_state = &self.ack_states.clusters;
-        ack_state.asked && ack_state.is_silent() && !self.clusters.is_owed()
+        ack_state.requested && ack_state.is_silent() && !self.clusters.is_owed()
     }
 
     /// The view of the latest push, which the client has or is on its way to.
@@ -439,7 +439,7 @@ impl Stream {
             (PushScope::Endpoints(names), None) => {
                 // Nothing else differs, so an older view need not be kept for it.
                 if !self.phase.keeps_listeners() {
-                    self.views.shown = push.view.clone();
+                    self.views.published = push.view.clone();
                 }
                 self.views.rolling = push.view;
                 self.reasons = self.reasons.and(push.reasons);

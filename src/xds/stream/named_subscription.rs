@@ -221,7 +221,7 @@ impl NamedSubscription {
         if version.is_none() {
             return false;
         }
-        let (found, changes) = self.look_at(&DirtyAssignments::None, source);
+        let (found, changes) = self.compare(&DirtyAssignments::None, source);
         if version != Some(found.version) {
             return false;
         }
@@ -266,14 +266,14 @@ impl NamedSubscription {
         dirty: &DirtyAssignments,
         source: &ResourceLookup<'_>,
     ) -> ResponseContent {
-        let (found, changes) = self.look_at(dirty, source);
+        let (found, changes) = self.compare(dirty, source);
         self.unsent = 0;
         self.take(changes, found.version, source);
         found
     }
 
-    /// Holds what was asked for and what is dirty against what there is now.
-    fn look_at(
+    /// Compares the subscribed and the dirty names with the current resources.
+    fn compare(
         &self,
         dirty: &DirtyAssignments,
         source: &ResourceLookup<'_>,
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_looked_yet_has_what_it_was_sent() {
+    fn a_stream_behind_others_keeps_what_it_was_sent() {
         let mut mesh = Mesh::new(100);
         let (mut one, mut other) = (mesh.stream(), mesh.stream());
         let before = other.version();
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_nobody_has_are_forgotten() {
+    fn unused_lists_are_forgotten() {
         let mut mesh = Mesh::new(100);
         let mut stream = mesh.stream();
         for revision in 1..10_000 {

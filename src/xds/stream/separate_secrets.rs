@@ -9,7 +9,7 @@ use api::text;
 
 use super::Stream;
 use super::lookup::ResponseContent;
-use super::message::{NAME_BYTES, Nack, Request, Response, WORDS};
+use super::message::{NACK_BYTES, NAME_BYTES, Nack, Request, Response};
 use crate::version::Version;
 use crate::view::{LONGEST_IN_FILES, Resource, Type};
 
@@ -42,7 +42,7 @@ impl SeparateSecrets {
             Some(words) => {
                 let nack = Nack {
                     version: secret.version,
-                    message: text::cut(words, WORDS).into(),
+                    message: text::cut(words, NACK_BYTES).into(),
                     at: now,
                 };
                 self.nacked.insert(secret.name.clone(), (secret, nack));

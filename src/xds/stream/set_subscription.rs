@@ -102,7 +102,7 @@ impl SetSubscription {
         self.owed = false;
     }
 
-    fn is_asked_for(&self) -> bool {
+    fn is_subscribed(&self) -> bool {
         self.wildcard || !self.names.is_empty()
     }
 
@@ -121,7 +121,7 @@ impl SetSubscription {
             }
             Ok(_) | Err(Unmade) => {
                 self.brought = version;
-                self.owed = self.is_asked_for();
+                self.owed = self.is_subscribed();
                 false
             }
         }
@@ -184,26 +184,26 @@ impl SetSubscription {
                     return None;
                 }
             };
-            Some(known(name, version))
+            Some(reported_resource(name, version))
         });
         self.sent = Arc::new(has.collect());
         self.narrow();
         let Ok(target) = self.target(request.kind, view) else {
-            self.owed = self.is_asked_for();
+            self.owed = self.is_subscribed();
             return (false, forgotten);
         };
         let is_missing =
             |name: &&Arc<str>| self.sent.get(name).is_none() && target.get(name).is_none();
         self.again = self.names.iter().filter(is_missing).cloned().collect();
         // Whoever has nothing waits for an answer, be it that there is nothing.
-        let waits = self.is_asked_for() && (self.sent.is_empty() || !self.again.is_empty());
+        let waits = self.is_subscribed() && (self.sent.is_empty() || !self.again.is_empty());
         let agreed = !waits && Difference::between(&self.sent, &target).is_empty();
         if agreed {
             self.sent = target;
         } else {
-            self.owed = self.is_asked_for();
+            self.owed = self.is_subscribed();
         }
-        (agreed && self.is_asked_for(), forgotten)
+        (agreed && self.is_subscribed(), forgotten)
     }
 
     /// Delta, a later request.
@@ -304,7 +304,7 @@ fn merge(into: &mut Vec<Arc<str>>, names: &[Arc<str>]) {
 }
 
 /// A resource that a client reports to have, by its version.
-fn known(name: Arc<str>, version: &str) -> Arc<Resource> {
+fn reported_resource(name: Arc<str>, version: &str) -> Arc<Resource> {
     Arc::new(Resource::without_body(name, parsed(version)))
 }
 

@@ -43,7 +43,7 @@ impl Stream {
             let mut nacked = self.nacked_secrets().map(|(_, nack)| nack);
             nacked.next().filter(|_| kind == Type::Secret)
         };
-        ack_state.asked.then(|| Status {
+        ack_state.requested.then(|| Status {
             sent: ack_state.sent,
             acked: ack_state.acked,
             nack: ack_state.nack.as_ref().or_else(alone),

@@ -33,9 +33,9 @@ pub(super) struct RequestedNames<'a, 'n> {
     /// State of the world: there are no others from now on.
     pub(super) all: bool,
     /// A response can say that there is nothing of a name.
-    pub(super) is_told: bool,
+    pub(super) signals_absence: bool,
     /// The stream has it already.
-    pub(super) is_held: &'a dyn Fn(&str) -> bool,
+    pub(super) is_subscribed: &'a dyn Fn(&str) -> bool,
     /// Returns true if a resource has that name.
     pub(super) is_there: &'a dyn Fn(&str) -> bool,
 }
@@ -59,7 +59,7 @@ impl UnknownNames {
 
     /// Takes a request's names in, and returns those that the stream is to have: not those beyond the bound. If one is too long,
     /// nothing changes.
-    pub(super) fn ask<'n>(
+    pub(super) fn subscribe<'n>(
         &mut self,
         kind: Type,
         asked: &RequestedNames<'_, 'n>,
@@ -78,7 +78,10 @@ impl UnknownNames {
         let mut next: BTreeSet<_> = known.remembered.iter().filter(stays).cloned().collect();
         let mut beyond = Vec::new();
         for name in asked.names {
-            if known.remembered.contains(*name) || (asked.is_held)(name) || (asked.is_there)(name) {
+            if known.remembered.contains(*name)
+                || (asked.is_subscribed)(name)
+                || (asked.is_there)(name)
+            {
                 continue;
             }
             if name.len() > NAME_BYTES {
@@ -104,7 +107,7 @@ impl UnknownNames {
         let kept = asked.names.iter().copied();
         let kept = kept.filter(|name| beyond.binary_search(name).is_err());
         let kept = Cow::Owned(kept.collect());
-        if asked.is_told && !repeats {
+        if asked.signals_absence && !repeats {
             self.answer(kind, &beyond);
         }
         Ok(kept)
@@ -156,7 +159,7 @@ mod tests {
     use super::*;
 
     /// The number of names that are kept.
-    fn ask(
+    fn subscribe(
         unknown: &mut UnknownNames,
         kind: Type,
         names: &[&str],
@@ -165,11 +168,11 @@ mod tests {
         let asked = RequestedNames {
             names,
             all,
-            is_told: true,
-            is_held: &|name| name.starts_with("held"),
+            signals_absence: true,
+            is_subscribed: &|name| name.starts_with("held"),
             is_there: &|name| name.starts_with("there"),
         };
-        unknown.ask(kind, &asked).map(|kept| kept.len())
+        unknown.subscribe(kind, &asked).map(|kept| kept.len())
     }
 
     fn names(word: &str, count: usize) -> Vec<String> {
@@ -185,30 +188,30 @@ mod tests {
         let mut unknown = UnknownNames::default();
         for word in ["held", "there"] {
             let many = names(word, 50_000);
-            let kept = ask(&mut unknown, Type::Endpoint, &refs(&many), true);
+            let kept = subscribe(&mut unknown, Type::Endpoint, &refs(&many), true);
             assert_eq!(kept, Ok(50_000));
         }
         let some = names("x", UNKNOWN_NAMES - 1);
-        let kept = ask(&mut unknown, Type::Endpoint, &refs(&some), true);
+        let kept = subscribe(&mut unknown, Type::Endpoint, &refs(&some), true);
         assert_eq!(kept, Ok(UNKNOWN_NAMES - 1));
         // All types together.
-        assert_eq!(ask(&mut unknown, Type::Route, &["y"], false), Ok(1));
+        assert_eq!(subscribe(&mut unknown, Type::Route, &["y"], false), Ok(1));
         assert!(!unknown.owes(Type::Route));
-        assert_eq!(ask(&mut unknown, Type::Route, &["z"], false), Ok(0));
+        assert_eq!(subscribe(&mut unknown, Type::Route, &["z"], false), Ok(0));
         assert_eq!(unknown.take_unanswered(Type::Route), ["z".into()]);
         assert_eq!(
-            ask(&mut unknown, Type::Route, &["z"], true),
+            subscribe(&mut unknown, Type::Route, &["z"], true),
             Ok(1),
             "instead"
         );
-        assert_eq!(ask(&mut unknown, Type::Route, &["y"], false), Ok(0));
+        assert_eq!(subscribe(&mut unknown, Type::Route, &["y"], false), Ok(0));
         unknown.unsubscribe(Type::Route, &["y", "z"]);
         assert!(!unknown.owes(Type::Route));
-        assert_eq!(ask(&mut unknown, Type::Route, &["y"], false), Ok(1));
+        assert_eq!(subscribe(&mut unknown, Type::Route, &["y"], false), Ok(1));
         // Others each time.
         for word in ["a", "b", "c"] {
             let some = names(word, UNKNOWN_NAMES - 1);
-            let kept = ask(&mut unknown, Type::Endpoint, &refs(&some), true);
+            let kept = subscribe(&mut unknown, Type::Endpoint, &refs(&some), true);
             assert_eq!(kept, Ok(UNKNOWN_NAMES - 1));
         }
     }
@@ -218,20 +221,20 @@ mod tests {
     fn names_beyond_the_bound_are_answered_once() {
         let mut unknown = UnknownNames::default();
         let (first, more) = (names("x", UNKNOWN_NAMES), names("a", 500));
-        ask(&mut unknown, Type::Endpoint, &refs(&first), true).unwrap();
+        subscribe(&mut unknown, Type::Endpoint, &refs(&first), true).unwrap();
         let all = [refs(&more), refs(&first)].concat();
         for told in [500, 0, 0] {
-            let kept = ask(&mut unknown, Type::Endpoint, &all, true);
+            let kept = subscribe(&mut unknown, Type::Endpoint, &all, true);
             assert_eq!(kept, Ok(UNKNOWN_NAMES));
             assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), told);
         }
         // Others are others, and whoever comes back is told again.
-        let kept = ask(&mut unknown, Type::Endpoint, &all[1..], true);
+        let kept = subscribe(&mut unknown, Type::Endpoint, &all[1..], true);
         assert_eq!(kept, Ok(UNKNOWN_NAMES));
         assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), 499);
-        ask(&mut unknown, Type::Endpoint, &refs(&first), true).unwrap();
+        subscribe(&mut unknown, Type::Endpoint, &refs(&first), true).unwrap();
         assert!(!unknown.owes(Type::Endpoint));
-        ask(&mut unknown, Type::Endpoint, &all, true).unwrap();
+        subscribe(&mut unknown, Type::Endpoint, &all, true).unwrap();
         assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), 500);
     }
 
@@ -240,8 +243,8 @@ mod tests {
         let mut unknown = UnknownNames::default();
         let many = names("x", 50_000);
         for kind in Type::ALL {
-            ask(&mut unknown, kind, &refs(&many), false).unwrap();
-            ask(&mut unknown, kind, &refs(&many), false).unwrap();
+            subscribe(&mut unknown, kind, &refs(&many), false).unwrap();
+            subscribe(&mut unknown, kind, &refs(&many), false).unwrap();
         }
         let all = unknown.0.iter().flat_map(|one| &one.unanswered);
         let total: usize = all.map(|name| size(name)).sum();
@@ -256,10 +259,16 @@ mod tests {
     fn a_long_name_of_nothing_is_refused() {
         let mut unknown = UnknownNames::default();
         let [long, longer] = [NAME_BYTES, NAME_BYTES + 1].map(|length| "x".repeat(length));
-        assert_eq!(ask(&mut unknown, Type::Cluster, &[&long], true), Ok(1));
-        let beyond = ask(&mut unknown, Type::Cluster, &[&longer], true);
+        assert_eq!(
+            subscribe(&mut unknown, Type::Cluster, &[&long], true),
+            Ok(1)
+        );
+        let beyond = subscribe(&mut unknown, Type::Cluster, &[&longer], true);
         assert_eq!(beyond, Err(Fault::LongName(NAME_BYTES + 1)));
         let there = format!("there{longer}");
-        assert_eq!(ask(&mut unknown, Type::Cluster, &[&there], true), Ok(1));
+        assert_eq!(
+            subscribe(&mut unknown, Type::Cluster, &[&there], true),
+            Ok(1)
+        );
     }
 }

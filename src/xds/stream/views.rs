@@ -11,7 +11,7 @@ pub(super) struct Views {
     pub(super) latest: Arc<dyn View>,
     pub(super) rolling: Arc<dyn View>,
     /// The view of listeners and routes.
-    pub(super) shown: Arc<dyn View>,
+    pub(super) published: Arc<dyn View>,
 }
 
 impl Views {
@@ -19,10 +19,10 @@ impl Views {
     pub(super) fn get(&self, kind: Type, name: &str) -> Lookup {
         let views: &[&Arc<dyn View>] = match kind {
             Type::Cluster => &[&self.rolling],
-            Type::Endpoint => &[&self.latest, &self.rolling, &self.shown],
-            Type::Listener => &[&self.shown],
+            Type::Endpoint => &[&self.latest, &self.rolling, &self.published],
+            Type::Listener => &[&self.published],
             // A listener that was sent may name what only the push under way has.
-            Type::Route | Type::Secret => &[&self.shown, &self.rolling],
+            Type::Route | Type::Secret => &[&self.published, &self.rolling],
         };
         let mut asked: Option<&Arc<dyn View>> = None;
         for view in views {
@@ -39,7 +39,7 @@ impl Views {
 
     /// The string that all share who have this name.
     pub(super) fn name(&self, kind: Type, name: &str) -> Result<Option<Arc<str>>, Unmade> {
-        for view in [&self.latest, &self.rolling, &self.shown] {
+        for view in [&self.latest, &self.rolling, &self.published] {
             if let Some(name) = made(|| view.name(kind, name))? {
                 return Ok(Some(name));
             }

@@ -16,7 +16,7 @@ pub enum Stall {
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     since: Option<Duration>,
-    told: bool,
+    reported: bool,
 }
 
 impl Writer {
@@ -26,7 +26,7 @@ impl Writer {
 
     pub(super) fn begin(&mut self, now: Duration) {
         self.since = Some(now);
-        self.told = false;
+        self.reported = false;
     }
 
     pub(super) fn end(&mut self) {
@@ -38,15 +38,15 @@ impl Writer {
         if waited >= CLOSED {
             return Some(Stall::Closed);
         }
-        if waited < SLOW || self.told {
+        if waited < SLOW || self.reported {
             return None;
         }
-        self.told = true;
+        self.reported = true;
         Some(Stall::Slow)
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
-        let limit = if self.told { CLOSED } else { SLOW };
+        let limit = if self.reported { CLOSED } else { SLOW };
         self.since.map(|since| since.saturating_add(limit))
     }
 }

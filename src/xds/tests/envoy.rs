@@ -98,7 +98,7 @@ fn envoy_takes_whatever_the_rules_let_through() {
 
 /// Two listeners at one address are seen among many, where each batch has some, and so is a cluster that others have.
 #[test]
-fn what_envoy_refuses_of_one_proxy_is_found_among_many() {
+fn the_search_finds_one_refused_resource_among_many() {
     let directory = tempfile::tempdir().unwrap();
     certificates(directory.path());
     let path = directory.path().to_str().unwrap();

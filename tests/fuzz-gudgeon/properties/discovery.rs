@@ -17,7 +17,9 @@ use prost::Message;
 use xds::node::Node;
 use xds::settings::Settings;
 use xds::snapshot::Snapshot;
-use xds::stream::{Client, NAMES, Protocol, Push, PushScope, Request, Response, Stream, WORDS};
+use xds::stream::{
+    Client, NACK_BYTES, NAMES, Protocol, Push, PushScope, Request, Response, Stream,
+};
 use xds::view::Type;
 
 /// Messages of one stream.
@@ -225,7 +227,7 @@ impl Play {
         for kind in Type::ALL {
             assert!(self.stream.watches(kind).names.len() <= NAMES);
             if let Some(nack) = self.stream.status(kind).and_then(|status| status.nack) {
-                assert!(nack.message.len() <= WORDS);
+                assert!(nack.message.len() <= NACK_BYTES);
             }
         }
         assert!(self.stream.endpoint_percent() <= 100);

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_named() {
+    fn a_note_names_a_cookie_that_is_too_long() {
         let said = |policy: Json| notes(&json!({"host": "a", "trafficPolicy": policy})).len();
         for (length, is_long) in [(16_384, false), (16_385, true)] {
             let text = "x".repeat(length);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_for_all_clusters_of_a_service_is_named() {
+    fn a_note_names_a_hash_policy_too_large_for_all_clusters() {
         let said = |hash: Json, subsets: usize| {
             let subsets = vec![json!({}); subsets];
             let policy = json!({"loadBalancer": {"consistentHash": hash}});

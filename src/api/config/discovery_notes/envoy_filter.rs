@@ -122,7 +122,7 @@ mod tests {
     use crate::config::{named, notes};
 
     #[test]
-    fn what_is_not_applied_is_said_at_its_place() {
+    fn a_note_names_a_patch_that_is_not_applied() {
         let kind = named("networking.istio.io", "EnvoyFilter").unwrap();
         let said = |spec: Json| -> Vec<String> {
             let notes = notes(kind, &spec).into_iter();

@@ -125,7 +125,7 @@ mod tests {
 
     /// As the real Envoy takes them.
     #[test]
-    fn what_envoy_takes_is_told_from_what_it_refuses() {
+    fn cipher_suites_are_those_that_envoy_accepts() {
         for (name, taken) in [
             ("ECDHE-RSA-AES128-GCM-SHA256", true),
             ("DES-CBC3-SHA", true),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_routers_do_not_do_is_said_of_a_gateway() {
+    fn a_note_names_fields_of_a_gateway_without_effect() {
         let kind = named("networking.istio.io", "Gateway").unwrap();
         let said = |server: Json| -> Vec<String> {
             let notes = notes(kind, &json!({"servers": [server]})).into_iter();

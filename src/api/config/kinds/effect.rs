@@ -15,7 +15,7 @@ pub enum Role {
 
 impl Role {
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Discovery => "discovery",
         }
@@ -37,9 +37,9 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The words of tables and documents.
+    /// The text of tables and documents.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Enforced { without: [], .. } => "enforced",
             Self::Enforced { .. } => "enforced in part",
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_difference_is_said_of_the_kind_or_of_the_field() {
+    fn a_note_names_the_kind_or_the_field_without_effect() {
         let said = |api_version: &str, name: &str, spec: Json| -> Vec<String> {
             let kind = kind(api_version, name).unwrap();
             let notes = notes(kind, &spec).into_iter();

@@ -358,7 +358,7 @@ mod tests {
 
     /// Each was shown to Envoy 1.40.0, which refused it.
     #[test]
-    fn what_envoy_refuses_says_why() {
+    fn an_error_says_why_envoy_refuses_a_format() {
         for (format, said) in [
             (
                 "a %FOO% b",

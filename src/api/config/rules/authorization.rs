@@ -229,7 +229,7 @@ const GONE: [(&str, &str); 4] = [
 
 fn condition(when: &Cursor<'_>, custom: bool) {
     let key = when.get("key");
-    if key.required_text() && key.check(known_key(key.text())) && custom {
+    if key.required_text() && key.check(check_key(key.text())) && custom {
         let text = key.text();
         let identity = [
             "source.namespace",
@@ -255,7 +255,7 @@ fn condition(when: &Cursor<'_>, custom: bool) {
     }
 }
 
-fn known_key(key: &str) -> Violation {
+fn check_key(key: &str) -> Violation {
     let (name, brackets) = match key.find('[') {
         Some(at) => key.split_at(at),
         None => (key, ""),
@@ -294,14 +294,14 @@ fn only_http(rule: &Cursor<'_>) -> bool {
     ];
     let mut http = false;
     for from in rule.get("from").items() {
-        let given = from.get("source").given(&SOURCE);
+        let given = from.get("source").set_fields(&SOURCE);
         if given.iter().any(|name| !http_source.contains(name)) {
             return false;
         }
         http |= !given.is_empty();
     }
     for to in rule.get("to").items() {
-        let given = to.get("operation").given(&OPERATION);
+        let given = to.get("operation").set_fields(&OPERATION);
         if given.iter().any(|name| !http_operation.contains(name)) {
             return false;
         }

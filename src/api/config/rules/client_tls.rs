@@ -10,7 +10,7 @@ pub(super) fn check(at: &Cursor<'_>) {
         at.get("privateKey").required_text();
     }
     let absent = |names: &[&'static str], beside: &str| {
-        for name in at.given(names) {
+        for name in at.set_fields(names) {
             at.get(name).fail(format!("not beside {beside}"));
         }
     };

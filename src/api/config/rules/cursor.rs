@@ -232,7 +232,7 @@ impl<'a> Cursor<'a> {
         entries
     }
 
-    fn say(&self, severity: Severity, message: impl Into<String>) {
+    fn push_finding(&self, severity: Severity, message: impl Into<String>) {
         let mut findings = self.out.findings.borrow_mut();
         if findings.has_room(severity, MOST) {
             let mut path = String::new();
@@ -246,11 +246,11 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn fail(&self, message: impl Into<String>) {
-        self.say(Severity::Error, message);
+        self.push_finding(Severity::Error, message);
     }
 
     pub(super) fn warn(&self, message: impl Into<String>) {
-        self.say(Severity::Warning, message);
+        self.push_finding(Severity::Warning, message);
     }
 
     /// Says what a predicate said; true where that is nothing.
@@ -283,7 +283,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The names of its fields that are set and not empty; none of those that could not be read.
-    pub(super) fn given(&self, names: &[&'static str]) -> Vec<&'static str> {
+    pub(super) fn set_fields(&self, names: &[&'static str]) -> Vec<&'static str> {
         let given = names.iter().filter(|name| self.has(name));
         given.copied().collect()
     }

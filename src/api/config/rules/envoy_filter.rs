@@ -76,7 +76,7 @@ fn parts_of_match(place: &Cursor<'_>, apply_to: &Cursor<'_>) {
         "CLUSTER" => "cluster",
         _ => "",
     };
-    for kind in place.given(&KINDS) {
+    for kind in place.set_fields(&KINDS) {
         // Of a waypoint's place every kind of patch can be.
         let fits = kind == "waypoint" || kind == fitting;
         if !fitting.is_empty() && !fits {

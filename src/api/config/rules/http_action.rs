@@ -94,7 +94,7 @@ pub(super) fn retries(at: &Cursor<'_>) {
     attempts.check(is::not_negative(attempts.number()));
     let settings = ["perTryTimeout", "retryOn", "retryRemoteLocalities"];
     let are_off = attempts.number() == 0 && !attempts.is_broken();
-    if are_off && !at.given(&settings).is_empty() {
+    if are_off && !at.set_fields(&settings).is_empty() {
         at.fail("retries are off (attempts 0)");
     }
     parts::duration(&at.get("perTryTimeout"));

@@ -227,7 +227,7 @@ pub(super) fn served_host(host: &str, may_be_ip: bool) -> super::cursor::Violati
 
 /// TARGETS: of `spec`, for kinds that have them.
 pub(super) fn targets(spec: &Cursor<'_>) {
-    let given = spec.given(&["selector", "targetRef", "targetRefs"]);
+    let given = spec.set_fields(&["selector", "targetRef", "targetRefs"]);
     if given.len() > 1 {
         spec.fail("only one of selector, targetRef, targetRefs");
     }

@@ -37,7 +37,7 @@ pub(in crate::config) fn binding(context: &Context<'_>) {
     subjects.not_empty();
     subjects.items().for_each(|one| subject(&one));
     let ways = ["roleRef", "role", "actions"];
-    if spec.lacks(&ways) || spec.given(&ways).len() > 1 {
+    if spec.lacks(&ways) || spec.set_fields(&ways).len() > 1 {
         spec.fail("exactly one of roleRef, role, actions");
     }
     let reference = spec.get("roleRef");
@@ -71,7 +71,7 @@ fn subject(subject: &Cursor<'_>) {
         "ips",
         "notIps",
     ];
-    let given = subject.given(&all);
+    let given = subject.set_fields(&all);
     let properties = subject.get("properties");
     let only_properties = given.iter().all(|name| *name == "properties");
     if only_properties && properties.is_empty() && !subject.any_broken(&all) {
@@ -92,7 +92,7 @@ fn subject(subject: &Cursor<'_>) {
             "source.ip" => ["ips", "notIps"],
             _ => continue,
         };
-        for other in subject.given(&fields) {
+        for other in subject.set_fields(&fields) {
             at.fail(format!("not beside {other}"));
         }
     }

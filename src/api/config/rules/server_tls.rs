@@ -16,7 +16,7 @@ const CERTIFICATES: [&str; 6] = [
 
 /// Returns true if it names a certificate in any way.
 pub(super) fn has_certificates(at: &Cursor<'_>) -> bool {
-    !at.given(&CERTIFICATES).is_empty()
+    !at.set_fields(&CERTIFICATES).is_empty()
 }
 
 /// The mode; absent is the first.
@@ -34,13 +34,13 @@ pub(super) fn check(at: &Cursor<'_>) {
     match mode {
         _ if at.get("mode").is_broken() => {}
         "ISTIO_MUTUAL" => {
-            for name in at.given(&CERTIFICATES) {
+            for name in at.set_fields(&CERTIFICATES) {
                 at.get(name).fail("not allowed with ISTIO_MUTUAL");
             }
         }
         "SIMPLE" | "MUTUAL" | "OPTIONAL_MUTUAL" => certificates(at, mode != "SIMPLE", by_name),
         _ => {
-            for name in at.given(&CERTIFICATES) {
+            for name in at.set_fields(&CERTIFICATES) {
                 at.get(name).warn(format!("has no effect with {mode}"));
             }
         }
@@ -74,7 +74,7 @@ fn certificates(at: &Cursor<'_>, mutual: bool, by_name: bool) {
         pair.get("serverCertificate").required_text();
         pair.get("privateKey").required_text();
     }
-    let mut ways = at.given(&["credentialName", "credentialNames", "tlsCertificates"]);
+    let mut ways = at.set_fields(&["credentialName", "credentialNames", "tlsCertificates"]);
     if files && ways == ["credentialName"] {
         at.get("credentialName")
             .warn("is taken, not serverCertificate and privateKey");

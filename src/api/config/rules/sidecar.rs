@@ -51,7 +51,7 @@ fn egress_proxy(policy: &Cursor<'_>) {
 }
 
 /// Name and protocol; the number is the caller's.
-fn port_words(port: &Cursor<'_>) {
+fn check_port_names(port: &Cursor<'_>) {
     port.get("name").check_text(is::label);
     port.get("protocol").check_text(is::protocol);
     let target = port.get("targetPort");
@@ -71,7 +71,7 @@ fn ingress(listeners: &Cursor<'_>) {
     for listener in listeners.items() {
         let port = listener.get("port");
         if port.required() {
-            port_words(&port);
+            check_port_names(&port);
             unique(&port.get("number"), &mut known);
         }
         listener.get("bind").check_text(is::ip);
@@ -125,7 +125,7 @@ fn ingress_tls(tls: &Cursor<'_>, port: &Cursor<'_>) {
         "credentialNames",
         "tlsCertificates",
     ];
-    for name in tls.given(&never) {
+    for name in tls.set_fields(&never) {
         tls.get(name).fail("not allowed here");
     }
     if tls.get("httpsRedirect").flag() {
@@ -145,7 +145,7 @@ fn egress(listeners: &Cursor<'_>) {
                 port.fail("only the last listener may have no port");
             }
         } else {
-            port_words(&port);
+            check_port_names(&port);
             let number = port.get("number");
             if number.is_broken() {
                 // Whether the bind is to be a socket is not known.

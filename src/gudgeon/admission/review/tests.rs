@@ -68,7 +68,7 @@ fn both_versions_are_answered_in_kind() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_what_was_read() {
+fn a_refusal_of_an_unreadable_review_has_its_uid() {
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let cases = [
         ("", "EOF", ""),
@@ -142,7 +142,7 @@ fn what_cannot_be_read_is_refused_with_what_was_read() {
 
 /// A validating webhook reads the object alone: `oldObject` and unknown fields are skipped.
 #[test]
-fn what_is_beside_the_object_may_be_too_much() {
+fn limits_hold_for_the_fields_beside_the_object() {
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let many = format!("[{}1]", "1,".repeat(100_000));
     let strict = ReadOptions {
@@ -180,7 +180,7 @@ fn what_is_beside_the_object_may_be_too_much() {
 
 /// A validating webhook skips objects that it does not validate; the injector still gets its errors.
 #[test]
-fn what_is_not_judged_may_be_too_much() {
+fn objects_that_are_not_validated_may_exceed_the_limits() {
     let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
     let many = format!("[{}1]", "1,".repeat(100_000));
     let kind = r#""kind":{"group":"g","version":"v1","kind":"K"}"#;
@@ -297,7 +297,7 @@ fn as_deep_as_it_goes() {
 }
 
 #[test]
-fn what_is_no_new_pod_passes_by() {
+fn reviews_of_other_objects_than_new_pods_pass() {
     for (request, reason) in [
         (r#"{"object":{}}"#, None),
         (r#"{"operation":"CREATE","object":{}}"#, None),

@@ -23,7 +23,7 @@ pub(super) fn clusters(hub: &Hub) -> Value {
         .into_iter()
         .map(|status| {
             let fact = hub.facts.of(&status.source).unwrap_or_default();
-            let (state, error) = match &status.standing {
+            let (state, error) = match &status.sync_state {
                 SyncState::Syncing => ("syncing", None),
                 SyncState::Synced => ("synced", None),
                 SyncState::Stale { error } => ("stale", Some(error.clone())),
@@ -224,7 +224,7 @@ fn status(written: &WrittenObject, lost: &[String]) -> Value {
     // A kind is enforced in part for fields that few objects have.
     let effect = match kind.effect {
         Effect::Enforced { .. } if messages.is_empty() => "enforced",
-        Effect::Enforced { .. } | Effect::Read | Effect::None => kind.effect.word(),
+        Effect::Enforced { .. } | Effect::Read | Effect::None => kind.effect.as_str(),
     };
     json!({"accepted": true, "effect": effect, "messages": messages})
 }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_has_no_notes() {
+    fn a_refused_object_has_no_notes() {
         let of = |accepted: bool| {
             let written = WrittenObject {
                 accepted,

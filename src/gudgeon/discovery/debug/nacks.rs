@@ -18,8 +18,8 @@ const MOST_KEPT: usize = 64;
 /// NACKs of one object.
 #[derive(Debug, Default)]
 struct ObjectNacks {
-    /// The type, its words, and whether they name a resource of the object, with the streams that say so.
-    by_words: BTreeMap<(Type, String, bool), usize>,
+    /// The type, its message, and whether it names a resource of the object, with the streams that say so.
+    by_message: BTreeMap<(Type, String, bool), usize>,
     /// Streams whose words are not kept.
     others: usize,
 }
@@ -48,9 +48,9 @@ impl Nacks {
     fn add(&mut self, object: ObjectRef, kind: Type, words: &str, is_named: bool) {
         let key = (kind, clipped(words).to_owned(), is_named);
         let of_object = self.0.entry(object).or_default();
-        let by_words = &mut of_object.by_words;
-        if by_words.len() < MOST_KEPT || by_words.contains_key(&key) {
-            *by_words.entry(key).or_default() += 1;
+        let by_message = &mut of_object.by_message;
+        if by_message.len() < MOST_KEPT || by_message.contains_key(&key) {
+            *by_message.entry(key).or_default() += 1;
         } else {
             of_object.others += 1;
         }
@@ -69,7 +69,7 @@ impl Nacks {
         let Some(found) = found else {
             return Vec::new();
         };
-        let first = found.by_words.iter().take(MOST);
+        let first = found.by_message.iter().take(MOST);
         let mut words: Vec<_> = first
             .map(|((kind, words, is_named), streams)| {
                 let streams = api::counted(*streams, "stream");
@@ -77,10 +77,10 @@ impl Nacks {
                     true => " that it has a part in",
                     false => ", and it may have a part in that",
                 };
-                format!("{streams} refused {}{part}: {words}", kind.word())
+                format!("{streams} refused {}{part}: {words}", kind.as_str())
             })
             .collect();
-        let more = found.by_words.len().saturating_sub(MOST) + found.others;
+        let more = found.by_message.len().saturating_sub(MOST) + found.others;
         if more > 0 {
             words.push(format!("and {more} other refusals"));
         }
@@ -129,7 +129,7 @@ mod tests {
             (MOST + 1, "and 9997 other refusals")
         );
         assert!(said.iter().all(|words| words.len() < 400));
-        let kept = nacks.0.values().map(|of_object| of_object.by_words.len());
+        let kept = nacks.0.values().map(|of_object| of_object.by_message.len());
         assert_eq!(kept.max(), Some(MOST_KEPT));
     }
 }

@@ -67,7 +67,7 @@ pub(in crate::discovery) fn sections(page: &mut String, hub: &Hub, sources: &Sou
     if let Some(sinks) = sources.sinks() {
         sinks.draw(page);
     }
-    standings(page, hub);
+    source_table(page, hub);
 }
 
 /// Configuration by kind, and what each kind changes.
@@ -86,7 +86,7 @@ fn rules(page: &mut String, hub: &Hub) {
         };
         let effect = match kind.effect {
             Effect::Enforced { without: [], .. } | Effect::Read | Effect::None => {
-                kind.effect.word().to_owned()
+                kind.effect.as_str().to_owned()
             }
             Effect::Enforced { without, .. } => format!("enforced, but for {}", without.join(", ")),
         };
@@ -210,7 +210,7 @@ fn proxy(page: &mut String, hub: &Hub, session: &Session) {
                 let _written = write!(
                     refusals,
                     "{}: {} {}",
-                    kind.word(),
+                    kind.as_str(),
                     escaped(clipped(&nack.message)),
                     escaped(&made)
                 );
@@ -367,10 +367,10 @@ fn jwks(page: &mut String, hub: &Hub) {
     page.push_str("</table>\n");
 }
 
-fn standings(page: &mut String, hub: &Hub) {
+fn source_table(page: &mut String, hub: &Hub) {
     page.push_str("<h2>Sources</h2><table><tr><th>source<th>state<th>objects</tr>\n");
     for status in hub.with_registries(Registries::sources) {
-        let state = match &status.standing {
+        let state = match &status.sync_state {
             SyncState::Syncing => "<td>syncing".to_owned(),
             SyncState::Synced => "<td class=\"good\">synced".to_owned(),
             SyncState::Stale { error } => format!("<td class=\"bad\">stale: {}", escaped(error)),

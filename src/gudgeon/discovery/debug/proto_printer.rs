@@ -36,11 +36,11 @@ fn message(
     {
         return Ok(value);
     }
-    let fields = all.fields(name).map_err(words)?;
+    let fields = all.fields(name).map_err(describe)?;
     let fields = fields.ok_or_else(|| format!("no description of {name}"))?;
     let mut found: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
     for part in parts(bytes) {
-        let (number, raw) = part.map_err(words)?;
+        let (number, raw) = part.map_err(describe)?;
         let Some(field) = fields.field(number) else {
             continue;
         };
@@ -70,7 +70,7 @@ fn whole(
 ) -> Result<Option<Value>, String> {
     if field.is_list {
         let fields = match field.kind {
-            kind::MESSAGE => all.fields(field.of).map_err(words)?,
+            kind::MESSAGE => all.fields(field.of).map_err(describe)?,
             _ => None,
         };
         return match fields.filter(|fields| fields.is_entry) {
@@ -84,7 +84,7 @@ fn whole(
         let mut joined = Vec::new();
         for raw in raws {
             let Raw::Bytes(bytes) = raw else {
-                return Err(words(DecodeError::Form));
+                return Err(describe(DecodeError::Form));
             };
             joined.extend_from_slice(bytes);
         }
@@ -117,7 +117,7 @@ fn list(
             (Some(form), Raw::Bytes(bytes)) => {
                 let mut rest = *bytes;
                 while !rest.is_empty() {
-                    let raw = next_value(form, &mut rest).map_err(words)?;
+                    let raw = next_value(form, &mut rest).map_err(describe)?;
                     items.push(single(all, field, raw, depth)?);
                 }
             }
@@ -149,11 +149,11 @@ fn map(
     let mut out = Map::new();
     for raw in raws {
         let Raw::Bytes(bytes) = raw else {
-            return Err(words(DecodeError::Form));
+            return Err(describe(DecodeError::Form));
         };
         let (mut key, mut value) = (nothing(by.kind), nothing(of.kind));
         for part in parts(bytes) {
-            match part.map_err(words)? {
+            match part.map_err(describe)? {
                 (1, raw) => key = raw,
                 (2, raw) => value = raw,
                 _ => {}
@@ -200,11 +200,11 @@ fn single(
         (kind::FIXED32, Raw::Fixed32(bytes)) => u32::from_le_bytes(bytes).into(),
         (kind::SFIXED32, Raw::Fixed32(bytes)) => i32::from_le_bytes(bytes).into(),
         (kind::BOOL, Raw::Varint(value)) => (value != 0).into(),
-        (kind::STRING, Raw::Bytes(bytes)) => text(bytes).map_err(words)?.into(),
+        (kind::STRING, Raw::Bytes(bytes)) => text(bytes).map_err(describe)?.into(),
         (kind::BYTES, Raw::Bytes(bytes)) => STANDARD.encode(bytes).into(),
         (kind::ENUM, Raw::Varint(value)) => {
             let number = i64::from(value as i32);
-            let name = all.name_of(field.of, number).map_err(words)?;
+            let name = all.name_of(field.of, number).map_err(describe)?;
             name.map_or_else(|| number.into(), Value::from)
         }
         (kind::MESSAGE, Raw::Bytes(bytes)) => message(all, field.of, bytes, depth + 1)?,
@@ -225,13 +225,13 @@ fn well_known(
 ) -> Result<Option<Value>, String> {
     Ok(Some(match short {
         "Any" => any(all, bytes, depth)?,
-        "Struct" => Value::Object(decode_struct(bytes).map_err(words)?),
-        "Value" => decode_value(bytes).map_err(words)?,
+        "Struct" => Value::Object(decode_struct(bytes).map_err(describe)?),
+        "Value" => decode_value(bytes).map_err(describe)?,
         "ListValue" => {
             let mut items = Vec::new();
             for part in parts(bytes) {
-                if let (1, Raw::Bytes(bytes)) = part.map_err(words)? {
-                    items.push(decode_value(bytes).map_err(words)?);
+                if let (1, Raw::Bytes(bytes)) = part.map_err(describe)? {
+                    items.push(decode_value(bytes).map_err(describe)?);
                 }
             }
             Value::Array(items)
@@ -248,12 +248,12 @@ fn well_known(
         | "StringValue" | "UInt32Value" | "UInt64Value" => {
             let fields = all
                 .fields(&format!("google.protobuf.{short}"))
-                .map_err(words)?;
+                .map_err(describe)?;
             let fields = fields.ok_or_else(|| format!("{short} is not described"))?;
             let field = fields.field(1).ok_or("a wrapper of nothing")?;
             let mut value = nothing(field.kind);
             for part in parts(bytes) {
-                if let (1, raw) = part.map_err(words)? {
+                if let (1, raw) = part.map_err(describe)? {
                     value = raw;
                 }
             }
@@ -267,8 +267,8 @@ fn well_known(
 fn any(all: &Descriptions<'_>, bytes: &[u8], depth: usize) -> Result<Value, String> {
     let (mut url, mut packed): (&str, &[u8]) = ("", &[]);
     for part in parts(bytes) {
-        match part.map_err(words)? {
-            (1, Raw::Bytes(bytes)) => url = text(bytes).map_err(words)?,
+        match part.map_err(describe)? {
+            (1, Raw::Bytes(bytes)) => url = text(bytes).map_err(describe)?,
             (2, Raw::Bytes(bytes)) => packed = bytes,
             _ => {}
         }
@@ -295,7 +295,7 @@ fn any(all: &Descriptions<'_>, bytes: &[u8], depth: usize) -> Result<Value, Stri
 fn moment(bytes: &[u8]) -> Result<(i64, i32), String> {
     let (mut seconds, mut nanos) = (0, 0);
     for part in parts(bytes) {
-        match part.map_err(words)? {
+        match part.map_err(describe)? {
             (1, Raw::Varint(value)) => seconds = value.cast_signed(),
             (2, Raw::Varint(value)) => nanos = value as i32,
             _ => {}
@@ -305,7 +305,7 @@ fn moment(bytes: &[u8]) -> Result<(i64, i32), String> {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the way errors are mapped")]
-fn words(malformed: DecodeError) -> String {
+fn describe(malformed: DecodeError) -> String {
     malformed.to_string()
 }
 

@@ -15,8 +15,8 @@ use crate::log;
 /// Maximum number of rules listed beside a NACK.
 pub(crate) const MOST_RULES: usize = 20;
 
-/// The word of a type in this document.
-const fn word(kind: Type) -> &'static str {
+/// The name of a type in this document.
+const fn type_name(kind: Type) -> &'static str {
     match kind {
         Type::Cluster => "cluster",
         Type::Endpoint => "endpoint",
@@ -48,7 +48,7 @@ fn row(hub: &Hub, session: &Session) -> Value {
     let mut put = |name: &str, value: Value| row.insert(name.to_owned(), value);
     put("cluster_id", clipped(cluster.as_str()).into());
     put("proxy", (*node.id).into());
-    put("proxy_type", node.word.into());
+    put("proxy_type", node.proxy_type.into());
     put("proxy_version", clipped(&node.proxy_version).into());
     put("istio_version", clipped(&node.version).into());
     put("namespace", clipped(&node.namespace).into());
@@ -67,7 +67,7 @@ fn row(hub: &Hub, session: &Session) -> Value {
             let Some(status) = stream.status(kind) else {
                 continue;
             };
-            let word = word(kind);
+            let word = type_name(kind);
             let shown = |version: Option<xds::version::Version>| {
                 Value::from(
                     version
@@ -98,38 +98,41 @@ fn row(hub: &Hub, session: &Session) -> Value {
 }
 
 pub(super) fn watches(hub: &Hub) -> Value {
-    let rows =
-        sorted(hub).into_iter().map(|session| {
-            let mut watches = Map::new();
-            let last = session.with_stream(|stream| {
-                for kind in Type::ALL {
-                    if stream.status(kind).is_none() {
-                        continue;
-                    }
-                    let watched = stream.watches(kind);
-                    let all = watched.wildcard.then_some("*").into_iter();
-                    let names: Vec<&str> = all
-                        .chain(watched.names.iter().map(|name| clipped(name)))
-                        .collect();
-                    watches.insert(kind.word().to_uppercase(), names.into());
+    let rows = sorted(hub).into_iter().map(|session| {
+        let mut watches = Map::new();
+        let last = session.with_stream(|stream| {
+            for kind in Type::ALL {
+                if stream.status(kind).is_none() {
+                    continue;
                 }
-                stream.last_push().cloned()
-            });
-            let last = last.map(|last| {
+                let watched = stream.watches(kind);
+                let all = watched.wildcard.then_some("*").into_iter();
+                let names: Vec<&str> = all
+                    .chain(watched.names.iter().map(|name| clipped(name)))
+                    .collect();
+                watches.insert(kind.as_str().to_uppercase(), names.into());
+            }
+            stream.last_push().cloned()
+        });
+        let last = last.map(|last| {
             let reasons: Vec<_> = last.reasons.iter().map(Reason::as_str).collect();
-            let types: Vec<_> = last.types.iter().map(|kind| kind.word().to_uppercase()).collect();
+            let types: Vec<_> = last
+                .types
+                .iter()
+                .map(|kind| kind.as_str().to_uppercase())
+                .collect();
             json!({"at": log::stamp(hub.clock.wall(last.at)), "reasons": reasons, "types": types})
         });
-            json!({
-                "connection": session.connection(),
-                "proxy": &*session.node.id,
-                "peer": session.peer.to_string(),
-                "connected_at": log::stamp(hub.clock.wall(session.connected)),
-                "watches": watches,
-                "last_push": last,
-                "pending": session.is_pending(),
-            })
-        });
+        json!({
+            "connection": session.connection(),
+            "proxy": &*session.node.id,
+            "peer": session.peer.to_string(),
+            "connected_at": log::stamp(hub.clock.wall(session.connected)),
+            "watches": watches,
+            "last_push": last,
+            "pending": session.is_pending(),
+        })
+    });
     Value::Array(rows.collect())
 }
 
@@ -178,7 +181,7 @@ mod tests {
     /// The words of a NACK, which may be megabytes, stood in each answer as they came. An id stands there as a whole: other pages
     /// want it so, and it is a kilobyte at most.
     #[tokio::test]
-    async fn what_proxies_say_is_cut() {
+    async fn texts_of_proxies_are_truncated() {
         let hub = hub();
         let long = "n".repeat(900);
         let node = Node::read(Some(&core::Node {

@@ -59,7 +59,7 @@ pub(super) struct IngressRules {
     gateways: ObjectsWithGenerated<Gateway>,
     virtual_services: ObjectsWithGenerated<VirtualService>,
     /// Findings that were logged already.
-    said: BTreeSet<String>,
+    logged: BTreeSet<String>,
     notes: IngressNotes,
 }
 
@@ -100,7 +100,7 @@ impl IngressNotes {
     }
 
     /// Returns one line per finding.
-    fn lines(&self) -> BTreeSet<String> {
+    fn messages(&self) -> BTreeSet<String> {
         let all = self.findings.iter();
         let all = all.flat_map(|(key, words)| words.iter().map(move |words| (key, words)));
         all.map(|(key, words)| format!("Ingress {key}: {words}"))
@@ -155,11 +155,11 @@ impl IngressRules {
         }
         let changes = made.update(inputs, domain);
         let notes = made.notes();
-        let said = notes.lines();
-        for words in said.difference(&self.said) {
+        let said = notes.messages();
+        for words in said.difference(&self.logged) {
             warn!("{}", redact_text(words));
         }
-        (self.said, self.notes) = (said, notes);
+        (self.logged, self.notes) = (said, notes);
         self.made = Some(made);
         is_known.then_some(changes)
     }
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_change_is_the_same_and_what_somebody_wrote_counts() {
+    fn unchanged_rules_keep_their_pointer_and_written_ones_win() {
         let mut rules = IngressRules::default();
         let plain = world("STRICT");
         let all = ingresses("a.example");
@@ -404,7 +404,7 @@ mod tests {
         // A port by name is one that the Service has, and there is none: said, and left out.
         let first = with(&mut rules, &all, &plain);
         assert_eq!((first.gateways.len(), first.virtual_services.len()), (1, 0));
-        assert_eq!(rules.said.len(), 1);
+        assert_eq!(rules.logged.len(), 1);
         let notes = rules.notes();
         let of: Vec<_> = notes.findings.keys().map(ToString::to_string).collect();
         assert_eq!(of, ["shop/front"]);
@@ -514,7 +514,7 @@ mod tests {
             earlier = one.clone();
             assert_eq!(one.gateways, other.gateways);
             assert_eq!(one.virtual_services, other.virtual_services);
-            assert_eq!(rules.notes.lines(), whole.notes.lines());
+            assert_eq!(rules.notes.messages(), whole.notes.messages());
             assert_eq!(rules.notes.made_of, whole.notes.made_of);
             rules.made.as_ref().map_or(0, |made| made.ingresses.read()) - before
         };

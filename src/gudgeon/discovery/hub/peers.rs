@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_counts_for_a_while() {
+    fn earlier_policies_count_for_a_while() {
         let mut peers = PeerAuthenticationHistory::default();
         let (none, one, two) = (policies(&[]), policies(&["a"]), policies(&["a", "b"]));
         let nothing: [Policies; 0] = [];

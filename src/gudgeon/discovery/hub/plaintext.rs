@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_believed_for_a_neighbour() {
+    fn a_proxy_cannot_speak_for_its_neighbour() {
         let node = |ip: &str| {
             let node = envoy_types::pb::envoy::config::core::v3::Node {
                 id: format!("sidecar~{ip}~a.demo~x"),

@@ -42,7 +42,7 @@ impl RouterInputs {
 
     /// Returns when all is there that listeners of routers, and connections with certificates by name, are made of, or did not
     /// come in time.
-    pub(crate) async fn known(&self) {
+    pub(crate) async fn ready(&self) {
         let mut looking = self.0.subscribe();
         let Some(late) = looking.borrow().1 else {
             return;
@@ -64,7 +64,7 @@ impl Hub {
         let waits = first.has_credentials_for(node);
         drop(first);
         if waits {
-            self.edge.known().await;
+            self.edge.ready().await;
         }
         self.current.first().await
     }
@@ -79,7 +79,7 @@ mod tests {
         let all = RouterInputs::default();
         let waited = async || {
             let begin = Instant::now();
-            all.known().await;
+            all.ready().await;
             begin.elapsed()
         };
         assert_eq!(waited().await, Duration::ZERO);

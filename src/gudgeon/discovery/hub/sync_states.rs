@@ -40,15 +40,15 @@ impl SyncStates {
 
 impl Hub {
     /// Sets the sync state of a source, from now on.
-    pub(crate) fn stand(&self, id: &SourceId, to: SyncState) {
-        self.stand_since(id, to, self.clock.now());
+    pub(crate) fn set_sync_state(&self, id: &SourceId, to: SyncState) {
+        self.set_sync_state_since(id, to, self.clock.now());
     }
 
     /// Sets the sync state of a source. `since` counts only if its variant changes.
-    pub(crate) fn stand_since(&self, id: &SourceId, to: SyncState, since: Duration) {
+    pub(crate) fn set_sync_state_since(&self, id: &SourceId, to: SyncState, since: Duration) {
         self.sync_states.set(id, &to, since);
         self.update(|registries| {
-            registries.stand(id, to);
+            registries.set_sync_state(id, to);
             Changes::default()
         });
     }

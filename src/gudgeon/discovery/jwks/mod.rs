@@ -67,7 +67,7 @@ pub(crate) struct Row {
 #[derive(Debug)]
 pub(crate) struct Jwks {
     state: Mutex<Schedule>,
-    pub(super) lines: LogRateLimiter,
+    pub(super) log_limiter: LogRateLimiter,
     /// Hosts of API servers.
     servers: Mutex<BTreeSet<String>>,
     /// Between two fetches of one set.
@@ -79,7 +79,7 @@ impl Jwks {
     pub(crate) fn new(refresh: Duration, allowed: Vec<Network>) -> Self {
         Self {
             state: Mutex::default(),
-            lines: LogRateLimiter::new(20),
+            log_limiter: LogRateLimiter::new(20),
             servers: Mutex::default(),
             refresh,
             allowed,

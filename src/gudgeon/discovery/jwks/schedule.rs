@@ -673,7 +673,7 @@ mod tests {
 
     /// Edits of a policy give its namespace no further fetches, and what comes of those before is not taken for that of later ones.
     #[test]
-    fn what_is_abandoned_counts_until_it_has_ended() {
+    fn an_abandoned_fetch_counts_until_it_ends() {
         let mut all = Schedule::default();
         let round = |at: u64| (0..50).map(move |one| wanted("n", &format!("{at}-{one:02}")));
         assert_eq!(all.want(places(round(0)), second(0)), unwanted(false, []));

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenant_makes_nobody_ask_the_machine_itself() {
+    fn a_tenant_cannot_direct_a_fetch_to_this_machine() {
         let servers = BTreeSet::from(["10.96.0.1".parse().unwrap()]);
         for (address, why) in [
             ("10.0.0.1", None),

@@ -121,14 +121,14 @@ impl DiscoveryMetrics {
         );
     }
 
-    pub(super) fn register_standing(&mut self) {
+    pub(super) fn register_state_gauges(&mut self) {
         let r = &mut self.registry;
         for kind in Type::ALL {
-            let word = kind.word();
+            let word = kind.as_str();
             let standing = GaugeFamily::default();
             let name = format!("pilot_xds_{word}_reject");
             r.register(name, "Rejected resources (current)", standing.clone());
-            self.standing_nacks.insert(word, standing);
+            self.current_nacks.insert(word, standing);
         }
         for (name, help) in CONFLICTS {
             let gauge = Gauge::default();

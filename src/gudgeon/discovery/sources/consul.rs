@@ -32,7 +32,7 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failur
     };
     let consul = Consul::new(address, token, hub.options.settings.cluster.clone());
     let id = consul.id();
-    hub.stand(&id, SyncState::Syncing);
+    hub.set_sync_state(&id, SyncState::Syncing);
     let (to, mut said) = watch::channel(ConsulUpdate::default());
     tokio::spawn(async move { match consul.run(to).await {} });
     let hub = Arc::clone(hub);
@@ -40,7 +40,7 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failur
         while said.changed().await.is_ok() {
             let now = said.borrow_and_update().clone();
             hub.update(|registries| registries.put(&id, now.contribution));
-            hub.stand(&id, now.standing);
+            hub.set_sync_state(&id, now.sync_state);
         }
     });
     Ok(())

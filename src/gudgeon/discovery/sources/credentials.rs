@@ -76,7 +76,7 @@ async fn follow(
             .all
             .iter()
             .all(|(key, one)| served.get(key) == Some(one));
-        if looking.is_some() && found.known == **say.borrow() && is_served {
+        if looking.is_some() && found.resolved == **say.borrow() && is_served {
             looking = None;
         }
     }

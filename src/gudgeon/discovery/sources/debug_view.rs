@@ -76,7 +76,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn what_is_lost_is_said_of_the_object_of_that_source() {
+    fn a_loss_is_reported_at_the_object_of_its_source() {
         let source = |registry| SourceId {
             registry,
             cluster: "local".into(),

@@ -110,7 +110,8 @@ impl Directory {
                 Ok(outcome) => self.take(outcome),
                 Err(cause) => {
                     let error = cause.to_string().into();
-                    self.hub.stand(&self.id, SyncState::Stale { error });
+                    self.hub
+                        .set_sync_state(&self.id, SyncState::Stale { error });
                 }
             }
         }
@@ -161,6 +162,6 @@ impl Directory {
             .unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub
             .update(|registries| registries.put(&self.id, outcome.contribution));
-        self.hub.stand(&self.id, SyncState::Synced);
+        self.hub.set_sync_state(&self.id, SyncState::Synced);
     }
 }

@@ -59,7 +59,7 @@ pub(super) async fn start(
         configuration,
         ..ClusterSettings::new(names(hub, local.clone()))
     };
-    hub.stand(&id(&local), SyncState::Syncing);
+    hub.set_sync_state(&id(&local), SyncState::Syncing);
     let trust = hub.trust.watch();
     let (to, told) = watch::channel(ClusterUpdate::default());
     tokio::spawn(kubernetes::run(
@@ -152,7 +152,7 @@ fn emit(hub: &Hub, cluster: &ClusterId, told: &ClusterUpdate, with_rules: bool) 
     // It is said to be lost when it has been so for a while.
     let ago = told.lost.map_or(Duration::ZERO, |since| since.elapsed());
     let since = hub.clock.now().saturating_sub(ago);
-    hub.stand_since(&id, told.standing.clone(), since);
+    hub.set_sync_state_since(&id, told.sync_state.clone(), since);
 }
 
 /// `all`: the hub knows which clusters there are besides. Before that nothing is told: a proxy that is served without their
@@ -316,18 +316,18 @@ mod tests {
         assert!(
             sources()
                 .iter()
-                .all(|one| one.standing != SyncState::Synced)
+                .all(|one| one.sync_state != SyncState::Synced)
         );
         // It has come by the time that the others are known.
         to.send_replace(ClusterUpdate {
-            standing: SyncState::Synced,
+            sync_state: SyncState::Synced,
             ..ClusterUpdate::default()
         });
         step().await;
         assert!(
             sources()
                 .iter()
-                .all(|one| one.standing != SyncState::Synced)
+                .all(|one| one.sync_state != SyncState::Synced)
         );
         joined.send_replace(true);
         step().await;
@@ -335,7 +335,7 @@ mod tests {
         assert!(
             sources()
                 .iter()
-                .any(|one| one.standing == SyncState::Synced)
+                .any(|one| one.sync_state == SyncState::Synced)
         );
     }
 
@@ -343,7 +343,7 @@ mod tests {
     async fn what_a_cluster_leaves_out_is_told_and_the_role_stays_ready() {
         let hub = hub();
         let of = |kinds: &[(&'static str, usize)]| ClusterUpdate {
-            standing: SyncState::Synced,
+            sync_state: SyncState::Synced,
             left_out: kinds.iter().copied().collect(),
             ..ClusterUpdate::default()
         };
@@ -362,7 +362,7 @@ mod tests {
         let hub = hub();
         advance(Duration::from_secs(100)).await;
         let lost = |ago: Option<u64>| ClusterUpdate {
-            standing: match ago {
+            sync_state: match ago {
                 Some(_) => SyncState::Stale {
                     error: "away".into(),
                 },

@@ -146,7 +146,7 @@ pub(super) fn start(
         }),
     });
     if are_named {
-        hub.stand(&sinks.rules, SyncState::Syncing);
+        hub.set_sync_state(&sinks.rules, SyncState::Syncing);
         sinks.follow(configured);
         tokio::spawn(Arc::clone(&sinks).wait());
     }
@@ -394,9 +394,9 @@ impl Sinks {
         hub.update(|registries| registries.put(&self.rules, rules));
         if has_services {
             hub.update(|registries| registries.put(&self.services, services));
-            hub.stand(&self.services, standing.clone());
+            hub.set_sync_state(&self.services, standing.clone());
         }
-        hub.stand(&self.rules, standing);
+        hub.set_sync_state(&self.rules, standing);
     }
 
     /// Ends the wait for sources after `patience`, so that the objects that have come are served.

@@ -19,7 +19,7 @@ pub(super) fn id() -> SourceId {
 /// Empty, and read completely by that.
 pub(super) fn start(hub: &Arc<Hub>) -> Arc<Mutex<Memory>> {
     let memory = Arc::new(Mutex::new(Memory::new(names(hub, Memory::CLUSTER.into()))));
-    hub.stand(&id(), SyncState::Synced);
+    hub.set_sync_state(&id(), SyncState::Synced);
     let mut trust = hub.trust.watch();
     let (hub, held) = (Arc::clone(hub), Arc::clone(&memory));
     tokio::spawn(async move {

@@ -16,7 +16,7 @@ use crate::shared::{RuleChannel, RuleUpdate, Shared};
 pub(crate) struct ClusterSource {
     cluster: Cluster,
     settings: WatchSettings,
-    said: LastReport,
+    last_report: LastReport,
     /// All kinds have been listed once.
     synced: bool,
     stale: Option<String>,
@@ -41,7 +41,7 @@ impl ClusterSource {
         Ok(Self {
             cluster,
             settings,
-            said: LastReport::default(),
+            last_report: LastReport::default(),
             synced: false,
             stale: None,
             left_out: WithoutRoom::default(),
@@ -72,7 +72,7 @@ impl ClusterSource {
             broken,
         } = heard;
         self.engine.count_checked(checked, broken);
-        let report = self.said.new_report(report);
+        let report = self.last_report.new_report(report);
         let is_new = synced && !self.synced;
         self.synced |= synced;
         if is_new {
@@ -97,7 +97,7 @@ impl ClusterSource {
                 let update = RuleUpdate {
                     changes,
                     is_whole: false,
-                    report: Arc::clone(&self.said.shown),
+                    report: Arc::clone(&self.last_report.redacted),
                     is_complete: self.synced,
                 };
                 // The receiver may have ended.
@@ -116,7 +116,7 @@ impl ClusterSource {
                 }
                 None => info!("the API server responds again"),
             }
-            self.engine.stand(stale.clone());
+            self.engine.set_stale(stale.clone());
             self.stale = stale;
         }
     }

@@ -21,7 +21,7 @@ use crate::watch::{DEBOUNCE, DirectoryFollower, DirectoryReader, Scan};
 /// A directory, or one file.
 pub(crate) struct FileSource {
     path: PathBuf,
-    said: LastReport,
+    last_report: LastReport,
     lost: bool,
     engine: Arc<GalleyEngine>,
     /// The channel to another role of the process, which acts on the objects.
@@ -88,7 +88,7 @@ impl FileSource {
         })?;
         Ok(Self {
             path: path.to_owned(),
-            said: LastReport::default(),
+            last_report: LastReport::default(),
             lost: false,
             engine,
             rules,
@@ -110,7 +110,7 @@ impl FileSource {
                 Ok(found) => self.emit(found).await,
                 Err(cause) => {
                     self.lost = true;
-                    self.engine.stand(Some(cause.to_string()));
+                    self.engine.set_stale(Some(cause.to_string()));
                 }
             }
             directory.due().await;
@@ -125,9 +125,9 @@ impl FileSource {
         } = found;
         // Its last objects were served meanwhile.
         if std::mem::take(&mut self.lost) {
-            self.engine.stand(None);
+            self.engine.set_stale(None);
         }
-        let report = self.said.new_report(look.report);
+        let report = self.last_report.new_report(look.report);
         let is_news = whole || report.is_some() || !changes.is_empty();
         if is_news {
             if whole {
@@ -151,7 +151,7 @@ impl FileSource {
             let update = RuleUpdate {
                 changes: look.changes,
                 is_whole: whole,
-                report: Arc::clone(&self.said.shown),
+                report: Arc::clone(&self.last_report.redacted),
                 is_complete: true,
             };
             // The receiver may have ended.

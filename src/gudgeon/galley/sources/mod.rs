@@ -34,7 +34,7 @@ struct LastReport {
     /// The source's report; an unchanged one is the same pointer.
     report: Arc<ConfigReport>,
     /// The same without secrets.
-    shown: Arc<ConfigReport>,
+    redacted: Arc<ConfigReport>,
 }
 
 impl LastReport {
@@ -44,7 +44,7 @@ impl LastReport {
             return None;
         }
         let shown = Arc::new(secrets::redact_report(&report));
-        let (lines, more) = shown.new_lines(&self.shown);
+        let (lines, more) = shown.new_lines(&self.redacted);
         for line in lines {
             warn!("{line}");
         }
@@ -52,7 +52,7 @@ impl LastReport {
             warn!("and {more} more invalid objects");
         }
         self.report = report;
-        self.shown = Arc::clone(&shown);
+        self.redacted = Arc::clone(&shown);
         Some(shown)
     }
 }

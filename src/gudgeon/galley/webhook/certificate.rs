@@ -15,7 +15,7 @@ use crate::tls::{self, Authority, BundleFile, BundleRead, Current, LeafNames, Pa
 use crate::watch::{ReloadFiles, Watcher, run_reload_loop};
 
 /// The interval of checks for files that do not exist yet.
-const LOOK_FOR: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The part of readiness.
 const PART: &str = "webhook";
 
@@ -101,7 +101,7 @@ impl Certificate {
                 let paths = pair.files().into_iter().chain([&bundle.0]);
                 let paths = paths.map(|file| file.named.path.clone()).collect();
                 let files = CertificateFiles {
-                    seen: pair.pair.subscribe(),
+                    current_pair: pair.pair.subscribe(),
                     pair: *pair,
                     bundle,
                     ca,
@@ -153,7 +153,7 @@ fn named(flags: &GalleyFlags) -> [FlaggedFile; 3] {
 struct CertificateFiles {
     pair: PairFiles,
     /// The pair in use.
-    seen: watch::Receiver<Option<Pair>>,
+    current_pair: watch::Receiver<Option<Pair>>,
     bundle: BundleFile,
     ca: WebhookCa,
     reviews: Arc<Reviews>,
@@ -166,10 +166,10 @@ impl ReloadFiles for CertificateFiles {
         let metrics = &self.reviews.metrics;
         let now = SystemTime::now();
         let again = self.pair.reload(metrics, now).await;
-        if self.seen.has_changed().unwrap_or_default() {
+        if self.current_pair.has_changed().unwrap_or_default() {
             metrics.new_pair();
         }
-        let has_pair = self.seen.borrow_and_update().is_some();
+        let has_pair = self.current_pair.borrow_and_update().is_some();
         match has_pair {
             true => self.readiness.has(PART),
             false => {
@@ -193,6 +193,6 @@ impl ReloadFiles for CertificateFiles {
                 }
             }
         }
-        again.or_else(|| (!has_pair).then_some(LOOK_FOR))
+        again.or_else(|| (!has_pair).then_some(POLL_INTERVAL))
     }
 }

@@ -76,7 +76,7 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    pub(super) const fn word(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::UnsupportedOperation => "unsupported_operation",
             Self::Undecodable => "yaml_decode_error",
@@ -89,51 +89,51 @@ impl Reason {
 
 #[derive(Debug)]
 pub(super) struct ValidationVerdict {
-    pub(super) says: AdmissionResponse,
+    pub(super) response: AdmissionResponse,
     pub(super) warnings: Vec<String>,
     /// `None`: the object is valid.
     pub(super) reason: Option<Reason>,
     /// The reasons for a refusal, as operators may read them.
-    pub(super) shown: String,
+    pub(super) log_message: String,
 }
 
 impl ValidationVerdict {
     fn passed(reason: Option<Reason>) -> Self {
         Self {
-            says: AdmissionResponse::Unchanged,
+            response: AdmissionResponse::Unchanged,
             warnings: Vec::new(),
             reason,
-            shown: String::new(),
+            log_message: String::new(),
         }
     }
 
     /// Refuses an object that cannot be decoded.
     fn undecodable(message: &str) -> Self {
-        let says = AdmissionResponse::Refused {
+        let response = AdmissionResponse::Refused {
             code: 400,
             message: cut(message, MESSAGE_BYTES).to_owned(),
             causes: Vec::new(),
         };
         Self {
-            says,
+            response,
             warnings: Vec::new(),
             reason: Some(Reason::Undecodable),
-            shown: redact_quoted(message),
+            log_message: redact_quoted(message),
         }
     }
 
     fn refused(code: u16, reason: Reason, errors: &[Finding]) -> Self {
-        let says = AdmissionResponse::Refused {
+        let response = AdmissionResponse::Refused {
             code,
             message: message(errors),
             causes: errors.iter().map(cause).collect(),
         };
         let shown: Vec<Finding> = errors.iter().map(secrets::redact_finding).collect();
         Self {
-            says,
+            response,
             warnings: Vec::new(),
             reason: Some(reason),
-            shown: message(&shown),
+            log_message: message(&shown),
         }
     }
 }
@@ -227,7 +227,7 @@ fn message(errors: &[Finding]) -> String {
         let words = error.to_string();
         let separator = if at == 0 { "" } else { "; " };
         if at > 0 && message.len() + words.len() + separator.len() + MORE > MESSAGE_BYTES {
-            let more: usize = errors.iter().skip(at).map(stands_for).sum();
+            let more: usize = errors.iter().skip(at).map(error_count).sum();
             message.push_str(&format!("; … and {more} more"));
             break;
         }
@@ -238,7 +238,7 @@ fn message(errors: &[Finding]) -> String {
 }
 
 /// Returns the number of errors that a finding stands for: the last of a hundred gives the number of the rest.
-fn stands_for(error: &Finding) -> usize {
+fn error_count(error: &Finding) -> usize {
     let words = error.message.strip_prefix("… and ");
     let more = words.and_then(|words| words.strip_suffix(" more")?.parse().ok());
     more.filter(|_| error.path.is_empty()).unwrap_or(1)

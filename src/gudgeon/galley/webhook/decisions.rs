@@ -61,9 +61,9 @@ impl ValidationDecision {
             namespace: short(namespace),
             name,
             dry_run: question.dry_run,
-            allowed: verdict.shown.is_empty(),
-            reason: verdict.reason.map_or("", super::check::Reason::word),
-            message: cut(&verdict.shown, MESSAGE_BYTES).to_owned(),
+            allowed: verdict.log_message.is_empty(),
+            reason: verdict.reason.map_or("", super::check::Reason::as_str),
+            message: cut(&verdict.log_message, MESSAGE_BYTES).to_owned(),
             warnings: verdict.warnings.len(),
             took,
         }

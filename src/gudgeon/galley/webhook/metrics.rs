@@ -129,7 +129,7 @@ impl WebhookMetrics {
         match reason {
             None => self.passed.get_or_create(&[group, version, resource]).inc(),
             Some(reason) => {
-                let reason = ("reason", reason.word().to_owned());
+                let reason = ("reason", reason.as_str().to_owned());
                 let labels = [group, version, resource, reason];
                 self.failed.get_or_create(&labels).inc()
             }

@@ -92,15 +92,15 @@ impl ValidationWebhook {
     }
 
     /// Returns the status of the webhook configuration, if it is reconciled.
-    fn standing(&self) -> Option<ReconcileStatus> {
+    fn reconcile_status(&self) -> Option<ReconcileStatus> {
         self.reconciler.as_ref()?.statuses().pop()
     }
 
     /// Returns the reason why the failure policy is still `Ignore`, after the time for it has passed.
     pub(super) fn overdue(&self) -> Option<String> {
-        let standing = self.standing().filter(|standing| standing.overdue)?;
-        let waits = standing.waits.unwrap_or_default();
-        let name = standing.configuration;
+        let status = self.reconcile_status().filter(|status| status.overdue)?;
+        let waits = status.waits.unwrap_or_default();
+        let name = status.configuration;
         Some(format!(
             "webhook: failurePolicy of {name} is still Ignore: {waits}"
         ))
@@ -108,7 +108,7 @@ impl ValidationWebhook {
 
     /// Copies the counters that are kept elsewhere.
     pub(super) fn count(&self) {
-        if let Some(standing) = self.standing() {
+        if let Some(standing) = self.reconcile_status() {
             self.reviews.metrics.show(&standing);
         }
     }

@@ -21,7 +21,7 @@ impl ValidationWebhook {
             .map(ValidationDecision::json)
             .collect();
         json!({
-            "configuration": self.standing().map(|standing| of(&standing)),
+            "configuration": self.reconcile_status().map(|status| of(&status)),
             "decisions": decisions,
         })
     }
@@ -30,9 +30,9 @@ impl ValidationWebhook {
     pub(in crate::galley) fn draw(&self, page: &mut String) {
         // Writing to a string cannot fail, here and below.
         page.push_str("<h2>Webhook</h2>");
-        match self.standing() {
+        match self.reconcile_status() {
             None => page.push_str("<p>Another program manages its configuration.</p>\n"),
-            Some(standing) => configuration(page, &standing),
+            Some(status) => configuration(page, &status),
         }
         let decisions = self.reviews.decisions();
         if decisions.is_empty() {
@@ -65,41 +65,41 @@ impl ValidationWebhook {
     }
 }
 
-fn of(standing: &ReconcileStatus) -> Value {
+fn of(status: &ReconcileStatus) -> Value {
     json!({
-        "name": standing.configuration,
-        "state": standing.state.as_str(),
-        "failurePolicy": standing.policy,
-        "waits": standing.waits,
-        "overdue": standing.overdue,
-        "entries": standing.entries,
-        "others": standing.others,
-        "error": standing.error,
+        "name": status.configuration,
+        "state": status.state.as_str(),
+        "failurePolicy": status.policy,
+        "waits": status.waits,
+        "overdue": status.overdue,
+        "entries": status.entries,
+        "others": status.others,
+        "error": status.error,
     })
 }
 
-fn configuration(page: &mut String, standing: &ReconcileStatus) {
+fn configuration(page: &mut String, status: &ReconcileStatus) {
     let _written = write!(
         page,
         "<p>Its configuration {}: {}",
-        escaped(&standing.configuration),
-        standing.state.as_str()
+        escaped(&status.configuration),
+        status.state.as_str()
     );
-    if let Some(policy) = standing.policy {
+    if let Some(policy) = status.policy {
         let _written = write!(page, ", failurePolicy {policy}");
     }
-    if let Some(waits) = &standing.waits {
+    if let Some(waits) = &status.waits {
         let _written = write!(page, " until it was seen to work: {}", escaped(waits));
     }
-    if !standing.others.is_empty() {
-        let names = standing.others.join(", ");
+    if !status.others.is_empty() {
+        let names = status.others.join(", ");
         let _written = write!(
             page,
             "; left as they are, because they lead elsewhere: {}",
             escaped(&names)
         );
     }
-    if let Some(error) = &standing.error {
+    if let Some(error) = &status.error {
         let _written = write!(page, " <span class=\"bad\">{}</span>", escaped(error));
     }
     page.push_str("</p>\n");

@@ -106,9 +106,9 @@ impl Reviews {
         // The body is decoded; free it.
         drop(body);
         let is_review = read.is_ok();
-        let is_rubbish = !is_review && says_nothing(&question);
+        let is_rubbish = !is_review && is_empty_request(&question);
         let verdict = validate(&mut question, read, scope, self.check);
-        let answer = question.answer(&verdict.says, &verdict.warnings);
+        let answer = question.answer(&verdict.response, &verdict.warnings);
         let took = start.elapsed();
         self.metrics
             .decided(&question.resource, verdict.reason, took);
@@ -138,7 +138,7 @@ impl Reviews {
 }
 
 /// Neither whose review it is nor of what could be read.
-fn says_nothing(question: &AdmissionRequest) -> bool {
+fn is_empty_request(question: &AdmissionRequest) -> bool {
     question.uid.is_empty() && question.object_kind == Group::default() && question.object.is_null()
 }
 

@@ -96,7 +96,7 @@ async fn given(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
 
 async fn taken(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
     let taking = SinkStream {
-        held: &SourceObjects::new("a", &[GATEWAYS.to_owned()], Arc::new(|_| {})),
+        objects: &SourceObjects::new("a", &[GATEWAYS.to_owned()], Arc::new(|_| {})),
         peers: &Peers::new("galley"),
         inbound: inbound(ending),
         sender,
@@ -107,7 +107,7 @@ async fn taken(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_refuses_a_stream_and_resets_it_is_quoted() {
+async fn the_status_of_a_reset_stream_is_quoted() {
     let refusal = Ending::Said(Code::Unauthenticated);
     let ended = (Code::Unauthenticated, false);
     assert_eq!(given(refusal.clone(), reset()).await, ended);
@@ -115,7 +115,7 @@ async fn who_refuses_a_stream_and_resets_it_is_quoted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_without_a_word_is_not_waited_for() {
+async fn a_peer_that_leaves_without_a_status_is_not_awaited() {
     for ending in [Ending::Silent, Ending::Endless] {
         let given = given(ending.clone(), reset()).await;
         assert_eq!(given, (Code::Cancelled, false));

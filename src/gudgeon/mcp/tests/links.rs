@@ -68,18 +68,21 @@ fn heard(peers: &Peers, collection: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_refuses_a_response_and_what_breaks_a_rule_only_itself() {
+async fn an_unreadable_object_refuses_a_response_and_an_invalid_one_itself() {
     let mut server = Running::start(settings());
     server.shelf.set(ENTRIES, entry("a.example"));
     server.publish();
     let (link, _, log) = link(server.port);
-    until("the first state", || link.held.is_synced()).await;
-    assert_eq!(server.peers.seen()[0].node.as_deref(), Some("me"));
+    until("the first state", || link.objects.is_synced()).await;
+    assert_eq!(
+        server.peers.stream_statuses()[0].node.as_deref(),
+        Some("me")
+    );
     // Not of the collection's type.
     server.set(ENTRIES, "n/b.example", b"x");
     server.publish();
     let refused = || {
-        server.peers.seen()[0]
+        server.peers.stream_statuses()[0]
             .collections
             .iter()
             .find_map(|one| one.last_nack.clone())
@@ -88,7 +91,7 @@ async fn what_cannot_be_read_refuses_a_response_and_what_breaks_a_rule_only_itse
     let (_, nack) = refused().unwrap();
     assert_eq!(nack.code, 3);
     assert!(nack.message.contains("n/b.example"), "{}", nack.message);
-    assert_eq!(link.held.sink().entries(ENTRIES).count(), 1);
+    assert_eq!(link.objects.sink().entries(ENTRIES).count(), 1);
     server.shelf.remove(ENTRIES, "n/b.example");
     // Two hosts with addresses of one port: a rule.
     server.shelf.set(ENTRIES, broken());
@@ -101,7 +104,7 @@ async fn what_cannot_be_read_refuses_a_response_and_what_breaks_a_rule_only_itse
             .any(|(set, _)| set.contains(&"n/c.example".to_owned()))
     })
     .await;
-    let sink = link.held.sink();
+    let sink = link.objects.sink();
     let standing: BTreeMap<_, _> = sink
         .entries(ENTRIES)
         .map(|(name, held)| (name.to_string(), held.status()))
@@ -137,7 +140,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
     server.publish();
     let port = server.port;
     let (link, peers, log) = link(port);
-    until("the first state", || link.held.is_synced()).await;
+    until("the first state", || link.objects.is_synced()).await;
     let first = heard(&peers, ENTRIES);
     assert!(first > 20_000.0, "{first}");
     server.stage.send_replace(ShutdownStage::Closing);
@@ -146,7 +149,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
         .unwrap()
         .unwrap();
     until("the loss", || matches!(link.state(), LinkState::Broken(..))).await;
-    assert!(link.held.lost().is_some());
+    assert!(link.objects.lost().is_some());
     // Whoever applies changes was told.
     assert!(
         log.lock()
@@ -154,7 +157,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
             .iter()
             .any(|(set, gone)| set.is_empty() && gone.is_empty())
     );
-    assert_eq!(link.held.sink().entries(ENTRIES).count(), 500);
+    assert_eq!(link.objects.sink().entries(ENTRIES).count(), 500);
     log.lock().unwrap().clear();
     // Another process at the same address, with one object added and one removed.
     let mut server = Running::start(McpServerSettings {
@@ -174,7 +177,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
         log.lock().unwrap().contains(&difference)
     })
     .await;
-    assert_eq!(link.held.sink().entries(ENTRIES).count(), 500);
+    assert_eq!(link.objects.sink().entries(ENTRIES).count(), 500);
     let bytes = heard(&peers, ENTRIES);
     assert!(bytes - first < 1000.0, "{} more", bytes - first);
 }
@@ -227,8 +230,8 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     until("the first sink", || first.is_synced()).await;
     // The trigger that comes first is no collection, and is accepted.
     assert!(heard(&heard_by, mcp::TRIGGER) > 0.0);
-    let seen = source.peers.seen();
-    assert_eq!((seen.len(), seen[0].direction.word()), (1, "callout"));
+    let seen = source.peers.stream_statuses();
+    assert_eq!((seen.len(), seen[0].direction.as_str()), (1, "callout"));
     assert_eq!(
         (&*seen[0].address, seen[0].node.as_deref()),
         (&*address, Some("me"))
@@ -243,5 +246,5 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     until("a change", || second.sink().entries(ENTRIES).count() == 2).await;
     out_stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, calls).await.unwrap().unwrap();
-    until("its end", || source.peers.seen().is_empty()).await;
+    until("its end", || source.peers.stream_statuses().is_empty()).await;
 }

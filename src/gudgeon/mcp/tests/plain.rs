@@ -115,7 +115,7 @@ async fn answers_are_taken_by_their_nonces_and_the_newest_is_sent() {
     client.answer(&second, Some(3));
     client.answer(&second, None);
     assert!(client.is_quiet().await);
-    let seen = server.peers.seen();
+    let seen = server.peers.stream_statuses();
     let [one] = &seen[..] else { panic!("{seen:?}") };
     let [gateways] = &one.collections[..] else {
         panic!("{one:?}")
@@ -132,7 +132,7 @@ async fn answers_are_taken_by_their_nonces_and_the_newest_is_sent() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_ends_its_own_stream() {
+async fn an_unknown_method_ends_its_own_stream() {
     let mut server = Running::start(settings());
     server.publish();
     let channel = server.channel().await;
@@ -155,7 +155,10 @@ async fn what_is_not_served_ends_its_own_stream() {
     assert_eq!(long.code().await, Code::ResourceExhausted);
     good.ask(GATEWAYS);
     assert_eq!(good.next().await.collection, GATEWAYS);
-    until("the others are gone", || server.peers.seen().len() == 1).await;
+    until("the others are gone", || {
+        server.peers.stream_statuses().len() == 1
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -170,7 +173,10 @@ async fn a_stream_too_many_is_refused() {
     let status = Client::open(&channels[1]).await.map(drop).unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     drop(two);
-    until("the second is gone", || server.peers.seen().len() == 1).await;
+    until("the second is gone", || {
+        server.peers.stream_statuses().len() == 1
+    })
+    .await;
     Client::open(&channels[1]).await.unwrap();
 }
 
@@ -354,7 +360,10 @@ async fn two_hundred_sinks_that_come_at_once_are_all_served() {
     for sink in sinks.collect::<Vec<_>>() {
         all.push(sink.await.unwrap());
     }
-    assert_eq!((all.len(), server.peers.seen().len()), (200, 200));
+    assert_eq!(
+        (all.len(), server.peers.stream_statuses().len()),
+        (200, 200)
+    );
 }
 
 #[tokio::test]
@@ -373,5 +382,5 @@ async fn a_socket_in_the_file_system_is_served() {
     let mut client = Client::open(&channel).await.unwrap();
     client.ask(GATEWAYS);
     client.next().await;
-    assert_eq!(server.peers.seen()[0].address, "unix");
+    assert_eq!(server.peers.stream_statuses()[0].address, "unix");
 }

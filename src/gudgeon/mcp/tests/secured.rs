@@ -110,7 +110,7 @@ async fn the_port_is_closed_until_there_are_certificates_and_then_wants_them() {
     server.publish();
     let mut known = authority.dial(server.port, Some(A)).await.unwrap();
     assert_eq!(known.code().await, Code::Ok);
-    assert_eq!(server.peers.seen()[0].identity, [A]);
+    assert_eq!(server.peers.stream_statuses()[0].identity, [A]);
     for (root, id) in [(&authority, None), (&Authority::new(), Some(A))] {
         let dialled = match root.dial(server.port, id).await {
             Ok(mut dialled) => dialled.next().await.map_err(|status| status.to_string()),
@@ -126,7 +126,7 @@ async fn the_port_is_closed_until_there_are_certificates_and_then_wants_them() {
         assert!(std::time::Instant::now() < end, "the old pair is shown");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(server.peers.seen()[0].identity, [A]);
+    assert_eq!(server.peers.stream_statuses()[0].identity, [A]);
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn the_list_says_who_may_come_and_who_may_stay() {
     // An unreadable list changes nothing.
     write(root.path(), "allowed: {");
     tokio::time::sleep(QUIET).await;
-    assert_eq!(server.peers.seen().len(), 1);
+    assert_eq!(server.peers.stream_statuses().len(), 1);
     write(
         root.path(),
         &format!("isBlackList: true\nallowed: [\"{B}\"]"),
@@ -170,7 +170,7 @@ async fn the_list_says_who_may_come_and_who_may_stay() {
 
 /// Sources of configuration control every proxy: without a list none is accepted, and none stays when the list is deleted.
 #[tokio::test]
-async fn a_port_that_takes_configuration_lets_nobody_in_without_a_list() {
+async fn a_sink_port_without_a_list_refuses_all_clients() {
     let root = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     authority.write(root.path(), &authority.server());

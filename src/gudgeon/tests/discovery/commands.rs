@@ -14,7 +14,7 @@ fn ends(arguments: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn what_cannot_start_says_why() {
+fn a_failed_start_says_why() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let root = tempfile::tempdir().unwrap();

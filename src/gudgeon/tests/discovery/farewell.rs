@@ -10,7 +10,7 @@ fn world(endpoint: &str) -> String {
 }
 
 #[tokio::test]
-async fn who_goes_on_to_another_server_is_sent_nothing_again() {
+async fn a_client_that_moves_to_another_server_is_sent_nothing_again() {
     let [mut first, second] = [(); 2].map(|()| {
         Place::new()
             .with("config/all.yaml", &world("10.0.0.1"))

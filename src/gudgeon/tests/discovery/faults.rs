@@ -107,7 +107,7 @@ async fn start() -> (Discovery, Said) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_is_refused_and_what_breaks_a_rule_is_left_out() {
+async fn unreadable_responses_are_refused_and_invalid_objects_left_out() {
     let (discovery, mut said) = start().await;
     let (code, words) = said.refused("istio/nothing", Vec::new()).await;
     assert_eq!(

@@ -60,7 +60,7 @@ async fn endpoints_are_counted_by_cluster_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn what_sources_tell_is_counted_by_its_kind() {
+async fn updates_of_sources_are_counted_by_kind() {
     let discovery = Place::new()
         .with("config/b.yaml", &b(&["10.0.0.2"]))
         .start();
@@ -127,7 +127,7 @@ async fn the_times_of_a_push_add_up() {
 }
 
 #[tokio::test]
-async fn what_streams_share_is_counted_once() {
+async fn shared_bytes_are_counted_once() {
     let discovery = Place::new()
         .with("config/b.yaml", &b(&["10.0.0.2"]))
         .start();
@@ -176,7 +176,7 @@ async fn a_stream_is_pending_while_a_push_waits_for_it() {
 }
 
 #[tokio::test]
-async fn who_loses_a_place_to_an_older_one_is_counted() {
+async fn a_service_that_loses_its_port_to_an_older_one_is_counted() {
     let one =
         |host: &str, port: u16, protocol: &str| entry(host, port, protocol, &[("10.0.0.2", 80)]);
     let http = one("a.demo.svc.cluster.local", 9000, "HTTP");

@@ -74,7 +74,7 @@ async fn an_entry_that_multiplies_is_refused_alone() {
 
 /// As much as may be, made beside the loop: others are served, and get theirs.
 #[tokio::test]
-async fn whoever_has_as_much_as_may_be_holds_nobody_up() {
+async fn a_tenant_at_its_limits_holds_up_no_other() {
     let discovery = Place::new()
         .with("config/b.yaml", &service("b", &["10.0.0.1"]))
         .start();

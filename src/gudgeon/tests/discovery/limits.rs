@@ -100,7 +100,7 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 
 #[tokio::test]
-async fn who_answers_no_ping_is_gone() {
+async fn a_client_that_answers_no_ping_is_closed() {
     let discovery = place()
         .arg("--keepaliveInterval=1s")
         .arg("--keepaliveTimeout=1s")
@@ -141,7 +141,7 @@ async fn an_old_connection_is_told_to_go_and_ends_ten_seconds_later() {
 
 /// One turn at a time, and three clients that do not read their responses.
 #[tokio::test]
-async fn who_does_not_read_keeps_no_turn() {
+async fn a_client_that_does_not_read_keeps_no_turn() {
     let many: Vec<String> = (0..300)
         .map(|number| service(&format!("s{number}"), &["10.0.0.1"]))
         .collect();

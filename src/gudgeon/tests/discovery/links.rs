@@ -248,7 +248,7 @@ fn service(endpoint: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_galley_makes_of_services_is_a_registry() {
+async fn synthetic_entries_of_galley_are_a_registry() {
     const WEB: &str = "outbound|80||web.shop.svc.cluster.local";
     let config = tempfile::tempdir().unwrap();
     put(config.path(), "web.yaml", &service("10.0.0.1"));

@@ -287,7 +287,7 @@ async fn a_conflict_names_a_proxy_that_it_was_found_for() {
 }
 
 #[test]
-fn what_is_put_into_memory_is_served_and_what_is_wrong_changes_nothing() {
+fn objects_put_into_memory_are_served_and_invalid_ones_refused() {
     let discovery = Place::new().arg("--registries=mock").start();
     let put = |body: &str| {
         use std::io::{Read as _, Write as _};
@@ -322,7 +322,7 @@ fn what_is_put_into_memory_is_served_and_what_is_wrong_changes_nothing() {
 
 /// Unusable objects are counted by name, for as long as they are unusable, and rules for routes are counted.
 #[tokio::test]
-async fn what_cannot_be_used_is_counted() {
+async fn unusable_objects_are_counted() {
     let of = |kind: &str, name: &str, spec: &str| {
         format!(
             "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n---\n"

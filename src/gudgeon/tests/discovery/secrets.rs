@@ -115,7 +115,7 @@ async fn all_roles_in_one_process_give_the_same_and_show_no_more() {
 }
 
 #[tokio::test]
-async fn routers_of_this_machine_have_what_is_of_their_namespace_and_nobody_else_has() {
+async fn local_routers_alone_receive_the_secrets_of_their_namespace() {
     let discovery = place().start();
     let of = async |id: &str, generator: &str| {
         given(Sotw::open(discovery.grpc).await, node(id, generator)).await

@@ -160,7 +160,7 @@ async fn an_old_nonce_changes_nothing() {
 
 /// Case 7.
 #[tokio::test]
-async fn who_comes_back_with_current_versions_is_told_nothing() {
+async fn a_client_that_returns_with_current_versions_is_sent_nothing() {
     let discovery = start();
     let mut stream = Sotw::open(discovery.grpc).await;
     let [cds, eds, lds, rds] = stream.settle(&[A, B], &["8080"]).await;
@@ -271,7 +271,7 @@ async fn bad_nodes_are_refused_by_the_part() {
 
 /// Case 15.
 #[tokio::test]
-async fn what_goes_is_dropped_after_what_comes_is_there() {
+async fn new_resources_are_sent_before_old_ones_are_removed() {
     let discovery = start();
     let mut stream = Sotw::open(discovery.grpc).await;
     let [_, known, ..] = stream.settle(&[A, B], &["8080"]).await;
@@ -377,7 +377,7 @@ async fn delta_sends_what_is_not_there() {
 
 /// Case 14: a client that does not read, beside others that do.
 #[tokio::test]
-async fn nobody_waits_for_who_does_not_read() {
+async fn a_client_that_does_not_read_delays_no_other() {
     let many: Vec<String> = (0..300)
         .map(|number| service(&format!("s{number}"), &["10.0.0.1"]))
         .collect();

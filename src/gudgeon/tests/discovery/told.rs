@@ -80,7 +80,7 @@ async fn a_file_that_cannot_be_read_is_counted_and_shown() {
 }
 
 #[tokio::test]
-async fn what_loses_against_another_source_is_told() {
+async fn an_object_that_loses_to_another_source_is_reported() {
     let service = "{apiVersion: v1, kind: Service, metadata: {name: b, namespace: demo}, \
                    spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}}\n";
     let hosts = entry("b.demo.svc.cluster.local", 80, "HTTP", &[("10.0.0.2", 80)]);

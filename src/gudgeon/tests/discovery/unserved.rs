@@ -25,7 +25,7 @@ fn reason(discovery: &Discovery, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_document_and_the_page_say_why_nobody_answers() {
+async fn the_document_and_the_page_say_why_a_service_is_unserved() {
     let empty = "endpoints: []\nports: []";
     let of = |port: &str, ready: bool| {
         format!(

@@ -95,7 +95,7 @@ fn settled(discovery: &Discovery, proxy: &Proxy, file: &str, text: &str) {
 }
 
 #[test]
-fn nobody_opens_a_proxys_own_ports() {
+fn a_tenant_cannot_open_a_proxys_own_ports() {
     if !is_root() {
         return;
     }

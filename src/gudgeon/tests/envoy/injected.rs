@@ -50,7 +50,7 @@ fn comes_in() {
 }
 
 #[test]
-fn what_the_injectors_rules_catch_goes_where_it_should() {
+fn redirected_connections_reach_their_destination() {
     if !is_root() {
         return;
     }
@@ -142,7 +142,7 @@ fn passed(proxy: &Proxy) -> u64 {
 }
 
 #[test]
-fn what_tproxy_catches_keeps_its_addresses() {
+fn tproxy_keeps_the_addresses_of_connections() {
     if !is_root() {
         return;
     }

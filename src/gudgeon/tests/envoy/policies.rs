@@ -295,7 +295,7 @@ pub fn workload_by(port: u16, place: &Place, web: Address, root: &Root) -> Proxy
 }
 
 #[test]
-fn who_comes_in_is_what_authorization_policies_say() {
+fn authorization_policies_decide_which_clients_come_in() {
     let web = Address::new();
     let application = Backend::new([127, 0, 0, 1], "web");
     let application = SocketAddr::from(([127, 0, 0, 1], application.port));

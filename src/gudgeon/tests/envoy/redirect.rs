@@ -125,7 +125,7 @@ fn redirected_web(network: &Network, discovery: std::net::SocketAddr) -> Setup {
 
 /// Cases 19, 21, 22 and 41.
 #[test]
-fn what_is_redirected_goes_where_it_should() {
+fn redirected_traffic_reaches_its_destination() {
     if !is_root() {
         return;
     }
@@ -638,7 +638,7 @@ fn ports_of_no_service_take_what_policies_say() {
 
 /// Case 23.
 #[test]
-fn what_comes_by_tproxy_is_taken_and_goes() {
+fn tproxy_connections_are_accepted_and_forwarded() {
     if !is_root() {
         return;
     }

@@ -10,7 +10,7 @@ const PORT: u16 = 18110;
 
 /// Case 40 of galley.
 #[test]
-fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
+fn envoy_receives_the_rules_of_galley_but_no_broken_one() {
     let ip = Address::new();
     let (first, second) = (Backend::new(ip.ip, "v1"), Backend::new(ip.ip, "v2"));
     let at = ip.ip.to_string();

@@ -24,18 +24,18 @@ const NETWORKS: &str = "nearness.rs another_network_is_reached_by_its_gateways";
 const LOGGED: &str = "logged.rs access_logs_reach_the_service_that_the_mesh_names";
 const INGRESS: &str = "doors.rs a_sidecar_takes_what_its_ingress_says_and_logs_it";
 const ROUTER: &str = "doors.rs a_router_lives_without_listeners_and_so_does_an_ingress";
-const CAUGHT: &str = "redirect.rs what_is_redirected_goes_where_it_should";
+const CAUGHT: &str = "redirect.rs redirected_traffic_reaches_its_destination";
 const BOTH: &str = "redirect.rs the_other_family_is_redirected_too";
 const ALONE: &str = "families.rs a_proxy_of_the_other_family_alone_sees_nothing_of_the_first";
 const STRICT: &str = "redirect.rs strict_mutual_tls_closes_every_port";
 const HTTP2: &str = "redirect.rs http2_passes_mutual_tls_beside_a_websocket";
-const TPROXY: &str = "redirect.rs what_comes_by_tproxy_is_taken_and_goes";
+const TPROXY: &str = "redirect.rs tproxy_connections_are_accepted_and_forwarded";
 const TLS: &str = "secured.rs mutual_tls_by_endpoint_and_certificates_that_rotate_under_load";
 const GOES_ON: &str = "farewell.rs envoy_goes_on_to_another_server_and_is_sent_nothing_again";
 const KILLED: &str = "kills.rs envoy_gets_well_wherever_the_server_ends";
 const FIRST: &str = "kills.rs envoy_becomes_ready_wherever_the_server_ends_at_first";
-const SERVED: &str = "served.rs what_galley_serves_reaches_envoy_and_a_broken_rule_does_not";
-const INJECTED: &str = "injected.rs what_the_injectors_rules_catch_goes_where_it_should";
+const SERVED: &str = "served.rs envoy_receives_the_rules_of_galley_but_no_broken_one";
+const INJECTED: &str = "injected.rs redirected_connections_reach_their_destination";
 const ROUTED: &str = "rules.rs requests_go_where_a_virtual_service_says";
 const TIMES: &str = "rules.rs requests_have_time_and_are_tried_again_as_a_rule_says";
 const EJECTED: &str =
@@ -44,7 +44,7 @@ const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_l
 const ENDURED: &str = "endurance.rs a_hundred_changes_a_minute_with_hot_restarts_lose_no_request";
 const PEERS: &str = "peers.rs mutual_tls_is_switched_by_policies_under_load_without_a_lost_request";
 const TRIED: &str = "policies.rs policies_that_are_tried_keep_nothing_out_and_say_so";
-const POLICIES: &str = "policies.rs who_comes_in_is_what_authorization_policies_say";
+const POLICIES: &str = "policies.rs authorization_policies_decide_which_clients_come_in";
 const AT_ROUTERS: &str = "gateways.rs requests_go_by_the_host_that_they_ask_for";
 const AT_ROUTERS_TLS: &str = "gateways.rs tls_ends_at_a_router_or_goes_on_by_its_name";
 const SECRETS: &str = "gateways.rs certificates_come_by_name_and_rotate_without_a_lost_request";
@@ -61,7 +61,7 @@ const ASKED: &str = "custom.rs services_of_the_mesh_are_asked_about_what_a_custo
 const PATCHED: &[&str] = &[
     "patches.rs filters_routes_clusters_and_listeners_are_as_patches_say",
     "patches.rs a_filter_comes_and_goes_under_load_without_a_lost_request",
-    "patches.rs what_envoy_refuses_is_told_beside_the_filters_and_the_rest_lives_on",
+    "patches.rs a_nack_is_shown_at_its_envoy_filters_and_others_live_on",
 ];
 const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
 const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
@@ -78,7 +78,7 @@ const REBOUND: &str = "rebinding.rs a_listener_that_gets_or_loses_its_port_kills
 const REBOUND_LATER: &str =
     "rebinding.rs a_port_that_comes_or_goes_while_the_server_is_away_kills_no_envoy";
 const UNNAMED: &str = "redirect.rs ports_of_no_service_take_what_policies_say";
-const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
+const SEEN: &str = "injected.rs tproxy_keeps_the_addresses_of_connections";
 
 /// Resources, by their effect.
 const RESOURCES: Rows = &[
@@ -151,7 +151,7 @@ const RESOURCES: Rows = &[
         "ports that the proxy has itself",
         &[
             PORTS,
-            "gudgeon/tests/discovery/own.rs what_wants_a_port_of_the_proxys_own_is_counted_and_shown",
+            "gudgeon/tests/discovery/own.rs listeners_at_the_proxys_own_ports_are_counted_and_shown",
         ],
     ),
     ("virtualOutbound", &[CAUGHT, TPROXY]),
@@ -163,7 +163,7 @@ const RESOURCES: Rows = &[
             CAUGHT,
             BOTH,
             "taken.rs ports_of_envoys_own_listeners_are_not_taken_from_it",
-            "hostile_tenants.rs nobody_opens_a_proxys_own_ports",
+            "hostile_tenants.rs a_tenant_cannot_open_a_proxys_own_ports",
             "hostile_tenants.rs a_port_that_the_proxy_names_is_its_own",
         ],
     ),
@@ -251,7 +251,7 @@ const CASES: Rows = &[
         "7",
         &[
             BACK,
-            "gudgeon/tests/discovery/streams.rs who_comes_back_with_current_versions_is_told_nothing",
+            "gudgeon/tests/discovery/streams.rs a_client_that_returns_with_current_versions_is_sent_nothing",
         ],
     ),
     (
@@ -281,12 +281,12 @@ const CASES: Rows = &[
     ),
     (
         "14",
-        &["gudgeon/tests/discovery/streams.rs nobody_waits_for_who_does_not_read"],
+        &["gudgeon/tests/discovery/streams.rs a_client_that_does_not_read_delays_no_other"],
     ),
     (
         "15",
         &[
-            "gudgeon/tests/discovery/streams.rs what_goes_is_dropped_after_what_comes_is_there",
+            "gudgeon/tests/discovery/streams.rs new_resources_are_sent_before_old_ones_are_removed",
             "gudgeon/tests/discovery/streams.rs without_acks_each_step_comes_after_two_seconds",
         ],
     ),
@@ -334,7 +334,9 @@ const CASES: Rows = &[
     ),
     (
         "31",
-        &["sources/registry/kubernetes/tests/places.rs what_ends_or_is_not_ready_is_told_apart"],
+        &[
+            "sources/registry/kubernetes/tests/places.rs terminating_endpoints_differ_from_unready_ones",
+        ],
     ),
     (
         "32",
@@ -362,13 +364,13 @@ const CASES: Rows = &[
         &[
             "gudgeon/tests/discovery/clusters.rs a_server_that_is_away_changes_nothing_and_its_return_is_one_push",
             "sources/registry/kubernetes/tests/source.rs an_outage_changes_nothing_and_what_was_missed_is_told_once",
-            "sources/registry/kubernetes/tests/source.rs what_a_server_forgot_is_read_again",
+            "sources/registry/kubernetes/tests/source.rs an_expired_version_is_listed_again",
         ],
     ),
     (
         "36",
         &[
-            "sources/registry/consul/tests/mod.rs what_is_registered_is_served_and_a_change_is_seen_soon",
+            "sources/registry/consul/tests/mod.rs registered_services_are_served_and_changes_arrive_soon",
             "sources/registry/consul/tests/mod.rs while_idle_there_is_nothing_but_waiting",
             "sources/registry/consul/tests/mod.rs an_index_that_goes_back_is_followed",
         ],
@@ -412,7 +414,7 @@ const CASES: Rows = &[
         &[
             BACK,
             GOES_ON,
-            "gudgeon/tests/discovery/farewell.rs who_goes_on_to_another_server_is_sent_nothing_again",
+            "gudgeon/tests/discovery/farewell.rs a_client_that_moves_to_another_server_is_sent_nothing_again",
             "gudgeon/tests/discovery/commands.rs at_the_end_it_is_not_ready_and_then_streams_are_closed",
         ],
     ),
@@ -424,7 +426,7 @@ const CASES: Rows = &[
 ];
 
 #[test]
-fn what_is_shown_is_shown_by_a_test_that_is_there() {
+fn the_table_names_tests_that_exist() {
     let sources = workspace().join("src");
     let here = "gudgeon/tests/envoy";
     let mut named = BTreeSet::new();
@@ -460,7 +462,7 @@ fn what_is_shown_is_shown_by_a_test_that_is_there() {
         let text = fs::read_to_string(path).unwrap();
         for after in text.split("#[test]\nfn ").skip(1) {
             let (name, _) = after.split_once('(').unwrap();
-            let own = "what_is_shown_is_shown_by_a_test_that_is_there";
+            let own = "the_table_names_tests_that_exist";
             assert!(named.contains(name) || name == own, "{name} has no place");
         }
     }

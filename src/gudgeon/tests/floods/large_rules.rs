@@ -36,7 +36,7 @@ fn status(discovery: &Discovery, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn large_rules_hold_up_nobody() {
+async fn large_rules_hold_up_no_client() {
     let _alone = alone();
     let discovery = mesh(200).start();
     let mut good = WellBehaved::of(&discovery).await;

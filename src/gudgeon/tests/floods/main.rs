@@ -122,7 +122,7 @@ fn within_its_limit(injector: &Injector) {
 }
 
 #[test]
-fn a_thousand_connections_cost_nobody_anything() {
+fn a_thousand_connections_delay_no_other_client() {
     let _alone = alone();
     let injector = Injector::new();
     let mut kept = injector.client();
@@ -146,7 +146,7 @@ fn head(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn slow_bodies_hold_up_nobody() {
+fn slow_bodies_hold_up_no_other_client() {
     let _alone = alone();
     let injector = Injector::new();
     let mut kept = injector.client();
@@ -188,7 +188,7 @@ fn slow_bodies_hold_up_nobody() {
 }
 
 #[test]
-fn who_never_reads_is_not_waited_for() {
+fn clients_that_never_read_delay_no_other() {
     let _alone = alone();
     let injector = Injector::new();
     let mut kept = injector.client();

@@ -128,7 +128,7 @@ fn other_node(number: usize, length: usize) -> Node {
 
 /// Without a bound each left its resources behind: 596 of them 513 MiB.
 #[tokio::test]
-async fn whoever_says_something_else_each_time_leaves_little_behind() {
+async fn a_proxy_with_changing_nodes_leaves_little_memory_behind() {
     let _alone = alone();
     let discovery = mesh(100).start();
     let mut good = WellBehaved::of(&discovery).await;

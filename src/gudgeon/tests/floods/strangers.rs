@@ -270,7 +270,7 @@ fn slow_bodies_of_strangers_hold_up_no_kept_connection() {
 /// More than there are places, each with a review behind it and a body that comes just fast enough: all places and all permits were
 /// theirs, and an API server from elsewhere had 429, or no connection.
 #[test]
-fn whoever_is_known_and_busy_leaves_room_for_others() {
+fn busy_known_clients_leave_room_for_others() {
     let _alone = alone();
     let injector = Injector::new();
     let beside = beside(&injector);

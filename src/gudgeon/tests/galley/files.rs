@@ -68,7 +68,7 @@ fn of_two_with_one_name_the_first_is_served() {
 }
 
 #[test]
-fn what_nobody_can_read_harms_nobody_else() {
+fn unreadable_files_harm_no_other() {
     let place = GalleyPlace::new().with("config/good.yaml", &service("a", [75, 25]));
     let config = place.path("config");
     let bomb = (1..40).fold(

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::place::{GalleyPlace, run, service, until};
 
 #[test]
-fn what_cannot_be_ends_with_78() {
+fn an_impossible_configuration_exits_with_78() {
     let root = tempfile::tempdir().unwrap();
     let none = root.path().join("none");
     let none = none.to_str().unwrap();

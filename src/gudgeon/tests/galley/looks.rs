@@ -77,7 +77,7 @@ fn each_listener_answers_for_itself() {
 
 /// Text of rules is escaped on the page.
 #[test]
-fn what_comes_from_outside_is_text() {
+fn the_page_escapes_text_from_outside() {
     let rule = service("a", [75, 25]).replace("  http:", "  \"<script>x</script>\": 1\n  http:");
     let galley = GalleyPlace::new()
         .with("config/<b>.yaml", &rule)

@@ -180,7 +180,7 @@ fn without_a_watch_it_reads_when_it_is_asked_to() {
 /// A fault of an Ingress is found as that of any rule: by its file and line, in the log and in the document, and where the
 /// Ingress has moved, there.
 #[test]
-fn what_of_an_ingress_is_not_served_has_a_place() {
+fn findings_of_an_ingress_name_the_unserved_field() {
     let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: door, namespace: shop}\n\
                    spec:\n  ingressClassName: istio\n  defaultBackend: {service: {name: web, port: {number: 80}}}\n  tls:\n";
     // So many certificates do not fit into the Gateway.

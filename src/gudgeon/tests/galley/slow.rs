@@ -116,7 +116,7 @@ async fn says_nothing(port: u16) {
 
 /// Beside three hundred silent connections: new sinks, an open stream, the health, and the memory afterwards.
 #[tokio::test]
-async fn a_crowd_that_says_nothing_keeps_nobody_out() {
+async fn a_crowd_of_silent_clients_keeps_no_sink_out() {
     const NEW: u32 = 10;
     // A push 2 s, health 100 ms, and room for a machine that has other things to do.
     const PROMPT: Duration = Duration::from_secs(4);

@@ -32,7 +32,7 @@ fn out(done: &Output) -> String {
 }
 
 #[test]
-fn what_is_not_there_is_told_with_code_file_and_line() {
+fn missing_references_are_reported_with_code_file_and_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules.yaml");
     fs::write(&path, WRONG).unwrap();

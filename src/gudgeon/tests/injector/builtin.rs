@@ -187,7 +187,7 @@ fn pairs_of_the_path_are_variables() {
 
 /// The API server would refuse the pod for such a label. Without it, a selector for the label does not match the pod.
 #[test]
-fn whoever_makes_a_pod_is_told_of_a_network_that_is_no_label() {
+fn the_author_of_a_pod_is_warned_of_an_invalid_network() {
     let (_injector, mut client) = own(&[]);
     let pod = pod("web");
     let body = review(&pod).to_string();

@@ -105,7 +105,7 @@ fn a_cluster_that_is_away_holds_up_nothing() {
 }
 
 #[test]
-fn nobody_is_asked_for_what_nobody_wants() {
+fn an_injector_without_reconciling_contacts_no_api_server() {
     let server = Server::new("20");
     let place = InjectorPlace::new();
     server.kubeconfig(&place.path("kubeconfig"));

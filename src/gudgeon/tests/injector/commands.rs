@@ -111,7 +111,7 @@ fn every_flag_by_each_of_its_names() {
 }
 
 #[test]
-fn what_is_not_known_names_the_nearest() {
+fn errors_suggest_the_nearest_name() {
     for (line, code, words) in [
         (
             &["injector", "--injectConfg", "x"][..],

@@ -31,7 +31,7 @@ fn about(seconds: u64, took: Duration) -> bool {
 }
 
 #[test]
-fn who_does_not_shake_hands_is_closed() {
+fn a_connection_without_a_handshake_is_closed() {
     let injector = Injector::new();
     let start = Instant::now();
     let mut plain = tcp(&injector);

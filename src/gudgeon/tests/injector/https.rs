@@ -365,7 +365,7 @@ fn a_body_is_at_most_6_mib() {
 }
 
 #[test]
-fn who_asks_first_is_told_to_continue() {
+fn a_client_that_expects_100_continue_gets_it() {
     let injector = Injector::new();
     let mut client = injector.client();
     let body = review(&pod("web")).to_string();

@@ -268,7 +268,7 @@ fn json_in_yaml_out() {
 }
 
 #[test]
-fn what_nothing_is_injected_into_is_equal_to_the_last_byte() {
+fn documents_without_an_injection_stay_equal_to_the_last_byte() {
     for text in [
         "",
         "\n\n",
@@ -288,7 +288,7 @@ fn what_nothing_is_injected_into_is_equal_to_the_last_byte() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_nothing_is_written() {
+fn an_unreadable_document_is_named_and_no_output_written() {
     let (good, _) = object("Deployment", "apps/v1", &["spec", "template"], "web");
     let bomb = (b'b'..=b'i').fold("a: &a [x,x,x,x,x,x,x,x,x,x]\n".to_owned(), |text, name| {
         let (name, before) = (char::from(name), char::from(name - 1));

@@ -80,7 +80,7 @@ fn a_deployment_gets_its_proxy_and_once_only() {
 }
 
 #[test]
-fn what_is_skipped_is_named_and_untouched() {
+fn skipped_documents_are_named_and_untouched() {
     let place = InjectorPlace::new();
     let text = DEPLOYMENT.replace(
         "    spec:\n",
@@ -240,7 +240,7 @@ fn limited(mebibytes: usize, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn what_has_no_end_is_no_text() {
+fn an_endless_file_is_no_text() {
     let done = limited(40, &["inject", "-f", "/dev/zero"]);
     assert_eq!(done.status.code(), Some(1), "{}", err(&done));
     assert_eq!(err(&done), "cannot read /dev/zero: it is no text\n");

@@ -73,7 +73,7 @@ fn kubelets_dance() {
 }
 
 #[test]
-fn what_is_broken_keeps_its_last_good_state() {
+fn a_broken_file_keeps_its_last_good_state() {
     let injector = Injector::new();
     let mut client = injector.client();
     let valid = |injector: &Injector, flag: &str| {

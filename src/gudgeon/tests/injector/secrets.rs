@@ -126,7 +126,7 @@ fn no_value_is_logged_or_shown() {
 }
 
 #[test]
-fn who_asks_for_all_gets_it() {
+fn debug_log_lines_show_secrets() {
     let injector = started("debug");
     let mut client = injector.client();
     client.review(&asked("fail", &[])).unwrap();

@@ -148,7 +148,7 @@ fn lines_as_json_and_in_a_file() {
 }
 
 #[test]
-fn what_was_begun_is_answered_before_the_end() {
+fn begun_requests_are_answered_before_the_end() {
     let mut injector = InjectorPlace::new().start(&["--drainDuration=500ms"]);
     let mut client = injector.client();
     let body = support::review(&support::pod("web")).to_string();

@@ -364,7 +364,7 @@ fn kinds_of_mixer_are_named() {
 }
 
 #[test]
-fn what_cannot_be_read_does_not_hide_the_rest() {
+fn an_unreadable_document_hides_no_other() {
     let folder = Folder::new();
     let half = folder.write(
         "half.yaml",
@@ -491,7 +491,7 @@ fn names_come_from_files_not_from_the_api_server() {
 }
 
 #[test]
-fn what_is_hostile_is_refused_in_time_and_space() {
+fn hostile_documents_are_refused_in_bounded_time_and_memory() {
     let mut bomb = String::from("a: &a [x,x,x,x,x,x,x,x,x,x]\n");
     for (name, before) in ('b'..='j').zip('a'..) {
         writeln!(
@@ -541,7 +541,7 @@ fn limited(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn a_thousand_files_are_read_while_nobody_waits() {
+fn a_thousand_files_are_read_quickly() {
     let folder = Folder::new();
     for number in 0..1000 {
         folder.write(

@@ -217,7 +217,7 @@ fn bootstraps(seed: u64, objects: &[Json], certificates: &str) -> Vec<Bootstrap>
         cluster: Memory::CLUSTER.into(),
     };
     registries.put(&id, put.contribution);
-    registries.stand(&id, SyncState::Synced);
+    registries.set_sync_state(&id, SyncState::Synced);
     let snapshot = Snapshot::new(registries.world(), Arc::new(Settings::default()));
     let domain = "demo~demo.svc.cluster.local";
     let proxies = [
@@ -317,7 +317,7 @@ fn envoy_takes_random_rules_that_are_valid() {
 
 /// One listener of one of many proxies that Envoy refuses is found, with its mesh.
 #[test]
-fn what_envoy_refuses_is_found_among_many() {
+fn the_search_finds_a_refused_resource_among_many() {
     let directory = tempfile::tempdir().unwrap();
     certificates(directory.path());
     let path = directory.path().to_str().unwrap();

@@ -149,7 +149,7 @@ fn helper(pod: &Value) -> Value {
 
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
-fn what_another_webhook_adds_is_looked_at_too() {
+fn reinvocation_covers_the_changes_of_another_webhook() {
     let asked = Asked::new("again", TEMPLATE);
     let ca = of_run("ca.crt");
     let entry = Entry {

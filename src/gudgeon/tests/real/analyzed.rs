@@ -35,7 +35,7 @@ fn route(namespace: &str, host: &str) -> String {
 
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
-fn what_a_cluster_has_is_looked_at_alone_and_with_files() {
+fn analyze_reads_a_cluster_alone_and_with_files() {
     let _kind = Kind::new("VirtualService", "virtualservices", "virtualservice");
     for namespace in [NAMESPACE, "analyzed-too"] {
         apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));

@@ -320,7 +320,7 @@ fn check(asked: &Asked, case: &Case, outcome: &Outcome) -> Result<(), String> {
 }
 
 #[test]
-fn what_counts_as_lost() {
+fn a_missing_or_changed_field_counts_as_lost() {
     let meant = json!({"a": "", "b": [{"c": 1}], "resources": {"limits": {"cpu": "0.1"}}});
     let kept = json!({"b": [{"c": 1, "d": 2}], "resources": {"limits": {"cpu": "100m"}}});
     assert_eq!(lost("", &meant, &kept), None);

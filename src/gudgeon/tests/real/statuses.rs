@@ -120,7 +120,7 @@ fn until_known(discovery: &Discovery, accepted: bool) {
 
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
-fn what_is_told_of_an_object_is_in_its_status_and_goes_with_its_cause() {
+fn messages_of_an_object_are_in_its_status_until_their_cause_ends() {
     apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
     let _kind = Kind::shipped();
     write("broken", "0s");

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_constraint_or_no_version_is_said() {
+    fn errors_name_malformed_constraints_and_versions() {
         for constraint in [
             "", " ", "x1", "1.2.3.4", ">", ">= ", ">1,", ",1", "1 ||", "=>=1", "1-", "1+", "1.2 -",
             "1 -2", "> 1 - 2", ">1<2", "latest", "-1", "1..2",

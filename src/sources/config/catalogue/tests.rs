@@ -123,7 +123,7 @@ fn ingresses_are_found_where_they_are() {
 }
 
 #[test]
-fn what_is_different_is_said_and_nothing_else() {
+fn reconciling_returns_the_differences_alone() {
     let mut catalogue = catalogue();
     put(&mut catalogue, "f", "a=1 b=1 c=1");
     assert_eq!(reconciled(&mut catalogue), "a=1 b=1 c=1");
@@ -232,7 +232,7 @@ fn the_first_of_a_name_is_served() {
 }
 
 #[test]
-fn what_cannot_be_read_says_what_it_said() {
+fn an_unreadable_file_keeps_its_objects() {
     let mut catalogue = catalogue();
     put(&mut catalogue, "f", "a=1 b!");
     assert_eq!(reconciled(&mut catalogue), "a=1");
@@ -281,7 +281,7 @@ fn an_object_made_anew_is_another() {
 }
 
 #[test]
-fn what_is_too_much_is_left_out_until_there_is_room() {
+fn objects_beyond_the_limit_wait_for_room() {
     let mut catalogue = ConfigCatalogue::new(Root::Directory("/c".into()), 3);
     put(&mut catalogue, "f", "a=1 b=1");
     put(&mut catalogue, "g", "c=1 d=1 e=1");

@@ -255,7 +255,7 @@ fn the_first_by_path_bytes_is_served() {
 }
 
 #[test]
-fn what_is_no_configuration_harms_nobody() {
+fn files_without_configuration_harm_no_other_file() {
     let mut play = Play::new();
     play.write("good.yaml", service("a", "x"));
     let mut bomb =
@@ -348,7 +348,7 @@ fn a_number_that_json_does_not_have_harms_its_object_alone() {
 }
 
 #[test]
-fn what_cannot_be_looked_into_stays() {
+fn objects_of_an_unreadable_directory_stay() {
     let mut play = Play::new();
     play.write("d/a.yaml", service("a", "x"));
     play.write("e.yaml", service("e", "x"));

@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::seen::Seen;
+use super::watched_object::WatchedObject;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
@@ -40,7 +40,7 @@ pub(super) struct StatusUpdate {
 }
 
 /// Returns the fields that differ; `null` removes one.
-fn status(seen: &Seen, messages: &[Json]) -> serde_json::Map<String, Json> {
+fn status(seen: &WatchedObject, messages: &[Json]) -> serde_json::Map<String, Json> {
     let read = |there: Option<&Box<RawValue>>| {
         let there = there.map(|there| serde_json::from_str(there.get()));
         there.map_or(Json::Null, |there| there.unwrap_or(Json::Bool(true)))
@@ -72,7 +72,7 @@ impl StatusUpdate {
     pub(super) fn new(
         resource: Resource,
         key: &Key,
-        seen: &Seen,
+        seen: &WatchedObject,
         findings: &[Finding],
     ) -> Option<Self> {
         let errors = findings.iter().filter(|finding| finding.is_error());
@@ -134,7 +134,7 @@ impl StatusUpdate {
                 .request()
                 .get(&self.key.name, &kube::core::params::GetParams::default());
             let action = self.action("get");
-            let now: Seen = cluster.exchange(&action, REQUEST).json(request).await?;
+            let now: WatchedObject = cluster.exchange(&action, REQUEST).json(request).await?;
             // The object has changed since: its messages are outdated.
             if now.content != self.content {
                 return Ok(());
@@ -156,7 +156,7 @@ pub(super) struct StatusQueue(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     waiting: Mutex<Waiting>,
-    news: Notify,
+    changed: Notify,
 }
 
 /// By the places of their objects.
@@ -184,7 +184,7 @@ impl StatusQueue {
             None => waiting.new.remove(place),
         };
         drop(waiting);
-        self.0.news.notify_one();
+        self.0.changed.notify_one();
     }
 
     async fn next(&self) -> (Arc<str>, StatusUpdate) {
@@ -192,7 +192,7 @@ impl StatusQueue {
             if let Some(next) = self.waiting().pop() {
                 return next;
             }
-            self.0.news.notified().await;
+            self.0.changed.notified().await;
         }
     }
 
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_holds_nobody_up() {
+    fn a_failing_write_holds_up_no_other() {
         let queue = StatusQueue::default();
         let place = |name: &str| Arc::<str>::from(name);
         for name in ["a", "b", "c"] {

@@ -3,11 +3,11 @@
 mod analysis;
 mod definitions;
 mod object;
-mod seen;
 mod settings;
 #[cfg(test)]
 mod tests;
 mod validating;
+mod watched_object;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,9 +22,9 @@ use tokio::task::{AbortHandle, JoinSet, yield_now};
 use self::analysis::{StatusQueue, StatusUpdate};
 use self::definitions::Definitions;
 use self::object::place;
-use self::seen::Seen;
 pub use self::settings::{ServerUpdate, WatchSettings};
 use self::validating::Validating;
+use self::watched_object::WatchedObject;
 use self::watching::{NumberedChanges, Watching};
 use super::catalogue::{ConfigCatalogue, Root, SourceEntry, SourceProblem};
 use super::checked::CheckedObject;
@@ -60,7 +60,7 @@ struct Pending {
     collection: &'static str,
     resource: Resource,
     freshness: Freshness,
-    changes: VecDeque<store::Change<Seen>>,
+    changes: VecDeque<store::Change<WatchedObject>>,
 }
 
 /// The source.
@@ -79,7 +79,7 @@ pub struct Server {
     /// Ended when this is dropped.
     tasks: JoinSet<()>,
     to: mpsc::Sender<NumberedChanges>,
-    words: mpsc::Receiver<NumberedChanges>,
+    updates: mpsc::Receiver<NumberedChanges>,
     pending: Option<Pending>,
     /// A long object that is validated on another thread; what comes after it waits.
     validating: Option<Validating>,
@@ -99,7 +99,7 @@ impl Server {
         // Room for one: what comes meanwhile is one change when it is asked for.
         let (to, words) = mpsc::channel(1);
         let services = settings.services;
-        let again = Some(settings.look_again);
+        let again = Some(settings.recheck_interval);
         let root = Root::Cluster(settings.cluster.clone());
         let mut this = Self {
             cluster,
@@ -112,7 +112,7 @@ impl Server {
             peers: ServerRecovery::default(),
             tasks: JoinSet::new(),
             to,
-            words,
+            updates: words,
             pending: None,
             validating: None,
             status_queue: None,
@@ -196,7 +196,7 @@ impl Server {
                 yield_now().await;
                 continue;
             }
-            if let Some((number, changes)) = self.words.recv().await {
+            if let Some((number, changes)) = self.updates.recv().await {
                 self.queue_changes(number, changes);
             }
         }
@@ -231,7 +231,7 @@ impl Server {
     }
 
     /// Takes the changes of a watch; those of a watch that has ended are dropped.
-    fn queue_changes(&mut self, number: u64, changes: Changes<Seen>) {
+    fn queue_changes(&mut self, number: u64, changes: Changes<WatchedObject>) {
         let mut kinds = self.kinds.iter();
         let Some((&collection, kind)) = kinds.find(|(_, kind)| kind.number == number) else {
             return;
@@ -295,7 +295,7 @@ impl Server {
     }
 
     /// Kinds come and go, and no other is touched by it.
-    fn define(&mut self, changes: VecDeque<store::Change<Seen>>, is_all: bool) {
+    fn define(&mut self, changes: VecDeque<store::Change<WatchedObject>>, is_all: bool) {
         if is_all {
             let there: BTreeSet<_> = changes.iter().map(store::Change::key).collect();
             for key in self.definitions.keys() {
@@ -399,7 +399,7 @@ impl Server {
         self.kinds.values().flat_map(of).collect()
     }
 
-    fn set(&mut self, of: &Pending, key: Key, seen: Arc<Seen>) {
+    fn set(&mut self, of: &Pending, key: Key, seen: Arc<WatchedObject>) {
         // The text is present once only: it was taken when the object was applied.
         let Some(text) = seen.take() else {
             return;
@@ -424,7 +424,7 @@ impl Server {
         // Its kind may have gone meanwhile.
         let kind = self.kinds.get(one.collection);
         if kind.is_some_and(|kind| kind.resource == one.resource) {
-            self.put(one.collection, one.resource, &one.key, &one.seen, checked);
+            self.put(one.collection, one.resource, &one.key, &one.object, checked);
         }
     }
 
@@ -433,7 +433,7 @@ impl Server {
         collection: &'static str,
         resource: Resource,
         key: &Key,
-        seen: &Seen,
+        seen: &WatchedObject,
         checked: CheckedObject,
     ) {
         let place = place(&resource, key);

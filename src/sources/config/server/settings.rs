@@ -24,7 +24,7 @@ pub struct WatchSettings {
     pub analysis: bool,
     pub pace: WatchTiming,
     /// The interval of look-ups for a kind that the server lacks.
-    pub look_again: Duration,
+    pub recheck_interval: Duration,
 }
 
 impl WatchSettings {
@@ -40,7 +40,7 @@ impl WatchSettings {
                 most: Duration::from_secs(30),
                 ..WatchTiming::default()
             },
-            look_again: Duration::from_secs(60),
+            recheck_interval: Duration::from_secs(60),
         }
     }
 }

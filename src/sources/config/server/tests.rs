@@ -26,7 +26,7 @@ fn settings(services: bool) -> WatchSettings {
             grace: Duration::from_secs(1),
             steady: Duration::from_millis(100),
         },
-        look_again: Duration::from_millis(50),
+        recheck_interval: Duration::from_millis(50),
         ..WatchSettings::new(usable, services)
     }
 }
@@ -61,9 +61,9 @@ fn gateway(name: &str) -> Json {
 /// A fake with two kinds in one version of a group.
 async fn fake() -> Fake {
     let fake = Fake::start().await;
-    fake.knows("/apis/apiextensions.k8s.io/v1", &[CRDS]);
-    fake.knows("/apis/networking.k8s.io/v1", &["ingresses"]);
-    fake.knows(
+    fake.set_api_group("/apis/apiextensions.k8s.io/v1", &[CRDS]);
+    fake.set_api_group("/apis/networking.k8s.io/v1", &["ingresses"]);
+    fake.set_api_group(
         "/apis/networking.istio.io/v1beta1",
         &[VIRTUAL_SERVICES, GATEWAYS],
     );
@@ -230,7 +230,7 @@ async fn another_version_of_a_kind_is_the_same_objects() {
     fake.put_in(VIRTUAL_SERVICES, service("a", "x"));
     let mut play = Play::new(&fake, false);
     assert_eq!(play.synced().await, ["VirtualService n/a"]);
-    fake.knows("/apis/networking.istio.io/v1", &[VIRTUAL_SERVICES]);
+    fake.set_api_group("/apis/networking.istio.io/v1", &[VIRTUAL_SERVICES]);
     fake.put_in(CRDS, definition(VIRTUAL_SERVICES, &["v1beta1", "v1"], true));
     fake.put_in(VIRTUAL_SERVICES, service("b", "x"));
     assert_eq!(play.next().await, ["VirtualService n/b"]);
@@ -246,7 +246,7 @@ async fn another_version_of_a_kind_is_the_same_objects() {
 }
 
 #[tokio::test]
-async fn what_is_served_stays_while_nobody_is_heard() {
+async fn objects_stay_while_the_server_is_away() {
     let fake = fake().await;
     for name in ["a", "b", "c"] {
         fake.put_in(VIRTUAL_SERVICES, service(name, "x"));
@@ -287,7 +287,7 @@ async fn a_forgotten_version_is_a_list_again_and_a_difference() {
             .any(|query| query.contains("limit=500"))
     );
     assert_eq!(play.heard.as_ref().unwrap().checked, 1200);
-    fake.put_unseen_in(VIRTUAL_SERVICES, service("s7", "y"));
+    fake.put_without_event_in(VIRTUAL_SERVICES, service("s7", "y"));
     fake.forget();
     fake.end_watches();
     assert_eq!(play.next().await, ["VirtualService n/s7"]);
@@ -355,7 +355,7 @@ async fn services_are_read_where_they_are_wanted() {
     for (is_new, expected) in [(true, "EndpointSlice n/s"), (false, "Endpoints n/e")] {
         let fake = fake().await;
         if is_new {
-            fake.knows("/apis/discovery.k8s.io/v1", &["endpointslices"]);
+            fake.set_api_group("/apis/discovery.k8s.io/v1", &["endpointslices"]);
         }
         let named = |name: &str| json!({"metadata": {"name": name, "namespace": "n"}});
         for (kind, name) in [
@@ -396,7 +396,7 @@ async fn services_are_read_where_they_are_wanted() {
 #[tokio::test]
 async fn endpoints_stand_in_where_slices_are_forbidden() {
     let fake = fake().await;
-    fake.knows("/apis/discovery.k8s.io/v1", &["endpointslices"]);
+    fake.set_api_group("/apis/discovery.k8s.io/v1", &["endpointslices"]);
     fake.forbid(&["endpointslices"]);
     let named = |name: &str| json!({"metadata": {"name": name, "namespace": "n"}});
     fake.put_in("endpoints", named("e"));
@@ -408,14 +408,14 @@ async fn endpoints_stand_in_where_slices_are_forbidden() {
 #[tokio::test]
 async fn an_old_server_has_no_ingresses_of_this_version() {
     let fake = fake().await;
-    fake.knows("/apis/networking.k8s.io/v1", &[]);
+    fake.set_api_group("/apis/networking.k8s.io/v1", &[]);
     fake.put_in(
         "ingresses",
         json!({"metadata": {"name": "i", "namespace": "n"}}),
     );
     let mut play = Play::new(&fake, false);
     assert_eq!(play.synced().await, Vec::<String>::new());
-    fake.knows("/apis/networking.k8s.io/v1", &["ingresses"]);
+    fake.set_api_group("/apis/networking.k8s.io/v1", &["ingresses"]);
     assert_eq!(play.next().await, ["Ingress n/i"]);
 }
 
@@ -444,7 +444,7 @@ fn said_of_htp() -> Json {
 }
 
 #[tokio::test]
-async fn what_could_not_be_written_is_tried_again() {
+async fn a_failed_status_write_is_retried() {
     let fake = fake().await;
     let broken = |name: &str| {
         let mut broken = service(name, "x");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::object::refused;
-use super::seen::Seen;
+use super::watched_object::WatchedObject;
 use crate::config::checked::CheckedObject;
 use crate::kind::{Key, Resource};
 
@@ -15,7 +15,7 @@ pub(super) struct Validating {
     pub(super) collection: &'static str,
     pub(super) resource: Resource,
     pub(super) key: Key,
-    pub(super) seen: Arc<Seen>,
+    pub(super) object: Arc<WatchedObject>,
     checked: JoinHandle<CheckedObject>,
 }
 
@@ -24,14 +24,14 @@ impl Validating {
         collection: &'static str,
         resource: Resource,
         key: Key,
-        seen: Arc<Seen>,
+        seen: Arc<WatchedObject>,
         checks: impl FnOnce() -> CheckedObject + Send + 'static,
     ) -> Self {
         Self {
             collection,
             resource,
             key,
-            seen,
+            object: seen,
             checked: spawn_blocking(checks),
         }
     }

@@ -6,7 +6,7 @@ use api::backoff::Backoff;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::seen::Seen;
+use super::watched_object::WatchedObject;
 use crate::connect::Cluster;
 use crate::kind::Resource;
 use crate::store::{Changes, Reader, Writer, store};
@@ -16,7 +16,7 @@ use crate::watcher::{Selection, ServerRecovery, WatchTiming, Watcher};
 const PAGE: u32 = 500;
 
 /// Changes of a kind, with the number of the watch that sends them.
-pub(super) type NumberedChanges = (u64, Changes<Seen>);
+pub(super) type NumberedChanges = (u64, Changes<WatchedObject>);
 
 /// The resource to watch, and how.
 pub(super) struct Watching {
@@ -42,7 +42,7 @@ impl Watching {
         }
     }
 
-    async fn read(self, mut store: Writer<Seen>) {
+    async fn read(self, mut store: Writer<WatchedObject>) {
         let other_is_read = match self.unless {
             Some(other) => {
                 self.cluster.has(other, self.pace).await
@@ -83,7 +83,11 @@ impl Watching {
     }
 }
 
-async fn forward(number: u64, mut reader: Reader<Seen>, to: mpsc::Sender<NumberedChanges>) {
+async fn forward(
+    number: u64,
+    mut reader: Reader<WatchedObject>,
+    to: mpsc::Sender<NumberedChanges>,
+) {
     while let Some(changes) = reader.changed().await {
         if to.send((number, changes)).await.is_err() {
             return;

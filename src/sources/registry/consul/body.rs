@@ -21,26 +21,26 @@ impl Default for BodyRoom {
 
 impl BodyRoom {
     /// A body of at most so many bytes.
-    pub(super) fn body(&self, most: usize) -> HeldBody {
-        HeldBody {
+    pub(super) fn body(&self, most: usize) -> BufferedBody {
+        BufferedBody {
             most,
             bytes: Vec::new(),
             room: self.clone(),
-            held: None,
+            permit: None,
         }
     }
 }
 
 /// A body, or the beginning of one; it leaves the room when it is dropped.
 #[derive(Debug)]
-pub(super) struct HeldBody {
+pub(super) struct BufferedBody {
     most: usize,
     bytes: Vec<u8>,
     room: BodyRoom,
-    held: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-impl HeldBody {
+impl BufferedBody {
     /// Returns an error if the body is to have so many bytes, and more than it may.
     pub(super) fn expect(&self, bytes: u64) -> Result<(), String> {
         if bytes > self.most as u64 {
@@ -64,9 +64,9 @@ impl HeldBody {
             let Ok(more) = room.try_acquire_many_owned(more) else {
                 return Err(format!("all responses under way exceed {ALL_BYTES} bytes"));
             };
-            match &mut self.held {
+            match &mut self.permit {
                 Some(held) => held.merge(more),
-                None => self.held = Some(more),
+                None => self.permit = Some(more),
             }
         }
         self.bytes.extend_from_slice(data);

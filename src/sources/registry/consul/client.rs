@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::timeout;
 
 use super::address::{Address, Token};
-use super::body::{BodyRoom, HeldBody};
+use super::body::{BodyRoom, BufferedBody};
 use super::schedule::{self, End, Query, QueryPath, QueryTarget};
 use crate::answer::chain;
 
@@ -37,7 +37,7 @@ const IDLE_FOR: Duration = Duration::from_secs(5);
 /// An answer, read whole.
 pub(super) struct Answer {
     pub(super) index: Option<u64>,
-    pub(super) body: HeldBody,
+    pub(super) body: BufferedBody,
 }
 
 /// A failed query: its end for the schedule, and the reason for the log.
@@ -80,7 +80,7 @@ impl Client {
     }
 
     /// Asks, and waits for the whole answer.
-    pub(super) async fn ask(&self, query: &Query) -> Result<Answer, Failed> {
+    pub(super) async fn fetch(&self, query: &Query) -> Result<Answer, Failed> {
         let within = if query.index == 0 {
             EXCHANGE
         } else {
@@ -138,7 +138,7 @@ impl Client {
         let status = response.status();
         // An unreadable body is no further error: the status code suffices.
         let said = read(response.into_body(), self.room.body(REFUSAL_BYTES)).await;
-        let said = said.as_ref().map(HeldBody::bytes).unwrap_or_default();
+        let said = said.as_ref().map(BufferedBody::bytes).unwrap_or_default();
         let said: String = String::from_utf8_lossy(said)
             .trim()
             .chars()
@@ -175,7 +175,7 @@ fn index(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// Reads a whole body.
-async fn read(mut from: Incoming, mut body: HeldBody) -> Result<HeldBody, Failed> {
+async fn read(mut from: Incoming, mut body: BufferedBody) -> Result<BufferedBody, Failed> {
     let useless = |why| Failed {
         end: End::Useless,
         why,

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_left_out_and_said() {
+    fn invalid_instances_are_left_out_with_a_warning() {
         let seen = converted(&[
             instance("a", 70_000, "http"),
             instance("b", -1, "http"),

@@ -32,17 +32,17 @@ use self::wire::Catalog;
 use super::{Contribution, SourceId, SyncState};
 use crate::offload::offload;
 
-/// The state of a source: all its objects, and its standing. While it is [`SyncState::Syncing`] the contribution is empty.
+/// The state of a source: all its objects, and its sync state. While it is [`SyncState::Syncing`] the contribution is empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConsulUpdate {
-    pub standing: SyncState,
+    pub sync_state: SyncState,
     pub contribution: Contribution,
 }
 
 impl Default for ConsulUpdate {
     fn default() -> Self {
         Self {
-            standing: SyncState::Syncing,
+            sync_state: SyncState::Syncing,
             contribution: Contribution::default(),
         }
     }
@@ -66,7 +66,7 @@ struct Ended {
     ticket: u64,
     way: QueryPath,
     end: End,
-    news: Result<DecodedResponse, String>,
+    result: Result<DecodedResponse, String>,
 }
 
 impl Consul {
@@ -103,10 +103,10 @@ impl Consul {
             }
             for query in orders.begin {
                 let ticket = query.ticket;
-                let asking = ask(self.client.clone(), query, self.cluster.clone());
+                let asking = run_query(self.client.clone(), query, self.cluster.clone());
                 handles.insert(ticket, queries.spawn(asking));
             }
-            heard.say(&schedule, &to);
+            heard.emit(&schedule, &to);
             let deadline = schedule.deadline().map(|after| start + after);
             let first = tokio::select! {
                 Some(ended) = queries.join_next() => Some(ended),
@@ -134,20 +134,20 @@ fn broken(error: &JoinError, handles: &HashMap<u64, AbortHandle>) -> Option<Ende
         ticket: *ticket,
         way: QueryPath::Catalog,
         end: End::Useless,
-        news: Err("cannot read Consul's response: internal error".to_owned()),
+        result: Err("cannot read Consul's response: internal error".to_owned()),
     })
 }
 
-async fn ask(client: Client, query: Query, cluster: ClusterId) -> Ended {
+async fn run_query(client: Client, query: Query, cluster: ClusterId) -> Ended {
     let (ticket, way) = (query.ticket, query.way);
-    let (end, news) = match client.ask(&query).await {
+    let (end, result) = match client.fetch(&query).await {
         Err(Failed { end, why }) => (end, Err(why)),
         Ok(Answer { index, body }) => {
             let bytes = body.bytes().len();
             let reads = move || understand(&query, body.bytes(), &cluster);
             let read = offload(bytes, reads).await;
             match read.unwrap_or_else(|| Err("internal error".to_owned())) {
-                Ok(news) => (End::Answered { index }, Ok(news)),
+                Ok(result) => (End::Answered { index }, Ok(result)),
                 Err(why) => {
                     let why = format!("cannot parse Consul's response: {why}");
                     (End::Useless, Err(why))
@@ -159,7 +159,7 @@ async fn ask(client: Client, query: Query, cluster: ClusterId) -> Ended {
         ticket,
         way,
         end,
-        news,
+        result,
     }
 }
 
@@ -182,7 +182,7 @@ struct CatalogState {
     warnings: BTreeMap<Option<Arc<str>>, Vec<String>>,
     error: Arc<str>,
     repeats: LogRepeatLimiter,
-    told_in_turn: bool,
+    emitted_in_turn: bool,
     was_complete: bool,
 }
 
@@ -192,7 +192,7 @@ impl CatalogState {
         let Some(target) = schedule.ended(now, ended.ticket, ended.end, fastrand::f64()) else {
             return;
         };
-        match (target, ended.news) {
+        match (target, ended.result) {
             (QueryTarget::Names, Ok(DecodedResponse::Names(catalog))) => {
                 self.warn(None, catalog.warnings);
                 self.retain(&catalog.names);
@@ -215,8 +215,8 @@ impl CatalogState {
                 }
             }
         }
-        if schedule.in_turn() > in_turn && !self.told_in_turn {
-            self.told_in_turn = true;
+        if schedule.in_turn() > in_turn && !self.emitted_in_turn {
+            self.emitted_in_turn = true;
             tracing::warn!(
                 "Consul has more services than connections: some are read every {} s",
                 schedule::TURN.as_secs()
@@ -283,25 +283,25 @@ impl CatalogState {
         }
     }
 
-    fn say(&mut self, schedule: &Schedule, to: &watch::Sender<ConsulUpdate>) {
+    fn emit(&mut self, schedule: &Schedule, to: &watch::Sender<ConsulUpdate>) {
         self.was_complete |= schedule.is_complete();
         if !schedule.is_failing() {
             self.repeats.forget();
         }
-        let standing = match (self.was_complete, schedule.is_failing()) {
+        let sync_state = match (self.was_complete, schedule.is_failing()) {
             (false, _) => SyncState::Syncing,
             (true, false) => SyncState::Synced,
             (true, true) => SyncState::Stale {
                 error: self.error.clone(),
             },
         };
-        let is_syncing = standing == SyncState::Syncing;
+        let is_syncing = sync_state == SyncState::Syncing;
         to.send_if_modified(|said| {
             let same_content = is_syncing || same(&said.contribution, &self.contribution);
-            if said.standing == standing && same_content {
+            if said.sync_state == sync_state && same_content {
                 return false;
             }
-            said.standing = standing;
+            said.sync_state = sync_state;
             if !same_content {
                 said.contribution = self.contribution.clone();
             }

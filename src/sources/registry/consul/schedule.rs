@@ -50,7 +50,7 @@ pub(crate) struct Schedule {
     waiting: usize,
     most: usize,
     /// The number of slots that were never answered, and of those that have failed.
-    unheard: usize,
+    unanswered: usize,
     failed: usize,
     /// Reads, queries that wait, and others that are under way.
     reads: usize,
@@ -75,7 +75,7 @@ impl Schedule {
             reads_due: BTreeSet::new(),
             waiting: 0,
             most: WAITING,
-            unheard: 0,
+            unanswered: 0,
             failed: 0,
             reads: 0,
             established: 0,
@@ -103,7 +103,7 @@ impl Schedule {
             self.give_up(&target);
             if let Some(slot) = self.slots.remove(&target) {
                 self.waiting -= usize::from(slot.waits);
-                self.unheard -= usize::from(!slot.heard);
+                self.unanswered -= usize::from(!slot.answered);
                 self.failed -= usize::from(slot.has_failed());
             }
         }
@@ -179,7 +179,7 @@ impl Schedule {
 
     /// Returns true if every target has been answered once.
     pub(crate) fn is_complete(&self) -> bool {
-        self.unheard == 0
+        self.unanswered == 0
     }
 
     /// Returns true if a query fails at present.
@@ -194,7 +194,7 @@ impl Schedule {
 
     fn add(&mut self, now: Duration, target: &QueryTarget) {
         self.slots.insert(target.clone(), QuerySlot::new());
-        self.unheard += 1;
+        self.unanswered += 1;
         self.place(target, now);
     }
 
@@ -332,9 +332,9 @@ impl Schedule {
         let is_read = slot.is_read(target);
         match end {
             End::Answered { index } => {
-                self.unheard -= usize::from(!slot.heard);
+                self.unanswered -= usize::from(!slot.answered);
                 self.failed -= usize::from(slot.has_failed());
-                slot.heard = true;
+                slot.answered = true;
                 slot.backoff.reset();
                 let index = index.unwrap_or(0);
                 let went_back = index < slot.index;
@@ -356,10 +356,10 @@ impl Schedule {
                 slot.way = QueryPath::Health;
                 slot.index = 0;
                 // A service that is never readable does not delay the start; the names are required.
-                let heard = slot.heard || *target != QueryTarget::Names;
-                self.unheard -= usize::from(heard && !slot.heard);
+                let heard = slot.answered || *target != QueryTarget::Names;
+                self.unanswered -= usize::from(heard && !slot.answered);
                 self.failed += usize::from(!slot.has_failed());
-                slot.heard = heard;
+                slot.answered = heard;
                 now + slot.backoff.next(random)
             }
             // Too many connections: the schedule finds the limit.

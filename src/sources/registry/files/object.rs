@@ -249,7 +249,7 @@ fn line(part: &Part<'_>, findings: &[Finding]) -> usize {
 fn nameless(part: &Part<'_>, value: &Json, kind: &str, within: &Origin) -> Item {
     let name = text(part, value, &["metadata", "name"]);
     let (_, findings) = check(part, value, name.is_some_and(|name| !name.is_empty()));
-    let words = Refusal::of(&findings).unwrap_or_default().words;
+    let words = Refusal::of(&findings).unwrap_or_default().message;
     Item::Bad {
         origin: within.at(line(part, &findings)),
         id: None,
@@ -265,7 +265,7 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, within: &Ori
     let (object, findings) = check(part, &value, true);
     let meaning = head.created.clone().and_then(|created| {
         match (Refusal::of(&findings), object) {
-            (Some(refusal), _) => Err(refusal.words.to_string()),
+            (Some(refusal), _) => Err(refusal.message.to_string()),
             (None, Some(object)) => {
                 let read = AnyConfigured::of(&object, created)?;
                 Ok(read.map_or(Meaning::Nothing, Meaning::Configuration))

@@ -199,7 +199,7 @@ impl FileObjects {
         for problem in self.objects.problems() {
             let id = id(&problem);
             if let Some((path, one)) = self.catalogue.holder(&id) {
-                let text = format!("{id}: {}", problem.refusal.words);
+                let text = format!("{id}: {}", problem.refusal.message);
                 messages.push(message(path, one.origin.line(), &text).of(&id));
             }
         }

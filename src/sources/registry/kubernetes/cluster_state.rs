@@ -24,12 +24,12 @@ const TOGETHER: Duration = Duration::from_secs(3);
 /// Kinds that only add details to others. A role for one namespace cannot allow them.
 const OPTIONAL: [&str; 2] = [Node::RESOURCE.name, Namespace::RESOURCE.name];
 
-/// All objects of a cluster, with the standing of the watches.
+/// All objects of a cluster, with the sync state of the watches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterUpdate {
     /// Empty until every kind has been listed.
     pub contribution: Contribution,
-    pub standing: SyncState,
+    pub sync_state: SyncState,
     /// The reason why a watch fails, also before the server counts as lost.
     pub error: Option<Arc<str>>,
     /// The time of the loss, once the source counts as lost.
@@ -56,7 +56,7 @@ impl Default for ClusterUpdate {
     fn default() -> Self {
         Self {
             contribution: Contribution::default(),
-            standing: SyncState::Syncing,
+            sync_state: SyncState::Syncing,
             error: None,
             lost: None,
             counts: BTreeMap::new(),
@@ -89,8 +89,8 @@ pub(super) struct ClusterState {
     /// The time at which the first kind was listed again, while others are not.
     returning: Option<Instant>,
     synced: bool,
-    /// The standing as last emitted.
-    standing: SyncState,
+    /// The sync state as last emitted.
+    sync_state: SyncState,
     error: Option<Arc<str>>,
 }
 
@@ -116,7 +116,7 @@ impl ClusterState {
             since: None,
             returning: None,
             synced: false,
-            standing: SyncState::Syncing,
+            sync_state: SyncState::Syncing,
             error: None,
         }
     }
@@ -205,7 +205,7 @@ impl ClusterState {
         self.fresh.values().filter_map(|fresh| fresh.stale.as_ref())
     }
 
-    fn standing_at(&self, now: Instant) -> SyncState {
+    fn sync_state_at(&self, now: Instant) -> SyncState {
         if !self.synced {
             return SyncState::Syncing;
         }
@@ -223,7 +223,7 @@ impl ClusterState {
             return Some(first + TOGETHER);
         }
         let lost = self.stale().map(|(since, _)| *since + self.patience).min();
-        let lost = lost.filter(|_| self.standing == SyncState::Synced);
+        let lost = lost.filter(|_| self.sync_state == SyncState::Synced);
         self.gathered().into_iter().chain(lost).min()
     }
 
@@ -236,29 +236,29 @@ impl ClusterState {
         if self.returning.is_some_and(|first| now >= first + TOGETHER) {
             self.returning = None;
         }
-        let standing = self.standing_at(now);
+        let standing = self.sync_state_at(now);
         let is_lost = matches!(standing, SyncState::Stale { .. });
         let lost = self.stale().map(|(since, _)| *since).min();
         let lost = lost.filter(|_| is_lost);
         let error = self.stale().next();
         let error: Option<Arc<str>> = error.map(|(_, why)| why.as_str().into());
-        let other = (&standing, &error) != (&self.standing, &self.error);
+        let other = (&standing, &error) != (&self.sync_state, &self.error);
         let ready = self.gathered().is_some_and(|at| now >= at);
         if self.returning.is_some() || !(ready || other) {
             return None;
         }
         self.since = None;
-        self.standing = standing.clone();
+        self.sync_state = standing.clone();
         self.error.clone_from(&error);
         let mut counts = self.objects.counts();
-        counts.extend(self.configs.said().counts());
+        counts.extend(self.configs.configuration().counts());
         for (effectless, ..) in self.others.iter() {
             *counts.entry(effectless.kind.kind).or_default() += 1;
         }
         counts.retain(|_, count| *count > 0);
         let contribution = if self.synced {
             Contribution {
-                configuration: self.configs.said().clone(),
+                configuration: self.configs.configuration().clone(),
                 ..self.objects.contribution()
             }
         } else {
@@ -271,7 +271,7 @@ impl ClusterState {
             .collect();
         Some(ClusterUpdate {
             contribution,
-            standing,
+            sync_state: standing,
             error,
             lost,
             counts,
@@ -318,7 +318,7 @@ mod tests {
         heard.freshness("b", listed(None), now);
         assert_eq!(heard.due(), Some(now + GATHER));
         let told = heard.emit(now + GATHER).unwrap();
-        assert_eq!(told.standing, SyncState::Synced);
+        assert_eq!(told.sync_state, SyncState::Synced);
         assert_eq!(told.counts, BTreeMap::from([("Namespace", 1)]));
         (heard, now + GATHER)
     }
@@ -351,11 +351,11 @@ mod tests {
         assert!(heard.freshness("a", other, now) && heard.freshness("a", fresh, now));
         heard.changed(now);
         let told = heard.emit(now + GATHER).unwrap();
-        assert_eq!(told.standing, SyncState::Synced);
+        assert_eq!(told.sync_state, SyncState::Synced);
         let said: Vec<_> = told
             .problems
             .iter()
-            .map(|one| (one.object.to_string(), &*one.refusal.words))
+            .map(|one| (one.object.to_string(), &*one.refusal.message))
             .collect();
         let expected = [
             ("n/c", NO_ROOM),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_together_is_told_together() {
+    fn changes_within_the_gathering_time_are_emitted_together() {
         let (mut heard, now) = synced();
         assert_eq!((heard.due(), heard.emit(now)), (None, None));
         change(&mut heard, "b", now);
@@ -411,18 +411,18 @@ mod tests {
         heard.freshness("a", listed(Some(now)), now);
         let told = heard.emit(now).unwrap();
         assert_eq!(
-            (told.standing, told.error.as_deref(), told.lost),
+            (told.sync_state, told.error.as_deref(), told.lost),
             (SyncState::Synced, Some("away"), None)
         );
         assert_eq!(heard.due(), Some(now + PATIENCE));
         change(&mut heard, "b", now);
         assert_eq!(
-            heard.emit(now + GATHER).unwrap().standing,
+            heard.emit(now + GATHER).unwrap().sync_state,
             SyncState::Synced
         );
         let told = heard.emit(now + PATIENCE).unwrap();
         assert_eq!(
-            told.standing,
+            told.sync_state,
             SyncState::Stale {
                 error: "away".into()
             }
@@ -448,7 +448,7 @@ mod tests {
                 change(&mut heard, "c", now + GATHER);
                 let told = heard.emit(now + GATHER).unwrap();
                 assert_eq!(
-                    (told.counts["Namespace"], told.standing),
+                    (told.counts["Namespace"], told.sync_state),
                     (3, SyncState::Synced)
                 );
                 assert_eq!(heard.emit(now + GATHER * 2), None);
@@ -456,7 +456,7 @@ mod tests {
                 let told = heard.emit(now + TOGETHER).unwrap();
                 assert_eq!(told.counts["Namespace"], 2);
                 assert_eq!(
-                    told.standing,
+                    told.sync_state,
                     SyncState::Stale {
                         error: "away".into()
                     }

@@ -26,7 +26,7 @@ pub type WantedCredentials = BTreeSet<CredentialKey>;
 pub struct FoundCredentials {
     pub all: Arc<Credentials>,
     /// Secrets that need no more waiting: the API server has answered for them, or there are too many to look for.
-    pub known: WantedCredentials,
+    pub resolved: WantedCredentials,
 }
 
 /// A Secret that was asked for.
@@ -83,7 +83,7 @@ struct SecretLookup {
 struct SecretLookups {
     cluster: Cluster,
     pace: WatchTiming,
-    say: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
+    events: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
     tasks: JoinSet<()>,
     lookups: BTreeMap<CredentialKey, SecretLookup>,
     generation: u64,
@@ -97,11 +97,11 @@ pub async fn credentials(
     mut wanted: watch::Receiver<Arc<WantedCredentials>>,
     to: watch::Sender<FoundCredentials>,
 ) {
-    let (say, mut said) = mpsc::channel(1);
+    let (events, mut said) = mpsc::channel(1);
     let mut lookups = SecretLookups {
         cluster,
         pace,
-        say,
+        events,
         tasks: JoinSet::new(),
         lookups: BTreeMap::new(),
         generation: 0,
@@ -145,14 +145,14 @@ impl SecretLookups {
         to.send_if_modified(|found| {
             let mut is_modified = false;
             for key in &gone {
-                is_modified |= found.known.remove(key);
+                is_modified |= found.resolved.remove(key);
                 if found.all.contains_key(key) {
                     Arc::make_mut(&mut found.all).remove(key);
                 }
             }
             // Of what is not looked for it is known that nothing comes.
             for key in wanted.difference(&kept) {
-                is_modified |= found.known.insert(key.clone());
+                is_modified |= found.resolved.insert(key.clone());
             }
             is_modified
         });
@@ -169,7 +169,7 @@ impl SecretLookups {
             };
             let (writer, reader) = store::<NamedSecret>();
             let watcher = Watcher::new(self.cluster.clone(), selection, self.pace);
-            let told = emit(reader, key.clone(), self.generation, self.say.clone());
+            let told = emit(reader, key.clone(), self.generation, self.events.clone());
             let task = self.tasks.spawn(async move {
                 tokio::select! {
                     never = watcher.run(writer) => match never {},
@@ -208,7 +208,7 @@ impl SecretLookups {
             to.borrow().all.get(key).cloned()
         });
         to.send_if_modified(|found| {
-            let is_new = found.known.insert(key.clone());
+            let is_new = found.resolved.insert(key.clone());
             let is_same = found.all.get(key) == change.as_ref();
             if !is_same {
                 let all = Arc::make_mut(&mut found.all);
@@ -226,7 +226,7 @@ async fn emit(
     mut secrets: Reader<NamedSecret>,
     key: CredentialKey,
     generation: u64,
-    say: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
+    events: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
 ) {
     let own = Key::new(&key.0, &key.1);
     while let Some(changes) = secrets.changed().await {
@@ -238,7 +238,7 @@ async fn emit(
         } else {
             continue;
         };
-        if say.send((key.clone(), generation, heard)).await.is_err() {
+        if events.send((key.clone(), generation, heard)).await.is_err() {
             return;
         }
     }

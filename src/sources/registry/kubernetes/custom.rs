@@ -194,7 +194,7 @@ impl Origins {
 pub(super) struct Configs {
     cluster: ClusterId,
     catalogue: Catalogue<InServer>,
-    said: Configuration,
+    configuration: Configuration,
     /// Made when it is asked for after a change.
     origins: Option<Origins>,
 }
@@ -204,7 +204,7 @@ impl Configs {
         Self {
             cluster,
             catalogue: Catalogue::default(),
-            said: Configuration::default(),
+            configuration: Configuration::default(),
             origins: None,
         }
     }
@@ -243,18 +243,18 @@ impl Configs {
         }
         for change in self.catalogue.reconcile().changes {
             match change {
-                catalogue::CatalogueChange::Set(_, object, _) => self.said.set(object),
+                catalogue::CatalogueChange::Set(_, object, _) => self.configuration.set(object),
                 catalogue::CatalogueChange::Moved(..) => {}
                 catalogue::CatalogueChange::Gone((kind, key)) => {
-                    self.said.remove(kind, &place(&key));
+                    self.configuration.remove(kind, &place(&key));
                 }
             }
         }
     }
 
     /// Returns the configuration in last good versions.
-    pub(super) const fn said(&self) -> &Configuration {
-        &self.said
+    pub(super) const fn configuration(&self) -> &Configuration {
+        &self.configuration
     }
 
     /// Returns the origins of all objects; the same pointer as before if there was no change.
@@ -312,21 +312,21 @@ mod tests {
         let say = |problem: Problem| {
             format!(
                 "{} {}: {}",
-                problem.kind, problem.object, problem.refusal.words
+                problem.kind, problem.object, problem.refusal.message
             )
         };
         configs.problems().map(say).collect()
     }
 
     fn hosts(configs: &Configs) -> Vec<String> {
-        let all = &configs.said().service_entries;
+        let all = &configs.configuration().service_entries;
         all.values()
             .flat_map(|one| one.spec.hosts.clone())
             .collect()
     }
 
     #[tokio::test]
-    async fn what_is_not_valid_leaves_what_was() {
+    async fn an_invalid_object_leaves_the_last_good_version() {
         let (mut writer, mut reader): (Writer<Custom<ServiceEntry>>, _) = store();
         let mut configs = Configs::new("east".into());
         writer.replace(vec![
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(hosts(&configs), ["a.example"]);
         assert_eq!(
             configs
-                .said()
+                .configuration()
                 .service_entries
                 .values()
                 .next()
@@ -350,10 +350,10 @@ mod tests {
             said.len() == 1 && said[0].starts_with("ServiceEntry demo/b: spec.hosts[0]: "),
             "{said:?}"
         );
-        let before = configs.said().clone();
+        let before = configs.configuration().clone();
         writer.set(read(&entry("a", "")));
         configs.apply(reader.changed().await.unwrap());
-        assert!(before.is_same(configs.said()));
+        assert!(before.is_same(configs.configuration()));
         assert_eq!(words(&configs).len(), 2);
         writer.set(read(&entry("a", "c.example")));
         configs.apply(reader.changed().await.unwrap());
@@ -384,7 +384,9 @@ mod tests {
             configs.apply(reader.changed().await.unwrap());
             let problem = configs.problems().next().unwrap();
             let Refusal {
-                words, revision, ..
+                message: words,
+                revision,
+                ..
             } = problem.refusal;
             all.push((words, revision.uid.to_string(), revision.generation));
         }
@@ -469,11 +471,11 @@ mod tests {
         };
         let refused = read(200_000);
         assert_eq!(
-            &*refused.read().unwrap_err().words,
+            &*refused.read().unwrap_err().message,
             "more than 200000 values"
         );
         assert!(refused.size() < 1_000, "{}", refused.size());
-        let words = &read(100_000).read().unwrap_err().words.to_string();
+        let words = &read(100_000).read().unwrap_err().message.to_string();
         assert!(words.starts_with("spec.hosts: 100000 hosts"), "{words}");
     }
 
@@ -497,6 +499,6 @@ mod tests {
         // No spec is an empty one.
         let empty = r#"{"metadata": {"name": "a"}}"#;
         let empty: Custom<Sidecar> = serde_json::from_str(empty).unwrap();
-        assert_eq!(&*empty.read.unwrap_err().words, "spec: is empty");
+        assert_eq!(&*empty.read.unwrap_err().message, "spec: is empty");
     }
 }

@@ -22,7 +22,7 @@ impl ClusterUpdate {
     pub fn written(&self, cluster: &ClusterId) -> Vec<WrittenObject> {
         let all = Vec::new();
         let mut shown = WrittenObjects {
-            told: self,
+            update: self,
             cluster,
             all,
         };
@@ -37,7 +37,7 @@ impl ClusterUpdate {
             let metadata = metadata(&key.namespace, &key.name, plain.created);
             let (spec, (accepted, messages)) = match plain.spec() {
                 Ok(spec) => {
-                    let said = said(&api_version, effectless.kind.kind, &metadata, &spec);
+                    let said = check_object(&api_version, effectless.kind.kind, &metadata, &spec);
                     (spec, said)
                 }
                 Err(words) => (Value::Null, (!plain.has_spec(), vec![words])),
@@ -95,14 +95,14 @@ impl ClusterUpdate {
 }
 
 struct WrittenObjects<'a> {
-    told: &'a ClusterUpdate,
+    update: &'a ClusterUpdate,
     cluster: &'a ClusterId,
     all: Vec<WrittenObject>,
 }
 
 impl EachKind for WrittenObjects<'_> {
     fn kind<T: ConfigurationKind>(&mut self) {
-        self.all.extend(self.told.of_kind::<T>(self.cluster));
+        self.all.extend(self.update.of_kind::<T>(self.cluster));
     }
 }
 
@@ -127,7 +127,7 @@ fn written<T: ConfigurationKind>(
     let version = api_version::<T>();
     let messages = match refusal {
         Some(refusal) => refusal.findings.to_vec(),
-        None => said(&version, T::NAME, &metadata, &spec).1,
+        None => check_object(&version, T::NAME, &metadata, &spec).1,
     };
     WrittenObject {
         api_version: version.into(),
@@ -144,7 +144,12 @@ fn written<T: ConfigurationKind>(
 }
 
 /// The verdict of the rules on an object, and their findings as text.
-fn said(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> (bool, Vec<String>) {
+fn check_object(
+    api_version: &str,
+    kind: &str,
+    metadata: &Value,
+    spec: &Value,
+) -> (bool, Vec<String>) {
     let (_, findings) = api::config::check(&json!({
         "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec,
     }));
@@ -180,6 +185,6 @@ pub(in crate::registry) fn check_as_served(object: &Value) -> (bool, Vec<String>
     let text = |name: &str| object[name].as_str().unwrap_or_default();
     judge.said.unwrap_or_else(|| {
         let (metadata, spec) = (&object["metadata"], &object["spec"]);
-        said(text("apiVersion"), text("kind"), metadata, spec)
+        check_object(text("apiVersion"), text("kind"), metadata, spec)
     })
 }

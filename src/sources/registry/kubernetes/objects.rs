@@ -49,7 +49,7 @@ impl fmt::Display for Problem {
             write!(to, "{origin}: ")?;
         }
         let Self { kind, object, .. } = self;
-        let words = &self.refusal.words;
+        let words = &self.refusal.message;
         write!(to, "cannot use all of {kind} {object}: {words}")
     }
 }
@@ -85,7 +85,7 @@ pub struct Objects {
     crowded: BTreeMap<Key, Arc<str>>,
     ever_podless: u64,
     events: BTreeMap<(&'static str, Event), u64>,
-    said: Contribution,
+    contribution: Contribution,
 }
 
 impl Objects {
@@ -99,7 +99,7 @@ impl Objects {
             crowded: BTreeMap::new(),
             ever_podless: 0,
             events: BTreeMap::new(),
-            said: Contribution::default(),
+            contribution: Contribution::default(),
         }
     }
 
@@ -241,7 +241,7 @@ impl Objects {
         for key in std::mem::take(&mut self.tables.touched_services) {
             self.reconcile_service(&key);
         }
-        self.said.clone()
+        self.contribution.clone()
     }
 
     fn reconcile_pod(&mut self, key: &Key) {
@@ -255,10 +255,10 @@ impl Objects {
             Some(new) => new.key.clone(),
             None => workload::key(&self.names.cluster, key),
         };
-        if self.said.workloads.get(&place).map(Arc::as_ref) == new.as_ref() {
+        if self.contribution.workloads.get(&place).map(Arc::as_ref) == new.as_ref() {
             return;
         }
-        let workloads = Arc::make_mut(&mut self.said.workloads);
+        let workloads = Arc::make_mut(&mut self.contribution.workloads);
         let old = match new.clone() {
             Some(new) => workloads.insert(place, Arc::new(new)),
             None => workloads.remove(&place),
@@ -277,7 +277,7 @@ impl Objects {
         let lookup = Lookup {
             cluster: &self.names.cluster,
             tables: &self.tables,
-            workloads: &self.said.workloads,
+            workloads: &self.contribution.workloads,
         };
         let from = self.tables.services.get(key);
         let new = from.and_then(|from| Some((from, endpoints::service(&self.names, from)?)));
@@ -304,7 +304,7 @@ impl Objects {
         let more = u64::try_from(more).unwrap_or(u64::MAX);
         self.ever_podless = self.ever_podless.saturating_add(more);
         let place = endpoints::key(&self.names, key);
-        let services = &mut self.said.services;
+        let services = &mut self.contribution.services;
         if services.get(&place).map(Arc::as_ref) != service.as_ref() {
             match service {
                 Some(service) => {
@@ -315,7 +315,7 @@ impl Objects {
                 }
             }
         }
-        let all = &mut self.said.endpoints;
+        let all = &mut self.contribution.endpoints;
         if all.get(&place).map_or(&[][..], AsRef::as_ref) != found {
             if found.is_empty() {
                 Arc::make_mut(all).remove(&place);

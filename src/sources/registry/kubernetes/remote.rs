@@ -98,11 +98,11 @@ pub async fn remotes(
     let mut tasks = JoinSet::new();
     let listed = Watcher::new(local, selection, settings.pace);
     tasks.spawn(async move { match listed.run(writer).await {} });
-    let (say, mut said) = mpsc::channel(1);
+    let (emit, mut event) = mpsc::channel(1);
     let mut running = Running {
         settings,
         trust_domain,
-        say,
+        emit,
         tasks,
         secrets: BTreeMap::new(),
         clusters: BTreeMap::new(),
@@ -127,7 +127,7 @@ pub async fn remotes(
                 tracing::warn!("serving without other clusters: their list was not read in time");
                 is_known();
             }
-            Some((id, generation, told)) = said.recv() => running.told(&id, generation, told, &to),
+            Some((id, generation, told)) = event.recv() => running.forward_event(&id, generation, told, &to),
             () = to.closed() => return,
         }
     }
@@ -143,7 +143,7 @@ enum RemoteEvent {
     Broken(Arc<str>),
     /// The cluster was not listed within the deadline.
     Late,
-    Told(ClusterUpdate),
+    Updated(ClusterUpdate),
 }
 
 /// A cluster that is read.
@@ -157,7 +157,7 @@ struct One {
 struct Running {
     settings: ClusterSettings,
     trust_domain: watch::Receiver<Arc<str>>,
-    say: mpsc::Sender<(ClusterId, u64, RemoteEvent)>,
+    emit: mpsc::Sender<(ClusterId, u64, RemoteEvent)>,
     tasks: JoinSet<()>,
     secrets: BTreeMap<Key, Arc<Secret>>,
     clusters: BTreeMap<Box<str>, One>,
@@ -250,7 +250,7 @@ impl Running {
         let cluster = ClusterId::from(id);
         let mut settings = self.settings.clone();
         settings.names.cluster = cluster.clone();
-        let (trust_domain, say) = (self.trust_domain.clone(), self.say.clone());
+        let (trust_domain, emit) = (self.trust_domain.clone(), self.emit.clone());
         let text = kubeconfig.clone();
         // Reaps the tasks that have ended.
         while self.tasks.try_join_next().is_some() {}
@@ -260,14 +260,14 @@ impl Running {
                 Err(error) => {
                     tracing::warn!("cannot use cluster {cluster}: {error}");
                     let broken = RemoteEvent::Broken(error.to_string().into());
-                    let _nobody_listens = say.send((cluster, generation, broken)).await;
+                    let _nobody_listens = emit.send((cluster, generation, broken)).await;
                     return;
                 }
             };
             let (to, from) = watch::channel(ClusterUpdate::default());
-            let forwarding = forward(from, settings.late, |said| {
-                let (say, cluster) = (say.clone(), cluster.clone());
-                async move { say.send((cluster, generation, said)).await.is_ok() }
+            let forwarding = forward(from, settings.late, |event| {
+                let (emit, cluster) = (emit.clone(), cluster.clone());
+                async move { emit.send((cluster, generation, event)).await.is_ok() }
             });
             tokio::join!(source::run(opened, settings, trust_domain, to), forwarding);
         });
@@ -278,11 +278,11 @@ impl Running {
         }
     }
 
-    fn told(
+    fn forward_event(
         &self,
         id: &ClusterId,
         generation: u64,
-        said: RemoteEvent,
+        event: RemoteEvent,
         to: &watch::Sender<Remotes>,
     ) {
         // A message of a cluster that was replaced or removed meanwhile is dropped.
@@ -292,7 +292,7 @@ impl Running {
         }
         to.send_if_modified(|all| {
             let old = all.entry(id.clone()).or_default();
-            let new = after(old, said);
+            let new = after(old, event);
             let changed = *old != new;
             *old = new;
             changed
@@ -304,49 +304,49 @@ impl Running {
 async fn forward<F: Future<Output = bool>>(
     mut from: watch::Receiver<ClusterUpdate>,
     late: Duration,
-    say: impl Fn(RemoteEvent) -> F,
+    emit: impl Fn(RemoteEvent) -> F,
 ) {
     let deadline = Instant::now() + late;
     let mut waiting = true;
     loop {
-        let said = tokio::select! {
+        let event = tokio::select! {
             changed = from.changed() => match changed {
-                Ok(()) => RemoteEvent::Told(from.borrow_and_update().clone()),
+                Ok(()) => RemoteEvent::Updated(from.borrow_and_update().clone()),
                 Err(_) => return,
             },
             () = sleep_until(deadline), if waiting => RemoteEvent::Late,
         };
-        waiting = match &said {
-            RemoteEvent::Told(told) => waiting && told.standing == SyncState::Syncing,
+        waiting = match &event {
+            RemoteEvent::Updated(told) => waiting && told.sync_state == SyncState::Syncing,
             RemoteEvent::Late | RemoteEvent::Broken(_) => false,
         };
-        if !say(said).await {
+        if !emit(event).await {
             return;
         }
     }
 }
 
 /// With a new kubeconfig the old state is served until the first complete list.
-fn after(old: &ClusterUpdate, said: RemoteEvent) -> ClusterUpdate {
+fn after(old: &ClusterUpdate, event: RemoteEvent) -> ClusterUpdate {
     let stale = |error: Arc<str>| ClusterUpdate {
-        standing: SyncState::Stale {
+        sync_state: SyncState::Stale {
             error: Arc::clone(&error),
         },
         error: Some(error),
         ..old.clone()
     };
-    match said {
+    match event {
         RemoteEvent::Broken(error) => stale(error),
-        RemoteEvent::Late if old.standing == SyncState::Syncing => {
+        RemoteEvent::Late if old.sync_state == SyncState::Syncing => {
             let error = old.error.clone();
             stale(error.unwrap_or_else(|| "not read yet".into()))
         }
         RemoteEvent::Late => old.clone(),
-        RemoteEvent::Told(told)
-            if told.standing == SyncState::Syncing && old.standing != told.standing =>
+        RemoteEvent::Updated(told)
+            if told.sync_state == SyncState::Syncing && old.sync_state != told.sync_state =>
         {
             stale(told.error.unwrap_or_else(|| "not read anew yet".into()))
         }
-        RemoteEvent::Told(told) => told,
+        RemoteEvent::Updated(told) => told,
     }
 }

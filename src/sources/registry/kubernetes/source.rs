@@ -39,7 +39,7 @@ pub struct ClusterSettings {
     /// The time after which a remote cluster that was not listed is no longer waited for.
     pub late: Duration,
     /// The interval of look-ups for a kind that the server lacks, since it may be installed.
-    pub look_again: Duration,
+    pub recheck_interval: Duration,
     /// The time after which a kind that the server has lost is dropped, with its objects.
     pub gone: Duration,
 }
@@ -58,7 +58,7 @@ impl ClusterSettings {
             },
             patience: Duration::from_secs(5),
             late: Duration::from_secs(30),
-            look_again: Duration::from_secs(8),
+            recheck_interval: Duration::from_secs(8),
             gone: Duration::from_secs(60),
         }
     }
@@ -219,7 +219,7 @@ impl KindWatch {
             installed: Arc::clone(&self.installed),
             cluster: self.cluster.clone(),
             pace: self.settings.pace,
-            again: self.settings.look_again,
+            again: self.settings.recheck_interval,
             gone: self.settings.gone,
             served: self.served.clone(),
             selection: Selection {

@@ -27,7 +27,7 @@ pub(super) fn of_endpoints(
 }
 
 /// Returns true if the workload's own proxies see a difference. Where one is missing, it came or went.
-pub(super) fn is_seen(old: Option<&Workload>, new: Option<&Workload>) -> bool {
+pub(super) fn affects_proxies(old: Option<&Workload>, new: Option<&Workload>) -> bool {
     match (old, new) {
         (Some(old), Some(new)) => {
             old.labels != new.labels

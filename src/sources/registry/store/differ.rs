@@ -45,7 +45,7 @@ pub(super) fn doubles<'a, T: ConfigurationKind>(
 ) -> impl Iterator<Item = Report> {
     let pick = |said: &'a Contribution| T::of(&said.configuration);
     sources.iter().flat_map(move |(id, source)| {
-        pick(&source.said).keys().filter_map(move |key| {
+        pick(&source.contribution).keys().filter_map(move |key| {
             let (heard, _) = first(settings, sources, |said| pick(said).get(key))?;
             let (namespace, name) = key;
             (heard != id).then(|| Report {

@@ -87,7 +87,7 @@ impl Entries {
         }
         // A workload that this source hides, or no longer hides, may have other labels.
         let all = || {
-            let others = sources.values().map(|source| &source.said);
+            let others = sources.values().map(|source| &source.contribution);
             others.chain([old, new])
         };
         for key in differ_all(&old.workloads, &new.workloads) {
@@ -238,7 +238,7 @@ fn places<'a>(
     let mut keys = BTreeSet::new();
     for source in sources.values() {
         let near = source
-            .said
+            .contribution
             .configuration
             .workload_entries
             .range(start.clone()..);
@@ -263,7 +263,7 @@ fn pods<'a>(
 ) -> impl Iterator<Item = &'a Workload> {
     let clusters: BTreeSet<_> = sources
         .values()
-        .flat_map(|source| source.said.workloads.first_key_value())
+        .flat_map(|source| source.contribution.workloads.first_key_value())
         .map(|(key, _)| &key.cluster)
         .chain(sources.keys().map(|id| &id.cluster))
         .collect();

@@ -81,7 +81,7 @@ pub(super) fn merge<'a>(
     let mut candidates: Vec<_> = sources
         .iter()
         .filter_map(|(id, source)| {
-            let service = source.said.services.get(key)?;
+            let service = source.contribution.services.get(key)?;
             let class = match id.registry {
                 Registry::Memory => class(settings, Registry::Memory),
                 Registry::Kubernetes | Registry::Consul | Registry::External => {
@@ -179,7 +179,7 @@ fn joined(winner: &ServiceCandidate<'_>, allies: &[&ServiceCandidate<'_>]) -> Ar
 fn of_one(sources: &Sources, source: &SourceId, key: &ServiceKey) -> EndpointShards {
     let shard = sources
         .get(source)
-        .and_then(|known| known.said.endpoints.get(key))
+        .and_then(|known| known.contribution.endpoints.get(key))
         .filter(|shard| !shard.is_empty());
     shard
         .map(|shard| (source.cluster.clone(), shard.clone()))
@@ -199,7 +199,7 @@ fn of_all(sources: &Sources, losers: &[&ServiceCandidate<'_>], key: &ServiceKey)
         if !is_cluster || is_other {
             continue;
         }
-        let Some(shard) = source.said.endpoints.get(key) else {
+        let Some(shard) = source.contribution.endpoints.get(key) else {
             continue;
         };
         if shard.is_empty() {

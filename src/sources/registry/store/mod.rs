@@ -55,15 +55,15 @@ type Sources = BTreeMap<SourceId, Source>;
 
 #[derive(Debug)]
 struct Source {
-    said: Contribution,
-    standing: SyncState,
+    contribution: Contribution,
+    sync_state: SyncState,
 }
 
 /// A source's status, for pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceStatus {
     pub source: SourceId,
-    pub standing: SyncState,
+    pub sync_state: SyncState,
     /// The number of objects of each kind, without zeros.
     pub objects: BTreeMap<&'static str, usize>,
 }
@@ -80,7 +80,7 @@ pub struct Registries {
     /// Ingresses of the local API server.
     served_ingresses: Arc<Ingresses>,
     left_out: BTreeMap<ServiceKey, Vec<Report>>,
-    said: LoggedReports,
+    logged: LoggedReports,
 }
 
 impl Registries {
@@ -98,40 +98,34 @@ impl Registries {
             watched: Arc::default(),
             served_ingresses: Arc::default(),
             left_out: BTreeMap::new(),
-            said: LoggedReports::default(),
+            logged: LoggedReports::default(),
         }
     }
 
     /// Replaces the contribution of a source. Does not change its [`SyncState`].
-    pub fn put(&mut self, id: &SourceId, said: Contribution) -> Changes {
-        let new = said.clone();
-        let old = match self.sources.get_mut(id) {
-            Some(source) => std::mem::replace(&mut source.said, said),
-            None => {
-                let standing = SyncState::Syncing;
-                let source = Source { said, standing };
-                self.sources.insert(id.clone(), source);
-                Contribution::default()
-            }
-        };
+    pub fn put(&mut self, id: &SourceId, contribution: Contribution) -> Changes {
+        let new = contribution.clone();
+        let old = std::mem::replace(&mut self.source(id).contribution, contribution);
         self.step(&old, &new)
     }
 
-    /// Sets the standing of a source. A source without a standing is not waited for.
-    pub fn stand(&mut self, id: &SourceId, standing: SyncState) {
-        match self.sources.get_mut(id) {
-            Some(source) => source.standing = standing,
-            None => {
-                let said = Contribution::default();
-                self.sources.insert(id.clone(), Source { said, standing });
-            }
-        }
+    /// Sets the sync state of a source. A source without one is not waited for.
+    pub fn set_sync_state(&mut self, id: &SourceId, sync_state: SyncState) {
+        self.source(id).sync_state = sync_state;
+    }
+
+    fn source(&mut self, id: &SourceId) -> &mut Source {
+        let new = || Source {
+            contribution: Contribution::default(),
+            sync_state: SyncState::Syncing,
+        };
+        self.sources.entry(id.clone()).or_insert_with(new)
     }
 
     /// Removes a source, with all its objects.
     pub fn remove(&mut self, id: &SourceId) -> Changes {
         match self.sources.remove(id) {
-            Some(source) => self.step(&source.said, &Contribution::default()),
+            Some(source) => self.step(&source.contribution, &Contribution::default()),
             None => Changes::default(),
         }
     }
@@ -207,18 +201,18 @@ impl Registries {
             .iter()
             .map(|(id, source)| SourceStatus {
                 source: id.clone(),
-                standing: source.standing.clone(),
-                objects: counts(&source.said),
+                sync_state: source.sync_state.clone(),
+                objects: counts(&source.contribution),
             })
             .collect()
     }
 
     /// Iterates over the sources that are not synced yet. After its deadline the caller sets one to stale by
-    /// [`Self::stand`].
+    /// [`Self::set_sync_state`].
     pub fn missing(&self) -> impl Iterator<Item = &SourceId> {
         self.sources
             .iter()
-            .filter(|(_, source)| source.standing == SyncState::Syncing)
+            .filter(|(_, source)| source.sync_state == SyncState::Syncing)
             .map(|(id, _)| id)
     }
 
@@ -230,7 +224,7 @@ impl Registries {
     fn step(&mut self, old: &Contribution, new: &Contribution) -> Changes {
         let mut changes = Changes::default();
         let mut touched = BTreeSet::new();
-        self.said.note_changes(old, new);
+        self.logged.note_changes(old, new);
         differ(&old.services, &new.services, &mut touched);
         differ(&old.endpoints, &new.endpoints, &mut touched);
         Configuration::each_kind(&mut ConfigurationStep {
@@ -266,7 +260,7 @@ impl Registries {
             if was == now {
                 continue;
             }
-            if changed::is_seen(was.map(|was| &**was), now.map(|now| &**now)) {
+            if changed::affects_proxies(was.map(|was| &**was), now.map(|now| &**now)) {
                 changes.add(ChangedKind::Workload, &key);
             }
             let workloads = Arc::make_mut(&mut self.world.workloads);

@@ -30,7 +30,7 @@ pub(super) fn first<'a, V: ?Sized>(
 ) -> Option<(&'a SourceId, &'a Arc<V>)> {
     sources
         .iter()
-        .filter_map(|(id, source)| Some((id, pick(&source.said)?)))
+        .filter_map(|(id, source)| Some((id, pick(&source.contribution)?)))
         .min_by_key(|(id, _)| {
             let remote = id.cluster != settings.cluster;
             (class(settings, id.registry), remote, *id)

@@ -60,12 +60,12 @@ impl Registries {
 
     /// Returns the reports that are new since the last call.
     pub fn take_new_reports(&mut self) -> Vec<Report> {
-        if !std::mem::take(&mut self.said.is_due) {
+        if !std::mem::take(&mut self.logged.is_due) {
             return Vec::new();
         }
         let now: BTreeSet<Report> = self.reports().into_iter().collect();
-        let news = now.difference(&self.said.reports).cloned().collect();
-        self.said.reports = now;
+        let news = now.difference(&self.logged.reports).cloned().collect();
+        self.logged.reports = now;
         news
     }
 
@@ -75,7 +75,7 @@ impl Registries {
         if known.map_or(&[][..], Vec::as_slice) == reports.as_slice() {
             return;
         }
-        self.said.is_due = true;
+        self.logged.is_due = true;
         if reports.is_empty() {
             self.left_out.remove(key);
         } else {

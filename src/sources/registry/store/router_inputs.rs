@@ -32,14 +32,20 @@ impl Registries {
 
     /// All Ingresses, by source; of one name in two of them the first counts.
     pub fn ingresses(&self) -> impl Iterator<Item = &Arc<Ingresses>> {
-        let of_sources = self.sources.values().map(|source| &source.said.ingresses);
+        let of_sources = self
+            .sources
+            .values()
+            .map(|source| &source.contribution.ingresses);
         let all = of_sources.chain([&self.served_ingresses]);
         all.filter(|ingresses| !ingresses.is_empty())
     }
 
     /// If two places have a certificate of one name, the first one counts.
     pub(super) fn credentials(&mut self, changes: &mut Changes) {
-        let of_sources = self.sources.values().map(|source| &source.said.credentials);
+        let of_sources = self
+            .sources
+            .values()
+            .map(|source| &source.contribution.credentials);
         let mut lists = of_sources
             .chain([&self.watched])
             .filter(|all| !all.is_empty());
@@ -47,7 +53,10 @@ impl Registries {
             (None, _) => Arc::default(),
             (Some(only), None) => only.clone(),
             (Some(_), Some(_)) => {
-                let of_sources = self.sources.values().map(|source| &source.said.credentials);
+                let of_sources = self
+                    .sources
+                    .values()
+                    .map(|source| &source.contribution.credentials);
                 let mut merged = Credentials::new();
                 for (key, one) in of_sources.chain([&self.watched]).flat_map(|all| all.iter()) {
                     merged.entry(key.clone()).or_insert_with(|| one.clone());

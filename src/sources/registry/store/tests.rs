@@ -523,7 +523,7 @@ fn an_entry_selects_no_more_than_its_hosts_and_ports_leave_room_for() {
 
 /// Each of the two objects is valid by itself.
 #[test]
-fn a_name_that_nobody_resolves_is_told() {
+fn a_host_without_resolution_is_reported() {
     let mut registries = registries("");
     let files = source(Registry::External, "local");
     let entry = |resolution: &str| {
@@ -840,7 +840,7 @@ fn long_texts_of_what_is_selected_take_more_room() {
 }
 
 #[test]
-fn what_is_left_out_is_news_once() {
+fn objects_that_are_left_out_are_reported_once() {
     let mut registries = registries("");
     let files = source(Registry::External, "local");
     let cluster = source(Registry::Kubernetes, "local");
@@ -927,7 +927,7 @@ fn told(changes: &Changes) -> String {
 }
 
 #[test]
-fn what_each_difference_means() {
+fn each_difference_yields_its_change() {
     let local = source(Registry::Kubernetes, "local");
     for (mesh, [before, was], [after, is], want) in [
         ("", ["static", "1 2"], ["static", "2 1"], ""),
@@ -1126,23 +1126,23 @@ fn sources_are_counted_and_waited_for() {
     let mut registries = registries("");
     let files = source(Registry::External, "local");
     let east = source(Registry::Kubernetes, "east");
-    registries.stand(&files, SyncState::Syncing);
-    registries.stand(&east, SyncState::Syncing);
+    registries.set_sync_state(&files, SyncState::Syncing);
+    registries.set_sync_state(&east, SyncState::Syncing);
     assert_eq!(registries.missing().collect::<Vec<_>>(), [&east, &files]);
     let said = Said::default()
         .service(service("b", "east", "10.0.0.1"))
         .endpoints("b", vec![endpoint("10.0.1.1"), endpoint("10.0.1.2")]);
     put(&mut registries, &east, said);
-    registries.stand(&east, SyncState::Synced);
+    registries.set_sync_state(&east, SyncState::Synced);
     let lost = SyncState::Stale {
         error: "refused".into(),
     };
-    registries.stand(&files, lost.clone());
+    registries.set_sync_state(&files, lost.clone());
     assert_eq!(registries.missing().count(), 0);
     let sources = registries.sources();
     // An endpoint is no object.
     assert_eq!(sources[0].objects, BTreeMap::from([("Service", 1)]));
-    assert_eq!(sources[1].standing, lost);
+    assert_eq!(sources[1].sync_state, lost);
     registries.remove(&east);
     assert_eq!(registries.sources().len(), 1);
 }

@@ -109,7 +109,7 @@ fn has(said: &ConsulUpdate, name: &str) -> bool {
 async fn instances_come_and_go_and_their_checks_count() {
     let mut said = start();
     until(&mut said, SOON * 5, "synced", |said| {
-        said.standing == SyncState::Synced
+        said.sync_state == SyncState::Synced
     })
     .await;
     assert!(has(&said.borrow(), "consul"), "it is a service like others");
@@ -176,7 +176,7 @@ async fn more_services_than_the_agent_takes_connections() {
     }
     let mut said = start();
     let all = |said: &ConsulUpdate| (0..SERVICES).all(|at| ready(said, &name(at)).len() == 1);
-    let synced = |said: &ConsulUpdate| said.standing == SyncState::Synced && all(said);
+    let synced = |said: &ConsulUpdate| said.sync_state == SyncState::Synced && all(said);
     until(&mut said, SOON * 20, "all of them", synced).await;
     // One that is waited for, and one that is read in turn.
     for at in [0, SERVICES - 1] {
@@ -187,7 +187,7 @@ async fn more_services_than_the_agent_takes_connections() {
         moved(said, 0) && moved(said, SERVICES - 1)
     })
     .await;
-    assert_eq!(said.borrow().standing, SyncState::Synced);
+    assert_eq!(said.borrow().sync_state, SyncState::Synced);
     for at in 0..SERVICES {
         deregister(&name(at)).await;
     }

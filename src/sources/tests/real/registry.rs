@@ -20,7 +20,7 @@ const NAMESPACE: &str = "registry";
 
 fn settings() -> ClusterSettings {
     ClusterSettings {
-        look_again: Duration::from_secs(1),
+        recheck_interval: Duration::from_secs(1),
         ..ClusterSettings::new(Names {
             cluster: "here".into(),
             domain: "cluster.local".into(),
@@ -145,7 +145,7 @@ async fn endpoints_pods_and_nodes_come_in_any_order() {
     endpoints(&[("10.0.0.1", 8080, "x"), ("10.0.0.1", 9090, "y")]);
     let mut source = Source::start().await;
     let told = source
-        .until("all is read", |told| told.standing == SyncState::Synced)
+        .until("all is read", |told| told.sync_state == SyncState::Synced)
         .await;
     assert_eq!(brief(&told), ["10.0.0.1:8080  -", "10.0.0.1:9090  -"]);
     assert_eq!(told.contribution.services[&place()].ports.len(), 1);
@@ -214,7 +214,7 @@ async fn a_kind_is_installed_and_removed_while_it_is_read() {
     prepare();
     let mut source = Source::start().await;
     let told = source
-        .until("all is read", |told| told.standing == SyncState::Synced)
+        .until("all is read", |told| told.sync_state == SyncState::Synced)
         .await;
     assert!(told.contribution.configuration.service_entries.is_empty() && told.error.is_none());
     apply(&definition());
@@ -247,7 +247,7 @@ async fn a_kind_is_installed_and_removed_while_it_is_read() {
         .await;
     source
         .until("no fault", |told| {
-            told.error.is_none() && told.standing == SyncState::Synced
+            told.error.is_none() && told.sync_state == SyncState::Synced
         })
         .await;
 }
@@ -259,18 +259,18 @@ async fn an_outage_is_said_and_changes_nothing() {
     endpoints(&[("10.0.0.1", 8080, "x")]);
     let mut source = Source::start().await;
     let before = source
-        .until("all is read", |told| told.standing == SyncState::Synced)
+        .until("all is read", |told| told.sync_state == SyncState::Synced)
         .await;
     kube("stop");
     let lost = source
-        .until("lost", |told| told.standing != SyncState::Synced)
+        .until("lost", |told| told.sync_state != SyncState::Synced)
         .await;
     assert_eq!(lost.contribution, before.contribution);
     assert!(lost.error.is_some_and(|error| error.starts_with("cannot ")));
     kube("start");
     let back = source
         .until("back", |told| {
-            told.standing == SyncState::Synced && told.error.is_none()
+            told.sync_state == SyncState::Synced && told.error.is_none()
         })
         .await;
     assert_eq!(brief(&back), brief(&before));

@@ -141,7 +141,7 @@ async fn rows_are_judged_as_everywhere() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let settings = ClusterSettings {
-        look_again: Duration::from_secs(1),
+        recheck_interval: Duration::from_secs(1),
         ..ClusterSettings::new(Names {
             cluster: "here".into(),
             domain: "cluster.local".into(),

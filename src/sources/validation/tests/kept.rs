@@ -67,8 +67,8 @@ fn writes(fake: &Fake) -> usize {
 
 /// A Service with an endpoint that is ready, and the kind that is refused.
 fn ready(fake: &Fake) {
-    fake.knows("/apis/discovery.k8s.io/v1", &["endpointslices"]);
-    fake.knows("/apis/networking.istio.io/v1", &["gateways", "sidecars"]);
+    fake.set_api_group("/apis/discovery.k8s.io/v1", &["endpointslices"]);
+    fake.set_api_group("/apis/networking.istio.io/v1", &["gateways", "sidecars"]);
     fake.put_in(
         "endpointslices",
         json!({"metadata": {"name": "istio-galley-x", "namespace": "istio-system"},
@@ -153,7 +153,7 @@ async fn endpoints_do_where_slices_are_forbidden() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_never_seen_to_refuse_is_told_of_after_a_minute() {
+async fn a_webhook_that_never_refuses_is_reported_after_a_minute() {
     let statuses = crate::reconcile_status::ReconcileStatuses::new(&["istio-galley".to_owned()]);
     let fake = Fake::start().await;
     let refusal = WebhookProbe {
@@ -182,7 +182,7 @@ async fn who_is_never_seen_to_refuse_is_told_of_after_a_minute() {
 }
 
 #[tokio::test]
-async fn what_others_change_or_delete_comes_back() {
+async fn changed_or_deleted_configurations_are_restored() {
     let fake = Fake::start().await;
     ready(&fake);
     fake.denies();
@@ -282,7 +282,7 @@ async fn a_server_that_is_away_is_waited_for() {
 }
 
 #[tokio::test]
-async fn what_the_server_does_not_keep_is_not_sent_for_ever() {
+async fn fields_that_the_server_drops_are_not_sent_for_ever() {
     let fake = Fake::start().await;
     let text = FILE.replace(
         "  rules:",

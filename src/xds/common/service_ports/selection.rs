@@ -21,7 +21,7 @@ fn set(bits: &mut [u64], at: usize) {
 /// Ports of an index that are being chosen.
 pub(super) struct Selection<'a> {
     pub(super) index: &'a Arc<Index>,
-    pub(super) seen: Vec<u64>,
+    pub(super) visible: Vec<u64>,
     pub(super) size: usize,
 }
 
@@ -30,25 +30,25 @@ impl<'a> Selection<'a> {
     pub(super) fn of(index: &'a Arc<Index>) -> Self {
         Self {
             index,
-            seen: vec![0; index.all.len().div_ceil(BITS)],
+            visible: vec![0; index.all.len().div_ceil(BITS)],
             size: 0,
         }
     }
 
     pub(super) fn add(&mut self, at: usize) {
-        set(&mut self.seen, at);
+        set(&mut self.visible, at);
         let own = self.index.sizes.get(at).copied().unwrap_or_default();
         self.size = self.size.saturating_add(own);
     }
 
     pub(super) fn has(&self, at: usize) -> bool {
-        bit(&self.seen, at)
+        bit(&self.visible, at)
     }
 
     pub(super) fn ports(self, conflicts: Vec<Conflict>) -> ServicePorts {
         ServicePorts {
             index: self.index.clone(),
-            seen: self.seen.into(),
+            visible: self.visible.into(),
             conflicts,
             size: self.size,
         }

@@ -40,9 +40,9 @@ pub(crate) struct RouterParameters<'a> {
     pub(crate) secrets: ProxySecrets<'a>,
 }
 
-/// Looks at hosts of servers and rules for what is told alone, by all rules and by one.
-const LOOKS: usize = 1 << 20;
-const LOOKS_OF_RULE: usize = 1 << 17;
+/// Comparisons of hosts of servers and rules for the sake of conflicts alone, by all rules and by one.
+const COMPARISONS: usize = 1 << 20;
+const COMPARISONS_OF_RULE: usize = 1 << 17;
 
 /// One listener while its chains are made.
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl RouterParameters<'_> {
                 index.add(&server.hosts, at);
             }
         }
-        let mut room = FairBudget::new(LOOKS, LOOKS_OF_RULE, self.rules.namespaces());
+        let mut room = FairBudget::new(COMPARISONS, COMPARISONS_OF_RULE, self.rules.namespaces());
         let mut in_vain: BTreeMap<&ObjectRef, BTreeSet<usize>> = BTreeMap::new();
         for ((gateway, kind), index) in &indices {
             for rule in self.rules.bound(gateway) {

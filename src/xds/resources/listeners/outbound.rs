@@ -3,7 +3,7 @@
 mod address;
 mod built;
 mod connections;
-mod held;
+mod http_addresses;
 mod socket;
 mod wildcard;
 
@@ -15,7 +15,7 @@ use api::model::{Address, ClusterId, Network, ObjectRef, Protocol, ServiceKey};
 
 use self::built::MOST_NAMED;
 pub(crate) use self::built::{Built, Outbound};
-use self::held::{HeldAddresses, OfPort};
+use self::http_addresses::{HttpAddresses, OfPort};
 use self::wildcard::Wildcard;
 use super::chain::key;
 use super::chain::{self, Match};
@@ -90,7 +90,7 @@ struct Builder<'a> {
     sidecar: Option<&'a ObjectRef>,
     shared: BTreeMap<u16, SharedPort>,
     room: &'a mut FairBudget,
-    held: &'a mut HeldAddresses,
+    http_addresses: &'a mut HttpAddresses,
     endpoints: &'a EndpointAddresses<'a>,
     patcher: &'a Patcher<'a>,
     out: Outbound,
@@ -118,7 +118,7 @@ pub(crate) fn build(
     let mut earlier: Vec<(u16, &ServicePorts)> = Vec::new();
     // A wildcard must not give each service of a mesh a thousand chains.
     let mut room = FairBudget::new(ROOM, ROOM_OF_RULE, rules.namespaces());
-    let mut held = HeldAddresses::default();
+    let mut held = HttpAddresses::default();
     for (stand, rules) in &groups {
         let service_ports = rules.routed();
         let Some(wildcard) = Wildcard::new(stand, place) else {
@@ -134,7 +134,7 @@ pub(crate) fn build(
             sidecar: rules.imported_by().filter(|_| !stand.is_of_all_ports()),
             shared: BTreeMap::new(),
             room: &mut room,
-            held: &mut held,
+            http_addresses: &mut held,
             endpoints,
             patcher,
             out,
@@ -411,11 +411,11 @@ impl Builder<'_> {
         if !sniffed {
             let of_rule = rule
                 .as_mut()
-                .map(|rule| self.without_held(service_port, rule));
+                .map(|rule| self.without_http_addresses(service_port, rule));
             let all = own.iter().copied().chain(of_rule.into_iter().flatten());
-            let held = self.held_in(service_port, all);
-            self.add_held(port, &held);
-            own.retain(|range| !self.is_held_range(service_port, range));
+            let held = self.http_addresses_in(service_port, all);
+            self.route_http_addresses(port, &held);
+            own.retain(|range| !self.is_http_address(service_port, range));
         }
         if let Some(mut rule) = rule {
             rest = rule.rest.take();

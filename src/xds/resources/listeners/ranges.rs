@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_of_a_range_pays_for_its_copies_and_nobody_else_loses() {
+    fn the_rule_of_a_range_alone_pays_for_its_copies() {
         let beside = |count: usize| {
             (0..count).map(|at| chain(&format!("n{at}.evil.example"), &[], "evil/r: y"))
         };

@@ -113,7 +113,7 @@ fn passthrough_filter_chains(proxy: &Proxy, own: &InboundParameters<'_>) -> Vec<
                 match own.mtls_mode(port) {
                     MtlsMode::Strict => vec![ended(&matching.tls())],
                     // The application's own TLS goes on as it is: Envoy looks for it among chains for TLS alone.
-                    MtlsMode::Permissive if own.mtls_modes.is_said(port) => vec![
+                    MtlsMode::Permissive if own.mtls_modes.has_mode(port) => vec![
                         ended(&matching.clone().mesh_tls()),
                         passed(&matching.clone().tls()),
                         passed(&matching),

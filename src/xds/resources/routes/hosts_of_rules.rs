@@ -183,7 +183,7 @@ impl<'a> RoutesBuilder<'a> {
         if has_all && number != 80 {
             domains.retain(|domain| is_with_port(domain));
         }
-        let domains = self.not_taken(domains, &rule.from.to_string(), |conflict| {
+        let domains = self.unclaimed_domains(domains, &rule.from.to_string(), |conflict| {
             conflict.because_of(&rule.from)
         });
         if domains.is_empty() {

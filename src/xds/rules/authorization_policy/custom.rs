@@ -60,7 +60,7 @@ impl fmt::Debug for Providers<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Provider<'a> {
     name: &'a str,
-    asked: ProviderKind<'a>,
+    kind: ProviderKind<'a>,
     host: &'a str,
     cluster: Arc<str>,
     status: Option<HttpStatus>,
@@ -121,7 +121,7 @@ impl<'a> Providers<'a> {
         }
         Ok(Provider {
             name: &provider.name,
-            asked,
+            kind: asked,
             host: service_port.host(),
             cluster: service_port.name.clone(),
             status: status_of(status)?,
@@ -199,7 +199,7 @@ impl Provider<'_> {
 
     /// Returns true if the provider can decide about connections without requests.
     pub(super) const fn takes_connections(&self) -> bool {
-        matches!(self.asked, ProviderKind::Grpc(_))
+        matches!(self.kind, ProviderKind::Grpc(_))
     }
 
     /// In front of the keys under which its shadow leaves something.
@@ -218,7 +218,7 @@ impl Provider<'_> {
     }
 
     fn timeout(&self) -> Duration {
-        let written = match self.asked {
+        let written = match self.kind {
             ProviderKind::Http(http) => http.timeout.as_ref(),
             ProviderKind::Grpc(grpc) => grpc.timeout.as_ref(),
         };
@@ -252,7 +252,7 @@ impl Provider<'_> {
             with_request_body: self.body,
             ..ExtAuthz::default()
         };
-        let filter = match self.asked {
+        let filter = match self.kind {
             ProviderKind::Grpc(grpc) => ExtAuthz {
                 services: Some(Services::GrpcService(self.grpc())),
                 failure_mode_allow: grpc.fail_open,
@@ -308,7 +308,7 @@ impl Provider<'_> {
 
     /// Builds the filters for connections; none if the provider cannot decide about them.
     pub(super) fn tcp(&self, rules: Rbac) -> Vec<Filter> {
-        let ProviderKind::Grpc(grpc) = self.asked else {
+        let ProviderKind::Grpc(grpc) = self.kind else {
             return Vec::new();
         };
         let filter = NetworkExtAuthz {

@@ -71,7 +71,7 @@ fn checks(tls: &ClientTlsSettings) -> bool {
 }
 
 /// Secrets that TLS to a server names, or the reason why it cannot have them. `None`: it names none.
-pub(super) fn asked(
+pub(super) fn named_secrets(
     tls: &ClientTlsSettings,
     secrets: ProxySecrets<'_>,
 ) -> Result<Option<NamedSecrets>, String> {
@@ -101,7 +101,7 @@ impl ServicePolicies {
 impl EffectivePolicy<'_> {
     /// Names that a cluster of this policy asks for; none where it cannot be had.
     pub(crate) fn credentials(&self, secrets: ProxySecrets<'_>) -> NamedSecrets {
-        let asked = self.tls.map(|tls| asked(tls, secrets));
+        let asked = self.tls.map(|tls| named_secrets(tls, secrets));
         let found = asked.and_then(Result::ok).flatten();
         found.unwrap_or_default()
     }

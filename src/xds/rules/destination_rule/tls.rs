@@ -25,7 +25,7 @@ pub(super) fn secure(
     purpose: &Purpose<'_>,
 ) -> Result<(), String> {
     let by_name = purpose.secrets;
-    let by_name = by_name.map(|secrets| credentials::asked(written, secrets));
+    let by_name = by_name.map(|secrets| credentials::named_secrets(written, secrets));
     let by_name = by_name.transpose()?.flatten();
     parts.cluster.transport_socket_matches.clear();
     parts.cluster.transport_socket = match written.mode() {

@@ -222,7 +222,7 @@ pub(super) fn are_routes(patch: &Patch, name: &str) -> bool {
 }
 
 /// Returns true if a patch names routes of requests in plain text, and a portName or a gateway, which such routes lack.
-pub(super) fn asks_what_plain_ones_have_not(patch: &Patch, name: &str) -> bool {
+pub(super) fn matches_no_http_route(patch: &Patch, name: &str) -> bool {
     patch.context == PatchContext::Gateway
         && name.starts_with("http.")
         && of_routes(patch).is_some_and(|wanted| {

@@ -6,7 +6,7 @@ use api::networking::envoy_filter::ApplyTo;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 
 use super::list::ListOperation;
-use super::matching::{are_routes, asks_what_plain_ones_have_not, is_host, is_route, of_route};
+use super::matching::{are_routes, is_host, is_route, matches_no_http_route, of_route};
 use super::{PatchBudget, Patched};
 use crate::finish::Draft;
 use crate::scope::envoy_filters::Patch;
@@ -39,7 +39,7 @@ pub(super) fn apply(routes: &mut RouteConfiguration, patch: &Patch, work: &Patch
         return;
     }
     if !are_routes(patch, &routes.name) {
-        if asks_what_plain_ones_have_not(patch, &routes.name) {
+        if matches_no_http_route(patch, &routes.name) {
             let why = "routes of requests in plain text are those of all Gateways of a port: they have no gateway and no portName";
             work.report_mismatch(patch, &routes.name, why);
         }

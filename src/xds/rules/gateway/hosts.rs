@@ -54,9 +54,9 @@ impl ServerHosts {
     }
 
     /// Without those that are taken, which is asked of each in its order.
-    pub(crate) fn without(&self, mut is_taken: impl FnMut(&str) -> bool) -> Self {
+    pub(crate) fn without(&self, mut is_reserved: impl FnMut(&str) -> bool) -> Self {
         let all = self.reversed.iter();
-        let left = all.filter(|(host, _)| !is_taken(&reversed(host)));
+        let left = all.filter(|(host, _)| !is_reserved(&reversed(host)));
         Self {
             reversed: left.map(|(host, of)| (host.clone(), of.clone())).collect(),
         }

@@ -35,7 +35,7 @@ pub(super) fn names(written: &ServerTlsSettings) -> Vec<&str> {
     all.map(String::as_str).collect()
 }
 
-fn asks_clients(written: &ServerTlsSettings) -> bool {
+fn requests_client_certificate(written: &ServerTlsSettings) -> bool {
     matches!(written.mode(), TlSmode::Mutual | TlSmode::OptionalMutual)
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn named(gateway: &Gateway, namespace: &str) -> BTreeSet<String> {
         .iter()
         .filter_map(|server| server.tls.as_ref());
     let all = written.flat_map(|tls| {
-        let root = root_name(tls).filter(|_| asks_clients(tls));
+        let root = root_name(tls).filter(|_| requests_client_certificate(tls));
         let pairs = names(tls).into_iter().map(str::to_owned);
         let roots = root.into_iter().flat_map(|root| roots_of(&root));
         pairs.chain(roots)
@@ -136,7 +136,7 @@ impl<'a> ProxySecrets<'a> {
     }
 
     /// The secret of a resource name.
-    pub(crate) fn asked(&self, name: &str) -> Option<Secret<'a>> {
+    pub(crate) fn by_resource_name(&self, name: &str) -> Option<Secret<'a>> {
         let name = name.strip_prefix(KUBERNETES).filter(|_| self.is_trusted)?;
         if let Some(of) = name.strip_suffix(ROOT_SUFFIX) {
             return self.root_of(of).map(|root| Secret::Root(root));
@@ -160,7 +160,7 @@ impl Merged {
         let all = written.flat_map(|tls| {
             let pairs = names(tls).into_iter();
             let pairs = pairs.filter_map(move |name| secrets.pair(name).ok());
-            let root = root_name(tls).filter(|_| asks_clients(tls));
+            let root = root_name(tls).filter(|_| requests_client_certificate(tls));
             let root = root.and_then(|root| secrets.root(&root).ok());
             pairs.chain(root)
         });

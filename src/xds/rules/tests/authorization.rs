@@ -465,7 +465,7 @@ fn a_listener_names_its_policies_and_equal_worlds_have_equal_bytes() {
 
 /// Ports of no service lead to the application, too.
 #[test]
-fn what_passes_through_is_let_in_by_the_same_policies() {
+fn passthrough_chains_enforce_the_same_policies() {
     let mut world = workload_world();
     policy(&mut world, "p", "{}");
     let view = snapshot(world).view(&workload());

@@ -337,7 +337,7 @@ fn upstream(cluster: &Cluster) -> UpstreamTlsContext {
 }
 
 #[test]
-fn what_speaks_http2_says_so_in_the_handshake() {
+fn http2_clusters_offer_h2_by_alpn() {
     let alpn = |more: &str| {
         let spec = format!("host: a\ntrafficPolicy: {{tls: {{mode: SIMPLE}}{more}}}");
         upstream(&cluster(&*with(&spec), A))

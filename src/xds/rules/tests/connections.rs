@@ -288,7 +288,7 @@ fn connections_are_told_apart_by_who_asks() {
 
 /// A tenant's wildcard must not give each service of a mesh a thousand chains.
 #[test]
-fn what_a_rule_makes_of_connections_has_a_bound() {
+fn routes_of_connections_are_bounded() {
     let mut world = world();
     for at in 0..200 {
         service(&mut world, &format!("s{at}.demo"), &[(443, "TLS")], &[]);

@@ -240,7 +240,7 @@ fn gateways_of_both_are_those_that_both_have() {
 }
 
 #[test]
-fn what_a_delegate_does_not_say_is_as_its_rule_says_it() {
+fn a_delegate_inherits_the_fields_of_its_rule() {
     let mut world = world();
     virtual_service(
         &mut world,
@@ -347,7 +347,7 @@ fn a_change_of_a_delegate_concerns_those_who_see_the_rule() {
 
 /// Two rules of a megabyte must not become a terabyte.
 #[test]
-fn what_delegates_come_to_has_a_bound() {
+fn routes_of_delegates_are_bounded() {
     let many = |count: usize, rest: &str| {
         let all =
             (0..count).map(|at| format!("- {{match: [{{uri: {{prefix: /{at}}}}}], {rest}}}\n"));

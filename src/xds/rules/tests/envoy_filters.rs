@@ -473,7 +473,7 @@ fn a_router_has_the_patches_of_gateways() {
 }
 
 #[test]
-fn what_a_router_listens_for_is_patched() {
+fn patches_apply_to_routes_of_routers() {
     let patches = format!(
         "{}\
 - applyTo: VIRTUAL_HOST
@@ -711,7 +711,7 @@ fn reading_patches_of_clusters_of_names_counts_as_work() {
 }
 
 #[test]
-fn nobody_waits_for_endpoints_of_what_patches_made_another_kind_of_cluster() {
+fn clusters_that_a_patch_made_static_await_no_endpoints() {
     let world = with(
         "- applyTo: CLUSTER
   match: {cluster: {service: a.demo.svc.cluster.local}}
@@ -925,7 +925,7 @@ fn patches_that_cannot_be_read_leave_the_others() {
 }
 
 #[test]
-fn what_patches_come_to_has_a_bound() {
+fn bytes_added_by_patches_are_bounded() {
     let mut world = world();
     // Each adds 100 kB to the routes of each host.
     let long = "x".repeat(100_000);

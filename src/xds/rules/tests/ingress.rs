@@ -143,7 +143,7 @@ fn tls_of_clients_that_are_not_of_the_mesh_ends_at_a_sidecar() {
 }
 
 #[test]
-fn tls_that_proxies_cannot_end_lets_nobody_in() {
+fn a_listener_with_unusable_tls_admits_no_client() {
     let tls = MUTUAL.replace("mode", "verifyCertificateHash: [no], mode");
     let spec =
         format!("ingress: [{{port: {{number: 8443, name: a, protocol: HTTPS}}, tls: {tls}}}]");

@@ -187,7 +187,7 @@ fn zones_are_left_to_envoy_and_regions_are_not() {
 /// Proxies share what is made for them however they are labelled, but for labels that a rule names; and those are all that a
 /// client can make more of.
 #[test]
-fn labels_that_no_rule_names_tell_nobody_from_others() {
+fn labels_that_no_rule_names_do_not_split_the_cache() {
     let mut world = labelled();
     destination_rule(
         &mut world,

@@ -175,7 +175,7 @@ fn routes_are_told_apart_by_who_asks() {
 }
 
 #[test]
-fn who_sees_the_same_has_the_same_bytes() {
+fn proxies_of_one_scope_share_their_bytes() {
     let mut world = world();
     destination_rule(
         &mut world,
@@ -244,7 +244,7 @@ fn endpoints_of_a_subset_are_no_full_push() {
 
 /// One object of a megabyte must not become gigabytes.
 #[test]
-fn what_one_rule_makes_has_a_bound() {
+fn routes_of_one_rule_are_bounded() {
     let mut world = world();
     let matches: Vec<_> = (0..5000)
         .map(|at| format!("{{uri: {{exact: /{at}}}}}"))
@@ -299,7 +299,7 @@ fn what_one_rule_makes_has_a_bound() {
 
 /// A tenant's wildcard must not give every service of the mesh as much as one rule may have.
 #[test]
-fn what_a_wildcard_makes_has_a_bound() {
+fn routes_of_a_wildcard_are_bounded() {
     let mut world = world();
     for at in 0..100 {
         service(&mut world, &format!("s{at}.demo"), &[(80, "HTTP")], &[]);

@@ -186,7 +186,7 @@ fn a_server_has_the_certificate_that_it_names() {
 }
 
 #[test]
-fn what_is_given_is_what_the_secret_has() {
+fn a_served_secret_has_the_content_of_its_source() {
     let mut world = with("{mode: MUTUAL, credentialName: a}");
     credential(&mut world, "a", &PAIR);
     credential(&mut world, "a-cacert", &[("cacert", "root")]);
@@ -212,7 +212,7 @@ fn what_is_given_is_what_the_secret_has() {
 }
 
 #[test]
-fn nobody_else_has_it() {
+fn other_namespaces_receive_no_secret() {
     let mut world = with("{mode: SIMPLE, credentialName: a}");
     for name in ["a", "b", "demo/a", "other/a"] {
         credential(&mut world, name, &PAIR);
@@ -663,7 +663,7 @@ mod of_clients {
 
     /// A sidecar has what a rule names that says which workloads it is for, and nobody has it who has not shown who he is.
     #[test]
-    fn who_has_it_is_of_the_namespace_and_trusted() {
+    fn trusted_proxies_of_the_namespace_receive_the_secret() {
         let all = [PAIR[0], PAIR[1], ("ca.crt", "root")];
         let selecting = "workloadSelector: {matchLabels: {app: x}}";
         let both = Some(vec![

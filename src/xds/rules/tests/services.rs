@@ -144,7 +144,7 @@ fn a_name_means_what_each_namespace_sees_by_it() {
 }
 
 #[test]
-fn who_sees_the_same_services_has_the_same_bytes() {
+fn proxies_that_see_the_same_services_share_their_bytes() {
     let mut world = world();
     export(&mut world, A, &["."]);
     let snapshot = snapshot(world);

@@ -150,7 +150,7 @@ fn told_at(world: World, spec: &str, kinds: &[Type]) -> Vec<String> {
 }
 
 #[test]
-fn what_has_no_place_beside_a_listener_of_a_sidecar_is_told_at_its_objects() {
+fn conflicts_with_a_sidecar_listener_name_their_objects() {
     let at = |world: World, spec: &str| told_at(world, spec, &[Type::Listener]);
     assert_eq!(
         at(
@@ -211,7 +211,7 @@ fn what_has_no_place_beside_a_listener_of_a_sidecar_is_told_at_its_objects() {
 
 /// Sidecars of two namespaces lose a listener of one name: each is told, whoever asks first.
 #[test]
-fn what_two_namespaces_lose_is_told_at_the_objects_of_both() {
+fn conflicts_of_two_namespaces_name_the_objects_of_both() {
     let mut world = mesh();
     let spec = "egress: [{port: {number: 7000, protocol: TCP, name: t}, bind: 10.9.0.1, hosts: ['other/*']}]";
     for name in ["demo/s", "third/s"] {
@@ -235,7 +235,7 @@ fn what_two_namespaces_lose_is_told_at_the_objects_of_both() {
 
 /// A rule is left out where the older one is seen, and nowhere else; and what has a domain is named.
 #[test]
-fn what_is_said_of_the_older_one_is_true() {
+fn conflicts_name_the_older_rule_that_won() {
     let mut world = mesh();
     let rule = "hosts: [a.demo.svc.cluster.local]\nhttp: [{directResponse: {status: STATUS}}]";
     for (name, created, status) in [("other/old", 1, "201"), ("young", 2, "202")] {
@@ -338,7 +338,7 @@ fn a_host_whose_destinations_are_not_imported_has_the_usual_port_or_is_told() {
 
 /// Whoever is older without being imported takes nothing from those who are.
 #[test]
-fn what_is_not_imported_hides_nothing() {
+fn services_that_are_not_imported_hide_no_other() {
     let mut world = mesh();
     let host = "www.google.example";
     for (namespace, created, port) in [("one", 1, 80), ("demo", 2, 80), ("two", 3, 80)] {
@@ -465,7 +465,7 @@ fn a_dot_of_the_root_is_each_namespace() {
 
 /// Proxies of all namespaces that one Sidecar holds for share all bytes; whoever has more shares what is the same.
 #[test]
-fn who_imports_the_same_has_the_same_bytes() {
+fn proxies_with_the_same_imports_share_their_bytes() {
     let mut world = mesh();
     sidecar(
         &mut world,

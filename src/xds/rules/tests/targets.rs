@@ -30,7 +30,7 @@ fn hold(world: &World, namespace: &str, app: &str) -> usize {
 }
 
 #[test]
-fn policies_hold_for_the_workloads_of_a_service_and_for_nobody_of_another_kind() {
+fn target_refs_apply_a_policy_to_the_workloads_of_a_service() {
     for (namespace, targets, wanted) in [
         ("demo", "targetRefs: [{kind: Service, name: a}]", [1, 0, 0]),
         (
@@ -74,7 +74,7 @@ fn policies_hold_for_the_workloads_of_a_service_and_for_nobody_of_another_kind()
 
 /// A policy whose service is mistyped guards nothing, and is told.
 #[test]
-fn a_policy_for_a_service_that_is_none_says_that_it_holds_for_nobody() {
+fn a_policy_without_a_target_is_reported() {
     let told = |targets: &str| {
         let all = snapshot(with("demo", targets)).conflicts().into_iter();
         let told = all.map(|one| {

@@ -105,13 +105,13 @@ pub(super) fn route_action(
 ) -> Option<RouteAction> {
     let grpc = context.grpc;
     let (_, first) = destinations.first()?;
-    let is_taken = http.rewrite.as_ref().is_none_or(|rewrite| {
+    let is_accepted = http.rewrite.as_ref().is_none_or(|rewrite| {
         let regex = rewrite.uri_regex_rewrite.as_ref();
         let texts = [&rewrite.uri, &rewrite.authority].into_iter();
         let mut texts = texts.chain(regex.map(|regex| &regex.rewrite));
         texts.all(|text| is_one_line(text)) && regex.is_none_or(|regex| is_regex(&regex.r#match))
     });
-    is_taken.then_some(())?;
+    is_accepted.then_some(())?;
     let weighted = destinations.iter().filter_map(|(written, to)| {
         let weight = u32::try_from(written.weight).ok()?;
         (weight > 0).then(|| cluster_weight(written, to, weight))

@@ -139,7 +139,7 @@ pub(super) fn mutations(written: &Headers) -> RouteHeaderMutations {
 }
 
 /// Envoy refuses the names of others, and values with operators that it does not know.
-fn is_taken(name: &str, value: &str) -> bool {
+fn is_accepted(name: &str, value: &str) -> bool {
     !is_host(name) && is_header_name(name) && is_header_value(value)
 }
 
@@ -147,7 +147,9 @@ fn options(
     written: &BTreeMap<String, String>,
     how: HeaderAppendAction,
 ) -> impl Iterator<Item = HeaderValueOption> {
-    let headers = written.iter().filter(|(name, value)| is_taken(name, value));
+    let headers = written
+        .iter()
+        .filter(|(name, value)| is_accepted(name, value));
     headers.map(move |(name, value)| HeaderValueOption {
         header: Some(HeaderValue {
             key: name.clone(),

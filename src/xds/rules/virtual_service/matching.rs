@@ -85,7 +85,7 @@ fn path(written: Option<&StringMatch>) -> PathSpecifier {
 }
 
 /// Returns true if Envoy accepts all regular expressions of a match.
-pub(super) fn is_taken(written: &HttpMatchRequest) -> bool {
+pub(super) fn is_accepted(written: &HttpMatchRequest) -> bool {
     let single = [
         &written.uri,
         &written.scheme,

@@ -90,7 +90,7 @@ fn the_network_of_a_proxy_is_that_of_its_entry() {
 
 /// A WorkloadEntry may name a network alone. Envoy would refuse an empty address, of any resolution.
 #[test]
-fn what_has_no_address_is_reached_by_its_networks_gateways_alone() {
+fn endpoints_without_an_address_are_reached_by_gateways_alone() {
     for resolution in [Resolution::Static, Resolution::Dns] {
         let is_assigned = resolution == Resolution::Static;
         let seen = |client: &Arc<Node>| {

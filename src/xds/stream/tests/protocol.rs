@@ -312,7 +312,7 @@ fn an_empty_response_is_an_answer() {
 }
 
 #[test]
-fn what_is_not_known_is_empty_and_pushed_when_it_appears() {
+fn unknown_names_are_empty_and_pushed_when_they_appear() {
     let mut wire = settled(Wire::sotw(&world()));
     wire.names(Endpoint, &["a", "b", "c"]);
     wire.names(Route, &["80", "81"]);
@@ -701,7 +701,7 @@ fn delta_says_at_once_what_is_not_there_and_sends_it_when_it_appears() {
     let mut wire = settled(Wire::delta(&world()));
     for kind in [Endpoint, Route] {
         assert_eq!(wire.names(kind, &["c"]), RequestOutcome::Asked);
-        assert_eq!(wire.all(), [format!("{} -c", kind.word())]);
+        assert_eq!(wire.all(), [format!("{} -c", kind.as_str())]);
         assert_eq!(wire.ack(kind), RequestOutcome::Acked);
     }
     wire.stream.merge_push(world().full());
@@ -900,7 +900,7 @@ fn secrets_in_files_of_a_client_stand_alone() {
 
 /// No response follows by whose acknowledgement it would go.
 #[test]
-fn a_refusal_goes_with_the_secret_that_nobody_wants() {
+fn a_nack_ends_with_the_subscription_of_its_secret() {
     let names = ["file-cert:/a~/b"];
     let world = World::default().simple(Secret, names[0], 1);
     for mut wire in [Wire::sotw(&world), Wire::delta(&world)] {

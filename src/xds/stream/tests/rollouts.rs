@@ -585,7 +585,7 @@ fn grpc_is_led_over_too() {
         (Endpoint, "old"),
     ] {
         wire.names(kind, &[name]);
-        assert_eq!(wire.all(), [format!("{} {name}=1", kind.word())]);
+        assert_eq!(wire.all(), [format!("{} {name}=1", kind.as_str())]);
         wire.ack(kind);
     }
     wire.stream.merge_push(after().full());

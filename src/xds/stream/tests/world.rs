@@ -268,7 +268,7 @@ impl Wire {
 
 /// `cds a=1 b=2 -c`: names with revisions; `~` is an empty resource, `-` one removed.
 pub(super) fn text(response: &Response) -> String {
-    let mut text = response.kind.word().to_owned();
+    let mut text = response.kind.as_str().to_owned();
     for resource in &response.resources {
         let revision = Body::decode(&resource.body)
             .map_or_else(|| "~".to_owned(), |body| body.revision.to_string());

@@ -83,7 +83,7 @@ rows! { "MeshConfig" ""
 }
 
 #[test]
-fn defaults_are_what_nobody_wrote() {
+fn an_empty_file_means_the_defaults() {
     let read = crate::mesh::parse_served("{}").unwrap();
     assert_eq!(read.config, crate::mesh::galley_defaults());
     assert_eq!(

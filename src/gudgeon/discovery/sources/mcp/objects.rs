@@ -21,7 +21,7 @@ pub(super) struct OfFiles {
     credentials: Arc<Credentials>,
     /// An API server has services: those of files are not used, which is said once.
     is_ignored: bool,
-    was_said: bool,
+    was_logged: bool,
     /// Problems that were logged already.
     problems: BTreeSet<Problem>,
 }
@@ -33,7 +33,7 @@ impl OfFiles {
             ingresses: Arc::default(),
             credentials: Arc::default(),
             is_ignored,
-            was_said: false,
+            was_logged: false,
             problems: BTreeSet::new(),
         }
     }
@@ -44,7 +44,7 @@ impl OfFiles {
                 EntryChange::Set(id, Entry::Plain { kind, .. }, _)
                     if self.is_ignored && *kind != CoreKind::Ingress =>
                 {
-                    if !std::mem::replace(&mut self.was_said, true) {
+                    if !std::mem::replace(&mut self.was_logged, true) {
                         warn!(
                             "{id} and others of Kubernetes are not used: the API server has them"
                         );

@@ -49,7 +49,7 @@ impl Source {
     /// The first of them: words are made for those who read them.
     fn refused(&self, most: usize) -> Vec<Refused> {
         match &self.origin {
-            SourceOrigin::Link(link) => of_sink(&link.held, &self.as_origin(), most),
+            SourceOrigin::Link(link) => of_sink(&link.objects, &self.as_origin(), most),
             SourceOrigin::Port(_, held) => of_sink(held, &self.as_origin(), most),
             SourceOrigin::Local(local) => of_report(&local.report(), most),
         }
@@ -58,7 +58,7 @@ impl Source {
     /// The kind and name of each.
     fn each_refused(&self, mut each: impl FnMut(&str, &str)) {
         let held = match &self.origin {
-            SourceOrigin::Link(link) => &link.held,
+            SourceOrigin::Link(link) => &link.objects,
             SourceOrigin::Port(_, held) => held,
             SourceOrigin::Local(local) => {
                 let report = local.report();
@@ -129,7 +129,7 @@ impl Sinks {
                         LinkState::Connected(_) => "connected".to_owned(),
                         LinkState::Broken(_, cause) => format!("broken: {cause}"),
                     };
-                    let (objects, rejected) = counts(&link.held);
+                    let (objects, rejected) = counts(&link.objects);
                     (words, objects, rejected)
                 }
                 SourceOrigin::Port(_, held) => {
@@ -189,7 +189,7 @@ impl Sinks {
         let clock = &self.hub.metrics.mcp().clock;
         let time = |at: Duration| Value::from(stamp(clock.wall(at)));
         let (held, state) = match &source.origin {
-            SourceOrigin::Link(link) => (&link.held, Some(link.state())),
+            SourceOrigin::Link(link) => (&link.objects, Some(link.state())),
             SourceOrigin::Port(_, held) => (held, None),
             SourceOrigin::Local(local) => return of_local(source, local),
         };

@@ -57,7 +57,7 @@ impl Source {
 
     pub(super) fn is_synced(&self) -> bool {
         match &self.origin {
-            SourceOrigin::Link(link) => link.held.is_synced(),
+            SourceOrigin::Link(link) => link.objects.is_synced(),
             SourceOrigin::Local(local) => local.is_synced(),
             SourceOrigin::Port(_, held) => held.is_synced(),
         }
@@ -66,7 +66,7 @@ impl Source {
     /// The cause for which it says nothing any more, though it has said all before.
     pub(super) fn lost(&self) -> Option<Arc<str>> {
         let lost = match &self.origin {
-            SourceOrigin::Link(link) => link.held.lost(),
+            SourceOrigin::Link(link) => link.objects.lost(),
             SourceOrigin::Local(local) => local.lost(),
             SourceOrigin::Port(_, held) => held.lost(),
         };

@@ -28,7 +28,7 @@ fn review(version: &str, request: &Value) -> String {
 fn checked(text: &str, scope: ValidatedKinds) -> (Value, ValidationVerdict, ValidationDecision) {
     let (mut question, read) = AdmissionRequest::read(text.as_bytes(), READ_OPTIONS);
     let verdict = validate(&mut question, read, scope, config::check);
-    let answer = question.answer(&verdict.says, &verdict.warnings);
+    let answer = question.answer(&verdict.response, &verdict.warnings);
     let decision = ValidationDecision::new(&question, &verdict, std::time::Duration::ZERO);
     let answer = serde_json::from_slice(&answer).unwrap();
     (answer, verdict, decision)
@@ -156,7 +156,7 @@ fn three_faults_are_three_causes_and_one_message() {
 }
 
 #[test]
-fn what_is_allowed_unseen() {
+fn some_operations_are_allowed_without_validation() {
     let bad = weights(75, 20);
     let mut going = bad.clone();
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -183,7 +183,7 @@ fn what_is_allowed_unseen() {
 }
 
 #[test]
-fn what_is_refused_and_how() {
+fn invalid_objects_are_refused_with_their_reasons() {
     let deep = |depth: usize| {
         let text = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
         serde_json::from_str::<Value>(&text).unwrap()
@@ -255,7 +255,7 @@ fn what_is_refused_and_how() {
 
 /// Deeper than a review is read.
 #[test]
-fn what_is_too_deep_may_go_and_may_not_come() {
+fn objects_nested_too_deep_may_be_deleted_only() {
     let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
     for operation in ["CREATE", "UPDATE"] {
         for going in [true, false] {
@@ -285,7 +285,7 @@ fn what_is_too_deep_may_go_and_may_not_come() {
 
 /// An update mends it.
 #[test]
-fn what_was_too_deep_is_mended_by_an_update() {
+fn an_update_mends_an_object_nested_too_deep() {
     let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
     let many = format!("[{}1]", "1,".repeat(600_000));
     for much in [deep, many] {
@@ -304,7 +304,7 @@ fn what_was_too_deep_is_mended_by_an_update() {
 }
 
 #[test]
-fn what_is_no_review_is_refused_in_words() {
+fn malformed_reviews_are_refused_with_the_cause() {
     let twice = review("v1", &json!({"object": "X"}))
         .replace("\"X\"", "{\"spec\": {\"hosts\": [], \"hosts\": []}}");
     for (text, words) in [
@@ -487,7 +487,7 @@ fn a_message_has_an_end() {
 }
 
 #[test]
-fn what_is_remembered_has_no_secret_and_no_object() {
+fn recorded_verdicts_have_no_secret_and_no_object() {
     let object = json!({"apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication", "metadata": {"name": "a"},
         "spec": {"jwtRules": [{"issuer": "i", "jwks": "the-private-part"}], "hosts": "x"}});
     let text = review(

@@ -280,7 +280,7 @@ const HEAD: &[u8] = b"POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: applic
 
 /// A body that goes on coming has the only permit.
 #[tokio::test]
-async fn who_comes_when_all_permits_are_taken_is_told() {
+async fn a_request_without_a_permit_gets_429() {
     use tokio::io::AsyncWriteExt as _;
     let permits = RequestLimit::new(1 << 20, 1);
     let served = Served::with(api::config::check, Some(permits)).await;
@@ -328,7 +328,7 @@ async fn who_comes_when_all_permits_are_taken_is_told() {
 
 /// Half a body has the only permit, and others want it.
 #[tokio::test]
-async fn who_does_not_send_its_body_while_others_want_its_permit_is_told() {
+async fn a_slow_body_loses_its_permit_to_others() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let permits = RequestLimit::new(1 << 20, 1);
     let served = Served::with(api::config::check, Some(permits)).await;

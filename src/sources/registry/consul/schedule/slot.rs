@@ -34,7 +34,7 @@ pub(super) struct QuerySlot {
     /// Has not waited yet.
     pub(super) is_new: bool,
     /// Answered or refused since it is known.
-    pub(super) heard: bool,
+    pub(super) answered: bool,
 }
 
 /// Consul is away.
@@ -54,7 +54,7 @@ impl QuerySlot {
             phase: Phase::Out,
             backoff: Backoff::new(BOUNDS),
             is_new: true,
-            heard: false,
+            answered: false,
         }
     }
 

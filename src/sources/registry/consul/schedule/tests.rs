@@ -72,7 +72,7 @@ impl Script {
         let (mut unheard, mut failed) = (0, 0);
         for (target, slot) in &schedule.slots {
             waiting += usize::from(slot.waits);
-            unheard += usize::from(!slot.heard);
+            unheard += usize::from(!slot.answered);
             failed += usize::from(slot.has_failed());
             match slot.phase {
                 Phase::Out => panic!("{target:?} is nowhere"),
@@ -102,7 +102,7 @@ impl Script {
                 schedule.first,
                 schedule.established,
                 schedule.waiting,
-                schedule.unheard,
+                schedule.unanswered,
                 schedule.failed
             )
         );
@@ -305,7 +305,7 @@ fn jitter_is_an_argument() {
 }
 
 #[test]
-fn what_is_gone_is_asked_for_no_more() {
+fn removed_services_are_queried_no_more() {
     let mut script = Script::with(&all(&["a", "b"]));
     let begun = script.begin();
     script.schedule.names(script.now, &all(&["b"]));

@@ -62,7 +62,7 @@ impl Source {
         let mut source = Self::of(fake);
         source
             .until(SOON * 5, "synced", |said| {
-                said.standing == SyncState::Synced
+                said.sync_state == SyncState::Synced
             })
             .await;
         source
@@ -85,7 +85,7 @@ fn endpoints(said: &ConsulUpdate, name: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_registered_is_served_and_a_change_is_seen_soon() {
+async fn registered_services_are_served_and_changes_arrive_soon() {
     let fake = Fake::start().await;
     fake.set("web", &[("web-1", "10.0.0.1", 80, "passing")]);
     let mut source = Source::synced(&fake).await;
@@ -186,7 +186,7 @@ async fn without_the_right_to_checks_there_are_instances() {
             endpoints(said, "web") == ["10.0.0.2:80"]
         })
         .await;
-    assert_eq!(source.said.borrow().standing, SyncState::Synced);
+    assert_eq!(source.said.borrow().sync_state, SyncState::Synced);
 }
 
 /// A malformed or endless response keeps the last state, and is logged.
@@ -219,7 +219,7 @@ async fn suffers(fault: Fault) {
     fake.set("a", &[("a-1", "10.0.0.3", 80, "passing")]);
     fake.set("b", &[("b-1", "10.0.0.4", 80, "passing")]);
     let is_stale = |said: &ConsulUpdate| {
-        let SyncState::Stale { error } = &said.standing else {
+        let SyncState::Stale { error } = &said.sync_state else {
             return false;
         };
         assert!(
@@ -242,7 +242,7 @@ async fn suffers(fault: Fault) {
     );
     fake.mend();
     let is_well = |said: &ConsulUpdate| {
-        said.standing == SyncState::Synced
+        said.sync_state == SyncState::Synced
             && endpoints(said, "a") == ["10.0.0.3:80"]
             && endpoints(said, "b") == ["10.0.0.4:80"]
     };
@@ -258,7 +258,7 @@ async fn silence_is_an_error_in_the_end() {
     let begun = tokio::time::Instant::now();
     fake.until("asked again", |fake| fake.log().len() > 1).await;
     assert!(begun.elapsed() >= super::client::EXCHANGE);
-    assert_eq!(source.said.borrow().standing, SyncState::Syncing);
+    assert_eq!(source.said.borrow().sync_state, SyncState::Syncing);
 }
 
 #[tokio::test]
@@ -279,11 +279,11 @@ async fn many_services_do_not_open_more_connections_than_the_agent_takes() {
             ["s000", "s119"].map(|name| endpoints(said, name)) == [["10.0.0.2:80"], ["10.0.0.2:80"]]
         })
         .await;
-    assert_eq!(source.said.borrow().standing, SyncState::Synced);
+    assert_eq!(source.said.borrow().sync_state, SyncState::Synced);
 }
 
 #[test]
-fn names_that_nobody_could_look_up_are_left_out() {
+fn names_without_a_valid_query_are_left_out() {
     let text = json!({"web": [], "a b": null, "": [], "../x": ["t"], "a..b": [], "Web_2": ["k|v"]})
         .to_string();
     let catalog = wire::catalog(text.as_bytes()).unwrap();

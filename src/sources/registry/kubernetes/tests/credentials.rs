@@ -86,7 +86,7 @@ async fn a_secret_is_found_by_its_name_changes_and_goes() {
     // Nobody asks for anything until something is wanted.
     assert!(fake.log().is_empty());
     sought.want(&["edge/a", "edge/missing"]);
-    let found = sought.until(|found| found.known.len() == 2).await;
+    let found = sought.until(|found| found.resolved.len() == 2).await;
     assert_eq!(names(&found), ["edge/a"]);
     let before = found.all.values().next().unwrap().clone();
     fake.put_in("secrets", secret("edge", "a", &second));
@@ -130,7 +130,7 @@ async fn one_that_may_not_be_read_is_known_to_be_missing() {
     fake.forbid(&["secrets"]);
     let mut sought = Sought::start(&fake);
     sought.want(&["edge/a"]);
-    let found = sought.until(|found| found.known.len() == 1).await;
+    let found = sought.until(|found| found.resolved.len() == 1).await;
     assert!(found.all.is_empty());
 }
 
@@ -142,7 +142,9 @@ async fn so_many_are_looked_for_and_no_more() {
         .map(|at| format!("edge/a{at}"))
         .collect();
     sought.want(&all.iter().map(|name| &**name).collect::<Vec<_>>());
-    sought.until(|found| found.known.len() == all.len()).await;
+    sought
+        .until(|found| found.resolved.len() == all.len())
+        .await;
     let mut asked = fake.queries();
     asked.retain(|query| !query.contains("watch=true"));
     asked.sort();

@@ -23,7 +23,7 @@ fn ingress(name: &str, host: &str) -> Value {
 #[tokio::test]
 async fn ingresses_come_change_and_go() {
     let fake = Fake::start().await;
-    fake.knows("/apis/networking.k8s.io/v1", &["ingresses"]);
+    fake.set_api_group("/apis/networking.k8s.io/v1", &["ingresses"]);
     let (to, mut found) = watch::channel(None);
     let running = tokio::spawn(ingresses(fake.cluster(), None, settings().pace, to));
     let mut until = async |expected: &[(&str, &str)]| {

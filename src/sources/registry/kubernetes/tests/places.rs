@@ -137,7 +137,7 @@ fn pods_of_one_host_are_told_apart_by_their_names() {
 }
 
 #[test]
-fn what_ends_or_is_not_ready_is_told_apart() {
+fn terminating_endpoints_differ_from_unready_ones() {
     let mut objects = objects();
     set(&mut objects, plain("a"));
     let of = |ready: Value, serving: Value, terminating: Value| json!({"ready": ready, "serving": serving, "terminating": terminating});
@@ -259,7 +259,7 @@ fn ports_of_slices_join_by_name() {
     let problem = objects.problems().next().unwrap();
     assert_eq!(problem.kind, "EndpointSlice");
     assert_eq!(
-        &*problem.refusal.words,
+        &*problem.refusal.message,
         "ports.port: want a port, 1 to 65535, got 99999"
     );
 }
@@ -370,7 +370,7 @@ fn a_service_has_as_many_places_as_there_is_room_for() {
                 let problems: Vec<_> = objects.problems().collect();
                 let said: Vec<_> = problems
                     .iter()
-                    .map(|one| (one.kind, &*one.refusal.words))
+                    .map(|one| (one.kind, &*one.refusal.message))
                     .collect();
                 let words = expected.map(|all| {
                     format!(
@@ -391,7 +391,7 @@ fn a_service_has_as_many_places_as_there_is_room_for() {
 
 /// Endpoints written by hand must name their ports as the service does, or they match none.
 #[test]
-fn what_is_written_for_other_ports_is_said() {
+fn endpoints_for_other_ports_are_reported() {
     for slices in [false, true] {
         let mut objects = objects();
         let (one, _) = of_ports(1);
@@ -407,7 +407,9 @@ fn what_is_written_for_other_ports_is_said() {
             };
             set(&mut objects, object);
             let count = endpoints(&mut objects, "a").len();
-            let words = objects.problems().map(|one| one.refusal.words.to_string());
+            let words = objects
+                .problems()
+                .map(|one| one.refusal.message.to_string());
             (count, words.collect::<Vec<_>>())
         };
         let own = of_ports(1).1;

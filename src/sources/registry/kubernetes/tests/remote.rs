@@ -89,7 +89,7 @@ async fn clusters_come_change_and_go() {
     let mut source = Source::start(&local);
     local.put_in("secrets", secret("s", &[("east", kubeconfig(&east))]));
     let all = source.until(|all| serves(all, "east", "10.1.0.1")).await;
-    assert_eq!(all["east"].standing, SyncState::Synced);
+    assert_eq!(all["east"].sync_state, SyncState::Synced);
     let place = super::place("a");
     assert_eq!(
         all["east"].contribution.services[&place].cluster,
@@ -160,7 +160,7 @@ async fn another_kubeconfig_loses_nothing_meanwhile() {
     local.put_in("secrets", secret("s", &[("east", kubeconfig(&new))]));
     let all = source.until(|all| all["east"].error.is_some()).await;
     assert!(serves(&all, "east", "10.1.0.1"));
-    assert!(matches!(all["east"].standing, SyncState::Stale { .. }));
+    assert!(matches!(all["east"].sync_state, SyncState::Stale { .. }));
     // The old cluster is no longer watched.
     old.put_in(
         "endpointslices",
@@ -180,15 +180,15 @@ async fn one_that_cannot_be_reached_is_not_waited_for() {
     let mut source = Source::start(&local);
     local.put_in("secrets", secret("s", &[("east", kubeconfig(&east))]));
     let all = source.until(|all| all.contains_key("east")).await;
-    assert_eq!(all["east"].standing, SyncState::Syncing);
-    let late = |all: &Remotes| matches!(all["east"].standing, SyncState::Stale { .. });
+    assert_eq!(all["east"].sync_state, SyncState::Syncing);
+    let late = |all: &Remotes| matches!(all["east"].sync_state, SyncState::Stale { .. });
     let all = source.until(late).await;
     let error = all["east"].error.as_deref().unwrap_or_default();
     assert!(error.contains(" of cluster east: "), "{error}");
     assert_eq!(all["east"].contribution, Contribution::default());
     east.away(false);
     let all = source.until(|all| serves(all, "east", "10.1.0.1")).await;
-    assert_eq!(all["east"].standing, SyncState::Synced);
+    assert_eq!(all["east"].sync_state, SyncState::Synced);
 }
 
 #[tokio::test]
@@ -216,7 +216,9 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
         .until(|all| {
             serves(all, "east", "10.1.0.1")
                 && all.len() == 5
-                && all.values().all(|told| told.standing != SyncState::Syncing)
+                && all
+                    .values()
+                    .all(|told| told.sync_state != SyncState::Syncing)
         })
         .await;
     assert_eq!(all["east"].error, None);

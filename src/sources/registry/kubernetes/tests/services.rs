@@ -63,7 +63,7 @@ fn a_service_of_too_many_ports_is_cut_and_said() {
     assert_eq!(addresses, 24);
     let problem = objects.problems().next().unwrap();
     assert_eq!(
-        &*problem.refusal.words,
+        &*problem.refusal.message,
         "spec.ports: the first 4096 of 5000 are used: split the service"
     );
 }
@@ -171,14 +171,14 @@ fn a_distribution_that_kubernetes_does_not_know_is_told() {
     assert!(!served(&mut objects, "a").prefers_close);
     let problem = objects.problems().next().unwrap();
     assert_eq!(
-        problem.refusal.words.to_string(),
+        problem.refusal.message.to_string(),
         "spec.trafficDistribution: want PreferClose, PreferSameZone or PreferSameNode, got \"PreferSameRack\""
     );
     let long = "x".repeat(100_000);
     object["spec"]["trafficDistribution"] = json!(long);
     set(&mut objects, object.clone());
     let problem = objects.problems().next().unwrap();
-    assert!(problem.refusal.words.len() < 200, "it is kept");
+    assert!(problem.refusal.message.len() < 200, "it is kept");
     object["spec"]["trafficDistribution"] = json!("preferclose");
     set(&mut objects, object.clone());
     assert!(
@@ -255,12 +255,12 @@ fn an_external_name_is_resolved_by_the_proxy() {
         let problem = objects.problems().next().unwrap();
         assert_eq!((problem.kind, &problem.object), ("Service", &key("a")));
         let words = format!("spec.externalName: want a name, got {name:?}");
-        assert_eq!(&*problem.refusal.words, words);
+        assert_eq!(&*problem.refusal.message, words);
     }
 }
 
 #[test]
-fn what_cannot_be_used_is_said_and_the_rest_counts() {
+fn invalid_fields_of_a_service_are_reported_and_others_used() {
     let mut objects = objects();
     let spec = json!({
         "clusterIPs": ["10.96.0.1", "nowhere"],
@@ -279,7 +279,7 @@ fn what_cannot_be_used_is_said_and_the_rest_counts() {
     assert_eq!(service.addresses_in("here").len(), 1);
     let problem = objects.problems().next().unwrap();
     assert_eq!(
-        &*problem.refusal.words,
+        &*problem.refusal.message,
         "spec.clusterIPs: want an address, got \"nowhere\""
     );
     set(&mut objects, plain("a"));
@@ -287,7 +287,7 @@ fn what_cannot_be_used_is_said_and_the_rest_counts() {
 }
 
 #[test]
-fn what_nobody_serves_changes_nothing() {
+fn unread_fields_of_a_service_change_nothing() {
     let mut objects = objects();
     set(&mut objects, plain("a"));
     set(&mut objects, plain("b"));
@@ -315,7 +315,7 @@ fn what_nobody_serves_changes_nothing() {
 }
 
 #[test]
-fn who_may_answer_and_where_is_bounded_by_the_ports() {
+fn endpoints_of_a_service_are_bounded_by_its_ports() {
     let with = |ports: usize, names: usize, addresses: usize, protocol: &str| {
         let ports: Vec<_> = (1..=ports)
             .map(|at| json!({"name": format!("{protocol}-{at}"), "port": at}))
@@ -377,7 +377,7 @@ fn who_may_answer_and_where_is_bounded_by_the_ports() {
         let found = (one.accounts.len(), one.addresses_in("here").len());
         assert_eq!(found, expected, "{ports} {names} {addresses}");
         let said = objects.problems().next();
-        let said = said.map(|one| one.refusal.words.to_string());
+        let said = said.map(|one| one.refusal.message.to_string());
         let said = said.map(|said| said.split(" are used").next().unwrap().to_owned());
         assert_eq!(said, words);
     }

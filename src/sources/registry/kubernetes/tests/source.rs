@@ -28,7 +28,7 @@ pub(super) fn settings() -> ClusterSettings {
         },
         patience: Duration::from_millis(300),
         late: Duration::from_millis(300),
-        look_again: Duration::from_millis(300),
+        recheck_interval: Duration::from_millis(300),
         gone: Duration::from_millis(300),
         ..ClusterSettings::new(Names {
             cluster: "here".into(),
@@ -41,7 +41,7 @@ pub(super) fn settings() -> ClusterSettings {
 /// One that has slices, and a service with an endpoint.
 pub(super) async fn fake(address: &str) -> Fake {
     let fake = Fake::start().await;
-    fake.knows("/apis/discovery.k8s.io/v1", &["endpointslices"]);
+    fake.set_api_group("/apis/discovery.k8s.io/v1", &["endpointslices"]);
     fake.put_in("services", plain("a"));
     fake.put_in(
         "endpointslices",
@@ -80,7 +80,8 @@ impl Source {
     }
 
     async fn synced(&mut self) -> ClusterUpdate {
-        self.until(|told| told.standing == SyncState::Synced).await
+        self.until(|told| told.sync_state == SyncState::Synced)
+            .await
     }
 
     /// Asserts that nothing is emitted for 100 ms.
@@ -112,7 +113,7 @@ async fn all_is_told_at_once_and_then_what_changes() {
     }
     let mut source = Source::start(&fake, settings());
     let first = source.until(|told| *told != ClusterUpdate::default()).await;
-    assert_eq!(first.standing, SyncState::Synced);
+    assert_eq!(first.sync_state, SyncState::Synced);
     assert_eq!(first.contribution.workloads.len(), 250);
     assert_eq!(
         (
@@ -175,9 +176,9 @@ async fn an_outage_changes_nothing_and_what_was_missed_is_told_once() {
     let before = source.synced().await;
     fake.away(true);
     let lost = source
-        .until(|told| told.standing != SyncState::Synced)
+        .until(|told| told.sync_state != SyncState::Synced)
         .await;
-    assert!(matches!(lost.standing, SyncState::Stale { .. }) && lost.error.is_some());
+    assert!(matches!(lost.sync_state, SyncState::Stale { .. }) && lost.error.is_some());
     assert_eq!(lost.contribution, before.contribution);
     assert!(Arc::ptr_eq(
         &lost.contribution.services,
@@ -208,7 +209,7 @@ async fn an_outage_changes_nothing_and_what_was_missed_is_told_once() {
         if told.contribution != contributions[contributions.len() - 1] {
             contributions.push(told.contribution.clone());
         }
-        if told.standing == SyncState::Synced {
+        if told.sync_state == SyncState::Synced {
             assert_eq!(endpoints(&told, "a"), ["10.0.0.2 demo/q"]);
             assert_eq!(endpoints(&told, "b"), ["10.0.0.3 demo/r"]);
             assert_eq!(told.error, None);
@@ -220,7 +221,7 @@ async fn an_outage_changes_nothing_and_what_was_missed_is_told_once() {
 }
 
 #[tokio::test]
-async fn what_a_server_forgot_is_read_again() {
+async fn an_expired_version_is_listed_again() {
     let fake = fake("10.0.0.1").await;
     let mut source = Source::start(&fake, settings());
     source.synced().await;
@@ -234,7 +235,7 @@ async fn what_a_server_forgot_is_read_again() {
     let lists = fake.count("list");
     fake.forget();
     fake.end_watches();
-    fake.put_unseen_in(
+    fake.put_without_event_in(
         "endpointslices",
         slice("a-1", "a", json!([at("10.0.0.3", "r")])),
     );
@@ -242,7 +243,7 @@ async fn what_a_server_forgot_is_read_again() {
         .until(|told| endpoints(told, "a") == ["10.0.0.3 -"])
         .await;
     assert!(fake.count("list") > lists);
-    assert_eq!(source.told.borrow().standing, SyncState::Synced);
+    assert_eq!(source.told.borrow().sync_state, SyncState::Synced);
 }
 
 fn entry(host: &str) -> Value {
@@ -271,7 +272,7 @@ async fn kinds_of_configuration_come_and_go() {
     let told = source.synced().await;
     assert!(hosts(&told).is_empty() && told.error.is_none());
     fake.put_in("serviceentries", entry("a.example"));
-    fake.knows(ISTIO, &["serviceentries", "sidecars"]);
+    fake.set_api_group(ISTIO, &["serviceentries", "sidecars"]);
     source.until(|told| hosts(told) == ["a.example"]).await;
     fake.put_in("serviceentries", entry("b.example"));
     let told = source.until(|told| hosts(told) == ["b.example"]).await;
@@ -316,15 +317,15 @@ async fn kinds_of_configuration_come_and_go() {
     fake.put_in("serviceentries", entry("b.example"));
     source.until(|told| told.problems.is_empty()).await;
     // A server that starts does not know them at first.
-    fake.knows(ISTIO, &[]);
+    fake.set_api_group(ISTIO, &[]);
     fake.end_watches();
     let told = source.until(|told| told.error.is_some()).await;
     assert_eq!(hosts(&told), ["b.example"]);
-    fake.knows(ISTIO, &["serviceentries"]);
+    fake.set_api_group(ISTIO, &["serviceentries"]);
     let told = source.until(|told| told.error.is_none()).await;
     assert_eq!(hosts(&told), ["b.example"]);
     // The kinds are uninstalled for good.
-    fake.knows(ISTIO, &[]);
+    fake.set_api_group(ISTIO, &[]);
     fake.end_watches();
     source.until(|told| hosts(told).is_empty()).await;
     source.synced().await;
@@ -334,7 +335,7 @@ async fn kinds_of_configuration_come_and_go() {
 #[tokio::test]
 async fn rules_for_traffic_come_and_go() {
     let fake = fake("10.0.0.1").await;
-    fake.knows(ISTIO, &["virtualservices"]);
+    fake.set_api_group(ISTIO, &["virtualservices"]);
     let metadata = json!({"name": "r", "namespace": "demo"});
     let route = |host: &str| {
         let http = json!([{"route": [{"destination": {"host": host}}]}]);
@@ -357,7 +358,7 @@ async fn rules_for_traffic_come_and_go() {
     let written = told.written(&"here".into());
     assert_eq!(written.len(), 1);
     assert_eq!(written[0].spec.value(), route("a.example")["spec"]);
-    fake.knows(ISTIO, &["virtualservices", "destinationrules"]);
+    fake.set_api_group(ISTIO, &["virtualservices", "destinationrules"]);
     let rule = json!({"metadata": metadata, "spec": {"host": "b.example"}});
     fake.put_in("destinationrules", rule);
     let both = ["a.example", "b.example"];
@@ -405,8 +406,8 @@ async fn one_namespace_is_asked_for_where_only_that_counts() {
 #[tokio::test]
 async fn kinds_without_effect_are_kept_to_be_looked_at() {
     let fake = fake("10.0.0.1").await;
-    fake.knows("/apis/rbac.istio.io/v1alpha1", &["serviceroles"]);
-    fake.knows("/apis/authentication.istio.io/v1alpha1", &["policies"]);
+    fake.set_api_group("/apis/rbac.istio.io/v1alpha1", &["serviceroles"]);
+    fake.set_api_group("/apis/authentication.istio.io/v1alpha1", &["policies"]);
     // Judged as it is everywhere, though nothing comes of it.
     let role = json!({"rules": []});
     let metadata =
@@ -416,7 +417,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     fake.put_in("policies", policy);
     let mut source = Source::start(&fake, settings());
     let both = |told: &ClusterUpdate| {
-        told.others.iter().count() == 2 && told.standing == SyncState::Synced
+        told.others.iter().count() == 2 && told.sync_state == SyncState::Synced
     };
     let told = source.until(both).await;
     let written = told.written(&"here".into());
@@ -452,7 +453,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
 async fn kinds_that_are_not_installed_are_looked_for_together() {
     let fake = fake("10.0.0.1").await;
     let settings = ClusterSettings {
-        look_again: Duration::from_secs(600),
+        recheck_interval: Duration::from_secs(600),
         ..settings()
     };
     let mut source = Source::start(&fake, settings);
@@ -477,7 +478,8 @@ async fn kinds_that_are_not_installed_are_looked_for_together() {
 #[test]
 fn a_kind_that_is_installed_later_is_seen_within_ten_seconds() {
     let settings = ClusterSettings::new(settings().names);
-    let latest = settings.look_again + settings.look_again / 8 + Duration::from_millis(500);
+    let latest =
+        settings.recheck_interval + settings.recheck_interval / 8 + Duration::from_millis(500);
     assert!(latest < Duration::from_secs(10), "{latest:?}");
     assert_eq!(settings.gone, Duration::from_secs(60));
 }
@@ -493,7 +495,7 @@ async fn nodes_and_namespaces_that_may_not_be_read_are_done_without() {
     assert_eq!(told.error, None);
     // A kind that is forbidden for long does not make the source lost.
     tokio::time::sleep(settings().patience * 2).await;
-    assert_eq!(source.told.borrow().standing, SyncState::Synced);
+    assert_eq!(source.told.borrow().sync_state, SyncState::Synced);
     // The account gets the right.
     fake.put_in("nodes", json!({"metadata": {"name": "n"}}));
     fake.forbid(&[]);
@@ -506,7 +508,7 @@ async fn services_that_may_not_be_read_are_waited_for() {
     fake.forbid(&["services"]);
     let mut source = Source::start(&fake, settings());
     let told = source.until(|told| told.error.is_some()).await;
-    assert_eq!(told.standing, SyncState::Syncing);
+    assert_eq!(told.sync_state, SyncState::Syncing);
     let error = told.error.unwrap();
     assert!(error.contains("no right"), "{error}");
     fake.forbid(&[]);

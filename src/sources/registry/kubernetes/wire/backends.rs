@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::model::Health;
 use serde::Deserialize;
 
-use super::{RawMetadata, Wrong, or_default, said};
+use super::{RawMetadata, Wrong, non_empty, or_default};
 use crate::kind::{ENDPOINT_SLICES, Key, Kind, Resource, bytes};
 
 const SERVICE: &str = "kubernetes.io/service-name";
@@ -183,9 +183,9 @@ impl RawReference {
         if self.kind.is_some_and(|kind| kind != "Pod") {
             return None;
         }
-        let name = said(self.name)?;
+        let name = non_empty(self.name)?;
         Some(Key {
-            namespace: said(self.namespace).unwrap_or_else(|| namespace.into()),
+            namespace: non_empty(self.namespace).unwrap_or_else(|| namespace.into()),
             name,
         })
     }
@@ -221,7 +221,7 @@ impl From<RawSlice> for EndpointSlice {
             let pod = endpoint
                 .target_ref
                 .and_then(|reference| reference.pod(&key.namespace));
-            let (node, zone) = (said(endpoint.node_name), said(endpoint.zone));
+            let (node, zone) = (non_empty(endpoint.node_name), non_empty(endpoint.zone));
             for text in &endpoint.addresses {
                 let Some(address) = wrong.address("endpoints.addresses", text) else {
                     continue;
@@ -264,7 +264,7 @@ impl From<RawEndpoints> for Endpoints {
                     address,
                     health,
                     pod: reference.and_then(|reference| reference.pod(&key.namespace)),
-                    node: said(raw.node_name),
+                    node: non_empty(raw.node_name),
                     zone: None,
                 });
             }

@@ -114,7 +114,7 @@ pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
 }
 
 fn labels(texts: Texts) -> Labels {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = LABEL_TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     texts
         .into_iter()
         .map(|(name, value)| {
@@ -125,7 +125,7 @@ fn labels(texts: Texts) -> Labels {
 }
 
 /// Texts of labels that are in use: pods of one kind have the same ones.
-static KNOWN: Mutex<SharedTexts> = Mutex::new(SharedTexts {
+static LABEL_TEXTS: Mutex<SharedTexts> = Mutex::new(SharedTexts {
     texts: BTreeSet::new(),
     most: FEW,
 });
@@ -153,7 +153,7 @@ impl SharedTexts {
 }
 
 /// Turns an empty text into `None`.
-fn said(text: Option<Box<str>>) -> Option<Box<str>> {
+fn non_empty(text: Option<Box<str>>) -> Option<Box<str>> {
     text.filter(|text| !text.is_empty())
 }
 
@@ -166,7 +166,7 @@ fn shared(text: &str) -> Arc<str> {
 struct Wrong(Option<Box<str>>);
 
 impl Wrong {
-    fn say(&mut self, words: impl FnOnce() -> String) {
+    fn set(&mut self, words: impl FnOnce() -> String) {
         self.0.get_or_insert_with(|| words().into());
     }
 
@@ -177,7 +177,7 @@ impl Wrong {
         }
         let address = text.parse().ok();
         if address.is_none() {
-            self.say(|| format!("{field}: want an address, got {text:?}"));
+            self.set(|| format!("{field}: want an address, got {text:?}"));
         }
         address
     }
@@ -185,7 +185,7 @@ impl Wrong {
     fn port(&mut self, field: &str, number: i64) -> Option<u16> {
         let port = u16::try_from(number).ok().filter(|port| *port > 0);
         if port.is_none() {
-            self.say(|| format!("{field}: want a port, 1 to 65535, got {number}"));
+            self.set(|| format!("{field}: want a port, 1 to 65535, got {number}"));
         }
         port
     }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_shared_while_somebody_has_them() {
+    fn texts_are_shared_while_they_are_in_use() {
         let mut known = SharedTexts {
             texts: BTreeSet::new(),
             most: FEW,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::model::{Health, Labels};
 use serde::Deserialize;
 
-use super::{RawMetadata, Wrong, labels, or_default, said, shared};
+use super::{RawMetadata, Wrong, labels, non_empty, or_default, shared};
 use crate::kind::{Key, Kind, Resource, bytes};
 
 const IDENTITY: &str = "alpha.istio.io/identity";
@@ -164,7 +164,7 @@ impl From<RawPod> for Pod {
             .chain(init)
             .flat_map(|one| one.ports)
         {
-            let Some(name) = said(port.name) else {
+            let Some(name) = non_empty(port.name) else {
                 continue;
             };
             if port
@@ -184,8 +184,8 @@ impl From<RawPod> for Pod {
             key: metadata.key(),
             created: metadata.created(),
             identity: metadata.annotation(IDENTITY).map(Box::from),
-            account: said(spec.service_account_name).unwrap_or_else(|| "default".into()),
-            node: said(spec.node_name),
+            account: non_empty(spec.service_account_name).unwrap_or_else(|| "default".into()),
+            node: non_empty(spec.node_name),
             host_network: spec.host_network == Some(true),
             over: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
             health,

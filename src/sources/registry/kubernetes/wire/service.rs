@@ -150,7 +150,7 @@ impl From<RawService> for Service {
         if let Some(name) = &external_name
             && !is_name(name)
         {
-            wrong.say(|| format!("spec.externalName: want a name, got {name:?}"));
+            wrong.set(|| format!("spec.externalName: want a name, got {name:?}"));
         }
         let of_cluster = match spec.cluster_ips.is_empty() {
             true => spec.cluster_ip.into_iter().collect(),
@@ -220,7 +220,7 @@ fn prefers_close(field: Option<&str>, annotation: Option<&str>, wrong: &mut Wron
         if let Some(word) = word.filter(|word| !word.is_empty() && !is_near) {
             // An annotation may be long, and this is kept.
             let (shown, more) = api::text::excerpt(word, 64);
-            wrong.say(|| {
+            wrong.set(|| {
                 format!(
                     "{field}: want PreferClose, PreferSameZone or PreferSameNode, got {shown:?}{more}"
                 )
@@ -255,7 +255,7 @@ fn fitting(texts: &[&str], room: &mut usize) -> usize {
 fn bound<T>(field: &str, items: &mut Vec<T>, most: usize, wrong: &mut Wrong) {
     if items.len() > most {
         let count = items.len();
-        wrong.say(|| format!("{field}: the first {most} of {count} are used: split the service"));
+        wrong.set(|| format!("{field}: the first {most} of {count} are used: split the service"));
         items.truncate(most);
     }
 }
@@ -278,7 +278,7 @@ fn ports(raw: Vec<RawServicePort>, wrong: &mut Wrong) -> Vec<Port> {
             continue;
         };
         if names.contains(&name) || numbers.contains(&number) {
-            wrong.say(|| format!("spec.ports: port {number} {name:?} is there twice"));
+            wrong.set(|| format!("spec.ports: port {number} {name:?} is there twice"));
             continue;
         }
         names.insert(Arc::clone(&name));

@@ -53,7 +53,7 @@ impl Builder<'_> {
     }
 
     /// Returns true if an address belongs to another service, and adds the conflict.
-    fn is_held(&mut self, service_port: &ServicePort, address: IpAddr, endpoint: bool) -> bool {
+    fn is_claimed(&mut self, service_port: &ServicePort, address: IpAddr, endpoint: bool) -> bool {
         let holder = match endpoint {
             true => self.holder_of_endpoint(service_port, address),
             false => self.holder_of_requests(service_port, address),
@@ -96,7 +96,7 @@ impl Builder<'_> {
             }
             return;
         }
-        if self.is_held(service_port, address, endpoint) {
+        if self.is_claimed(service_port, address, endpoint) {
             return;
         }
         let mut routes = Vec::new();

@@ -14,7 +14,7 @@ use crate::kind::{Key, Kind, Resource};
 
 /// An object. Two objects are equal if this crate would treat them the same.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct WatchedObject {
     key: Key,
     pub(super) uid: Box<str>,
     /// The length and the hash of the content.
@@ -30,13 +30,13 @@ pub(super) struct Seen {
     text: Mutex<Option<Box<str>>>,
 }
 
-impl PartialEq for Seen {
+impl PartialEq for WatchedObject {
     fn eq(&self, other: &Self) -> bool {
         (&self.key, &self.uid, self.content) == (&other.key, &other.uid, other.content)
     }
 }
 
-impl Kind for Seen {
+impl Kind for WatchedObject {
     /// A placeholder: each kind is read from a resource of its own.
     const RESOURCE: Resource = Resource {
         group: "",
@@ -58,7 +58,7 @@ impl Kind for Seen {
     }
 }
 
-impl Seen {
+impl WatchedObject {
     /// Takes the text as JSON; `None` if it was taken before.
     pub(super) fn take(&self) -> Option<Box<str>> {
         self.text
@@ -119,7 +119,7 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-impl<'de> Deserialize<'de> for Seen {
+impl<'de> Deserialize<'de> for WatchedObject {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         use serde::de::Error as _;
         let Fields(fields) = Fields::deserialize(from)?;
@@ -250,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    fn seen(value: &Value) -> Seen {
+    fn seen(value: &Value) -> WatchedObject {
         serde_json::from_str(&value.to_string()).unwrap()
     }
 
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_kept_in_its_order() {
+    fn an_object_keeps_the_order_of_its_fields() {
         let seen = seen(&object());
         assert_eq!(
             (seen.key().to_string(), &*seen.uid),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_no_change() {
+    fn unread_fields_cause_no_change() {
         let first = seen(&object());
         for (path, value) in [
             ("/metadata/resourceVersion", json!("8")),
@@ -318,7 +318,7 @@ mod tests {
         let text = format!(
             r#"[{{"metadata": {{"name": "a"}}, "spec": {deep}}}, {{"metadata": {{"name": "b"}}}}]"#
         );
-        let all: Vec<Seen> = serde_json::from_str(&text).unwrap();
+        let all: Vec<WatchedObject> = serde_json::from_str(&text).unwrap();
         assert_eq!(all.len(), 2);
         assert!(all[0].take().unwrap().contains(&deep));
     }

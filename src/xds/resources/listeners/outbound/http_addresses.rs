@@ -24,9 +24,9 @@ pub(super) struct Holders {
     by_endpoint: Option<Arc<ServicePort>>,
 }
 
-/// The holders of addresses, for each port that was asked for.
+/// The holders of addresses, for each port that was looked up.
 #[derive(Debug, Default)]
-pub(super) struct HeldAddresses(BTreeMap<u16, Arc<OfPort>>);
+pub(super) struct HttpAddresses(BTreeMap<u16, Arc<OfPort>>);
 
 /// The holders of the addresses of one port.
 pub(super) type OfPort = BTreeMap<IpAddr, Holders>;
@@ -47,7 +47,7 @@ impl Holders {
     }
 }
 
-impl HeldAddresses {
+impl HttpAddresses {
     fn of_port(
         &mut self,
         port: u16,
@@ -67,9 +67,9 @@ fn of_port(
     place: &OutboundParameters,
     endpoints: &EndpointAddresses<'_>,
 ) -> OfPort {
-    let mut held = OfPort::new();
+    let mut owners = OfPort::new();
     let mut add = |address: IpAddr, service_port: &Arc<ServicePort>, endpoint: bool| {
-        let holders: &mut Holders = step(|| held.entry(address)).or_default();
+        let holders: &mut Holders = step(|| owners.entry(address)).or_default();
         let first = match endpoint {
             true => &mut holders.by_endpoint,
             false => &mut holders.by_address,
@@ -90,13 +90,15 @@ fn of_port(
             add(address, one, true);
         }
     }
-    held
+    owners
 }
 
 impl Builder<'_> {
-    fn held_at(&mut self, port: u16) -> Arc<OfPort> {
+    fn http_addresses_at(&mut self, port: u16) -> Arc<OfPort> {
         let all = self.rules.service_ports();
-        let of_port = self.held.of_port(port, all, self.place, self.endpoints);
+        let of_port = self
+            .http_addresses
+            .of_port(port, all, self.place, self.endpoints);
         of_port.clone()
     }
 
@@ -106,8 +108,8 @@ impl Builder<'_> {
         service_port: &ServicePort,
         address: IpAddr,
     ) -> Option<String> {
-        let held = self.held_at(service_port.port.number);
-        let (holder, by_endpoint) = held.get(&address)?.before(service_port)?;
+        let owners = self.http_addresses_at(service_port.port.number);
+        let (holder, by_endpoint) = owners.get(&address)?.before(service_port)?;
         let what = match by_endpoint {
             true => "an endpoint of ",
             false => "",
@@ -118,13 +120,13 @@ impl Builder<'_> {
     }
 
     /// Addresses in these ranges of services with requests that come before this one, as far as no range left them to those yet.
-    pub(super) fn held_in(
+    pub(super) fn http_addresses_in(
         &mut self,
         service_port: &ServicePort,
         ranges: impl Iterator<Item = Network>,
     ) -> Vec<IpAddr> {
         let port = service_port.port.number;
-        let all = self.held_at(port);
+        let all = self.http_addresses_at(port);
         let shared = self.shared.entry(port).or_default();
         let unclaimed = shared.unclaimed.get_or_insert_with(|| (*all).clone());
         let mut found = Vec::new();
@@ -145,26 +147,26 @@ impl Builder<'_> {
     }
 
     /// Leaves those addresses the requests that a listener of ranges would take.
-    pub(super) fn add_held(&mut self, port: u16, held: &[IpAddr]) {
+    pub(super) fn route_http_addresses(&mut self, port: u16, addresses: &[IpAddr]) {
         let shared = self.shared.entry(port).or_default();
-        let mut held = held.to_vec();
-        held.retain(|address| {
+        let mut addresses = addresses.to_vec();
+        addresses.retain(|address| {
             let one = Network::new(*address, wire::all_bits(*address));
             shared.matched.insert(key(one.as_ref(), "", None))
         });
-        if held.is_empty() {
+        if addresses.is_empty() {
             return;
         }
         let listener = name(self.wildcard.address, port);
         let requests = self.http(&listener, port.to_string(), Extras::default());
         let shared = self.shared.entry(port).or_default();
         shared.routed = true;
-        let chain = Match::any().addresses(&held).chain(requests);
+        let chain = Match::any().addresses(&addresses).chain(requests);
         shared.chains.push(chain.into());
     }
 
     /// Takes from a rule the ranges that are one address which another service holds, and tells it. Returns those that are left.
-    pub(super) fn without_held(
+    pub(super) fn without_http_addresses(
         &mut self,
         service_port: &ServicePort,
         rule: &mut Connections,
@@ -175,7 +177,7 @@ impl Builder<'_> {
             let before = target.ranges.len();
             target
                 .ranges
-                .retain(|range| !self.is_held_range(service_port, range));
+                .retain(|range| !self.is_http_address(service_port, range));
             left.extend(target.ranges.iter().copied());
             lost += before - target.ranges.len();
             before == 0 || !target.ranges.is_empty()
@@ -193,7 +195,7 @@ impl Builder<'_> {
     }
 
     /// Returns true if a range is one address that another service holds.
-    pub(super) fn is_held_range(&mut self, service_port: &ServicePort, range: &Network) -> bool {
+    pub(super) fn is_http_address(&mut self, service_port: &ServicePort, range: &Network) -> bool {
         let address = range.first();
         range.prefix() == wire::all_bits(address)
             && self.holder_of_requests(service_port, address).is_some()

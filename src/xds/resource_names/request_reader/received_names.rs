@@ -1,4 +1,4 @@
-//! The names of one list that have come, in whatever order.
+//! The names of one list that were received, in any order.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::resource_names::equal;
 
 /// Names of a list, each once.
 #[derive(Debug, Default)]
-pub(super) struct SeenNames {
+pub(super) struct ReceivedNames {
     list: Option<Arc<dyn NameList>>,
     count: usize,
     /// The place behind the last name: most names come in the order of the list, or in stretches of it.
@@ -17,7 +17,7 @@ pub(super) struct SeenNames {
     bits: Vec<u64>,
 }
 
-impl SeenNames {
+impl ReceivedNames {
     /// None of this list yet.
     pub(super) fn of(list: Arc<dyn NameList>) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl SeenNames {
     }
 
     /// Takes a name of the list; returns false if it is none, or has come already.
-    pub(super) fn see(&mut self, name: &[u8]) -> bool {
+    pub(super) fn insert(&mut self, name: &[u8]) -> bool {
         let Some(list) = self.list.as_deref() else {
             return false;
         };

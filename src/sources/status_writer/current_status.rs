@@ -12,7 +12,7 @@ use crate::status_condition::{conditions, has_conditions, has_messages, has_othe
 #[serde(default)]
 pub(super) struct StatusPage {
     metadata: StatusPageEnd,
-    items: Option<Vec<SeenStatus>>,
+    items: Option<Vec<CurrentStatus>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -23,11 +23,11 @@ struct StatusPageEnd {
 }
 
 impl StatusPage {
-    fn items(&self) -> impl Iterator<Item = &SeenStatus> {
+    fn items(&self) -> impl Iterator<Item = &CurrentStatus> {
         self.items.iter().flatten()
     }
 
-    pub(super) fn first(&self) -> Option<&SeenStatus> {
+    pub(super) fn first(&self) -> Option<&CurrentStatus> {
         self.items().next()
     }
 
@@ -46,7 +46,7 @@ impl StatusPage {
 /// An object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct SeenStatus {
+pub(super) struct CurrentStatus {
     metadata: ObjectMeta,
     status: Value,
 }
@@ -78,7 +78,7 @@ impl Manager {
     }
 }
 
-impl SeenStatus {
+impl CurrentStatus {
     pub(super) const fn generation(&self) -> i64 {
         self.metadata.generation
     }
@@ -148,7 +148,7 @@ impl SeenStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    fn seen(status: &Value, managers: &Value) -> SeenStatus {
+    fn seen(status: &Value, managers: &Value) -> CurrentStatus {
         let object = json!({
             "apiVersion": "g/v1", "kind": "K", "spec": {},
             "metadata": {"name": "a", "namespace": "n", "generation": 3, "resourceVersion": "7", "managedFields": managers},
