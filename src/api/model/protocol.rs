@@ -34,7 +34,7 @@ impl fmt::Display for UnknownProtocol {
 
 impl std::error::Error for UnknownProtocol {}
 
-const NAMES: [(&str, Protocol); 11] = [
+const PROTOCOL_NAMES: [(&str, Protocol); 11] = [
     ("HTTP", Protocol::Http),
     ("HTTP2", Protocol::Http2),
     ("HTTPS", Protocol::Https),
@@ -56,7 +56,7 @@ impl std::str::FromStr for Protocol {
 
     /// A word, in any case.
     fn from_str(word: &str) -> Result<Self, UnknownProtocol> {
-        NAMES
+        PROTOCOL_NAMES
             .iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(word))
             .map(|(_, protocol)| *protocol)
@@ -159,7 +159,7 @@ impl Protocol {
     /// The word; undeclared has none.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        NAMES
+        PROTOCOL_NAMES
             .iter()
             .find(|(_, protocol)| *protocol == self)
             .map_or("", |(word, _)| word)
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn every_protocol_is_of_one_kind() {
-        for (word, protocol) in NAMES {
+        for (word, protocol) in PROTOCOL_NAMES {
             assert_eq!(protocol.as_str(), word);
             assert!(!protocol.is_http2() || protocol.is_http(), "{word}");
         }

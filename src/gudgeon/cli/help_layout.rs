@@ -241,11 +241,7 @@ const EXAMPLES: [(&str, &str, &str); 17] = [
   # What a cluster has
   kubectl get virtualservices,destinationrules -A -o yaml | gudgeon validate -f -",
     ),
-    (
-        "gudgeon",
-        "analyze",
-        "  # The cluster of the kubeconfig, all namespaces
-  gudgeon analyze -A
+    ("gudgeon", "analyze", "  # The cluster of the kubeconfig, all namespaces\n  gudgeon analyze -A
   # Files alone; without the last flag beside the cluster of the kubeconfig
   gudgeon analyze -f ./config -f deployments.yaml --use-kube=false",
     ),

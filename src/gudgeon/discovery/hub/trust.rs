@@ -14,11 +14,11 @@ pub(crate) struct Trust {
     /// The identities of clients are checked.
     is_checked: bool,
     own: watch::Sender<Arc<str>>,
-    current: Mutex<Current>,
+    current: Mutex<CurrentDomains>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct CurrentDomains {
     /// The mesh that names the domains.
     mesh: Arc<MeshConfig>,
     domains: TrustDomains,
@@ -31,11 +31,11 @@ impl Trust {
             default: Arc::clone(default),
             is_checked,
             own: watch::Sender::new(Arc::clone(&domains.own)),
-            current: Mutex::new(Current { mesh, domains }),
+            current: Mutex::new(CurrentDomains { mesh, domains }),
         }
     }
 
-    fn current(&self) -> MutexGuard<'_, Current> {
+    fn current(&self) -> MutexGuard<'_, CurrentDomains> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
