@@ -411,6 +411,31 @@ mod tests {
     }
 
     #[test]
+    fn an_object_of_kubernetes_is_no_configuration() {
+        let rows = [
+            (
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio-sidecar-injector}\ndata: {config: 'template: x'}",
+                "this is an object of Kubernetes (ConfigMap), not its file: the file is its data.config",
+            ),
+            (
+                "apiVersion: apps/v1\nkind: Deployment\nspec: {}",
+                "this is an object of Kubernetes (Deployment), not its file: the file is what a ConfigMap has in data.config",
+            ),
+        ];
+        for (text, wanted) in rows {
+            assert_eq!(load(text).unwrap_err().cause, wanted);
+        }
+        assert_eq!(load("kind: x\npolicy: enabled").unwrap().1.len(), 1);
+        assert_eq!(
+            load("kind: x\napiVersion: y\ntemplate: ''")
+                .unwrap()
+                .1
+                .len(),
+            1
+        );
+    }
+
+    #[test]
     fn a_guard_beside_templates_is_no_template() {
         let text =
             "template: '{{ Check_Your_Version }}'\ntemplates: {sidecar: 'x: {{ .Revision }}'}";

@@ -97,6 +97,9 @@ impl File {
         if file.templates.is_some() {
             file.template = None;
         }
+        if unknown.contains(&"kind") && file.template.is_none() && file.templates.is_none() {
+            object(entries)?;
+        }
         if !unknown.is_empty() {
             warnings.push(format!("unknown keys are ignored: {}", unknown.join(", ")));
         }
@@ -159,6 +162,27 @@ impl File {
             (None, _) => braces,
         }
     }
+}
+
+/// Refuses an object of Kubernetes: without this its pods would silently get the built-in template.
+fn object(entries: &[(String, Node)]) -> Result<(), String> {
+    let value = |key: &str| entries.iter().find(|(known, _)| known == key);
+    let Some(((_, kind), _)) = value("kind").zip(value("apiVersion")) else {
+        return Ok(());
+    };
+    let has_file = value("data").is_some_and(|(_, data)| match &data.value {
+        Kind::Map(data) => data.iter().any(|(key, _)| key == "config"),
+        Kind::Scalar(_) | Kind::List(_) => false,
+    });
+    let where_it_is = if has_file {
+        "the file is its data.config"
+    } else {
+        "the file is what a ConfigMap has in data.config"
+    };
+    let kind = text(kind).unwrap_or_default();
+    Err(format!(
+        "this is an object of Kubernetes ({kind}), not its file: {where_it_is}"
+    ))
 }
 
 fn is_null(node: &Node) -> bool {

@@ -156,8 +156,9 @@ pub(crate) fn makes_proxy(layer: &Value) -> bool {
     all.any(|one| pod::name(one) == PROXY)
 }
 
-/// The proxy may be a container here and an init container there: it is one, and that is the latter.
-pub(crate) fn align(pod: &mut Value, layer: &mut Value) {
+/// The proxy may be a container here and an init container there: it is one, and that is the latter. Returns true if the layer's
+/// became one.
+pub(crate) fn align(pod: &mut Value, layer: &mut Value) -> bool {
     let has = |of: &Value, list| {
         pod::list(of, list)
             .iter()
@@ -166,7 +167,8 @@ pub(crate) fn align(pod: &mut Value, layer: &mut Value) {
     if has(pod, "containers") && has(layer, "initContainers") {
         to_init(pod);
     }
-    if has(layer, "containers") && has(pod, "initContainers") {
+    let moves = has(layer, "containers") && has(pod, "initContainers");
+    if moves {
         to_init(layer);
         // An empty list would create the field in a pod without it.
         if pod::list(layer, "containers").is_empty()
@@ -175,6 +177,7 @@ pub(crate) fn align(pod: &mut Value, layer: &mut Value) {
             spec.shift_remove("containers");
         }
     }
+    moves
 }
 
 fn to_init(of: &mut Value) {

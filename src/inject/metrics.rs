@@ -172,7 +172,8 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
     };
     let has_targets = list.is_some();
     let warning = warning.or_else(|| doubt(&found, port).filter(|_| !has_targets));
-    if has_targets || found.iter().any(|(_, said)| said.is_some()) {
+    let is_set = |said: &Option<String>| said.as_ref().is_some_and(|said| !said.is_empty());
+    if has_targets || found.iter().any(|(_, said)| is_set(said)) {
         let pairs = found.iter();
         let mut text: Map<String, Value> = pairs
             .map(|(key, said)| {
@@ -396,8 +397,6 @@ mod tests {
         for annotations in [
             json!({"prometheus.io/scrape": "true", "prometheus.io/path": "/m", "prometheus.io/port": "80"}),
             json!({"prometheus.io/scrape": "true", "prometheus.io/path": "", "prometheus.io/port": "80"}),
-            json!({"prometheus.io/port": ""}),
-            json!({"prometheus.io/scrape": "", "prometheus.io/path": "", "prometheus.io/port": ""}),
             json!({"prometheus.io/path": "/m"}),
             json!({"prometheus-io-port": "81", "prometheus_io_port": ""}),
             json!({"prometheus.io.port": "81", "prometheus.io/path": "/m", "prometheus.io/port": "80"}),
@@ -419,6 +418,29 @@ mod tests {
             let found = originals(&made, &earlier).into_iter();
             let found: Map<String, Value> = found.map(|(name, text)| (name, json!(text))).collect();
             assert_eq!(Value::Object(found), annotations);
+        }
+    }
+
+    /// The status notes what was replaced.
+    #[test]
+    fn an_agent_gets_no_variable_without_a_value() {
+        for annotations in [
+            json!({"prometheus.io/port": ""}),
+            json!({"prometheus.io/scrape": "", "prometheus.io/path": "", "prometheus.io/port": ""}),
+            json!({"prometheus_io_port": ""}),
+        ] {
+            let mut made = pod(&annotations);
+            assert_eq!(merge(&mut made, 15020), None);
+            assert_eq!(
+                made.pointer("/spec/containers/0/env"),
+                None,
+                "{annotations}"
+            );
+            let left = made["metadata"]["annotations"].as_object().unwrap();
+            assert_eq!(
+                (left.len(), &left["prometheus.io/port"]),
+                (3, &json!("15020"))
+            );
         }
     }
 

@@ -39,6 +39,20 @@ pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
     }
 }
 
+/// Returns true if a proxy among the init containers is one that stays; makes it one if `is_native`. A user's own may be one that
+/// ends, and no pod would start: Istio leaves two containers of that name, which API servers refuse.
+pub(crate) fn stays(pod: &mut Value, is_native: bool) -> bool {
+    let init = pod::existing_list_mut(pod, "initContainers");
+    let mut proxies = init.into_iter().flatten();
+    let Some(proxy) = proxies.find(|one| pod::name(one) == PROXY) else {
+        return true;
+    };
+    if is_native && let Some(fields) = proxy.as_object_mut() {
+        fields.insert("restartPolicy".to_owned(), json!("Always"));
+    }
+    proxy.get("restartPolicy").and_then(Value::as_str) == Some("Always")
+}
+
 /// Returns true if the proxy is among the init containers.
 pub(crate) fn is_native(pod: &Value) -> bool {
     let init = pod::list(pod, "initContainers");

@@ -269,10 +269,11 @@ fn scalar(found: &Scalar, kind: Kind) -> Result<Value, String> {
         Kind::Text | Kind::Quantity => Ok(Value::String(found.text.clone())),
         Kind::Boolean => found.boolean().map(Value::Bool).ok_or_else(refused),
         Kind::Number => yaml::number(found).map(Value::Number).ok_or_else(refused),
-        Kind::Integer => yaml::number(found)
-            .filter(|number| number.is_i64() || number.is_u64())
-            .map(Value::Number)
-            .ok_or_else(refused),
+        Kind::Integer => match yaml::number(found) {
+            Some(number) if number.is_i64() || number.is_u64() => Ok(Value::Number(number)),
+            Some(_) => Err(format!("want a whole number, got {}", described(found))),
+            None => Err(refused()),
+        },
         Kind::IntegerOrText => Ok(match yaml::number(found) {
             Some(number) if number.is_i64() => Value::Number(number),
             _ => Value::String(found.text.clone()),
@@ -297,10 +298,21 @@ fn wanted(kind: Kind) -> &'static str {
 
 /// Renders a scalar for a message: in quotes, by which the log recognizes a possible secret, and shortened.
 fn described(found: &Scalar) -> String {
-    if found.plain && found.boolean().is_some() {
-        found.text.clone()
+    match yaml::number(found) {
+        _ if found.plain && found.boolean().is_some() => found.text.clone(),
+        Some(_) => number(&found.text),
+        None => quoted(&found.text),
+    }
+}
+
+/// The longest number without quotes. They are in every sentence, and no secret.
+const SHORT: usize = 3;
+
+fn number(text: &str) -> String {
+    if text.len() > SHORT {
+        format!("the number {}", quoted(text))
     } else {
-        quoted(&found.text)
+        text.to_owned()
     }
 }
 
@@ -345,7 +357,16 @@ fn check(value: &Value, kind: Kind, path: &Path<'_>, depth: usize) -> Result<(),
                 check(value, element.kind(), &Path::Index(path, index), depth + 1)
             })
         }
-        (_, other) => Err(path.error(format!("want {}, got {}", wanted(kind), of_json(other)))),
+        (_, other) => {
+            let is_scalar = matches!(other, Value::Number(_) | Value::Bool(_));
+            let advice = if kind == Kind::Text && is_scalar {
+                "; quote it"
+            } else {
+                ""
+            };
+            let (wanted, got) = (wanted(kind), of_json(other));
+            Err(path.error(format!("want {wanted}, got {got}{advice}")))
+        }
     }
 }
 
@@ -353,8 +374,7 @@ fn of_json(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),
-        // In quotes, by which the log recognizes a possible secret.
-        Value::Number(number) => quoted(&number.to_string()),
+        Value::Number(value) => number(&value.to_string()),
         Value::String(text) => quoted(text),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
@@ -441,9 +461,17 @@ mod tests {
             ),
             (
                 "ports: [{containerPort: 1.5}]",
-                "containers[0].ports[0].containerPort: want a number, got \"1.5\"",
+                "containers[0].ports[0].containerPort: want a whole number, got 1.5",
             ),
-            ("tty: 1", "containers[0].tty: want a boolean, got \"1\""),
+            (
+                "ports: [{containerPort: 87654.5}]",
+                "containers[0].ports[0].containerPort: want a whole number, got the number \"87654.5\"",
+            ),
+            ("tty: 1", "containers[0].tty: want a boolean, got 1"),
+            (
+                "tty: 87654321",
+                "containers[0].tty: want a boolean, got the number \"87654321\"",
+            ),
             (
                 "tty: 'true'",
                 "containers[0].tty: want a boolean, got \"true\"",
@@ -505,11 +533,19 @@ mod tests {
             ),
             (
                 json!({"metadata": {"annotations": {"a": 1}}}),
-                "metadata.annotations.a: want a string, got \"1\"",
+                "metadata.annotations.a: want a string, got 1; quote it",
+            ),
+            (
+                json!({"metadata": {"annotations": {"a": 87_654_321}}}),
+                "metadata.annotations.a: want a string, got the number \"87654321\"; quote it",
+            ),
+            (
+                json!({"metadata": {"labels": {"a": true}}}),
+                "metadata.labels.a: want a string, got true; quote it",
             ),
             (
                 json!({"spec": {"containers": [{}, 7]}}),
-                "spec.containers[1]: want an object, got \"7\"",
+                "spec.containers[1]: want an object, got 7",
             ),
             (
                 json!({"spec": {"hostNetwork": "true"}}),

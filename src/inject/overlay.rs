@@ -124,7 +124,7 @@ impl Injection<'_> {
         let release = layer::made_release(&layers);
         let agents = self.configuration.agents;
         let own_network = pod::label(&made, labels::NETWORK).map(str::to_owned);
-        let own = self.put(&mut made, layers, (&protected, release), &mut now);
+        let own = self.put(&mut made, layers, (&protected, release), &mut now)?;
         self.set_variables(&mut made, own_network.as_deref());
         let probers = agents.probers(release);
         let originals = &removal.originals;
@@ -231,7 +231,7 @@ impl Injection<'_> {
         layers: Vec<Value>,
         (protected, release): (&ProtectedContainers, Release),
         now: &mut Status,
-    ) -> Overrides {
+    ) -> Result<Overrides, StopReason> {
         let of_templates = now.lists.iter().take(2).flatten();
         let of_templates: BTreeSet<&str> = of_templates.map(String::as_str).collect();
         let own = Overrides::of(made, |name| of_templates.contains(name));
@@ -242,8 +242,9 @@ impl Injection<'_> {
         let known: BTreeSet<&str> = known.map(pod::name).collect();
         secrets.retain(|name| !known.contains(name.as_str()));
         let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
+        let mut moved = false;
         for mut layer in layers {
-            layer::align(made, &mut layer);
+            moved |= layer::align(made, &mut layer);
             merge::lay(made, layer, root, Layer::Template);
         }
         if release.gives_threads() {
@@ -254,11 +255,17 @@ impl Injection<'_> {
         let is_sidecar = self.tried.templates.iter().any(|name| !is_router(name));
         let is_transparent = is_sidecar && self.is_transparent(made);
         own.give_user(made, is_transparent, &mut self.warnings);
-        if self.native && is_sidecar {
+        let is_native = self.native && is_sidecar;
+        if is_native {
             native_sidecar::convert(made, self.status_port(made));
         }
+        if moved && !native_sidecar::stays(made, is_native) {
+            return Err(StopReason::Pod(format!(
+                "spec.initContainers: {PROXY} is the proxy, which would have to end before the application starts: want restartPolicy Always"
+            )));
+        }
         now.locate(made);
-        own
+        Ok(own)
     }
 
     /// Returns true if connections keep their addresses, for which the proxy has to be root.

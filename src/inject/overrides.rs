@@ -1,6 +1,6 @@
 //! Containers of the user that a template also makes: what the user wrote wins, and is kept for the next pass.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
@@ -68,18 +68,17 @@ impl Overrides {
         }))
     }
 
-    /// Drops the overrides of other names than templates give; returns theirs.
-    pub(crate) fn withhold(&mut self, of_templates: &BTreeSet<String>) -> BTreeSet<String> {
-        let mut withheld = BTreeSet::new();
+    /// Takes the overrides of other names than templates give, by name.
+    pub(crate) fn withhold(&mut self, of_templates: &BTreeSet<String>) -> BTreeMap<String, Value> {
+        let mut withheld = BTreeMap::new();
         for kept in &mut self.0 {
-            kept.retain(|one| {
-                let name = pod::name(one);
-                let stays = of_templates.contains(name);
-                if !stays {
-                    withheld.insert(name.to_owned());
-                }
-                stays
-            });
+            let (stay, others): (Vec<Value>, Vec<Value>) = std::mem::take(kept)
+                .into_iter()
+                .partition(|one| of_templates.contains(pod::name(one)));
+            *kept = stay;
+            for one in others {
+                withheld.entry(pod::name(&one).to_owned()).or_insert(one);
+            }
         }
         withheld
     }

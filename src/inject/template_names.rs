@@ -29,7 +29,7 @@ const STOCK_VOLUMES: [&str; 16] = [
 ];
 
 /// Names of containers and volumes. A container may be in the one list here and in the other there.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct TemplateNames {
     pub(crate) containers: BTreeSet<String>,
     pub(crate) volumes: BTreeSet<String>,

@@ -2,14 +2,17 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::fragment;
 use crate::metrics;
+use crate::output_types;
 use crate::overrides::Overrides;
 use crate::pod::{self, CONTAINERS, LISTS};
 use crate::probes::{self, OriginalProbes};
+use crate::reinject;
 use crate::replaced_values;
+use crate::schema::{self, Kind};
 use crate::status::{OVERRIDES, STATUS, Status};
 use crate::template_names::TemplateNames;
 
@@ -20,14 +23,16 @@ pub(crate) struct Removal {
     pub(crate) originals: OriginalProbes,
     /// Elements that are no template's: what the annotations hold of them is not put back, and the pod's own stay.
     pub(crate) withheld: TemplateNames,
+    /// Those of which the annotations hold more than the pod has.
+    told: TemplateNames,
 }
 
 impl Removal {
     /// Warnings for the pod's author.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         let lists = [
-            (OVERRIDES, "container", &self.withheld.containers),
-            (STATUS, "volume", &self.withheld.volumes),
+            (OVERRIDES, "container", &self.told.containers),
+            (STATUS, "volume", &self.told.volumes),
         ];
         lists.into_iter().flat_map(|(annotation, kind, names)| {
             names.iter().map(move |name| {
@@ -35,6 +40,40 @@ impl Removal {
             })
         })
     }
+}
+
+/// Lists to which a template adds without any right: what it added to an application's container goes again.
+const ADDED: [&str; 2] = ["env", "ports"];
+
+/// Takes out what an earlier injection added to a container that is no template's; returns true if the pod's has all that is
+/// said to be the user's own, probes apart, which may have their ports as numbers.
+fn trim(element: &mut Value, own: &Value) -> bool {
+    let kind = schema::element_of("containers");
+    let Some(fields) = element.as_object_mut() else {
+        return false;
+    };
+    let empty = Value::Array(Vec::new());
+    for list in ADDED {
+        let below = kind.below(list).unwrap_or(Kind::Any);
+        let only =
+            |value: &Value| Value::Object(Map::from_iter([(list.to_owned(), value.clone())]));
+        let (has, had) = (fields.get(list), own.get(list).unwrap_or(&empty));
+        // As fields, so that elements are found by their keys.
+        let is_there = has.is_some_and(|has| reinject::contains(&only(has), &only(had), kind));
+        if !is_there || output_types::shape(had, below, list).is_err() {
+            continue;
+        }
+        if own.get(list).is_some() {
+            fields.insert(list.to_owned(), had.clone());
+        } else {
+            fields.shift_remove(list);
+        }
+    }
+    let mut own = own.clone();
+    if let Some(fields) = own.as_object_mut() {
+        fields.retain(|key, _| !key.ends_with("Probe") && key != "lifecycle");
+    }
+    reinject::contains(element, &own, kind)
 }
 
 /// Removes an earlier injection for a fragment, which adds its names whatever the pod has: the names of early Istios go from
@@ -63,10 +102,12 @@ pub(crate) fn uninject(
     let metrics = metrics::originals(pod, earlier);
     let mut kept = Overrides::stored(pod, earlier);
     let mut volumes = replaced_values::volumes(pod, earlier, &names.volumes);
+    let others = kept.withhold(&names.containers);
     let withheld = TemplateNames {
-        containers: kept.withhold(&names.containers),
+        containers: others.keys().cloned().collect(),
         volumes: std::mem::take(&mut volumes.withheld),
     };
+    let mut told = withheld.clone();
     let mut kept = kept.into_pending();
     for list in LISTS {
         let Some(elements) = pod::existing_list_mut(pod, list) else {
@@ -79,17 +120,23 @@ pub(crate) fn uninject(
                 return true;
             }
             let name = pod::name(element);
-            let stays = match list {
-                "volumes" => volumes.staying.contains(name) || withheld.volumes.contains(name),
-                _ => CONTAINERS.contains(&list) && withheld.containers.contains(name),
-            };
-            if stays {
+            let other = others.get(name).filter(|_| CONTAINERS.contains(&list));
+            if let Some(own) = other {
+                let name = name.to_owned();
+                if trim(element, own) {
+                    told.containers.remove(&name);
+                }
+                return true;
+            }
+            let is_volume = list == "volumes";
+            if is_volume && (volumes.staying.contains(name) || withheld.volumes.contains(name)) {
                 return true;
             }
             // The user's version of it comes back to its place.
-            let own = match list {
-                "volumes" => volumes.restored.remove(name),
-                _ => kept.take(list, name),
+            let own = if is_volume {
+                volumes.restored.remove(name)
+            } else {
+                kept.take(list, name)
             };
             own.map(|own| *element = own).is_some()
         });
@@ -112,6 +159,7 @@ pub(crate) fn uninject(
     let removal = Removal {
         originals,
         withheld,
+        told,
     };
     let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
         return removal;

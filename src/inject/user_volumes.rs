@@ -61,6 +61,18 @@ pub(crate) fn lists_by_name(pod: &Value) -> Vec<(String, Value)> {
     .collect()
 }
 
+/// The first key of a directive of a strategic merge, at any depth: it would change what the pod has beside the annotation's own.
+fn directive(value: &Value) -> Option<&str> {
+    match value {
+        Value::Object(entries) => entries.iter().find_map(|(key, value)| {
+            let own = key.starts_with('$').then_some(key.as_str());
+            own.or_else(|| directive(value))
+        }),
+        Value::Array(items) => items.iter().find_map(directive),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
 /// Checks a map, or a list, whose entries a template turns into elements of `kind`. They are typed here as they will be
 /// there, so that an error names the annotation.
 pub(crate) fn check(value: &str, kind: &str) -> Result<(), String> {
@@ -70,11 +82,15 @@ pub(crate) fn check(value: &str, kind: &str) -> Result<(), String> {
             return Err(format!("{name:?}: {}", yaml_safe::CONTROL));
         }
         yaml_safe::strings(value).map_err(|cause| format!("{name:?}: {cause}"))?;
+        if let Some(key) = directive(value) {
+            return Err(format!(
+                "{name:?}: {key:?}: a directive, which templates alone may have"
+            ));
+        }
     }
     let kind = schema::object(kind).map_or(Kind::Any, Kind::Object);
     let reading = TypingOptions {
         nulls: true,
-        directives: true,
         ..TypingOptions::default()
     };
     entries.iter().try_for_each(|(name, value)| {
@@ -107,6 +123,27 @@ pub(crate) fn volume_twice(pod: &Value, error: &OutputError) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_annotation_has_no_directives() {
+        for (text, key) in [
+            (r#"[{"name": "v", "$patch": "delete"}]"#, "$patch"),
+            (r#"{"v": {"$patch": "replace"}}"#, "$patch"),
+            (
+                r#"{"v": {"emptyDir": {"$retainKeys": ["medium"]}}}"#,
+                "$retainKeys",
+            ),
+            (
+                r#"[{"name": "v", "projected": {"sources": [{"$setElementOrder/a": []}]}}]"#,
+                "$setElementOrder/a",
+            ),
+        ] {
+            let wanted = format!("\"v\": \"{key}\": a directive, which templates alone may have");
+            assert_eq!(check(text, "Volume"), Err(wanted), "{text}");
+        }
+        let fine = r#"{"$v": {"configMap": {"name": "$a"}}}"#;
+        assert_eq!(check(fine, "Volume"), Ok(()));
+    }
 
     #[test]
     fn an_annotation_has_a_bounded_number_of_entries() {

@@ -244,10 +244,13 @@ const ROOMS: &[(&str, Rooms)] = &[
                 &[
                     "fragment",
                     "metrics",
+                    "output_types",
                     "overrides",
                     "pod",
                     "probes",
+                    "reinject",
                     "replaced_values",
+                    "schema",
                     "status",
                     "template_names",
                 ],

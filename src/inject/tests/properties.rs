@@ -389,6 +389,8 @@ fn overlaid() -> impl Strategy<Value = Value> {
                     proxy["image"] = json!("auto");
                 }
                 let list = if in_init {
+                    // One that ends is refused.
+                    proxy["restartPolicy"] = json!("Always");
                     "initContainers"
                 } else {
                     "containers"
@@ -586,10 +588,12 @@ fn removing_an_injection_restores_replaced_values() {
     let app = json!({"name": "app", "image": "a", "livenessProbe": {"httpGet": {"path": "/l", "port": 80}, "timeoutSeconds": 3}});
     let proxy =
         json!({"name": "istio-proxy", "image": "auto", "env": [{"name": "X", "value": "1"}]});
+    let mut native = proxy.clone();
+    native["restartPolicy"] = json!("Always");
     let pods = [
         json!({"spec": {"containers": [app]}}),
         json!({"spec": {"containers": [app, proxy]}}),
-        json!({"spec": {"containers": [app], "initContainers": [proxy]}}),
+        json!({"spec": {"containers": [app], "initContainers": [native]}}),
         json!({"metadata": {"annotations": {"net/ports": "81", "net/works": "mine", "prometheus.io/port": "82"}, "labels": {"mesh": "mine"}},
             "spec": {"containers": [app], "securityContext": {"fsGroup": 5, "runAsUser": 6, "seLinuxOptions": {"user": "u"}},
             "dnsConfig": {"searches": ["mine"], "options": [{"name": "ndots"}]}}}),

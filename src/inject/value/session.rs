@@ -103,7 +103,9 @@ pub(crate) fn charge(steps: u64) -> Result<(), TemplateError> {
         session.steps
     })?;
     if spent > MAX_STEPS {
-        return Err(TemplateError::Exec("runs longer than a second".to_owned()));
+        return Err(TemplateError::Exec(format!(
+            "takes more than {MAX_STEPS} steps"
+        )));
     }
     Ok(())
 }
