@@ -13,6 +13,14 @@ fn kubeconfig(text: &str) -> (tempfile::NamedTempFile, Access) {
     (file, access)
 }
 
+/// A kubeconfig of one cluster and one user, as flow mappings of YAML.
+fn of_one(cluster: &str, user: &str) -> String {
+    format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+         clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
+    )
+}
+
 fn two_contexts(more: &str) -> String {
     format!(
         "apiVersion: v1
@@ -160,12 +168,8 @@ async fn a_config_map_is_read() {
 
 #[tokio::test]
 async fn a_kubeconfig_of_somebody_else_reaches_nothing_of_this_machine() {
-    let of = |cluster: &str, user: &str| {
-        format!(
-            "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
-             clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
-        )
-    };
+    let of =
+        |cluster: &str, user: &str| of_one(&format!("server: 'http://127.0.0.1:1'{cluster}"), user);
     assert!(
         Cluster::of_kubeconfig(of("", "token: t").as_bytes())
             .await
@@ -202,5 +206,46 @@ async fn a_kubeconfig_of_somebody_else_reaches_nothing_of_this_machine() {
             refused.starts_with("cannot use the kubeconfig: "),
             "{refused}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_secret_of_a_plugin_or_a_key_is_not_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let key = file("key", "-----BEGIN PRIVATE KEY----- S3CRET\n");
+    let certificate = file("certificate", "");
+    let exec = |script: &str| {
+        let env = "env: [{name: PASSWORD, value: S3CRET}]";
+        let args = format!("args: ['-c', '{script}', S3CRET]");
+        format!("exec: {{command: sh, interactiveMode: Never, {args}, {env}}}")
+    };
+    let status = r#"echo "{status: {token: S3CRET, expirationTimestamp: S3CRET}}""#;
+    for (user, why) in [
+        (
+            exec("echo S3CRET; exit 3"),
+            "the credential plugin failed with exit status: 3",
+        ),
+        (
+            exec("echo {token: S3CRET, : }"),
+            "the credential plugin's output is not an ExecCredential",
+        ),
+        (
+            exec(status),
+            "the time at which the token expires is not a timestamp",
+        ),
+        (
+            format!("client-certificate: {certificate}, client-key: {key}"),
+            "the client certificate or its key is not PEM",
+        ),
+    ] {
+        let (_file, access) = kubeconfig(&of_one("server: 'http://127.0.0.1:1'", &user));
+        let error = Cluster::open(&access).await.unwrap_err().to_string();
+        let words = format!("cannot prepare connections to http://127.0.0.1:1/: {why}");
+        assert_eq!(error, words);
     }
 }
