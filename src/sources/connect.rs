@@ -2,6 +2,7 @@
 //! are kube's; the connection is made here, because one whose other end is gone must be noticed.
 
 mod kubeconfig;
+mod server;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -118,7 +119,7 @@ impl Cluster {
         let config = tokio::task::spawn_blocking(read).await;
         let config = config.map_err(|error| CannotConnect::because(WHAT, &error))??;
         // A kubeconfig may name a credential plugin: it runs to its end meanwhile.
-        let made = tokio::task::spawn_blocking(move || Self::by(&config)).await;
+        let made = tokio::task::spawn_blocking(move || Self::by(config)).await;
         made.map_err(|error| CannotConnect::because(WHAT, &error))?
     }
 
@@ -135,19 +136,21 @@ impl Cluster {
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
             .await
             .map_err(|error| CannotConnect::because(WHAT, &error))?;
-        Self::by(&config)
+        Self::by(config)
     }
 
-    fn by(config: &Config) -> Result<Self, CannotConnect> {
+    fn by(mut config: Config) -> Result<Self, CannotConnect> {
+        let refused = |why: String| CannotConnect(format!("{WHAT}: {why}"));
+        config.cluster_url = server::url(&config).map_err(refused)?;
         // It is logged and shown: a user and a password in it are not.
         let address = config.cluster_url.to_string();
         let address = api::url::without_credentials(&address).replace("…@", "");
         if config.proxy_url.is_some() {
-            return Err(CannotConnect(format!(
-                "cannot use the kubeconfig: {address} is behind a proxy (proxy-url), which is not supported"
+            return Err(refused(format!(
+                "{address} is behind a proxy (proxy-url), which is not supported"
             )));
         }
-        let client = client(config).map_err(|error| {
+        let client = client(&config).map_err(|error| {
             let what = format!("cannot prepare connections to {address}");
             CannotConnect::because(&what, &error)
         })?;

@@ -249,3 +249,20 @@ async fn a_secret_of_a_plugin_or_a_key_is_not_said() {
         assert_eq!(error, words);
     }
 }
+
+#[tokio::test]
+async fn a_server_without_a_scheme_is_asked_and_what_is_none_is_refused() {
+    let fake = Fake::start().await;
+    fake.fail("get", &[Fault::Says(r#"{"major":"1","minor":"32"}"#)]);
+    let address = fake.cluster().address().to_owned();
+    let server = address.trim_start_matches("http://").trim_end_matches('/');
+    let (_file, access) = kubeconfig(&of_one(&format!("server: '{server}'"), "token: t"));
+    let cluster = Cluster::open(&access).await.unwrap();
+    assert_eq!(cluster.version().await.unwrap().minor, 32);
+    let (_file, access) = kubeconfig(&of_one("server: /foo", "token: t"));
+    let error = Cluster::open(&access).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot use the kubeconfig: the server is neither a URL nor a host:port pair: \"/foo\""
+    );
+}

@@ -199,11 +199,13 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
     );
     let file = kubeconfig(&east).replace(r#""token":"secret""#, r#""tokenFile":"/etc/passwd""#);
     assert!(program.contains("exec") && file.contains("tokenFile"));
+    let nowhere = kubeconfig(&east).replace(east.cluster().address(), "/nowhere");
     let clusters = [
         ("bad", "{".to_owned()),
         ("empty", String::new()),
         ("file", file),
         ("here", kubeconfig(&east)),
+        ("nowhere", nowhere),
         ("program", program),
     ];
     local.put_in("secrets", secret("a", &clusters));
@@ -213,7 +215,7 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
     let all = source
         .until(|all| {
             serves(all, "east", "10.1.0.1")
-                && all.len() == 5
+                && all.len() == 6
                 && all.values().all(|told| told.standing != SyncState::Syncing)
         })
         .await;
@@ -229,6 +231,10 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
         error("empty").starts_with("cannot use the kubeconfig"),
         "{}",
         error("empty")
+    );
+    assert_eq!(
+        error("nowhere"),
+        "cannot use the kubeconfig: the server is neither a URL nor a host:port pair: \"/nowhere\""
     );
     assert_eq!(
         error("program"),
