@@ -3,6 +3,7 @@
 
 mod kubeconfig;
 mod server;
+mod token_file;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use kube::client::ConfigExt as _;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
 use kube::core::params::GetParams;
+use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _};
@@ -149,6 +151,11 @@ impl Cluster {
             return Err(refused(format!(
                 "{address} is behind a proxy (proxy-url), which is not supported"
             )));
+        }
+        // kube's layer would panic.
+        if let Some(token) = &config.auth_info.token {
+            token_file::bearer(token.expose_secret())
+                .map_err(|why| CannotConnect(format!("cannot connect to {address}: {why}")))?;
         }
         let client = client(&config).map_err(|error| {
             let what = format!("cannot prepare connections to {address}");

@@ -251,6 +251,19 @@ async fn a_secret_of_a_plugin_or_a_key_is_not_said() {
 }
 
 #[tokio::test]
+async fn a_token_that_no_header_can_have_is_refused() {
+    for token in [r#""S3CRET\n""#, r#""S3\u0001CRET""#] {
+        let text = of_one("server: 'http://127.0.0.1:1'", &format!("token: {token}"));
+        let (_file, access) = kubeconfig(&text);
+        let words = "cannot connect to http://127.0.0.1:1/: the token has characters that no header can have";
+        let error = Cluster::open(&access).await.unwrap_err();
+        assert_eq!(error.to_string(), words);
+        let error = Cluster::of_kubeconfig(text.as_bytes()).await.unwrap_err();
+        assert_eq!(error.to_string(), words);
+    }
+}
+
+#[tokio::test]
 async fn a_server_without_a_scheme_is_asked_and_what_is_none_is_refused() {
     let fake = Fake::start().await;
     fake.fail("get", &[Fault::Says(r#"{"major":"1","minor":"32"}"#)]);

@@ -199,12 +199,14 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
     );
     let file = kubeconfig(&east).replace(r#""token":"secret""#, r#""tokenFile":"/etc/passwd""#);
     assert!(program.contains("exec") && file.contains("tokenFile"));
+    let newline = kubeconfig(&east).replace(r#""token":"secret""#, r#""token":"secret\n""#);
     let nowhere = kubeconfig(&east).replace(east.cluster().address(), "/nowhere");
     let clusters = [
         ("bad", "{".to_owned()),
         ("empty", String::new()),
         ("file", file),
         ("here", kubeconfig(&east)),
+        ("newline", newline),
         ("nowhere", nowhere),
         ("program", program),
     ];
@@ -215,7 +217,7 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
     let all = source
         .until(|all| {
             serves(all, "east", "10.1.0.1")
-                && all.len() == 6
+                && all.len() == 7
                 && all.values().all(|told| told.standing != SyncState::Syncing)
         })
         .await;
@@ -232,6 +234,8 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
         "{}",
         error("empty")
     );
+    let of_token = error("newline");
+    assert!(of_token.ends_with(": the token has characters that no header can have"));
     assert_eq!(
         error("nowhere"),
         "cannot use the kubeconfig: the server is neither a URL nor a host:port pair: \"/nowhere\""
