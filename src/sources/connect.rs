@@ -1,7 +1,8 @@
-//! The way to an API server: by the account of the pod that this runs in, or by a kubeconfig. TLS, tokens and their renewal
-//! are kube's; the connection is made here, because one whose other end is gone must be noticed.
+//! The way to an API server: by the account of the pod that this runs in, or by a kubeconfig. TLS and credential plugins are kube's; the
+//! connection is made here, because one whose other end is gone must be noticed, and credentials are looked at again here.
 
 mod kubeconfig;
+mod renewal;
 mod server;
 mod token_file;
 
@@ -157,10 +158,7 @@ impl Cluster {
             token_file::bearer(token.expose_secret())
                 .map_err(|why| CannotConnect(format!("cannot connect to {address}: {why}")))?;
         }
-        let client = client(&config).map_err(|error| {
-            let what = format!("cannot prepare connections to {address}");
-            CannotConnect::because(&what, &error)
-        })?;
+        let client = renewal::renewing(config, &address)?;
         Ok(Self { client, address })
     }
 

@@ -279,3 +279,21 @@ async fn a_server_without_a_scheme_is_asked_and_what_is_none_is_refused() {
         "cannot use the kubeconfig: the server is neither a URL nor a host:port pair: \"/foo\""
     );
 }
+
+#[tokio::test]
+async fn a_token_file_may_end_with_a_newline() {
+    let fake = Fake::start().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "secret-token\n").unwrap();
+    // A program would be less than the file.
+    let user = format!(
+        "tokenFile: {}, exec: {{command: 'false'}}",
+        file.path().display()
+    );
+    let server = format!("server: '{}'", fake.cluster().address());
+    let (_file, access) = kubeconfig(&of_one(&server, &user));
+    let cluster = Cluster::open(&access).await.unwrap();
+    drop(cluster.version().await);
+    let sent = Some("Bearer secret-token".to_owned());
+    assert_eq!(fake.authorizations(), [sent]);
+}
