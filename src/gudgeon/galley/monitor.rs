@@ -188,10 +188,6 @@ impl Service for GalleyMonitor {
             ExpositionFormat::asked(request.headers()),
         )
     }
-
-    fn panicked(&self) {
-        self.looks.metrics.panicked();
-    }
 }
 
 #[cfg(test)]
