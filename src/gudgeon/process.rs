@@ -1,7 +1,9 @@
-//! The parts of the process that every role shares: signals, a line for a panic, resident memory.
+//! The parts of the process that every role shares: signals, panics, resident memory.
 
+use std::panic::PanicHookInfo;
 use std::sync::LazyLock;
 
+use prometheus_client::metrics::counter::Counter;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -28,6 +30,14 @@ const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
 
 /// Counts the requests to read all files again.
 static RELOAD_REQUESTS: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
+
+/// Counts the panics of the process, wherever they are: few tasks have somebody who looks at their end.
+static PANICS: LazyLock<Counter> = LazyLock::new(Counter::default);
+
+/// Returns the counter of panics, which all roles of a process show.
+pub(crate) fn panics() -> Counter {
+    PANICS.clone()
+}
 
 /// Returns a receiver of requests to read all files again.
 pub(crate) fn reload_requests() -> watch::Receiver<u64> {
@@ -106,12 +116,18 @@ async fn each(mut signal: Signal, act: impl Fn() + Send) {
     }
 }
 
-/// Logs one line per panic, without its message, which may contain a secret.
-pub(crate) fn log_panics() {
-    std::panic::set_hook(Box::new(|panic| match panic.location() {
+/// Counts panics, and logs a line for each.
+pub(crate) fn watch_panics() {
+    std::panic::set_hook(Box::new(note_panic));
+}
+
+/// The line has no message, which may contain a secret.
+fn note_panic(panic: &PanicHookInfo<'_>) {
+    PANICS.inc();
+    match panic.location() {
         Some(place) => error!("panic at {}:{}", place.file(), place.line()),
         None => error!("panic"),
-    }));
+    }
 }
 
 /// Returns the resident memory in bytes (VmRSS), if there is a /proc.
@@ -120,4 +136,27 @@ pub(crate) fn resident() -> Option<i64> {
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     let kib: i64 = line.split_whitespace().nth(1)?.parse().ok()?;
     kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_a_task_that_nobody_awaits_is_counted() {
+        let shown = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            note_panic(panic);
+            // Other tests fail with their words.
+            shown(panic);
+        }));
+        let before = panics().get();
+        let (ends, ended) = tokio::sync::oneshot::channel::<()>();
+        drop(tokio::spawn(async move {
+            let _ends = ends;
+            panic!("a mistake")
+        }));
+        assert!(ended.await.is_err());
+        assert!(panics().get() > before);
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
-use kube::client::{AuthError, Body};
+use kube::client::{AuthError, Body, RustlsTlsError};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
@@ -64,9 +64,9 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut words = String::new();
     let mut source = Some(error);
     while let Some(cause) = source {
-        // A plugin's output may hold a token.
-        if let Some(AuthError::AuthExecRun { cmd, out }) = cause.downcast_ref() {
-            return plain(&format!("{cmd} failed with {}", out.status));
+        // What quotes a secret is quoted by all that wrap it.
+        if let Some(without_secret) = without_secret(cause) {
+            return plain(&without_secret);
         }
         let more = cause.to_string();
         if !words.contains(&more) {
@@ -84,6 +84,37 @@ pub(crate) fn misread(error: &serde_json::Error) -> String {
     match words.split_once(", expected ") {
         Some((_, expected)) => format!("a value is not {expected}"),
         None => words,
+    }
+}
+
+/// Returns other words for an error of kube's that quotes what a kubeconfig or a credential plugin says: variables, arguments,
+/// tokens, keys. Each error of credentials is named, so that a new one is looked at.
+fn without_secret(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(RustlsTlsError::InvalidIdentityPem(_)) = error.downcast_ref() {
+        return Some("the client certificate or its key is not PEM".to_owned());
+    }
+    match error.downcast_ref::<AuthError>()? {
+        AuthError::AuthExecRun { out, .. } => {
+            Some(format!("the credential plugin failed with {}", out.status))
+        }
+        AuthError::AuthExecParse(_) => {
+            Some("the credential plugin's output is not an ExecCredential".to_owned())
+        }
+        AuthError::MalformedTokenExpirationDate(_) => {
+            Some("the time at which the token expires is not a timestamp".to_owned())
+        }
+        AuthError::InvalidBasicAuth(_)
+        | AuthError::InvalidBearerToken(_)
+        | AuthError::UnrefreshableTokenResponse
+        | AuthError::ExecPluginFailed
+        | AuthError::AuthExecStart(_)
+        | AuthError::AuthExecSerialize(_)
+        | AuthError::AuthExec(_)
+        | AuthError::ReadTokenFile(..)
+        | AuthError::ParseTokenKey(_)
+        | AuthError::MissingCommand
+        | AuthError::ExecMissingClusterInfo
+        | AuthError::NoValidNativeRootCA(_) => None,
     }
 }
 
@@ -269,17 +300,18 @@ mod tests {
     }
 
     #[test]
-    fn an_error_omits_the_output_of_a_plugin() {
-        let out = std::process::Command::new("sh")
-            .args(["-c", "echo the-token; exit 3"])
-            .output()
-            .unwrap();
-        let error = AuthError::AuthExecRun {
-            cmd: "plugin".to_owned(),
-            out: Box::new(out),
-        };
-        assert!(error.to_string().contains("the-token"), "kube says it");
-        let words = chain(&kube::Error::Service(Box::new(error)));
-        assert_eq!(words, "plugin failed with exit status: 3");
+    fn what_a_plugin_was_given_and_printed_is_not_said() {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "echo the-token; exit 3"]);
+        command.env("PASSWORD", "the-password");
+        let out = Box::new(command.output().unwrap());
+        let cmd = format!("{command:?}");
+        let error = AuthError::AuthExecRun { cmd, out };
+        let of_kube = error.to_string();
+        assert!(of_kube.contains("the-token") && of_kube.contains("the-password"));
+        let error = kube::Error::Auth(error);
+        let words = "the credential plugin failed with exit status: 3";
+        assert_eq!(chain(&error), words);
+        assert_eq!(chain(&kube::Error::Service(Box::new(error))), words);
     }
 }

@@ -1,7 +1,10 @@
-//! The way to an API server: by the account of the pod that this runs in, or by a kubeconfig. TLS, tokens and their renewal
-//! are kube's; the connection is made here, because one whose other end is gone must be noticed.
+//! The way to an API server: by the account of the pod that this runs in, or by a kubeconfig. TLS and credential plugins are kube's; the
+//! connection is made here, because one whose other end is gone must be noticed, and credentials are looked at again here.
 
 mod kubeconfig;
+mod renewal;
+mod server;
+mod token_file;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,6 +17,7 @@ use kube::client::ConfigExt as _;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
 use kube::core::params::GetParams;
+use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _};
@@ -121,7 +125,7 @@ impl Cluster {
         let config = tokio::task::spawn_blocking(read).await;
         let config = config.map_err(|error| CannotConnect::because(WHAT, &error))??;
         // A kubeconfig may name a credential plugin: it runs to its end meanwhile.
-        let made = tokio::task::spawn_blocking(move || Self::by(&config)).await;
+        let made = tokio::task::spawn_blocking(move || Self::by(config)).await;
         made.map_err(|error| CannotConnect::because(WHAT, &error))?
     }
 
@@ -138,22 +142,26 @@ impl Cluster {
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
             .await
             .map_err(|error| CannotConnect::because(WHAT, &error))?;
-        Self::by(&config)
+        Self::by(config)
     }
 
-    fn by(config: &Config) -> Result<Self, CannotConnect> {
+    fn by(mut config: Config) -> Result<Self, CannotConnect> {
+        let refused = |why: String| CannotConnect(format!("{WHAT}: {why}"));
+        config.cluster_url = server::url(&config).map_err(refused)?;
         // It is logged and shown: a user and a password in it are not.
         let address = config.cluster_url.to_string();
         let address = api::url::without_credentials(&address).replace("…@", "");
         if config.proxy_url.is_some() {
-            return Err(CannotConnect(format!(
-                "cannot use the kubeconfig: {address} is behind a proxy (proxy-url), which is not supported"
+            return Err(refused(format!(
+                "{address} is behind a proxy (proxy-url), which is not supported"
             )));
         }
-        let client = client(config).map_err(|error| {
-            let what = format!("cannot prepare connections to {address}");
-            CannotConnect::because(&what, &error)
-        })?;
+        // kube's layer would panic.
+        if let Some(token) = &config.auth_info.token {
+            token_file::bearer(token.expose_secret())
+                .map_err(|why| CannotConnect(format!("cannot connect to {address}: {why}")))?;
+        }
+        let client = renewal::renewing(config, &address)?;
         Ok(Self {
             client,
             address,

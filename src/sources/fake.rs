@@ -78,6 +78,8 @@ struct FakeState {
     /// Queries of lists and watches, decoded no further.
     queries: VecDeque<String>,
     paths: Vec<String>,
+    /// Each request's header `Authorization`.
+    authorizations: Vec<Option<String>>,
 }
 
 impl FakeState {
@@ -255,6 +257,11 @@ impl Fake {
         self.state.lock().unwrap().log.clone()
     }
 
+    /// The header `Authorization` of each request so far.
+    pub(crate) fn authorizations(&self) -> Vec<Option<String>> {
+        self.state.lock().unwrap().authorizations.clone()
+    }
+
     pub(crate) fn count(&self, verb: &str) -> usize {
         let log = self.log();
         log.iter().filter(|line| line.starts_with(verb)).count()
@@ -296,6 +303,7 @@ impl Fake {
                 let line = format!("{} {}", asked.verb, detail.unwrap_or_default());
                 state.log.push(line.trim().to_owned());
                 state.paths.push(asked.path.clone());
+                state.authorizations.push(asked.authorization.clone());
                 if state.forbidden.iter().any(|kind| *kind == asked.kind) {
                     return Some(Fault::Status(403, 0));
                 }

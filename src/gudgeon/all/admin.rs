@@ -109,7 +109,6 @@ impl Admin {
             let this = Arc::clone(&self);
             let made = shared.get(wanted, move || document(&this)).await;
             Ok(made.unwrap_or_else(|| {
-                self.panicked();
                 text(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "internal error; cannot render the page, see the log",
@@ -182,11 +181,6 @@ impl Service for Admin {
                 });
             }
         })
-    }
-
-    fn panicked(&self) {
-        let [first, ..] = &self.roles;
-        first.panicked();
     }
 }
 

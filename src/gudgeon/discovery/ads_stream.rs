@@ -638,7 +638,6 @@ mod tests {
                 "pilot_xds_pushes{type=\"cds\"} 1",
                 "pilot_xds_pushes{type=\"lds_builderr\"} 1",
                 "pilot_total_xds_internal_errors 1",
-                "gudgeon_panics_total 1",
             ],
         );
     }

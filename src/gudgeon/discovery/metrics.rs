@@ -71,7 +71,6 @@ pub(crate) struct DiscoveryMetrics {
     refused_streams: LabelledCounter,
     handshakes: Counter,
     refused_connections: Counter,
-    panics: Counter,
     lost_lines: Counter,
     resident: Gauge,
 }
@@ -152,7 +151,6 @@ impl DiscoveryMetrics {
             refused_streams: LabelledCounter::default(),
             handshakes: Counter::default(),
             refused_connections: Counter::default(),
-            panics: Counter::default(),
             lost_lines: Counter::default(),
             resident: Gauge::default(),
         };
@@ -228,32 +226,24 @@ impl DiscoveryMetrics {
 
     /// A stream ended by a mistake.
     pub(crate) fn panicked(&self) {
-        self.panics.inc();
         self.internal.inc();
     }
 
     /// Something of this type could not be made for a stream.
     pub(crate) fn unmade(&self, kind: Type) {
         Self::count(&self.pushes, &format!("{}_builderr", kind.as_str()));
-        self.panics.inc();
         self.internal.inc();
     }
 
     /// A snapshot could not be made.
     pub(crate) fn unmade_snapshot(&self) {
-        self.panics.inc();
         self.contexts.inc();
     }
 
-    /// A request that was no stream's ended by one.
     /// Keys of an issuer were fetched, or why not.
     pub(crate) fn jwks_fetched(&self, result: &'static str) {
         let label = [("result", result.to_owned())];
         self.jwks.get_or_create(&label).inc();
-    }
-
-    pub(crate) fn request_panicked(&self) {
-        self.panics.inc();
     }
 
     pub(crate) fn pushed(&self, pushed: &Pushed) {
@@ -422,8 +412,8 @@ mod tests {
             "pilot_services 3",
             "pilot_vservice_dup_domain 4",
             "pilot_xds_lds_reject{node=\"sidecar~x\",err=\"no\"} 1",
+            "# HELP gudgeon_panics_total Panics.",
             "# TYPE gudgeon_panics_total counter",
-            "gudgeon_panics_total 1",
         ] {
             assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
         }

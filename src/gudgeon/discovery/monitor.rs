@@ -99,7 +99,6 @@ impl DiscoveryMonitor {
         let this = Arc::clone(&self);
         let answer = shared.get(wanted, move || this.document(&head));
         answer.await.unwrap_or_else(|| {
-            self.hub.metrics.request_panicked();
             text(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal error; cannot render the page, see the log",
@@ -216,9 +215,5 @@ impl Service for DiscoveryMonitor {
             return Box::pin(self.remember(request.into_body()));
         }
         Box::pin(async move { Ok(self.respond(head, guarded).await) })
-    }
-
-    fn panicked(&self) {
-        self.hub.metrics.request_panicked();
     }
 }

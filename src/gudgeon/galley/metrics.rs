@@ -6,6 +6,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::exposition::{self, GaugeFamily, up_to};
+use crate::process;
 
 /// Changes in one publish.
 const BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 32.0, 128.0, 1024.0, 8192.0];
@@ -22,7 +23,6 @@ pub(super) struct GalleyMetrics {
     pub(super) warnings: GaugeFamily<1>,
     pub(super) without_effect: GaugeFamily<1>,
     pub(super) session: GaugeFamily<1>,
-    panics: Counter,
     pub(super) lost_lines: Counter,
     pub(super) resident: Gauge,
 }
@@ -40,7 +40,6 @@ impl GalleyMetrics {
             warnings: GaugeFamily::default(),
             without_effect: GaugeFamily::default(),
             session: GaugeFamily::default(),
-            panics: Counter::default(),
             lost_lines: Counter::default(),
             resident: Gauge::default(),
         };
@@ -51,6 +50,7 @@ impl GalleyMetrics {
 
     fn register(&self, registry: &mut Registry) {
         let processor = "galley_runtime_processor_";
+        let panics = process::panics();
         // Counters of the original are registered by their whole name, gudgeon's without their `_total`.
         let counters = [
             (
@@ -73,11 +73,7 @@ impl GalleyMetrics {
                 "Invalid objects of the cluster",
                 &self.broken,
             ),
-            (
-                "gudgeon_panics".to_owned(),
-                "Panics in request handlers",
-                &self.panics,
-            ),
+            ("gudgeon_panics".to_owned(), "Panics", &panics),
             (
                 "gudgeon_log_lines_lost".to_owned(),
                 "Log lines dropped because their reader was too slow",
@@ -149,9 +145,5 @@ impl GalleyMetrics {
     pub(super) fn published(&self, changes: u64) {
         self.published.inc();
         self.in_one.observe(changes as f64);
-    }
-
-    pub(super) fn panicked(&self) {
-        self.panics.inc();
     }
 }

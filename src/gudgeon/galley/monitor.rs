@@ -188,10 +188,6 @@ impl Service for GalleyMonitor {
             ExpositionFormat::negotiate(request.headers()),
         )
     }
-
-    fn panicked(&self) {
-        self.admin.metrics.panicked();
-    }
 }
 
 #[cfg(test)]

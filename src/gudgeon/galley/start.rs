@@ -84,10 +84,7 @@ impl Role for Galley {
             From::Nowhere | From::Files(_) | From::Cluster(_) => None,
         };
         let webhook = match options.validation {
-            true => Some(
-                ValidationWebhook::start(shared, flags, &readiness, &mut registry, &metrics)
-                    .await?,
-            ),
+            true => Some(ValidationWebhook::start(shared, flags, &readiness, &mut registry).await?),
             false => None,
         };
         let listeners = listeners(flags).await?;

@@ -35,7 +35,6 @@ pub(crate) struct InjectorMetrics {
     valid: FamilyByOneLabel<Gauge>,
     reloads: FamilyByTwoLabels,
     not_after: Gauge,
-    panics: Counter,
     resident: Gauge,
     lost_lines: Counter,
     patch_attempts: FamilyByOneLabel<Counter>,
@@ -57,7 +56,6 @@ impl InjectorMetrics {
             valid: FamilyByOneLabel::default(),
             reloads: FamilyByTwoLabels::default(),
             not_after: Gauge::default(),
-            panics: Counter::default(),
             resident: Gauge::default(),
             lost_lines: Counter::default(),
             patch_attempts: FamilyByOneLabel::default(),
@@ -71,6 +69,7 @@ impl InjectorMetrics {
     }
 
     fn register_counters(&mut self) {
+        let panics = process::panics();
         let counters = [
             (
                 "sidecar_injection_requests_total",
@@ -97,7 +96,7 @@ impl InjectorMetrics {
                 "Unknown fields of templates, left out",
                 &self.pruned,
             ),
-            ("gudgeon_panics", "Panics in request handlers", &self.panics),
+            ("gudgeon_panics", "Panics", &panics),
             (
                 "gudgeon_log_lines_lost",
                 "Log lines dropped because their reader was too slow",
@@ -212,10 +211,6 @@ impl InjectorMetrics {
         self.not_after.set(seconds(not_after));
     }
 
-    pub(crate) fn panicked(&self) {
-        self.panics.inc();
-    }
-
     /// Copies the counters of each webhook configuration's reconciler.
     pub(crate) fn set_reconcile_statuses(&self, statuses: &[ReconcileStatus]) {
         for standing in statuses {
@@ -292,7 +287,6 @@ mod tests {
             "gudgeon_config_valid{file=\"injectConfig\"} 0",
             "gudgeon_config_reloads_total{file=\"injectConfig\",result=\"broken\"} 1",
             "process_start_time_seconds 7",
-            "gudgeon_panics_total 0",
         ] {
             assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
         }

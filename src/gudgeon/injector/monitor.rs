@@ -79,7 +79,6 @@ impl<E: ActiveConfiguration> InjectorMonitor<E> {
         let (this, shared) = (Arc::clone(&self), Arc::clone(&self.answers));
         let answer = shared.get(wanted, move || this.document(&head));
         answer.await.unwrap_or_else(|| {
-            self.webhook.metrics.panicked();
             text(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal error; cannot render the page, see the log",
@@ -186,9 +185,5 @@ impl<E: ActiveConfiguration> Service for InjectorMonitor<E> {
             format: ExpositionFormat::negotiate(request.headers()),
         };
         Box::pin(async move { Ok(self.respond(head, guarded).await) })
-    }
-
-    fn panicked(&self) {
-        self.webhook.metrics.panicked();
     }
 }

@@ -260,10 +260,6 @@ impl<E: ActiveConfiguration> Service for Webhook<E> {
     fn establishes(&self, _request: &Request<Incoming>) -> bool {
         false
     }
-
-    fn panicked(&self) {
-        self.metrics.panicked();
-    }
 }
 
 /// Counts a review that ends without a decision.
@@ -300,10 +296,7 @@ impl Drop for UndecidedReview {
     fn drop(&mut self) {
         match self.cause {
             Undecided::Client => self.metrics.decided(InjectionVerdict::Failed, BAD_REQUEST),
-            Undecided::Panic => {
-                self.metrics.panicked();
-                self.metrics.decided(InjectionVerdict::Failed, "panic");
-            }
+            Undecided::Panic => self.metrics.decided(InjectionVerdict::Failed, "panic"),
             Undecided::None => {}
         }
     }

@@ -33,7 +33,7 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
@@ -89,9 +89,6 @@ pub(crate) trait Service: Send + Sync + 'static {
     fn establishes(&self, _request: &Request<Incoming>) -> bool {
         true
     }
-
-    /// Records a panic of a task, which loses that task's work only.
-    fn panicked(&self);
 }
 
 /// The stage of the shutdown.
@@ -132,10 +129,8 @@ pub(crate) async fn run<S: Service>(
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &connection_limit, &open) => accepted,
-            Some(ended) = tasks.join_next() => {
-                note(&*service, &ended);
-                continue;
-            }
+            // A panic loses that task's work only, and is counted where all are.
+            Some(_) = tasks.join_next() => continue,
             _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => break,
         };
         match accepted {
@@ -163,19 +158,9 @@ pub(crate) async fn run<S: Service>(
         }
     }
     drop(listener);
-    let all = async {
-        while let Some(ended) = tasks.join_next().await {
-            note(&*service, &ended);
-        }
-    };
+    let all = async { while tasks.join_next().await.is_some() {} };
     // Connections that have not ended by then are dropped with the set.
     let _cut = tokio::time::timeout(SHUTDOWN_GRACE, all).await;
-}
-
-fn note<S: Service>(service: &S, ended: &Result<(), JoinError>) {
-    if ended.as_ref().is_err_and(JoinError::is_panic) {
-        service.panicked();
-    }
 }
 
 /// The next connection, once it has a place. If requests in work take all places, it waits in the kernel's queue.

@@ -50,8 +50,4 @@ impl Service for Routes {
     fn establishes(&self, request: &Request<Incoming>) -> bool {
         self.of(request.uri().path()).establishes(request)
     }
-
-    fn panicked(&self) {
-        self.last.panicked();
-    }
 }

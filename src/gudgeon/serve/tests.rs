@@ -15,8 +15,6 @@ impl Service for Notes {
         self.0.lock().unwrap().push(request.uri().path().to_owned());
         ready(text(StatusCode::OK, "ok"))
     }
-
-    fn panicked(&self) {}
 }
 
 /// A thousand heads in one packet used to delay all other requests.

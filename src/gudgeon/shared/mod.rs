@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::exit::{Exit, Failure};
-use crate::process::{ShutdownSignals, log_panics};
+use crate::process::{ShutdownSignals, watch_panics};
 use crate::serve::ShutdownStage;
 
 pub(crate) use inspect::Inspect;
@@ -180,7 +180,7 @@ pub(crate) fn run_together<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
 }
 
 fn run_with<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> {
-    log_panics();
+    watch_panics();
     let mut builder = runtime::Builder::new_current_thread();
     if let Some(events) = R::EVENTS_PER_TICK {
         builder.max_io_events_per_tick(events);

@@ -13,6 +13,14 @@ fn kubeconfig(text: &str) -> (tempfile::NamedTempFile, Access) {
     (file, access)
 }
 
+/// A kubeconfig of one cluster and one user, as flow mappings of YAML.
+fn of_one(cluster: &str, user: &str) -> String {
+    format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+         clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
+    )
+}
+
 fn two_contexts(more: &str) -> String {
     format!(
         "apiVersion: v1
@@ -160,12 +168,8 @@ async fn a_config_map_is_read() {
 
 #[tokio::test]
 async fn a_foreign_kubeconfig_reaches_nothing_of_this_machine() {
-    let of = |cluster: &str, user: &str| {
-        format!(
-            "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
-             clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
-        )
-    };
+    let of =
+        |cluster: &str, user: &str| of_one(&format!("server: 'http://127.0.0.1:1'{cluster}"), user);
     assert!(
         Cluster::of_kubeconfig(of("", "token: t").as_bytes())
             .await
@@ -203,4 +207,93 @@ async fn a_foreign_kubeconfig_reaches_nothing_of_this_machine() {
             "{refused}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_secret_of_a_plugin_or_a_key_is_not_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let key = file("key", "-----BEGIN PRIVATE KEY----- S3CRET\n");
+    let certificate = file("certificate", "");
+    let exec = |script: &str| {
+        let env = "env: [{name: PASSWORD, value: S3CRET}]";
+        let args = format!("args: ['-c', '{script}', S3CRET]");
+        format!("exec: {{command: sh, interactiveMode: Never, {args}, {env}}}")
+    };
+    let status = r#"echo "{status: {token: S3CRET, expirationTimestamp: S3CRET}}""#;
+    for (user, why) in [
+        (
+            exec("echo S3CRET; exit 3"),
+            "the credential plugin failed with exit status: 3",
+        ),
+        (
+            exec("echo {token: S3CRET, : }"),
+            "the credential plugin's output is not an ExecCredential",
+        ),
+        (
+            exec(status),
+            "the time at which the token expires is not a timestamp",
+        ),
+        (
+            format!("client-certificate: {certificate}, client-key: {key}"),
+            "the client certificate or its key is not PEM",
+        ),
+    ] {
+        let (_file, access) = kubeconfig(&of_one("server: 'http://127.0.0.1:1'", &user));
+        let error = Cluster::open(&access).await.unwrap_err().to_string();
+        let words = format!("cannot prepare connections to http://127.0.0.1:1/: {why}");
+        assert_eq!(error, words);
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_no_header_can_have_is_refused() {
+    for token in [r#""S3CRET\n""#, r#""S3\u0001CRET""#] {
+        let text = of_one("server: 'http://127.0.0.1:1'", &format!("token: {token}"));
+        let (_file, access) = kubeconfig(&text);
+        let words = "cannot connect to http://127.0.0.1:1/: the token has characters that no header can have";
+        let error = Cluster::open(&access).await.unwrap_err();
+        assert_eq!(error.to_string(), words);
+        let error = Cluster::of_kubeconfig(text.as_bytes()).await.unwrap_err();
+        assert_eq!(error.to_string(), words);
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_a_scheme_is_asked_and_what_is_none_is_refused() {
+    let fake = Fake::start().await;
+    fake.fail("get", &[Fault::Says(r#"{"major":"1","minor":"32"}"#)]);
+    let address = fake.cluster().address().to_owned();
+    let server = address.trim_start_matches("http://").trim_end_matches('/');
+    let (_file, access) = kubeconfig(&of_one(&format!("server: '{server}'"), "token: t"));
+    let cluster = Cluster::open(&access).await.unwrap();
+    assert_eq!(cluster.version().await.unwrap().minor, 32);
+    let (_file, access) = kubeconfig(&of_one("server: /foo", "token: t"));
+    let error = Cluster::open(&access).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot use the kubeconfig: the server is neither a URL nor a host:port pair: \"/foo\""
+    );
+}
+
+#[tokio::test]
+async fn a_token_file_may_end_with_a_newline() {
+    let fake = Fake::start().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "secret-token\n").unwrap();
+    // A program would be less than the file.
+    let user = format!(
+        "tokenFile: {}, exec: {{command: 'false'}}",
+        file.path().display()
+    );
+    let server = format!("server: '{}'", fake.cluster().address());
+    let (_file, access) = kubeconfig(&of_one(&server, &user));
+    let cluster = Cluster::open(&access).await.unwrap();
+    drop(cluster.version().await);
+    let sent = Some("Bearer secret-token".to_owned());
+    assert_eq!(fake.authorizations(), [sent]);
 }

@@ -15,6 +15,8 @@ pub(super) struct FakeRequest {
     pub(super) path: String,
     pub(super) query: String,
     pub(super) body: Vec<u8>,
+    /// The header of this name.
+    pub(super) authorization: Option<String>,
     /// A patch by server-side apply.
     pub(super) is_apply: bool,
 }
@@ -116,6 +118,11 @@ pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Op
                 header.name.eq_ignore_ascii_case("content-type")
                     && header.value.starts_with(b"application/apply-patch")
             });
+            let authorization = request
+                .headers
+                .iter()
+                .find(|header| header.name.eq_ignore_ascii_case("authorization"))
+                .map(|header| str::from_utf8(header.value).unwrap().to_owned());
             if buffer.len() >= head + length {
                 let (path, query) = request.path?.split_once('?').unwrap_or((request.path?, ""));
                 let (kind, name) = place(path);
@@ -139,6 +146,7 @@ pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Op
                     path,
                     query,
                     body,
+                    authorization,
                     is_apply,
                 });
             }

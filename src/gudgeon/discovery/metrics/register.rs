@@ -6,6 +6,7 @@ use xds::view::Type;
 use super::{DiscoveryMetrics, GaugeFamily};
 use crate::cli::VERSION;
 use crate::exposition;
+use crate::process;
 
 /// Gauges that conflicts are counted in.
 const CONFLICTS: [(&str, &str); 13] = [
@@ -174,6 +175,7 @@ impl DiscoveryMetrics {
     }
 
     pub(super) fn register_own(&mut self) {
+        let panics = process::panics();
         let r = &mut self.registry;
         let counters = [
             (
@@ -191,7 +193,7 @@ impl DiscoveryMetrics {
                 "Connections closed because their address reached its limit",
                 &self.refused_connections,
             ),
-            ("gudgeon_panics", "Panics in request handlers", &self.panics),
+            ("gudgeon_panics", "Panics", &panics),
             (
                 "gudgeon_log_lines_lost",
                 "Log lines dropped because their reader was too slow",

@@ -21,7 +21,6 @@ use sources::{ReconcileStatus, ReconcilerHandle};
 use tokio_rustls::TlsAcceptor;
 use tracing::info;
 
-use super::metrics::GalleyMetrics as All;
 use super::readiness::Readiness;
 use crate::cli::GalleyFlags;
 use crate::exit::Failure;
@@ -54,12 +53,11 @@ impl ValidationWebhook {
         flags: &GalleyFlags,
         readiness: &Arc<Readiness>,
         registry: &mut Registry,
-        all: &Arc<All>,
     ) -> Result<(Arc<Self>, Option<Listener>), Failure> {
         if let Some(shared) = shared.webhooks().filter(|_| flags.webhook.port.is_none()) {
             let metrics = WebhookMetrics::new(registry);
             let reconciler = reconcile::start(flags, &shared.into(), &metrics)?;
-            let reviews = Reviews::new(api::config::check, metrics, Arc::clone(all));
+            let reviews = Reviews::new(api::config::check, metrics);
             let reviews = Arc::new(reviews);
             return Ok((
                 Arc::new(Self {
@@ -76,7 +74,7 @@ impl ValidationWebhook {
         bound.tls = Some(TlsAcceptor::from(config));
         let metrics = WebhookMetrics::new(registry);
         let reconciler = reconcile::start(flags, &certificate.ca, &metrics)?;
-        let reviews = Reviews::new(api::config::check, metrics, Arc::clone(all));
+        let reviews = Reviews::new(api::config::check, metrics);
         let reviews = Arc::new(reviews);
         certificate.run_reload_loop(Arc::clone(&reviews), Arc::clone(readiness));
         let address = bound.listener.local_addr();

@@ -12,9 +12,8 @@ use super::check::{Check, ValidatedKinds, validate};
 use super::decisions::{ValidationDecision, ValidationDecisions};
 use super::metrics::WebhookMetrics;
 use crate::admission::{
-    AdmissionRequest, Group, ReadOptions, Received, ReviewAnswer, ReviewError, micros, take,
+    AdmissionRequest, Group, ReadOptions, Received, ReviewAnswer, micros, take,
 };
-use crate::galley::metrics::GalleyMetrics as All;
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::serve::{
     Answer, Answering, Connection, ConnectionAborted, RequestLimit, Service, Worker, not_allowed,
@@ -46,19 +45,17 @@ pub(crate) struct Reviews {
     request_limit: Arc<RequestLimit>,
     worker: Worker,
     pub(super) metrics: WebhookMetrics,
-    all: Arc<All>,
     decisions: Mutex<ValidationDecisions>,
     rubbish: LogRateLimiter,
 }
 
 impl Reviews {
-    pub(super) fn new(check: Check, metrics: WebhookMetrics, all: Arc<All>) -> Self {
+    pub(super) fn new(check: Check, metrics: WebhookMetrics) -> Self {
         Self {
             check,
             request_limit: RequestLimit::new(BODIES_BYTES, REVIEWS),
             worker: Worker::new(),
             metrics,
-            all,
             decisions: Mutex::default(),
             rubbish: LogRateLimiter::new(RUBBISH_LINES),
         }
@@ -86,12 +83,9 @@ impl Reviews {
         };
         let this = Arc::clone(&self);
         let decided = post.decide(&self.worker, move |_, body| this.decide(scope, body));
-        Ok(decided.await.unwrap_or_else(|unanswered| {
-            if unanswered == ReviewError::Panicked {
-                self.all.panicked();
-            }
-            self.failed(unanswered.answer())
-        }))
+        Ok(decided
+            .await
+            .unwrap_or_else(|unanswered| self.failed(unanswered.answer())))
     }
 
     fn failed(&self, answer: Answer) -> Answer {
@@ -168,10 +162,6 @@ impl Service for Reviews {
     /// An answered review establishes the client; a request alone does not.
     fn establishes(&self, _request: &Request<Incoming>) -> bool {
         false
-    }
-
-    fn panicked(&self) {
-        self.all.panicked();
     }
 }
 

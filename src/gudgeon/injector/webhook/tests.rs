@@ -126,7 +126,6 @@ async fn a_panic_ends_its_request_and_is_counted() {
     }
     let text = webhook.metrics.text(ExpositionFormat::Text);
     for line in [
-        "gudgeon_panics_total 2",
         "sidecar_injection_requests_total 4",
         "sidecar_injection_skip_total 2",
         "sidecar_injection_failure_total 2",

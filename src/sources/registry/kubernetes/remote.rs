@@ -255,21 +255,17 @@ impl Running {
         // Reaps the tasks that have ended.
         while self.tasks.try_join_next().is_some() {}
         let task = self.tasks.spawn(async move {
-            let opened = match Cluster::of_kubeconfig(&text.0).await {
-                Ok(opened) => opened.named(cluster.as_str()),
-                Err(error) => {
-                    tracing::warn!("cannot use cluster {cluster}: {error}");
-                    let broken = RemoteEvent::Broken(error.to_string().into());
-                    let _nobody_listens = emit.send((cluster, generation, broken)).await;
-                    return;
-                }
-            };
-            let (to, from) = watch::channel(ClusterUpdate::default());
-            let forwarding = forward(from, settings.late, |event| {
+            let name = cluster.clone();
+            let send = move |event| {
                 let (emit, cluster) = (emit.clone(), cluster.clone());
                 async move { emit.send((cluster, generation, event)).await.is_ok() }
-            });
-            tokio::join!(source::run(opened, settings, trust_domain, to), forwarding);
+            };
+            let reading = read(text, settings, trust_domain, send.clone());
+            let Err(why) = without_panic(reading).await else {
+                return;
+            };
+            tracing::warn!("cannot use cluster {name}: {why}");
+            let _nobody_listens = send(RemoteEvent::Broken(why.into())).await;
         });
         One {
             kubeconfig,
@@ -297,6 +293,39 @@ impl Running {
             *old = new;
             changed
         });
+    }
+}
+
+/// Reads a cluster for as long as there is a receiver.
+///
+/// # Errors
+/// The kubeconfig cannot be used.
+async fn read<F: Future<Output = bool>>(
+    kubeconfig: ByteString,
+    settings: ClusterSettings,
+    trust_domain: watch::Receiver<Arc<str>>,
+    emit: impl Fn(RemoteEvent) -> F,
+) -> Result<(), String> {
+    let opened = Cluster::of_kubeconfig(&kubeconfig.0).await;
+    let opened = opened.map_err(|error| error.to_string())?;
+    let opened = opened.named(settings.names.cluster.as_str());
+    let (to, from) = watch::channel(ClusterUpdate::default());
+    let forwarding = forward(from, settings.late, emit);
+    tokio::join!(source::run(opened, settings, trust_domain, to), forwarding);
+    Ok(())
+}
+
+/// Makes a panic an error: a cluster whose task is gone would be waited for.
+async fn without_panic(
+    work: impl Future<Output = Result<(), String>> + Send + 'static,
+) -> Result<(), String> {
+    // It ends with this future, which a handle would outlive.
+    let mut alone = JoinSet::new();
+    alone.spawn(work);
+    match alone.join_next().await {
+        Some(Err(ended)) if ended.is_panic() => Err("reading it panicked, see the log".to_owned()),
+        Some(Ok(result)) => result,
+        Some(Err(_)) | None => Ok(()),
     }
 }
 
@@ -348,5 +377,20 @@ fn after(old: &ClusterUpdate, event: RemoteEvent) -> ClusterUpdate {
             stale(told.error.unwrap_or_else(|| "not read anew yet".into()))
         }
         RemoteEvent::Updated(told) => told,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_error() {
+        let panics = async { panic!("a mistake") };
+        let why = without_panic(panics).await.unwrap_err();
+        assert_eq!(why, "reading it panicked, see the log");
+        let fails = async { Err("no".to_owned()) };
+        assert_eq!(without_panic(fails).await, Err("no".to_owned()));
+        assert_eq!(without_panic(async { Ok(()) }).await, Ok(()));
     }
 }

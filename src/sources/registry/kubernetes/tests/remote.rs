@@ -201,11 +201,15 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
     );
     let file = kubeconfig(&east).replace(r#""token":"secret""#, r#""tokenFile":"/etc/passwd""#);
     assert!(program.contains("exec") && file.contains("tokenFile"));
+    let newline = kubeconfig(&east).replace(r#""token":"secret""#, r#""token":"secret\n""#);
+    let nowhere = kubeconfig(&east).replace(east.cluster().address(), "/nowhere");
     let clusters = [
         ("bad", "{".to_owned()),
         ("empty", String::new()),
         ("file", file),
         ("here", kubeconfig(&east)),
+        ("newline", newline),
+        ("nowhere", nowhere),
         ("program", program),
     ];
     local.put_in("secrets", secret("a", &clusters));
@@ -215,10 +219,8 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
     let all = source
         .until(|all| {
             serves(all, "east", "10.1.0.1")
-                && all.len() == 5
-                && all
-                    .values()
-                    .all(|told| told.sync_state != SyncState::Syncing)
+                && all.len() == 7
+                && all.values().all(|told| told.sync_state != SyncState::Syncing)
         })
         .await;
     assert_eq!(all["east"].error, None);
@@ -233,6 +235,12 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
         error("empty").starts_with("cannot use the kubeconfig"),
         "{}",
         error("empty")
+    );
+    let of_token = error("newline");
+    assert!(of_token.ends_with(": the token has characters that no header can have"));
+    assert_eq!(
+        error("nowhere"),
+        "cannot use the kubeconfig: the server is neither a URL nor a host:port pair: \"/nowhere\""
     );
     assert_eq!(
         error("program"),
