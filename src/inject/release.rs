@@ -181,18 +181,6 @@ mod tests {
             ),
             (
                 agents(true, false),
-                Release::Istio(6),
-                Probers::WithoutStartup,
-                Labels::All,
-            ),
-            (
-                agents(true, false),
-                Release::Istio(7),
-                Probers::CurrentHttp,
-                Labels::All,
-            ),
-            (
-                agents(true, false),
                 Release::Istio(8),
                 Probers::CurrentHttp,
                 Labels::All,
@@ -223,36 +211,6 @@ mod tests {
             ),
             (
                 agents(false, false),
-                Release::Istio(11),
-                Probers::Http,
-                Labels::None,
-            ),
-            (
-                agents(false, false),
-                Release::Istio(12),
-                Probers::TcpSocket,
-                Labels::None,
-            ),
-            (
-                agents(false, false),
-                Release::Istio(13),
-                Probers::Grpc,
-                Labels::None,
-            ),
-            (
-                agents(false, false),
-                Release::Istio(24),
-                Probers::Grpc,
-                Labels::None,
-            ),
-            (
-                agents(false, false),
-                Release::Istio(25),
-                Probers::Current,
-                Labels::None,
-            ),
-            (
-                agents(false, false),
                 Release::Unknown,
                 Probers::Current,
                 Labels::None,
@@ -264,6 +222,33 @@ mod tests {
                 (probers, labels),
                 "{agents:?} {release:?}"
             );
+        }
+    }
+
+    /// By pilot/cmd/pilot-agent/status/server.go of each release.
+    #[test]
+    fn the_release_decides_on_probes() {
+        let silent = AgentSettings {
+            probers: None,
+            add_labels: None,
+            is_fragment: false,
+            brackets: false,
+        };
+        let rows = [
+            (4, Probers::Legacy),
+            (5, Probers::WithoutStartup),
+            (6, Probers::WithoutStartup),
+            (7, Probers::CurrentHttp),
+            (8, Probers::CurrentHttp),
+            (9, Probers::Http),
+            (11, Probers::Http),
+            (12, Probers::TcpSocket),
+            (13, Probers::Grpc),
+            (24, Probers::Grpc),
+            (25, Probers::Current),
+        ];
+        for (minor, probers) in rows {
+            assert_eq!(silent.probers(Release::Istio(minor)), probers, "1.{minor}");
         }
     }
 

@@ -100,6 +100,47 @@ pub(crate) fn uninject(
         originals.clear();
     }
     let metrics = metrics::originals(pod, earlier);
+    let (withheld, told) = take_out(pod, earlier, names);
+    // As the injection left them: the proxy's variable may have other values of the same annotations.
+    let replaced = replaced_values::unchanged(pod, earlier);
+    let metrics = metrics
+        .into_iter()
+        .map(|(key, value)| (key, Value::from(value)));
+    fragment::set_annotations(pod, metrics);
+    replaced_values::restore(pod, &replaced);
+    let removal = Removal {
+        originals,
+        withheld,
+        told,
+    };
+    let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return removal;
+    };
+    let added = [STATUS, OVERRIDES];
+    for (map, keys, added) in [
+        ("labels", &earlier.labels, &[][..]),
+        ("annotations", &earlier.annotations, &added[..]),
+    ] {
+        let Some(entries) = metadata.get_mut(map).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        let before = entries.len();
+        let keys: HashSet<&str> = keys.iter().map(String::as_str).collect();
+        entries.retain(|key, _| !keys.contains(key.as_str()) && !added.contains(&key.as_str()));
+        if entries.is_empty() && before > 0 {
+            metadata.shift_remove(map);
+        }
+    }
+    removal
+}
+
+/// Removes the elements of an earlier injection, and puts the user's of `names` back. Returns the others that the annotations hold,
+/// and those of them of which they hold more than the pod has.
+fn take_out(
+    pod: &mut Value,
+    earlier: &Status,
+    names: &TemplateNames,
+) -> (TemplateNames, TemplateNames) {
     let mut kept = Overrides::stored(pod, earlier);
     let mut volumes = replaced_values::volumes(pod, earlier, &names.volumes);
     let others = kept.withhold(&names.containers);
@@ -149,35 +190,5 @@ pub(crate) fn uninject(
         }
     }
     kept.put_back(pod);
-    // As the injection left them: the proxy's variable may have other values of the same annotations.
-    let replaced = replaced_values::unchanged(pod, earlier);
-    let metrics = metrics
-        .into_iter()
-        .map(|(key, value)| (key, Value::from(value)));
-    fragment::set_annotations(pod, metrics);
-    replaced_values::restore(pod, &replaced);
-    let removal = Removal {
-        originals,
-        withheld,
-        told,
-    };
-    let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
-        return removal;
-    };
-    let added = [STATUS, OVERRIDES];
-    for (map, keys, added) in [
-        ("labels", &earlier.labels, &[][..]),
-        ("annotations", &earlier.annotations, &added[..]),
-    ] {
-        let Some(entries) = metadata.get_mut(map).and_then(Value::as_object_mut) else {
-            continue;
-        };
-        let before = entries.len();
-        let keys: HashSet<&str> = keys.iter().map(String::as_str).collect();
-        entries.retain(|key, _| !keys.contains(key.as_str()) && !added.contains(&key.as_str()));
-        if entries.is_empty() && before > 0 {
-            metadata.shift_remove(map);
-        }
-    }
-    removal
+    (withheld, told)
 }
