@@ -14,3 +14,6 @@ pub const EXPORT_TO: &str = "networking.istio.io/exportTo";
 
 /// The label of pods and namespaces that names their network.
 pub const NETWORK: &str = "topology.istio.io/network";
+
+/// The annotation of an object that a webhook is to refuse: a token, which the refusal repeats.
+pub const PROBE: &str = "gudgeon.io/probe";

@@ -72,8 +72,8 @@ struct FakeState {
     forbidden: Vec<&'static str>,
     /// Objects that cannot be written: the server's own webhook for them fails.
     broken: Vec<&'static str>,
-    /// A webhook refuses objects that are created by a dry run.
-    denies: bool,
+    /// The webhook that refuses objects which are created by a dry run.
+    denies: Option<writes::Denial>,
     log: Vec<String>,
     /// Queries of lists and watches, decoded no further.
     queries: VecDeque<String>,

@@ -25,6 +25,7 @@
 //! * [`config`]: configuration from directories and API servers, checked, with findings.
 //! * [`registry`]: services and rules of API servers, directories, Consul and memory as one [`World`](api::model::World), with the
 //!   [`Changes`](api::model::Changes) of each step.
+//! * `probe_token`: the token by which a refusal of this program is told from another's.
 //! * `webhook`: webhook configurations. `ca_bundle`: the CA bundle that they are to have. `ca_bundle_patch`: the patch that one
 //!   needs. `validation`: the configuration of the webhook that checks rules. `reconcile_status`: the state of each of them.
 //!   `webhook_reconciler`: the [`WebhookReconciler`] that keeps them.
@@ -53,6 +54,7 @@ mod line_buffer;
 mod list;
 mod offload;
 mod page_progress;
+mod probe_token;
 mod reconcile_status;
 pub mod registry;
 mod served_kinds;
@@ -74,6 +76,7 @@ pub use connect::{Access, CannotConnect, Cluster, Version};
 pub use disk::{Disk, each_lookup, open_regular};
 pub use failure::{Action, Cause, Failure};
 pub use kind::{Key, Kind, Metadata, Resource, Revision};
+pub use probe_token::ProbeToken;
 pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
 pub use status_writer::{DesiredMessages, ObjectMessages, Subject, write_statuses};
 pub use store::{Change, Changes, Freshness, Reader, WithoutRoom, Writer, store};

@@ -76,6 +76,8 @@ pub struct ReconcileStatus {
     pub policy: Option<&'static str>,
     /// Entries that lead elsewhere.
     pub others: Vec<String>,
+    /// An entry of this program is in the configuration: requests may come.
+    pub(crate) is_entered: bool,
     /// The condition on which it becomes `Fail`.
     pub waits: Option<String>,
     /// The condition has been missing for too long.

@@ -133,7 +133,7 @@ pub fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
 }
 
 /// A hundred, and last one of each severity that says how many more there are. Warnings are left out first: whoever is
-/// refused wants to read why.
+/// refused wants to read why. Where all are left out, the last is not about more, and says so.
 pub fn limit(findings: &mut Vec<Finding>) {
     const MOST: usize = 100;
     if findings.len() <= MOST {
@@ -157,7 +157,12 @@ pub fn limit(findings: &mut Vec<Finding>) {
         findings.push(Finding::error("", words(more)));
     }
     if let Some(more @ 1..) = warnings.checked_sub(for_warnings) {
-        findings.push(Finding::warning("", words(more)));
+        let words = match for_warnings {
+            0 if more == 1 => "1 warning is not shown".to_owned(),
+            0 => format!("{more} warnings are not shown"),
+            _ => words(more),
+        };
+        findings.push(Finding::warning("", words));
     }
 }
 

@@ -718,7 +718,14 @@ fn warnings_are_left_out_first() {
     };
     assert_eq!(made(40, 60), (40, 60, String::new(), true));
     assert_eq!(made(40, 61), (40, 61, "… and 1 more".to_owned(), false));
-    assert_eq!(made(100, 500), (100, 1, "… and 500 more".to_owned(), false));
+    assert_eq!(
+        made(100, 500),
+        (100, 1, "500 warnings are not shown".to_owned(), false)
+    );
+    assert_eq!(
+        made(120, 1),
+        (101, 1, "1 warning is not shown".to_owned(), false)
+    );
     assert_eq!(made(101, 0), (101, 0, "… and 1 more".to_owned(), true));
     assert_eq!(made(0, 150), (0, 101, "… and 50 more".to_owned(), false));
 }

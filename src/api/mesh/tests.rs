@@ -502,7 +502,9 @@ impl Generator {
             let taken = field.oneof.is_some() && groups.contains(&field.oneof);
             // Of two fields that contradict each other, the first.
             let against = field.name == "failover" && one.contains_key("distribute");
-            let wanted = field.name == "access_token";
+            // A tracer is where it is.
+            let is_tracer = message.name.contains(".Tracing.");
+            let wanted = field.name == "access_token" || is_tracer && field.name == "address";
             if taken || against || !wanted && self.below(3) > 0 {
                 continue;
             }

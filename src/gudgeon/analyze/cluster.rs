@@ -1,6 +1,7 @@
 //! Objects of a cluster, in the form of files, so that the checks treat both alike.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use api::config::KINDS;
@@ -75,6 +76,18 @@ fn has_kubeconfig() -> bool {
     }
     let home = std::env::var_os("HOME").map(PathBuf::from);
     home.is_some_and(|home| home.join(".kube/config").exists())
+}
+
+/// Why no cluster is read, where [`access`] says so. `variable`: `KUBECONFIG`.
+pub(super) fn without_access(use_kube: Option<bool>, variable: Option<&OsStr>) -> String {
+    if use_kube == Some(false) {
+        return "--use-kube=false leaves out the cluster".to_owned();
+    }
+    let named = variable.filter(|named| !named.is_empty());
+    named.map_or_else(
+        || "there is no kubeconfig".to_owned(),
+        |named| format!("KUBECONFIG names no file that exists: {}", named.display()),
+    )
 }
 
 /// Reads the cluster; what files have, too, counts as they have it.
@@ -253,6 +266,27 @@ mod tests {
         assert_eq!(document.parts()[0].value(), object);
         let own = ("".into(), "Pod".into(), "n".into(), "a".into());
         assert_eq!(names(&[file], None), BTreeSet::from([own]));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (use_kube, variable, words) in [
+            (None, None, "there is no kubeconfig"),
+            (None, Some(""), "there is no kubeconfig"),
+            (
+                None,
+                Some("/nope"),
+                "KUBECONFIG names no file that exists: /nope",
+            ),
+            (
+                Some(false),
+                Some("/a"),
+                "--use-kube=false leaves out the cluster",
+            ),
+        ] {
+            let variable = variable.map(OsStr::new);
+            assert_eq!(without_access(use_kube, variable), words);
+        }
     }
 
     #[test]

@@ -64,9 +64,11 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     let arguments: Vec<String> = flags.files.iter().chain(&flags.more).cloned().collect();
     let access = cluster::access(flags);
     if arguments.is_empty() && access.is_none() {
-        return Err(usage(
-            "cannot analyze: no manifest is named, and there is no kubeconfig".to_owned(),
-        ));
+        let variable = std::env::var_os("KUBECONFIG");
+        return Err(usage(format!(
+            "cannot analyze: no manifest is named, and {}",
+            cluster::without_access(flags.use_kube, variable.as_deref())
+        )));
     }
     let mut suppressed = Vec::new();
     for one in &flags.suppress {

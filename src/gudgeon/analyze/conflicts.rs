@@ -1,15 +1,13 @@
 //! Objects that say different things of the same.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
-use api::model::{Labels, Protocol, selects};
-use api::names;
 use serde_json::Value as Json;
 
 use super::audience::Claimants;
 use super::codes;
-use super::inventory::{Inventory, Item, labels, list, overlap, printable, text, texts};
+use super::gateways;
+use super::inventory::{Inventory, Item, list, text, texts};
 use super::messages::Message;
 use super::references::push;
 use super::sidecars;
@@ -17,7 +15,7 @@ use super::sidecars;
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     hosts_of_mesh(all, found);
     sidecars::find(all, found);
-    gateways(all, found);
+    gateways::find(all, found);
     rules_for_host(all, found);
     for item in all.of("EnvoyFilter") {
         relative(item, found);
@@ -54,155 +52,6 @@ fn hosts_of_mesh(all: &Inventory, found: &mut Vec<Message>) {
                 "{others} {has} the host {host:?} for sidecars, too: the oldest alone counts"
             );
             push(found, &codes::MESH_HOSTS, item, "spec.hosts", words);
-        }
-    }
-}
-
-/// A server, by what tells it from others.
-struct GatewayServer<'a> {
-    item: &'a Item,
-    at: usize,
-    port: u64,
-    shares: Shares,
-    /// The address in comparable form; empty: all addresses.
-    bind: String,
-    hosts: Vec<String>,
-    /// The hosts without namespaces, in comparable form.
-    bare: Vec<String>,
-}
-
-/// The servers beside which discovery serves one on a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shares {
-    /// Those in plain text, too.
-    Requests,
-    /// Servers that SNI distinguishes, too.
-    ServerNames,
-    /// None.
-    Nothing,
-}
-
-impl Shares {
-    fn of(protocol: &str) -> Self {
-        match Protocol::of_service_entry(protocol) {
-            Some(protocol) if protocol.is_http() => Self::Requests,
-            Some(protocol) if protocol.has_server_name() => Self::ServerNames,
-            Some(_) | None => Self::Nothing,
-        }
-    }
-}
-
-/// The selectors of all Gateways, each with the places of the workloads that it selects.
-#[derive(Default)]
-struct Selectors(Vec<(Labels, BTreeSet<usize>)>);
-
-impl Selectors {
-    fn number(&mut self, selector: Labels, all: &Inventory) -> usize {
-        let known = self.0.iter().position(|(known, _)| *known == selector);
-        known.unwrap_or_else(|| {
-            let workloads = all.workloads.iter().enumerate();
-            let selected = workloads.filter(|(_, runs)| selects(&selector, &runs.labels));
-            let selected = selected.map(|(at, _)| at).collect();
-            self.0.push((selector, selected));
-            self.0.len() - 1
-        })
-    }
-
-    /// Returns true if a workload that is known has both. One selector is for the same as itself, known or not.
-    fn meet(&self, one: usize, other: usize) -> bool {
-        let selected = |at: usize| self.0.get(at).map(|(_, selected)| selected);
-        one == other
-            || selected(one)
-                .zip(selected(other))
-                .is_some_and(|(one, other)| !one.is_disjoint(other))
-    }
-
-    fn printable(&self, at: usize) -> String {
-        self.0
-            .get(at)
-            .map_or_else(String::new, |(labels, _)| printable(labels))
-    }
-}
-
-fn bind(written: &str) -> String {
-    let address = written.parse::<IpAddr>();
-    match address.is_ok_and(|address| address.is_unspecified()) {
-        true => String::new(),
-        false => names::spelled(written),
-    }
-}
-
-fn servers(item: &Item) -> impl Iterator<Item = GatewayServer<'_>> {
-    let bare = |host: &String| names::spelled(host.split_once('/').map_or(host, |(_, host)| host));
-    list(&item.body, "/servers").map(move |(at, server)| {
-        let hosts = texts(server, "/hosts");
-        GatewayServer {
-            item,
-            at,
-            port: server
-                .pointer("/port/number")
-                .and_then(Json::as_u64)
-                .unwrap_or_default(),
-            shares: Shares::of(text(server, "/port/protocol")),
-            bind: bind(text(server, "/bind")),
-            bare: hosts.iter().map(bare).collect(),
-            hosts,
-        }
-    })
-}
-
-/// Why two servers of one port are not both served as they are written. `port`: the port, with its workloads.
-fn contradiction(one: &GatewayServer<'_>, other: &GatewayServer<'_>, port: &str) -> Option<String> {
-    if one.shares != other.shares || one.shares == Shares::Nothing {
-        return Some(format!("has {port} for something else"));
-    }
-    let overlaps = |bare: &String| other.bare.iter().any(|other| overlap(bare, other));
-    let (host, _) = one
-        .hosts
-        .iter()
-        .zip(&one.bare)
-        .find(|(_, bare)| overlaps(bare))?;
-    Some(format!("has the host {host:?} on {port}, too"))
-}
-
-fn gateways(all: &Inventory, found: &mut Vec<Message>) {
-    let mut selectors = Selectors::default();
-    let mut by_port: BTreeMap<(u64, String), BTreeMap<usize, Vec<GatewayServer<'_>>>> =
-        BTreeMap::new();
-    for item in all.of("Gateway") {
-        let selector = selectors.number(labels(item.body.get("selector")), all);
-        // A server without a port is on none.
-        for server in servers(item).filter(|server| server.port != 0) {
-            let place = by_port.entry((server.port, server.bind.clone()));
-            let of_selector = place.or_default().entry(selector);
-            of_selector.or_default().push(server);
-        }
-    }
-    for ((port, _), by_selector) in by_port {
-        for selector in by_selector.keys() {
-            let beside: Vec<_> = by_selector
-                .iter()
-                .filter(|(other, _)| selectors.meet(*selector, **other))
-                .flat_map(|(_, servers)| servers)
-                .collect();
-            let port = format!(
-                "port {port} of the workloads {:?}",
-                selectors.printable(*selector)
-            );
-            for server in by_selector.get(selector).into_iter().flatten() {
-                let conflict = beside.iter().find_map(|other| {
-                    let is_other = other.item.number != server.item.number;
-                    let why = is_other.then(|| contradiction(server, other, &port))??;
-                    Some((other, why))
-                });
-                let Some((other, why)) = conflict else {
-                    continue;
-                };
-                let (namespace, name) = (&other.item.namespace, &other.item.name);
-                let words = format!("{namespace}/{name} {why}");
-                let path = format!("spec.servers[{}]", server.at);
-                push(found, &codes::GATEWAYS, server.item, path, words);
-            }
         }
     }
 }

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use api::model::{Labels, selects};
+use api::model::Labels;
 use api::names;
 use serde_json::Value as Json;
+
+use super::workload_index::{Runs, WorkloadIndex, WorkloadSet};
 
 /// An object of a file.
 #[derive(Clone, Debug)]
@@ -37,12 +39,11 @@ pub(super) struct ServiceHost {
     pub(super) endpoints: Vec<Labels>,
 }
 
-/// Something that runs.
-#[derive(Clone, Debug)]
-pub(super) struct Runs {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) labels: Labels,
+/// The workloads that a Gateway's selector finds.
+#[derive(Debug)]
+struct GatewayWorkloads {
+    set: WorkloadSet,
+    namespaces: BTreeSet<String>,
 }
 
 /// Everything.
@@ -55,7 +56,9 @@ pub(super) struct Inventory {
     /// DestinationRules by their whole hosts.
     rules: BTreeMap<String, Vec<usize>>,
     pub(super) hosts: BTreeMap<String, Vec<ServiceHost>>,
-    pub(super) workloads: Vec<Runs>,
+    pub(super) workloads: WorkloadIndex,
+    /// Workloads by the selectors of Gateways, which are few and have many Gateways each.
+    by_gateway: BTreeMap<Labels, GatewayWorkloads>,
     pub(super) secrets: BTreeSet<(String, String)>,
     /// Those that are among the objects, those that have an object, and those that every cluster has.
     pub(super) namespaces: BTreeSet<String>,
@@ -153,8 +156,9 @@ impl Inventory {
                 .collect(),
             ..Self::default()
         };
+        let mut running = Vec::new();
         for (at, item) in items.iter().enumerate() {
-            all.add(item);
+            all.add(item, &mut running);
             all.by_kind.entry(item.kind.clone()).or_default().push(at);
             let name = (item.kind.clone(), item.namespace.clone(), item.name.clone());
             all.by_name.entry(name).or_insert(at);
@@ -164,10 +168,23 @@ impl Inventory {
             }
         }
         all.items = items;
+        all.workloads = WorkloadIndex::new(running);
+        let selectors = all
+            .of("Gateway")
+            .map(|item| labels(item.body.get("selector")));
+        let selectors: BTreeSet<Labels> = selectors.collect();
+        let sets = selectors.into_iter().map(|selector| {
+            let found = GatewayWorkloads {
+                set: all.workloads.set(&selector, None),
+                namespaces: all.workloads.namespaces(&selector),
+            };
+            (selector, found)
+        });
+        all.by_gateway = sets.collect();
         all
     }
 
-    fn add(&mut self, item: &Item) {
+    fn add(&mut self, item: &Item, running: &mut Vec<Runs>) {
         let body = &item.body;
         if !item.namespace.is_empty() && !self.namespaces.contains(&item.namespace) {
             self.namespaces.insert(item.namespace.clone());
@@ -192,7 +209,7 @@ impl Inventory {
                         .push(known);
                 }
             }
-            "WorkloadEntry" => self.workloads.push(runs(labels(body.get("labels")))),
+            "WorkloadEntry" => running.push(runs(labels(body.get("labels")))),
             "Secret" => drop(self.secrets.insert(here)),
             "Namespace" => {
                 self.has_namespaces = true;
@@ -209,7 +226,7 @@ impl Inventory {
             kind => {
                 let template = TEMPLATES.iter().find(|(known, _)| *known == kind);
                 if let Some((_, pointer)) = template {
-                    self.workloads.push(runs(labels(body.pointer(pointer))));
+                    running.push(runs(labels(body.pointer(pointer))));
                 }
             }
         }
@@ -264,16 +281,35 @@ impl Inventory {
         meant.flat_map(|(_, found)| found).filter(sees).collect()
     }
 
-    /// Workloads that a selector finds: in one namespace, or in all where it is the root's.
-    pub(super) fn selected<'a>(
-        &'a self,
-        selector: &'a Labels,
-        namespace: &'a str,
-    ) -> impl Iterator<Item = &'a Runs> {
-        self.workloads.iter().filter(move |runs| {
-            (runs.namespace == namespace || namespace == self.root)
-                && selects(selector, &runs.labels)
-        })
+    /// Returns true if a selector finds a workload: in one namespace, or in any where it is the root's.
+    pub(super) fn selects_any(&self, selector: &Labels, namespace: &str) -> bool {
+        let namespace = Some(namespace).filter(|namespace| *namespace != self.root);
+        self.workloads
+            .selected(selector, namespace)
+            .next()
+            .is_some()
+    }
+
+    /// The selector of a Gateway, with its workloads in all namespaces.
+    pub(super) fn gateway_selector(&self, selector: &Labels) -> Option<(&Labels, &WorkloadSet)> {
+        let (selector, found) = self.by_gateway.get_key_value(selector)?;
+        Some((selector, &found.set))
+    }
+
+    /// The namespaces that they run in; none of a selector that is empty.
+    pub(super) fn namespaces_of_gateway(&self, selector: &Labels) -> BTreeSet<&str> {
+        let found = self
+            .by_gateway
+            .get(selector)
+            .filter(|_| !selector.is_empty());
+        let namespaces = found.into_iter().flat_map(|found| &found.namespaces);
+        namespaces.map(String::as_str).collect()
+    }
+
+    /// The selectors of Gateways, each with its workloads.
+    pub(super) fn gateway_selectors(&self) -> impl Iterator<Item = (&Labels, &WorkloadSet)> {
+        let all = self.by_gateway.iter();
+        all.map(|(selector, found)| (selector, &found.set))
     }
 }
 

@@ -14,16 +14,19 @@ mod codes;
 mod command;
 mod conflicts;
 mod duplicates;
+mod gateways;
 mod ingresses;
 mod inventory;
 mod messages;
 mod ports;
 mod references;
 mod report;
+mod server_index;
 mod sidecars;
 mod suppressed;
 #[cfg(test)]
 mod tests;
+mod workload_index;
 mod workloads;
 
 pub(crate) use command::{found, run};

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 
-use api::model::selects;
 use api::names;
 use serde_json::Value as Json;
 
@@ -304,12 +303,7 @@ fn delegates(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
 /// They are looked for where the gateway's workloads are; where those are not known, in its own namespace.
 fn secrets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     let selector = labels(item.body.get("selector"));
-    let mut namespaces: BTreeSet<&str> = all
-        .workloads
-        .iter()
-        .filter(|runs| !selector.is_empty() && selects(&selector, &runs.labels))
-        .map(|runs| runs.namespace.as_str())
-        .collect();
+    let mut namespaces = all.namespaces_of_gateway(&selector);
     if namespaces.is_empty() {
         namespaces = [item.namespace.as_str(), all.root.as_str()].into();
     }

@@ -1,5 +1,7 @@
 //! Objects that fit each other, and what is said where one does not.
 
+mod growth;
+
 use serde_json::Value;
 
 use super::found;

@@ -1,5 +1,8 @@
 //! Checks of selectors against the workloads that exist.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
 use api::model::{Labels, selects};
 use api::well_known::NETWORK;
 use serde_json::Value as Json;
@@ -8,6 +11,7 @@ use super::codes;
 use super::inventory::{Inventory, Item, ServiceHost, labels, list, printable, text};
 use super::messages::Message;
 use super::references::push;
+use super::workload_index::WorkloadSet;
 
 /// Kinds with a selector of their own namespace's workloads, and where it is.
 const SELECTORS: [(&str, &str); 6] = [
@@ -37,8 +41,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         for item in all.of(kind) {
             let pointer = format!("/{}", place.replace('.', "/"));
             let selector = labels(item.body.pointer(&pointer));
-            let is_met = all.selected(&selector, &item.namespace).next().is_some();
-            if !selector.is_empty() && !is_met {
+            if !selector.is_empty() && !all.selects_any(&selector, &item.namespace) {
                 let words = format!("no workload has the labels {}", printable(&selector));
                 let path = format!("spec.{place}");
                 // The one of a Sidecar is a reference, as istioctl has it.
@@ -53,8 +56,9 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     for item in all.of("AuthorizationPolicy") {
         whole_namespace(all, item, found);
     }
+    let ports = gateway_ports(all);
     for item in all.of("Gateway") {
-        gateway(all, item, found);
+        gateway(all, item, &ports, found);
     }
 }
 
@@ -63,10 +67,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
 fn whole_namespace(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     let narrows = ["selector", "targetRef", "targetRefs"];
     let is_narrow = narrows.iter().any(|field| item.body.get(field).is_some());
-    let mut workloads = all.workloads.iter();
-    if !is_narrow
-        && item.namespace != all.root
-        && !workloads.any(|runs| runs.namespace == item.namespace)
+    if !is_narrow && item.namespace != all.root && all.workloads.places(&item.namespace).is_empty()
     {
         let words = format!("no workload is in the namespace {:?}", item.namespace);
         push(found, &codes::SELECTS_NOTHING, item, "spec", words);
@@ -80,17 +81,11 @@ fn service(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     if is_external || all.with_endpoints.contains(&here) {
         return;
     }
-    let in_namespace = |labels: &Labels| {
-        let mut all = all
-            .workloads
-            .iter()
-            .filter(|runs| runs.namespace == item.namespace);
-        all.any(|runs| selects(labels, &runs.labels))
-    };
+    let mut selected = all.workloads.selected(&selector, Some(&item.namespace));
     if selector.is_empty() {
         let words = "has no endpoints: it has no selector, and there are no Endpoints or EndpointSlices of its name";
         push(found, &codes::WITHOUT_ENDPOINTS, item, "spec", words);
-    } else if !all.workloads.is_empty() && !in_namespace(&selector) {
+    } else if !all.workloads.is_empty() && selected.next().is_none() {
         let words = format!(
             "has no endpoints: no workload has the labels {}",
             printable(&selector)
@@ -112,10 +107,7 @@ fn entry(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     if has_own || text(body, "/resolution") != "STATIC" {
         return;
     }
-    let mut workloads = all
-        .workloads
-        .iter()
-        .filter(|runs| runs.namespace == item.namespace);
+    let mut selected = all.workloads.selected(&selector, Some(&item.namespace));
     if selector.is_empty() {
         push(
             found,
@@ -124,7 +116,7 @@ fn entry(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
             "spec",
             "has no endpoints: it names none",
         );
-    } else if !all.workloads.is_empty() && !workloads.any(|runs| selects(&selector, &runs.labels)) {
+    } else if !all.workloads.is_empty() && selected.next().is_none() {
         let words = format!(
             "has no endpoints: no workload has the labels {}",
             printable(&selector)
@@ -149,53 +141,69 @@ const OF_PLACES: [&str; 6] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// Gateways select workloads of any namespace.
-fn gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+/// The ports of the Services of a Gateway's workloads, and their target ports, by the selectors of Gateways. The workloads of
+/// each Service are looked for once, and so are the Services of each selector.
+fn gateway_ports(all: &Inventory) -> BTreeMap<&Labels, BTreeSet<u64>> {
+    let mut services: HashMap<(&str, Labels), (WorkloadSet, BTreeSet<u64>)> = HashMap::new();
+    if all.gateway_selectors().next().is_some() {
+        for service in all.of("Service") {
+            let selector = labels(service.body.pointer("/spec/selector"));
+            if selector.is_empty() {
+                continue;
+            }
+            let (_, ports) = services
+                .entry((&service.namespace, selector))
+                .or_insert_with_key(|(namespace, selector)| {
+                    (
+                        all.workloads.set(selector, Some(namespace)),
+                        BTreeSet::new(),
+                    )
+                });
+            for (_, port) in list(&service.body, "/spec/ports") {
+                ports.insert(port.get("port").and_then(Json::as_u64).unwrap_or_default());
+                ports.extend(port.get("targetPort").and_then(Json::as_u64));
+            }
+        }
+    }
+    let of_selector = |(selector, workloads)| {
+        let theirs = services.values().filter(|(set, _)| set.meets(workloads));
+        let ports = theirs.flat_map(|(_, ports)| ports).copied();
+        (selector, ports.collect())
+    };
+    all.gateway_selectors().map(of_selector).collect()
+}
+
+/// Gateways select workloads of any namespace. `ports`: those of the workloads' Services.
+fn gateway(
+    all: &Inventory,
+    item: &Item,
+    ports: &BTreeMap<&Labels, BTreeSet<u64>>,
+    found: &mut Vec<Message>,
+) {
     let selector = labels(item.body.get("selector"));
     if selector.is_empty() {
         return;
     }
-    let selected: Vec<_> = all
-        .workloads
-        .iter()
-        .filter(|runs| selects(&selector, &runs.labels))
-        .collect();
-    // The gateway of Istio's own installation need not be among the objects.
-    if selected.is_empty() && printable(&selector) == "istio=ingressgateway" {
-        return;
-    }
-    if selected.is_empty() {
-        let words = format!("no workload has the labels {}", printable(&selector));
-        push(found, &codes::NOT_FOUND, item, "spec.selector", words);
-        return;
-    }
-    let mut ports: Vec<(u64, Json)> = Vec::new();
-    for service in all.of("Service") {
-        let wanted = labels(service.body.pointer("/spec/selector"));
-        let is_theirs = selected
-            .iter()
-            .any(|runs| runs.namespace == service.namespace && selects(&wanted, &runs.labels));
-        if wanted.is_empty() || !is_theirs {
-            continue;
+    if all
+        .gateway_selector(&selector)
+        .is_none_or(|(_, workloads)| workloads.is_empty())
+    {
+        // The gateway of Istio's own installation need not be among the objects.
+        if printable(&selector) != "istio=ingressgateway" {
+            let words = format!("no workload has the labels {}", printable(&selector));
+            push(found, &codes::NOT_FOUND, item, "spec.selector", words);
         }
-        for (_, port) in list(&service.body, "/spec/ports") {
-            let number = port.get("port").and_then(Json::as_u64).unwrap_or_default();
-            ports.push((
-                number,
-                port.get("targetPort").cloned().unwrap_or(Json::Null),
-            ));
-        }
-    }
-    if ports.is_empty() {
         return;
     }
+    let Some(ports) = ports.get(&selector).filter(|ports| !ports.is_empty()) else {
+        return;
+    };
     for (at, server) in list(&item.body, "/servers") {
         let number = server
             .pointer("/port/number")
             .and_then(Json::as_u64)
             .unwrap_or_default();
-        let has = |(port, target): &(u64, Json)| *port == number || target.as_u64() == Some(number);
-        if number != 0 && !ports.iter().any(has) {
+        if number != 0 && !ports.contains(&number) {
             let words = format!(
                 "no service of the workloads {} has the port {number}",
                 printable(&selector)
@@ -209,6 +217,18 @@ fn gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
             );
         }
     }
+}
+
+/// The selector of what two find; `None`: nothing has two values of one label.
+fn both(one: &Labels, other: &Labels) -> Option<Labels> {
+    let mut both = one.clone();
+    for (name, value) in other {
+        let known = both.insert(Arc::clone(name), Arc::clone(value));
+        if known.is_some_and(|known| known != *value) {
+            return None;
+        }
+    }
+    Some(both)
 }
 
 fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
@@ -231,15 +251,13 @@ fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         }
         let is_there = hosts.iter().any(|host| {
             let mut own = host.endpoints.iter();
-            let mut workloads = all
-                .workloads
-                .iter()
-                .filter(|runs| runs.namespace == host.namespace);
+            let both = || both(&host.selector, &wanted);
+            let runs = |both: Labels| {
+                let mut selected = all.workloads.selected(&both, Some(&host.namespace));
+                selected.next().is_some()
+            };
             own.any(|labels| selects(&wanted, labels))
-                || (host.is_selecting
-                    && workloads.any(|runs| {
-                        selects(&host.selector, &runs.labels) && selects(&wanted, &runs.labels)
-                    }))
+                || (host.is_selecting && both().is_some_and(runs))
         });
         if !is_there {
             let words = format!(

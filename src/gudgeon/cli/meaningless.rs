@@ -37,15 +37,17 @@ const OF_VALIDATE: [(&str, bool); 7] = [
     ("kubeconfig", true),
     ("referential", false),
 ];
-const OF_ANALYZE: [(&str, bool); 10] = [
+const OF_ANALYZE: [(&str, bool); 12] = [
     // All that is below a directory is read.
     ("color", false),
     ("discovery", false),
+    ("ignore-unknown", false),
     ("log_as_json", false),
     ("log_output_level", true),
     ("log_target", true),
     ("meshConfigFile", true),
     ("recursive", false),
+    ("remote-contexts", true),
     ("revision", true),
     ("timeout", true),
     ("verbose", false),
@@ -79,6 +81,7 @@ pub(super) fn short(name: &str) -> Option<char> {
         "istioNamespace" => Some('i'),
         "config" | "kubeconfig" => Some('c'),
         "referential" => Some('x'),
+        "discovery" => Some('d'),
         "recursive" => Some('R'),
         "verbose" => Some('v'),
         _ => None,

@@ -120,7 +120,7 @@ fn without_meaning((name, takes_value): (&'static str, bool)) -> Arg {
 pub fn parse(words: &[OsString]) -> Result<Parsed, EarlyExit> {
     let name = Name::of(words.first());
     let command = name.command();
-    let words = doubled(words, &command);
+    let words = doubled(&name.without_group(words), &command);
     let matches = command
         .clone()
         .try_get_matches_from(&words)

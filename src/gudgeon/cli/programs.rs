@@ -162,6 +162,16 @@ impl Name {
         spelled(self.documented())
     }
 
+    /// Removes the name of the group that istioctl had its new commands in, such as `analyze` in 1.3 and 1.4.
+    pub(super) fn without_group(self, words: &[OsString]) -> Vec<OsString> {
+        let is_group = |word: &OsString| word == "x" || word == "exp" || word == "experimental";
+        let mut words = words.to_vec();
+        if self == Self::Istioctl && words.get(1).is_some_and(is_group) {
+            words.remove(1);
+        }
+        words
+    }
+
     pub(super) fn action(self, matches: &ArgMatches) -> Result<Action, clap::Error> {
         Ok(match self {
             Self::PilotDiscovery => match PilotDiscovery::from_arg_matches(matches)?.role {

@@ -399,6 +399,39 @@ fn a_flag_without_a_meaning_is_one_of_its_own_command_only() {
     }
 }
 
+/// Releases 1.3 and 1.4 had the command among their experiments.
+#[test]
+fn istioctl_had_analyze_in_a_group() {
+    for group in ["x", "exp", "experimental"] {
+        let line =
+            format!("istioctl {group} analyze -k -d --ignore-unknown --remote-contexts a,b x");
+        let asked = parsed(&line).unwrap();
+        let Action::Analyze(flags) = asked.action else {
+            panic!("{:?}", asked.action);
+        };
+        assert_eq!(
+            (flags.use_kube, flags.more),
+            (Some(true), vec!["x".to_owned()]),
+            "{line}"
+        );
+        assert_eq!(
+            asked.warnings,
+            ["discovery", "ignore-unknown", "remote-contexts"]
+                .map(|name| format!("ignoring --{name}: it has no meaning here")),
+            "{line}"
+        );
+    }
+    for (line, words) in [
+        ("gudgeon x analyze", "unrecognized subcommand 'x'"),
+        ("istioctl x x analyze", "unrecognized subcommand 'x'"),
+        ("istioctl x create-remote-secret", "create-remote-secret"),
+    ] {
+        let ended = parsed(line).expect_err(line);
+        assert_eq!(ended.exit, Exit::Usage, "{line}");
+        assert!(ended.text.contains(words), "{line}: {}", ended.text);
+    }
+}
+
 /// Names that the flags got after 1.5.
 #[test]
 fn flags_by_the_names_of_later_releases() {

@@ -76,6 +76,8 @@ pub(super) struct Processing {
     before: BTreeMap<EntryId, Arc<Resource>>,
     /// User-written objects with names that could be generated: they take precedence.
     written: BTreeSet<EntryId>,
+    /// Generated objects that those hide, by their findings.
+    hidden: BTreeMap<EntryId, ingress::Finding>,
     warned: Vec<Warned>,
 }
 
@@ -97,6 +99,7 @@ impl Processing {
             made: BTreeMap::new(),
             before: BTreeMap::new(),
             written: BTreeSet::new(),
+            hidden: BTreeMap::new(),
             warned: Vec::new(),
         }
     }
@@ -230,6 +233,7 @@ impl Processing {
         let Changes { generated, removed } = self.ingresses.changes(&port);
         for (collection, key) in removed {
             let id = id_of(collection, &key);
+            self.hidden.remove(&id);
             // The publisher may have a user's object of that name.
             if self.made.remove(&id).is_some() {
                 publisher.remove(now, id.collection, &id.name);
@@ -238,8 +242,11 @@ impl Processing {
         for made in generated {
             let id = id_of(made.collection, &made.key);
             if self.written.contains(&id) {
+                let finding = hidden(&made, &id);
+                self.hidden.insert(id, finding);
                 continue;
             }
+            self.hidden.remove(&id);
             let checked = match self.made.remove(&id) {
                 Some(known) if known.made == made => known,
                 known => {
@@ -253,7 +260,8 @@ impl Processing {
             };
             self.made.insert(id, checked);
         }
-        self.warned = self.ingresses.findings().cloned().map(warned).collect();
+        let findings = self.ingresses.findings().chain(self.hidden.values());
+        self.warned = findings.cloned().map(warned).collect();
     }
 }
 
@@ -313,6 +321,19 @@ fn checked(made: Generated, before: Option<Arc<Resource>>) -> Checked {
         made,
         served,
         errors: errors.into(),
+    }
+}
+
+/// The finding at the first Ingress of a generated object that is not served, because a user's has its name.
+fn hidden(made: &Generated, id: &EntryId) -> ingress::Finding {
+    let kind = id.kind();
+    ingress::Finding {
+        ingress: made.of.clone(),
+        path: String::new(),
+        message: format!(
+            "the {kind} that is made of it is not served: the {kind} {} has its name",
+            id.name
+        ),
     }
 }
 
@@ -615,14 +636,29 @@ mod tests {
         };
         play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
         let made = version(&mut play);
+        let warnings = |play: &Play| {
+            let origins = origins();
+            let all = play.processing.warned(&origins);
+            let all = all
+                .map(|one| format!("{} {} {}", one.origin, one.id.name, one.warnings[0].message));
+            all.collect::<Vec<_>>()
+        };
+        assert_eq!(warnings(&play), [""; 0]);
         play.say(&place, Some(&entry));
         assert_eq!(version(&mut play), written.version);
+        let told = format!(
+            "a.yaml:3 shop/web the VirtualService that is made of it is not served: the VirtualService {ROUTES} has its name"
+        );
+        assert_eq!(warnings(&play), [told]);
         play.say(&name, None);
         assert_eq!(version(&mut play), written.version);
+        assert_eq!(warnings(&play), [""; 0]);
         play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
         assert_eq!(version(&mut play), written.version);
+        assert_eq!(warnings(&play).len(), 1);
         play.say(&place, None);
         assert_eq!(version(&mut play), made);
+        assert_eq!(warnings(&play), [""; 0]);
     }
 
     #[test]

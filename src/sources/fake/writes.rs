@@ -4,6 +4,14 @@ use serde_json::{Value, json};
 
 use super::Fake;
 use super::wire::{FakeRequest, refused, status};
+use crate::probe_token::ProbeToken;
+
+/// The webhook that refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Denial {
+    Ours,
+    Anothers,
+}
 
 impl Fake {
     /// Returns an object, if it exists.
@@ -12,16 +20,31 @@ impl Fake {
         self.state.lock().unwrap().objects.get(&place).cloned()
     }
 
-    /// Makes a webhook refuse objects that are created by a dry run.
+    /// Makes this program's webhook refuse objects that are created by a dry run.
     pub(crate) fn denies(&self) {
-        self.change(|state| state.denies = true);
+        self.change(|state| state.denies = Some(Denial::Ours));
+    }
+
+    /// Makes another program's webhook refuse them.
+    pub(crate) fn another_denies(&self) {
+        self.change(|state| state.denies = Some(Denial::Anothers));
     }
 
     pub(super) fn create(&self, asked: &FakeRequest) -> (u16, Value) {
         let object: Value = serde_json::from_slice(&asked.body).unwrap();
         if asked.query.contains("dryRun=All") {
-            if self.state.lock().unwrap().denies {
-                let message = "admission webhook \"validation.istio.io\" denied the request: no";
+            let denies = self.state.lock().unwrap().denies;
+            if let Some(denial) = denies {
+                let service = match denial {
+                    Denial::Ours => "istio-galley",
+                    Denial::Anothers => "another-galley",
+                };
+                let repeated =
+                    ProbeToken::of(&object).map(|token| token.repeated_by("istio-system", service));
+                let message = format!(
+                    "admission webhook \"validation.istio.io\" denied the request: no; {}",
+                    repeated.unwrap_or_default()
+                );
                 let refused = json!({"kind": "Status", "message": message, "code": 400});
                 return (400, refused);
             }

@@ -1,12 +1,15 @@
 //! Probes that the webhook works: one of its endpoints is ready, and it refused an invalid object.
 //!
-//! The probe is an empty Gateway, created by a dry run, so that nothing is stored if it passes.
+//! The probe is an empty Gateway, created by a dry run, so that nothing is stored if it passes. Other webhooks may refuse it,
+//! too, which proves nothing of this one: only a refusal that repeats the probe's token counts.
 
 use std::time::Duration;
 
 use api::backoff::{Backoff, Bounds};
 use api::log_repeats::LogRepeatLimiter;
+use api::text::cut;
 use api::times;
+use api::well_known::PROBE;
 use kube::core::Request;
 use kube::core::params::{GetParams, ListParams, PostParams};
 use serde::Deserialize;
@@ -19,12 +22,15 @@ use super::ServiceReference;
 use crate::connect::Cluster;
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::{ENDPOINT_SLICES, Resource};
+use crate::probe_token::ProbeToken;
 use crate::reconcile_status::ReconcileStatuses;
 
 /// The name of the probe's object, which never exists.
 const NAME: &str = "gudgeon-refuse-me";
 /// The API server's words for a webhook's refusal.
 const DENIED: &str = "denied the request";
+/// Bytes of another webhook's message that are shown.
+const SHOWN_BYTES: usize = 256;
 const GROUP: &str = "networking.istio.io";
 /// The newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
@@ -92,9 +98,10 @@ impl WebhookProbe {
         let mut repeats = LogRepeatLimiter::default();
         let mut backoff = Backoff::new(BOUNDS);
         let begin = Instant::now();
+        let token = ProbeToken::random();
         loop {
             let mut wait = AGAIN;
-            let words = match self.missing().await {
+            let words = match self.missing(&token).await {
                 Ok(None) => break,
                 Ok(Some(words)) => {
                     backoff.reset();
@@ -142,7 +149,16 @@ impl WebhookProbe {
     }
 
     /// The condition that is not met yet.
-    async fn missing(&self) -> Result<Option<String>, Failure> {
+    async fn missing(&self, token: &ProbeToken) -> Result<Option<String>, Failure> {
+        let mut is_entered = false;
+        self.statuses
+            .of(&self.configuration, |status| is_entered = status.is_entered);
+        if !is_entered {
+            return Ok(Some(format!(
+                "{} does not lead to this webhook yet",
+                self.configuration
+            )));
+        }
         let ServiceReference { namespace, name } = &self.service;
         if !self.is_ready().await? {
             return Ok(Some(format!("no endpoint of {namespace}/{name} is ready")));
@@ -154,7 +170,7 @@ impl WebhookProbe {
                 .await?
                 .contains("gateways")
             {
-                return self.try_it(version).await;
+                return self.try_it(version, token).await;
             }
         }
         // No kind is installed that could be refused.
@@ -203,15 +219,22 @@ impl WebhookProbe {
         }
     }
 
-    async fn try_it(&self, version: &'static str) -> Result<Option<String>, Failure> {
+    async fn try_it(
+        &self,
+        version: &'static str,
+        token: &ProbeToken,
+    ) -> Result<Option<String>, Failure> {
         let gateways = Resource {
             group: GROUP,
             version,
             name: "gateways",
         };
-        let namespace = &self.service.namespace;
+        let ServiceReference {
+            namespace,
+            name: service,
+        } = &self.service;
         let object = json!({"apiVersion": format!("{GROUP}/{version}"), "kind": "Gateway",
-            "metadata": {"name": NAME, "namespace": namespace}, "spec": {}});
+            "metadata": {"name": NAME, "namespace": namespace, "annotations": {PROBE: token.as_str()}}, "spec": {}});
         let params = PostParams {
             dry_run: true,
             ..PostParams::default()
@@ -231,7 +254,13 @@ impl WebhookProbe {
             Err(Failure {
                 cause: Cause::Status { message, .. },
                 ..
-            }) if message.contains(DENIED) => Ok(None),
+            }) if message.contains(DENIED) => {
+                let is_ours = message.contains(&token.repeated_by(namespace, service));
+                Ok((!is_ours).then(|| {
+                    let said = cut(&message, SHOWN_BYTES);
+                    format!("another webhook refused the invalid Gateway, not {namespace}/{service}: {said}")
+                }))
+            }
             Err(failure) => Err(failure),
         }
     }

@@ -13,7 +13,9 @@ impl ConfigurationReconciler {
         let others = seen.map_or_else(Vec::new, |seen| self.goal.others(seen));
         let is_ours = |entry: &&Webhook| !others.iter().any(|other| other == entry.name());
         let entries = seen.iter().flat_map(|seen| seen.webhooks.iter().flatten());
-        let ignores = entries.filter(is_ours).any(Webhook::ignores);
+        let ours: Vec<_> = entries.filter(is_ours).collect();
+        let is_entered = !ours.is_empty();
+        let ignores = ours.into_iter().any(Webhook::ignores);
         let policy = seen.map(|_| if ignores { "Ignore" } else { "Fail" });
         if !others.is_empty() && others != self.others {
             tracing::warn!(
@@ -25,6 +27,7 @@ impl ConfigurationReconciler {
         self.others.clone_from(&others);
         self.note(|status| {
             status.policy = policy;
+            status.is_entered = is_entered;
             status.others = others;
         });
     }

@@ -43,6 +43,26 @@ pub(super) fn check(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
             rule(&at);
         }
     }
+    redirect_of_prefix(route);
+}
+
+/// Envoy swaps what was matched: of an exact path or a regex that is the whole path.
+fn redirect_of_prefix(route: &Cursor<'_>) {
+    let at = route.to(["redirect", "prefixRewrite"]);
+    if at.is_empty() || at.is_broken() {
+        return;
+    }
+    for (index, one) in route.get("match").items().enumerate() {
+        let uri = one.get("uri");
+        let other = ["exact", "regex"].into_iter().find(|kind| uri.has(kind));
+        if let Some(kind) = other {
+            at.warn(format!(
+                "takes the place of the whole path: match[{index}].uri is no prefix but {kind}, with which newer releases of Istio \
+                 refuse it"
+            ));
+            return;
+        }
+    }
 }
 
 fn action(route: &Cursor<'_>) {

@@ -3,10 +3,10 @@
 //! Judged is what comes out: the file over the defaults, which are right by themselves.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 
+use super::address::{address, no_address};
 use super::cursor::{Cursor, FindingCollector, Violation};
 use super::{access_log, locality, parts, predicates as is};
 use crate::duration;
@@ -227,14 +227,22 @@ fn addresses(at: &Cursor<'_>, by: MeshConfigUse) {
     }
     for at in [
         at.get("discoveryAddress"),
-        at.to(["envoyAccessLogService", "address"]),
         at.to(["envoyMetricsService", "address"]),
-        at.to(["tracing", "zipkin", "address"]),
-        at.to(["tracing", "lightstep", "address"]),
-        at.to(["tracing", "datadog", "address"]),
     ] {
         if at.is_set() {
             check(&at);
+        }
+    }
+    // Without an address there is no such service, as in Istio.
+    let log_service = at.to(["envoyAccessLogService", "address"]);
+    if !log_service.is_empty() {
+        check(&log_service);
+    }
+    for name in ["zipkin", "lightstep", "datadog"] {
+        let tracer = at.to(["tracing", name]);
+        // A tracer that is chosen has one.
+        if tracer.is_set() {
+            check(&tracer.get("address"));
         }
     }
     let lightstep = at.to(["tracing", "lightstep"]);
@@ -319,9 +327,13 @@ fn drain(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
         MeshConfigUse::Pod => false,
         MeshConfigUse::Served => written.get("parentShutdownDuration").is_set(),
     };
-    if let (true, Some(most)) = (counts, parent.nanos())
-        && nanos >= most
-    {
+    let most = parent.nanos().filter(|_| counts);
+    if let Some(wrong) = most.and_then(is::duration) {
+        // What is no duration is longer or shorter than none. Roles that start proxies judge it anyway.
+        if by == MeshConfigUse::Served {
+            parent.fail(wrong);
+        }
+    } else if most.is_some_and(|most| nanos >= most) {
         let go = |at: &Cursor<'_>| {
             duration::parse(at.text()).map_or_else(String::new, |read| duration::go(&read))
         };
@@ -357,42 +369,4 @@ fn written_address(at: &Cursor<'_>) {
     if at.is_set() {
         at.check(address(at.text()));
     }
-}
-
-fn address(text: &str) -> Violation {
-    (!is_address(text)).then(|| no_address(text))
-}
-
-fn no_address(text: &str) -> String {
-    format!("{} is not HOST:PORT", quoted(text))
-}
-
-fn is_address(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return false;
-    };
-    let port_is_one = !port.is_empty()
-        && port.bytes().all(|digit| digit.is_ascii_digit())
-        && port.parse::<u16>().is_ok_and(|port| port > 0);
-    port_is_one && is_host(host)
-}
-
-/// A name, an address of IPv4, one of IPv6 in brackets, or a variable that the pod will fill in: `$(HOST_IP)`.
-fn is_host(host: &str) -> bool {
-    if let Some(inner) = host
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-    {
-        return inner.parse::<Ipv6Addr>().is_ok();
-    }
-    if let Some(name) = host
-        .strip_prefix("$(")
-        .and_then(|rest| rest.strip_suffix(')'))
-    {
-        return !name.is_empty()
-            && name
-                .bytes()
-                .all(|letter| letter.is_ascii_alphanumeric() || letter == b'_');
-    }
-    host.parse::<Ipv4Addr>().is_ok() || is_name(host)
 }

@@ -4,6 +4,7 @@
 //! All that is wrong is said, not only the first of it. Each costs time in proportion to the object.
 
 pub(crate) mod access_log;
+mod address;
 pub(super) mod authentication;
 pub(super) mod authorization;
 mod client_tls;

@@ -95,8 +95,11 @@ fn tls_route(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
 fn sni(at: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     let name = at.text();
     if is::is_ip(name) {
+        // Hosts, which are names, cover none.
         at.warn("an IP address is not sent as SNI");
-    } else if !is_listener_name(name, whole) && !at.check(is::wild(name)) {
+        return;
+    }
+    if !is_listener_name(name, whole) && !at.check(is::wild(name)) {
         return;
     }
     let covers = |hosts: &Hosts<'_>| hosts.covering(name).is_some();

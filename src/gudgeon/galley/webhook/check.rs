@@ -210,6 +210,14 @@ pub(super) fn validate(
     verdict
 }
 
+/// Adds words to the message of a refusal, at the cost of its last errors where it is long.
+pub(super) fn add_words(verdict: &mut ValidationVerdict, words: &str) {
+    if let AdmissionResponse::Refused { message, .. } = &mut verdict.response {
+        let room = MESSAGE_BYTES.saturating_sub(words.len() + 2);
+        *message = format!("{}; {words}", cut(message, room));
+    }
+}
+
 /// A kind that is known, and asked about at another path.
 fn elsewhere(object: &Value, scope: ValidatedKinds) -> Option<Finding> {
     let text = |name| object.get(name).and_then(Value::as_str);

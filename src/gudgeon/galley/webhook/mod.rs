@@ -57,7 +57,7 @@ impl ValidationWebhook {
         if let Some(shared) = shared.webhooks().filter(|_| flags.webhook.port.is_none()) {
             let metrics = WebhookMetrics::new(registry);
             let reconciler = reconcile::start(flags, &shared.into(), &metrics)?;
-            let reviews = Reviews::new(api::config::check, metrics);
+            let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
             let reviews = Arc::new(reviews);
             return Ok((
                 Arc::new(Self {
@@ -74,7 +74,7 @@ impl ValidationWebhook {
         bound.tls = Some(TlsAcceptor::from(config));
         let metrics = WebhookMetrics::new(registry);
         let reconciler = reconcile::start(flags, &certificate.ca, &metrics)?;
-        let reviews = Reviews::new(api::config::check, metrics);
+        let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
         let reviews = Arc::new(reviews);
         certificate.run_reload_loop(Arc::clone(&reviews), Arc::clone(readiness));
         let address = bound.listener.local_addr();

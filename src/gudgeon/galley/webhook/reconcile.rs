@@ -60,12 +60,18 @@ pub(super) fn start(
     Ok(Some(handle))
 }
 
-fn validation(flags: &GalleyFlags, metrics: &WebhookMetrics) -> Result<Validation, Failure> {
+/// The Service that leads to the webhook.
+pub(super) fn service(flags: &GalleyFlags) -> ServiceReference {
     let webhook = &flags.webhook;
-    let service = ServiceReference {
+    ServiceReference {
         namespace: webhook.deployment_namespace.clone(),
         name: webhook.service_name.clone(),
-    };
+    }
+}
+
+fn validation(flags: &GalleyFlags, metrics: &WebhookMetrics) -> Result<Validation, Failure> {
+    let webhook = &flags.webhook;
+    let service = service(flags);
     let path = &webhook.webhook_config_file;
     let validation = match path.as_os_str().is_empty() {
         true => Validation::built_in(&webhook.webhook_name, service),

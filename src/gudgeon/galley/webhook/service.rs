@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
+use sources::{ProbeToken, ServiceReference};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::check::{Check, ValidatedKinds, validate};
+use super::check::{Check, ValidatedKinds, add_words, validate};
 use super::decisions::{ValidationDecision, ValidationDecisions};
 use super::metrics::WebhookMetrics;
 use crate::admission::{
@@ -42,6 +43,8 @@ pub(super) const READ_OPTIONS: ReadOptions = ReadOptions {
 #[derive(Debug)]
 pub(crate) struct Reviews {
     check: Check,
+    /// The Service that leads here, by which a refusal says whose it is.
+    service: ServiceReference,
     request_limit: Arc<RequestLimit>,
     worker: Worker,
     pub(super) metrics: WebhookMetrics,
@@ -50,9 +53,10 @@ pub(crate) struct Reviews {
 }
 
 impl Reviews {
-    pub(super) fn new(check: Check, metrics: WebhookMetrics) -> Self {
+    pub(super) fn new(check: Check, service: ServiceReference, metrics: WebhookMetrics) -> Self {
         Self {
             check,
+            service,
             request_limit: RequestLimit::new(BODIES_BYTES, REVIEWS),
             worker: Worker::new(),
             metrics,
@@ -101,7 +105,11 @@ impl Reviews {
         drop(body);
         let is_review = read.is_ok();
         let is_rubbish = !is_review && is_empty_request(&question);
-        let verdict = validate(&mut question, read, scope, self.check);
+        let mut verdict = validate(&mut question, read, scope, self.check);
+        if let Some(token) = ProbeToken::of(&question.object) {
+            let ServiceReference { namespace, name } = &self.service;
+            add_words(&mut verdict, &token.repeated_by(namespace, name));
+        }
         let answer = question.answer(&verdict.response, &verdict.warnings);
         let took = start.elapsed();
         self.metrics

@@ -14,7 +14,7 @@ use kube::core::params::{Patch, PatchParams};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::watched_object::WatchedObject;
 use crate::connect::{Cluster, REQUEST};
@@ -163,6 +163,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     new: BTreeMap<Arc<str>, StatusUpdate>,
+    /// Repairs that are to wait.
+    later: BTreeMap<Arc<str>, (Instant, StatusUpdate)>,
     /// Writes that failed. New ones go first, so an object that always fails delays no other.
     failed: BTreeMap<Arc<str>, StatusUpdate>,
     /// The one of them that was tried last: the others have their turn before it has one again.
@@ -178,34 +180,63 @@ impl StatusQueue {
     /// Sets the pending write of an object; `None` removes it.
     pub(super) fn set(&self, place: &Arc<str>, update: Option<StatusUpdate>) {
         let mut waiting = self.waiting();
-        waiting.failed.remove(place);
-        match update {
-            Some(update) => waiting.new.insert(Arc::clone(place), update),
-            None => waiting.new.remove(place),
-        };
+        waiting.remove(place);
+        if let Some(update) = update {
+            waiting.new.insert(Arc::clone(place), update);
+        }
+        drop(waiting);
+        self.0.changed.notify_one();
+    }
+
+    /// The same for a write that waits until then.
+    pub(super) fn set_at(&self, place: &Arc<str>, update: StatusUpdate, at: Instant) {
+        let mut waiting = self.waiting();
+        waiting.remove(place);
+        waiting.later.insert(Arc::clone(place), (at, update));
         drop(waiting);
         self.0.changed.notify_one();
     }
 
     async fn next(&self) -> (Arc<str>, StatusUpdate) {
         loop {
-            if let Some(next) = self.waiting().pop() {
-                return next;
+            let later = {
+                let mut waiting = self.waiting();
+                waiting.take_due(Instant::now());
+                if let Some(next) = waiting.pop() {
+                    return next;
+                }
+                waiting.later.values().map(|(at, _)| *at).min()
+            };
+            tokio::select! {
+                () = self.0.changed.notified() => {}
+                () = sleep_until(later.unwrap_or_else(Instant::now)), if later.is_some() => {}
             }
-            self.0.changed.notified().await;
         }
     }
 
     /// Puts back a failed write, unless a newer one is pending.
     fn put_back(&self, place: Arc<str>, update: StatusUpdate) {
         let mut waiting = self.waiting();
-        if !waiting.new.contains_key(&place) {
+        if !waiting.new.contains_key(&place) && !waiting.later.contains_key(&place) {
             waiting.failed.insert(place, update);
         }
     }
 }
 
 impl Waiting {
+    fn remove(&mut self, place: &str) {
+        self.new.remove(place);
+        self.later.remove(place);
+        self.failed.remove(place);
+    }
+
+    /// Moves the repairs whose time has come.
+    fn take_due(&mut self, now: Instant) {
+        let due = self.later.extract_if(.., |_, (at, _)| *at <= now);
+        self.new
+            .extend(due.map(|(place, (_, update))| (place, update)));
+    }
+
     fn pop(&mut self) -> Option<(Arc<str>, StatusUpdate)> {
         if let Some(first) = self.new.pop_first() {
             return Some(first);
@@ -298,6 +329,26 @@ mod tests {
         queue.put_back(place("a"), update("4"));
         queue.set(&place("a"), None);
         assert_eq!(pop(&queue), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_repair_waits_for_its_time_and_the_last_one_counts() {
+        let queue = StatusQueue::default();
+        let place = Arc::<str>::from("a");
+        let begun = Instant::now();
+        let at = begun + std::time::Duration::from_secs(60);
+        queue.set_at(&place, update("1"), at);
+        queue.set_at(&place, update("2"), at);
+        let (_, next) = queue.next().await;
+        assert_eq!(
+            (&next.messages[0], begun.elapsed().as_secs()),
+            (&json!("2"), 60)
+        );
+        // One that is no longer needed is dropped.
+        queue.set_at(&place, update("3"), at + (at - begun));
+        queue.set(&place, None);
+        let wait = std::time::Duration::from_secs(300);
+        assert!(tokio::time::timeout(wait, queue.next()).await.is_err());
     }
 
     #[test]

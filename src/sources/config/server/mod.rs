@@ -4,6 +4,7 @@ mod analysis;
 mod definitions;
 mod object;
 mod settings;
+mod status_repairs;
 #[cfg(test)]
 mod tests;
 mod validating;
@@ -19,10 +20,10 @@ use api::config::collections::kind_of;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 
-use self::analysis::{StatusQueue, StatusUpdate};
 use self::definitions::Definitions;
 use self::object::place;
 pub use self::settings::{ServerUpdate, WatchSettings};
+use self::status_repairs::Analysis;
 use self::validating::Validating;
 use self::watched_object::WatchedObject;
 use self::watching::{NumberedChanges, Watching};
@@ -33,7 +34,7 @@ use super::directory::MOST_OBJECTS;
 use super::entry::{Entry, EntryId};
 use super::report::ErrorEffect;
 use crate::connect::Cluster;
-use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Kind as _, Resource};
+use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
 use crate::offload::LONG_BYTES;
 use crate::store::{self, Changes, Freshness, WithoutRoom};
 use crate::watcher::ServerRecovery;
@@ -84,7 +85,7 @@ pub struct Server {
     /// A long object that is validated on another thread; what comes after it waits.
     validating: Option<Validating>,
     /// Pending status writes, if `analysis` is on.
-    status_queue: Option<StatusQueue>,
+    analysis: Option<Analysis>,
     synced: bool,
     checked: u64,
     broken: u64,
@@ -115,17 +116,17 @@ impl Server {
             updates: words,
             pending: None,
             validating: None,
-            status_queue: None,
+            analysis: None,
             synced: false,
             checked: 0,
             broken: 0,
         };
         if this.settings.analysis {
-            let queue = StatusQueue::default();
+            let analysis = Analysis::default();
             let (cluster, bounds) = (this.cluster.clone(), this.settings.pace.bounds());
             this.tasks
-                .spawn(analysis::run(cluster, queue.clone(), bounds));
-            this.status_queue = Some(queue);
+                .spawn(analysis::run(cluster, analysis.queue(), bounds));
+            this.analysis = Some(analysis);
         }
         this.watch(DEFINITIONS, definitions::RESOURCE, None, None);
         this.watch(CoreKind::Ingress.collection(), INGRESSES, again, None);
@@ -169,6 +170,7 @@ impl Server {
             again,
             unless,
             replaceable: resource == ENDPOINT_SLICES,
+            with_status: self.settings.analysis && kind_of(collection).is_some(),
         };
         let task = self.tasks.spawn(watching.run(self.number, self.to.clone()));
         let kind = WatchedKind {
@@ -278,8 +280,8 @@ impl Server {
     /// Removes an object and its pending messages.
     fn forget(&mut self, place: &Arc<str>) {
         self.catalogue.remove(place);
-        if let Some(status_queue) = &self.status_queue {
-            status_queue.set(place, None);
+        if let Some(analysis) = &mut self.analysis {
+            analysis.forget(place);
         }
     }
 
@@ -405,6 +407,11 @@ impl Server {
             return;
         };
         let (collection, resource, usable) = (of.collection, of.resource, self.settings.usable);
+        if let Some(analysis) = &mut self.analysis
+            && analysis.repairs(resource, &key, &place(&resource, &key), &seen)
+        {
+            return;
+        }
         if text.len() <= LONG_BYTES {
             let checked = object::checked(collection, &resource, &key, &text, usable);
             return self.put(collection, resource, &key, &seen, checked);
@@ -437,13 +444,10 @@ impl Server {
         checked: CheckedObject,
     ) {
         let place = place(&resource, key);
-        if let Some(status_queue) = &self.status_queue
+        if let Some(analysis) = &mut self.analysis
             && kind_of(collection).is_some()
         {
-            status_queue.set(
-                &place,
-                StatusUpdate::new(resource, key, seen, &checked.findings),
-            );
+            analysis.put(resource, key, &place, seen, &checked.findings);
         }
         self.checked = self.checked.saturating_add(1);
         let is_broken = checked.findings.iter().any(Finding::is_error);

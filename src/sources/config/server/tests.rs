@@ -545,6 +545,28 @@ async fn faults_are_written_where_they_are_and_only_when_they_differ() {
     );
 }
 
+/// Istiod, `kubectl edit --subresource=status` or a restored backup.
+#[tokio::test]
+async fn a_status_that_somebody_overwrites_is_repaired_and_the_object_is_not_checked_again() {
+    let fake = fake().await;
+    let mut broken = service("b", "x");
+    broken["spec"]["htp"] = json!([]);
+    fake.put_in(VIRTUAL_SERVICES, broken);
+    let mut play = Play::analysis(&fake);
+    let said = said_of_htp();
+    play.until_written(&fake, "n/b", &said).await;
+    play.until(|heard, _| heard.synced).await;
+    let checked = play.heard.as_ref().unwrap().checked;
+    let mut overwritten = fake.get_in(VIRTUAL_SERVICES, "n/b");
+    overwritten["status"]["validationMessages"] = json!([{"by": "another"}]);
+    fake.put_in(VIRTUAL_SERVICES, overwritten);
+    play.until_written(&fake, "n/b", &said).await;
+    assert_eq!(fake.count("patch"), 2);
+    fake.put_in(VIRTUAL_SERVICES, service("c", "x"));
+    play.until(|_, server| server.all().count() == 1).await;
+    assert_eq!(play.heard.as_ref().unwrap().checked, checked + 1);
+}
+
 #[tokio::test]
 async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
     let fake = fake().await;

@@ -4,7 +4,7 @@ use api::well_known::LAST_APPLIED;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -36,7 +36,23 @@ impl PartialEq for WatchedObject {
     }
 }
 
-impl Kind for WatchedObject {
+/// An object as it is watched. With its status it is another one when somebody writes its messages or conditions.
+#[derive(Debug)]
+pub(super) struct Watched<const WITH_STATUS: bool>(pub(super) Arc<WatchedObject>);
+
+impl<const WITH_STATUS: bool> PartialEq for Watched<WITH_STATUS> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0 && (!WITH_STATUS || self.0.status() == other.0.status())
+    }
+}
+
+impl<'de, const WITH_STATUS: bool> Deserialize<'de> for Watched<WITH_STATUS> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        WatchedObject::deserialize(from).map(|seen| Self(Arc::new(seen)))
+    }
+}
+
+impl<const WITH_STATUS: bool> Kind for Watched<WITH_STATUS> {
     /// A placeholder: each kind is read from a resource of its own.
     const RESOURCE: Resource = Resource {
         group: "",
@@ -45,11 +61,11 @@ impl Kind for WatchedObject {
     };
 
     fn key(&self) -> Key {
-        self.key.clone()
+        self.0.key.clone()
     }
 
     fn size(&self) -> usize {
-        self.content.0
+        self.0.size()
     }
 
     /// It may be refused, and the last good version is served on then. Nobody knows yet.
@@ -59,6 +75,16 @@ impl Kind for WatchedObject {
 }
 
 impl WatchedObject {
+    /// Bytes of the content.
+    pub(super) const fn size(&self) -> usize {
+        self.content.0
+    }
+
+    /// The fields of the status that are written.
+    fn status(&self) -> [Option<&str>; 2] {
+        [&self.messages, &self.conditions].map(|field| field.as_deref().map(RawValue::get))
+    }
+
     /// Takes the text as JSON; `None` if it was taken before.
     pub(super) fn take(&self) -> Option<Box<str>> {
         self.text
@@ -267,10 +293,7 @@ mod tests {
     #[test]
     fn an_object_keeps_the_order_of_its_fields() {
         let seen = seen(&object());
-        assert_eq!(
-            (seen.key().to_string(), &*seen.uid),
-            ("n/a".to_owned(), "u")
-        );
+        assert_eq!((seen.key.to_string(), &*seen.uid), ("n/a".to_owned(), "u"));
         let text: Value = serde_json::from_str(&seen.take().unwrap()).unwrap();
         assert_eq!(
             text.to_string(),
@@ -309,6 +332,23 @@ mod tests {
             let mut other = object();
             *other.pointer_mut(path).unwrap() = value;
             assert_ne!(first, seen(&other), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_status_that_somebody_writes_is_a_change_where_it_is_watched() {
+        let plain = |value: &Value| Watched::<false>(Arc::new(seen(value)));
+        let with_status = |value: &Value| Watched::<true>(Arc::new(seen(value)));
+        for (status, is_change) in [
+            (json!({"x": 2}), false),
+            (json!({"validationMessages": []}), true),
+            (json!({"conditions": [1]}), true),
+        ] {
+            let mut other = object();
+            other["status"] = status;
+            assert_eq!(plain(&object()), plain(&other), "{other}");
+            let is_other = with_status(&object()) != with_status(&other);
+            assert_eq!(is_other, is_change, "{other}");
         }
     }
 

@@ -1,15 +1,16 @@
 //! One kind of an API server: listed and watched for as long as the server has it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::backoff::Backoff;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::watched_object::WatchedObject;
+use super::watched_object::{Watched, WatchedObject};
 use crate::connect::Cluster;
 use crate::kind::Resource;
-use crate::store::{Changes, Reader, Writer, store};
+use crate::store::{Change, Changes, Reader, Writer, store};
 use crate::watcher::{Selection, ServerRecovery, WatchTiming, Watcher};
 
 /// Objects in a page: objects of configuration are small.
@@ -30,19 +31,28 @@ pub(super) struct Watching {
     pub(super) unless: Option<Resource>,
     /// If listing is forbidden, another kind replaces this one.
     pub(super) replaceable: bool,
+    /// A changed status is a change.
+    pub(super) with_status: bool,
 }
 
 impl Watching {
     /// Forwards the changes of the watch, for as long as it is polled.
     pub(super) async fn run(self, number: u64, to: mpsc::Sender<NumberedChanges>) {
-        let (writer, reader) = store();
+        match self.with_status {
+            true => self.run_as::<true>(number, to).await,
+            false => self.run_as::<false>(number, to).await,
+        }
+    }
+
+    async fn run_as<const WITH_STATUS: bool>(self, number: u64, to: mpsc::Sender<NumberedChanges>) {
+        let (writer, reader) = store::<Watched<WITH_STATUS>>();
         tokio::select! {
             () = self.read(writer) => {}
             () = forward(number, reader, to) => {}
         }
     }
 
-    async fn read(self, mut store: Writer<WatchedObject>) {
+    async fn read<const WITH_STATUS: bool>(self, mut store: Writer<Watched<WITH_STATUS>>) {
         let other_is_read = match self.unless {
             Some(other) => {
                 self.cluster.has(other, self.pace).await
@@ -83,12 +93,26 @@ impl Watching {
     }
 }
 
-async fn forward(
+async fn forward<const WITH_STATUS: bool>(
     number: u64,
-    mut reader: Reader<WatchedObject>,
+    mut reader: Reader<Watched<WITH_STATUS>>,
     to: mpsc::Sender<NumberedChanges>,
 ) {
     while let Some(changes) = reader.changed().await {
+        let Changes {
+            changes,
+            whole,
+            freshness,
+        } = changes;
+        let seen = changes.into_iter().map(|change| match change {
+            Change::Set(key, watched) => Change::Set(key, Arc::clone(&watched.0)),
+            Change::Gone(key) => Change::Gone(key),
+        });
+        let changes = Changes {
+            changes: seen.collect(),
+            whole,
+            freshness,
+        };
         if to.send((number, changes)).await.is_err() {
             return;
         }

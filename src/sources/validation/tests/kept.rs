@@ -115,6 +115,43 @@ async fn made_with_ignore_and_fails_once_it_was_seen_to_refuse() {
     );
 }
 
+/// Istiod's webhook, or another galley's, refuses the probe as well: that does not prove that this one can be reached.
+#[tokio::test]
+async fn the_refusal_of_another_webhook_does_not_make_it_fail() {
+    let fake = Fake::start().await;
+    ready(&fake);
+    fake.another_denies();
+    let (_running, handle) = run(&fake, built_in());
+    let waits = || handle.statuses()[0].waits.clone().unwrap_or_default();
+    until("it says who refused", || {
+        waits().contains(
+            "another webhook refused the invalid Gateway, not istio-system/istio-galley: ",
+        )
+    })
+    .await;
+    assert_eq!(policy(&fake), "Ignore");
+    fake.denies();
+    until("it fails", || policy(&fake) == "Fail").await;
+}
+
+#[tokio::test]
+async fn nothing_is_probed_before_the_configuration_leads_here() {
+    let fake = Fake::start().await;
+    ready(&fake);
+    fake.denies();
+    // Without a bundle nothing is written.
+    let (reconciler, handle) = WebhookReconciler::of_validation(built_in(), PACE);
+    let _running = Running(tokio::spawn(reconciler.run(fake.cluster())));
+    until("it says why", || {
+        let waits = handle.statuses()[0].waits.clone().unwrap_or_default();
+        waits == "istio-galley does not lead to this webhook yet"
+    })
+    .await;
+    assert_eq!(fake.count("create"), 0);
+    handle.set_bundle(CaBundle::File(PEM.into()));
+    until("it fails", || policy(&fake) == "Fail").await;
+}
+
 #[tokio::test]
 async fn endpoints_do_where_there_are_no_slices_and_no_gateways_are_none_to_refuse() {
     let fake = Fake::start().await;

@@ -40,6 +40,7 @@ rows! { "MeshConfig" ""
         + proxy("drainDuration: 1h");
         - proxy("drainDuration: 59s, parentShutdownDuration: 59s") => ["defaultConfig.drainDuration: want less than parentShutdownDuration, 59s, got 59s"];
         - proxy("parentShutdownDuration: 45s") => ["defaultConfig.drainDuration: want less than parentShutdownDuration, 45s, got 45s"];
+        - proxy("parentShutdownDuration: -1s") => ["defaultConfig.parentShutdownDuration: duration -1s is less than 1ms"];
         - proxy("drainDuration: 3601s") => ["defaultConfig.drainDuration: duration 3601s is more than 1h"];
         - proxy("drainDuration: 1500ms") => ["defaultConfig.drainDuration: duration 1.500s is not a whole number of seconds"];
         - proxy("drainDuration: 0s") => ["defaultConfig.drainDuration: duration 0s is less than 1ms"];
@@ -47,12 +48,18 @@ rows! { "MeshConfig" ""
     addresses {
         + proxy("discoveryAddress: 'a.b:1', statsdUdpAddress: '', zipkinAddress: '[::1]:1', tracing: {zipkin: {address: '$(HOST_IP):9411'}}");
         + proxy("envoyMetricsService: {address: '10.0.0.1:1'}, envoyAccessLogService: {address: 'als:1'}");
+        + proxy("envoyAccessLogService: {address: ''}");
+        + proxy("tracing: {}");
         - proxy("discoveryAddress: ''") => ["defaultConfig.discoveryAddress: \"\" is not HOST:PORT"];
         - proxy("statsdUdpAddress: a") => ["defaultConfig.statsdUdpAddress: \"a\" is not HOST:PORT"];
         - proxy("zipkinAddress: 'a:0'") => ["defaultConfig.zipkinAddress: \"a:0\" is not HOST:PORT"];
         - proxy("tracing: {zipkin: {address: 'a b:1'}}") => ["defaultConfig.tracing.zipkin.address: \"a b:1\" is not HOST:PORT"];
         - proxy("tracing: {zipkin: {address: 'a_b.c:9411'}}") => ["defaultConfig.tracing.zipkin.address: \"a_b.c:9411\" is not HOST:PORT"];
         - proxy("tracing: {lightstep: {address: 'a', accessToken: t}}") => ["defaultConfig.tracing.lightstep.address: \"a\" is not HOST:PORT"];
+        - proxy("tracing: {zipkin: {}}") => ["defaultConfig.tracing.zipkin.address: \"\" is not HOST:PORT"];
+        - proxy("tracing: {zipkin: {address: ''}}") => ["defaultConfig.tracing.zipkin.address: \"\" is not HOST:PORT"];
+        - proxy("tracing: {lightstep: {accessToken: a}}") => ["defaultConfig.tracing.lightstep.address: \"\" is not HOST:PORT"];
+        - proxy("tracing: {datadog: {}}") => ["defaultConfig.tracing.datadog.address: \"\" is not HOST:PORT"];
         - proxy("tracing: {datadog: {address: ':1'}}") => ["defaultConfig.tracing.datadog.address: \":1\" is not HOST:PORT"];
         - proxy("envoyMetricsService: {address: 'a'}") => ["defaultConfig.envoyMetricsService.address: \"a\" is not HOST:PORT"];
         - proxy("envoyAccessLogService: {address: 'a:70000'}") => ["defaultConfig.envoyAccessLogService.address: \"a:70000\" is not HOST:PORT"];

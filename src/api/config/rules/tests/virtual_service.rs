@@ -80,6 +80,9 @@ rows! { "VirtualService" "x"
             "spec.tls[0].match[0].sniHosts[2]: \"a_\" is not a host name: \"a_\" is not a DNS label",
             "warning: spec.tls[0].match[0].sniHosts[3]: an IP address is not sent as SNI",
         ];
+        - "{hosts: [a.b], tls: [{match: [{sniHosts: [10.0.0.1]}], route: [{destination: {host: x}}]}]}" => [
+            "warning: spec.tls[0].match[0].sniHosts[0]: an IP address is not sent as SNI",
+        ];
         - tls(&format!("match: [{{sniHosts: [a.org], destinationSubnets: [x], port: 65536, sourceLabels: {{-a: b}}, gateways: ['/'], sourceNamespace: a.b}}], {TO}")) => [
             "spec.tls[0].match[0].destinationSubnets[0]: \"x\" is not an IP address or CIDR",
             "spec.tls[0].match[0].port: port 65536 is not in 1..65535",

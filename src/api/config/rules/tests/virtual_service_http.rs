@@ -20,8 +20,18 @@ rows! { "VirtualService" "x"
     http_one_action {
         + alone("redirect: {uri: /}");
         + alone("redirect: {prefixRewrite: /}");
+        + alone("redirect: {prefixRewrite: /}, match: [{uri: {prefix: /a}}, {method: {exact: GET}}]");
+        + alone("redirect: {uri: /}, match: [{uri: {exact: /a}}]");
         + alone("directResponse: {status: 200}");
         + alone("delegate: {name: d}");
+        - alone("redirect: {prefixRewrite: /}, match: [{uri: {prefix: /a}}, {uri: {exact: /b}}, {uri: {regex: /c}}]") => [
+            "warning: spec.http[0].redirect.prefixRewrite: takes the place of the whole path: match[1].uri is no prefix but exact, with \
+             which newer releases of Istio refuse it",
+        ];
+        - alone("redirect: {prefixRewrite: /}, match: [{uri: {regex: /c}}]") => [
+            "warning: spec.http[0].redirect.prefixRewrite: takes the place of the whole path: match[0].uri is no prefix but regex, with \
+             which newer releases of Istio refuse it",
+        ];
         - alone("redirect: {uri: /, prefixRewrite: /}") => ["spec.http[0].redirect: uri and prefixRewrite exclude each other"];
         - alone("timeout: 1s") => ["spec.http[0]: needs route, redirect, directResponse or delegate"];
         - http("redirect: {uri: /}, fault: {delay: {fixedDelay: 1s}}, rewrite: {uri: /}") => [

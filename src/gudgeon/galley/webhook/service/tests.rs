@@ -35,7 +35,11 @@ impl Served {
     async fn with(check: Check, permits: Option<Arc<RequestLimit>>) -> Self {
         let mut registry = Registry::default();
         let metrics = WebhookMetrics::new(&mut registry);
-        let mut reviews = Reviews::new(check, metrics);
+        let service = ServiceReference {
+            namespace: "istio-system".to_owned(),
+            name: "istio-galley".to_owned(),
+        };
+        let mut reviews = Reviews::new(check, service, metrics);
         reviews.request_limit = permits.unwrap_or(reviews.request_limit);
         let reviews = Arc::new(reviews);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -406,5 +410,34 @@ async fn a_large_review_is_judged_beside_the_loop_and_so_is_its_panic() {
     for (name, status) in [("panic", 500), ("a", 200)] {
         let (found, _) = ask(&mut author, "POST", "/validate", JSON, large(name)).await;
         assert_eq!(found, status, "over the same connection");
+    }
+}
+
+/// By it galley tells its own refusal of a probe from another webhook's.
+#[tokio::test]
+async fn a_refusal_repeats_the_token_of_a_probe_and_no_other_text() {
+    let served = Served::new(api::config::check).await;
+    let mut sender = served.connect().await;
+    let digits = "0123456789abcdef0123456789abcdef";
+    let words = format!("; probe {digits} reached istio-system/istio-galley");
+    let long: Vec<_> = (0..100)
+        .map(|at| format!("a_{at}_{}", "x".repeat(60)))
+        .collect();
+    for (token, hosts, is_repeated) in [
+        (digits, json!([]), true),
+        (digits, json!(long), true),
+        ("0123 <script>", json!([]), false),
+    ] {
+        let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "operation": "CREATE", "namespace": "web",
+            "object": {"apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+                "metadata": {"name": "a", "annotations": {"gudgeon.io/probe": token}}, "spec": {"hosts": hosts}}}});
+        let body = body.to_string().into_bytes();
+        let (_, answer) = ask(&mut sender, "POST", "/validate", JSON, body).await;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let message = answer["response"]["status"]["message"].as_str().unwrap();
+        assert_eq!(message.ends_with(&words), is_repeated, "{message}");
+        assert!(message.len() <= 4096, "{}", message.len());
+        assert!(!message.contains("script"), "{message}");
     }
 }

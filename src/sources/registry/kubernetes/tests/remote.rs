@@ -220,7 +220,9 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
         .until(|all| {
             serves(all, "east", "10.1.0.1")
                 && all.len() == 7
-                && all.values().all(|told| told.sync_state != SyncState::Syncing)
+                && all
+                    .values()
+                    .all(|told| told.sync_state != SyncState::Syncing)
         })
         .await;
     assert_eq!(all["east"].error, None);
