@@ -87,7 +87,8 @@ impl Configuration {
                     }
                     others.push(failure.to_string());
                 }
-                if is_guess {
+                // Whoever names an image for the built-in template means an agent of today, and has no template that says more.
+                if is_guess && !self.is_built_in() {
                     warnings.push(self.guess());
                 }
                 if !others.is_empty() {

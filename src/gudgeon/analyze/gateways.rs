@@ -3,55 +3,17 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use api::model::{Labels, Protocol};
+use api::model::Labels;
 use api::names;
 use serde_json::Value as Json;
 
 use super::codes;
+use super::gateway_server::{GatewayServer, Shares};
 use super::inventory::{Inventory, Item, labels, list, overlap, printable, text, texts};
 use super::messages::Message;
 use super::references::push;
 use super::server_index::ServerIndex;
 use super::workload_index::WorkloadSet;
-
-/// A server, by what tells it from others.
-pub(super) struct GatewayServer<'a> {
-    pub(super) item: &'a Item,
-    at: usize,
-    port: u64,
-    pub(super) shares: Shares,
-    /// The address in comparable form; empty: all addresses.
-    bind: String,
-    hosts: Vec<String>,
-    /// The hosts without namespaces, in comparable form.
-    pub(super) bare: Vec<String>,
-}
-
-/// The servers beside which discovery serves one on a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Shares {
-    /// Those in plain text, too.
-    Requests,
-    /// Servers that SNI distinguishes, too.
-    ServerNames,
-    /// None.
-    Nothing,
-}
-
-impl Shares {
-    fn of(protocol: &str) -> Self {
-        match Protocol::of_service_entry(protocol) {
-            Some(protocol) if protocol.is_http() => Self::Requests,
-            Some(protocol) if protocol.has_server_name() => Self::ServerNames,
-            Some(_) | None => Self::Nothing,
-        }
-    }
-
-    /// Returns true if two servers are not both served on a port, whatever their hosts are.
-    pub(super) fn excludes(self, other: Self) -> bool {
-        self != other || self == Self::Nothing
-    }
-}
 
 /// Returns true if a workload that is known has both selectors. One selector is for the same as itself, known or not.
 fn meet(one: (&Labels, &WorkloadSet), other: (&Labels, &WorkloadSet)) -> bool {

@@ -14,6 +14,7 @@ mod codes;
 mod command;
 mod conflicts;
 mod duplicates;
+mod gateway_server;
 mod gateways;
 mod ingresses;
 mod inventory;

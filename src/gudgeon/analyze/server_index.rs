@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::gateways::{GatewayServer, Shares};
+use super::gateway_server::{GatewayServer, Shares};
 
 /// The first place of several, and the first of another object than that one: whoever asks has one rival among them, if any.
 #[derive(Clone, Copy, Debug, Default)]

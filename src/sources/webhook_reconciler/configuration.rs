@@ -156,7 +156,7 @@ impl ConfigurationReconciler {
                 Some(Decision::Gone) => self.gone(),
                 Some(Decision::NoEntry) => self.no_entry(),
                 Some(Decision::Held { entries }) => {
-                    self.reconciled(number, entries, stale.as_ref())
+                    self.reconciled(number, entries, stale.as_ref());
                 }
                 Some(Decision::Write(write)) if sent.as_ref() == Some(&unconditional(&write)) => {
                     self.dropped_fields();
