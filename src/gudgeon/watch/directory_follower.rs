@@ -119,7 +119,9 @@ impl<R: DirectoryReader> DirectoryFollower<R> {
             let scan = reader.scan(is_first);
             (reader, scan)
         });
-        let (reader, scan) = scanned.await.map_err(io::Error::other)?;
+        // A panic's message may contain a secret.
+        let panicked = |_| io::Error::other("internal error, see the panic in the log");
+        let (reader, scan) = scanned.await.map_err(panicked)?;
         self.reader = (scan.is_ok() || !is_first).then_some(reader);
         let Scan {
             found,
