@@ -66,17 +66,13 @@ impl Configuration {
                 let defaults = defaults.unwrap_or_default();
                 let defaults: BTreeSet<&str> = defaults.iter().map(|one| one.name()).collect();
                 let mut others = Vec::new();
-                let mut is_guess = false;
+                let mut made = Vec::new();
                 for template in template_set.templates() {
                     let failure = match self.dry_rendered(template) {
                         Ok(text) => {
                             warnings.extend(unreadable(template, &text, layer::read));
                             let layer = of_output(&text, layer::read);
-                            is_guess |= defaults.contains(template.name())
-                                && layer.is_some_and(|layer| {
-                                    layer::makes_proxy(&layer)
-                                        && self.agents.guesses(layer::made_release(&[layer]))
-                                });
+                            made.extend(layer.filter(|_| defaults.contains(template.name())));
                             continue;
                         }
                         Err(failure) if is_broken(&failure) => failure,
@@ -87,6 +83,9 @@ impl Configuration {
                     }
                     others.push(failure.to_string());
                 }
+                // The image is one template's, and others add to its container.
+                let is_guess = made.iter().any(layer::makes_proxy)
+                    && self.agents.guesses(layer::made_release(&made));
                 // Whoever names an image for the built-in template means an agent of today, and has no template that says more.
                 if is_guess && !self.is_built_in() {
                     warnings.push(self.guess());
@@ -127,7 +126,7 @@ impl Configuration {
     fn guess(&self) -> String {
         format!(
             "the image of istio-proxy names no release of Istio: probes are handed over as probers: {} would have it; say \
-             probers: legacy (agents up to 1.4), current-http (1.5 to 1.24) or current (1.25 and later)",
+             probers: legacy (agents up to 1.4), current-http (1.7.2 to 1.24) or current (1.25 and later)",
             self.agents.probers(Release::Unknown).name()
         )
     }

@@ -30,9 +30,9 @@ pub(crate) enum Probers {
     Legacy,
     /// For agents of 1.5 and 1.6: `httpGet` by name.
     WithoutStartup,
-    /// For agents of 1.7 and 1.8: that of startup probes, too.
+    /// For agents of 1.7 and 1.8: that of startup probes, too. 1.7.0 and 1.7.1 do not know them yet.
     CurrentHttp,
-    /// For agents of 1.9 to 1.11, whose injectors sent `timeoutSeconds` beside it.
+    /// For agents of 1.9 to 1.11: with `timeoutSeconds`, as their injectors sent it.
     Http,
     /// For agents of 1.12.
     TcpSocket,

@@ -157,7 +157,7 @@ impl ProbeRewrite<'_> {
         if self.probers < place.since.max(first(handler)) {
             // Agents up to 1.4 never got more.
             if self.probers != Probers::Legacy {
-                warnings.push(format!("container {name}: {} has {handler}, which the agent in the proxy's image does not know there; it is left as it is", place.field));
+                warnings.push(format!("container {name}: {} has {handler}, which the probers of the configuration or of the image's release do not have there; it is left as it is", place.field));
             }
             return;
         }

@@ -23,7 +23,7 @@ pub(crate) struct Removal {
     pub(crate) originals: OriginalProbes,
     /// Elements that are no template's: what the annotations hold of them is not put back, and the pod's own stay.
     pub(crate) withheld: TemplateNames,
-    /// Those of which the annotations hold more than the pod has.
+    /// Those of which the annotations hold more or less than the pod has.
     told: TemplateNames,
 }
 
@@ -31,12 +31,17 @@ impl Removal {
     /// Warnings for the pod's author.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         let lists = [
-            (OVERRIDES, "container", &self.told.containers),
-            (STATUS, "volume", &self.told.volumes),
+            (
+                OVERRIDES,
+                "container",
+                &self.told.containers,
+                ", but for variables and ports that the annotation does not have",
+            ),
+            (STATUS, "volume", &self.told.volumes, ""),
         ];
-        lists.into_iter().flat_map(|(annotation, kind, names)| {
+        lists.into_iter().flat_map(|(annotation, kind, names, but)| {
             names.iter().map(move |name| {
-                format!("annotation {annotation}: no template makes the {kind} {name:?}, so that the pod's own stays")
+                format!("annotation {annotation}: no template makes the {kind} {name:?}, so that the pod's own stays{but}")
             })
         })
     }
@@ -135,7 +140,7 @@ pub(crate) fn uninject(
 }
 
 /// Removes the elements of an earlier injection, and puts the user's of `names` back. Returns the others that the annotations hold,
-/// and those of them of which they hold more than the pod has.
+/// and those of them of which they hold more or less than the pod has.
 fn take_out(
     pod: &mut Value,
     earlier: &Status,
@@ -164,7 +169,8 @@ fn take_out(
             let other = others.get(name).filter(|_| CONTAINERS.contains(&list));
             if let Some(own) = other {
                 let name = name.to_owned();
-                if trim(element, own) {
+                let before = element.clone();
+                if trim(element, own) && *element == before {
                     told.containers.remove(&name);
                 }
                 return true;

@@ -20,6 +20,9 @@ pub use freshness::{Freshness, WithoutRoom};
 
 /// Changed keys that are remembered. A reader that is further behind gets all objects.
 const JOURNAL: usize = 4096;
+/// The part of what objects took when some were left out that must be free again before they are read anew. Chosen: a hundredth,
+/// 650 kB of 64 MiB.
+const FREED_PART: usize = 100;
 
 /// A complete list, as far as there is room.
 pub(crate) struct Listed<K> {
@@ -304,10 +307,12 @@ impl<K: Kind> Writer<K> {
         self.sender.borrow().freshness.without_room() > 0
     }
 
-    /// Returns true if objects have been left out, and others have left room since.
+    /// Returns true if objects have been left out, and others have left a part of the room since: of a kind that changes often
+    /// some bytes are always free.
     pub(crate) fn has_room_again(&self) -> bool {
         let inner = self.sender.borrow();
-        inner.freshness.without_room() > 0 && inner.objects.bytes() < inner.full_at
+        let freed = inner.full_at.saturating_sub(inner.objects.bytes());
+        inner.freshness.without_room() > 0 && freed > inner.full_at / FREED_PART
     }
 
     /// The first keys of objects without room.

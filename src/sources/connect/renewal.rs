@@ -135,7 +135,14 @@ impl Renewal {
         look.at = Some(Instant::now());
         let this = Arc::clone(self);
         // A plugin may take long, and so may a file.
-        drop(tokio::task::spawn_blocking(move || this.look(&mut look)));
+        let address = this.address.clone();
+        let looked = tokio::task::spawn_blocking(move || this.look(&mut look));
+        tokio::spawn(async move {
+            // A token of a plugin that no header can have panics in kube.
+            if looked.await.is_err_and(|ended| ended.is_panic()) {
+                tracing::warn!("cannot renew the credentials for {address}: see the panic before");
+            }
+        });
     }
 
     fn look(&self, look: &mut Look) {

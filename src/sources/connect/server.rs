@@ -1,7 +1,7 @@
 //! The URL of the server that a kubeconfig names.
 
 use http::Uri;
-use http::uri::{PathAndQuery, Scheme};
+use http::uri::{Authority, PathAndQuery, Scheme};
 use kube::config::Config;
 
 /// Returns the URL as client-go reads it: a `host:port` alone is one of HTTP, or of HTTPS where something of TLS is configured. kube
@@ -14,7 +14,7 @@ pub(super) fn url(config: &Config) -> Result<Uri, String> {
     let is_http = |scheme: &Scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme);
     let is_known = parts.scheme.as_ref().is_none_or(is_http);
     let authority = parts.authority.as_ref();
-    if is_known && authority.is_some_and(|authority| !authority.host().is_empty()) {
+    if is_known && authority.is_some_and(is_usable) {
         if parts.scheme.is_none() {
             let secure = is_secure(config);
             parts.scheme = Some(if secure { Scheme::HTTPS } else { Scheme::HTTP });
@@ -25,10 +25,19 @@ pub(super) fn url(config: &Config) -> Result<Uri, String> {
         }
     }
     let text = config.cluster_url.to_string();
-    let shown = api::url::without_credentials(&text);
+    // A user and a password stand before the last @, also where there is no scheme.
+    let shown = text.rsplit_once('@').map_or(&*text, |(_, host)| host);
     Err(format!(
         "the server is neither a URL nor a host:port pair: {shown:?}"
     ))
+}
+
+/// Returns true if a host is named, and no port or one that exists: hyper takes the default port in place of one out of range.
+fn is_usable(authority: &Authority) -> bool {
+    let host = authority.host();
+    let port = authority.as_str().rsplit_once(host);
+    let port = port.map_or("", |(_, port)| port);
+    !host.is_empty() && (matches!(port, "" | ":") || authority.port_u16().is_some())
 }
 
 fn is_secure(config: &Config) -> bool {
@@ -57,14 +66,18 @@ mod tests {
             ("/foo", None),
             ("*", None),
             ("unix://api.example/", None),
+            ("a:99999", None),
+            ("http://a:99999/", None),
         ] {
             let found = url(&Config::new(server.parse().unwrap()));
             let found = found.map(|found| found.to_string());
             let words = format!("the server is neither a URL nor a host:port pair: {server:?}");
             assert_eq!(found, wanted.map(str::to_owned).ok_or(words));
         }
-        let secret = Config::new("ftp://me:S3CRET@api.example".parse().unwrap());
-        assert!(!url(&secret).unwrap_err().contains("S3CRET"));
+        for server in ["ftp://me:S3CRET@api.example", "me:S3CRET@:6443"] {
+            let secret = Config::new(server.parse().unwrap());
+            assert!(!url(&secret).unwrap_err().contains("S3CRET"), "{server}");
+        }
     }
 
     #[test]

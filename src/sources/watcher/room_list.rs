@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// The time between two such lists at least. Chosen: a list of a full kind has some 64 MiB, and such a kind changes often.
+/// The time between two such lists at least. Chosen: a list of a full kind has more than 64 MiB, and such a kind changes often.
 pub(super) const BETWEEN_LISTS: Duration = Duration::from_secs(60);
 
 /// The time of the last list, and that of the next one for the sake of room.
