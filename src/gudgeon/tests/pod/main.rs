@@ -289,7 +289,7 @@ fn a_sidecar_that_is_held_lets_the_others_start_when_it_is_ready() {
 /// The control plane is on the node: a pod has no name service here.
 fn mesh(more: &str) -> String {
     format!(
-        "defaultConfig:\n  discoveryAddress: {NODE}:{}\n  proxyMetadata: {{FROM_FIELDS: $(POD_NAME)@$(INSTANCE_IP)}}\n{more}",
+        "defaultConfig:\n  discoveryAddress: {NODE}:{}\n  proxyMetadata: {{FROM_FIELDS: $(POD_NAME)@$(INSTANCE_IP), ISTIO_DELTA_XDS: \"false\"}}\n{more}",
         plane::PORT
     )
 }
