@@ -132,7 +132,7 @@ impl Configuration {
     }
 }
 
-/// What a template printed, if it can be read.
+/// The output of a template, if it can be read.
 fn of_output<T>(
     text: &str,
     read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,

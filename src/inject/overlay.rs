@@ -152,7 +152,7 @@ impl Injection<'_> {
 
     /// The pod without an earlier injection, and the outputs of the templates for it.
     ///
-    /// What templates make is known by their outputs alone: if the annotations hold elements of names that stock templates
+    /// Only their outputs tell the names that templates make: if the annotations hold elements of names that stock templates
     /// do not have and these do, it begins anew with them.
     fn original(
         &mut self,

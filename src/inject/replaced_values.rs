@@ -162,7 +162,7 @@ fn replaced_volumes(status: &Status, before: &Value, after: &Value) -> Map<Strin
     record
 }
 
-/// What becomes of the volumes that an earlier injection replaced, by name.
+/// The volumes that an earlier injection replaced, by name, and their fate.
 #[derive(Debug, Default)]
 pub(crate) struct ReplacedVolumes {
     /// The user's, which come back to their places.

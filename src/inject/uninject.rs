@@ -16,7 +16,7 @@ use crate::schema::{self, Kind};
 use crate::status::{OVERRIDES, STATUS, Status};
 use crate::template_names::TemplateNames;
 
-/// What a removal found out.
+/// The findings of a removal.
 #[derive(Debug, Default)]
 pub(crate) struct Removal {
     /// The originals of rewritten probes that the earlier injection had stored.

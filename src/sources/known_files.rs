@@ -20,7 +20,7 @@ pub(crate) const fn walk_limits(bytes: usize) -> Limits {
     }
 }
 
-/// What a reader does with the files of its directory. Paths are below the directory; empty for the one file that was asked for.
+/// A reader of the files of a directory. Paths are below the directory; empty for the one file that was asked for.
 pub(crate) trait FileReader {
     /// Returns true if a file is to be read, and its content taken, even if it has not changed.
     fn is_wanted(&self, below: &Path) -> bool;

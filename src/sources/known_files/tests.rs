@@ -15,7 +15,7 @@ const LIMITS: Limits = Limits {
     bytes: 10,
 };
 
-/// What was passed on, a line each.
+/// The events that were passed on, a line each.
 #[derive(Default)]
 struct Told {
     lines: Vec<String>,

@@ -1,4 +1,4 @@
-//! What a reader of a store is told.
+//! The changes that a store tells its readers.
 
 use std::sync::Arc;
 

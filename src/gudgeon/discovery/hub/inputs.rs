@@ -29,7 +29,7 @@ pub(super) struct SnapshotInputs {
     ingresses: IngressRules,
 }
 
-/// What one push takes over.
+/// The inputs that one push takes over.
 #[derive(Debug)]
 pub(super) struct DueInputs {
     pub(super) batch: DueBatch,

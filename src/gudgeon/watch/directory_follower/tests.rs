@@ -13,7 +13,7 @@ use tracing::{Event, Metadata, Subscriber, span};
 use super::super::DEBOUNCE;
 use super::*;
 
-/// What a scan does.
+/// A step of the script: the result of one scan.
 enum Step {
     Finds(Vec<PathBuf>),
     Hangs,

@@ -12,7 +12,7 @@ use super::analysis::{StatusQueue, StatusUpdate};
 use super::watched_object::WatchedObject;
 use crate::kind::{Key, Resource};
 
-/// What is written into statuses, and what was.
+/// The statuses that are to be written, and the last checks behind those that were.
 #[derive(Debug, Default)]
 pub(super) struct Analysis {
     queue: StatusQueue,

@@ -76,7 +76,7 @@ pub struct Files {
     content: FilesContent,
 }
 
-/// What the files hold.
+/// The content of the files.
 #[derive(Debug)]
 struct FilesContent {
     flaws: BTreeMap<Arc<Path>, FileFlaws>,

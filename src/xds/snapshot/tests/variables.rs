@@ -1,4 +1,4 @@
-//! What the program's variables change in listeners and clusters.
+//! Tests of the program's variables in listeners and clusters.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn listeners_of_both_directions_wait_for_the_first_bytes_as_long_as_each_is_told
     }
 }
 
-/// Whether a proxy keeps a name as long as its record says.
+/// Returns true if a proxy keeps a name as long as its record says.
 #[allow(deprecated, reason = "proxies before 1.34 know the fields alone")]
 fn respects_ttl(view: &dyn View, name: &str) -> bool {
     let cluster = Cluster::decode(&*view.get(Type::Cluster, name).unwrap().body).unwrap();
