@@ -24,7 +24,6 @@ use crate::status::{STATUS, Status};
 use crate::template::Template;
 use crate::uninject::uninject_for_fragment;
 use crate::warnings::{self, capped};
-use crate::yaml_safe;
 
 impl Configuration {
     /// Decides on a pod, and injects it.
@@ -176,14 +175,7 @@ impl Injection<'_> {
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
         let removal = uninject_for_fragment(&mut made, &earlier, &now.version);
         self.warnings.extend(removal.warnings());
-        if !earlier.replaced.is_empty() {
-            let validated = self.configuration.validate(&made);
-            validated.map_err(StopReason::Pod)?;
-        }
-        let before = replaced_values::outline(&made);
-        self.set_injected_annotations(&mut made);
-        let owner = Owner::of(&made, self.request, &self.namespace);
-        yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
+        let (before, owner) = self.prepare(&mut made, &earlier)?;
         let shown = Arc::new(made);
         let text = self.render(template, &shown, &owner)?;
         // The rendering has let go of it.

@@ -17,6 +17,7 @@ use crate::output_types::Findings;
 use crate::pod;
 use crate::reinject;
 use crate::render_cache::{RenderCache, TextTree};
+use crate::replaced_values;
 use crate::status::Status;
 use crate::template::Template;
 use crate::template_data::TemplateData;
@@ -122,8 +123,28 @@ impl Injection<'_> {
             .push(format!("annotation {CORE_DUMP} has no effect: {why}"));
     }
 
+    /// Prepares a pod, out of which an earlier injection was taken, for the templates. Returns its outline before that, and its owner.
+    ///
+    /// # Errors
+    /// The pod cannot be injected: what the earlier injection had replaced makes it invalid, or its names are no text of YAML.
+    pub(crate) fn prepare(
+        &self,
+        made: &mut Value,
+        earlier: &Status,
+    ) -> Result<(Value, Owner), StopReason> {
+        if !earlier.replaced.is_empty() {
+            let validated = self.configuration.validate(made);
+            validated.map_err(StopReason::Pod)?;
+        }
+        let before = replaced_values::outline(made);
+        self.set_injected_annotations(made);
+        let owner = Owner::of(made, self.request, &self.namespace);
+        yaml_safe::names(made, &self.request.origin).map_err(StopReason::Pod)?;
+        Ok((before, owner))
+    }
+
     /// Sets the annotations before templates are rendered, so that templates see them.
-    pub(crate) fn set_injected_annotations(&self, pod: &mut Value) {
+    fn set_injected_annotations(&self, pod: &mut Value) {
         let wanted = self.configuration.injected_annotations.iter();
         fragment::set_annotations(
             pod,

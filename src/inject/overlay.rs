@@ -30,7 +30,6 @@ use crate::template_names::TemplateNames;
 use crate::template_set::{SelectedTemplates, TemplateSet};
 use crate::uninject::{Removal, uninject};
 use crate::warnings;
-use crate::yaml_safe;
 
 /// Returns true for a stock template whose proxy is the application itself, not a sidecar.
 fn is_router(template: &str) -> bool {
@@ -181,14 +180,7 @@ impl Injection<'_> {
     ) -> Result<Original, StopReason> {
         let mut made = self.sent.clone();
         let removal = uninject(&mut made, earlier, &chosen.version, names);
-        if !earlier.replaced.is_empty() {
-            let validated = self.configuration.validate(&made);
-            validated.map_err(StopReason::Pod)?;
-        }
-        let before = replaced_values::outline(&made);
-        self.set_injected_annotations(&mut made);
-        let owner = Owner::of(&made, self.request, &self.namespace);
-        yaml_safe::names(&made, &self.request.origin).map_err(StopReason::Pod)?;
+        let (before, owner) = self.prepare(&mut made, earlier)?;
         let shown = Arc::new(made);
         let ordered = native_sidecar::ordered(&shown, self.holds() && !self.native).map(Arc::new);
         let layers = self.layers(set, chosen, ordered.as_ref().unwrap_or(&shown), &owner)?;

@@ -304,6 +304,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "pod",
                     "reinject",
                     "render_cache",
+                    "replaced_values",
                     "status",
                     "template",
                     "template_data",
@@ -341,7 +342,6 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "template_set",
                     "uninject",
                     "warnings",
-                    "yaml_safe",
                 ],
             ),
             (
@@ -384,7 +384,6 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "template",
                     "uninject",
                     "warnings",
-                    "yaml_safe",
                 ],
             ),
         ],
