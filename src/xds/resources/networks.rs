@@ -1,6 +1,6 @@
 //! Networks that are apart: which endpoint is in which, and the gateways that lead into each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::istio::mesh::v1alpha1::network::istio_network_gateway::Gw;
@@ -42,6 +42,14 @@ impl Networks {
                     None => {}
                 }
             }
+            let registries: BTreeSet<&str> = network
+                .endpoints
+                .iter()
+                .filter_map(|endpoints| match &endpoints.ne {
+                    Some(Ne::FromRegistry(cluster)) => Some(cluster.as_str()),
+                    Some(Ne::FromCidr(_)) | None => None,
+                })
+                .collect();
             let mut places = Vec::new();
             for gateway in &network.gateways {
                 let port = u16::try_from(gateway.port).unwrap_or(0);
@@ -52,9 +60,10 @@ impl Networks {
                     },
                     Some(Gw::RegistryServiceName(host)) => {
                         let before = places.len();
-                        places.extend(balancers(world, host).map(|address| (address, port)));
+                        let balancers = balancers(world, host, &registries);
+                        places.extend(balancers.into_iter().map(|address| (address, port)));
                         if places.len() == before {
-                            all.conflicts.push(without_address(name, host));
+                            all.conflicts.push(without_address(name, host, &registries));
                         }
                     }
                     None => {}
@@ -118,10 +127,16 @@ impl Networks {
 }
 
 /// Endpoints are given to proxies by addresses; a load balancer that has a name only is in no such list.
-fn without_address(network: &str, host: &str) -> Conflict {
-    let cause =
-        "it is no service whose load balancer has an IP address, and names are not resolved";
-    left_out(network, host, cause)
+fn without_address(network: &str, host: &str, registries: &BTreeSet<&str>) -> Conflict {
+    let registries: Vec<&str> = registries.iter().copied().collect();
+    let of_clusters = match registries.join(", ") {
+        names if names.is_empty() => names,
+        names => format!(" of {names}"),
+    };
+    let cause = format!(
+        "it is no service{of_clusters} whose load balancer has an IP address, and names are not resolved"
+    );
+    left_out(network, host, &cause)
 }
 
 fn with_name(network: &str, host: &str) -> Conflict {
@@ -145,11 +160,16 @@ fn of_families(all: &[(IpAddr, u16)], families: Families) -> Vec<(IpAddr, u16)> 
     if own.is_empty() { all.to_vec() } else { own }
 }
 
-fn balancers(world: &World, host: &str) -> impl Iterator<Item = IpAddr> {
+/// The addresses of a service's load balancers in the clusters that a network names, as Istio takes them: clusters often have a
+/// gateway of one name each, and that of another network leads back out of this one. A network that names no cluster takes all.
+fn balancers(world: &World, host: &str, registries: &BTreeSet<&str>) -> Vec<IpAddr> {
     world
         .services
         .values()
-        .filter(move |service| &*service.key.hostname == host)
-        .flat_map(|service| service.balancers.values().flatten())
+        .filter(|service| &*service.key.hostname == host)
+        .flat_map(|service| &service.balancers)
+        .filter(|(cluster, _)| registries.is_empty() || registries.contains(cluster.as_str()))
+        .flat_map(|(_, addresses)| addresses)
         .copied()
+        .collect()
 }

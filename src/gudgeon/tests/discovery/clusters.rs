@@ -268,12 +268,17 @@ async fn endpoints_of_a_cluster_in_another_network_are_reached_by_its_gateways()
         server.service("a", address);
         server.endpoints("a", all);
     }
-    // One of the gateways is a service there.
-    east.put("services", json!({
-        "metadata": {"name": "gateway", "namespace": "istio-system"},
-        "spec": {"type": "LoadBalancer", "clusterIP": "10.97.0.2", "ports": [{"name": "tls", "port": 15443}]},
-        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}]}},
-    }));
+    // One of the gateways is a service there. The local cluster has a gateway of that name, too, which leads into its own network.
+    for (server, address, balancer) in [
+        (&local, "10.96.0.2", "192.0.2.9"),
+        (&east, "10.97.0.2", "192.0.2.2"),
+    ] {
+        server.put("services", json!({
+            "metadata": {"name": "gateway", "namespace": "istio-system"},
+            "spec": {"type": "LoadBalancer", "clusterIP": address, "ports": [{"name": "tls", "port": 15443}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": balancer}]}},
+        }));
+    }
     local.knows(&[("east", &east)]);
     let networks = |far: &str| {
         format!(
@@ -319,7 +324,8 @@ async fn endpoints_of_a_cluster_in_another_network_are_reached_by_its_gateways()
     let networks_of: Vec<_> = of_a.iter().map(|one| one["network"].clone()).collect();
     assert_eq!(networks_of, ["near", "far", "far", "far"]);
 
-    // The file is watched: of the cluster only addresses in the range are behind the gateways now.
+    // The file is watched: of the cluster only addresses in the range are behind the gateways now. A network that names no
+    // cluster takes the service of each.
     discovery
         .place
         .write("networks", &networks("fromCidr: 10.2.0.3/32"));
@@ -327,11 +333,12 @@ async fn endpoints_of_a_cluster_in_another_network_are_reached_by_its_gateways()
     assert_eq!(
         weighed(&eds),
         [
-            "10.1.0.1:8080 2",
-            "10.2.0.1:8080 2",
-            "10.2.0.2:8080 2",
+            "10.1.0.1:8080 3",
+            "10.2.0.1:8080 3",
+            "10.2.0.2:8080 3",
             "192.0.2.1:443 1",
-            "192.0.2.2:15443 1"
+            "192.0.2.2:15443 1",
+            "192.0.2.9:15443 1"
         ]
     );
 }
