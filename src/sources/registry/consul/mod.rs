@@ -170,7 +170,16 @@ fn understand(query: &Query, body: &[u8], cluster: &ClusterId) -> Result<Decoded
         (QueryTarget::Service(name), QueryPath::Catalog) => (name, wire::instances(body)),
     };
     instances
-        .map(|instances| DecodedResponse::Service(convert(name, instances, cluster)))
+        .map(|instances| {
+            let mut converted = convert(name, instances, cluster);
+            if query.way == QueryPath::Catalog {
+                converted.warnings.push(format!(
+                    "service {name} is served without its health checks, which Consul refuses to show: its token has no \
+                     service:read or node:read"
+                ));
+            }
+            DecodedResponse::Service(converted)
+        })
         .map_err(|why| format!("service {name}: {why}"))
 }
 

@@ -35,6 +35,9 @@ const STEP: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(250);
 /// The same where an answer has no index to wait from. Chosen: one poll a second costs an agent little.
 const BLIND: Duration = Duration::from_secs(1);
+/// The time after which checks are asked for again that Consul refused: a token that is exchanged may be refused for a moment,
+/// and a service without its checks is served whether it is well or not. Chosen: one request more a minute and service.
+const RECHECK: Duration = Duration::from_secs(60);
 /// A connection that is closed within this time, while `CROWD` others wait, exceeds the agent's limit.
 /// Chosen: an agent closes such a connection at once.
 const CROWDED: Duration = Duration::from_secs(1);
@@ -339,6 +342,12 @@ impl Schedule {
                 let index = index.unwrap_or(0);
                 let went_back = index < slot.index;
                 slot.index = if went_back { 0 } else { index };
+                if slot.refused.is_some_and(|refused| now >= refused + RECHECK) {
+                    slot.refused = None;
+                    slot.way = QueryPath::Health;
+                    // The index of the catalog says nothing of checks.
+                    slot.index = 0;
+                }
                 match (is_read, index) {
                     (true, _) => now + TURN,
                     (false, 0) => now.max(since + BLIND),
@@ -349,11 +358,13 @@ impl Schedule {
                 if slot.way == QueryPath::Health && *target != QueryTarget::Names =>
             {
                 slot.way = QueryPath::Catalog;
+                slot.refused = Some(now);
                 slot.index = 0;
                 soon
             }
             End::Refused { .. } | End::Useless => {
                 slot.way = QueryPath::Health;
+                slot.refused = None;
                 slot.index = 0;
                 // A service that is never readable does not delay the start; the names are required.
                 let heard = slot.answered || *target != QueryTarget::Names;

@@ -26,6 +26,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct QuerySlot {
     pub(super) way: QueryPath,
+    /// When its checks were refused, while the catalog is asked instead.
+    pub(super) refused: Option<Duration>,
     pub(super) index: u64,
     /// Has a waiting query; else it is read in turn.
     pub(super) waits: bool,
@@ -49,6 +51,7 @@ impl QuerySlot {
     pub(super) const fn new() -> Self {
         Self {
             way: QueryPath::Health,
+            refused: None,
             index: 0,
             waits: false,
             phase: Phase::Out,

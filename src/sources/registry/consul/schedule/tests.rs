@@ -242,6 +242,29 @@ fn without_the_right_to_health_the_catalog_is_asked() {
     }
 }
 
+/// A token that is exchanged may be refused for a moment: the checks count again without anybody's doing.
+#[test]
+fn refused_checks_are_asked_for_again() {
+    let mut script = Script::with(&all(&["a"]));
+    let [query] = &*script.begin() else { panic!() };
+    script.end(query, End::Refused { status: 403 });
+    script.now = seconds(0.25);
+    let mut query = script.begin().last().unwrap().clone();
+    for at in [20.0, 40.0, 59.0, 61.0] {
+        assert_eq!(query.way, QueryPath::Catalog);
+        script.now = seconds(at);
+        script.end(&query, answered(3));
+        query = script.begin().last().unwrap().clone();
+    }
+    assert_eq!((query.way, query.index), (QueryPath::Health, 0));
+    // Refused again: the catalog once more, for a minute.
+    script.end(&query, End::Refused { status: 403 });
+    script.now += seconds(0.25);
+    let query = script.begin().last().unwrap().clone();
+    assert_eq!(query.way, QueryPath::Catalog);
+    assert!(!script.schedule.is_failing());
+}
+
 #[test]
 fn while_consul_is_away_one_query_at_a_time_looks_for_it() {
     let mut script = Script::with(&many(50));
