@@ -12,7 +12,7 @@ use sources::{
     Cluster, DesiredMessages, Key, ObjectMessages, Subject, WatchTiming, write_statuses,
 };
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::debug::DerivedMessages;
@@ -21,6 +21,10 @@ use super::sources::Sources;
 
 /// Between two looks. Chosen: a person who waits for it does not mind, and a mesh of thousands of rules costs little.
 const BETWEEN: Duration = Duration::from_secs(2);
+/// From the first snapshot to the first write, and from the last time that a message was found to its end. Some messages are found
+/// for proxies that are connected: after a start they connect again, and after a change they take their resources again. Without
+/// it each restart would take those messages out of all statuses, which another replica does not write again.
+const HOLD: Duration = Duration::from_secs(10);
 const GROUPS: [&str; 2] = ["networking.istio.io", "security.istio.io"];
 /// Messages of an object, and characters of each: a status is read by people.
 const MOST_MESSAGES: usize = 50;
@@ -32,15 +36,15 @@ pub(super) fn start(hub: &Arc<Hub>, sources: &Sources, cluster: Option<Cluster>)
         warn!("ignoring PILOT_ENABLE_STATUS: files have no status");
         return;
     };
-    let (to, told) = watch::channel(DesiredMessages::default());
+    let (to, mut desired) = watch::channel(DesiredMessages::default());
     tokio::spawn(follow(Arc::clone(hub), sources.clone(), to));
     tokio::spawn(async move {
         // A first snapshot that is not there yet says that all is well.
-        let mut told = told;
-        if told.changed().await.is_ok() {
-            told.mark_changed();
+        if desired.changed().await.is_ok() {
+            sleep(HOLD).await;
+            desired.mark_changed();
             let kinds = kinds().collect();
-            write_statuses(cluster, kinds, WatchTiming::default(), told).await;
+            write_statuses(cluster, kinds, WatchTiming::default(), desired).await;
         }
     });
 }
@@ -51,14 +55,15 @@ fn kinds() -> impl Iterator<Item = &'static Kind> {
 }
 
 async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessages>) {
-    let mut snapshots = hub.current.watch();
     hub.current.first().await;
+    let mut recent = RecentMessages::default();
     loop {
-        snapshots.mark_unchanged();
-        let now: DesiredMessages = Arc::new(messages_by_object(&hub, &sources));
+        let mut all = messages_by_object(&hub, &sources);
+        recent.hold(&mut all, Instant::now());
+        let all = Arc::new(all);
         to.send_if_modified(|known| {
-            let differs = *known != now;
-            *known = now;
+            let differs = *known != all;
+            *known = all;
             differs
         });
         if to.is_closed() {
@@ -66,6 +71,42 @@ async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessag
         }
         // What is refused changes no snapshot: it is looked for all the same.
         sleep(BETWEEN).await;
+    }
+}
+
+/// Messages of objects that were found within [`HOLD`].
+#[derive(Debug, Default)]
+struct RecentMessages(BTreeMap<Subject, RecentOfObject>);
+
+#[derive(Debug, Default)]
+struct RecentOfObject {
+    content: u64,
+    /// Each message, and when it was found the last time.
+    found: Vec<(Value, Instant)>,
+}
+
+impl RecentMessages {
+    /// Adds to each object the messages that were found for the same content within [`HOLD`].
+    fn hold(&mut self, all: &mut BTreeMap<Subject, ObjectMessages>, now: Instant) {
+        self.0.retain(|subject, _| all.contains_key(subject));
+        for (subject, object) in all {
+            if object.messages.is_empty() && !self.0.contains_key(subject) {
+                continue;
+            }
+            let recent = self.0.entry(subject.clone()).or_default();
+            if std::mem::replace(&mut recent.content, object.content) != object.content {
+                recent.found.clear();
+            }
+            recent.found.retain(|(message, at)| {
+                now.duration_since(*at) < HOLD && !object.messages.contains(message)
+            });
+            let held: Vec<Value> = recent.found.iter().map(|(held, _)| held.clone()).collect();
+            let found = object.messages.iter().map(|message| (message.clone(), now));
+            recent.found.extend(found);
+            let room = MOST_MESSAGES.saturating_sub(object.messages.len());
+            object.messages.extend(held.into_iter().take(room));
+        }
+        self.0.retain(|_, recent| !recent.found.is_empty());
     }
 }
 
@@ -158,6 +199,39 @@ mod tests {
         assert_eq!(many.len(), MOST_MESSAGES + 1);
         assert_eq!(many[0]["message"].as_str().unwrap().len(), LONGEST);
         assert_eq!(many[50]["message"], "10 more: see /debug/configz");
+    }
+
+    /// A snapshot that no proxy has looked at yet has found less than the one before it.
+    #[test]
+    fn a_message_stays_for_a_while_after_it_was_found() {
+        let subject = Subject {
+            group: "networking.istio.io",
+            plural: "virtualservices",
+            key: Key::new("n", "a"),
+        };
+        let mut recent = RecentMessages::default();
+        let start = Instant::now();
+        let mut at = |seconds: u64, content: u64, found: &[&str]| {
+            let object = ObjectMessages {
+                content,
+                generation: None,
+                messages: found.iter().map(|text| json!(text)).collect(),
+            };
+            let mut all = BTreeMap::from([(subject.clone(), object)]);
+            recent.hold(&mut all, start + Duration::from_secs(seconds));
+            let messages = all.remove(&subject).unwrap().messages.into_iter();
+            let texts = messages.map(|message| message.as_str().unwrap().to_owned());
+            texts.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(at(0, 1, &["spec", "port", "route"]), "spec port route");
+        assert_eq!(at(2, 1, &["spec"]), "spec port route");
+        assert_eq!(at(4, 1, &["spec", "port"]), "spec port route");
+        assert_eq!(at(11, 1, &["spec"]), "spec port");
+        assert_eq!(at(14, 1, &["spec"]), "spec");
+        assert_eq!(at(15, 1, &[]), "spec");
+        // Another content has messages of its own.
+        assert_eq!(at(16, 2, &["other"]), "other");
+        assert_eq!(at(30, 2, &[]), "");
     }
 
     #[test]
