@@ -14,6 +14,7 @@ use xds::node::{Node, clipped};
 use super::Hub;
 use crate::discovery::session::Session;
 use crate::grpc::Address;
+use crate::serve::is_local;
 
 /// An address is remembered for so long when its proxy's stream has ended: the proxy serves on without it, and comes back.
 const LINGER: Duration = Duration::from_secs(600);
@@ -94,7 +95,7 @@ fn believed(node: &Node, peer: &Address) -> Vec<IpAddr> {
     let all = node.addresses.iter().copied();
     match peer {
         // Whoever is on this machine has no address of its own here.
-        Address::Ip(peer) if peer.ip().to_canonical().is_loopback() => all.collect(),
+        Address::Ip(peer) if is_local(peer.ip()) => all.collect(),
         Address::Ip(peer) => {
             let peer = peer.ip().to_canonical();
             all.filter(|address| address.to_canonical() == peer)
@@ -215,6 +216,8 @@ mod tests {
             (peer("[::ffff:10.0.0.1]:7"), true),
             (peer("10.0.0.2:7"), false),
             (peer("127.0.0.1:7"), true),
+            // Envoy passes on by it what came from outside.
+            (peer("127.0.0.6:7"), false),
             (Address::Unix, true),
         ] {
             let expected = Vec::from_iter(own.then_some(at(1)));
