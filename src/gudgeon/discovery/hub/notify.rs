@@ -1,41 +1,45 @@
 //! Tells streams of a snapshot: streams that it concerns take it in at once, others find it when something else wakes them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::model::Reason;
+use api::model::{Reason, WorkloadKey};
 use xds::debounce::DueBatch;
 use xds::snapshot::{NextSnapshot, Snapshot};
 use xds::stream::PushScope;
 use xds::view::Type;
 
 use super::Hub;
-use crate::discovery::push_record::assignments;
 use crate::discovery::session::{PendingPush, nothing};
 
 impl Hub {
-    /// Enqueues the snapshot at all sessions, and wakes those that it concerns. Returns their number.
+    /// Enqueues the snapshot at all sessions, and wakes those that it concerns. Returns their number. `names`: the assignments
+    /// that an endpoints-only push is about.
     pub(super) fn notify(
         &self,
         due: &DueBatch,
         earlier: &Snapshot,
         next: &NextSnapshot,
+        names: &Arc<BTreeSet<Arc<str>>>,
         now: Duration,
     ) -> usize {
         let batch = &due.batch;
-        let names = Arc::new(assignments(next.snapshot.world(), &batch.hosts));
         let local = &self.options.settings.cluster;
         let mut told = 0;
         let mut resting = HashSet::new();
         for session in self.sessions.all() {
             let node = &session.node;
+            let has_changed = || {
+                batch.proxies.contains(&WorkloadKey {
+                    cluster: node.cluster.as_ref().unwrap_or(local).clone(),
+                    namespace: node.namespace.clone(),
+                    name: node.name.clone(),
+                })
+            };
             let of_proxy = || {
-                batch.proxies.iter().any(|key| {
-                    key.name == node.name
-                        && key.namespace == node.namespace
-                        && key.cluster == *node.cluster.as_ref().unwrap_or(local)
-                }) || node.addresses.iter().any(|at| next.moved.contains(at))
+                !batch.proxies.is_empty() && has_changed()
+                    || node.addresses.iter().any(|at| next.moved.contains(at))
             };
             let everybody = batch.reasons.has(Reason::Debug);
             let concerned = || next.full && (everybody || next.concerns(node));
@@ -44,7 +48,7 @@ impl Hub {
             } else if names.is_empty() {
                 nothing()
             } else {
-                PushScope::Endpoints(Arc::clone(&names))
+                PushScope::Endpoints(Arc::clone(names))
             };
             let is_nothing = matches!(&scope, PushScope::Endpoints(names) if names.is_empty());
             let pending = PendingPush {

@@ -12,7 +12,7 @@ use super::Hub;
 use super::blocking_jobs::LARGE;
 use super::inputs::DueInputs;
 use super::making::made;
-use crate::discovery::push_record::Pushed;
+use crate::discovery::push_record::{Pushed, assignments};
 
 impl Hub {
     /// Makes snapshots and tells of them, for ever.
@@ -75,6 +75,7 @@ impl Hub {
         };
         let (this, earlier) = (Arc::clone(self), Arc::clone(&current));
         let everybody = due.batch.reasons.has(Reason::Debug);
+        let changed_hosts = due.batch.hosts.clone();
         let make = move || {
             let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());
             let next = made(&this.metrics, next)?;
@@ -85,14 +86,15 @@ impl Hub {
                 next.snapshot.make_ahead(&earlier, &nodes);
             };
             let _made = catch_unwind(AssertUnwindSafe(ahead));
-            Some(next)
+            let names = Arc::new(assignments(next.snapshot.world(), &changed_hosts));
+            Some((next, names))
         };
-        let Some(next) = self.blocking.run(size, make).await.flatten() else {
+        let Some((next, names)) = self.blocking.run(size, make).await.flatten() else {
             return false;
         };
         self.serve(Arc::clone(&next.snapshot));
         let made = self.clock.now();
-        let streams = self.notify(due, &current, &next, made);
+        let streams = self.notify(due, &current, &next, &names, made);
         let pushed = Pushed {
             at: made,
             waited: begun.saturating_sub(due.since),
