@@ -87,9 +87,9 @@ pub(in crate::registry) struct FileObject {
 }
 
 impl FileObject {
-    /// Returns true for certificates with their keys, which no output shows.
-    pub(in crate::registry) const fn is_secret(&self) -> bool {
-        matches!(self.meaning, Meaning::Credential(_))
+    /// Returns true for every Secret, of certificates or not, since no output shows one.
+    pub(in crate::registry) fn is_secret(&self) -> bool {
+        *self.id.kind == *"Secret"
     }
 
     pub(in crate::registry) const fn line(&self) -> usize {
