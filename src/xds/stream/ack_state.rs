@@ -1,5 +1,6 @@
 //! Nonces and versions of one type on one stream: what was sent last, what the client said to it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,11 @@ use api::text;
 use super::message::{NACK_BYTES, Nack, Protocol, RequestOutcome};
 use crate::version::Version;
 
-/// Two nonces and two versions.
+/// Versions of unanswered responses that are remembered, the newest ones. Chosen: a client answers each response, so more than a
+/// few are of one that is stuck.
+const MOST_UNANSWERED: usize = 8;
+
+/// The nonces and versions of the last responses and answers.
 #[derive(Debug, Default)]
 pub(super) struct AckState {
     /// A request of this type was received.
@@ -21,6 +26,11 @@ pub(super) struct AckState {
     pub(super) sent: Option<Version>,
     pub(super) acked: Option<Version>,
     pub(super) nack: Option<Nack>,
+    /// Names of the resources that the standing NACK of a delta client is about, with the versions that it refused: an ACK of
+    /// other resources says nothing of them.
+    pub(super) refused: Vec<(Arc<str>, Version)>,
+    /// Nonces of responses that are not answered yet, and what the client had with each.
+    unanswered: VecDeque<(u64, Version)>,
     nacks: u64,
 }
 
@@ -34,6 +44,10 @@ impl AckState {
     pub(super) fn send(&mut self, nonce: u64, version: Version) {
         self.nonce = nonce;
         self.sent = Some(version);
+        if self.unanswered.len() >= MOST_UNANSWERED {
+            self.unanswered.pop_front();
+        }
+        self.unanswered.push_back((nonce, version));
     }
 
     /// Returns true if no response has gone out.
@@ -81,36 +95,50 @@ impl AckState {
         if nonce > self.nonce || nonce == 0 {
             return RequestOutcome::Expired;
         }
-        if nonce < self.nonce {
-            // A newer response was on its way. In delta that one does not repeat what was refused, so the NACK stands.
-            return match error {
-                Some(words) if protocol == Protocol::Delta && nonce > self.answered => {
-                    self.answered = nonce;
-                    self.nack(now, words)
-                }
-                _ => RequestOutcome::Expired,
-            };
+        let is_latest = nonce == self.nonce;
+        if !is_latest && (protocol == Protocol::StateOfTheWorld || nonce <= self.answered) {
+            return RequestOutcome::Expired;
         }
         if self.is_settled() {
             return RequestOutcome::Asked;
         }
+        // In delta each response is answered: a newer one, that was on its way, does not repeat what an older one brought.
         self.answered = nonce;
+        let version = self.version_of(nonce);
+        self.unanswered.retain(|(sent, _)| *sent > nonce);
         if let Some(words) = error {
-            return self.nack(now, words);
+            return self.nack(now, version, words);
         }
-        self.acked = self.sent;
-        self.nack = None;
+        if is_latest {
+            self.acked = self.sent;
+        }
+        if protocol == Protocol::StateOfTheWorld {
+            self.clear_nack();
+        }
         RequestOutcome::Acked
     }
 
-    fn nack(&mut self, now: Duration, words: &str) -> RequestOutcome {
+    /// The version of what the client had with a response.
+    fn version_of(&self, nonce: u64) -> Version {
+        let sent = self.unanswered.iter().find(|(sent, _)| *sent == nonce);
+        let sent = sent.map(|(_, version)| *version).or(self.sent);
+        sent.unwrap_or_default()
+    }
+
+    fn nack(&mut self, now: Duration, version: Version, words: &str) -> RequestOutcome {
         self.nacks = self.nacks.saturating_add(1);
+        self.refused.clear();
         self.nack = Some(Nack {
-            version: self.sent.unwrap_or_default(),
+            version,
             message: Arc::from(text::cut(words, NACK_BYTES)),
             at: now,
         });
         RequestOutcome::Nacked(self.nacks)
+    }
+
+    pub(super) fn clear_nack(&mut self) {
+        self.nack = None;
+        self.refused.clear();
     }
 }
 
@@ -198,11 +226,41 @@ mod tests {
             ack_state.classify_request(NOW, Protocol::Delta, "2", Some("no")),
             RequestOutcome::Nacked(1)
         );
+        let refused = ack_state.nack.as_ref().unwrap().version;
+        assert_eq!(refused, Version::of(&2_u64.to_be_bytes()));
+        assert_eq!(ack_state.acked, None);
         assert_eq!(
             ack_state.classify_request(NOW, Protocol::Delta, "3", None),
             RequestOutcome::Acked
         );
-        assert_eq!(ack_state.nack, None);
+        assert_eq!(ack_state.acked, ack_state.sent);
+        // Whether that was about what is refused, the stream knows.
+        assert!(ack_state.nack.is_some());
+    }
+
+    #[test]
+    fn each_delta_response_is_acknowledged_once() {
+        let mut ack_state = sent(&[2, 3]);
+        for (nonce, expected) in [
+            ("2", RequestOutcome::Acked),
+            ("2", RequestOutcome::Expired),
+            ("3", RequestOutcome::Acked),
+            ("3", RequestOutcome::Asked),
+        ] {
+            let found = ack_state.classify_request(NOW, Protocol::Delta, nonce, None);
+            assert_eq!(found, expected, "{nonce}");
+            assert_eq!(ack_state.acked.is_some(), nonce == "3", "{nonce}");
+        }
+    }
+
+    #[test]
+    fn unanswered_responses_are_bounded() {
+        let nonces: Vec<u64> = (1..1000).collect();
+        let mut ack_state = sent(&nonces);
+        assert_eq!(ack_state.unanswered.len(), MOST_UNANSWERED);
+        ack_state.classify_request(NOW, Protocol::Delta, "5", Some("no"));
+        // Its own is forgotten.
+        assert_eq!(ack_state.nack.map(|nack| nack.version), ack_state.sent);
     }
 
     #[test]

@@ -191,28 +191,31 @@ impl Stream {
             self.separate_secrets.record_answer(now, request);
         }
         let ack_state = self.ack_states.of_mut(kind);
-        let heard = if ack_state.requested {
+        let outcome = if ack_state.requested {
             ack_state.classify_request(now, self.protocol, &request.nonce, request.error.as_deref())
         } else {
             ack_state.requested = true;
             RequestOutcome::Subscribed
         };
+        if self.protocol == Protocol::Delta {
+            self.review_nack(kind, &outcome);
+        }
         if kind == Type::Listener {
             self.note_closing(now);
         }
         // The client answers the newer response, too, with the names that it has then; in delta it says them once.
-        if heard == RequestOutcome::Expired && self.protocol == Protocol::StateOfTheWorld {
+        if outcome == RequestOutcome::Expired && self.protocol == Protocol::StateOfTheWorld {
             let names = sorted(request.names.iter());
             let nonce = request.nonce.parse().unwrap_or_default();
             if let Some(watch) = self.named(kind) {
                 watch.forget_names_of_stale_request(&names, nonce);
             }
-            return Ok(heard);
+            return Ok(outcome);
         }
         if kind.is_complete() {
-            self.rename_complete(request, heard == RequestOutcome::Subscribed)?;
+            self.rename_complete(request, outcome == RequestOutcome::Subscribed)?;
         } else {
-            self.rename_named(request, heard == RequestOutcome::Subscribed)?;
+            self.rename_named(request, outcome == RequestOutcome::Subscribed)?;
         }
         if kind == Type::Secret {
             self.forget_nacked();
@@ -223,7 +226,7 @@ impl Stream {
             watch.all_acked();
         }
         bounded(self.subscribed(kind))?;
-        Ok(heard)
+        Ok(outcome)
     }
 
     /// Returns true if the request names what the stream has already, and nothing else, as an acknowledgement does. A first

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::model::ObjectRef;
 
-use super::message::Nack;
+use super::message::{Nack, RequestOutcome};
 use super::{LastPush, Stream};
 use crate::version::Version;
 use crate::view::{Resource, Type};
@@ -165,6 +165,49 @@ impl Stream {
 
     pub fn last_push(&self) -> Option<&LastPush> {
         self.last.as_ref()
+    }
+}
+
+impl Stream {
+    fn sent_resource(&self, kind: Type, name: &str) -> Option<&Arc<Resource>> {
+        match kind {
+            Type::Cluster => self.clusters.sent().get(name),
+            Type::Listener => self.listeners.sent().get(name),
+            Type::Endpoint => self.endpoints.sent(name),
+            Type::Route => self.routes.sent(name),
+            Type::Secret => self.secrets.sent(name),
+        }
+    }
+
+    /// Lets the NACK of a delta client stand for as long as it has been sent none of the resources anew that the NACK names: Envoy
+    /// takes the others of a response, and the ACK of a later response is about that one alone. A NACK that names none stands
+    /// until the next ACK.
+    pub(super) fn review_nack(&mut self, kind: Type, outcome: &RequestOutcome) {
+        let ack_state = self.ack_states.of(kind);
+        match (outcome, &ack_state.nack) {
+            (RequestOutcome::Nacked(_), Some(nack)) => {
+                let message = Arc::clone(&nack.message);
+                let words = message.split(|letter: char| letter.is_whitespace() || letter == ',');
+                let words =
+                    words.map(|word| word.trim_matches(['\'', '"', ':', ';', '(', ')', '.']));
+                let named = words.filter_map(|word| self.sent_resource(kind, word));
+                let mut refused: Vec<_> =
+                    named.map(|one| (one.name.clone(), one.version)).collect();
+                refused.sort();
+                refused.dedup();
+                self.ack_states.of_mut(kind).refused = refused;
+            }
+            (RequestOutcome::Acked, Some(_)) => {
+                let stands = |(name, version): &(Arc<str>, Version)| {
+                    let sent = self.sent_resource(kind, name);
+                    sent.is_some_and(|sent| sent.version == *version)
+                };
+                if !ack_state.refused.iter().any(stands) {
+                    self.ack_states.of_mut(kind).clear_nack();
+                }
+            }
+            _ => {}
+        }
     }
 }
 

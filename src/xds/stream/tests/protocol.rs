@@ -788,6 +788,41 @@ fn delta_does_not_send_a_refused_resource_until_it_changes() {
     assert_eq!(wire.all(), ["cds a=2", "eds a=1"]);
 }
 
+/// Envoy takes the others of a delta response, and a later ACK is about what was in that response.
+#[test]
+fn a_delta_nack_stands_until_what_it_names_changes_or_goes() {
+    let is_refused = |wire: &Wire| wire.stream.status(Cluster).unwrap().nack.is_some();
+    let refused = || {
+        let mut wire = settled(Wire::delta(&world()));
+        let bad = world().simple(Cluster, "static", 2);
+        wire.stream.merge_push(bad.full());
+        assert_eq!(wire.all(), ["cds static=2"]);
+        let words = "Error adding/updating cluster(s) static: no such file";
+        assert_eq!(wire.nack(Cluster, words), RequestOutcome::Nacked(1));
+        wire.stream.merge_push(bad.eds("a", 2, 1).full());
+        assert_eq!(wire.all(), ["cds a=2", "eds a=1"]);
+        assert_eq!(wire.ack(Cluster), RequestOutcome::Acked);
+        wire.ack(Endpoint);
+        assert!(is_refused(&wire));
+        wire
+    };
+    let mut wire = refused();
+    let good = world().simple(Cluster, "static", 3).eds("a", 2, 1);
+    wire.stream.merge_push(good.full());
+    assert_eq!(wire.all(), ["cds static=3"]);
+    assert!(is_refused(&wire));
+    wire.ack(Cluster);
+    assert!(!is_refused(&wire));
+
+    let mut wire = refused();
+    let mut gone = world().eds("a", 2, 1);
+    gone.remove(Cluster, "static");
+    wire.stream.merge_push(gone.full());
+    assert_eq!(wire.all(), ["cds -static"]);
+    wire.ack(Cluster);
+    assert!(!is_refused(&wire));
+}
+
 /// Envoy names the field that breaks a constraint, and not the resource that has it.
 #[test]
 fn a_refusal_that_names_no_resource_may_be_by_any_rule() {
