@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::backoff::Backoff;
+use api::backoff::{Backoff, Bounds};
 use api::log_repeats::LogRepeatLimiter;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
@@ -71,8 +71,47 @@ const ENDPOINTS: &str = "endpoints";
 type KindChange = Box<dyn FnOnce(&mut ClusterState) + Send>;
 
 /// Watches an API server, and sends its complete state to `to` on each change, for as long as there is a receiver. The trust
-/// domain is taken from its channel, now and whenever it changes.
+/// domain is taken from its channel, now and whenever it changes. A panic of the client or of one kind's watch starts all
+/// watches again, after a backoff: a watch that is gone would leave the last state in effect for good, and nobody would know.
 pub async fn run(
+    cluster: Cluster,
+    settings: ClusterSettings,
+    trust_domain: watch::Receiver<Arc<str>>,
+    to: watch::Sender<ClusterUpdate>,
+) {
+    let (name, bounds) = (cluster.address().to_owned(), settings.pace.bounds());
+    let watches = || {
+        let (cluster, settings) = (cluster.clone(), settings.clone());
+        watch_all(cluster, settings, trust_domain.clone(), to.clone())
+    };
+    restart_after_panic(&name, bounds, watches).await;
+}
+
+/// Runs what `start` makes until it ends without a panic.
+async fn restart_after_panic<F: Future<Output = ()> + Send + 'static>(
+    name: &str,
+    bounds: Bounds,
+    start: impl Fn() -> F,
+) {
+    let mut backoff = Backoff::new(bounds);
+    loop {
+        // It ends with this future, which a handle would outlive.
+        let mut alone = JoinSet::new();
+        alone.spawn(start());
+        match alone.join_next().await {
+            Some(Err(ended)) if ended.is_panic() => {
+                let wait = backoff.next(fastrand::f64());
+                tracing::error!(
+                    "the watches of {name} panicked, see the log: they start again in {wait:.1?}"
+                );
+                sleep(wait).await;
+            }
+            Some(_) | None => return,
+        }
+    }
+}
+
+async fn watch_all(
     cluster: Cluster,
     settings: ClusterSettings,
     mut trust_domain: watch::Receiver<Arc<str>>,
@@ -88,25 +127,30 @@ pub async fn run(
     if settings.configuration {
         kinds.extend(Configuration::PLURALS);
     }
-    let heard = ClusterState::new(settings.names.clone(), settings.patience, kinds);
-    let mut heard = heard.named(cluster.name().cloned());
+    let state = ClusterState::new(settings.names.clone(), settings.patience, kinds);
+    let mut state = state.named(cluster.name().cloned());
     trust_domain.mark_changed();
     // Ended when this is dropped.
-    let (_tasks, mut words) = KindWatch::start(cluster, settings);
+    let (mut tasks, mut changes) = KindWatch::start(cluster, settings);
     loop {
-        let due = heard.due();
+        let due = state.due();
         tokio::select! {
-            Some(word) = words.recv() => word(&mut heard),
+            Some(change) = changes.recv() => change(&mut state),
             Ok(()) = trust_domain.changed() => {
                 let trust_domain = Arc::clone(&trust_domain.borrow_and_update());
-                heard.objects.set_trust_domain(&trust_domain);
-                heard.changed(Instant::now());
+                state.objects.set_trust_domain(&trust_domain);
+                state.changed(Instant::now());
+            }
+            Some(Err(ended)) = tasks.join_next() => {
+                if let Ok(panic) = ended.try_into_panic() {
+                    std::panic::resume_unwind(panic);
+                }
             }
             () = until(due) => {}
             () = to.closed() => return,
         }
-        if let Some(told) = heard.emit(Instant::now()) {
-            to.send_replace(told);
+        if let Some(update) = state.emit(Instant::now()) {
+            to.send_replace(update);
         }
     }
 }
@@ -134,7 +178,7 @@ impl KindWatch {
         settings: ClusterSettings,
     ) -> (JoinSet<()>, mpsc::Receiver<KindChange>) {
         // Room for one: what comes meanwhile is one change when it is asked for.
-        let (to, words) = mpsc::channel(1);
+        let (to, changes) = mpsc::channel(1);
         let configuration = settings.configuration;
         let mut watching = Self {
             tasks: JoinSet::new(),
@@ -154,7 +198,7 @@ impl KindWatch {
             Configuration::each_kind(&mut watching);
             watching.others();
         }
-        (watching.tasks, words)
+        (watching.tasks, changes)
     }
 
     fn listed<K: Kind>(&self, everywhere: bool) -> Watcher<K> {
@@ -198,8 +242,8 @@ impl KindWatch {
     fn others(&mut self) {
         for (at, resource, versions) in core_object::resources() {
             // One type for all of them: each further type costs 30 kB of the binary.
-            self.looking::<EffectlessObject>(resource, versions, move |heard, changes| {
-                heard.others.apply(at, changes);
+            self.looking::<EffectlessObject>(resource, versions, move |state, changes| {
+                state.others.apply(at, changes);
             });
         }
     }
@@ -238,8 +282,8 @@ impl KindWatch {
 impl EachKind for KindWatch {
     fn kind<T: ConfigurationKind>(&mut self) {
         let resource = Custom::<T>::RESOURCE;
-        self.looking::<Custom<T>>(resource, T::VERSIONS, |heard, changes| {
-            heard.configs.apply(changes);
+        self.looking::<Custom<T>>(resource, T::VERSIONS, |state, changes| {
+            state.configs.apply(changes);
         });
     }
 }
@@ -251,8 +295,8 @@ async fn run_watch<K: StoredKind>(
     to: mpsc::Sender<KindChange>,
 ) {
     let (writer, reader) = store();
-    let forwarding = forward(name, reader, to, |heard, changes| {
-        heard.objects.apply(changes);
+    let forwarding = forward(name, reader, to, |state, changes| {
+        state.objects.apply(changes);
     });
     tokio::select! {
         never = listed.run(writer) => match never {},
@@ -267,18 +311,18 @@ async fn forward<K: Kind>(
     apply: impl Fn(&mut ClusterState, Changes<K>) + Copy + Send + 'static,
 ) {
     while let Some(changes) = reader.changed().await {
-        let word: KindChange = Box::new(move |heard| {
+        let change: KindChange = Box::new(move |state| {
             let now = Instant::now();
             let any = changes.whole || !changes.changes.is_empty();
-            let unreadable = heard.freshness(name, changes.freshness.clone(), now);
+            let unreadable = state.freshness(name, changes.freshness.clone(), now);
             if any {
-                apply(heard, changes);
+                apply(state, changes);
             }
             if any || unreadable {
-                heard.changed(now);
+                state.changed(now);
             }
         });
-        if to.send(word).await.is_err() {
+        if to.send(change).await.is_err() {
             return;
         }
     }
@@ -400,5 +444,36 @@ impl ServedKinds {
         let has = names.contains(resource.name);
         known.insert(of, (Instant::now(), names));
         Ok(has)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_of_a_task_starts_all_watches_again() {
+        let starts = Arc::new(AtomicUsize::new(0));
+        let watches = || {
+            let start = starts.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let mut tasks = JoinSet::new();
+                tasks.spawn(async move { assert!(start >= 2, "as a client that panics") });
+                if let Some(Err(ended)) = tasks.join_next().await {
+                    std::panic::resume_unwind(ended.into_panic());
+                }
+            }
+        };
+        let bounds = Bounds {
+            first: Duration::from_secs(1),
+            most: Duration::from_secs(2),
+        };
+        let begun = Instant::now();
+        restart_after_panic("a server", bounds, watches).await;
+        assert_eq!(starts.load(Ordering::Relaxed), 3);
+        let took = begun.elapsed();
+        assert!(took > Duration::from_secs(2), "without a pause: {took:?}");
     }
 }
