@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::LogFlags;
-use super::values::{age, boolean, duration, network};
+use super::values::{DOMAIN, age, boolean, domain, duration, network, ping_time};
 
 /// The path at which Istio's manifests mount the networks of the mesh.
 pub(crate) const MESH_NETWORKS: &str = "/etc/istio/config/meshNetworks";
@@ -57,13 +57,19 @@ pub struct DiscoveryFlags {
     #[arg(short = 'a', long = "appNamespace", value_name = "NAMESPACE")]
     pub app_namespace: Option<String>,
     /// DNS suffix of service host names.
-    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    #[arg(
+        long,
+        value_name = "DOMAIN",
+        default_value = DOMAIN,
+        value_parser = domain
+    )]
     pub domain: String,
     /// Trust domain of SPIFFE IDs; the mesh configuration overrides it.
     #[arg(
         long = "trust-domain",
         value_name = "DOMAIN",
-        default_value = "cluster.local"
+        default_value = DOMAIN,
+        value_parser = domain
     )]
     pub trust_domain: String,
     /// Mesh configuration [default: /etc/istio/config/mesh where it exists].
@@ -124,10 +130,10 @@ pub struct DiscoveryFlags {
     #[arg(long = "debugAddr", value_name = "HOST:PORT")]
     pub debug_addr: Option<String>,
     /// Interval between pings of a gRPC connection.
-    #[arg(long = "keepaliveInterval", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long = "keepaliveInterval", value_name = "DURATION", default_value = "30s", value_parser = ping_time)]
     pub keepalive_interval: Duration,
     /// Timeout of a ping.
-    #[arg(long = "keepaliveTimeout", value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long = "keepaliveTimeout", value_name = "DURATION", default_value = "10s", value_parser = ping_time)]
     pub keepalive_timeout: Duration,
     /// Maximum age of a gRPC connection, ±10 %; infinity or 0s: none [default: infinity].
     #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = age)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use super::values::{age, boolean, duration, path};
+use super::values::{age, boolean, duration, path, ping_time};
 use super::{CompletionFlags, LogFlags, ProbeFlags, VersionFlags};
 
 /// The path at which Istio's manifests mount the mesh configuration of Galley.
@@ -200,10 +200,10 @@ pub struct McpFlags {
     #[arg(long = "sinkServerName", value_name = "NAME")]
     pub sink_server_name: Option<String>,
     /// Interval between pings of a gRPC connection.
-    #[arg(long = "keepaliveInterval", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long = "keepaliveInterval", value_name = "DURATION", default_value = "30s", value_parser = ping_time)]
     pub keepalive_interval: Duration,
     /// Timeout of a ping.
-    #[arg(long = "keepaliveTimeout", value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long = "keepaliveTimeout", value_name = "DURATION", default_value = "10s", value_parser = ping_time)]
     pub keepalive_timeout: Duration,
     /// Maximum age of a gRPC connection, ±10 %; infinity or 0s: none [default: infinity].
     #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = age)]

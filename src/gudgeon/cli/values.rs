@@ -93,6 +93,29 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a time of pings, of one second at least, as gRPC allows: without any time between them, pings would follow each other as
+/// fast as the peer answers, and without time for an answer the first one would end the connection.
+pub(crate) fn ping_time(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time < Duration::from_secs(1) {
+        return Err("want 1s or more".to_owned());
+    }
+    Ok(time)
+}
+
+/// The domain of a cluster, and the trust domain of a mesh, that say none.
+pub(super) const DOMAIN: &str = "cluster.local";
+
+/// Parses a domain. An empty one, as of a variable that is not set, is the usual one, as pilot takes it: without a domain no
+/// host and no identity would be right.
+pub(crate) fn domain(text: &str) -> Result<String, String> {
+    match text {
+        "" => Ok(DOMAIN.to_owned()),
+        text if api::names::is_name(text) => Ok(text.to_owned()),
+        _ => Err("want a DNS name".to_owned()),
+    }
+}
+
 /// Whole hours that a duration begins with.
 fn hours(text: &str) -> Option<u64> {
     text.split_once('h')?.0.parse().ok()
@@ -157,6 +180,25 @@ pub(crate) fn camel(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_domain_is_the_usual_one() {
+        assert_eq!(domain(""), Ok("cluster.local".to_owned()));
+        assert_eq!(domain("td.example"), Ok("td.example".to_owned()));
+        for text in [" ", "a..b", "a/b", "spiffe://a"] {
+            assert!(domain(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn pings_leave_a_second_at_least() {
+        for text in ["0", "0s", "1ms", "999ms"] {
+            assert_eq!(ping_time(text), Err("want 1s or more".to_owned()), "{text}");
+        }
+        assert_eq!(ping_time("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(ping_time("2h"), Ok(Duration::from_secs(7200)));
+        assert!(ping_time("x").is_err());
+    }
 
     #[test]
     fn durations_are_gos() {
