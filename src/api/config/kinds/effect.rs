@@ -98,12 +98,20 @@ pub fn notes_of(object: &Object) -> Vec<Finding> {
     found
 }
 
-/// A warning of a policy that an annotation keeps from being enforced, or says it of in a word that nobody knows.
+/// Warns of a policy that an annotation keeps from being enforced, or that is enforced for all what its annotation says.
 #[must_use]
 pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> Option<Finding> {
     let written = written?.trim();
-    if kind.kind != "AuthorizationPolicy" || written.is_empty() {
+    if written.is_empty() {
         return None;
+    }
+    match kind.kind {
+        "AuthorizationPolicy" => {}
+        "PeerAuthentication" | "RequestAuthentication" if is_dry_run(Some(written)) => {
+            let text = format!("has no effect on a {}: it is enforced", kind.kind);
+            return Some(Finding::warning(dry_run_path(), text));
+        }
+        _ => return None,
     }
     let action = spec.get("action").and_then(Json::as_str);
     let words = match (is_dry_run(Some(written)), action) {
@@ -118,8 +126,11 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
         }
         (false, _) => "is neither true nor false: the policy is enforced",
     };
-    let path = format!("metadata.annotations[{DRY_RUN}]");
-    Some(Finding::warning(path, words))
+    Some(Finding::warning(dry_run_path(), words))
+}
+
+fn dry_run_path() -> String {
+    format!("metadata.annotations[{DRY_RUN}]")
 }
 
 /// In one sentence, of a kind with [`Effect::None`]: it names the part that takes the kind's place today.
@@ -205,7 +216,14 @@ mod tests {
                 "{written}: {said}"
             );
         }
-        let other = kind("security.istio.io/v1", "PeerAuthentication").unwrap();
+        for name in ["PeerAuthentication", "RequestAuthentication"] {
+            let other = kind("security.istio.io/v1", name).unwrap();
+            let note = dry_run_note(other, &json!({}), Some("true")).unwrap();
+            let text = format!("has no effect on a {name}: it is enforced");
+            assert!(note.to_string().ends_with(&text), "{note}");
+            assert_eq!(dry_run_note(other, &json!({}), Some("false")), None);
+        }
+        let other = kind("networking.istio.io/v1", "VirtualService").unwrap();
         assert_eq!(dry_run_note(other, &json!({}), Some("true")), None);
     }
 

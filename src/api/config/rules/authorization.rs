@@ -53,8 +53,12 @@ pub(in crate::config) fn check(context: &Context<'_>) {
             continue;
         }
         check_rule(&rule, action == "CUSTOM");
-        if action == "DENY" && rule.is_whole() && only_http(&rule) {
-            rule.warn("denies all TCP traffic in its scope; name the ports");
+        if action == "DENY" && rule.is_whole() {
+            if only_http(&rule) {
+                rule.warn("denies all TCP traffic in its scope; name the ports");
+            } else if has_http_operation(&rule) {
+                rule.warn("denies all TCP traffic of those whom it names; name the ports");
+            }
         }
     }
 }
@@ -281,17 +285,27 @@ fn check_key(key: &str) -> Violation {
     (!holds).then(|| format!("unknown key {}", quoted(key)))
 }
 
+/// Fields of an operation that a TCP connection does not have.
+const HTTP_OPERATION: [&str; 6] = [
+    "hosts",
+    "notHosts",
+    "methods",
+    "notMethods",
+    "paths",
+    "notPaths",
+];
+
+/// Returns true if one of a rule's operations asks only for what a TCP connection does not have.
+fn has_http_operation(rule: &Cursor<'_>) -> bool {
+    rule.get("to").items().any(|to| {
+        let given = to.get("operation").set_fields(&OPERATION);
+        !given.is_empty() && given.iter().all(|name| HTTP_OPERATION.contains(name))
+    })
+}
+
 /// Returns true if a rule asks only for what a TCP connection does not have.
 fn only_http(rule: &Cursor<'_>) -> bool {
     let http_source = ["requestPrincipals", "notRequestPrincipals"];
-    let http_operation = [
-        "hosts",
-        "notHosts",
-        "methods",
-        "notMethods",
-        "paths",
-        "notPaths",
-    ];
     let mut http = false;
     for from in rule.get("from").items() {
         let given = from.get("source").set_fields(&SOURCE);
@@ -302,7 +316,7 @@ fn only_http(rule: &Cursor<'_>) -> bool {
     }
     for to in rule.get("to").items() {
         let given = to.get("operation").set_fields(&OPERATION);
-        if given.iter().any(|name| !http_operation.contains(name)) {
+        if given.iter().any(|name| !HTTP_OPERATION.contains(name)) {
             return false;
         }
         http |= !given.is_empty();
