@@ -6,7 +6,7 @@ mod networks;
 mod tests;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json};
 
@@ -190,6 +190,16 @@ pub fn json_format(format: &str) -> Option<BTreeMap<String, String>> {
     rules::json_format(format).ok()
 }
 
+/// Returns the names of the fields at the top of a mesh configuration, as they are written; none of a text that [`parse`] refuses.
+#[must_use]
+pub fn written_fields(text: &str) -> BTreeSet<String> {
+    let node = document(text, LIMITS).ok().flatten();
+    match node.map(|node| node.value) {
+        Some(yaml::Value::Map(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
+        Some(yaml::Value::Scalar(_) | yaml::Value::List(_)) | None => BTreeSet::new(),
+    }
+}
+
 fn document(text: &str, limits: Limits) -> Result<Option<Node>, Invalid> {
     let Some(node) = yaml::read_core(text, limits)?.filter(|node| !node.is_null()) else {
         return Ok(None);
@@ -203,7 +213,10 @@ fn document(text: &str, limits: Limits) -> Result<Option<Node>, Invalid> {
     };
     if is_config_map {
         return Err(Invalid::at(
-            Finding::error("kind", "this is a ConfigMap; give what is in its data.mesh"),
+            Finding::error(
+                "kind",
+                "this is a ConfigMap; give what is in its data.mesh, or data.meshNetworks for the networks",
+            ),
             &node,
         ));
     }

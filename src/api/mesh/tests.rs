@@ -23,7 +23,7 @@ fn proxy(config: MeshConfig) -> ProxyConfig {
 #[test]
 fn a_config_map_is_told_from_what_it_holds() {
     let text = "apiVersion: v1\ndata:\n  mesh: |\n    trustDomain: a\nkind: ConfigMap\nmetadata: {name: istio}\n";
-    let said = "line 5: kind: this is a ConfigMap; give what is in its data.mesh";
+    let said = "line 5: kind: this is a ConfigMap; give what is in its data.mesh, or data.meshNetworks for the networks";
     assert_eq!(cause(text), said);
     assert_eq!(parse_served(text).unwrap_err().to_string(), said);
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::istio::networking::v1alpha3::LocalityLoadBalancerSetting;
 use api::mesh::{self, Invalid, MeshConfig, MeshNetworks, Parsed};
 use tracing::warn;
 
@@ -36,7 +37,11 @@ impl MeshFiles {
         let given = flags.mesh_config.as_deref();
         let (mesh, text) = ConfigFile::open("meshConfig", given, MESH_CONFIG).await?;
         let config = match text {
-            Some(text) => mesh.first(parse(&text))?,
+            Some(text) => {
+                let config = mesh.first(parse(&text))?;
+                doubt(&config, &text);
+                config
+            }
             None => {
                 warn!(
                     "no mesh configuration at {}; using the defaults",
@@ -45,7 +50,6 @@ impl MeshFiles {
                 mesh::discovery_defaults()
             }
         };
-        doubt(&config);
         let given = flags.networks_config.as_deref();
         let (networks, text) =
             ConfigFile::open_if_readable("networksConfig", given, MESH_NETWORKS).await?;
@@ -67,7 +71,7 @@ impl MeshFiles {
             if let Some(text) = self.mesh.changed_text().await
                 && let Some(config) = self.mesh.later(parse(&text))
             {
-                doubt(&config);
+                doubt(&config, &text);
                 let config = Arc::new(config);
                 hub.update(|registries| registries.set_mesh(Arc::clone(&config)));
                 if let Some(sinks) = &sinks {
@@ -84,14 +88,40 @@ impl MeshFiles {
     }
 }
 
-/// Says what is asked for and cannot be done.
-fn doubt(mesh: &MeshConfig) {
-    for words in doubts(mesh) {
-        warn!("{words}");
+/// Warns of settings that have no effect, and of one that is missing.
+fn doubt(mesh: &MeshConfig, text: &str) {
+    for doubt in doubts(mesh) {
+        warn!("{doubt}");
+    }
+    if relies_on_auto_mtls(mesh, text) {
+        warn!("{NO_AUTO_MTLS}");
     }
     if let Some(line) = mesh_fields::idle(mesh) {
         warn!("{line}");
     }
+}
+
+const NO_AUTO_MTLS: &str = "enableAutoMtls is not set: sidecars call each other in plain text, unless policies or DestinationRules \
+                            say otherwise. Istio 1.7 and later take true for it, which their charts do not write: set \
+                            enableAutoMtls: true to keep mutual TLS";
+
+/// Returns true for a configuration as the charts of Istio 1.7 and later write it, that leaves automatic mutual TLS to the default.
+/// It is true there (`pkg/config/mesh/mesh.go` of 1.7.8) and false here, as up to 1.6.
+fn relies_on_auto_mtls(mesh: &MeshConfig, text: &str) -> bool {
+    let written = mesh::written_fields(text);
+    let has = |name: &str| written.contains(name);
+    let says = [
+        "enableAutoMtls",
+        "enable_auto_mtls",
+        "authPolicy",
+        "auth_policy",
+    ];
+    let is_of_istiod = mesh
+        .default_config
+        .as_ref()
+        .is_some_and(|proxy| proxy.discovery_address.starts_with("istiod"));
+    let is_later = has("enablePrometheusMerge") || has("defaultProviders") || is_of_istiod;
+    is_later && !says.into_iter().any(has)
 }
 
 fn doubts(mesh: &MeshConfig) -> Vec<&'static str> {
@@ -102,7 +132,9 @@ fn doubts(mesh: &MeshConfig) -> Vec<&'static str> {
              TLS: only proxies with a cluster envoy_accesslog_service in their own bootstrap send access logs",
         );
     }
+    // The charts of 1.1 and 1.2 write an empty one.
     let setting = mesh.locality_lb_setting.as_ref();
+    let setting = setting.filter(|setting| **setting != LocalityLoadBalancerSetting::default());
     if setting.is_some_and(|setting| setting.enabled.is_none() && setting.distribute.is_empty()) {
         doubts.push(
             "localityLbSetting has no effect without enabled: true, but for DestinationRules and services that prefer endpoints near \
@@ -135,12 +167,37 @@ mod tests {
         *flags
     }
 
+    /// The charts of 1.1 to 1.6 write it.
+    #[test]
+    fn automatic_mutual_tls_that_a_later_chart_leaves_out_is_missed() {
+        for (text, is_missed) in [
+            ("", false),
+            ("enableTracing: true", false),
+            (
+                "defaultConfig: {discoveryAddress: 'istio-pilot.istio-system:15010'}",
+                false,
+            ),
+            (
+                "defaultConfig: {discoveryAddress: 'istiod.istio-system.svc:15012'}",
+                true,
+            ),
+            ("enablePrometheusMerge: true", true),
+            ("defaultProviders: {metrics: [prometheus]}", true),
+            ("enablePrometheusMerge: true\nenableAutoMtls: false", false),
+            ("enablePrometheusMerge: true\nauthPolicy: MUTUAL_TLS", false),
+        ] {
+            let mesh = parse(text).unwrap().config;
+            assert_eq!(relies_on_auto_mtls(&mesh, text), is_missed, "{text}");
+        }
+    }
+
     #[test]
     fn a_preference_for_near_endpoints_that_is_not_switched_on_is_told() {
         let said = |text: &str| doubts(&parse(text).unwrap().config).join("; ");
         let share = "distribute: [{from: r1/*, to: {'r1/*': 80, 'r2/*': 20}}]";
         for (text, words) in [
             ("{}", ""),
+            ("localityLbSetting: {}", ""),
             ("localityLbSetting: {enabled: true}", ""),
             ("localityLbSetting: {enabled: false}", ""),
             (

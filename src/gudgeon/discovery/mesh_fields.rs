@@ -47,12 +47,23 @@ const READ: [(&str, &str); 37] = [
 ];
 
 /// Parts of those that have no effect for all that, by their paths.
-const IDLE_PARTS: [(&str, &str); 8] = [
+const IDLE_PARTS: [(&str, &str); 19] = [
+    ("defaultConfig", "availabilityZone"),
     ("defaultConfig", "caCertificatesPem"),
+    ("defaultConfig", "discoveryRefreshDelay"),
     ("defaultConfig", "extraStatTags"),
+    ("defaultConfig", "fileFlushInterval"),
+    ("defaultConfig", "fileFlushMinSizeKb"),
     ("defaultConfig", "gatewayTopology.forwardClientCertDetails"),
     ("defaultConfig", "gatewayTopology.proxyProtocol"),
+    ("defaultConfig", "privateKeyProvider"),
     ("defaultConfig", "proxyHeaders"),
+    ("defaultConfig", "readinessProbe"),
+    ("defaultConfig", "runtimeValues"),
+    ("defaultConfig", "sds"),
+    ("defaultConfig", "statNameLength"),
+    ("defaultConfig", "statsCompression"),
+    ("defaultConfig", "tracingServiceName"),
     ("meshMTLS", "cipherSuites"),
     ("meshMTLS", "ecdhCurves"),
     ("outboundTrafficPolicy", "tls"),
@@ -83,10 +94,12 @@ fn names(written: &Map<String, Json>, usual: &Map<String, Json>) -> BTreeSet<Str
         }
         let parts = IDLE_PARTS.iter().filter(|(of, _)| of == name);
         let is_written = |path: &str| {
-            let mut names = path.split('.');
-            names
-                .try_fold(value, |value, name| value.get(name))
-                .is_some()
+            let at = |value: Option<&Json>| {
+                let mut names = path.split('.');
+                names.try_fold(value?.clone(), |value, name| value.get(name).cloned())
+            };
+            let written = at(Some(value));
+            written.is_some() && written != at(usual.get(name))
         };
         let parts = parts.filter(|(_, part)| is_written(part));
         idle.extend(parts.map(|(of, part)| format!("{of}.{part}")));
@@ -183,6 +196,21 @@ mod tests {
         }
     }
 
+    /// The init names them in the pod's log; discovery names them once for all pods.
+    #[test]
+    fn parts_that_the_init_calls_meaningless_are_told() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let text = std::fs::read_to_string(sources.join("init/config/proxy_config.rs")).unwrap();
+        let keys = text.split_once("const KEYS: &str = \"").unwrap().1;
+        let keys = keys.split_once("\";").unwrap().0.split_ascii_whitespace();
+        let meaningless = keys.filter_map(|entry| entry.strip_suffix('='));
+        let parts: Vec<&str> = meaningless.filter(|path| !path.contains('.')).collect();
+        assert!(parts.len() > 5, "{parts:?}");
+        for part in parts {
+            assert!(IDLE_PARTS.contains(&("defaultConfig", part)), "{part}");
+        }
+    }
+
     #[test]
     fn fields_that_no_role_reads_are_told_in_one_line() {
         for text in [
@@ -208,6 +236,12 @@ mod tests {
             (
                 "defaultConfig: {caCertificatesPem: [a], extraStatTags: [b], proxyHeaders: {server: {disabled: true}}}",
                 "defaultConfig.caCertificatesPem, defaultConfig.extraStatTags, defaultConfig.proxyHeaders",
+            ),
+            (
+                "defaultConfig: {readinessProbe: {httpGet: {port: 1}}, runtimeValues: {a: b}, statNameLength: 100, \
+                 privateKeyProvider: {cryptomb: {pollDelay: 1s}}, tracingServiceName: CANONICAL_NAME_ONLY}",
+                "defaultConfig.privateKeyProvider, defaultConfig.readinessProbe, defaultConfig.runtimeValues, \
+                 defaultConfig.statNameLength, defaultConfig.tracingServiceName",
             ),
             ("proxyInboundListenPort: 15106", "proxyInboundListenPort"),
             (
