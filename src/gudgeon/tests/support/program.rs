@@ -2,7 +2,10 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -45,10 +48,22 @@ pub fn gudgeon() -> Command {
     Command::new(env!("CARGO_BIN_EXE_gudgeon"))
 }
 
-/// Returns a port that is free at the moment, for flags that do not accept 0.
+/// Returns a port for flags that do not accept 0, below the range of outgoing connections, one of which could take it before its
+/// user binds it. No other test has it while this process runs: the abstract socket is the lock, of the init's tests too.
 pub fn free() -> u16 {
-    let listener = TcpListener::bind(("0.0.0.0", 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    static LOCKS: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = 26_000 + u16::try_from((std::process::id() * 131 + step) % 6_000).unwrap();
+        let name = SocketAddr::from_abstract_name(format!("pintle_test_port_{number}")).unwrap();
+        if let Ok(lock) = UnixDatagram::bind_addr(&name)
+            && TcpListener::bind(("0.0.0.0", number)).is_ok()
+        {
+            LOCKS.lock().unwrap().push(lock);
+            return number;
+        }
+    }
 }
 
 /// A running one, gone at the end; a test that fails shows its log.
