@@ -39,4 +39,5 @@ codes! {
     RULE_WITHOUT_HOST "IST0174" Warning "a DestinationRule for a host that no service has"
     WITHOUT_ENDPOINTS "GDN0001" Warning "a service without endpoints"
     RULES_FOR_HOST "GDN0002" Warning "DestinationRules with the same settings of one host in one namespace"
+    PEERS_SELECT "GDN0003" Error "PeerAuthentications of one namespace for the same workloads"
 }

@@ -10,11 +10,12 @@ use super::gateways;
 use super::inventory::{Inventory, Item, list, text, texts};
 use super::messages::Message;
 use super::references::push;
-use super::sidecars;
+use super::{peer_authentications, sidecars};
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     hosts_of_mesh(all, found);
     sidecars::find(all, found);
+    peer_authentications::find(all, found);
     gateways::find(all, found);
     rules_for_host(all, found);
     for item in all.of("EnvoyFilter") {

@@ -19,6 +19,7 @@ mod gateways;
 mod ingresses;
 mod inventory;
 mod messages;
+mod peer_authentications;
 mod ports;
 mod references;
 mod report;

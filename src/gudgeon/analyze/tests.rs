@@ -504,6 +504,14 @@ fn contradictions_are_reported_at_both_objects() {
             .map(|line| line.split_whitespace().nth(1).unwrap().to_owned())
             .collect()
     };
+    let peers =
+        |specs: [&str; 2]| codes(twice("PeerAuthentication", "security.istio.io/v1", specs));
+    let (strict, permissive) = ("{mtls: {mode: STRICT}}", "{mtls: {mode: PERMISSIVE}}");
+    let of_web = "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}}";
+    let both = ["[GDN0003]", "[GDN0003]"];
+    assert_eq!(peers([strict, permissive]), both);
+    assert_eq!(peers([of_web, of_web]), both);
+    assert_eq!(peers([of_web, strict]), [""; 0]);
     let egress = "egress: [{hosts: ['*/*']}]";
     let none = format!("{{{egress}}}");
     assert_eq!(
@@ -685,6 +693,13 @@ fn of_many_objects_that_say_the_same_each_is_told_a_few_others() {
         ),
         (
             1_000,
+            "PeerAuthentication",
+            "{mtls: {mode: STRICT}}",
+            "GDN0003",
+            "n/v0, n/v1, n/v2 and 997 more have no selector",
+        ),
+        (
+            1_000,
             "DestinationRule",
             "{host: a.com, exportTo: [AT], trafficPolicy: {tls: {}}, subsets: [{name: v1}]}",
             "GDN0002",
@@ -705,8 +720,12 @@ fn of_many_objects_that_say_the_same_each_is_told_a_few_others() {
     for (many, kind, spec, code, words) in rows {
         let objects = (0..many).map(|at| {
             let spec = spec.replace("AT", &format!("a{at}"));
+            let group = match kind {
+                "PeerAuthentication" => "security",
+                _ => "networking",
+            };
             format!(
-                "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: v{at}, namespace: n}}\nspec: {spec}\n---\n"
+                "apiVersion: {group}.istio.io/v1\nkind: {kind}\nmetadata: {{name: v{at}, namespace: n}}\nspec: {spec}\n---\n"
             )
         });
         let pods = if code == "IST0110" { &*pods } else { "" };

@@ -13,7 +13,7 @@ use super::gateways::Gateways;
 use super::hosts::is_of;
 use super::sidecar::{Sidecars, narrows};
 use super::visibility::{Visible, sources};
-use super::{OutboundTrafficPolicy, ProxyRules, Rule, Scope, delegates};
+use super::{OutboundTrafficPolicy, ProxyRules, Rule, Scope, delegates, shadowed};
 use crate::common::conflict::Conflict;
 use crate::settings::Settings;
 
@@ -56,6 +56,11 @@ impl Rules {
         rules.left_out = delegates::resolve(&mut rules.exported.virtual_services, &settings.domain);
         let lost = rules.exported.without_services(world);
         rules.left_out.extend(lost);
+        rules.left_out.extend(shadowed::sidecars(world));
+        let destination_rules = &rules.exported.destination_rules;
+        rules
+            .left_out
+            .extend(shadowed::destination_rules(destination_rules));
         rules.special = rules.special(world);
         rules
     }

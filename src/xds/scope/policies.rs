@@ -12,7 +12,7 @@ use api::security::{
     AuthorizationPolicy, PeerAuthentication, RequestAuthentication, WorkloadSelector,
 };
 
-use super::{Rule, labels};
+use super::{Rule, labels, shadowed};
 use crate::common::conflict::{Conflict, Conflicts, NOT_ENFORCED_AS_WRITTEN};
 
 /// A kind of policy.
@@ -120,7 +120,11 @@ impl Policies {
             earlier_peers: (world.earlier_peer_authentications.iter())
                 .map(|earlier| by_namespace(earlier, &services))
                 .collect(),
-            conflicts: without_workloads(world, &services),
+            conflicts: {
+                let mut conflicts = without_workloads(world, &services);
+                conflicts.extend(shadowed::peer_authentications(world));
+                conflicts
+            },
         }
     }
 

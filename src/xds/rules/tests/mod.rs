@@ -26,6 +26,7 @@ mod scopes;
 mod secrets;
 mod secured;
 mod services;
+mod shadowed;
 mod sidecars;
 mod sockets;
 mod targets;
