@@ -12,6 +12,7 @@ use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use prost::Message;
 
@@ -106,6 +107,12 @@ impl Encode for Listener {
 
     fn resource(name: Arc<str>, body: Vec<u8>) -> Resource {
         Resource::listener(name, body)
+    }
+}
+
+impl Encode for Secret {
+    fn encode(self) -> Vec<u8> {
+        self.encode_to_vec()
     }
 }
 

@@ -14,6 +14,7 @@ mod hosts;
 mod hosts_alone;
 mod mesh_rules;
 pub(crate) mod policies;
+mod shadowed;
 mod sidecar;
 mod visibility;
 

@@ -34,6 +34,8 @@ pub(crate) const TOO_LARGE: &str = "gudgeon_rules_too_large";
 /// Policies that deny more than written, because they cannot be enforced as written, or do not hold for a Service that they name,
 /// because it does not exist or selects no workloads.
 pub(crate) const NOT_ENFORCED_AS_WRITTEN: &str = "gudgeon_policies_not_enforced_as_written";
+/// DestinationRules by which clients speak mutual TLS to servers that take none, or plain text to servers that take nothing else.
+pub(crate) const MTLS_CONFLICT: &str = "gudgeon_mutual_tls_conflicts";
 /// Patches of EnvoyFilters that cannot be applied as they are written.
 pub(crate) const PATCH_NOT_APPLIED: &str = "gudgeon_envoy_filter_patches_not_applied";
 /// Routes that are left to another rule, which is not there for it, or contradicts.

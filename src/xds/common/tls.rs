@@ -1,11 +1,13 @@
 //! Mutual TLS between sidecars.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use api::config::discovery_notes::is_sni;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
+use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::TransportSocketMatch;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
@@ -46,22 +48,41 @@ pub(crate) fn server(files: &Files, http: bool, oldest: TlsProtocol) -> core::Tr
     wire::transport_socket(TLS, &context)
 }
 
+/// The reason why clients call an endpoint in plain text although its labels ask for mutual TLS.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PlainReason {
+    /// The proxy at this address has no certificates.
+    Proxy(IpAddr),
+    /// This policy, or the mesh where no policy holds for the endpoint.
+    Policy(Option<ObjectRef>),
+}
+
+impl fmt::Display for PlainReason {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Proxy(address) => address.fmt(to),
+            Self::Policy(Some(policy)) => policy.fmt(to),
+            Self::Policy(None) => to.write_str("mesh"),
+        }
+    }
+}
+
 /// Builds the transport sockets of a cluster of the mesh: mutual TLS to endpoints whose labels ask for it, plain text to the
 /// others. `accounts`, sorted: the accounts that may answer; empty: any certificate of the mesh. `oldest`: the oldest TLS that
 /// servers take.
 ///
-/// `plain`: addresses of endpoints that are called without though their labels say so. Envoy keeps a connection for as long as
-/// it is of use, and an endpoint whose metadata changes keeps its connections: where those addresses differ the cluster does,
-/// so that all connections are made anew.
+/// `plain`: the reasons why some endpoints are called in plain text though their labels ask for mutual TLS. Envoy keeps a
+/// connection for as long as it is of use, and an endpoint whose metadata changes keeps its connections: where the reasons
+/// differ the cluster does, so that all connections are made anew. One more endpoint for a policy's reason changes nothing.
 pub(crate) fn client(
     files: &Files,
     (port, subset, host): (u16, &str, &str),
     (accounts, oldest): (&[&str], TlsProtocol),
-    plain: &BTreeSet<IpAddr>,
+    plain: &BTreeSet<PlainReason>,
 ) -> Vec<TransportSocketMatch> {
     let secured = mutual(files, (port, subset, host), accounts, oldest);
-    let addresses: Vec<_> = plain.iter().map(ToString::to_string).collect();
-    let version = Version::of(addresses.join(",").as_bytes());
+    let reasons: Vec<_> = plain.iter().map(ToString::to_string).collect();
+    let version = Version::of(reasons.join(",").as_bytes());
     let marker = (!plain.is_empty()).then(|| TransportSocketMatch {
         name: format!("tlsMode-plain-{version}"),
         r#match: Some(Struct {

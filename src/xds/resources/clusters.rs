@@ -8,7 +8,7 @@ use super::mesh::Mesh;
 use crate::common::dns_cluster;
 use crate::common::families::Families;
 use crate::common::service_ports::ServicePort;
-use crate::common::tls;
+use crate::common::tls::{self, PlainReason};
 use crate::common::upstream_http::{self, UpstreamHttp, speaking};
 use crate::common::wire::{
     self, ClusterLoadAssignment, ClusterTail, EndpointMessage, LbEndpoint, LocalityLbEndpoints,
@@ -168,8 +168,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) client: &'a ClusterParameters,
     /// Accounts that may answer, sorted.
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
-    /// Addresses of endpoints without certificates.
-    pub(crate) plain: BTreeSet<IpAddr>,
+    /// Why some endpoints are called in plain text though their labels ask for mutual TLS.
+    pub(crate) plain: BTreeSet<PlainReason>,
     /// Weights of localities count.
     pub(crate) weighted: bool,
     /// Endpoints of a cluster that resolves names itself.

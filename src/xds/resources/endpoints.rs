@@ -12,6 +12,7 @@ use super::mesh::{Mesh, MutualTls};
 use super::networks::Networks;
 use crate::common::families::Families;
 use crate::common::service_ports::ServicePort;
+use crate::common::tls::PlainReason;
 use crate::common::wire::{
     self, ClusterLoadAssignment, EndpointMessage, LbEndpoint, LocalityLbEndpoints, Metadata, Object,
 };
@@ -55,21 +56,28 @@ pub(crate) struct Places<'a> {
 impl Places<'_> {
     /// Returns true if clients are to speak mutual TLS to an endpoint of a service in this namespace.
     pub(crate) fn takes_tls(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> bool {
-        if endpoint.tls != TlsMode::Istio {
-            return false;
-        }
+        endpoint.tls == TlsMode::Istio && self.plain_reason(namespace, endpoint).is_none()
+    }
+
+    /// Returns the reason why clients call an endpoint in plain text whose labels ask for mutual TLS; `None`: they do not.
+    pub(crate) fn plain_reason(
+        &self,
+        namespace: &Arc<str>,
+        endpoint: &Endpoint,
+    ) -> Option<PlainReason> {
         let address = endpoint.address.ip();
-        let is_plain = address.is_some_and(|at| self.plaintext.contains(&at));
+        let without_certificates = address.filter(|address| self.plaintext.contains(address));
+        let without_certificates = without_certificates.map(PlainReason::Proxy);
         if !self.policies.has_peers() {
             // Nobody may do without certificates where everybody is to have them.
-            return !(is_plain && self.mesh.tls == MutualTls::Auto);
+            return without_certificates.filter(|_| self.mesh.tls == MutualTls::Auto);
         }
         let who = (namespace, &*endpoint.labels);
         let modes = MtlsModes::new(self.policies, who, self.mesh.usual_mode(true));
         match modes.of_clients(endpoint.port) {
-            MtlsMode::Disable => false,
-            MtlsMode::Permissive => !is_plain,
-            MtlsMode::Strict => true,
+            MtlsMode::Disable => Some(PlainReason::Policy(modes.from().cloned())),
+            MtlsMode::Permissive => without_certificates,
+            MtlsMode::Strict => None,
         }
     }
 }

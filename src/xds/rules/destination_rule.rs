@@ -197,6 +197,18 @@ fn is_mutual(tls: Option<&ClientTlsSettings>) -> bool {
     tls.is_some_and(|tls| tls.mode() == TlSmode::IstioMutual)
 }
 
+/// Returns true if a rule has clients speak mutual TLS of the mesh, or none, whatever servers accept.
+pub(crate) fn chooses_mtls(rule: &DestinationRule) -> bool {
+    let chooses = |tls: Option<&ClientTlsSettings>| {
+        tls.is_some_and(|tls| matches!(tls.mode(), TlSmode::IstioMutual | TlSmode::Disable))
+    };
+    let mut policies = policies(rule);
+    policies.any(|policy| {
+        let mut of_ports = policy.port_level_settings.iter();
+        chooses(policy.tls.as_ref()) || of_ports.any(|port| chooses(port.tls.as_ref()))
+    })
+}
+
 /// All that a rule has.
 fn policies(rule: &DestinationRule) -> impl Iterator<Item = &TrafficPolicy> {
     let subsets = rule.subsets.iter().map(|subset| &subset.traffic_policy);

@@ -13,9 +13,9 @@ use api::model::ObjectRef;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret, secret,
 };
-use prost::Message;
 
 use crate::common::{tls, wire};
+use crate::finish::Draft;
 use crate::view::{self, Resource};
 
 /// A certificate with its key.
@@ -95,9 +95,11 @@ impl FileSecrets {
 
     pub(crate) fn resources(self) -> impl Iterator<Item = Arc<Resource>> {
         self.0.into_iter().map(|(name, (message, from))| {
-            let resource = Resource::new(name, message.encode_to_vec());
-            let from = from.into_iter().collect();
-            Arc::new(Resource { from, ..resource })
+            let draft = Draft {
+                from: from.into_iter().collect(),
+                ..Draft::new(name, message)
+            };
+            Arc::new(draft.finish())
         })
     }
 }

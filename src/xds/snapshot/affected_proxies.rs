@@ -38,6 +38,29 @@ impl AffectedProxies {
     /// `changes`: between the two; `None`: unknown.
     pub(super) fn new(before: &Snapshot, after: &Snapshot, changes: Option<&Changes>) -> Self {
         let (older, newer) = (&before.world, &after.world);
+        // A new field does not compile before somebody has said here whom a change of it concerns.
+        let World {
+            // Their clients, by `hosts` and `Endpoints`.
+            services: _,
+            endpoints: _,
+            workloads: _,
+            // Compared as a whole, below.
+            mesh: _,
+            networks: _,
+            earlier_peer_authentications: _,
+            key_sets: _,
+            plaintext: _,
+            // By object, below.
+            sidecars: _,
+            gateways: _,
+            credentials: _,
+            virtual_services: _,
+            destination_rules: _,
+            envoy_filters: _,
+            authorization_policies: _,
+            peer_authentications: _,
+            request_authentications: _,
+        } = newer;
         let difference = WorldDifference {
             older,
             newer,

@@ -26,6 +26,7 @@ impl Snapshot {
         all.extend(self.base.policies.conflicts().cloned());
         all.extend(virtual_listeners::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
+        all.extend(self.mtls_conflicts().iter().cloned());
         for (conflict, proxies) in &*self.caches.lost() {
             let proxy = proxies.first().map(|proxy| conflict.clone().of(proxy));
             all.extend(proxy);

@@ -43,6 +43,7 @@ use self::secrets::{ClientCredentials, ClientFiles};
 use self::shared_resources::{Clusters, Listeners};
 use self::unix_sockets::{EndpointSockets, endpoint_sockets};
 use crate::common::families::Families;
+use crate::common::tls::PlainReason;
 use crate::common::trust::TrustDomains;
 use crate::node::{Kind, Node};
 use crate::resource_names::ResourceNames;
@@ -76,6 +77,7 @@ pub struct Snapshot {
     base: Arc<SnapshotBase>,
     directory: OnceLock<Directory>,
     by_port: OnceLock<EndpointsByPort>,
+    mtls_conflicts: OnceLock<Vec<Conflict>>,
     /// Likenesses of the proxies for which all was made ahead.
     ahead: OnceLock<HashSet<u64>>,
     caches: Arc<SnapshotCaches>,
@@ -167,6 +169,7 @@ impl Snapshot {
             base,
             directory: OnceLock::new(),
             by_port: OnceLock::new(),
+            mtls_conflicts: OnceLock::new(),
             ahead: OnceLock::new(),
             caches: Arc::default(),
             assignments: ResourceCache::default(),
@@ -230,6 +233,7 @@ impl Snapshot {
             base: self.base.clone(),
             directory: OnceLock::new(),
             by_port: OnceLock::new(),
+            mtls_conflicts: OnceLock::new(),
             ahead: OnceLock::new(),
             caches: self.caches.clone(),
             assignments: self.assignments.after(),
@@ -245,6 +249,7 @@ impl Snapshot {
             base,
             directory: OnceLock::new(),
             by_port: OnceLock::new(),
+            mtls_conflicts: OnceLock::new(),
             ahead: OnceLock::new(),
             caches: Arc::new(self.caches.after()),
             // Nothing is taken over unlooked at.
@@ -384,25 +389,28 @@ impl Snapshot {
         }
     }
 
-    /// Addresses of a service's endpoints that would take mutual TLS, but for their proxies.
-    fn plain_places(&self, service: &Service) -> BTreeSet<IpAddr> {
-        let places = self.places();
+    /// The reasons why some of a service's endpoints in `world` are called in plain text though their labels ask for mutual TLS.
+    fn plain_reasons(&self, world: &World, service: &Service) -> BTreeSet<PlainReason> {
+        let places = self.places_of(world);
         if places.plaintext.is_empty() && !places.policies.has_peers() {
             return BTreeSet::new();
         }
         let namespace = &service.key.namespace;
-        let endpoints = self.world.endpoints_of(&service.key);
+        let endpoints = world.endpoints_of(&service.key);
         endpoints
             .filter(|(_, endpoint)| endpoint.tls == TlsMode::Istio)
-            .filter(|(_, endpoint)| !places.takes_tls(namespace, endpoint))
-            .filter_map(|(_, endpoint)| endpoint.address.ip())
+            .filter_map(|(_, endpoint)| places.plain_reason(namespace, endpoint))
             .collect()
     }
 
     fn places(&self) -> Places<'_> {
+        self.places_of(&self.world)
+    }
+
+    fn places_of<'a>(&'a self, world: &'a World) -> Places<'a> {
         Places {
             networks: &self.base.networks,
-            plaintext: &self.world.plaintext,
+            plaintext: &world.plaintext,
             mesh: &self.base.mesh,
             policies: &self.base.policies,
         }
@@ -444,6 +452,11 @@ impl Snapshot {
             }
         }
         if service.is_headless() && self.moves_requests(world, service) {
+            return false;
+        }
+        // Its clusters say that connections are made anew.
+        let reasons = |world| self.plain_reasons(world, service);
+        if self.base.mesh.has_tls() && reasons(&self.world) != reasons(world) {
             return false;
         }
         !self.base.mesh.has_tls() && !self.base.accounts_by_rules

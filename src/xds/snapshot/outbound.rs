@@ -240,7 +240,7 @@ impl ProxyView {
             mesh: self.mesh(),
             client: &self.client,
             accounts: &accounts,
-            plain: self.snapshot.plain_places(&service_port.service),
+            plain: self.snapshot.plain_reasons(world, &service_port.service),
             weighted: self.preference(service_port, &policy).is_weighted(),
             groups,
             subset: subset.map_or("", |subset| &subset.name),

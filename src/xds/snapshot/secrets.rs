@@ -6,12 +6,10 @@ use std::sync::Arc;
 use api::istio::networking::v1alpha3::Subset;
 use api::model::{Configured, CredentialKey, Labels, World, selects};
 use api::networking::{Gateway, Server};
-
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret as Message, TlsCertificate, secret,
 };
-use prost::Message as _;
 
 use super::proxy::ProxyView;
 use super::{Conflict, Snapshot, SnapshotBase};
@@ -19,6 +17,7 @@ use crate::common::conflict::TOO_LARGE;
 use crate::common::fair_budget::FairBudget;
 use crate::common::service_ports::ServicePort;
 use crate::common::tls::SYSTEM_ROOTS;
+use crate::finish::Draft;
 use crate::node::{Kind, Node};
 use crate::resources::log_service::LogService;
 use crate::resources::mesh::Mesh;
@@ -53,7 +52,7 @@ fn resource(name: &str, secret: &Secret<'_>) -> Resource {
             }),
         }),
     };
-    Resource::new(name, message.encode_to_vec())
+    Draft::new(name, message).finish()
 }
 
 /// Names of Secrets that Gateways of a world want, each in the namespaces of the pods that they select and in their own, and

@@ -9,13 +9,14 @@ use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::model::{Configured, Labels, ObjectRef, TlsMode};
 use api::security::{AuthorizationPolicy, RequestAuthentication};
 
-use super::Snapshot;
 use super::proxy::ProxyView;
+use super::{Conflict, Snapshot};
+use crate::common::conflict::{Conflicts, MTLS_CONFLICT};
 use crate::common::service_ports::ServicePort;
 use crate::node::Node;
-use crate::rules::destination_rule::ServicePolicies as TrafficPolicies;
+use crate::rules::destination_rule::{ServicePolicies as TrafficPolicies, chooses_mtls};
 use crate::rules::peer_authentication::{MtlsMode, MtlsModes};
-use crate::scope::Rule;
+use crate::scope::{ProxyRules, Rule};
 
 /// The agreement of a client with the servers of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,64 @@ impl Snapshot {
             key(one).cmp(&key(other))
         });
         all
+    }
+
+    /// Conflicts of DestinationRules with what the workloads of services accept, as a proxy without rules of its own namespace
+    /// calls them. Services without endpoints are in conflict with nothing.
+    pub(super) fn mtls_conflicts(&self) -> &[Conflict] {
+        self.mtls_conflicts.get_or_init(|| {
+            let mut rules = self.world.destination_rules.values();
+            if !rules.any(|rule| chooses_mtls(&rule.spec)) {
+                return Vec::new();
+            }
+            let (root, labels) = (&self.world.mesh.root_namespace, Labels::new());
+            let rules = self
+                .base
+                .rules
+                .of(&root.as_str().into(), [&labels; 2], true);
+            let mut conflicts = Conflicts::default();
+            for service_port in rules.service_ports().all() {
+                if !service_port.service.mesh_external {
+                    self.add_mtls_conflicts(&rules, service_port, &mut conflicts);
+                }
+            }
+            conflicts.finish()
+        })
+    }
+
+    fn add_mtls_conflicts(
+        &self,
+        rules: &ProxyRules,
+        service_port: &ServicePort,
+        conflicts: &mut Conflicts,
+    ) {
+        let traffic = TrafficPolicies::of_service(rules, &service_port.service);
+        let from = traffic.from();
+        let Some(rule) = from.first() else {
+            return;
+        };
+        let key = &service_port.service.key;
+        let mut endpoints = self.by_port().of(&self.world, key, &service_port.port.name);
+        if endpoints.next().is_none() {
+            return;
+        }
+        let tls = traffic.of(None, service_port.port.number).tls();
+        let words = match tls.map(ClientTlsSettings::mode) {
+            Some(TlSmode::IstioMutual) => ("mutual TLS", "accept none"),
+            Some(TlSmode::Disable) => ("plain text", "accept mutual TLS alone"),
+            Some(TlSmode::Simple | TlSmode::Mutual) | None => return,
+        };
+        let (servers, _) = self.servers(service_port);
+        if self.agreement(tls, &servers) == Agreement::Conflict {
+            conflicts.push(MTLS_CONFLICT, Some(rule), || {
+                let (client, servers) = words;
+                let message = format!(
+                    "requests of sidecars fail: {rule} has them speak {client} to {}, and workloads of it {servers}",
+                    service_port.authority()
+                );
+                (service_port.cluster("").to_string(), message)
+            });
+        }
     }
 
     /// The modes of the servers of a port, and the policies that set them.

@@ -50,6 +50,9 @@ const MESHES: [&str; 4] = [
      localityLbSetting: {enabled: true, distribute: [{from: 'eu/*', to: {'eu/*': 60, us: 40}}]}\n",
 ];
 
+/// Each mesh, and each once more with a policy for some of its workloads and with proxies that have no certificates.
+const VARIANTS: usize = MESHES.len() * 2;
+
 const NETWORKS: &str = "networks:\n\
     \x20 one: {endpoints: [{fromCidr: 10.0.0.0/30}]}\n\
     \x20 two: {endpoints: [{fromCidr: 10.0.0.4/30}], gateways: [{address: 198.51.100.1, port: 443}, {address: 198.51.100.2, port: 443}]}\n";
@@ -81,9 +84,15 @@ fn endpoint(seed: &EndpointSeed, port: u8) -> Endpoint {
     }
 }
 
-fn world(seeds: &[Seed], mesh: usize) -> World {
-    let mut builder = Builder::new(MESHES[mesh]);
+fn world(seeds: &[Seed], variant: usize) -> World {
+    let mut builder = Builder::new(MESHES[variant % MESHES.len()]);
     builder.networks(NETWORKS);
+    if variant >= MESHES.len() {
+        let spec = "{selector: {matchLabels: {app: other}}, mtls: {mode: STRICT}}";
+        builder.peer_authentication("other", spec);
+        let plaintext = ["10.0.0.2", "10.0.0.5"].map(|address| address.parse().unwrap());
+        builder.0.plaintext = Arc::new(plaintext.into());
+    }
     for seed in seeds {
         let words = ["HTTP", "TCP", "", "GRPC", "TLS", "GRPC-WEB"];
         let mut numbers = BTreeSet::new();
@@ -298,12 +307,51 @@ fn an_endpoint_that_serves_another_port() {
     assert_eq!(after, fresh);
 }
 
+/// The first endpoint that is called in plain text changes its clusters, another one of the same reason does not.
+#[test]
+fn endpoints_that_are_called_plain_come_and_go() {
+    let of = |lasts: &[u8]| {
+        let endpoints = lasts.iter().map(|last| EndpointSeed {
+            tls: true,
+            weight: 1,
+            ..an_endpoint_of(*last, 0)
+        });
+        [a_service_of(0, vec![(0, 0)], endpoints.collect())]
+    };
+    let node = &proxies()[0];
+    let hosts = BTreeSet::from(["s0.demo.svc.cluster.local".into()]);
+    for (variant, before, after, is_full) in [
+        (MESHES.len(), &[1_u8][..], &[1, 3][..], false),
+        (MESHES.len(), &[1, 3], &[3], false),
+        (MESHES.len(), &[], &[1], true),
+        (MESHES.len() + 1, &[1], &[1, 2], true),
+        (MESHES.len() + 1, &[1, 2], &[2, 3], false),
+        (MESHES.len() + 1, &[1, 2], &[1], true),
+    ] {
+        let old = Snapshot::new(world(&of(before), variant), settings());
+        let held = everything(&*old.view(node));
+        let next = old.next(world(&of(after), variant), Some(&hosts), None);
+        let fresh = Snapshot::new(world(&of(after), variant), settings());
+        let case = format!("{variant} {before:?} {after:?}");
+        assert_eq!(next.full, is_full, "{case}");
+        let [after, fresh] =
+            [next.snapshot, fresh].map(|snapshot| everything(&*snapshot.view(node)));
+        assert_eq!(bytes(&after), bytes(&fresh), "{case}");
+        let clusters = Type::ALL
+            .iter()
+            .position(|kind| *kind == Type::Cluster)
+            .unwrap();
+        let is_same = held[clusters].version() == after[clusters].version();
+        assert_eq!(is_same, !is_full, "{case}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Services and endpoints in another order, on a replica that made other things before.
     #[test]
-    fn equal_worlds_give_equal_bytes(seeds in prop::collection::vec(a_service(), 0..8), mesh in 0usize..4) {
+    fn equal_worlds_give_equal_bytes(seeds in prop::collection::vec(a_service(), 0..8), mesh in 0..VARIANTS) {
         is_equal_in_any_order(&last_of_each(seeds), mesh)?;
     }
 
@@ -313,7 +361,7 @@ proptest! {
         seeds in prop::collection::vec(a_service(), 1..6),
         endpoints in prop::collection::vec(an_endpoint(), 0..5),
         at in 0usize..6,
-        mesh in 0usize..4,
+        mesh in 0..VARIANTS,
     ) {
         let mut seeds = last_of_each(seeds);
         let before = Snapshot::new(world(&seeds, mesh), settings());
@@ -337,7 +385,7 @@ proptest! {
             }
             // The bytes of what did not change are the same bytes.
             // But where it matters where the proxy is, an endpoint may say that.
-            let by_locality = MESHES[mesh].contains("locality");
+            let by_locality = MESHES[mesh % MESHES.len()].contains("locality");
             for (kind, (held, after)) in Type::ALL.into_iter().zip(held.iter().zip(&after)) {
                 if by_locality && matches!(kind, Type::Endpoint | Type::Cluster) {
                     continue;

@@ -93,6 +93,41 @@ fn a_client_and_its_servers_agree_or_not() {
     );
 }
 
+/// The stock rule of 1.1 to 1.4 for a mesh whose policy nobody enforces any more: all calls fail, and the rule says why.
+#[test]
+fn a_rule_that_workloads_do_not_agree_with_is_told() {
+    let told = |mesh: &str, policies: &[peers::Policy<'_>], rule: &str| {
+        let mut world = peers::peer_world(mesh, policies);
+        destination_rule(&mut world, "istio-system/default", 1, rule);
+        let all = snapshot(world).conflicts().into_iter();
+        let of_rule = all.filter(|one| one.metric == "gudgeon_mutual_tls_conflicts");
+        let texts = of_rule.map(|one| {
+            let rule = one.objects.first().unwrap().to_string();
+            assert_eq!(rule, "DestinationRule istio-system/default");
+            one.message.split(": ").nth(1).unwrap().to_owned()
+        });
+        texts.collect::<Vec<_>>()
+    };
+    let mutual = "host: '*.local'\ntrafficPolicy: {tls: {mode: ISTIO_MUTUAL}}";
+    let plain = "host: '*.local'\ntrafficPolicy: {tls: {mode: DISABLE}}";
+    let (auto, off) = ("enableAutoMtls: true\n", "enableAutoMtls: false\n");
+    let strict = [("demo", "mtls: {mode: STRICT}")];
+    let said = |client: &str, port: u16, servers: &str| {
+        format!(
+            "DestinationRule istio-system/default has them speak {client} to web.demo.svc.cluster.local:{port}, and workloads \
+             of it {servers}"
+        )
+    };
+    let none = [9080, 9081].map(|port| said("mutual TLS", port, "accept none"));
+    let alone = [9080, 9081].map(|port| said("plain text", port, "accept mutual TLS alone"));
+    assert_eq!(told(off, &[], mutual), none);
+    assert_eq!(told(auto, &[], mutual), [""; 0]);
+    assert_eq!(told(off, &strict, mutual), [""; 0]);
+    assert_eq!(told(auto, &strict, plain), alone);
+    assert_eq!(told(auto, &[], plain), [""; 0]);
+    assert_eq!(told(off, &[], "host: '*.local'"), [""; 0]);
+}
+
 #[test]
 fn policies_in_force_are_those_of_the_workload() {
     let mut world = world();

@@ -25,7 +25,9 @@ use api::model::{
 use api::networking::{
     DestinationRule, DiscoveryKind as Rule, EnvoyFilter, Gateway, Sidecar, VirtualService,
 };
-use api::security::{AuthorizationPolicy, KeySet, KeysPlace, RequestAuthentication};
+use api::security::{
+    AuthorizationPolicy, KeySet, KeysPlace, PeerAuthentication, RequestAuthentication,
+};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
 use xds::node::Node;
@@ -175,6 +177,11 @@ impl Builder {
     pub fn destination_rule(&mut self, name: &str, text: &str) {
         let (key, rule) = configured::<DestinationRule>(name, text);
         Arc::make_mut(&mut self.0.destination_rules).insert(key, rule);
+    }
+
+    pub fn peer_authentication(&mut self, name: &str, text: &str) {
+        let (key, rule) = configured::<PeerAuthentication>(name, text);
+        Arc::make_mut(&mut self.0.peer_authentications).insert(key, rule);
     }
 }
 
