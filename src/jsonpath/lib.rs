@@ -1,9 +1,10 @@
 //! A replacement of the crate `jsonpath-rust`, with the functions that kube calls.
 //!
 //! kube looks for the token of a user with `auth-provider: {name: gcp}` in a command's output, by the paths `token-key` and
-//! `expiry-key` of the kubeconfig: `{.credential.access_token}`. kube needs JSONPath for nothing else, and the crate depends on
-//! `regex` with all of Unicode: half a megabyte of a binary that promises 14. `[patch.crates-io]` of the workspace selects
-//! this crate, which supports paths of keys, `$.a.b` and `$['a']["b"]`, and refuses all others.
+//! `expiry-key` of the kubeconfig: `{.credential.access_token}`. kube needs JSONPath for nothing else, and the crate brings ten
+//! others, among them `regex` with all of Unicode: 1,400 kB, of which the promise of the binary's size leaves 1,100.
+//! `[patch.crates-io]` of the workspace selects this crate, which supports paths of keys, `$.a.b` and `$['a']["b"]`, and refuses
+//! all others.
 
 #![forbid(unsafe_code)]
 

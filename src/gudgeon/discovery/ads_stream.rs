@@ -168,6 +168,8 @@ struct JoinedStream<'a, B> {
     /// A response that is not written yet.
     writing: Option<Type>,
     push: Option<(PendingPush, PushPermit)>,
+    /// When the first change came up of the pushes that the client does not have as a whole yet.
+    converging: Option<Duration>,
     unknown: u64,
 }
 
@@ -198,6 +200,7 @@ where
             joined,
             writing: None,
             push: None,
+            converging: None,
             unknown: 0,
         }
     }
@@ -385,9 +388,15 @@ where
             let took = self.hub.clock.now().saturating_sub(now);
             self.hub.sent(response.kind, took);
         } else if let Some((pending, _)) = self.push.take() {
-            self.hub
-                .metrics
-                .converged(now.saturating_sub(pending.since));
+            // Its permit goes to another stream: what this one still owes follows the client's answers.
+            let since = self.converging.unwrap_or(pending.since);
+            self.converging = Some(since.min(pending.since));
+        }
+        let session = &self.joined.session;
+        if self.push.is_none() && !session.with_stream(Stream::is_pending) {
+            let since = self.converging.take();
+            let took = since.map(|since| now.saturating_sub(since));
+            took.inspect(|took| self.hub.metrics.converged(*took));
         }
         Ok(())
     }

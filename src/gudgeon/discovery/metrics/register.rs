@@ -9,7 +9,7 @@ use crate::exposition;
 use crate::process;
 
 /// Gauges that conflicts are counted in.
-const CONFLICTS: [(&str, &str); 13] = [
+const CONFLICTS: [(&str, &str); 14] = [
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
         "TCP ports that conflict with another TCP port",
@@ -46,6 +46,10 @@ const CONFLICTS: [(&str, &str); 13] = [
     (
         "gudgeon_policies_not_enforced_as_written",
         "Policies that deny more than written, or name a Service that does not exist or selects no workloads",
+    ),
+    (
+        "gudgeon_mutual_tls_conflicts",
+        "Services that clients call by mutual TLS, or without, against what their workloads accept",
     ),
     (
         "gudgeon_rules_too_large",
@@ -98,7 +102,7 @@ impl DiscoveryMetrics {
             ),
             (
                 "pilot_total_xds_internal_errors",
-                "Streams ended by a panic",
+                "Panics: each ended a stream, or left out one type of resources of a push",
                 &self.internal,
             ),
             (
@@ -114,7 +118,7 @@ impl DiscoveryMetrics {
         r.register("pilot_xds_push_time", time, self.push_time.clone());
         let queue = "Seconds from a snapshot to the start of its push";
         r.register("pilot_proxy_queue_time", queue, self.queue_time.clone());
-        let convergence = "Seconds from a change to the end of its push";
+        let convergence = "Seconds from a change until a proxy was sent all of it";
         r.register(
             "pilot_proxy_convergence_time",
             convergence,

@@ -126,6 +126,24 @@ async fn the_times_of_a_push_add_up() {
     assert!(convergence > all - 1e-6, "{convergence} {all}");
 }
 
+/// New clusters wait for the client's answer, and listeners wait for them.
+#[tokio::test]
+async fn a_push_converges_when_the_client_was_sent_all_of_it() {
+    let discovery = Place::new()
+        .with("config/b.yaml", &b(&["10.0.0.2"]))
+        .start();
+    let count = "pilot_proxy_convergence_time_count";
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.settle(&[B], &["8080"]).await;
+    discovery
+        .place
+        .write("config/c.yaml", &service("c", &["10.0.0.4"]));
+    let cds = stream.hear(CDS).await;
+    assert_eq!(discovery.figure(count), Some(0.0));
+    stream.ack(&cds, &[]);
+    becomes(&discovery, count, 1.0).await;
+}
+
 #[tokio::test]
 async fn shared_bytes_are_counted_once() {
     let discovery = Place::new()
