@@ -86,8 +86,8 @@ impl MeshFiles {
 
 /// Says what is asked for and cannot be done.
 fn doubt(mesh: &MeshConfig) {
-    for words in doubts(mesh) {
-        warn!("{words}");
+    for line in doubts(mesh) {
+        warn!("{line}");
     }
     if let Some(line) = mesh_fields::idle(mesh) {
         warn!("{line}");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preference_for_near_endpoints_that_is_not_switched_on_is_told() {
+    fn a_preference_for_near_endpoints_that_is_not_switched_on_is_logged() {
         let said = |text: &str| doubts(&parse(text).unwrap().config).join("; ");
         let share = "distribute: [{from: r1/*, to: {'r1/*': 80, 'r2/*': 20}}]";
         for (text, words) in [

@@ -32,15 +32,15 @@ pub(super) fn start(hub: &Arc<Hub>, sources: &Sources, cluster: Option<Cluster>)
         warn!("ignoring PILOT_ENABLE_STATUS: files have no status");
         return;
     };
-    let (to, told) = watch::channel(DesiredMessages::default());
+    let (to, desired) = watch::channel(DesiredMessages::default());
     tokio::spawn(follow(Arc::clone(hub), sources.clone(), to));
     tokio::spawn(async move {
         // A first snapshot that is not there yet says that all is well.
-        let mut told = told;
-        if told.changed().await.is_ok() {
-            told.mark_changed();
+        let mut desired = desired;
+        if desired.changed().await.is_ok() {
+            desired.mark_changed();
             let kinds = kinds().collect();
-            write_statuses(cluster, kinds, WatchTiming::default(), told).await;
+            write_statuses(cluster, kinds, WatchTiming::default(), desired).await;
         }
     });
 }
@@ -70,10 +70,10 @@ async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessag
 }
 
 fn messages_by_object(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectMessages> {
-    let told = DerivedMessages::now(hub);
+    let derived = DerivedMessages::now(hub);
     let rows = sources.of_api_server(hub).into_iter();
     rows.filter_map(|written| {
-        let status = told.status(&written);
+        let status = derived.status(&written);
         let subject = subject(&written)?;
         let mut hasher = DefaultHasher::new();
         written.spec.hash(&mut hasher);
@@ -110,7 +110,7 @@ fn messages(accepted: bool, status: &Value) -> Vec<Value> {
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let shown = texts.iter().take(MOST_MESSAGES).map(|text| {
+    let listed = texts.iter().take(MOST_MESSAGES).map(|text| {
         let (is_warning, text) = match text.strip_prefix("warning: ") {
             Some(text) => (true, text),
             None => (accepted, *text),
@@ -122,13 +122,13 @@ fn messages(accepted: bool, status: &Value) -> Vec<Value> {
         let text = api::text::first_letters(text, LONGEST);
         json!({"type": {"code": code, "name": name}, "level": level, "message": text})
     });
-    let mut shown: Vec<Value> = shown.collect();
+    let mut listed: Vec<Value> = listed.collect();
     if let more @ 1.. = texts.len().saturating_sub(MOST_MESSAGES) {
-        let words = format!("{more} more: see /debug/configz");
+        let message = format!("{more} more: see /debug/configz");
         let kind = json!({"code": "IST0133", "name": "SchemaWarning"});
-        shown.push(json!({"type": kind, "level": "INFO", "message": words}));
+        listed.push(json!({"type": kind, "level": "INFO", "message": message}));
     }
-    shown
+    listed
 }
 
 #[cfg(test)]

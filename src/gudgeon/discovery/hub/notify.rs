@@ -26,7 +26,7 @@ impl Hub {
         let batch = &due.batch;
         let names = Arc::new(assignments(next.snapshot.world(), &batch.hosts));
         let local = &self.options.settings.cluster;
-        let mut told = 0;
+        let mut woken = 0;
         let mut resting = HashSet::new();
         for session in self.sessions.all() {
             let node = &session.node;
@@ -58,13 +58,13 @@ impl Hub {
                 resting.insert(node.id.clone());
                 session.enqueue_without_wake(pending);
             } else {
-                told += 1;
+                woken += 1;
                 session.enqueue(pending);
             }
         }
         next.snapshot
             .keep_conflicts(earlier, |proxy| resting.contains(proxy));
-        told
+        woken
     }
 
     /// A response is on its way, that took so long to make.
