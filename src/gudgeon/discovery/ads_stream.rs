@@ -108,23 +108,23 @@ where
                     BadNode::Malformed(_) => RefusalReason::Node,
                     BadNode::TooLarge(_) => RefusalReason::NodeSize,
                 };
-                let words = bad.to_string();
-                self.hub.refuse(&self.peer.address, reason, &words);
-                return Status::invalid_argument(words);
+                let cause = bad.to_string();
+                self.hub.refuse(&self.peer.address, reason, &cause);
+                return Status::invalid_argument(cause);
             }
         };
         let trusted = self.hub.trust.checked();
-        if let Err((reason, words)) = identity::speaks_for(&self.peer, &node, trusted.as_ref()) {
-            self.hub.refuse(&self.peer.address, reason, &words);
-            return Status::permission_denied(words);
+        if let Err((reason, cause)) = identity::speaks_for(&self.peer, &node, trusted.as_ref()) {
+            self.hub.refuse(&self.peer.address, reason, &cause);
+            return Status::permission_denied(cause);
         }
         let kinds = &self.hub.kinds;
         let _kind = match kinds.enter(&self.peer.address, &node) {
             Ok(kind) => kind,
-            Err(words) => {
+            Err(cause) => {
                 self.hub
-                    .refuse(&self.peer.address, RefusalReason::Kinds, &words);
-                return Status::resource_exhausted(words);
+                    .refuse(&self.peer.address, RefusalReason::Kinds, &cause);
+                return Status::resource_exhausted(cause);
             }
         };
         for warning in &node.warnings {
@@ -311,7 +311,7 @@ where
                 if should_log_repeat(times)
                     && let Some(more) = self.hub.log_rate_limiters.nacks.suffix_if_allowed()
                 {
-                    let words = request.error.as_deref().unwrap_or_default();
+                    let message = request.error.as_deref().unwrap_or_default();
                     let made = match session
                         .with_stream(|stream| stream.nacked_rules_text(request.kind, 5))
                     {
@@ -321,7 +321,7 @@ where
                     warn!(
                         "{id} refuses {}: {}{made}{repeated}{more}",
                         request.kind.as_str(),
-                        one_line(words),
+                        one_line(message),
                         repeated = api::times(times)
                     );
                 }
@@ -334,15 +334,15 @@ where
 
     /// Ends a stream that names what it may not. Responses that can be made are on their way before.
     fn end_stream(&mut self, fault: Fault) -> Status {
-        let words = fault.to_string();
+        let cause = fault.to_string();
         let session = &self.joined.session;
-        self.hub.refuse(&session.peer, RefusalReason::Names, &words);
+        self.hub.refuse(&session.peer, RefusalReason::Names, &cause);
         if let Err(status) = self.step() {
             return status;
         }
         match fault {
-            Fault::TooManyNames(_) => Status::resource_exhausted(words),
-            Fault::UnknownNames | Fault::LongName(_) => Status::invalid_argument(words),
+            Fault::TooManyNames(_) => Status::resource_exhausted(cause),
+            Fault::UnknownNames | Fault::LongName(_) => Status::invalid_argument(cause),
         }
     }
 
@@ -405,8 +405,8 @@ where
     fn unmade(&self, kinds: &BTreeSet<Type>) {
         for kind in kinds {
             self.hub.metrics.unmade(*kind);
-            let (id, word) = (clipped(&self.joined.session.node.id), kind.as_str());
-            error!("cannot build {word} for {id}: internal error; its last version stays");
+            let (id, type_name) = (clipped(&self.joined.session.node.id), kind.as_str());
+            error!("cannot build {type_name} for {id}: internal error; its last version stays");
         }
     }
 
@@ -461,8 +461,8 @@ where
 }
 
 /// As much of a client's words as a log line has room for, in one line.
-fn one_line(words: &str) -> String {
-    let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");
     clipped(&line).to_owned()
 }

@@ -102,9 +102,9 @@ fn sessions(hub: &Hub, gauges: &mut Gauges) {
                     *streams += 1;
                 }
                 if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
-                    let [node, words] = [&session.node.id, &nack.message];
-                    let [node, words] = [node, words].map(|text| clipped(text).to_owned());
-                    gauges.current_nacks.push((kind.as_str(), node, words));
+                    let [node, message] = [&session.node.id, &nack.message];
+                    let [node, message] = [node, message].map(|text| clipped(text).to_owned());
+                    gauges.current_nacks.push((kind.as_str(), node, message));
                 }
             }
         });

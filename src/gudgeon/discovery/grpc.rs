@@ -59,9 +59,9 @@ impl Calls for Services {
         };
         let (service, method) = (service.to_owned(), method.to_owned());
         let Some(permit) = self.streams.enter(&peer.address) else {
-            let words = format!("cannot open a stream: its address has {STREAMS_OF_ONE_ADDRESS}");
-            hub.refuse(&peer.address, RefusalReason::Streams, &words);
-            return refused(&Status::resource_exhausted(words));
+            let message = format!("cannot open a stream: its address has {STREAMS_OF_ONE_ADDRESS}");
+            hub.refuse(&peer.address, RefusalReason::Streams, &message);
+            return refused(&Status::resource_exhausted(message));
         };
         let body = request.into_body();
         let call = Call {

@@ -65,15 +65,15 @@ pub(super) async fn watch(
         Err(status) => return sender.end(status),
     };
     let mut serving = hub.lifecycle.watch_serving();
-    let mut told = None;
+    let mut sent = None;
     while !sender.is_gone() {
         let status = if is_known(&question.service) {
             serving_status(*serving.borrow_and_update())
         } else {
             UNKNOWN
         };
-        if told != Some(status) && sender.is_free() {
-            told = Some(status);
+        if sent != Some(status) && sender.is_free() {
+            sent = Some(status);
             sender.put([framed(&HealthCheckResponse { status }).into()]);
         }
         tokio::select! {

@@ -37,8 +37,8 @@ impl<'a> Identity<'a> {
         let mut parts = uri.strip_prefix("spiffe://")?.split('/');
         let mut next = || parts.next().filter(|part| !part.is_empty());
         let trust_domain = next()?;
-        let namespace = next().filter(|word| *word == "ns").and_then(|_| next())?;
-        let account = next().filter(|word| *word == "sa").and_then(|_| next())?;
+        let namespace = next().filter(|part| *part == "ns").and_then(|_| next())?;
+        let account = next().filter(|part| *part == "sa").and_then(|_| next())?;
         parts.next().is_none().then_some(Self {
             trust_domain,
             namespace,
@@ -79,8 +79,8 @@ pub(super) fn speaks_for(
     };
     let refused = |reason: RefusalReason, found: &str| {
         let id = clipped(&node.id);
-        let words = format!("the certificate is for {found}, the node {id} is {wanted}");
-        Err((reason, words))
+        let message = format!("the certificate is for {found}, the node {id} is {wanted}");
+        Err((reason, message))
     };
     let identity = match Identity::of(&leaf.uris) {
         Ok(identity) => identity,
@@ -159,7 +159,7 @@ mod tests {
         Peer::new(address, Some(Leaf { names, uris }))
     }
 
-    fn heard(uris: &[&str], account: Option<&str>) -> Result<(), &'static str> {
+    fn outcome(uris: &[&str], account: Option<&str>) -> Result<(), &'static str> {
         let peer = peer(uris);
         assert_eq!(speaks_for(&peer, &node(account), None), Ok(()), "{uris:?}");
         let heard = speaks_for(&peer, &node(account), Some(&trusted()));
@@ -199,7 +199,7 @@ mod tests {
                 Err("trust_domain"),
             ),
         ] {
-            assert_eq!(heard(uris, account), said, "{:?}", uris[0].get(..50));
+            assert_eq!(outcome(uris, account), said, "{:?}", uris[0].get(..50));
         }
         let plain = Peer::new(Address::Unix, None);
         let anybody = speaks_for(&plain, &node(Some("x")), Some(&trusted()));
@@ -242,7 +242,7 @@ mod tests {
             &["https://mesh.example/ns/demo/sa/b"],
             &["b.demo"],
         ] {
-            assert_eq!(heard(uris, None), Err("certificate"), "{uris:?}");
+            assert_eq!(outcome(uris, None), Err("certificate"), "{uris:?}");
         }
     }
 

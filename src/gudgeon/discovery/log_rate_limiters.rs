@@ -42,26 +42,26 @@ impl LogRateLimiters {
     /// Gateways between networks that this snapshot has no address of, each once for as long as that is so.
     pub(super) fn lost_gateways(&self, snapshot: &Snapshot) {
         let now: BTreeSet<String> = snapshot.lost_gateways().map(str::to_owned).collect();
-        let mut said = self.gateways.lock().unwrap_or_else(PoisonError::into_inner);
-        for words in now.difference(&said) {
-            warn!("{words}");
+        let mut logged = self.gateways.lock().unwrap_or_else(PoisonError::into_inner);
+        for gateway in now.difference(&logged) {
+            warn!("{gateway}");
         }
-        *said = now;
+        *logged = now;
     }
 
     /// Logs each conflict once for as long as it stands. Returns the time of the next look, which is due even if nothing is made.
     pub(super) fn conflicts(&self, now: Duration, snapshot: &Snapshot) -> Option<Duration> {
         let all = snapshot.conflicts();
-        let mut told = self
+        let mut logged = self
             .logged_conflicts
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        for conflict in told.new_conflicts(now, &all) {
+        for conflict in logged.new_conflicts(now, &all) {
             if let Some(more) = self.conflicts.suffix_if_allowed() {
                 warn!("{}{more}", describe(conflict));
             }
         }
-        told.deadline()
+        logged.deadline()
     }
 
     /// Logs objects that others take the place of, from now on.

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_once_for_as_long_as_it_stands() {
+    fn each_conflict_is_logged_once_for_as_long_as_it_stands() {
         let mut told = LoggedConflicts::default();
         let (a, b) = (conflict("a"), conflict("b"));
         let second = Duration::from_secs;

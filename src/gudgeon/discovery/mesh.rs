@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preference_for_near_endpoints_that_is_not_switched_on_is_told() {
+    fn a_preference_for_near_endpoints_that_is_not_switched_on_is_logged() {
         let said = |text: &str| doubts(&parse(text).unwrap().config).join("; ");
         let share = "distribute: [{from: r1/*, to: {'r1/*': 80, 'r2/*': 20}}]";
         for (text, words) in [

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_is_read_by_a_crate_or_told() {
+    fn each_field_is_read_by_a_crate_or_logged() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let fields = ISTIO_MESH_V1ALPHA1_MESHCONFIG.fields;
         for field in fields {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_no_role_reads_are_told_in_one_line() {
+    fn fields_that_no_role_reads_are_logged_in_one_line() {
         for text in [
             "{}",
             "{enableTracing: false, rootNamespace: mesh, defaultConfig: {concurrency: 2}}",
@@ -262,7 +262,7 @@ mod tests {
 
     /// As the charts of 1.1 to 1.8 render them with their own values.
     #[test]
-    fn the_charts_of_istio_are_told_of_in_one_line() {
+    fn the_charts_of_istio_are_logged_in_one_line() {
         const PROXY: &str = "defaultConfig: {connectTimeout: 10s, configPath: /etc/istio/proxy, binaryPath: /usr/local/bin/envoy, \
             serviceCluster: istio-proxy, drainDuration: 45s, parentShutdownDuration: 1m0s, proxyAdminPort: 15000, concurrency: 2, \
             tracing: {zipkin: {address: 'zipkin.istio-system:9411'}}, controlPlaneAuthPolicy: NONE, \

@@ -256,13 +256,13 @@ impl DiscoveryMetrics {
 
     /// Counts an update of a source.
     pub(crate) fn updated(&self, change: &Change) {
-        let word = match change {
+        let label = match change {
             // Of some services more than the endpoints depends on them; what the source told is the same.
             Change::Endpoints(_) | Change::Full(Reason::Endpoint) => "eds",
             Change::Full(Reason::Service) => "svc",
             Change::Full(_) | Change::Proxy(_) => "config",
         };
-        Self::count(&self.updates, word);
+        Self::count(&self.updates, label);
     }
 
     fn show(&self, gauges: &Gauges) {
@@ -295,7 +295,7 @@ impl DiscoveryMetrics {
         for gauge in self.current_nacks.values() {
             gauge.clear();
         }
-        for (at, (word, node, err)) in gauges.current_nacks.iter().enumerate() {
+        for (at, (kind, node, err)) in gauges.current_nacks.iter().enumerate() {
             let node = if at < NODES {
                 node.clone()
             } else {
@@ -306,7 +306,7 @@ impl DiscoveryMetrics {
             } else {
                 String::new()
             };
-            if let Some(gauge) = self.current_nacks.get(word) {
+            if let Some(gauge) = self.current_nacks.get(kind) {
                 gauge.get_or_create(&[("node", node), ("err", err)]).set(1);
             }
         }

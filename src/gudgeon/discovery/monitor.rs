@@ -71,8 +71,8 @@ impl DiscoveryMonitor {
             Method::GET | Method::HEAD if !pushes => {}
             Method::GET | Method::HEAD => return method_not_allowed(),
             Method::POST if pushes => {
-                let told = format!("Pushed to {} servers", self.hub.push_all());
-                return text(StatusCode::OK, &told);
+                let message = format!("Pushed to {} servers", self.hub.push_all());
+                return text(StatusCode::OK, &message);
             }
             _ if path == MEMORY => return not_allowed("GET, HEAD, PUT"),
             _ => return not_allowed("GET, HEAD"),
@@ -172,8 +172,8 @@ impl DiscoveryMonitor {
 
 /// GET changes nothing: a browser sends it wherever a page elsewhere leads it.
 fn method_not_allowed() -> Answer {
-    let words = "?push=1 triggers a push: use POST, as in gudgeon request POST /debug/adsz?push=1";
-    let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, words);
+    let usage = "?push=1 triggers a push: use POST, as in gudgeon request POST /debug/adsz?push=1";
+    let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, usage);
     let headers = answer.headers_mut();
     headers.insert(ALLOW, HeaderValue::from_static("POST"));
     answer

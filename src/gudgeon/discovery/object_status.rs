@@ -111,10 +111,10 @@ impl RecentMessages {
 }
 
 fn messages_by_object(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectMessages> {
-    let told = DerivedMessages::now(hub);
+    let derived = DerivedMessages::now(hub);
     let rows = sources.of_api_server(hub).into_iter();
     rows.filter_map(|written| {
-        let status = told.status(&written);
+        let status = derived.status(&written);
         let subject = subject(&written)?;
         let mut hasher = DefaultHasher::new();
         written.spec.hash(&mut hasher);
@@ -151,7 +151,7 @@ fn messages(accepted: bool, status: &Value) -> Vec<Value> {
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let shown = texts.iter().take(MOST_MESSAGES).map(|text| {
+    let listed = texts.iter().take(MOST_MESSAGES).map(|text| {
         let (is_warning, text) = match text.strip_prefix("warning: ") {
             Some(text) => (true, text),
             None => (accepted, *text),
@@ -163,13 +163,13 @@ fn messages(accepted: bool, status: &Value) -> Vec<Value> {
         let text = api::text::first_letters(text, LONGEST);
         json!({"type": {"code": code, "name": name}, "level": level, "message": text})
     });
-    let mut shown: Vec<Value> = shown.collect();
+    let mut listed: Vec<Value> = listed.collect();
     if let more @ 1.. = texts.len().saturating_sub(MOST_MESSAGES) {
-        let words = format!("{more} more: see /debug/configz");
+        let message = format!("{more} more: see /debug/configz");
         let kind = json!({"code": "IST0133", "name": "SchemaWarning"});
-        shown.push(json!({"type": kind, "level": "INFO", "message": words}));
+        listed.push(json!({"type": kind, "level": "INFO", "message": message}));
     }
-    shown
+    listed
 }
 
 #[cfg(test)]

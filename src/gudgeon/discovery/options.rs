@@ -184,9 +184,10 @@ fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
     const SECURITY: &str =
         "--ignoreSecurityPolicies has no effect: all kinds of security.istio.io are enforced";
     const NAMESPACE: &str = "--appNamespace applies to clusters only; --configDir is read whole";
-    let said = flags.ignore_security_policies.then(|| SECURITY.to_owned());
+    let security = flags.ignore_security_policies.then(|| SECURITY.to_owned());
     let has_files = flags.app_namespace.is_some() && flags.config_dir.is_some();
-    said.into_iter()
+    security
+        .into_iter()
         .chain(has_files.then(|| NAMESPACE.to_owned()))
 }
 

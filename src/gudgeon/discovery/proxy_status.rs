@@ -53,14 +53,14 @@ fn table(proxies: &[Value]) -> String {
     for proxy in proxies {
         let name = name(text(proxy, "proxy"));
         let mut row = vec![name.clone()];
-        for (column, word) in TYPES {
-            let refusal = proxy.get("errors").and_then(|errors| errors.get(word));
-            row.push(state(proxy, word, refusal.is_some()).to_owned());
+        for (column, key) in TYPES {
+            let refusal = proxy.get("errors").and_then(|errors| errors.get(key));
+            row.push(state(proxy, key, refusal.is_some()).to_owned());
             if let Some(refusal) = refusal {
-                let words = printable(text(refusal, "message"));
+                let message = printable(text(refusal, "message"));
                 let at = printable(text(refusal, "at"));
                 // Writing to a string cannot fail.
-                let _written = writeln!(refusals, "{name} refused {column} at {at}: {words}");
+                let _written = writeln!(refusals, "{name} refused {column} at {at}: {message}");
             }
         }
         row.push(printable(text(proxy, "protocol")));
@@ -88,13 +88,13 @@ fn table(proxies: &[Value]) -> String {
 }
 
 /// The original's words, and one for what it did not know.
-fn state(proxy: &Value, word: &str, refused: bool) -> &'static str {
-    let sent = text(proxy, &format!("{word}_sent"));
+fn state(proxy: &Value, key: &str, refused: bool) -> &'static str {
+    let sent = text(proxy, &format!("{key}_sent"));
     if refused {
         "REFUSED"
     } else if sent.is_empty() {
         "NOT SENT"
-    } else if sent == text(proxy, &format!("{word}_acked")) {
+    } else if sent == text(proxy, &format!("{key}_acked")) {
         "SYNCED"
     } else {
         "STALE"
@@ -117,14 +117,14 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 /// A proxy says of itself what it likes: nothing of it moves the cursor or colours a terminal.
 fn printable(text: &str) -> String {
-    let shown = |letter: char| {
+    let replaced = |letter: char| {
         if letter.is_control() {
             '\u{fffd}'
         } else {
             letter
         }
     };
-    text.chars().map(shown).collect()
+    text.chars().map(replaced).collect()
 }
 
 #[cfg(test)]

@@ -20,11 +20,11 @@ pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
     if !hub.lifecycle.is_serving() {
         let missing: Vec<String> = hub.with_registries(|registries| {
             let awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-            let words = |source| match awaited.get(source) {
+            let line = |source| match awaited.get(source) {
                 Some(what) => format!("waiting for {source}: {what}"),
                 None => format!("waiting for {source}"),
             };
-            registries.missing().map(words).collect()
+            registries.missing().map(line).collect()
         });
         let awaited = hub.jwks.awaited(hub.clock.now());
         if missing.is_empty() && awaited > 0 {

@@ -108,7 +108,7 @@ pub(super) async fn answer(
 }
 
 fn respond(question: ReflectionRequest) -> ReflectionResponse {
-    let said = match &question.what {
+    let message = match &question.what {
         Some(ReflectionQuery::Services(_)) => ReflectionMessage::Services(ServiceList {
             services: [DISCOVERY, health::SERVICE, SERVICE]
                 .map(|name| ServiceName {
@@ -123,7 +123,7 @@ fn respond(question: ReflectionRequest) -> ReflectionResponse {
     ReflectionResponse {
         host: question.host.clone(),
         question: Some(question),
-        message: Some(said),
+        message: Some(message),
     }
 }
 

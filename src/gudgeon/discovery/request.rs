@@ -72,8 +72,8 @@ pub(crate) fn request(flags: &RequestFlags) -> Result<Vec<u8>, Failure> {
     });
     let (status, mut body) = asked.map_err(failed)?;
     if status.as_u16() > 399 && status != StatusCode::NOT_FOUND {
-        let said = String::from_utf8_lossy(&body).trim().to_owned();
-        return Err(failed(format!("{status}: {said}")));
+        let message = String::from_utf8_lossy(&body).trim().to_owned();
+        return Err(failed(format!("{status}: {message}")));
     }
     if body.last().is_some_and(|last| *last != b'\n') {
         body.push(b'\n');

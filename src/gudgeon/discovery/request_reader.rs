@@ -124,7 +124,7 @@ mod tests {
     }
 
     /// Read in pieces; and the most that was kept of it before its end.
-    fn heard(reader: &mut StreamReader, request: &DiscoveryRequest) -> (Request, usize) {
+    fn read_in_pieces(reader: &mut StreamReader, request: &DiscoveryRequest) -> (Request, usize) {
         let (mut come, mut most) = (Vec::new(), 0);
         for piece in request.encode_to_vec().chunks(1000) {
             most = most.max(come.len() + reader.retained());
@@ -147,7 +147,7 @@ mod tests {
             type_url: Type::Endpoint.url().to_owned(),
             ..DiscoveryRequest::default()
         };
-        let (alone, most) = heard(&mut reader, &request);
+        let (alone, most) = read_in_pieces(&mut reader, &request);
         assert!(most > 10_000, "{most}");
         reader.join(&session);
         // Envoy's order is none that we know: a bit for each name.
@@ -157,7 +157,7 @@ mod tests {
                 resource_names,
                 ..request.clone()
             };
-            let (joined, most) = heard(&mut reader, &request);
+            let (joined, most) = read_in_pieces(&mut reader, &request);
             assert!(most < 200, "{most}");
             assert_eq!((&*joined.version, &*joined.nonce), ("1", "7"));
             assert!(joined == alone && session.with_stream(|stream| stream.repeats(&joined)));
@@ -166,7 +166,7 @@ mod tests {
             resource_names: names(501),
             ..request
         };
-        let (more, _) = heard(&mut reader, &more);
+        let (more, _) = read_in_pieces(&mut reader, &more);
         assert_eq!(more.names, names(501).into());
         assert!(!session.with_stream(|stream| stream.repeats(&more)));
     }

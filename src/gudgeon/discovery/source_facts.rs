@@ -72,9 +72,9 @@ impl Totals {
 }
 
 /// A message with the number of objects that cannot be read, and the first of them.
-fn unreadable(told: &ClusterUpdate) -> Option<String> {
+fn unreadable(update: &ClusterUpdate) -> Option<String> {
     let is_one = |problem: &&Problem| problem.is_unreadable;
-    let mut all = told.problems.iter().filter(is_one);
+    let mut all = update.problems.iter().filter(is_one);
     let count = all.clone().count();
     let first = all.next()?;
     let Problem {
@@ -95,29 +95,29 @@ impl Facts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn put(&self, source: &SourceId, told: &ClusterUpdate) {
-        let counts = told.counts.iter();
+    pub(crate) fn put(&self, source: &SourceId, update: &ClusterUpdate) {
+        let counts = update.counts.iter();
         let fact = Fact {
             counts: counts
                 .map(|(kind, count)| ((*kind).into(), *count))
                 .collect(),
-            error: told.error.clone(),
-            unreadable: unreadable(told),
-            left_out: told.left_out.clone(),
-            podless: told.podless,
+            error: update.error.clone(),
+            unreadable: unreadable(update),
+            left_out: update.left_out.clone(),
+            podless: update.podless,
             totals: Totals {
-                events: told.events.clone(),
-                ever_podless: told.ever_podless,
+                events: update.events.clone(),
+                ever_podless: update.ever_podless,
             },
         };
         self.state().sources.insert(source.clone(), fact);
-        let rejected = told.problems.iter().map(|problem| {
+        let rejected = update.problems.iter().map(|problem| {
             let object = &problem.object;
             let name = format!("{}/{}", object.namespace, object.name);
             (Arc::from(problem.kind), name)
         });
         self.reject(source, rejected);
-        let routes = told.counts.get(ROUTES).copied().unwrap_or_default();
+        let routes = update.counts.get(ROUTES).copied().unwrap_or_default();
         self.route(source, routes);
     }
 

@@ -94,10 +94,10 @@ impl Sources {
                             warn!("no services are read from Kubernetes: {WHY}");
                             continue;
                         }
-                        let words = format!(
+                        let message = format!(
                             "cannot read services from Kubernetes: {WHY}; --configDir reads them from files"
                         );
-                        return Err(Failure::config(words));
+                        return Err(Failure::config(message));
                     };
                     let started =
                         kubernetes::start(shared, &access, flags, hub, !elsewhere, &counts);
@@ -156,9 +156,9 @@ impl Sources {
             let directory = directory.unwrap_or_else(PoisonError::into_inner);
             all.add(&local(Registry::External), directory.iter().cloned());
         }
-        if let Some((cluster, told)) = self.cluster.as_ref().filter(|_| self.own_count()) {
+        if let Some((cluster, updates)) = self.cluster.as_ref().filter(|_| self.own_count()) {
             // Made when it is asked for: each change of a pod would make all of it anew.
-            let written = told.borrow().written(cluster);
+            let written = updates.borrow().written(cluster);
             let written = written.into_iter().map(Arc::new);
             all.add(&local(Registry::Kubernetes), written);
         }
@@ -179,12 +179,12 @@ impl Sources {
             return all.rows;
         }
         match (&self.cluster, &self.sinks) {
-            (Some((cluster, told)), _) if self.own_count() => {
+            (Some((cluster, updates)), _) if self.own_count() => {
                 let id = SourceId {
                     registry: Registry::Kubernetes,
                     cluster: hub.options.settings.cluster.clone(),
                 };
-                let written = told.borrow().written(cluster);
+                let written = updates.borrow().written(cluster);
                 all.add(&id, written.into_iter().map(Arc::new));
             }
             (_, Some(sinks)) if !sinks.are_named() => sinks.written(&mut all),

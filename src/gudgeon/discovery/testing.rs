@@ -16,10 +16,10 @@ pub(super) fn hub() -> Arc<Hub> {
 
 /// One with flags.
 pub(super) fn hub_of(flags: &[&str]) -> Arc<Hub> {
-    let words = ["gudgeon", "discovery"].iter().chain(flags);
-    let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
-    let crate::cli::Action::Discovery(flags) = crate::cli::parse(&words).unwrap().action else {
-        panic!("{words:?}")
+    let args = ["gudgeon", "discovery"].iter().chain(flags);
+    let args: Vec<std::ffi::OsString> = args.map(Into::into).collect();
+    let crate::cli::Action::Discovery(flags) = crate::cli::parse(&args).unwrap().action else {
+        panic!("{args:?}")
     };
     let (options, _) = DiscoveryOptions::new(&flags, &Environment::new()).unwrap();
     let settings = registry::Settings {

@@ -38,7 +38,7 @@ pub(crate) fn follow(certificates: Certificates) -> watch::Receiver<Option<Accep
     let files = RotatedCertificates {
         certificates,
         current,
-        seen: None,
+        loaded: None,
         failed: 0,
     };
     tokio::spawn(run_reload_loop(watcher, files));
@@ -50,7 +50,7 @@ struct RotatedCertificates {
     certificates: Certificates,
     current: watch::Sender<Option<Acceptor>>,
     /// The files of the current acceptor.
-    seen: Option<[Vec<u8>; 3]>,
+    loaded: Option<[Vec<u8>; 3]>,
     /// The number of reads since that could not be used.
     failed: u64,
 }
@@ -58,7 +58,7 @@ struct RotatedCertificates {
 impl ReloadFiles for RotatedCertificates {
     async fn reload(&mut self) -> Option<Duration> {
         match self.certificates.read().await {
-            Ok(files) if self.seen.as_ref() == Some(&files) => {
+            Ok(files) if self.loaded.as_ref() == Some(&files) => {
                 self.failed = 0;
                 None
             }
@@ -86,7 +86,7 @@ impl RotatedCertificates {
     fn replace(&mut self, acceptor: Acceptor, files: [Vec<u8>; 3]) {
         let before = self.current.send_replace(Some(acceptor));
         self.certificates.loaded(&files);
-        self.seen = Some(files);
+        self.loaded = Some(files);
         self.failed = 0;
         let chain = self.certificates.chain.display();
         let what = match before {

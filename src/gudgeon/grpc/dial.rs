@@ -181,17 +181,17 @@ async fn connect(
     place: &DialAddress,
     tls: Option<(Secure, Option<String>)>,
 ) -> Result<Stream, String> {
-    let said = |cause: std::io::Error| cause.to_string();
+    let message = |cause: std::io::Error| cause.to_string();
     let (stream, host): (Stream, &str) = match place {
         DialAddress::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await;
-            let stream = stream.map_err(said)?;
+            let stream = stream.map_err(message)?;
             // Requests are one write each.
             let _best = stream.set_nodelay(true);
             (Box::new(stream), host)
         }
         DialAddress::Unix(path) => {
-            let stream = UnixStream::connect(path).await.map_err(said)?;
+            let stream = UnixStream::connect(path).await.map_err(message)?;
             (Box::new(stream), "localhost")
         }
     };
@@ -201,7 +201,7 @@ async fn connect(
     let name = name.unwrap_or_else(|| host.to_owned());
     let name = ServerName::try_from(name).map_err(|cause| cause.to_string())?;
     let connector = TlsConnector::from(tls::client(secure)?);
-    let stream = connector.connect(name, stream).await.map_err(said)?;
+    let stream = connector.connect(name, stream).await.map_err(message)?;
     Ok(Box::new(stream))
 }
 
@@ -271,8 +271,8 @@ fn ended(headers: &HeaderMap) -> Option<Status> {
 /// Returns the status if the server has refused the stream.
 fn refused(answer: &Response<Incoming>) -> Option<Status> {
     if answer.status() != StatusCode::OK {
-        let words = format!("the server responded {}", answer.status());
-        return Some(Status::unavailable(words));
+        let message = format!("the server responded {}", answer.status());
+        return Some(Status::unavailable(message));
     }
     ended(answer.headers())
 }

@@ -193,8 +193,8 @@ where
         std::future::pending().await
     }
 
-    /// Reads another frame of a message that has begun, of which its reader keeps so much, or the first of one.
-    async fn fill_in_time(&mut self, kept: usize) -> Result<(), Status> {
+    /// Reads another frame of a message that has begun, or its first. Its reader has `buffered` bytes of it.
+    async fn fill_in_time(&mut self, buffered: usize) -> Result<(), Status> {
         let most = PREFIX + self.bounds.bytes;
         let Self {
             body,
@@ -208,7 +208,7 @@ where
         let Some(deadline) = deadline.as_mut().filter(|_| has_begun) else {
             return fill(body, buffer, ended).await;
         };
-        let due = deadline.has(buffer.len() + kept, most)?;
+        let due = deadline.has(buffer.len() + buffered, most)?;
         tokio::select! {
             biased;
             filled = fill(body, buffer, ended) => filled,
@@ -287,8 +287,8 @@ where
         let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
         let Bounds { bytes, beyond, .. } = self.bounds;
         if length > bytes {
-            let words = format!("cannot read a message of {length} bytes: {bytes} are allowed");
-            return Err(Status::new(beyond, words));
+            let message = format!("cannot read a message of {length} bytes: {bytes} are allowed");
+            return Err(Status::new(beyond, message));
         }
         self.buffer.advance(PREFIX);
         self.left = Some(length);
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    async fn heard(bytes: Vec<u8>) -> Vec<Result<usize, Code>> {
+    async fn read_all(bytes: Vec<u8>) -> Vec<Result<usize, Code>> {
         // The result is independent of the chunks' boundaries.
         let mut all = Vec::new();
         let mut inbound = Inbound::new(Full::new(Bytes::from(bytes)), BOUNDS);
@@ -383,9 +383,9 @@ mod tests {
         let mut bytes = framed(&request(2));
         bytes.extend(framed(&request(0)));
         bytes.extend(framed(&request(1)));
-        assert_eq!(heard(bytes.clone()).await, [Ok(2), Ok(0), Ok(1)]);
+        assert_eq!(read_all(bytes.clone()).await, [Ok(2), Ok(0), Ok(1)]);
         bytes.pop();
-        let cut = heard(bytes).await;
+        let cut = read_all(bytes).await;
         assert_eq!(cut, [Ok(2), Ok(0), Err(Code::InvalidArgument)]);
     }
 
@@ -581,7 +581,7 @@ mod tests {
             (framed(&request(VALUES + 1)), Code::ResourceExhausted),
             (vec![0, 0, 0, 0, 1, 0xff], Code::InvalidArgument),
         ] {
-            assert_eq!(heard(bytes).await, [Err(code)]);
+            assert_eq!(read_all(bytes).await, [Err(code)]);
         }
     }
 }

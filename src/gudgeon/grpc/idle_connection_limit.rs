@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_nothing_goes_first_and_each_has_a_while() {
+    async fn silent_connections_are_evicted_first_and_each_has_a_while() {
         let limit = IdleConnectionLimit::new(4);
         let known = enter(&limit, "10.0.0.1");
         known.reaches(ConnectionProgress::Known);

@@ -102,12 +102,12 @@ impl PartialMessage {
             state.next += 1;
             state.bytes += bytes;
             let evicted = Arc::new(Notify::new());
-            let held = PartialMessageEntry {
+            let entry = PartialMessageEntry {
                 budget: Arc::clone(budget),
                 bytes,
                 evicted: Arc::clone(&evicted),
             };
-            state.all.insert(id, held);
+            state.all.insert(id, entry);
             (id, evicted)
         };
         Ok(Some(Self {
@@ -123,13 +123,13 @@ impl PartialMessage {
     /// The limit is reached, or the message was evicted.
     pub(super) fn grow(&self, bytes: usize, most: usize) -> Result<(), Status> {
         let mut state = self.budget.limit.state();
-        let has = state.all.get(&self.id).map(|held| held.bytes);
+        let has = state.all.get(&self.id).map(|entry| entry.bytes);
         let has = has.ok_or_else(evicted_status)?;
         let more = bytes.saturating_sub(has);
         if more > 0 {
             state.make_room(&self.budget, more, most)?;
-            if let Some(held) = state.all.get_mut(&self.id) {
-                held.bytes += more;
+            if let Some(entry) = state.all.get_mut(&self.id) {
+                entry.bytes += more;
                 state.bytes += more;
             }
         }
@@ -155,8 +155,8 @@ impl PartialMessages {
         most: usize,
     ) -> Result<(), Status> {
         let of_connection = self.all.values();
-        let of_connection = of_connection.filter(|held| Arc::ptr_eq(&held.budget, budget));
-        let has: usize = of_connection.map(|held| held.bytes).sum();
+        let of_connection = of_connection.filter(|entry| Arc::ptr_eq(&entry.budget, budget));
+        let has: usize = of_connection.map(|entry| entry.bytes).sum();
         if has + more > most {
             return Err(Status::resource_exhausted(format!(
                 "cannot read messages of {} bytes at once: a connection may have {most}",
@@ -171,7 +171,7 @@ impl PartialMessages {
                 .filter(|(network, share)| *network != budget.network() && *share > own + more)
                 .ok_or_else(evicted_status)?;
             let mut all = self.all.iter();
-            let oldest = all.find(|(_, held)| held.budget.network() == largest);
+            let oldest = all.find(|(_, entry)| entry.budget.network() == largest);
             let oldest = oldest.map(|(id, _)| *id).ok_or_else(evicted_status)?;
             self.evict(oldest);
         }
@@ -180,21 +180,21 @@ impl PartialMessages {
 
     fn shares(&self) -> HashMap<Option<IpAddr>, usize> {
         let mut shares: HashMap<Option<IpAddr>, usize> = HashMap::new();
-        for held in self.all.values() {
-            *shares.entry(held.budget.network()).or_default() += held.bytes;
+        for entry in self.all.values() {
+            *shares.entry(entry.budget.network()).or_default() += entry.bytes;
         }
         shares
     }
 
     fn evict(&mut self, id: u64) {
-        let Some(held) = self.all.remove(&id) else {
+        let Some(entry) = self.all.remove(&id) else {
             return;
         };
-        self.bytes -= held.bytes;
-        held.evicted.notify_one();
+        self.bytes -= entry.bytes;
+        entry.evicted.notify_one();
         self.evicted += 1;
         if should_log_repeat(self.evicted) {
-            let (address, times) = (&held.budget.address, self.evicted);
+            let (address, times) = (&entry.budget.address, self.evicted);
             warn!("ended a stream of {address}: too many partial messages ({times} times)");
         }
     }
@@ -203,8 +203,8 @@ impl PartialMessages {
 impl Drop for PartialMessage {
     fn drop(&mut self) {
         let mut state = self.budget.limit.state();
-        if let Some(held) = state.all.remove(&self.id) {
-            state.bytes -= held.bytes;
+        if let Some(entry) = state.all.remove(&self.id) {
+            state.bytes -= entry.bytes;
         }
     }
 }

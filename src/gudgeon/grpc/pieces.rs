@@ -66,8 +66,8 @@ impl<K: Hash + Eq, W: Send + Sync + 'static> EncodedPieces<K, W> {
     #[cfg(test)]
     pub(crate) fn live(&self) -> usize {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = known.pieces.values().filter(|one| one.strong_count() > 0);
-        held.count()
+        let live = known.pieces.values().filter(|one| one.strong_count() > 0);
+        live.count()
     }
 }
 

@@ -35,7 +35,7 @@ impl DefaultAccess {
         }
     }
 
-    const fn words(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Everyone => "everyone with a verified certificate may connect",
             Self::Nobody => "no client may connect",
@@ -98,8 +98,8 @@ pub(super) fn follow(
         ))
     })?;
     if list.is_none() {
-        let (path, words) = (path.display(), without.words());
-        warn!("no access list at {path}: {words}");
+        let (path, access) = (path.display(), without.as_str());
+        warn!("no access list at {path}: {access}");
     }
     let list = CurrentList::new(list, without);
     let (current, watched) = watch::channel(Arc::new(list));
@@ -164,7 +164,7 @@ impl AccessFile {
         let path = self.path.display();
         match (changed, is_written) {
             (true, true) => info!("access list {path} has changed"),
-            (true, false) => warn!("access list {path} is gone: {}", self.without.words()),
+            (true, false) => warn!("access list {path} is gone: {}", self.without.as_str()),
             (false, _) => {}
         }
     }
@@ -189,7 +189,7 @@ mod tests {
     const B: &str = "spiffe://x/ns/n/sa/b";
 
     #[test]
-    fn who_gives_configuration_has_one_identity_and_it_is_listed() {
+    fn an_allowed_peer_has_one_identity_and_it_is_listed() {
         let white = format!("allowed: [\"{A}\"]");
         let black = format!("isBlackList: true\nallowed: [\"{B}\"]");
         for (identities, by_white, by_black) in [

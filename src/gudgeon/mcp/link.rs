@@ -139,8 +139,8 @@ impl Link {
             sender: dialled.sender,
             name: &self.name,
         };
-        let (status, heard) = taking.run().await;
-        if heard {
+        let (status, has_received) = taking.run().await;
+        if has_received {
             *failed = 0;
         }
         drop(dialled.connection);

@@ -185,7 +185,7 @@ impl Peers {
     /// Returns the state of all streams, in the order in which they began.
     pub(crate) fn stream_statuses(&self) -> Vec<StreamStatus> {
         let streams: Vec<_> = self.streams().values().cloned().collect();
-        let seen = streams.iter().map(|stream| {
+        let statuses = streams.iter().map(|stream| {
             let source = stream.source();
             let collections = source.status().map(|(collection, status)| Subscribed {
                 collection: Arc::clone(collection),
@@ -207,7 +207,7 @@ impl Peers {
                 collections: collections.collect(),
             }
         });
-        seen.collect()
+        statuses.collect()
     }
 }
 

@@ -257,8 +257,8 @@ impl Calls for SourceService {
         let source = Source::new(Arc::clone(&self.collections), Dialer::Sink);
         let peers = &self.common.peers;
         let Some(joined) = peers.join(peer, Direction::Server, source, self.streams) else {
-            let words = format!("there are {} streams already", self.streams);
-            return refused(&Status::resource_exhausted(words));
+            let message = format!("there are {} streams already", self.streams);
+            return refused(&Status::resource_exhausted(message));
         };
         let sender = Arc::new(ResponseSender::default());
         let answer = versioned(&sender);

@@ -83,8 +83,8 @@ impl Calls for SinkService {
             return answer;
         }
         if Arc::strong_count(&self.places) > STREAMS {
-            let words = format!("there are {STREAMS} streams already");
-            return refused(&Status::resource_exhausted(words));
+            let message = format!("there are {STREAMS} streams already");
+            return refused(&Status::resource_exhausted(message));
         }
         let sender = Arc::new(ResponseSender::default());
         let answer = versioned(&sender);

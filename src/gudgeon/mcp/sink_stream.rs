@@ -218,32 +218,32 @@ where
 {
     /// Runs the stream to its end; returns true if a response was received, and the peer ended the stream.
     pub(super) async fn run(mut self) -> (Status, bool) {
-        let mut heard = false;
+        let mut has_received = false;
         let objects = Arc::clone(self.objects);
         let _open = OpenStream::new(&objects);
-        let status = self.run_stream(&mut heard).await;
+        let status = self.run_stream(&mut has_received).await;
         let is_refused = !(self.sender.is_gone() || self.inbound.is_ended());
         if is_refused {
             objects.sink().refuse();
         }
-        (status, heard && !is_refused)
+        (status, has_received && !is_refused)
     }
 
-    async fn run_stream(&mut self, has_heard: &mut bool) -> Status {
+    async fn run_stream(&mut self, has_received: &mut bool) -> Status {
         let asked = self.objects.sink().start(self.peers.clock.now());
         // All first requests are sent before the first response is awaited.
         self.sender
             .put(asked.iter().map(|one| Bytes::from(framed(one))));
         loop {
             if self.sender.is_gone() {
-                let said = self.inbound.final_status().await;
-                return said.unwrap_or_else(|| Status::unavailable("peer disconnected"));
+                let status = self.inbound.final_status().await;
+                return status.unwrap_or_else(|| Status::unavailable("peer disconnected"));
             }
             let free = self.sender.is_free();
             tokio::select! {
-                heard = self.inbound.next::<Resources>(), if free => match heard {
+                response = self.inbound.next::<Resources>(), if free => match response {
                     Ok(Some(response)) => {
-                        if !std::mem::replace(has_heard, true)
+                        if !std::mem::replace(has_received, true)
                             && let Some(more) = self.objects.log_limiters.begins.suffix_if_allowed()
                         {
                             info!("receiving configuration from {}{more}", self.name);
@@ -297,8 +297,8 @@ where
             (None, Some(error)) => {
                 self.peers.counters.nacked(counted, error.code);
                 if let Some(more) = self.objects.log_limiters.refused.suffix_if_allowed() {
-                    let words = &error.message;
-                    warn!("refused a response of {}: {words}{more}", self.name);
+                    let message = &error.message;
+                    warn!("refused a response of {}: {message}{more}", self.name);
                 }
             }
             (None, None) => {}
@@ -311,22 +311,25 @@ where
         let sink = self.objects.sink();
         let all = sink.entries(&changes.collection);
         let broken: BTreeSet<_> = changes.broken.iter().collect();
-        for (name, held) in all.filter(|(name, _)| broken.contains(name)) {
+        for (name, entry) in all.filter(|(name, _)| broken.contains(name)) {
             let Some(more) = self.objects.log_limiters.broken.suffix_if_allowed() else {
                 continue;
             };
-            let kept = match held.object {
+            let outcome = match entry.object {
                 Some(_) => "its last good version stays",
                 None => "it is left out",
             };
-            let words: Vec<_> = held
+            let errors: Vec<_> = entry
                 .broken
                 .iter()
                 .map(|one| secrets::redact_text(one))
                 .collect();
-            let words = words.join("; ");
+            let errors = errors.join("; ");
             let collection = &changes.collection;
-            warn!("{}: {collection} {name}: {words}: {kept}{more}", self.name);
+            warn!(
+                "{}: {collection} {name}: {errors}: {outcome}{more}",
+                self.name
+            );
         }
     }
 }

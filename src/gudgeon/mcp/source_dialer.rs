@@ -134,9 +134,9 @@ impl SourceDialer {
             if should_log_repeat(failed)
                 && let Some(more) = ends.suffix_if_allowed()
             {
-                let (place, code, words) = (&self.place, status.code(), status.message());
+                let (place, code, message) = (&self.place, status.code(), status.message());
                 warn!(
-                    "no stream to the sink {place}: {code:?}: {words}{repeated}{more}",
+                    "no stream to the sink {place}: {code:?}: {message}{repeated}{more}",
                     repeated = api::times(failed)
                 );
             }

@@ -87,8 +87,8 @@ where
         let mut answered = false;
         let status = loop {
             if self.sender.is_gone() {
-                let said = self.inbound.final_status().await;
-                break said.unwrap_or_else(|| Status::cancelled("peer disconnected"));
+                let status = self.inbound.final_status().await;
+                break status.unwrap_or_else(|| Status::cancelled("peer disconnected"));
             }
             self.send();
             match self.event(&mut waits).await {
@@ -177,35 +177,35 @@ where
 
     fn handle_request(&self, request: &RequestResources) -> Result<bool, Status> {
         let stream = &self.joined.stream;
-        let heard = stream
+        let kind = stream
             .source()
             .request(self.common.peers.clock.now(), request);
         let counters = &self.common.peers.counters;
-        let heard = heard.map_err(|fault| {
+        let kind = kind.map_err(|fault| {
             counters.unheard();
             if let Some(more) = self.common.peers.log_limiters.faults.suffix_if_allowed() {
                 info!("{}: {fault}{more}", stream.name());
             }
-            let words = fault.to_string();
+            let message = fault.to_string();
             match fault {
-                SourceError::Unsupported(_) => Status::invalid_argument(words),
-                SourceError::ListedTooMany => Status::resource_exhausted(words),
+                SourceError::Unsupported(_) => Status::invalid_argument(message),
+                SourceError::ListedTooMany => Status::resource_exhausted(message),
             }
         })?;
         let collection = &request.collection;
         counters.message_received(collection, request.encoded_len());
-        match heard {
+        match kind {
             RequestKind::Subscribed | RequestKind::Ignored => {}
             RequestKind::Acked => counters.acked(collection),
             RequestKind::Nacked(code) => {
                 let times = counters.nacked(collection, code);
                 if should_log_repeat(times) {
                     let error = request.error_detail.as_ref();
-                    let words = error.map_or("", |error| error.message.as_str());
-                    let words = api::text::first_letters(words, NACK_BYTES);
+                    let message = error.map_or("", |error| error.message.as_str());
+                    let message = api::text::first_letters(message, NACK_BYTES);
                     let name = stream.name();
                     warn!(
-                        "{name} refuses {collection}: {words} (code {code}){repeated}",
+                        "{name} refuses {collection}: {message} (code {code}){repeated}",
                         repeated = api::times(times)
                     );
                 }
@@ -221,7 +221,7 @@ where
                 }
             }
         }
-        Ok(heard != RequestKind::Ignored)
+        Ok(kind != RequestKind::Ignored)
     }
 }
 
@@ -237,11 +237,11 @@ pub(super) fn may(access: Option<&watch::Receiver<Arc<CurrentList>>>, peer: &Pee
 
 /// Returns when streams are to end, after the connection has sent GOAWAY.
 pub(super) async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
-    let is_told = stage
+    let is_closing = stage
         .wait_for(|stage| *stage == ShutdownStage::Closing)
         .await
         .is_ok();
-    if !is_told {
+    if !is_closing {
         std::future::pending::<()>().await;
     }
     tokio::task::yield_now().await;

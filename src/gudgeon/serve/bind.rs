@@ -60,14 +60,14 @@ enum BindCause {
     Refused(io::Error),
 }
 
-fn at(flag: &str, shown: &str, address: &str) -> Result<TcpSocket, BindCause> {
+fn at(flag: &str, value: &str, address: &str) -> Result<TcpSocket, BindCause> {
     let found = address
         .to_socket_addrs()
         .ok()
         .and_then(|mut found| found.next());
     let found = found.ok_or_else(|| {
         BindCause::Malformed(Failure::config(format!(
-            "cannot use --{flag} {shown:?}: want HOST:PORT"
+            "cannot use --{flag} {value:?}: want HOST:PORT"
         )))
     })?;
     let socket = if found.is_ipv4() {

@@ -24,7 +24,7 @@ const FOREIGN_PAGE: &str = "a page of another Origin may read and change nothing
 /// The response to a refused request.
 #[expect(clippy::result_large_err, reason = "it is an answer, and sent as one")]
 pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result<(), Answer> {
-    let refused = |words| Err(text(StatusCode::FORBIDDEN, words));
+    let refused = |message| Err(text(StatusCode::FORBIDDEN, message));
     if open {
         return match is_of_same_origin(request) {
             true => Ok(()),

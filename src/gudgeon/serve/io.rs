@@ -90,7 +90,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> hyper::rt::Write for Io<I> {
         if this.linger.is_none() {
             ready!(Pin::new(this.stream()).poll_shutdown(cx))?;
         }
-        let (sleep, seen) = this
+        let (sleep, drained) = this
             .linger
             .get_or_insert_with(|| (Box::pin(tokio::time::sleep(LINGER)), 0));
         let mut room = [0; 4096];
@@ -98,8 +98,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> hyper::rt::Write for Io<I> {
             let mut buffer = ReadBuf::new(&mut room);
             match Pin::new(&mut this.inner.inner_mut().inner).poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    *seen += buffer.filled().len();
-                    if *seen > LINGER_BYTES {
+                    *drained += buffer.filled().len();
+                    if *drained > LINGER_BYTES {
                         return Poll::Ready(Ok(()));
                     }
                 }

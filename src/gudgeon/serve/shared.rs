@@ -147,8 +147,8 @@ impl SharedAnswers {
 }
 
 fn busy() -> Answer {
-    let words = "too many requests wait for an answer";
-    let mut answer = text(StatusCode::TOO_MANY_REQUESTS, words);
+    let message = "too many requests wait for an answer";
+    let mut answer = text(StatusCode::TOO_MANY_REQUESTS, message);
     let headers = answer.headers_mut();
     headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     answer

@@ -85,7 +85,7 @@ impl Folders {
                         .any(|event| !event.mask.contains(EventMask::IGNORED)))
                 });
                 match read {
-                    Ok(Ok(seen)) => some |= seen,
+                    Ok(Ok(changed)) => some |= changed,
                     Ok(Err(cause)) if cause.kind() == io::ErrorKind::WouldBlock => break,
                     Ok(Err(_)) => {
                         some = true;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_in_them_and_nothing_else() {
+    async fn folders_report_changes_of_their_own_files_alone() {
         let root = tempfile::tempdir().unwrap();
         let below = root.path().join("below");
         std::fs::create_dir(&below).unwrap();

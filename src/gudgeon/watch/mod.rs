@@ -136,7 +136,7 @@ impl Watcher {
                     Ok(relevant)
                 });
                 match read {
-                    Ok(Ok(seen)) => relevant |= seen,
+                    Ok(Ok(changed)) => relevant |= changed,
                     Ok(Err(cause)) if cause.kind() == io::ErrorKind::WouldBlock => break,
                     Ok(Err(cause)) => {
                         self.degraded = Some(format!("cannot read inotify: {cause}"));

@@ -74,7 +74,7 @@ async fn neighbours_are_not_noticed() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_waited_for() {
+async fn a_missing_folder_is_waited_for() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("a/b");
     let mut watcher = Watcher::new(vec![folder.join("config")]);

@@ -62,8 +62,8 @@ fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
 
 /// Configuration as it was written; `kind`: only that one.
 pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
-    let told = DerivedMessages::now(hub).with_nacks(hub);
-    let of_ingresses = ingresses(hub, &told.lost).into_iter();
+    let derived = DerivedMessages::now(hub).with_nacks(hub);
+    let of_ingresses = ingresses(hub, &derived.lost).into_iter();
     let of_ingresses = of_ingresses.filter(|_| kind.is_none_or(|kind| kind == INGRESS));
     let rows = sources
         .written(hub)
@@ -80,7 +80,7 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
                 "metadata": metadata,
                 "spec": spec,
                 "source": written.origin.to_string(),
-                "status": told.status(&written),
+                "status": derived.status(&written),
             })
         });
     Value::Array(rows.chain(of_ingresses).collect())
@@ -92,10 +92,10 @@ const INGRESS: &str = "Ingress";
 fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<String>>) -> Vec<Value> {
     let notes = hub.ingress_notes();
     let mut all = notes.findings;
-    for (made, words) in lost {
+    for (made, messages) in lost {
         if let Some(ingress) = notes.made_of.get(made) {
-            let said = all.entry(ingress.clone()).or_default();
-            said.extend(words.iter().cloned());
+            let findings = all.entry(ingress.clone()).or_default();
+            findings.extend(messages.iter().cloned());
         }
     }
     let rows = all.into_iter().map(|(key, messages)| {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_enforced_in_part_where_something_is_said_of_it() {
+    fn an_object_with_messages_is_enforced_in_part() {
         let of = |server: Value| {
             let spec = json!({"selector": {"a": "b"}, "servers": [server]});
             status(&written("Gateway", spec), &[])["effect"].clone()

@@ -65,28 +65,28 @@ fn configs(described: &Descriptions<'_>, session: &Session) -> Vec<Value> {
         json!({
             "@type": dump("Clusters"),
             "version_info": version(Type::Cluster),
-            "dynamic_active_clusters": listed(Type::Cluster, |resource, shown| {
-                json!({"version_info": resource.version.to_string(), "cluster": shown})
+            "dynamic_active_clusters": listed(Type::Cluster, |resource, config| {
+                json!({"version_info": resource.version.to_string(), "cluster": config})
             }),
         }),
         json!({
             "@type": dump("Listeners"),
             "version_info": version(Type::Listener),
-            "dynamic_listeners": listed(Type::Listener, |resource, shown| {
-                let state = json!({"version_info": resource.version.to_string(), "listener": shown});
+            "dynamic_listeners": listed(Type::Listener, |resource, config| {
+                let state = json!({"version_info": resource.version.to_string(), "listener": config});
                 json!({"name": &*resource.name, "active_state": state})
             }),
         }),
         json!({
             "@type": dump("Routes"),
-            "dynamic_route_configs": listed(Type::Route, |resource, shown| {
-                json!({"version_info": resource.version.to_string(), "route_config": shown})
+            "dynamic_route_configs": listed(Type::Route, |resource, config| {
+                json!({"version_info": resource.version.to_string(), "route_config": config})
             }),
         }),
         json!({
             "@type": dump("Endpoints"),
-            "dynamic_endpoint_configs": listed(Type::Endpoint, |resource, shown| {
-                json!({"version_info": resource.version.to_string(), "endpoint_config": shown})
+            "dynamic_endpoint_configs": listed(Type::Endpoint, |resource, config| {
+                json!({"version_info": resource.version.to_string(), "endpoint_config": config})
             }),
         }),
     ]

@@ -74,7 +74,7 @@ pub(super) fn is_of_snapshot(path: &str) -> bool {
 /// The cache key of a document: its path, with the one parameter of the query that changes it.
 pub(super) fn key(path: &str, query: &str) -> String {
     let query = Query::new(query);
-    let word = match path {
+    let value = match path {
         "/debug/authenticationz" | "/debug/authorizationz" | "/debug/config_dump" => {
             query.get("proxyID")
         }
@@ -82,7 +82,7 @@ pub(super) fn key(path: &str, query: &str) -> String {
         "/debug/endpointz" => query.is_set("brief").then(String::new),
         _ => None,
     };
-    word.map_or_else(|| path.to_owned(), |word| format!("{path}?{word}"))
+    value.map_or_else(|| path.to_owned(), |value| format!("{path}?{value}"))
 }
 
 /// A path below /debug.
@@ -133,8 +133,8 @@ fn conflicts(hub: &Hub) -> Value {
     };
     for (metric, keys) in by_key(snapshot.conflicts()) {
         let of_metric = keys.into_iter().map(|(key, (proxy, messages))| {
-            let said = json!({"proxy": &*proxy, "message": messages.join("; ")});
-            (key, said)
+            let conflict = json!({"proxy": &*proxy, "message": messages.join("; ")});
+            (key, conflict)
         });
         let of_metric: serde_json::Map<String, Value> = of_metric.collect();
         all.insert(metric.to_owned(), of_metric.into());

@@ -45,8 +45,8 @@ impl Nacks {
         all
     }
 
-    fn add(&mut self, object: ObjectRef, kind: Type, words: &str, is_named: bool) {
-        let key = (kind, clipped(words).to_owned(), is_named);
+    fn add(&mut self, object: ObjectRef, kind: Type, message: &str, is_named: bool) {
+        let key = (kind, clipped(message).to_owned(), is_named);
         let of_object = self.0.entry(object).or_default();
         let by_message = &mut of_object.by_message;
         if by_message.len() < MOST_KEPT || by_message.contains_key(&key) {
@@ -70,21 +70,21 @@ impl Nacks {
             return Vec::new();
         };
         let first = found.by_message.iter().take(MOST);
-        let mut words: Vec<_> = first
-            .map(|((kind, words, is_named), streams)| {
+        let mut lines: Vec<_> = first
+            .map(|((kind, message, is_named), streams)| {
                 let streams = api::counted(*streams, "stream");
                 let part = match is_named {
                     true => " that it has a part in",
                     false => ", and it may have a part in that",
                 };
-                format!("{streams} refused {}{part}: {words}", kind.as_str())
+                format!("{streams} refused {}{part}: {message}", kind.as_str())
             })
             .collect();
         let more = found.by_message.len().saturating_sub(MOST) + found.others;
         if more > 0 {
-            words.push(format!("and {more} other refusals"));
+            lines.push(format!("and {more} other refusals"));
         }
-        words
+        lines
     }
 }
 

@@ -305,11 +305,11 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
         .filter(|written| !written.messages.is_empty())
         .collect();
     // What is said with an object is not said once more.
-    let shown: BTreeSet<_> = written
+    let listed: BTreeSet<_> = written
         .iter()
         .map(|written| (&*written.kind, &written.namespace, &written.name))
         .collect();
-    reports.retain(|one| !shown.contains(&(one.kind, &one.namespace, &one.name)));
+    reports.retain(|one| !listed.contains(&(one.kind, &one.namespace, &one.name)));
     let all = conflicts.len() + reports.len() + written.len();
     if all == 0 {
         return;
@@ -377,7 +377,7 @@ fn source_table(page: &mut String, hub: &Hub) {
         };
         let fact = hub.facts.of(&status.source);
         let unreadable = fact.and_then(|fact| fact.unreadable);
-        let unreadable = unreadable.map(|words| escaped(&words)).unwrap_or_default();
+        let unreadable = unreadable.map(|text| escaped(&text)).unwrap_or_default();
         let objects: Vec<_> = objects(hub, &status)
             .iter()
             .map(|(kind, count)| format!("{count} {kind}"))

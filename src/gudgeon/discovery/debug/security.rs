@@ -40,9 +40,9 @@ fn row(port: &PortSecurity) -> Value {
         subset => format!("{}|{subset}", port.host),
     };
     let named = |object: &ObjectRef| format!("{}/{}", object.namespace, object.name);
-    let joined = |words: Vec<String>| match words.is_empty() {
+    let joined = |parts: Vec<String>| match parts.is_empty() {
         true => NONE.to_owned(),
-        false => words.join("|"),
+        false => parts.join("|"),
     };
     let servers = port.servers.iter().map(ToString::to_string);
     json!({
@@ -98,11 +98,11 @@ fn by_namespace<T: DiscoveryKind>(
     for object in objects {
         let fields = spec(&object.spec).unwrap_or_default();
         let fields: Map<String, Value> = fields.into_iter().collect();
-        let mut shown =
+        let mut redacted =
             json!({"name": &*object.name, "namespace": &*object.namespace, name: fields});
-        secrets::redact(&mut shown);
+        secrets::redact(&mut redacted);
         let of = all.entry(object.namespace.to_string()).or_default();
-        of.push(shown);
+        of.push(redacted);
     }
     all
 }

@@ -67,16 +67,16 @@ fn row(hub: &Hub, session: &Session) -> Value {
             let Some(status) = stream.status(kind) else {
                 continue;
             };
-            let word = type_name(kind);
-            let shown = |version: Option<xds::version::Version>| {
+            let name = type_name(kind);
+            let text = |version: Option<xds::version::Version>| {
                 Value::from(
                     version
                         .map(|version| version.to_string())
                         .unwrap_or_default(),
                 )
             };
-            put(&format!("{word}_sent"), shown(status.sent));
-            put(&format!("{word}_acked"), shown(status.acked));
+            put(&format!("{name}_sent"), text(status.sent));
+            put(&format!("{name}_acked"), text(status.acked));
             if kind == Type::Endpoint {
                 put("endpoint_percent", stream.endpoint_percent().into());
             }
@@ -89,7 +89,7 @@ fn row(hub: &Hub, session: &Session) -> Value {
                     "at": log::stamp(hub.clock.wall(nack.at)),
                     "rules": rules,
                 });
-                errors.insert(word.to_owned(), error);
+                errors.insert(name.to_owned(), error);
             }
         }
     });

@@ -191,7 +191,7 @@ mod tests {
     }
 
     /// The cause for the one port of a service, in a namespace that has pods with these labels.
-    fn said(
+    fn cause(
         service: &Service,
         endpoints: Vec<Endpoint>,
         pods: &[(&str, Health)],
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cause_that_holds_is_said() {
+    fn the_first_cause_that_holds_is_reported() {
         let own = service(Resolution::Static, labels("b"));
         let bare = service(Resolution::Static, Labels::new());
         let ready = endpoint("http", Health::Ready, 1);
@@ -279,13 +279,16 @@ mod tests {
                 ),
             ),
         ] {
-            assert_eq!(said(service, endpoints, &pods).as_deref(), words);
+            assert_eq!(cause(service, endpoints, &pods).as_deref(), words);
         }
         for resolution in [Resolution::Dns, Resolution::DnsRoundRobin] {
-            assert_eq!(said(&service(resolution, Labels::new()), vec![], &[]), None);
+            assert_eq!(
+                cause(&service(resolution, Labels::new()), vec![], &[]),
+                None
+            );
         }
         let mut external = service(Resolution::None, Labels::new());
         external.registry = Registry::External;
-        assert_eq!(said(&external, vec![], &[]), None);
+        assert_eq!(cause(&external, vec![], &[]), None);
     }
 }

@@ -92,18 +92,18 @@ pub(crate) struct IngressNotes {
 }
 
 impl IngressNotes {
-    fn add(&mut self, ingress: &Key, words: String) {
+    fn add(&mut self, ingress: &Key, message: String) {
         self.findings
             .entry(ingress.clone())
             .or_default()
-            .insert(words);
+            .insert(message);
     }
 
     /// Returns one line per finding.
     fn messages(&self) -> BTreeSet<String> {
         let all = self.findings.iter();
-        let all = all.flat_map(|(key, words)| words.iter().map(move |words| (key, words)));
-        all.map(|(key, words)| format!("Ingress {key}: {words}"))
+        let all = all.flat_map(|(key, found)| found.iter().map(move |message| (key, message)));
+        all.map(|(key, message)| format!("Ingress {key}: {message}"))
             .collect()
     }
 }
@@ -155,11 +155,11 @@ impl IngressRules {
         }
         let changes = made.update(inputs, domain);
         let notes = made.notes();
-        let said = notes.messages();
-        for words in said.difference(&self.logged) {
-            warn!("{}", redact_text(words));
+        let messages = notes.messages();
+        for message in messages.difference(&self.logged) {
+            warn!("{}", redact_text(message));
         }
-        (self.logged, self.notes) = (said, notes);
+        (self.logged, self.notes) = (messages, notes);
         self.made = Some(made);
         is_known.then_some(changes)
     }
@@ -282,17 +282,17 @@ impl RulesMade {
             made_of: self.of.clone(),
             ..IngressNotes::default()
         };
-        for (ingress, words) in &self.unread {
-            notes.add(ingress, words.clone());
+        for (ingress, message) in &self.unread {
+            notes.add(ingress, message.clone());
         }
-        for (name, words) in &self.invalid {
+        for (name, message) in &self.invalid {
             if let Some(ingress) = self.of.get(name) {
-                notes.add(ingress, words.clone());
+                notes.add(ingress, message.clone());
             }
         }
         for finding in self.ingresses.findings() {
-            let words = format!("{}: {}", finding.path, finding.message);
-            notes.add(&finding.ingress, words);
+            let message = format!("{}: {}", finding.path, finding.message);
+            notes.add(&finding.ingress, message);
         }
         notes
     }

@@ -26,7 +26,7 @@ impl Hub {
     ) -> usize {
         let batch = &due.batch;
         let local = &self.options.settings.cluster;
-        let mut told = 0;
+        let mut woken = 0;
         let mut resting = HashSet::new();
         for session in self.sessions.all() {
             let node = &session.node;
@@ -62,13 +62,13 @@ impl Hub {
                 resting.insert(node.id.clone());
                 session.enqueue_without_wake(pending);
             } else {
-                told += 1;
+                woken += 1;
                 session.enqueue(pending);
             }
         }
         next.snapshot
             .keep_conflicts(earlier, |proxy| resting.contains(proxy));
-        told
+        woken
     }
 
     /// A response is on its way, that took so long to make.

@@ -8,17 +8,17 @@ use crate::discovery::refused_streams::{RefusalReason, RefusedStream};
 use crate::grpc::Address;
 
 impl Hub {
-    /// A stream of this peer ends with these words.
-    pub(in crate::discovery) fn refuse(&self, peer: &Address, reason: RefusalReason, words: &str) {
+    /// A stream of this peer ends for this cause.
+    pub(in crate::discovery) fn refuse(&self, peer: &Address, reason: RefusalReason, cause: &str) {
         self.metrics.stream_refused(reason);
         if let Some(more) = self.log_rate_limiters.refused.suffix_if_allowed() {
-            warn!("refused a stream of {peer}: {words:.1000}{more}");
+            warn!("refused a stream of {peer}: {cause:.1000}{more}");
         }
         self.refused.add(RefusedStream {
             at: self.clock.now(),
             peer: peer.clone(),
             reason,
-            message: clipped(words).to_owned(),
+            message: clipped(cause).to_owned(),
         });
     }
 }

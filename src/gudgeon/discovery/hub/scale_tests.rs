@@ -56,8 +56,8 @@ impl TestObjects {
         Self { memory, id }
     }
 
-    /// Says it, and waits for the push.
-    async fn says(&mut self, hub: &Hub, timeout: usize) -> Pushed {
+    /// Puts the objects, and waits for the push.
+    async fn put(&mut self, hub: &Hub, timeout: usize) -> Pushed {
         let before = hub.pushes.all().len();
         let put = self.memory.put(objects(timeout).as_bytes()).unwrap();
         hub.update(|registries| registries.put(&self.id, put.contribution));
@@ -160,7 +160,7 @@ async fn a_rule_of_one_namespace_costs_its_own_proxies_alone() {
     let hub = hub();
     let _pushes = tokio::spawn(Arc::clone(&hub).run());
     let mut source = TestObjects::new(&hub);
-    source.says(&hub, 1).await;
+    source.put(&hub, 1).await;
     let all = joined(&hub);
     assert!(all.iter().all(|(_, joined)| !is_woken(&joined.session)));
     let mut own = vec![0; NAMESPACES];
@@ -169,7 +169,7 @@ async fn a_rule_of_one_namespace_costs_its_own_proxies_alone() {
     let mut older = Vec::new();
     for turn in 1..=MAX_DEFERRED {
         older.push(Arc::downgrade(&hub.snapshot().unwrap()));
-        let pushed = source.says(&hub, turn + 1).await;
+        let pushed = source.put(&hub, turn + 1).await;
         assert_eq!((pushed.full, pushed.streams), (true, PROXIES));
         // One set of clusters and one of listeners, and the routes of all ports and of the proxy's own.
         let made = hub.snapshot().unwrap().parts_made();
@@ -181,7 +181,7 @@ async fn a_rule_of_one_namespace_costs_its_own_proxies_alone() {
     }
 
     // The memory of older snapshots is for others to have: in time their streams look at a newer one, and find nothing.
-    source.says(&hub, 1).await;
+    source.put(&hub, 1).await;
     let (streams, _) = awake(&hub, &all);
     assert_eq!(streams, vec![PROXIES; NAMESPACES]);
     assert!(older.iter().all(|one| one.strong_count() == 0));
@@ -199,13 +199,13 @@ async fn a_stream_that_rests_is_woken_by_what_concerns_it() {
     let hub = hub();
     let _pushes = tokio::spawn(Arc::clone(&hub).run());
     let mut source = TestObjects::new(&hub);
-    source.says(&hub, 1).await;
+    source.put(&hub, 1).await;
     let all = joined(&hub);
     let (_, other) = all
         .iter()
         .find(|(namespace, _)| *namespace != CHANGED)
         .unwrap();
-    source.says(&hub, 2).await;
+    source.put(&hub, 2).await;
     assert!(!is_woken(&other.session));
     assert!(other.session.has_pending(), "it is there when it wakes");
     hub.push_all();

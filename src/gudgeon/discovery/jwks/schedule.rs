@@ -297,11 +297,11 @@ impl Schedule {
                 // That of whoever gives it less time is not told in place of what the others meet: the two would take turns.
                 let counts = |share: &Share| error.counts_within(share.timeout);
                 let is_short = !entry.each_share().all(|(_, share)| counts(share));
-                let words = error.to_string();
+                let message = error.to_string();
                 let replaces = entry.error.is_none() || !is_short;
-                let trouble = replaces && entry.error.as_ref() != Some(&words);
+                let trouble = replaces && entry.error.as_ref() != Some(&message);
                 if replaces {
-                    entry.error = Some(words);
+                    entry.error = Some(message);
                 }
                 for share in entry.shares.values_mut().filter(|share| counts(share)) {
                     share.due = now + AGAIN.step(share.failures);
@@ -369,7 +369,7 @@ impl Schedule {
         }
         for entry in self.entries.values() {
             let left_out = entry.keys.as_ref().map_or(0, KeySet::left_out);
-            let words = match (&entry.keys, &entry.error) {
+            let message = match (&entry.keys, &entry.error) {
                 (None, Some(error)) => format!("tokens are refused, no keys: {error}"),
                 (None, None) => "tokens are refused until keys are fetched".to_owned(),
                 (Some(_), Some(error)) => format!("the last fetched keys stay in use: {error}"),
@@ -382,7 +382,7 @@ impl Schedule {
             for (namespace, name, at) in &entry.by {
                 let key = (namespace.clone(), name.clone());
                 let of = notes.entry(key).or_default();
-                of.push(format!("spec.jwtRules[{at}]: {words}"));
+                of.push(format!("spec.jwtRules[{at}]: {message}"));
             }
         }
         notes

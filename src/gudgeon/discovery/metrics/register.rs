@@ -129,11 +129,11 @@ impl DiscoveryMetrics {
     pub(super) fn register_state_gauges(&mut self) {
         let r = &mut self.registry;
         for kind in Type::ALL {
-            let word = kind.as_str();
+            let type_name = kind.as_str();
             let standing = GaugeFamily::default();
-            let name = format!("pilot_xds_{word}_reject");
+            let name = format!("pilot_xds_{type_name}_reject");
             r.register(name, "Rejected resources (current)", standing.clone());
-            self.current_nacks.insert(word, standing);
+            self.current_nacks.insert(type_name, standing);
         }
         for (name, help) in CONFLICTS {
             let gauge = Gauge::default();

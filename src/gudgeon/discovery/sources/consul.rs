@@ -18,8 +18,8 @@ use crate::exit::Failure;
 pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failure> {
     let url = flags.consul_server_url.as_deref().unwrap_or_default();
     let address: Address = url.parse().map_err(|cause| {
-        let shown = without_credentials(url);
-        Failure::config(format!("cannot use --consulserverURL {shown:?}: {cause}"))
+        let url = without_credentials(url);
+        Failure::config(format!("cannot use --consulserverURL {url:?}: {cause}"))
     })?;
     let token = match std::env::var_os("CONSUL_HTTP_TOKEN") {
         Some(text) if !text.is_empty() => {
@@ -33,12 +33,12 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failur
     let consul = Consul::new(address, token, hub.options.settings.cluster.clone());
     let id = consul.id();
     hub.set_sync_state(&id, SyncState::Syncing);
-    let (to, mut said) = watch::channel(ConsulUpdate::default());
+    let (to, mut updates) = watch::channel(ConsulUpdate::default());
     tokio::spawn(async move { match consul.run(to).await {} });
     let hub = Arc::clone(hub);
     tokio::spawn(async move {
-        while said.changed().await.is_ok() {
-            let now = said.borrow_and_update().clone();
+        while updates.changed().await.is_ok() {
+            let now = updates.borrow_and_update().clone();
             hub.update(|registries| registries.put(&id, now.contribution));
             hub.set_sync_state(&id, now.sync_state);
         }

@@ -16,15 +16,15 @@ use crate::discovery::hub::{Hub, PendingLookup};
 /// that it had would end connections.
 pub(super) fn start(hub: &Arc<Hub>, cluster: Cluster, pace: WatchTiming) {
     let looking = hub.edge.begin();
-    let (say, wanted) = watch::channel(Arc::default());
+    let (wanted_sender, wanted) = watch::channel(Arc::default());
     let (to, found) = watch::channel(FoundCredentials::default());
     tokio::spawn(look_for(cluster, pace, wanted, to));
-    tokio::spawn(follow(Arc::clone(hub), say, found, looking));
+    tokio::spawn(follow(Arc::clone(hub), wanted_sender, found, looking));
 }
 
 async fn follow(
     hub: Arc<Hub>,
-    say: watch::Sender<Arc<WantedCredentials>>,
+    wanted_sender: watch::Sender<Arc<WantedCredentials>>,
     mut found: watch::Receiver<FoundCredentials>,
     looking: PendingLookup,
 ) {
@@ -63,7 +63,7 @@ async fn follow(
                 .run(size, move || named_credentials(of.world(), &settings))
                 .await;
             let wanted = Arc::new(wanted.unwrap_or_default());
-            say.send_if_modified(|known| {
+            wanted_sender.send_if_modified(|known| {
                 let is_news = *known != wanted;
                 *known = wanted;
                 is_news
@@ -76,7 +76,7 @@ async fn follow(
             .all
             .iter()
             .all(|(key, one)| served.get(key) == Some(one));
-        if looking.is_some() && found.resolved == **say.borrow() && is_served {
+        if looking.is_some() && found.resolved == **wanted_sender.borrow() && is_served {
             looking = None;
         }
     }

@@ -9,9 +9,9 @@ use crate::secrets::redact_text;
 
 /// The object without what messages quote of values that may be secrets.
 fn redacted(mut row: Arc<WrittenObject>) -> Arc<WrittenObject> {
-    let shown: Vec<_> = row.messages.iter().map(|one| redact_text(one)).collect();
-    if shown != row.messages {
-        Arc::make_mut(&mut row).messages = shown;
+    let messages: Vec<_> = row.messages.iter().map(|one| redact_text(one)).collect();
+    if messages != row.messages {
+        Arc::make_mut(&mut row).messages = messages;
     }
     row
 }

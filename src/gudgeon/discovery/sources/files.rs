@@ -33,7 +33,7 @@ struct Directory {
     /// True while the directory's rules count.
     counts: watch::Receiver<bool>,
     /// Messages that were logged already.
-    told: BTreeSet<Message>,
+    logged: BTreeSet<Message>,
 }
 
 impl DirectoryReader for Files {
@@ -80,7 +80,7 @@ pub(super) async fn start(
         path: path.to_owned(),
         written_objects,
         counts,
-        told: BTreeSet::new(),
+        logged: BTreeSet::new(),
     };
     let outcome = directory.files.try_scan().await.map_err(|cause| {
         Failure::config(format!(
@@ -125,8 +125,8 @@ impl Directory {
             Ok(()) = trust.changed() => {
                 let domain = trust.borrow_and_update().clone();
                 if let Some(files) = self.files.reader() {
-                    let said = files.set_trust_domain(&domain);
-                    self.hub.update(|registries| registries.put(&self.id, said));
+                    let contribution = files.set_trust_domain(&domain);
+                    self.hub.update(|registries| registries.put(&self.id, contribution));
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Directory {
 
     fn take(&mut self, outcome: Outcome) {
         let messages: BTreeSet<Message> = outcome.messages.into_iter().collect();
-        for message in messages.difference(&self.told) {
+        for message in messages.difference(&self.logged) {
             let line = message.below(&self.path).to_string();
             warn!("{}", secrets::redact_text(&line));
         }
@@ -155,7 +155,7 @@ impl Directory {
             rules.add(group, kind);
         }
         self.hub.facts.rule(&self.id, rules);
-        self.told = messages;
+        self.logged = messages;
         *self
             .written_objects
             .lock()

@@ -61,7 +61,7 @@ pub(super) async fn start(
     };
     hub.set_sync_state(&id(&local), SyncState::Syncing);
     let trust = hub.trust.watch();
-    let (to, told) = watch::channel(ClusterUpdate::default());
+    let (to, updates) = watch::channel(ClusterUpdate::default());
     tokio::spawn(kubernetes::run(
         cluster.clone(),
         settings.clone(),
@@ -93,12 +93,12 @@ pub(super) async fn start(
     let to_hub = follow(
         Arc::clone(hub),
         local.clone(),
-        told.clone(),
+        updates.clone(),
         all,
         counts.clone(),
     );
     tokio::spawn(to_hub);
-    Ok((local, told))
+    Ok((local, updates))
 }
 
 /// Problems of one cluster's objects: each is logged once, for as long as it persists.
@@ -106,7 +106,7 @@ pub(super) async fn start(
 struct ProblemLog {
     /// The cluster's name, unless it is the local one.
     remote: Option<ClusterId>,
-    told: BTreeSet<Problem>,
+    logged: BTreeSet<Problem>,
 }
 
 impl ProblemLog {
@@ -121,7 +121,7 @@ impl ProblemLog {
         // Unreadable objects have been logged already.
         let now = problems.iter().filter(|problem| !problem.is_unreadable);
         let now: BTreeSet<Problem> = now.cloned().collect();
-        let lines = now.difference(&self.told).map(|problem| {
+        let lines = now.difference(&self.logged).map(|problem| {
             let line = secrets::redact_text(&problem.to_string());
             match &self.remote {
                 Some(cluster) => format!("cluster {cluster}: {line}"),
@@ -129,30 +129,30 @@ impl ProblemLog {
             }
         });
         let lines = lines.collect();
-        self.told = now;
+        self.logged = now;
         lines
     }
 }
 
-fn emit(hub: &Hub, cluster: &ClusterId, told: &ClusterUpdate, with_rules: bool) {
+fn emit(hub: &Hub, cluster: &ClusterId, update: &ClusterUpdate, with_rules: bool) {
     let id = id(cluster);
-    hub.facts.put(&id, told);
+    hub.facts.put(&id, update);
     let mut rules = RuleCounts::default();
     if with_rules {
-        for (kind, count) in &told.counts {
+        for (kind, count) in &update.counts {
             rules.count(kind, *count);
         }
     }
     hub.facts.rule(&id, rules);
-    let mut said = told.contribution.clone();
+    let mut contribution = update.contribution.clone();
     if !with_rules {
-        said.configuration = Configuration::default();
+        contribution.configuration = Configuration::default();
     }
-    hub.update(|registries| registries.put(&id, said));
+    hub.update(|registries| registries.put(&id, contribution));
     // It is said to be lost when it has been so for a while.
-    let ago = told.lost.map_or(Duration::ZERO, |since| since.elapsed());
+    let ago = update.lost.map_or(Duration::ZERO, |since| since.elapsed());
     let since = hub.clock.now().saturating_sub(ago);
-    hub.set_sync_state_since(&id, told.sync_state.clone(), since);
+    hub.set_sync_state_since(&id, update.sync_state.clone(), since);
 }
 
 /// `all`: the hub knows which clusters there are besides. Before that nothing is told: a proxy that is served without their
@@ -160,46 +160,46 @@ fn emit(hub: &Hub, cluster: &ClusterId, told: &ClusterUpdate, with_rules: bool) 
 async fn follow(
     hub: Arc<Hub>,
     local: ClusterId,
-    mut told: watch::Receiver<ClusterUpdate>,
+    mut updates: watch::Receiver<ClusterUpdate>,
     mut all: watch::Receiver<bool>,
     mut counts: watch::Receiver<bool>,
 ) {
     let mut problems = ProblemLog::default();
-    // Whether rules count is no news where nothing was told yet.
-    let mut has_told = false;
+    // Before the first update there are no rules that could begin to count.
+    let mut has_update = false;
     loop {
         tokio::select! {
             lost = async { all.wait_for(|all| *all).await.is_err() } => match lost {
                 true => return,
                 false => break,
             },
-            changed = told.changed() => {
+            changed = updates.changed() => {
                 if changed.is_err() {
                     return;
                 }
                 // Why nothing comes is shown all the same.
-                has_told = true;
-                let now = told.borrow_and_update().clone();
+                has_update = true;
+                let now = updates.borrow_and_update().clone();
                 problems.log(&now);
                 hub.facts.put(&id(&local), &now);
             }
         }
     }
-    if has_told {
-        let now = told.borrow_and_update().clone();
+    if has_update {
+        let now = updates.borrow_and_update().clone();
         problems.log(&now);
         emit(&hub, &local, &now, *counts.borrow_and_update());
     }
     loop {
         tokio::select! {
-            changed = told.changed() => match changed {
-                Ok(()) => has_told = true,
+            changed = updates.changed() => match changed {
+                Ok(()) => has_update = true,
                 Err(_) => return,
             },
             changed = counts.changed() => if changed.is_err() { return },
         }
-        if has_told {
-            let now = told.borrow_and_update().clone();
+        if has_update {
+            let now = updates.borrow_and_update().clone();
             problems.log(&now);
             emit(&hub, &local, &now, *counts.borrow_and_update());
         }
@@ -227,15 +227,15 @@ async fn follow_all(
         let complete = *complete.borrow_and_update();
         let now = remotes.borrow_and_update().clone();
         let count = *counts.borrow_and_update();
-        for (cluster, told) in &now {
-            if known.get(cluster) != Some(told) || count != counted {
+        for (cluster, update) in &now {
+            if known.get(cluster) != Some(update) || count != counted {
                 let log = problems.entry(cluster.clone());
                 let log = log.or_insert_with(|| ProblemLog {
                     remote: Some(cluster.clone()),
                     ..ProblemLog::default()
                 });
-                log.log(told);
-                emit(&hub, cluster, told, count);
+                log.log(update);
+                emit(&hub, cluster, update, count);
             }
         }
         let gone: BTreeSet<_> = known
@@ -260,7 +260,7 @@ mod tests {
     use tokio::time::{Instant, advance};
 
     #[test]
-    fn a_problem_is_told_once_without_what_may_be_a_secret() {
+    fn a_problem_is_logged_once_without_secrets() {
         let problem = |name: &str, words: &str, is_unreadable| Problem {
             kind: "AuthorizationPolicy",
             object: sources::Key::new("n", name),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn why_a_cluster_cannot_be_read_is_shown_before_all_clusters_are_known() {
+    async fn the_error_of_a_cluster_is_reported_before_all_clusters_are_known() {
         let (hub, local) = (hub(), ClusterId::from("east"));
         let (to, told) = watch::channel(ClusterUpdate::default());
         let (joined, all) = watch::channel(false);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_cluster_leaves_out_is_told_and_the_role_stays_ready() {
+    async fn objects_that_a_cluster_leaves_out_are_reported_and_the_role_stays_ready() {
         let hub = hub();
         let of = |kinds: &[(&'static str, usize)]| ClusterUpdate {
             sync_state: SyncState::Synced,
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_cluster_is_shown_at_once_with_the_time_when_it_was_lost() {
+    async fn a_lost_cluster_is_reported_at_once_with_the_time_when_it_was_lost() {
         let hub = hub();
         advance(Duration::from_secs(100)).await;
         let lost = |ago: Option<u64>| ClusterUpdate {

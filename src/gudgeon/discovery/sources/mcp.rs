@@ -235,12 +235,12 @@ impl Sinks {
             }
             SourceName::Dialling => {
                 let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
-                let held =
+                let objects =
                     SourceObjects::new(address::ID, &address::collections(), Arc::new(apply));
                 let server = port.take();
                 let name = server.as_ref().map(McpServer::address).unwrap_or_default();
-                let takes = port::take(server, Arc::clone(&held), Arc::clone(&self.hub));
-                (SourceOrigin::Port(name, held), tokio::spawn(takes))
+                let takes = port::take(server, Arc::clone(&objects), Arc::clone(&self.hub));
+                (SourceOrigin::Port(name, objects), tokio::spawn(takes))
             }
             SourceName::Folder(path, collections) => {
                 let local = Arc::new(Local::new(format!("fs://{}", path.display())));

@@ -21,12 +21,12 @@ pub(super) fn start(hub: &Arc<Hub>) -> Arc<Mutex<Memory>> {
     let memory = Arc::new(Mutex::new(Memory::new(names(hub, Memory::CLUSTER.into()))));
     hub.set_sync_state(&id(), SyncState::Synced);
     let mut trust = hub.trust.watch();
-    let (hub, held) = (Arc::clone(hub), Arc::clone(&memory));
+    let (hub, shared) = (Arc::clone(hub), Arc::clone(&memory));
     tokio::spawn(async move {
         while trust.changed().await.is_ok() {
             let domain = trust.borrow_and_update().clone();
-            let said = lock(&held).set_trust_domain(&domain);
-            hub.update(|registries| registries.put(&id(), said));
+            let contribution = lock(&shared).set_trust_domain(&domain);
+            hub.update(|registries| registries.put(&id(), contribution));
         }
     });
     memory

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_take_over_when_they_have_said_all_and_give_back_when_there_are_none() {
+    fn others_take_over_once_they_are_complete_and_give_back_when_there_are_none() {
         for is_directory in [true, false] {
             let own = Own::new(false, is_directory);
             let counts = own.counts();

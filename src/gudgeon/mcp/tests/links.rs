@@ -54,7 +54,7 @@ fn link(port: u16) -> (Arc<Link>, Arc<Peers>, Log) {
 }
 
 /// Returns the bytes received of a collection.
-fn heard(peers: &Peers, collection: &str) -> f64 {
+fn received_bytes(peers: &Peers, collection: &str) -> f64 {
     let mut registry = Registry::default();
     peers.register(&mut registry);
     let mut text = String::new();
@@ -141,7 +141,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
     let port = server.port;
     let (link, peers, log) = link(port);
     until("the first state", || link.objects.is_synced()).await;
-    let first = heard(&peers, ENTRIES);
+    let first = received_bytes(&peers, ENTRIES);
     assert!(first > 20_000.0, "{first}");
     server.stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, server.task)
@@ -178,7 +178,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
     })
     .await;
     assert_eq!(link.objects.sink().entries(ENTRIES).count(), 500);
-    let bytes = heard(&peers, ENTRIES);
+    let bytes = received_bytes(&peers, ENTRIES);
     assert!(bytes - first < 1000.0, "{} more", bytes - first);
 }
 
@@ -229,7 +229,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     let calls = tokio::spawn(out.run(collections, peers, snapshots, watched));
     until("the first sink", || first.is_synced()).await;
     // The trigger that comes first is no collection, and is accepted.
-    assert!(heard(&heard_by, mcp::TRIGGER) > 0.0);
+    assert!(received_bytes(&heard_by, mcp::TRIGGER) > 0.0);
     let seen = source.peers.stream_statuses();
     assert_eq!((seen.len(), seen[0].direction.as_str()), (1, "callout"));
     assert_eq!(

@@ -238,7 +238,7 @@ impl sink::ResourceReader for Raw {
 }
 
 #[tokio::test]
-async fn at_the_end_streams_are_told_and_the_server_is_gone() {
+async fn shutdown_ends_streams_with_a_status_and_the_server() {
     let mut server = Running::start(settings());
     server.publish();
     let channel = server.channel().await;

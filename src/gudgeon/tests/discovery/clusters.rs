@@ -62,7 +62,7 @@ fn pushes(discovery: &Discovery) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn an_object_of_a_wrong_type_is_left_out_alone_and_said_everywhere() {
+fn an_object_of_a_wrong_type_is_left_out_alone_and_reported_everywhere() {
     let server = ApiServer::new();
     server.service("a", "10.96.0.1");
     server.endpoints("a", &["10.0.0.1"]);

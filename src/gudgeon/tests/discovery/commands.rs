@@ -229,7 +229,7 @@ async fn at_the_end_it_is_not_ready_and_then_streams_are_closed() {
 }
 
 #[tokio::test]
-async fn asked_twice_it_stops_at_once() {
+async fn a_second_term_stops_it_at_once() {
     let mut discovery = Place::new().arg("--drainDuration=1m").start();
     let _stream = Sotw::open(discovery.grpc).await;
     discovery.signal("TERM");

@@ -178,7 +178,7 @@ async fn wrong_things_without_end_fill_neither_the_log_nor_the_metrics() {
 
 /// Kinds without effect come and go as often as somebody likes, and fill no log.
 #[tokio::test]
-async fn a_rule_that_is_given_later_is_said_to_have_no_effect() {
+async fn a_rule_that_comes_later_is_reported_to_have_no_effect() {
     const ROLES: &str = "istio/rbac/v1alpha1/serviceroles";
     let (discovery, mut said) = start().await;
     let url = "type.googleapis.com/istio.rbac.v1alpha1.ServiceRole";

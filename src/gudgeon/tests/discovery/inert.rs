@@ -19,7 +19,7 @@ fn status(discovery: &Discovery, kind: &str) -> Value {
 }
 
 #[test]
-fn objects_without_effect_are_logged_and_shown() {
+fn objects_without_effect_are_logged_and_reported() {
     let config = documents(&[a("10.0.0.1"), ROLE.to_owned(), GATEWAY.to_owned()]);
     let discovery = Place::new().with("config/a.yaml", &config).start();
     assert_eq!(

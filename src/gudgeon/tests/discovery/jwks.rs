@@ -27,7 +27,7 @@ fn fetched(name: &str, url: &str) -> String {
 }
 
 /// What is said of a policy.
-fn said(discovery: &Discovery, name: &str) -> Vec<String> {
+fn messages(discovery: &Discovery, name: &str) -> Vec<String> {
     let rows = discovery.json("/debug/configz?kind=RequestAuthentication");
     let mut rows = rows.as_array().unwrap().iter();
     let row = rows.find(|row| row["metadata"]["name"] == name).unwrap();
@@ -37,9 +37,9 @@ fn said(discovery: &Discovery, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn until_said(discovery: &Discovery, name: &str, words: &str) {
+fn until_message(discovery: &Discovery, name: &str, words: &str) {
     until(&format!("{name}: {words}"), || {
-        let all = said(discovery, name);
+        let all = messages(discovery, name);
         all.iter().any(|one| one.contains(words)).then_some(())
     });
 }
@@ -51,7 +51,7 @@ fn count(discovery: &Discovery, result: &str) -> f64 {
 }
 
 #[test]
-fn keys_are_fetched_and_nothing_is_said_of_policies_that_have_them() {
+fn keys_are_fetched_and_policies_that_have_them_have_no_message() {
     let issuer = Issuer::new(|path, to| match path {
         "/keys?a=secret" => ok(KEYS, to),
         other => write!(to, "HTTP/1.1 404 {other}\r\nContent-Length: 0\r\n\r\n"),
@@ -78,10 +78,10 @@ fn keys_are_fetched_and_nothing_is_said_of_policies_that_have_them() {
     // Everything was asked for when it began to serve.
     assert_eq!(discovery.logged("cannot fetch keys from"), 1);
     for name in ["a", "b", "c"] {
-        assert_eq!(said(&discovery, name), [""; 0], "{name}");
+        assert_eq!(messages(&discovery, name), [""; 0], "{name}");
     }
     let words = "spec.jwtRules[0]: tokens are refused, no keys: the response is 404 Not Found";
-    assert_eq!(said(&discovery, "d"), [words]);
+    assert_eq!(messages(&discovery, "d"), [words]);
     assert_eq!((count(&discovery, "success"), realm.asked()), (2.0, 1));
     assert_eq!(discovery.metric("gudgeon_jwks_without_keys"), 1.0);
     let (_, page) = discovery.get("/debug");
@@ -137,8 +137,8 @@ fn addresses_of_the_machine_are_not_asked_for_keys() {
         .arg("--jwksAllow=127.0.0.2")
         .start();
     for (name, _, words) in &places {
-        until_said(&discovery, name, words);
-        until_said(&discovery, name, "see --jwksAllow");
+        until_message(&discovery, name, words);
+        until_message(&discovery, name, "see --jwksAllow");
     }
     assert!(count(&discovery, "address") >= 9.0);
     assert_eq!(issuer.asked(), 0);
@@ -221,14 +221,14 @@ fn hostile_issuers_cost_a_bounded_time_and_nothing_else() {
         .arg("--jwksAllow=127.0.0.1")
         .start();
     for (name, _, words) in all {
-        until_said(&discovery, name, words);
+        until_message(&discovery, name, words);
     }
-    until_said(&discovery, "moved", "not a URL");
+    until_message(&discovery, "moved", "not a URL");
     until("good keys", || {
-        said(&discovery, "good").is_empty().then_some(())
+        messages(&discovery, "good").is_empty().then_some(())
     });
     // The first hundred of them.
-    until_said(
+    until_message(
         &discovery,
         "many",
         "3900 keys that were fetched do not count",
@@ -266,7 +266,7 @@ fn a_start_waits_for_keys_but_not_for_ever() {
     assert!(waits || took > Duration::from_secs(8), "{took:?}");
     assert_eq!(count(&discovery, "timeout"), 0.0);
     let words = "spec.jwtRules[0]: tokens are refused until keys are fetched";
-    assert_eq!(said(&discovery, "a"), [words]);
+    assert_eq!(messages(&discovery, "a"), [words]);
 }
 
 #[test]
@@ -310,13 +310,13 @@ fn jwks_fetch_trusts_system_roots() {
     let file = place.path("root.pem").to_str().unwrap().to_owned();
     let discovery = place.env("SSL_CERT_FILE", &file).start();
     until("keys", || {
-        said(&discovery, "known").is_empty().then_some(())
+        messages(&discovery, "known").is_empty().then_some(())
     });
-    until_said(&discovery, "other", "tokens are refused, no keys: no TLS: ");
+    until_message(&discovery, "other", "tokens are refused, no keys: no TLS: ");
     // Without that root nobody is known.
     let stranger = Place::new()
         .with("config/a.yaml", &fetched("known", &at(&known)))
         .arg("--jwksAllow=127.0.0.1,::1")
         .start();
-    until_said(&stranger, "known", "no TLS: ");
+    until_message(&stranger, "known", "no TLS: ");
 }

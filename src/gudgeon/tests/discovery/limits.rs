@@ -17,7 +17,7 @@ fn place() -> Place {
 
 /// Case 3, the second half: changes without end. An endpoint that changes beside them waits a second at most.
 #[tokio::test]
-async fn changes_without_end_are_heard_after_ten_seconds_and_endpoints_after_one() {
+async fn changes_without_end_are_pushed_after_ten_seconds_and_endpoints_after_one() {
     // A pause of this program is not to be the quiet that ends a wait.
     let discovery = place().env("PILOT_DEBOUNCE_AFTER", "2s").start();
     let mut stream = Sotw::open(discovery.grpc).await;
@@ -50,7 +50,7 @@ async fn changes_without_end_are_heard_after_ten_seconds_and_endpoints_after_one
 }
 
 #[tokio::test]
-async fn endpoints_without_end_are_heard_after_a_second() {
+async fn endpoints_without_end_are_pushed_after_a_second() {
     let discovery = place().env("PILOT_DEBOUNCE_AFTER", "2s").start();
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.settle(&[B], &["8080"]).await;
@@ -119,7 +119,7 @@ async fn a_client_that_answers_no_ping_is_closed() {
 }
 
 #[tokio::test]
-async fn an_old_connection_is_told_to_go_and_ends_ten_seconds_later() {
+async fn an_old_connection_is_sent_goaway_and_ends_ten_seconds_later() {
     let discovery = place().arg("--keepaliveMaxServerConnectionAge=1s").start();
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.settle(&[B], &["8080"]).await;

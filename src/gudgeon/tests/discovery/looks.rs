@@ -16,7 +16,7 @@ fn b() -> String {
 }
 
 #[test]
-fn methods_paths_and_who_may_look() {
+fn the_admin_port_restricts_methods_and_paths() {
     let mut discovery = Place::new()
         .with("config/b.yaml", &b())
         .arg("--debugAddr=127.0.0.1:0")
@@ -44,7 +44,7 @@ fn methods_paths_and_who_may_look() {
 
 /// A browser may be led here by a page elsewhere, and Envoy passes on what comes from outside.
 #[tokio::test]
-async fn pages_are_for_those_on_this_host_who_know_it() {
+async fn debug_pages_are_served_to_loopback_clients_of_the_same_origin() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut discovery = Place::new()
         .with("config/b.yaml", &b())
@@ -110,7 +110,7 @@ fn outside() -> Option<std::net::IpAddr> {
 }
 
 #[test]
-fn pages_are_for_this_host() {
+fn debug_pages_are_refused_to_other_hosts() {
     let Some(address) = outside() else {
         return;
     };

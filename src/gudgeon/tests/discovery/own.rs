@@ -8,7 +8,7 @@ const INGRESS: &str = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetada
     - {port: {number: 15021, name: http, protocol: HTTP}, defaultEndpoint: '127.0.0.1:81'}\n";
 
 #[tokio::test]
-async fn listeners_at_the_proxys_own_ports_are_counted_and_shown() {
+async fn listeners_at_the_proxys_own_ports_are_counted_and_reported() {
     let metric = "pilot_invalid_out_listeners";
     let discovery = Place::new()
         .with("mesh", "enableTracing: false\nproxyHttpPort: 15020\n")

@@ -133,7 +133,7 @@ async fn certificates_of_cert_manager_are_taken_by_its_names() {
 
 /// The template mounts the Secret, and the proxy gets the names of its files.
 #[test]
-fn proxies_are_told_the_names_of_cert_manager() {
+fn proxies_are_sent_the_names_of_cert_manager() {
     let root = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = root.path().join(name);

@@ -45,7 +45,7 @@ fn services(names: &[String]) -> Vec<String> {
 }
 
 /// Returns the number of streams of the last push, as the page shows it, and the number of CDS responses.
-fn told(discovery: &Discovery) -> (String, f64) {
+fn last_streams(discovery: &Discovery) -> (String, f64) {
     let (_, page) = discovery.get("/debug");
     // The newest row comes first, and how many they were is its last column.
     let rows = page.split_once(" ms<td>");
@@ -87,7 +87,7 @@ async fn a_change_goes_to_the_streams_that_see_it() {
     assert_eq!(of_demo, ["a.demo", "private.demo"]);
     assert_eq!(of_other, ["a.demo", "c.other"]);
     assert_eq!(of_third, ["c.other"]);
-    assert_eq!(told(&discovery).1, 3.0);
+    assert_eq!(last_streams(&discovery).1, 3.0);
 
     // Only its own namespace sees the new service.
     config.push(service_of("demo", "more", "10.0.0.4", "."));
@@ -100,7 +100,7 @@ async fn a_change_goes_to_the_streams_that_see_it() {
     );
     other.is_quiet().await;
     third.is_quiet().await;
-    assert_eq!(told(&discovery), ("1".to_owned(), 4.0));
+    assert_eq!(last_streams(&discovery), ("1".to_owned(), 4.0));
     for namespace in ["other", "third"] {
         assert_eq!(last_push(&discovery, namespace), Value::Null, "{namespace}");
     }
@@ -115,7 +115,7 @@ async fn a_change_goes_to_the_streams_that_see_it() {
         assert!(services(&names_of(&cds)).contains(&"d.other".to_owned()));
     }
     demo.is_quiet().await;
-    assert_eq!(told(&discovery), ("2".to_owned(), 6.0));
+    assert_eq!(last_streams(&discovery), ("2".to_owned(), 6.0));
 
     // Another Sidecar is a matter of its own namespace.
     let at = config
@@ -132,5 +132,5 @@ async fn a_change_goes_to_the_streams_that_see_it() {
     third.ack(&cds, &[]);
     demo.is_quiet().await;
     other.is_quiet().await;
-    assert_eq!(told(&discovery).0, "1");
+    assert_eq!(last_streams(&discovery).0, "1");
 }

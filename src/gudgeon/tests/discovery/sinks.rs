@@ -43,7 +43,7 @@ pub fn address(services: &Value) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_directory_is_read_by_name_a_good_change_arrives_and_a_broken_one_is_shown() {
+async fn a_directory_is_read_by_name_a_good_change_arrives_and_a_broken_one_is_reported() {
     let place = place(&["one"]).with("one/a.yaml", &a("10.0.0.1"));
     // A directory that is not named as a source is not read.
     place.write(
@@ -189,7 +189,7 @@ fn a_source_that_does_not_answer_is_waited_for_and_then_not() {
 }
 
 #[test]
-fn an_address_that_is_none_is_a_mistake() {
+fn an_invalid_address_is_an_error() {
     for (text, words) in [
         ("http://a:1", "want mcp://HOST:PORT"),
         ("fs://relative", "want fs:///DIRECTORY"),
@@ -260,7 +260,7 @@ fn a_directory_that_is_moved_away_is_stale_and_comes_back() {
 }
 
 #[tokio::test]
-async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it() {
+async fn galley_serves_its_directory_and_a_lost_galley_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
     let write = |text: &str| put(root.path(), "a.yaml", text);
     write(&a("10.0.0.1"));

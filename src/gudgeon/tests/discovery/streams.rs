@@ -93,7 +93,7 @@ async fn names_come_and_go() {
 
 /// Case 5.
 #[tokio::test]
-async fn a_refusal_is_shown_and_nothing_is_sent_again() {
+async fn a_nack_is_reported_and_nothing_is_sent_again() {
     let discovery = start();
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.ask(LDS, &[]);

@@ -84,7 +84,7 @@ fn files_that_block_hold_up_only_themselves() {
 }
 
 #[test]
-fn a_file_that_begins_to_hang_keeps_what_it_said() {
+fn a_file_that_begins_to_hang_keeps_its_last_content() {
     let (place, hangs) = place();
     place.write("config/a.yaml", &service("a", "10.0.0.1"));
     let (config, hung) = (place.path("config"), place.path("hung"));

@@ -284,7 +284,7 @@ fn a_drain_is_one_for_all() {
 }
 
 #[test]
-fn one_that_cannot_start_says_which_and_why() {
+fn a_role_that_cannot_start_logs_the_cause() {
     let root = tempfile::tempdir().unwrap();
     let config = root.path().to_str().unwrap();
     let ends = |more: &[&str]| {

@@ -13,7 +13,7 @@ fn lines(all: &[&str]) -> String {
 }
 
 /// Returns the objects that are refused or have messages: kind, name, and true if accepted.
-fn told(discovery: &Discovery) -> Vec<(String, String, bool)> {
+fn rejected(discovery: &Discovery) -> Vec<(String, String, bool)> {
     let all = discovery.json("/debug/configz");
     let all = all.as_array().unwrap().iter();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -31,7 +31,7 @@ fn file(name: &str) -> (String, String, bool) {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_is_counted_and_shown() {
+async fn an_unreadable_file_is_counted_and_reported() {
     let levels = ('b'..='h').map(|name| {
         let before = char::from(name as u8 - 1);
         format!("{name}: &{name} [{}]\n", format!("*{before},").repeat(10))
@@ -57,7 +57,7 @@ async fn a_file_that_cannot_be_read_is_counted_and_shown() {
     let label = b"apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: \"\xff\"}}\n";
     std::fs::write(place.path("config/label.yaml"), label).unwrap();
     let rows: Vec<_> = names.iter().map(|name| file(name)).collect();
-    soon("five files", || told(&discovery) == rows).await;
+    soon("five files", || rejected(&discovery) == rows).await;
     let row = &discovery.json("/debug/configz?kind=File")[0];
     assert_eq!(
         (&row["metadata"], &row["source"], &row["spec"]),
@@ -73,7 +73,7 @@ async fn a_file_that_cannot_be_read_is_counted_and_shown() {
         soon(name, || discovery.logged(&format!("config/{name}:")) == 1).await;
         std::fs::remove_file(place.path(&format!("config/{name}"))).unwrap();
     }
-    soon("none", || told(&discovery).is_empty()).await;
+    soon("none", || rejected(&discovery).is_empty()).await;
     let metrics = discovery.get("/metrics").1;
     assert!(!metrics.contains("pilot_total_rejected_configs{"));
     assert!(metrics.contains("\npilot_services 1\n"));
@@ -94,7 +94,7 @@ async fn an_object_that_loses_to_another_source_is_reported() {
         "ServiceEntry demo/b: b.demo.svc.cluster.local is not used: External/Kubernetes has it";
     soon("a line", || discovery.logged(lost) == 1).await;
     let b = ("ServiceEntry".to_owned(), "b".to_owned(), false);
-    assert_eq!(told(&discovery), std::slice::from_ref(&b));
+    assert_eq!(rejected(&discovery), std::slice::from_ref(&b));
     let row = &discovery.json("/debug/configz?kind=ServiceEntry")[0];
     let why = "b.demo.svc.cluster.local is not used: External/Kubernetes has it";
     assert_eq!(row["status"]["messages"], json!([why]));
@@ -107,7 +107,7 @@ async fn an_object_that_loses_to_another_source_is_reported() {
     })
     .await;
     let part = ("ServiceEntry".to_owned(), "part".to_owned(), true);
-    assert_eq!(told(&discovery), [b, part]);
+    assert_eq!(rejected(&discovery), [b, part]);
     let page = discovery.get("/debug").1;
     assert_eq!(
         page.matches("<td>ServiceEntry demo/b<td>").count(),
@@ -119,7 +119,7 @@ async fn an_object_that_loses_to_another_source_is_reported() {
     let metric = "pilot_total_rejected_configs{type=\"ServiceEntry\",name=\"demo/b\"}";
     soon("one service", || discovery.figure(metric).is_none()).await;
     // Both entries are that service now.
-    assert_eq!(told(&discovery), []);
+    assert_eq!(rejected(&discovery), []);
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn conflicts_of_one_key_are_all_on_the_page() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_at_the_objects_that_the_resource_was_made_from() {
+async fn a_nack_is_reported_at_the_objects_that_the_resource_was_made_from() {
     let filter = "{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {name: limit, namespace: demo}, spec: \
                   {configPatches: [{applyTo: LISTENER, match: {context: SIDECAR_OUTBOUND}, patch: {operation: MERGE, value: \
                   {perConnectionBufferLimitBytes: 1000}}}]}}\n";
@@ -209,7 +209,7 @@ async fn a_refusal_is_told_at_the_objects_that_the_resource_was_made_from() {
 
 /// A policy that is tried is served in shadows, and says so.
 #[tokio::test]
-async fn a_policy_that_is_tried_says_so() {
+async fn a_dry_run_policy_has_a_message() {
     let policy = "{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {name: trial, namespace: demo, \
                   annotations: {istio.io/dry-run: 'true'}}, spec: {action: DENY, rules: [{}]}}\n";
     let discovery = Place::new().with("config/b.yaml", policy).start();

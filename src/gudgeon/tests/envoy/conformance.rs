@@ -295,7 +295,7 @@ impl Scene {
     }
 
     /// All that is told of the objects of the file.
-    fn told(&self) -> Value {
+    fn messages(&self) -> Value {
         let all = self.discovery.json("/debug/configz");
         let all = all.as_array().unwrap().iter();
         all.filter(|one| one["source"].to_string().contains("rule.yaml"))
@@ -372,7 +372,7 @@ fn the_examples_of_each_kind_do_what_its_documentation_says() {
         }
         for row in &found {
             if let Some(failed) = scene.fails(row) {
-                eprintln!("{name}: {}", scene.told());
+                eprintln!("{name}: {}", scene.messages());
                 wrong.push(format!("{name}:{}: {}: {failed}", row.line, row.text));
             }
         }

@@ -81,7 +81,7 @@ fn is_closed() {
     assert_eq!(get(from_node(8080), "web"), Some((200, "web".to_owned())));
 }
 
-fn told(discovery: &Discovery) -> String {
+fn row(discovery: &Discovery) -> String {
     discovery.json("/debug/push_status")[METRIC].to_string()
 }
 
@@ -152,8 +152,8 @@ fn opened(network: &Network) {
     settled(&discovery, &proxy, "attack", &documents(&attack));
     is_closed();
     assert!(!proxy.knows("inbound|15000|"), "no cluster either");
-    assert!(told(&discovery).contains(&format!("listener {POD}_9091 of services is left out")));
-    assert!(told(&discovery).contains("each proxy itself listens there"));
+    assert!(row(&discovery).contains(&format!("listener {POD}_9091 of services is left out")));
+    assert!(row(&discovery).contains("each proxy itself listens there"));
 
     // In its own namespace a tenant's mistake opens the applications' ports, and never the proxy's.
     let mistake = [
@@ -177,7 +177,7 @@ fn opened(network: &Network) {
     ] {
         let message =
             format!("{name} is left out: the proxy itself listens on port {port} of 127.0.0.1");
-        assert!(told(&discovery).contains(&message), "{}", told(&discovery));
+        assert!(row(&discovery).contains(&message), "{}", row(&discovery));
     }
     assert!(discovery.metric(METRIC) >= 4.0);
     let sidecar = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: web, namespace: demo}\nspec:\n  \
@@ -185,7 +185,7 @@ fn opened(network: &Network) {
         {number: 15000, name: admin, protocol: HTTP}, defaultEndpoint: '127.0.0.1:15000'}\n";
     settled(&discovery, &proxy, "sidecar", sidecar);
     is_closed();
-    assert!(told(&discovery).contains("inbound|15000|admin|"));
+    assert!(row(&discovery).contains("inbound|15000|admin|"));
 }
 
 /// A proxy with another admin port declares it.
@@ -194,13 +194,13 @@ fn a_port_that_the_proxy_names_is_its_own() {
     let discovery = Place::new().start();
     let setup = Setup::new("web-1", discovery.grpc);
     let proxy = setup.args(&["--proxy-admin-port", "16000"]).begin();
-    let row = in_sync(&discovery, "web-1");
-    assert_eq!(row["errors"], serde_json::json!({}));
+    let synced = in_sync(&discovery, "web-1");
+    assert_eq!(synced["errors"], serde_json::json!({}));
     let sidecar = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: web, namespace: demo}\nspec:\n  \
         ingress:\n  - {port: {number: 8080, name: http, protocol: HTTP}, defaultEndpoint: '127.0.0.1:16000'}\n";
     discovery.place.write("config/sidecar.yaml", sidecar);
     until("it is told", || {
-        told(&discovery)
+        row(&discovery)
             .contains("the proxy itself listens on port 16000 of 127.0.0.1")
             .then_some(())
     });

@@ -419,7 +419,7 @@ fn a_filter_comes_and_goes_under_load_without_a_lost_request() {
 }
 
 #[test]
-fn a_nack_is_shown_at_its_envoy_filters_and_others_live_on() {
+fn a_nack_is_reported_at_its_envoy_filters_and_others_stay_in_use() {
     let Scene {
         discovery,
         proxy,

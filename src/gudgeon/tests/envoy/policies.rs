@@ -333,7 +333,7 @@ fn authorization_policies_decide_which_clients_come_in() {
 
 /// Policies that would let nothing in are tried: everything comes in, and the proxy says what it would have kept out.
 #[test]
-fn policies_that_are_tried_keep_nothing_out_and_say_so() {
+fn dry_run_policies_deny_nothing_and_are_logged() {
     let web = Address::new();
     let mesh = "enableTracing: false\nenableAutoMtls: true\naccessLogFile: /dev/stdout\naccessLogFormat: \"trial \
                 %DYNAMIC_METADATA(envoy.filters.http.rbac:istio_dry_run_deny_shadow_engine_result)% \

@@ -237,7 +237,7 @@ fn redirected(network: &Network) {
 
     inbound(&web, &other);
     outbound(&proxy);
-    told_at_their_entries(&discovery);
+    conflicts_are_reported(&discovery);
     each_of_a_headless_service(&proxy);
 
     // An unknown destination is passed through. The proxy's own address does not loop.
@@ -298,7 +298,7 @@ fn ingress(discovery: &Discovery, proxy: &Proxy) {
     });
 }
 
-fn told_at_their_entries(discovery: &Discovery) {
+fn conflicts_are_reported(discovery: &Discovery) {
     let entries = discovery.json("/debug/configz?kind=ServiceEntry");
     let told = entries.as_array().unwrap().iter().filter_map(|entry| {
         let messages = entry["status"]["messages"].to_string();

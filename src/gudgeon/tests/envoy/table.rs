@@ -43,7 +43,7 @@ const EJECTED: &str =
 const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_lost_request";
 const ENDURED: &str = "endurance.rs a_hundred_changes_a_minute_with_hot_restarts_lose_no_request";
 const PEERS: &str = "peers.rs mutual_tls_is_switched_by_policies_under_load_without_a_lost_request";
-const TRIED: &str = "policies.rs policies_that_are_tried_keep_nothing_out_and_say_so";
+const TRIED: &str = "policies.rs dry_run_policies_deny_nothing_and_are_logged";
 const POLICIES: &str = "policies.rs authorization_policies_decide_which_clients_come_in";
 const AT_ROUTERS: &str = "gateways.rs requests_go_by_the_host_that_they_ask_for";
 const AT_ROUTERS_TLS: &str = "gateways.rs tls_ends_at_a_router_or_goes_on_by_its_name";
@@ -51,9 +51,9 @@ const SECRETS: &str = "gateways.rs certificates_come_by_name_and_rotate_without_
 const INGRESSES: &str = "gateways.rs ingresses_are_served_by_the_role_of_that_name";
 const HELD: &str =
     "gateways.rs a_certificate_that_a_router_does_not_have_holds_back_its_own_server";
-const TOKENS: &str = "tokens.rs whose_tokens_count_is_what_request_authentications_say";
+const TOKENS: &str = "tokens.rs request_authentications_decide_which_tokens_are_accepted";
 const CLAIMS: &str =
-    "tokens.rs applications_are_told_what_a_token_says_and_nothing_that_a_client_says_in_its_place";
+    "tokens.rs applications_receive_the_claims_of_a_token_and_none_that_a_client_puts_in_its_place";
 const KEYS: &str = "tokens.rs keys_of_an_issuer_are_exchanged_without_a_lost_request";
 const AT_EDGE: &str = "edge_security.rs tokens_admit_and_askers_decide_at_a_router";
 const BY_CLAIMS: &str = "edge_security.rs routes_of_a_router_go_by_claims_of_tokens";
@@ -61,12 +61,12 @@ const ASKED: &str = "custom.rs services_of_the_mesh_are_asked_about_what_a_custo
 const PATCHED: &[&str] = &[
     "patches.rs filters_routes_clusters_and_listeners_are_as_patches_say",
     "patches.rs a_filter_comes_and_goes_under_load_without_a_lost_request",
-    "patches.rs a_nack_is_shown_at_its_envoy_filters_and_others_live_on",
+    "patches.rs a_nack_is_reported_at_its_envoy_filters_and_others_stay_in_use",
 ];
 const SCOPED: &str = "scopes.rs a_proxy_reaches_what_it_sees_where_it_listens";
 const LED: &str = "scopes.rs connections_and_delegated_requests_go_where_rules_say";
 const BELOW: &str = "scopes.rs a_rule_for_a_host_below_a_wildcard_counts_on_the_wildcards_ports";
-const CARRIED: &str = "traffic.rs connections_are_led_through_tunnels_and_end_when_nothing_is_said";
+const CARRIED: &str = "traffic.rs connections_pass_through_tunnels_and_end_when_idle";
 const INSIDE: &str = "traffic.rs a_sidecar_ends_tls_and_limits_what_comes_in";
 const PRESENTED: &str = "traffic.rs clients_present_certificates_that_rules_name";
 const UNKNOWN_SERVER: &str = "traffic.rs a_server_that_no_root_knows_is_not_called";
@@ -151,7 +151,7 @@ const RESOURCES: Rows = &[
         "ports that the proxy has itself",
         &[
             PORTS,
-            "gudgeon/tests/discovery/own.rs listeners_at_the_proxys_own_ports_are_counted_and_shown",
+            "gudgeon/tests/discovery/own.rs listeners_at_the_proxys_own_ports_are_counted_and_reported",
         ],
     ),
     ("virtualOutbound", &[CAUGHT, TPROXY]),
@@ -229,7 +229,7 @@ const CASES: Rows = &[
         "3",
         &[
             "gudgeon/tests/discovery/streams.rs many_changes_are_one_push",
-            "gudgeon/tests/discovery/limits.rs changes_without_end_are_heard_after_ten_seconds_and_endpoints_after_one",
+            "gudgeon/tests/discovery/limits.rs changes_without_end_are_pushed_after_ten_seconds_and_endpoints_after_one",
         ],
     ),
     (
@@ -240,7 +240,7 @@ const CASES: Rows = &[
         "5",
         &[
             INGRESS,
-            "gudgeon/tests/discovery/streams.rs a_refusal_is_shown_and_nothing_is_sent_again",
+            "gudgeon/tests/discovery/streams.rs a_nack_is_reported_and_nothing_is_sent_again",
         ],
     ),
     (

@@ -60,7 +60,7 @@ fn replaced(text: &str, mark: char, by: &BTreeMap<&str, String>) -> String {
 }
 
 #[test]
-fn whose_tokens_count_is_what_request_authentications_say() {
+fn request_authentications_decide_which_tokens_are_accepted() {
     let (rsa, curve) = (Signer::rsa("rsa"), Signer::curve("ec"));
     // Of the same name.
     let stranger = Signer::rsa("rsa");
@@ -175,7 +175,7 @@ fn seen(to: SocketAddr, application: &Backend, headers: &str) -> String {
 
 /// Nobody but the proxy says to an application what a token said.
 #[test]
-fn applications_are_told_what_a_token_says_and_nothing_that_a_client_says_in_its_place() {
+fn applications_receive_the_claims_of_a_token_and_none_that_a_client_puts_in_its_place() {
     let signer = Signer::curve("ec");
     let address = Address::new();
     let backend = Backend::new([127, 0, 0, 1], "web");

@@ -43,7 +43,7 @@ fn tunnel(ip: Ipv4Addr) -> (u16, Receiver<String>) {
 }
 
 /// A line by a connection, and the line that comes back.
-fn said(mut stream: &TcpStream, line: &str) -> Option<String> {
+fn echo(mut stream: &TcpStream, line: &str) -> Option<String> {
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.write_all(format!("{line}\n").as_bytes()).ok()?;
     let mut back = String::new();
@@ -57,7 +57,7 @@ fn is_accepted(discovery: &Discovery) {
 }
 
 #[test]
-fn connections_are_led_through_tunnels_and_end_when_nothing_is_said() {
+fn connections_pass_through_tunnels_and_end_when_idle() {
     let ip = Address::new();
     let at = ip.ip.to_string();
     let (proxied, heads) = tunnel(ip.ip);
@@ -96,7 +96,7 @@ fn connections_are_led_through_tunnels_and_end_when_nothing_is_said() {
         .start();
     let proxy = Proxy::start(discovery.grpc);
     let back = until("the tunnel", || {
-        said(&proxy.connect(proxy.ip, 18130).ok()?, "hello")
+        echo(&proxy.connect(proxy.ip, 18130).ok()?, "hello")
     });
     assert_eq!(back, "tunnel hello\n");
     let head = heads.recv_timeout(SOON).unwrap();
@@ -107,7 +107,7 @@ fn connections_are_led_through_tunnels_and_end_when_nothing_is_said() {
 
     for (port, name) in [(18131, "idle"), (18132, "plain")] {
         let mut stream = proxy.connect(proxy.ip, port).unwrap();
-        assert_eq!(said(&stream, "hello"), Some(format!("{name} hello\n")));
+        assert_eq!(echo(&stream, "hello"), Some(format!("{name} hello\n")));
         let begun = Instant::now();
         assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)), "{name}");
         let took = begun.elapsed();
@@ -124,7 +124,7 @@ fn connections_are_led_through_tunnels_and_end_when_nothing_is_said() {
     );
     discovery.place.write("config/rules.yaml", &post);
     until("the other tunnel", || {
-        said(&proxy.connect(proxy.ip, 18130).ok()?, "hello")?;
+        echo(&proxy.connect(proxy.ip, 18130).ok()?, "hello")?;
         let head = heads.recv_timeout(SOON).ok()?;
         head.starts_with("POST ").then_some(())
     });
@@ -300,16 +300,16 @@ fn a_sidecar_ends_tls_and_limits_what_comes_in() {
     assert_eq!(&text, b"line one\n");
 
     let mut idle = web.connect(web.ip, 9446).unwrap();
-    assert_eq!(said(&idle, "two").as_deref(), Some("line two\n"));
+    assert_eq!(echo(&idle, "two").as_deref(), Some("line two\n"));
     let begun = Instant::now();
     assert!(matches!(idle.read(&mut [0]), Ok(0) | Err(_)));
     assert!(begun.elapsed() > Duration::from_millis(300));
     // One connection, and no other beside it.
     let first = web.connect(web.ip, 9447).unwrap();
-    assert_eq!(said(&first, "three").as_deref(), Some("line three\n"));
+    assert_eq!(echo(&first, "three").as_deref(), Some("line three\n"));
     let second = web.connect(web.ip, 9447).unwrap();
-    assert_eq!(said(&second, "four"), None);
-    assert_eq!(said(&first, "five").as_deref(), Some("line five\n"));
+    assert_eq!(echo(&second, "four"), None);
+    assert_eq!(echo(&first, "five").as_deref(), Some("line five\n"));
 }
 
 /// A router and a sidecar begin TLS to a server that wants to know them, each with what a rule names for it.

@@ -154,7 +154,7 @@ async fn a_scan_that_panics_is_made_anew_by_a_fresh_reader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_the_kernel_refuses_is_told_once_and_polled_for() {
+async fn a_watch_that_the_kernel_refuses_is_logged_once_and_polled_for() {
     let root = tempfile::tempdir().unwrap();
     let (lines, _guard) = Lines::capture();
     let file = root.path().join("a.yaml");

@@ -372,7 +372,7 @@ fn every_kind_of_field_is_printed_as_another_reader_has_it() {
 }
 
 #[test]
-fn what_is_no_message_is_an_error() {
+fn malformed_bytes_are_an_error() {
     let set = set();
     let all = Descriptions::new(&set).unwrap();
     let nested = (0..200).fold(Vec::new(), |inner, _| part(17, &inner));

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_dialled_is_said() {
+    fn an_address_that_cannot_be_dialled_is_an_error() {
         for (text, words) in [
             (
                 "address: 'http://a:1'",

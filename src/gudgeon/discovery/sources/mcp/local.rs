@@ -198,12 +198,12 @@ impl Local {
     }
 
     fn log(&self, report: &ConfigReport, path: &Path) {
-        let shown = Arc::new(secrets::redact_report(report));
+        let redacted = Arc::new(secrets::redact_report(report));
         let before = {
             let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *report, Arc::clone(&shown))
+            std::mem::replace(&mut *report, Arc::clone(&redacted))
         };
-        let (lines, more) = shown.new_lines(&before);
+        let (lines, more) = redacted.new_lines(&before);
         for line in lines {
             warn!("{line}");
         }

@@ -93,7 +93,7 @@ impl OfFiles {
 
     /// The contribution of all of them. A problem is logged while it is new.
     pub(super) fn contribution(&mut self) -> Contribution {
-        let said = self.objects.contribution();
+        let contribution = self.objects.contribution();
         let now: BTreeSet<_> = self.objects.problems().collect();
         for problem in now.difference(&self.problems) {
             warn!("{}", redact_text(&problem.to_string()));
@@ -102,7 +102,7 @@ impl OfFiles {
         Contribution {
             ingresses: Arc::clone(&self.ingresses),
             credentials: Arc::clone(&self.credentials),
-            ..said
+            ..contribution
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn open(
 }
 
 /// Serves sources that dial, until streams are to end.
-pub(super) async fn take(server: Option<McpServer>, held: Arc<SourceObjects>, hub: Arc<Hub>) {
+pub(super) async fn take(server: Option<McpServer>, objects: Arc<SourceObjects>, hub: Arc<Hub>) {
     let Some(server) = server else { return };
     let (stage, watched) = watch::channel(ShutdownStage::Serving);
     let leaving = async {
@@ -52,7 +52,7 @@ pub(super) async fn take(server: Option<McpServer>, held: Arc<SourceObjects>, hu
     };
     let peers = Arc::clone(hub.metrics.mcp());
     tokio::select! {
-        () = server.take(held, peers, watched) => {}
+        () = server.take(objects, peers, watched) => {}
         () = leaving => {}
     }
 }

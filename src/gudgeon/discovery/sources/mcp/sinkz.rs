@@ -50,16 +50,16 @@ impl Source {
     fn refused(&self, most: usize) -> Vec<Refused> {
         match &self.origin {
             SourceOrigin::Link(link) => of_sink(&link.objects, &self.as_origin(), most),
-            SourceOrigin::Port(_, held) => of_sink(held, &self.as_origin(), most),
+            SourceOrigin::Port(_, objects) => of_sink(objects, &self.as_origin(), most),
             SourceOrigin::Local(local) => of_report(&local.report(), most),
         }
     }
 
     /// The kind and name of each.
     fn each_refused(&self, mut each: impl FnMut(&str, &str)) {
-        let held = match &self.origin {
+        let objects = match &self.origin {
             SourceOrigin::Link(link) => &link.objects,
-            SourceOrigin::Port(_, held) => held,
+            SourceOrigin::Port(_, objects) => objects,
             SourceOrigin::Local(local) => {
                 let report = local.report();
                 return report.rejected.iter().for_each(|one| {
@@ -68,7 +68,7 @@ impl Source {
                 });
             }
         };
-        let sink = held.sink();
+        let sink = objects.sink();
         for (collection, _) in sink.status() {
             let broken = sink.entries(collection);
             let broken = broken.filter(|(_, one)| one.status() != ObjectStatus::Good);
@@ -122,18 +122,18 @@ impl Sinks {
             state.sources.len()
         );
         for source in state.sources.iter().take(ROWS) {
-            let (words, objects, rejected) = match &source.origin {
+            let (status, objects, rejected) = match &source.origin {
                 SourceOrigin::Link(link) => {
-                    let words = match link.state() {
+                    let status = match link.state() {
                         LinkState::Dialling => "dialling".to_owned(),
                         LinkState::Connected(_) => "connected".to_owned(),
                         LinkState::Broken(_, cause) => format!("broken: {cause}"),
                     };
                     let (objects, rejected) = counts(&link.objects);
-                    (words, objects, rejected)
+                    (status, objects, rejected)
                 }
-                SourceOrigin::Port(_, held) => {
-                    let (objects, rejected) = counts(held);
+                SourceOrigin::Port(_, received) => {
+                    let (objects, rejected) = counts(received);
                     let state = match refuses_all(&self.hub) {
                         Some(why) => format!("listening, {why}"),
                         None => "listening".to_owned(),
@@ -150,7 +150,7 @@ impl Sinks {
                 page,
                 "<tr><td>{}<td>{}<td>{synced}<td>{objects}<td>{rejected}</tr>",
                 escaped(&source.name()),
-                escaped(&words),
+                escaped(&status),
             );
         }
         html::more(page, state.sources.len());
@@ -188,9 +188,9 @@ impl Sinks {
     fn one(&self, source: &Source) -> Value {
         let clock = &self.hub.metrics.mcp().clock;
         let time = |at: Duration| Value::from(stamp(clock.wall(at)));
-        let (held, state) = match &source.origin {
+        let (objects, state) = match &source.origin {
             SourceOrigin::Link(link) => (&link.objects, Some(link.state())),
-            SourceOrigin::Port(_, held) => (held, None),
+            SourceOrigin::Port(_, objects) => (objects, None),
             SourceOrigin::Local(local) => return of_local(source, local),
         };
         let (state, since, error) = match state {
@@ -205,18 +205,18 @@ impl Sinks {
             .iter()
             .map(Refused::json)
             .collect();
-        let sink = held.sink();
+        let sink = objects.sink();
         for (name, one) in sink.status() {
-            let nack = one
-                .last_nack
-                .map(|(at, code, words)| json!({"time": time(at), "code": code, "message": words}));
-            let shown = json!({
+            let nack = one.last_nack.map(
+                |(at, code, message)| json!({"time": time(at), "code": code, "message": message}),
+            );
+            let collection = json!({
                 "version": one.version,
                 "count": one.count,
                 "last_ack": one.last_ack.map(time),
                 "last_nack": nack,
             });
-            collections.insert(name.to_string(), shown);
+            collections.insert(name.to_string(), collection);
         }
         let requests = sink.log().map(|one| {
             let (outcome, message, came) = match &one.outcome {
@@ -224,7 +224,7 @@ impl Sinks {
                 Outcome::Acked { resources, removed } => {
                     ("ack".to_owned(), None, Some((resources, removed)))
                 }
-                Outcome::Nacked(code, words) => (format!("nack {code}"), Some(&**words), None),
+                Outcome::Nacked(code, message) => (format!("nack {code}"), Some(&**message), None),
             };
             json!({
                 "time": time(one.at), "collection": &*one.collection, "nonce": &*one.nonce,
@@ -239,7 +239,7 @@ impl Sinks {
             "state": state,
             "since": since,
             "error": error,
-            "synced": held.is_synced(),
+            "synced": objects.is_synced(),
             "leaving": source.leaves,
             "collections": collections,
             "rejected": rejected,
@@ -253,10 +253,10 @@ fn of_local(source: &Source, local: &Local) -> Value {
     let collections: Map<_, _> = collections
         .map(|(name, (count, version))| {
             // Nobody acknowledges what is read here.
-            let shown = json!({
+            let collection = json!({
                 "version": version.to_string(), "count": count, "last_ack": null, "last_nack": null,
             });
-            (name.to_owned(), shown)
+            (name.to_owned(), collection)
         })
         .collect();
     let rejected: Vec<_> = source
@@ -328,8 +328,8 @@ fn refused(one: &Rejected) -> Option<WrittenObject> {
     })
 }
 
-fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
-    let sink = held.sink();
+fn of_sink(objects: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
+    let sink = objects.sink();
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
         for (name, one) in sink.entries(collection) {
@@ -369,8 +369,8 @@ fn of_report(report: &ConfigReport, most: usize) -> Vec<Refused> {
 }
 
 /// Objects, and those of them that break a rule.
-fn counts(held: &SourceObjects) -> (usize, usize) {
-    let sink = held.sink();
+fn counts(received: &SourceObjects) -> (usize, usize) {
+    let sink = received.sink();
     let all = sink.status().flat_map(|(name, _)| sink.entries(name));
     all.fold((0, 0), |(objects, rejected), (_, one)| {
         let broken = usize::from(one.status() != ObjectStatus::Good);

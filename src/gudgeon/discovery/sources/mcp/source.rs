@@ -59,7 +59,7 @@ impl Source {
         match &self.origin {
             SourceOrigin::Link(link) => link.objects.is_synced(),
             SourceOrigin::Local(local) => local.is_synced(),
-            SourceOrigin::Port(_, held) => held.is_synced(),
+            SourceOrigin::Port(_, objects) => objects.is_synced(),
         }
     }
 
@@ -68,7 +68,7 @@ impl Source {
         let lost = match &self.origin {
             SourceOrigin::Link(link) => link.objects.lost(),
             SourceOrigin::Local(local) => local.lost(),
-            SourceOrigin::Port(_, held) => held.lost(),
+            SourceOrigin::Port(_, objects) => objects.lost(),
         };
         lost.filter(|_| self.is_synced())
     }

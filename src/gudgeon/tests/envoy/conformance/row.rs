@@ -260,7 +260,7 @@ impl Answer {
         })
     }
 
-    fn shown(&self) -> String {
+    fn describe(&self) -> String {
         format!(
             "{} {} {:?} {:?} after {:?}",
             self.status, self.from, self.seen, self.headers, self.took
@@ -292,6 +292,6 @@ impl Answer {
         } else {
             word.split('|').any(|name| spaced(name) == self.from)
         };
-        (!holds).then(|| format!("{word}: {}", self.shown()))
+        (!holds).then(|| format!("{word}: {}", self.describe()))
     }
 }
