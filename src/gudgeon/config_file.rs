@@ -92,12 +92,12 @@ impl ConfigFile {
         let read = file::read(&self.named.path).await;
         self.hangs = read.as_ref().is_err_and(file::is_hanging);
         let read = read.map_err(|cause| cause.to_string());
-        let seen = read.as_ref().map(|bytes| file::sha256(bytes));
-        let seen = seen.map_err(Clone::clone);
-        if self.last_read.as_ref() == Some(&seen) {
+        let digest = read.as_ref().map(|bytes| file::sha256(bytes));
+        let digest = digest.map_err(Clone::clone);
+        if self.last_read.as_ref() == Some(&digest) {
             return None;
         }
-        self.last_read = Some(seen);
+        self.last_read = Some(digest);
         Some(read)
     }
 

@@ -99,8 +99,8 @@ impl ExpositionFormat {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap_or((rest, ""));
                 original = kind == "counter" && !name.starts_with("gudgeon_");
-                let words = help.strip_prefix(name).unwrap_or_default();
-                self.head(&mut out, name, kind, words);
+                let description = help.strip_prefix(name).unwrap_or_default();
+                self.head(&mut out, name, kind, description);
                 name.clone_into(&mut family);
                 continue;
             }
@@ -124,7 +124,7 @@ impl ExpositionFormat {
     }
 
     /// Writes the HELP and TYPE lines of a metric family.
-    fn head(self, out: &mut String, name: &str, kind: &str, words: &str) {
+    fn head(self, out: &mut String, name: &str, kind: &str, description: &str) {
         let is_ours = name.starts_with("gudgeon_");
         let (name, more, kind) = match self {
             _ if kind != "counter" => (name, "", kind),
@@ -138,7 +138,7 @@ impl ExpositionFormat {
         };
         let _written = write!(
             out,
-            "# HELP {name}{more}{words}\n# TYPE {name}{more} {kind}\n"
+            "# HELP {name}{more}{description}\n# TYPE {name}{more} {kind}\n"
         );
     }
 }

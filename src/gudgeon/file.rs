@@ -52,8 +52,8 @@ pub(crate) fn read_first(path: &Path) -> io::Result<Vec<u8>> {
 /// The path does not exist, or does not answer.
 pub(crate) async fn is_there(path: &Path) -> io::Result<()> {
     let path = path.to_owned();
-    let seen = spawn_blocking(move || is_there_first(&path)).await;
-    seen.map_err(io::Error::other)?
+    let checked = spawn_blocking(move || is_there_first(&path)).await;
+    checked.map_err(io::Error::other)?
 }
 
 /// Checks that a path exists, at the start, blocking the thread.

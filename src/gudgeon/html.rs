@@ -58,8 +58,8 @@ pub(crate) fn table(
     empty: Option<&str>,
     rows: impl FnOnce(&mut String),
 ) {
-    if let Some(words) = empty {
-        let _written = writeln!(page, "<p>{words}</p>");
+    if let Some(message) = empty {
+        let _written = writeln!(page, "<p>{message}</p>");
         return;
     }
     page.push_str("<table><tr>");
@@ -74,10 +74,10 @@ pub(crate) fn table(
 /// Colours of a picture, by the names of the style's variables, each with its meaning.
 pub(crate) fn legend(page: &mut String, meanings: &[(&str, &str)]) {
     page.push_str("<p class=\"legend\">");
-    for (color, words) in meanings {
+    for (color, meaning) in meanings {
         let _written = write!(
             page,
-            "<span><i style=\"background:var(--{color})\"></i>{words}</span>"
+            "<span><i style=\"background:var(--{color})\"></i>{meaning}</span>"
         );
     }
     page.push_str("</p>\n");

@@ -135,10 +135,10 @@ use tracing::{error, warn};
 /// The file from which Kubernetes reads the reason of a container's end.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// Runs the command line; the first word is the program's name.
+/// Runs the command line; the first argument is the program's name.
 #[must_use]
-pub fn run(words: &[OsString]) -> Exit {
-    let Parsed { action, warnings } = match cli::parse(words) {
+pub fn run(args: &[OsString]) -> Exit {
+    let Parsed { action, warnings } = match cli::parse(args) {
         Ok(parsed) => parsed,
         Err(EarlyExit { exit, text }) => {
             if exit == Exit::Done {
@@ -189,7 +189,7 @@ pub fn run(words: &[OsString]) -> Exit {
             Err(failure) => print_failure(&failure),
         },
         Action::Version(flags) => print(cli::version(&flags).as_bytes()),
-        Action::Completion(flags) => print(&cli::completion(words, flags.shell)),
+        Action::Completion(flags) => print(&cli::completion(args, flags.shell)),
     }
 }
 

@@ -181,8 +181,8 @@ impl Reopening {
 fn level(text: &str) -> Result<LevelFilter, String> {
     let mut found = LevelFilter::INFO;
     for part in text.split(',').map(str::trim) {
-        let (scope, word) = part.split_once(':').unwrap_or(("default", part));
-        let level = match word {
+        let (scope, name) = part.split_once(':').unwrap_or(("default", part));
+        let level = match name {
             "debug" => LevelFilter::DEBUG,
             "info" => LevelFilter::INFO,
             "warn" => LevelFilter::WARN,
@@ -221,13 +221,13 @@ impl Subscriber for Log {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut said = EventText::default();
-        event.record(&mut said);
+        let mut text = EventText::default();
+        event.record(&mut text);
         let line = render(
             self.json,
             SystemTime::now(),
             *event.metadata().level(),
-            &said,
+            &text,
         );
         if let Ok(mut sinks) = self.sinks.lock() {
             for sink in sinks.iter_mut() {
@@ -268,7 +268,7 @@ impl Visit for EventText {
     }
 }
 
-fn render(json: bool, now: SystemTime, level: Level, said: &EventText) -> Vec<u8> {
+fn render(json: bool, now: SystemTime, level: Level, event: &EventText) -> Vec<u8> {
     let time = stamp(now);
     let level = match level {
         Level::ERROR => "error",
@@ -276,7 +276,7 @@ fn render(json: bool, now: SystemTime, level: Level, said: &EventText) -> Vec<u8
         Level::INFO => "info",
         _ => "debug",
     };
-    let EventText { message, fields } = said;
+    let EventText { message, fields } = event;
     if json {
         let mut room = LINE_BYTES;
         loop {
@@ -294,15 +294,15 @@ fn render(json: bool, now: SystemTime, level: Level, said: &EventText) -> Vec<u8
     let mut line = head.clone();
     // A message stays on one line, whatever it quotes; and no escape sequence reaches a terminal.
     for letter in cut(message, fields, LINE_BYTES - head.len() - 1).chars() {
-        let shown = if letter.is_control() {
+        let printable = if letter.is_control() {
             '\u{fffd}'
         } else {
             letter
         };
-        if line.len() + shown.len_utf8() >= LINE_BYTES {
+        if line.len() + printable.len_utf8() >= LINE_BYTES {
             break;
         }
-        line.push(shown);
+        line.push(printable);
     }
     line.push('\n');
     line.into_bytes()
@@ -336,11 +336,11 @@ impl Sink {
             return;
         }
         if self.lost > 0 {
-            let said = EventText {
+            let notice = EventText {
                 message: format!("{} log lines were lost", self.lost),
                 fields: String::new(),
             };
-            if self.write(&render(false, SystemTime::now(), Level::WARN, &said)) {
+            if self.write(&render(false, SystemTime::now(), Level::WARN, &notice)) {
                 self.lost = 0;
             }
             if !self.takes_a_line() {

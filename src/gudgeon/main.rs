@@ -21,6 +21,6 @@ static ALLOCATOR: TalcLock<SpinMutex<(), Yield>, GlobalAllocSource<System>> =
     TalcLock::new(GlobalAllocSource::with_block_size(System, BLOCK_BYTES));
 
 fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    gudgeon::run(&words).into()
+    let args: Vec<OsString> = std::env::args_os().collect();
+    gudgeon::run(&args).into()
 }

@@ -219,8 +219,8 @@ impl NamedFile {
 /// Returns true if there is no `apiVersion`, which other files with a `kind` lack. One of ours without a kind is a mistake, and so
 /// is a misspelled `apiVersion` beside a `kind` and `metadata`.
 fn says_no_kind(value: &Value) -> bool {
-    let says = |key| value.get(key).is_some_and(|said| !said.is_null());
-    !(says("apiVersion") || says("kind") && says("metadata"))
+    let is_set = |key| value.get(key).is_some_and(|field| !field.is_null());
+    !(is_set("apiVersion") || is_set("kind") && is_set("metadata"))
 }
 
 /// The begin of an action of Helm, and of other templates.

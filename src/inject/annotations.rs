@@ -303,8 +303,8 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
         ValueRule::Json => {
             serde_json::from_str(value).map_or(Ok(()), |json| yaml_safe::strings(&json))
         }
-        ValueRule::OneOf(words) if words.contains(&value) => Ok(()),
-        ValueRule::OneOf(words) => Err(format!("want one of {}", words.join(", "))),
+        ValueRule::OneOf(choices) if choices.contains(&value) => Ok(()),
+        ValueRule::OneOf(choices) => Err(format!("want one of {}", choices.join(", "))),
         ValueRule::Port => number(value, 65_535),
         ValueRule::Count => number(value, u32::MAX),
         ValueRule::Ports { all }

@@ -11,8 +11,8 @@ const USUAL: i64 = 2;
 
 /// Returns the threads of the proxy's configuration. An explicit 0 asks for the proxy's share of the processor: its limit,
 /// else its request, each by the pod's annotation, else by the values; 0 if none of them is set.
-pub(crate) fn estimated(said: Option<i64>, pod: &Value, values: &Value) -> i64 {
-    match said {
+pub(crate) fn estimated(configured: Option<i64>, pod: &Value, values: &Value) -> i64 {
+    match configured {
         None => USUAL,
         Some(number) if number > 0 => number,
         Some(_) => share(pod, values),

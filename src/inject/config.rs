@@ -36,10 +36,10 @@ pub(crate) enum Mode {
 
 impl Mode {
     /// Checks a pod's choice of templates; a fragment ignores it.
-    pub(crate) fn choice(&self, said: &str) -> Result<(), String> {
+    pub(crate) fn choice(&self, names: &str) -> Result<(), String> {
         match self {
             Self::Fragment { .. } => Ok(()),
-            Self::Overlay(template_set) => template_set.choose(Some(said)).map(drop),
+            Self::Overlay(template_set) => template_set.choose(Some(names)).map(drop),
         }
     }
 }
@@ -97,8 +97,8 @@ impl Configuration {
             None => None,
         };
         if sources.config.is_some() && node.is_none() {
-            let said = "the file is empty; using the built-in template and policy enabled";
-            warnings.push(said.to_owned());
+            let warning = "the file is empty; using the built-in template and policy enabled";
+            warnings.push(warning.to_owned());
         }
         let mut file = File::read(node.as_ref(), &mut warnings).map_err(broken)?;
         let built_in = file.template.is_none() && file.templates.is_none();
@@ -165,8 +165,8 @@ impl Configuration {
 
     /// Returns true if Prometheus scrapes application and proxy through the proxy.
     pub(crate) fn merges_metrics(&self) -> bool {
-        let said = self.mesh.enable_prometheus_merge.as_ref();
-        said.is_none_or(|said| said.value)
+        let setting = self.mesh.enable_prometheus_merge.as_ref();
+        setting.is_none_or(|setting| setting.value)
     }
 
     /// `.CompliancePolicy`, which istiod has from the same variable.
@@ -191,19 +191,20 @@ impl Configuration {
 
     /// The network of pods whose webhook's path has these pairs: theirs, else that of the values.
     pub(crate) fn network<'a>(&'a self, path: &'a [(String, String)]) -> Option<&'a str> {
-        let said = path.iter().rev().find(|(key, _)| key == "net");
+        let of_path = path.iter().rev().find(|(key, _)| key == "net");
         let of_values = self.values_json.pointer("/global/network");
-        said.map(|(_, name)| name.as_str())
+        of_path
+            .map(|(_, name)| name.as_str())
             .or_else(|| of_values.and_then(serde_json::Value::as_str))
             .filter(|name| !name.is_empty())
     }
 
     /// Returns true if the values make applications wait for their proxies.
     pub(crate) fn values_hold(&self) -> bool {
-        let said = self
+        let setting = self
             .values_json
             .pointer("/global/proxy/holdApplicationUntilProxyStarts");
-        said.and_then(serde_json::Value::as_bool) == Some(true)
+        setting.and_then(serde_json::Value::as_bool) == Some(true)
     }
 }
 
@@ -505,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_said_with_its_line() {
+    fn invalid_configuration_is_an_error_with_its_line() {
         let rows = [
             (
                 "policy: maybe\ntemplate: ''",

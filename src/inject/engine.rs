@@ -99,27 +99,27 @@ impl Configuration {
 
     /// The proxy's configuration of a pod whose annotations are valid.
     fn proxy_for(&self, pod: &Value, warnings: &mut Vec<String>) -> Arc<Proxy> {
-        let said = self.annotation(pod, PROXY_CONFIG);
-        let proxy = match said.map(|text| self.proxy_of(text)) {
-            Some(Ok((config, said))) => {
-                let said = said.into_iter();
+        let annotation = self.annotation(pod, PROXY_CONFIG);
+        let proxy = match annotation.map(|text| self.proxy_of(text)) {
+            Some(Ok((config, found))) => {
+                let found = found.into_iter();
                 warnings
-                    .extend(said.map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")));
+                    .extend(found.map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")));
                 Arc::new(config)
             }
             Some(Err(_)) | None => Arc::clone(&self.proxy),
         };
         let admin_port = proxy.config.proxy_admin_port;
-        let said = |name: &str| self.annotation(pod, name);
-        warnings.extend(warnings::proxy_ends(admin_port, said));
+        let annotation_of = |name: &str| self.annotation(pod, name);
+        warnings.extend(warnings::proxy_ends(admin_port, annotation_of));
         proxy
     }
 
     /// Returns true if the proxy of this pod is a native sidecar; the pod's annotation takes precedence.
     fn native(&self, pod: &Value, asked: NativeSidecars) -> bool {
-        let said = self.annotation(pod, NATIVE_SIDECAR);
-        if let Some(said) = said.and_then(annotations::boolean) {
-            return said;
+        let annotation = self.annotation(pod, NATIVE_SIDECAR);
+        if let Some(is_native) = annotation.and_then(annotations::boolean) {
+            return is_native;
         }
         let policy = pod.get("spec").and_then(|spec| spec.get("restartPolicy"));
         match asked {
@@ -176,10 +176,10 @@ impl Injection<'_> {
         let removal = uninject_for_fragment(&mut made, &earlier, &now.version);
         self.warnings.extend(removal.warnings());
         let (before, owner) = self.prepare(&mut made, &earlier)?;
-        let shown = Arc::new(made);
-        let text = self.render(template, &shown, &owner)?;
+        let pod = Arc::new(made);
+        let text = self.render(template, &pod, &owner)?;
         // The rendering has let go of it.
-        let mut made = Arc::unwrap_or_clone(shown);
+        let mut made = Arc::unwrap_or_clone(pod);
         let fragment = self.read(template, text, known, Fragment::read)?;
         let Some(mut fragment) = fragment else {
             return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
@@ -199,8 +199,8 @@ impl Injection<'_> {
                 port,
                 earlier: &removal.originals,
             };
-            let told = rewriting.rewrite(&mut made, |_, _| false, &mut self.warnings);
-            fragment.set_original_probes(&told);
+            let originals = rewriting.rewrite(&mut made, |_, _| false, &mut self.warnings);
+            fragment.set_original_probes(&originals);
         }
         fragment.put(&mut made, &self.configuration.mesh);
         if let (true, Some(port)) = (release.is_of_istiods_fragments(), port) {

@@ -273,11 +273,11 @@ pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
 /// Sets the proxy's threads to its share of the processor, unless its arguments set a number.
 pub(crate) fn give_threads(proxy: &mut Map<String, Value>) {
     if let Some(threads) = threads(proxy) {
-        let said = [
+        let arguments = [
             Value::from("--concurrency"),
             Value::from(threads.to_string()),
         ];
-        append(proxy, "args", said);
+        append(proxy, "args", arguments);
     }
 }
 
@@ -298,9 +298,9 @@ fn threads(proxy: &Map<String, Value>) -> Option<i128> {
         .and_then(Value::as_array)
         .map_or(&[][..], Vec::as_slice);
     let args: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
-    let said = probes::flag(&args, &["--concurrency", "-concurrency"])
+    let configured = probes::flag(&args, &["--concurrency", "-concurrency"])
         .and_then(|number| number.parse::<u32>().ok());
-    if said.is_some_and(|number| number > 0) {
+    if configured.is_some_and(|number| number > 0) {
         return None;
     }
     let share = |kind: &str| {

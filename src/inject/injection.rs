@@ -93,7 +93,7 @@ impl Injection<'_> {
     /// The status port by annotation, else by the mesh, where no argument of the proxy names it.
     pub(crate) fn usual_status_port(&self, made: &Value) -> Option<u16> {
         let found = match pod::annotation(made, STATUS_PORT) {
-            Some(said) => said.parse().ok(),
+            Some(text) => text.parse().ok(),
             None => u16::try_from(self.proxy.config.status_port).ok(),
         };
         found.filter(|port| *port != 0)
@@ -101,16 +101,16 @@ impl Injection<'_> {
 
     /// Sends Prometheus to the proxy unless mesh or pod do not want it.
     pub(crate) fn merge_metrics(&mut self, made: &mut Value, port: u16) {
-        let said = pod::annotation(made, MERGE_METRICS).and_then(annotations::boolean);
-        if said != Some(false) && self.configuration.merges_metrics() {
+        let wanted = pod::annotation(made, MERGE_METRICS).and_then(annotations::boolean);
+        if wanted != Some(false) && self.configuration.merges_metrics() {
             self.warnings.extend(metrics::merge(made, port));
         }
     }
 
     /// Warns if the pod asks for core dumps without effect: the administrator must allow them.
     pub(crate) fn warn_of_core_dumps(&mut self, now: &Status) {
-        let said = self.configuration.annotation(self.sent, CORE_DUMP);
-        let asks = said.and_then(annotations::boolean) == Some(true);
+        let annotation = self.configuration.annotation(self.sent, CORE_DUMP);
+        let asks = annotation.and_then(annotations::boolean) == Some(true);
         if !asks || now.has("initContainers", native_sidecar::CORE_DUMP) {
             return;
         }

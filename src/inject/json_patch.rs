@@ -350,13 +350,13 @@ fn rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
         }
     }
     let mut next = tails.last().copied();
-    let mut kept = Vec::new();
+    let mut longest = Vec::new();
     while let Some(index) = next {
-        kept.extend(pairs.get(index).copied());
+        longest.extend(pairs.get(index).copied());
         next = before.get(index).copied().flatten();
     }
-    kept.reverse();
-    kept
+    longest.reverse();
+    longest
 }
 
 #[cfg(test)]

@@ -28,15 +28,15 @@ pub(crate) fn add(
     owner: &Owner,
     others: &[(&'static str, &str)],
 ) -> Vec<String> {
-    let said = |names: [&str; 2]| {
+    let label = |names: [&str; 2]| {
         names
             .into_iter()
             .filter_map(|name| pod::label(pod, name))
             // An empty label counts as missing.
             .find(|value| !value.is_empty())
     };
-    let name = said(["app.kubernetes.io/name", "app"]).unwrap_or(&owner.name);
-    let revision = said(["app.kubernetes.io/version", "version"]).unwrap_or("latest");
+    let name = label(["app.kubernetes.io/name", "app"]).unwrap_or(&owner.name);
+    let revision = label(["app.kubernetes.io/version", "version"]).unwrap_or("latest");
     let all = [
         ("security.istio.io/tlsMode", "istio".to_owned()),
         ("service.istio.io/canonical-name", canonical(name)),

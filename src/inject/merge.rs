@@ -89,8 +89,8 @@ fn give_way(under: &mut Map<String, Value>, over: &Map<String, Value>, kind: Kin
     }
 }
 
-fn has_directive(entries: &Map<String, Value>, word: &str, layer: Layer) -> bool {
-    layer == Layer::Template && entries.get(DIRECTIVE).and_then(Value::as_str) == Some(word)
+fn has_directive(entries: &Map<String, Value>, directive: &str, layer: Layer) -> bool {
+    layer == Layer::Template && entries.get(DIRECTIVE).and_then(Value::as_str) == Some(directive)
 }
 
 /// Returns true for an element that consists of the directive to replace the list.

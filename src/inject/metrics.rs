@@ -95,8 +95,8 @@ fn port(text: &str, status_port: u16) -> Result<u16, String> {
 /// Tells why the agent cannot ask the one place that the annotations name.
 fn doubt(found: &[(&str, Option<String>)], status_port: u16) -> Option<String> {
     let value_of = |key| {
-        let (_, said) = found.iter().find(|(name, _)| *name == key)?;
-        said.as_deref()
+        let (_, value) = found.iter().find(|(name, _)| *name == key)?;
+        value.as_deref()
     };
     let text = value_of("port").unwrap_or_default();
     let path = value_of("path").unwrap_or_default();
@@ -112,8 +112,8 @@ fn doubt(found: &[(&str, Option<String>)], status_port: u16) -> Option<String> {
     ))
 }
 
-fn targets(said: &str, status_port: u16) -> Result<Vec<Target>, String> {
-    let entries = said.split(',').map(str::trim);
+fn targets(text: &str, status_port: u16) -> Result<Vec<Target>, String> {
+    let entries = text.split(',').map(str::trim);
     let entries = entries.filter(|entry| !entry.is_empty());
     let read = entries.map(|entry| {
         let (port, path) = entry.split_once(':').unwrap_or((entry, ""));
@@ -172,19 +172,19 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
     };
     let has_targets = list.is_some();
     let warning = warning.or_else(|| doubt(&found, port).filter(|_| !has_targets));
-    let is_set = |said: &Option<String>| said.as_ref().is_some_and(|said| !said.is_empty());
-    if has_targets || found.iter().any(|(_, said)| is_set(said)) {
+    let is_set = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
+    if has_targets || found.iter().any(|(_, value)| is_set(value)) {
         let pairs = found.iter();
         let mut text: Map<String, Value> = pairs
-            .map(|(key, said)| {
+            .map(|(key, value)| {
                 (
                     (*key).to_owned(),
-                    json!(said.as_deref().unwrap_or_default()),
+                    json!(value.as_deref().unwrap_or_default()),
                 )
             })
             .collect();
         let mut is_told = true;
-        if let Some((said, list)) = list {
+        if let Some((written, list)) = list {
             // Agents without support for several targets scrape the first.
             if let Some(first) = list.first() {
                 text.insert("path".to_owned(), json!(first.path));
@@ -194,7 +194,7 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
             let list: Vec<Value> = list
                 .map(|one| json!({"port": one.port.to_string(), "path": one.path}))
                 .collect();
-            is_told = path.is_none() && at.is_none() && target_text(&list) == said;
+            is_told = path.is_none() && at.is_none() && target_text(&list) == written;
             text.insert(TARGETS.0.to_owned(), list.into());
         }
         let forms = forms(annotations, has_targets, is_told);
@@ -306,7 +306,7 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
     let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
         return Vec::new();
     };
-    let said: Vec<(String, Value)> = match entries.get(FORMS) {
+    let stored: Vec<(String, Value)> = match entries.get(FORMS) {
         Some(Value::Object(forms)) => {
             let forms = forms.clone().into_iter();
             // A user may have written any value there.
@@ -318,16 +318,17 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
             let targets = entries.get(TARGETS.0).and_then(Value::as_array);
             let targets = targets.map(|list| (TARGETS.1.to_owned(), json!(target_text(list))));
             let names = SCRAPE_ANNOTATIONS.iter();
-            let said = names
+            let scrape = names
                 .filter_map(|(key, name)| Some(((*name).to_owned(), entries.get(*key)?.clone())));
-            said.chain(targets).collect()
+            scrape.chain(targets).collect()
         }
     };
     let added = earlier.annotations.iter().map(String::as_str);
     let added: HashSet<&str> = added.collect();
     // The status names the annotations that the pod had not: an empty text means none, and any other was the
     // configuration's.
-    said.into_iter()
+    stored
+        .into_iter()
         .filter(|(name, _)| !added.contains(name.as_str()))
         .filter_map(|(name, text)| Some((name, text.as_str()?.to_owned())))
         .collect()

@@ -250,8 +250,8 @@ impl Reader<'_> {
 /// An unknown word in a `$patch` is an error of the template.
 fn directive(key: &str, node: &Node) -> Result<(), String> {
     match &node.value {
-        yaml::Value::Scalar(word)
-            if matches!(word.text.as_str(), "replace" | "delete" | "merge") =>
+        yaml::Value::Scalar(scalar)
+            if matches!(scalar.text.as_str(), "replace" | "delete" | "merge") =>
         {
             Ok(())
         }
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_an_error_with_its_path() {
+    fn values_of_a_wrong_type_are_errors_with_their_path() {
         let rows = [
             (
                 "ports: [{containerPort: x}]",

@@ -71,8 +71,8 @@ fn give_threads(pod: &mut Value) {
 
 /// Lays the chosen templates over the pod.
 pub(crate) fn inject(mut job: Injection<'_>, set: &TemplateSet) -> Outcome {
-    let said = job.configuration.annotation(job.sent, TEMPLATES);
-    let chosen = match set.choose(said) {
+    let annotation = job.configuration.annotation(job.sent, TEMPLATES);
+    let chosen = match set.choose(annotation) {
         Ok(chosen) => chosen,
         Err(cause) => return job.stop(StopReason::Template(cause)),
     };
@@ -135,11 +135,11 @@ impl Injection<'_> {
         let left_out = labels::add(&mut made, which, &owner, network.as_slice());
         self.warnings.extend(left_out);
         replaced_values::note(&mut now, &before, &made);
-        let kept = own
+        let overrides = own
             .to_text()
             .map(|text| (OVERRIDES.to_owned(), Value::from(text)));
         let status = (STATUS.to_owned(), Value::from(now.to_text()));
-        set_annotations(&mut made, kept.into_iter().chain([status]));
+        set_annotations(&mut made, overrides.into_iter().chain([status]));
         reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::InPlace);
         native_sidecar::order_init(&mut made, &now);
         put_first(&mut made, &now.lists[3]);
@@ -160,14 +160,14 @@ impl Injection<'_> {
         earlier: &Status,
     ) -> Result<Original, StopReason> {
         let mut names = TemplateNames::stock();
-        let said = (self.pruned.len(), self.warnings.len());
+        let lengths = (self.pruned.len(), self.warnings.len());
         let mut found = self.original_by(set, chosen, earlier, &names)?;
         let made = layer::made_names(&found.layers);
         if !names.learn(&mut found.removal.withheld, &made) {
             return Ok(found);
         }
-        self.pruned.truncate(said.0);
-        self.warnings.truncate(said.1);
+        self.pruned.truncate(lengths.0);
+        self.warnings.truncate(lengths.1);
         self.original_by(set, chosen, earlier, &names)
     }
 
@@ -181,12 +181,12 @@ impl Injection<'_> {
         let mut made = self.sent.clone();
         let removal = uninject(&mut made, earlier, &chosen.version, names);
         let (before, owner) = self.prepare(&mut made, earlier)?;
-        let shown = Arc::new(made);
-        let ordered = native_sidecar::ordered(&shown, self.holds() && !self.native).map(Arc::new);
-        let layers = self.layers(set, chosen, ordered.as_ref().unwrap_or(&shown), &owner)?;
+        let pod = Arc::new(made);
+        let ordered = native_sidecar::ordered(&pod, self.holds() && !self.native).map(Arc::new);
+        let layers = self.layers(set, chosen, ordered.as_ref().unwrap_or(&pod), &owner)?;
         Ok(Original {
             // The rendering has let go of it.
-            pod: Arc::unwrap_or_clone(shown),
+            pod: Arc::unwrap_or_clone(pod),
             before,
             owner,
             removal,
@@ -199,12 +199,12 @@ impl Injection<'_> {
         &mut self,
         set: &TemplateSet,
         chosen: &SelectedTemplates<'_>,
-        shown: &Arc<Value>,
+        pod: &Arc<Value>,
         owner: &Owner,
     ) -> Result<Vec<Value>, StopReason> {
         let mut layers = Vec::new();
         for template in &chosen.templates {
-            let text = self.render(template, shown, owner)?;
+            let text = self.render(template, pod, owner)?;
             layers.extend(self.read(template, text, &set.render_cache, layer::read)?);
         }
         for layer in &mut layers {
@@ -264,7 +264,7 @@ impl Injection<'_> {
     fn is_transparent(&self, made: &Value) -> bool {
         let tproxy = InboundInterceptionMode::Tproxy;
         match pod::annotation(made, INTERCEPTION_MODE) {
-            Some(said) => said == tproxy.as_str_name(),
+            Some(mode) => mode == tproxy.as_str_name(),
             None => self.proxy.config.interception_mode() == tproxy,
         }
     }
@@ -298,8 +298,8 @@ impl Injection<'_> {
         let Some(port) = self.status_port(made) else {
             return;
         };
-        let says = |name| pod::annotation(made, name).and_then(annotations::boolean);
-        let rewrites = says(REWRITE_PROBES).unwrap_or(self.configuration.rewrite_probes);
+        let setting = |name| pod::annotation(made, name).and_then(annotations::boolean);
+        let rewrites = setting(REWRITE_PROBES).unwrap_or(self.configuration.rewrite_probes);
         self.merge_metrics(made, port);
         if rewrites {
             let rewriting = ProbeRewrite {
@@ -316,11 +316,11 @@ impl Injection<'_> {
                 let is_own = own.contains(name) && protected.get(name) != Some(Protection::Rights);
                 name == PROXY || (is_put_in && !is_own)
             };
-            let told = rewriting.rewrite(made, is_made, &mut self.warnings);
+            let originals = rewriting.rewrite(made, is_made, &mut self.warnings);
             for list in CONTAINERS {
                 let all = pod::existing_list_mut(made, list).into_iter().flatten();
                 for proxy in all.filter(|one| pod::name(one) == PROXY) {
-                    probes::set_original_probes(proxy, &told);
+                    probes::set_original_probes(proxy, &originals);
                 }
             }
         }
@@ -338,7 +338,7 @@ impl Injection<'_> {
     /// Returns true if the application waits for the proxy. Mesh configuration or values suffice, as in the templates: the
     /// order of containers must agree.
     pub(crate) fn holds(&self) -> bool {
-        let said = &self.proxy.config.hold_application_until_proxy_starts;
-        said.as_ref().is_some_and(|said| said.value) || self.configuration.values_hold()
+        let setting = &self.proxy.config.hold_application_until_proxy_starts;
+        setting.as_ref().is_some_and(|setting| setting.value) || self.configuration.values_hold()
     }
 }

@@ -71,11 +71,11 @@ impl Overrides {
     /// Takes the overrides of other names than templates give, by name.
     pub(crate) fn withhold(&mut self, of_templates: &BTreeSet<String>) -> BTreeMap<String, Value> {
         let mut withheld = BTreeMap::new();
-        for kept in &mut self.0 {
-            let (stay, others): (Vec<Value>, Vec<Value>) = std::mem::take(kept)
+        for list in &mut self.0 {
+            let (stay, others): (Vec<Value>, Vec<Value>) = std::mem::take(list)
                 .into_iter()
                 .partition(|one| of_templates.contains(pod::name(one)));
-            *kept = stay;
+            *list = stay;
             for one in others {
                 withheld.entry(pod::name(&one).to_owned()).or_insert(one);
             }
@@ -85,13 +85,13 @@ impl Overrides {
 
     /// The stored containers by list and name; each can be taken once.
     pub(crate) fn into_pending(self) -> PendingOverrides {
-        let lists = self.0.map(|kept| {
+        let lists = self.0.map(|containers| {
             let mut places: HashMap<String, VecDeque<usize>> = HashMap::new();
-            for (place, one) in kept.iter().enumerate() {
+            for (place, one) in containers.iter().enumerate() {
                 let name = pod::name(one).to_owned();
                 places.entry(name).or_default().push_back(place);
             }
-            let kept = kept.into_iter().map(Some).collect();
+            let kept = containers.into_iter().map(Some).collect();
             PendingList { kept, places }
         });
         PendingOverrides(lists)
@@ -220,14 +220,14 @@ impl PendingOverrides {
     /// Appends the remaining overrides to their lists, unless their name is taken.
     pub(crate) fn put_back(self, pod: &mut Value) {
         for (list, waiting) in CONTAINERS.into_iter().zip(self.0) {
-            let mut kept = waiting.kept.into_iter().flatten().peekable();
-            if kept.peek().is_none() {
+            let mut remaining = waiting.kept.into_iter().flatten().peekable();
+            if remaining.peek().is_none() {
                 continue;
             }
             let names = pod::list(pod, list).iter();
             let mut names: HashSet<String> = names.map(|one| pod::name(one).to_owned()).collect();
             if let Some(known) = pod::list_mut(pod, list) {
-                known.extend(kept.filter(|one| names.insert(pod::name(one).to_owned())));
+                known.extend(remaining.filter(|one| names.insert(pod::name(one).to_owned())));
             }
         }
     }

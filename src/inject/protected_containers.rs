@@ -142,14 +142,14 @@ fn is_privileged(context: &Map<String, Value>) -> bool {
     })
 }
 
-/// Returns true if `kept` runs what `made` runs and nothing else, defaults of API servers apart. An element of an earlier
-/// pass is known by an annotation that any author can write.
+/// Returns true if `existing` runs what `made` runs and nothing else, defaults of API servers apart. An element of an
+/// earlier pass is known by an annotation that any author can write.
 pub(crate) fn runs_the_same(
-    kept: &Value,
+    existing: &Value,
     made: &Value,
     is_same: impl Fn(&str, &Value, &Value) -> bool,
 ) -> bool {
-    let Some(fields) = kept.as_object() else {
+    let Some(fields) = existing.as_object() else {
         return false;
     };
     let null = Value::Null;
@@ -170,20 +170,20 @@ pub(crate) fn runs_the_same(
     })
 }
 
-fn all_in(kept: &Value, wanted: &Value) -> bool {
-    let kept = kept.as_object().into_iter().flatten();
-    let mut kept = kept.filter(|(_, value)| !value.is_null());
-    kept.all(|(key, _)| wanted.get(key).is_some_and(|wanted| !wanted.is_null()))
+fn all_in(existing: &Value, wanted: &Value) -> bool {
+    let fields = existing.as_object().into_iter().flatten();
+    let mut fields = fields.filter(|(_, value)| !value.is_null());
+    fields.all(|(key, _)| wanted.get(key).is_some_and(|wanted| !wanted.is_null()))
 }
 
-fn elements_in(kept: &Value, wanted: &Value, key: &str, beside: Option<&str>) -> bool {
+fn elements_in(existing: &Value, wanted: &Value, key: &str, beside: Option<&str>) -> bool {
     let known = wanted.as_array().into_iter().flatten();
     let known: std::collections::HashSet<_> = known.map(|one| pod::identity(one, key)).collect();
-    let kept = kept.as_array().into_iter().flatten();
-    let mut kept = kept.map(|one| pod::identity(one, key));
+    let elements = existing.as_array().into_iter().flatten();
+    let mut elements = elements.map(|one| pod::identity(one, key));
     // Kubernetes uses the last of two elements with one name, and only one was compared.
     let mut seen = std::collections::HashSet::new();
-    kept.all(|one| {
+    elements.all(|one| {
         let is_known = Some(one.as_str()) == beside || known.contains(&one);
         is_known && seen.insert(one)
     })

@@ -56,8 +56,8 @@ pub(crate) fn reinject(
         }
         for (made, _) in elements.iter_mut().zip(is_put_in).filter(|(_, put)| *put) {
             match known.get(pod::name(made)) {
-                Some((_, kept)) if same_version && stays(list, kept, made, kind) => {
-                    *made = (*kept).clone();
+                Some((_, existing)) if same_version && stays(list, existing, made, kind) => {
+                    *made = (*existing).clone();
                 }
                 Some((place, _)) if placement == Placement::AtEnd => {
                     replaced_elements.insert((list, *place));
@@ -81,25 +81,25 @@ pub(crate) fn reinject(
 ///
 /// Only an annotation says that there was an earlier pass, and any author can write it: so a container other than the
 /// proxy's must run the same as `made`, with the same rights.
-fn stays(list: &str, kept: &Value, made: &Value, kind: Kind) -> bool {
+fn stays(list: &str, existing: &Value, made: &Value, kind: Kind) -> bool {
     let is_guarded = CONTAINERS.contains(&list) && pod::name(made) != PROXY;
-    let is_same = |key: &str, wanted: &Value, kept: &Value| {
-        contains(wanted, kept, kind.below(key).unwrap_or(Kind::Any))
+    let is_same = |key: &str, wanted: &Value, existing: &Value| {
+        contains(wanted, existing, kind.below(key).unwrap_or(Kind::Any))
     };
-    contains(kept, made, kind)
-        && !drops_agent_variable(kept, made)
-        && (!is_guarded || protected_containers::runs_the_same(kept, made, is_same))
+    contains(existing, made, kind)
+        && !drops_agent_variable(existing, made)
+        && (!is_guarded || protected_containers::runs_the_same(existing, made, is_same))
 }
 
 /// Returns true if an earlier pass gave the agent a variable that this one does not: the same template, by a configuration
 /// that has changed.
-fn drops_agent_variable(kept: &Value, made: &Value) -> bool {
+fn drops_agent_variable(existing: &Value, made: &Value) -> bool {
     let has = |element: &Value, name: &str| {
         let env = element.get("env").and_then(Value::as_array);
         env.is_some_and(|env| env.iter().any(|variable| pod::name(variable) == name))
     };
     let mut ours = [metrics::VARIABLE, probes::VARIABLE].into_iter();
-    ours.any(|name| has(kept, name) && !has(made, name))
+    ours.any(|name| has(existing, name) && !has(made, name))
 }
 
 /// Elements that were there first, in their order, then the others in theirs.
@@ -139,50 +139,50 @@ fn reinject_probes(sent: &[Value], wanted: Option<&mut Vec<Value>>) {
         first.entry(pod::name(element)).or_insert(element);
     }
     for made in wanted.into_iter().flatten() {
-        let Some(kept) = first.get(pod::name(made)) else {
+        let Some(existing) = first.get(pod::name(made)) else {
             continue;
         };
         for place in probes::PROBE_FIELDS {
-            if let (Some(kept), Some(made)) = (place.get(kept), place.get_mut(made))
-                && kept != made
-                && contains(kept, made, probe)
+            if let (Some(existing), Some(made)) = (place.get(existing), place.get_mut(made))
+                && existing != made
+                && contains(existing, made, probe)
             {
-                *made = kept.clone();
+                *made = existing.clone();
             }
         }
     }
 }
 
-/// Returns true if `kept` has all of `wanted`: further fields are allowed, an empty value may be absent, a quantity may be
-/// written in another unit, and elements of lists with keys are found by them.
-pub(crate) fn contains(kept: &Value, wanted: &Value, kind: Kind) -> bool {
-    match (kept, wanted) {
+/// Returns true if `existing` has all of `wanted`: further fields are allowed, an empty value may be absent, a quantity may
+/// be written in another unit, and elements of lists with keys are found by them.
+pub(crate) fn contains(existing: &Value, wanted: &Value, kind: Kind) -> bool {
+    match (existing, wanted) {
         (_, Value::Null) => true,
-        (Value::Object(kept), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, wanted)| match kept.get(key) {
+        (Value::Object(existing), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| match existing.get(key) {
                 Some(Value::Null) | None => is_empty(wanted),
                 Some(_) if is_default(kind, key, wanted) => true,
-                Some(kept) => {
+                Some(existing) => {
                     let below = kind.below(key).unwrap_or(Kind::Any);
-                    match (kept, wanted, merge_key(key)) {
-                        (Value::Array(kept), Value::Array(wanted), Some(merge)) => {
-                            by_key(kept, wanted, merge, below)
+                    match (existing, wanted, merge_key(key)) {
+                        (Value::Array(existing), Value::Array(wanted), Some(merge)) => {
+                            by_key(existing, wanted, merge, below)
                         }
-                        _ => contains(kept, wanted, below),
+                        _ => contains(existing, wanted, below),
                     }
                 }
             })
         }
-        (Value::Array(kept), Value::Array(wanted)) => {
+        (Value::Array(existing), Value::Array(wanted)) => {
             let element = kind.of_elements();
-            kept.len() == wanted.len()
-                && kept
+            existing.len() == wanted.len()
+                && existing
                     .iter()
                     .zip(wanted)
-                    .all(|(kept, wanted)| contains(kept, wanted, element))
+                    .all(|(existing, wanted)| contains(existing, wanted, element))
         }
         (Value::String(a), Value::String(b)) if kind == Kind::Quantity => quantity::equal(a, b),
-        _ => kept == wanted,
+        _ => existing == wanted,
     }
 }
 
@@ -200,23 +200,23 @@ fn is_default(kind: Kind, key: &str, wanted: &Value) -> bool {
         && wanted.as_i64() == Some(0)
 }
 
-fn by_key(kept: &[Value], wanted: &[Value], key: &str, kind: Kind) -> bool {
+fn by_key(existing: &[Value], wanted: &[Value], key: &str, kind: Kind) -> bool {
     let element = kind.of_elements();
     let mut known: HashMap<String, Vec<&Value>> = HashMap::new();
-    for kept in kept {
-        let identity = pod::identity(kept, key);
-        known.entry(identity).or_default().push(kept);
+    for existing in existing {
+        let identity = pod::identity(existing, key);
+        known.entry(identity).or_default().push(existing);
     }
-    let mut tries = kept
+    let mut tries = existing
         .len()
         .saturating_add(wanted.len())
         .saturating_mul(TRIES);
     wanted.iter().all(|wanted| {
         let of_key = known.get(&pod::identity(wanted, key));
         let mut of_key = of_key.into_iter().flatten();
-        of_key.any(|kept| {
+        of_key.any(|existing| {
             tries = tries.saturating_sub(1);
-            tries > 0 && contains(kept, wanted, element)
+            tries > 0 && contains(existing, wanted, element)
         })
     })
 }

@@ -111,9 +111,9 @@ impl<T: Clone + TextTree> CachedText<T> {
     fn with(&self, text: &str) -> Option<Parsed<T>> {
         let differences = text_slots::differences(&self.text, &self.slots, text)?;
         let mut read = self.read.clone();
-        for (number, said) in differences {
+        for (number, value) in differences {
             let (made, _) = read.as_mut()?;
-            *made.text_mut(&self.slots.get(number)?.trail)? = said;
+            *made.text_mut(&self.slots.get(number)?.trail)? = value;
         }
         Some(read)
     }
@@ -123,8 +123,8 @@ impl<T: Clone + TextTree> CachedText<T> {
 fn found<T: TextTree>(text: &str, findings: &Findings, made: &mut T) -> Vec<TextSlot> {
     let mut slots: Vec<TextSlot> = Vec::new();
     for scalar in &findings.texts {
-        let said = made.text_mut(&scalar.trail);
-        slots.extend(said.and_then(|said| TextSlot::at(text, scalar, said)));
+        let value = made.text_mut(&scalar.trail);
+        slots.extend(value.and_then(|value| TextSlot::at(text, scalar, value)));
     }
     slots.sort_unstable_by_key(TextSlot::begin);
     slots

@@ -201,11 +201,11 @@ impl Table {
             elements: Vec::new(),
         };
         for line in lines() {
-            let mut words = line.split(' ');
-            let name = words.next().unwrap_or_default();
+            let mut parts = line.split(' ');
+            let name = parts.next().unwrap_or_default();
             let mut fields = Vec::new();
-            for word in words {
-                let Some((name, kind)) = word.split_once('=') else {
+            for part in parts {
+                let Some((name, kind)) = part.split_once('=') else {
                     continue;
                 };
                 let (name, required) = name
@@ -233,14 +233,14 @@ impl Table {
         table
     }
 
-    fn kind(&mut self, word: &str, names: &HashMap<&str, usize>) -> Kind {
-        if let Some(element) = word.strip_prefix('[') {
+    fn kind(&mut self, text: &str, names: &HashMap<&str, usize>) -> Kind {
+        if let Some(element) = text.strip_prefix('[') {
             return Kind::List(self.element(element.trim_end_matches(']'), names));
         }
-        if let Some(element) = word.strip_prefix('{') {
+        if let Some(element) = text.strip_prefix('{') {
             return Kind::Map(self.element(element.trim_end_matches('}'), names));
         }
-        match word {
+        match text {
             "string" => Kind::Text,
             "boolean" => Kind::Boolean,
             "integer" => Kind::Integer,
@@ -248,13 +248,13 @@ impl Table {
             "quantity" => Kind::Quantity,
             "int-or-string" => Kind::IntegerOrText,
             _ => names
-                .get(word)
+                .get(text)
                 .map_or(Kind::Any, |index| Kind::Object(ObjectType(*index))),
         }
     }
 
-    fn element(&mut self, word: &str, names: &HashMap<&str, usize>) -> Id {
-        let kind = self.kind(word, names);
+    fn element(&mut self, text: &str, names: &HashMap<&str, usize>) -> Id {
+        let kind = self.kind(text, names);
         let id = self
             .elements
             .iter()

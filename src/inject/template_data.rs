@@ -73,13 +73,13 @@ impl TemplateData<'_> {
             schema::object(name).ok_or_else(|| format!("the table of types has no {name}"))
         };
         let metadata = kind("ObjectMeta")?;
-        let shown = self.metadata();
-        let shown = shown.as_ref().unwrap_or(self.pod);
+        let pod = self.metadata();
+        let pod = pod.as_ref().unwrap_or(self.pod);
         fields.insert(
             "ObjectMeta",
-            part_of(shown, "metadata", metadata, self.namespace_override()),
+            part_of(pod, "metadata", metadata, self.namespace_override()),
         );
-        fields.insert("DeploymentMeta", self.deployment(shown, metadata));
+        fields.insert("DeploymentMeta", self.deployment(pod, metadata));
         fields.insert(
             "Spec",
             part_of(self.pod, "spec", kind("PodSpec")?, Vec::new()),
@@ -94,9 +94,9 @@ impl TemplateData<'_> {
     }
 
     fn concurrency(&self) -> i64 {
-        let said = self.proxy.config.concurrency.as_ref();
-        let said = said.map(|said| i64::from(said.value));
-        concurrency::estimated(said, self.pod, &self.configuration.values_json)
+        let configured = self.proxy.config.concurrency.as_ref();
+        let configured = configured.map(|number| i64::from(number.value));
+        concurrency::estimated(configured, self.pod, &self.configuration.values_json)
     }
 
     /// Returns the request's namespace if the pod has none.
@@ -117,16 +117,16 @@ impl TemplateData<'_> {
     /// Returns the pod's metadata with maps in place of the lists that its annotations have; `None` if they have none. Templates
     /// range over names.
     fn metadata(&self) -> Option<Arc<Json>> {
-        let shown = user_volumes::lists_by_name(self.pod);
-        if shown.is_empty() {
+        let lists = user_volumes::lists_by_name(self.pod);
+        if lists.is_empty() {
             return None;
         }
         let mut metadata = self.pod.get("metadata")?.clone();
-        pod::object_mut(&mut metadata, "annotations")?.extend(shown);
+        pod::object_mut(&mut metadata, "annotations")?.extend(lists);
         Some(Arc::new(json!({"metadata": metadata})))
     }
 
-    fn deployment(&self, shown: &Arc<Json>, kind: schema::ObjectType) -> Value {
+    fn deployment(&self, pod: &Arc<Json>, kind: schema::ObjectType) -> Value {
         let (name, namespace) = (self.owner.name.clone(), self.owner.namespace.clone());
         match &self.request.origin {
             Origin::Manifest(outer) => part(
@@ -134,8 +134,8 @@ impl TemplateData<'_> {
                 kind,
             ),
             Origin::Webhook => {
-                let said = vec![("name", name), ("namespace", namespace)];
-                part_of(shown, "metadata", kind, said)
+                let overrides = vec![("name", name), ("namespace", namespace)];
+                part_of(pod, "metadata", kind, overrides)
             }
         }
     }
@@ -164,7 +164,7 @@ impl TemplateData<'_> {
         let of_proxy = self.proxy.config.image.as_ref();
         let of_proxy = of_proxy.map(|image| image.image_type.clone());
         let kind = match pod::annotation(self.pod, IMAGE_TYPE) {
-            Some(said) => Some(said.to_owned()),
+            Some(image_type) => Some(image_type.to_owned()),
             None => of_proxy
                 .filter(|kind| of == "proxy" && !kind.is_empty())
                 .or_else(|| of_global("variant")),

@@ -86,10 +86,10 @@ impl TemplateSet {
         all.map(|one| (one.name().to_owned(), self.version_of(&[one])))
     }
 
-    /// Returns the templates of a pod with the annotation `said`, or without.
-    pub(crate) fn choose(&self, said: Option<&str>) -> Result<SelectedTemplates<'_>, String> {
-        let templates = match said {
-            Some(said) => self.resolve(said.split(',').map(str::trim))?,
+    /// Returns the templates of a pod with this `annotation`, or without.
+    pub(crate) fn choose(&self, annotation: Option<&str>) -> Result<SelectedTemplates<'_>, String> {
+        let templates = match annotation {
+            Some(annotation) => self.resolve(annotation.split(',').map(str::trim))?,
             None => self
                 .resolve(self.defaults.iter().map(String::as_str))
                 .map_err(|cause| format!("defaultTemplates: {cause}"))?,

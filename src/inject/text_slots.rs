@@ -127,28 +127,28 @@ fn quoted(text: &[u8]) -> Option<usize> {
 
 fn unescaped(written: &str) -> String {
     let inner = written.get(1..written.len() - 1).unwrap_or_default();
-    let mut said = String::with_capacity(inner.len());
+    let mut text = String::with_capacity(inner.len());
     let mut parts = inner.split('\\');
-    said.push_str(parts.next().unwrap_or_default());
+    text.push_str(parts.next().unwrap_or_default());
     while let Some(part) = parts.next() {
         match part.as_bytes().first() {
             // A backslash of its own: what follows the second one is as it is written.
             None => {
-                said.push('\\');
-                said.push_str(parts.next().unwrap_or_default());
+                text.push('\\');
+                text.push_str(parts.next().unwrap_or_default());
             }
             Some(b'n') => {
-                said.push('\n');
-                said.push_str(part.get(1..).unwrap_or_default());
+                text.push('\n');
+                text.push_str(part.get(1..).unwrap_or_default());
             }
             Some(b't') => {
-                said.push('\t');
-                said.push_str(part.get(1..).unwrap_or_default());
+                text.push('\t');
+                text.push_str(part.get(1..).unwrap_or_default());
             }
-            Some(_) => said.push_str(part),
+            Some(_) => text.push_str(part),
         }
     }
-    said
+    text
 }
 
 fn plain(text: &[u8]) -> Option<usize> {

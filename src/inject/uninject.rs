@@ -146,15 +146,15 @@ fn take_out(
     earlier: &Status,
     names: &TemplateNames,
 ) -> (TemplateNames, TemplateNames) {
-    let mut kept = Overrides::stored(pod, earlier);
+    let mut stored = Overrides::stored(pod, earlier);
     let mut volumes = replaced_values::volumes(pod, earlier, &names.volumes);
-    let others = kept.withhold(&names.containers);
+    let others = stored.withhold(&names.containers);
     let withheld = TemplateNames {
         containers: others.keys().cloned().collect(),
         volumes: std::mem::take(&mut volumes.withheld),
     };
-    let mut told = withheld.clone();
-    let mut kept = kept.into_pending();
+    let mut differing = withheld.clone();
+    let mut pending = stored.into_pending();
     for list in LISTS {
         let Some(elements) = pod::existing_list_mut(pod, list) else {
             continue;
@@ -171,7 +171,7 @@ fn take_out(
                 let name = name.to_owned();
                 let before = element.clone();
                 if trim(element, own) && *element == before {
-                    told.containers.remove(&name);
+                    differing.containers.remove(&name);
                 }
                 return true;
             }
@@ -183,7 +183,7 @@ fn take_out(
             let own = if is_volume {
                 volumes.restored.remove(name)
             } else {
-                kept.take(list, name)
+                pending.take(list, name)
             };
             own.map(|own| *element = own).is_some()
         });
@@ -195,6 +195,6 @@ fn take_out(
             spec.shift_remove(list);
         }
     }
-    kept.put_back(pod);
-    (withheld, told)
+    pending.put_back(pod);
+    (withheld, differing)
 }

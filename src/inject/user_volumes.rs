@@ -50,8 +50,8 @@ fn entries(value: &str) -> Result<Map<String, Value>, String> {
 
 /// The annotations of a pod that hold lists of objects, as the maps that templates range over.
 pub(crate) fn lists_by_name(pod: &Value) -> Vec<(String, Value)> {
-    let said = [USER_VOLUME, USER_VOLUME_MOUNT].into_iter();
-    said.filter_map(|name| {
+    let keys = [USER_VOLUME, USER_VOLUME_MOUNT].into_iter();
+    keys.filter_map(|name| {
         let value = pod::annotation(pod, name)?;
         let is_list = value.trim_start().starts_with('[');
         let made = entries(value).ok().filter(|_| is_list)?;

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_its_line() {
+    fn invalid_yaml_is_an_error_with_its_line() {
         assert_eq!(read("a: 1\nb: 2\na: 3\n").unwrap_err().line, 3);
         assert!(read("a:\n  - [b\n").unwrap_err().line >= 2);
         assert!(read("a: *x").is_err());

@@ -84,13 +84,13 @@ pub(crate) fn names(pod: &Value, origin: &Origin) -> Result<(), String> {
     let Origin::Manifest(outer) = origin else {
         return Ok(());
     };
-    let words = [
+    let fields = [
         ("kind", &outer.kind),
         ("apiVersion", &outer.api_version),
         ("metadata.name", &outer.name),
         ("metadata.namespace", &outer.namespace),
     ];
-    if let Some((of, _)) = words.iter().find(|(_, word)| word.contains(is_control)) {
+    if let Some((of, _)) = fields.iter().find(|(_, value)| value.contains(is_control)) {
         return refused(of, Vec::new());
     }
     if let Some(trail) = in_entries(&outer.labels, true) {
@@ -224,8 +224,8 @@ fn check(text: &str, trail: &[&str], free: bool) -> Result<(), String> {
     let cause = if text.contains(is_control) {
         CONTROL.to_owned()
     } else if !free && !without_variable(text, trail).chars().all(is_plain) {
-        let shown = first_letters(text, SHOWN);
-        format!("want letters, digits and . _ : / @ - only, got {shown:?}")
+        let excerpt = first_letters(text, SHOWN);
+        format!("want letters, digits and . _ : / @ - only, got {excerpt:?}")
     } else {
         return Ok(());
     };

@@ -36,8 +36,8 @@ impl AdmissionRequest {
                 ]),
             ),
         ];
-        let said = all.into_iter().filter(|(_, text)| !text.is_empty());
-        let mut details: Map<String, Value> = said
+        let present = all.into_iter().filter(|(_, text)| !text.is_empty());
+        let mut details: Map<String, Value> = present
             .map(|(key, text)| (key.to_owned(), json!(text)))
             .collect();
         details.insert("causes".to_owned(), Value::Array(causes));

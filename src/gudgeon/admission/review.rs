@@ -212,10 +212,10 @@ impl AdmissionRequest {
     }
 
     /// The review's answer.
-    pub(crate) fn answer(&self, says: &AdmissionResponse, warnings: &[String]) -> Vec<u8> {
+    pub(crate) fn answer(&self, decision: &AdmissionResponse, warnings: &[String]) -> Vec<u8> {
         let mut response = Map::new();
         response.insert("uid".to_owned(), json!(self.uid));
-        match says {
+        match decision {
             AdmissionResponse::Unchanged => {
                 response.insert("allowed".to_owned(), json!(true));
             }
@@ -244,11 +244,11 @@ impl AdmissionRequest {
             }
         }
         if !warnings.is_empty() {
-            let shown: Vec<&str> = warnings
+            let clipped: Vec<&str> = warnings
                 .iter()
                 .map(|text| cut(text, WARNING_BYTES))
                 .collect();
-            response.insert("warnings".to_owned(), json!(shown));
+            response.insert("warnings".to_owned(), json!(clipped));
         }
         let version = if self.version_is_known() {
             self.api_version.as_str()

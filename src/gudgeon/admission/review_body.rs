@@ -66,14 +66,14 @@ pub(crate) async fn take(
         Err(UnreadBody::Gone) => return Err(ConnectionAborted("the body did not arrive")),
         Err(UnreadBody::TooLarge) => {
             connection.finish();
-            let said = format!("body over {} MiB", most >> 20);
-            let answer = text(StatusCode::PAYLOAD_TOO_LARGE, &said);
+            let message = format!("body over {} MiB", most >> 20);
+            let answer = text(StatusCode::PAYLOAD_TOO_LARGE, &message);
             return Ok(Received::Refused(unread(answer, head.version)));
         }
         // Over HTTP/2 only this stream ends: the others on its connection are not slow.
         Err(UnreadBody::Evicted) => {
-            let said = "too many requests: the body arrived too slowly";
-            let answer = text(StatusCode::TOO_MANY_REQUESTS, said);
+            let message = "too many requests: the body arrived too slowly";
+            let answer = text(StatusCode::TOO_MANY_REQUESTS, message);
             return Ok(Received::Refused(unread(answer, head.version)));
         }
         Err(UnreadBody::Full) => {
@@ -85,10 +85,10 @@ pub(crate) async fn take(
         return Ok(Received::Refused(answer));
     }
     if !is_json(&head.headers) {
-        let said = "invalid Content-Type, want `application/json`";
+        let message = "invalid Content-Type, want `application/json`";
         return Ok(Received::Refused(text(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            said,
+            message,
         )));
     }
     Ok(Received::Body(ReviewBody {
@@ -157,7 +157,7 @@ impl ReviewBody {
                 false => worker.run(flow, job).await,
             }
         };
-        let kept = tokio::select! {
+        let permitted = tokio::select! {
             biased;
             done = done => done.map_err(|_| ReviewError::Rejected)??,
             () = eviction.notified() => return Err(ReviewError::Rejected),
@@ -165,7 +165,7 @@ impl ReviewBody {
         Ok(full(
             StatusCode::OK,
             "application/json",
-            Bytes::from_owner(kept),
+            Bytes::from_owner(permitted),
         ))
     }
 }

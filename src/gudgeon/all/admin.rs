@@ -43,15 +43,15 @@ impl Admin {
     fn ready(&self) -> Answer {
         let (mut lines, mut status) = (Vec::new(), StatusCode::OK);
         for role in &self.roles {
-            let said = match role.readiness() {
-                Ok(said) => said,
+            let report = match role.readiness() {
+                Ok(report) => report,
                 Err(why) => {
                     status = StatusCode::SERVICE_UNAVAILABLE;
                     why
                 }
             };
-            let said = said.lines().filter(|line| *line != "ok");
-            lines.extend(said.map(|line| format!("{}: {line}", role.name())));
+            let details = report.lines().filter(|line| *line != "ok");
+            lines.extend(details.map(|line| format!("{}: {line}", role.name())));
         }
         match lines.is_empty() {
             true => text(status, "ok"),

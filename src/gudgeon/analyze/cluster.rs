@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn the_reason_for_no_access_is_named() {
         for (use_kube, variable, words) in [
             (None, None, "there is no kubeconfig"),
             (None, Some(""), "there is no kubeconfig"),

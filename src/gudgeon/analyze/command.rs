@@ -85,12 +85,12 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
             }
         }
     }
-    let mut told = None;
+    let mut namespace = None;
     if let Some(access) = access {
         let read = cluster::read(&access, flags, &all)?;
         is_whole &= read.unread.is_empty();
-        read.unread.iter().for_each(|words| print_line(words));
-        told = read.namespace;
+        read.unread.iter().for_each(|line| print_line(line));
+        namespace = read.namespace;
         all.extend(read.files);
     }
     let mut located = found(
@@ -102,7 +102,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     // Of a cluster one namespace is looked at, and whatever belongs to none.
     located.retain(|one| {
         let is_meant = !one.file.is_empty() || one.namespace.is_empty();
-        is_meant || told.as_ref().is_none_or(|told| one.namespace == *told)
+        is_meant || namespace.as_ref().is_none_or(|name| one.namespace == *name)
     });
     located.retain(|one| {
         one.code.level >= flags.output_threshold
@@ -181,8 +181,8 @@ pub(crate) fn found(
                                 part.begin()
                             ));
                         }
-                        let (item, said) = read(&part, number, file, namespace);
-                        messages.extend(said);
+                        let (item, of_part) = read(&part, number, file, namespace);
+                        messages.extend(of_part);
                         if let Some(item) = item {
                             let place = format!("{}:{}", file.name, part.begin());
                             match places.duplicate(&item, place) {
@@ -271,7 +271,7 @@ fn read(
         if let Some(object) = object.as_ref().filter(|_| is_valid) {
             findings.extend(config::notes_of(object));
         }
-        let said = findings.into_iter().map(|finding| Message {
+        let messages = findings.into_iter().map(|finding| Message {
             code: match finding.is_error() {
                 true => &codes::INVALID,
                 false => &codes::NOTED,
@@ -280,10 +280,10 @@ fn read(
             path: finding.path,
             text: finding.message,
         });
-        let said = said.collect();
+        let messages = messages.collect();
         return (
             object.map(|object| item(object.spec, &object.namespace)),
-            said,
+            messages,
         );
     }
     let is_known = KUBERNETES
@@ -331,9 +331,9 @@ fn located(
         let documents = document::documents_within(&file.text, COMMAND_LINE);
         for document in documents.flatten() {
             for part in document.parts() {
-                let said = messages.remove(&number).unwrap_or_default();
+                let of_part = messages.remove(&number).unwrap_or_default();
                 number += 1;
-                if said.is_empty() {
+                if of_part.is_empty() {
                     continue;
                 }
                 let value = placed(&part, of_files(file, namespace));
@@ -357,7 +357,7 @@ fn located(
                     empty if empty.is_empty() => NAMELESS.to_owned(),
                     namespace => namespace,
                 };
-                of_file.extend(said.into_iter().map(|message| Located {
+                of_file.extend(of_part.into_iter().map(|message| Located {
                     code: message.code,
                     kind: kind.clone(),
                     namespace: namespace.clone(),

@@ -49,10 +49,10 @@ fn hosts_of_mesh(all: &Inventory, found: &mut Vec<Message>) {
                 continue;
             };
             let has = if others.count == 1 { "has" } else { "have" };
-            let words = format!(
+            let message = format!(
                 "{others} {has} the host {host:?} for sidecars, too: the oldest alone counts"
             );
-            push(found, &codes::MESH_HOSTS, item, "spec.hosts", words);
+            push(found, &codes::MESH_HOSTS, item, "spec.hosts", message);
         }
     }
 }
@@ -110,11 +110,11 @@ fn rules_for_host(all: &Inventory, found: &mut Vec<Message>) {
                 false => format!("the subset {:?}", twice.join(", ")),
                 true => "a traffic policy".to_owned(),
             };
-            let words = format!(
+            let message = format!(
                 "{}/{} has {what} for {host:?}, too: that of the older one counts",
                 other.namespace, other.name
             );
-            push(found, &codes::RULES_FOR_HOST, item, "spec.host", words);
+            push(found, &codes::RULES_FOR_HOST, item, "spec.host", message);
         }
     }
 }
@@ -144,11 +144,11 @@ fn relative(item: &Item, found: &mut Vec<Message>) {
                 }
                 _ => "wants a filter or route that may be another EnvoyFilter's",
             };
-            let words = format!(
+            let message = format!(
                 "{operation} {meets}: without a priority their age decides which comes first"
             );
             let path = format!("spec.configPatches[{at}].patch.operation");
-            push(found, &codes::RELATIVE_PATCH, item, path, words);
+            push(found, &codes::RELATIVE_PATCH, item, path, message);
         }
     }
 }

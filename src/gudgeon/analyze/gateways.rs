@@ -121,9 +121,9 @@ fn of_port(
                 continue;
             };
             let (namespace, name) = (&other.item.namespace, &other.item.name);
-            let words = format!("{namespace}/{name} {why}");
+            let message = format!("{namespace}/{name} {why}");
             let path = format!("spec.servers[{}]", server.at);
-            push(found, &codes::GATEWAYS, server.item, path, words);
+            push(found, &codes::GATEWAYS, server.item, path, message);
         }
         last = Some((beside, index));
     }

@@ -72,13 +72,13 @@ fn backends(all: &Inventory, item: &Item, ingress: &Ingress, found: &mut Vec<Mes
                 missing(found, item, &format!("{place}{field}"), "service", name);
             } else if number > 0 && !hosts.iter().any(|one| one.ports.contains(&number.into())) {
                 let field = if is_old { "Port" } else { "port" };
-                let words = format!("{name:?} has no port {number}");
+                let message = format!("{name:?} has no port {number}");
                 push(
                     found,
                     &codes::NOT_FOUND,
                     item,
                     format!("{place}{field}"),
-                    words,
+                    message,
                 );
             }
         }
@@ -91,8 +91,8 @@ fn secrets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         let name = text(tls, "/secretName");
         if !name.is_empty() && !all.secrets.iter().any(|(_, secret)| secret == name) {
             let path = format!("spec.tls[{at}].secretName");
-            let words = format!("the secret {name:?} does not exist");
-            push(found, &codes::NOTED, item, path, words);
+            let message = format!("the secret {name:?} does not exist");
+            push(found, &codes::NOTED, item, path, message);
         }
     }
 }

@@ -24,11 +24,11 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             // As discovery decides it.
             let protocol = Protocol::of_kubernetes(text(port, "/protocol"), app, name, short);
             if protocol.is_some_and(Protocol::is_auto) {
-                let words = format!(
+                let message = format!(
                     "the name {name:?} of port {number} declares no protocol: proxies read it from the first bytes, and a server that speaks first waits"
                 );
                 let path = format!("spec.ports[{at}].name");
-                push(found, &codes::PORT_NAME, item, path, words);
+                push(found, &codes::PORT_NAME, item, path, message);
             }
         }
     }

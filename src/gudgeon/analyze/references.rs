@@ -20,8 +20,8 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         let host = text(&item.body, "/host");
         let full = all.full_host(host, &item.namespace);
         if all.hosts_of(&full, &item.namespace).is_empty() {
-            let words = format!("no service has the host {host:?}");
-            push(found, &codes::RULE_WITHOUT_HOST, item, "spec.host", words);
+            let message = format!("no service has the host {host:?}");
+            push(found, &codes::RULE_WITHOUT_HOST, item, "spec.host", message);
         }
     }
     for item in all.of("Gateway") {
@@ -60,8 +60,8 @@ pub(super) fn push(
 }
 
 pub(super) fn missing(found: &mut Vec<Message>, item: &Item, path: &str, what: &str, name: &str) {
-    let words = format!("the {what} {name:?} does not exist");
-    push(found, &codes::NOT_FOUND, item, path, words);
+    let message = format!("the {what} {name:?} does not exist");
+    push(found, &codes::NOT_FOUND, item, path, message);
 }
 
 /// The Gateway that a name means: `NAME`, `NAMESPACE/NAME`, or as releases up to 1.1 wrote it `NAME.NAMESPACE.svc.DOMAIN`.
@@ -143,8 +143,8 @@ fn hosts_of_gateways(
         if unserved.len() < hosts.len() {
             is_all_idle = false;
         } else {
-            let words = format!("the gateway {name:?} does not serve {}", hosts.join(", "));
-            push(found, &codes::HOST_NOT_IN_GATEWAY, item, path, words);
+            let message = format!("the gateway {name:?} does not serve {}", hosts.join(", "));
+            push(found, &codes::HOST_NOT_IN_GATEWAY, item, path, message);
         }
     }
     if lost.is_empty() || is_all_idle || is_of_mesh || is_any_missing {
@@ -154,14 +154,14 @@ fn hosts_of_gateways(
     let mut names: Vec<&str> = gateways.iter().map(|(_, name, _)| &**name).collect();
     names.sort_unstable();
     names.dedup();
-    let (path, words) = match (names.as_slice(), gateways.first()) {
+    let (path, message) = match (names.as_slice(), gateways.first()) {
         ([name], Some((path, ..))) => (
             path.as_str(),
             format!("the gateway {name:?} does not serve {lost}"),
         ),
         _ => ("spec.hosts", format!("none of the gateways serves {lost}")),
     };
-    push(found, &codes::HOST_NOT_IN_GATEWAY, item, path, words);
+    push(found, &codes::HOST_NOT_IN_GATEWAY, item, path, message);
 }
 
 /// Hosts of a VirtualService that a Gateway has no server for.
@@ -231,31 +231,31 @@ fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         }
         let subset = text(to, "/subset");
         if !subset.is_empty() && !has_subset(all, &full, subset, &item.namespace) {
-            let words = format!("no DestinationRule has the subset {subset:?} of {host:?}");
+            let message = format!("no DestinationRule has the subset {subset:?} of {host:?}");
             push(
                 found,
                 &codes::NOT_FOUND,
                 item,
                 format!("{path}.subset"),
-                words,
+                message,
             );
         }
         let numbers: BTreeSet<u64> = hosts.iter().flat_map(|host| &host.ports).copied().collect();
         match to.pointer("/port/number").and_then(Json::as_u64) {
             Some(port) if !hosts.is_empty() && !numbers.contains(&port) => {
-                let words = format!("{host:?} has no port {port}");
+                let message = format!("{host:?} has no port {port}");
                 push(
                     found,
                     &codes::NOT_FOUND,
                     item,
                     format!("{path}.port"),
-                    words,
+                    message,
                 );
             }
             None if numbers.len() > 1 => {
-                let shown: Vec<String> = numbers.iter().map(u64::to_string).collect();
-                let words = format!("{host:?} has the ports {}: say which one", shown.join(", "));
-                push(found, &codes::PORT_WANTED, item, path, words);
+                let ports: Vec<String> = numbers.iter().map(u64::to_string).collect();
+                let message = format!("{host:?} has the ports {}: say which one", ports.join(", "));
+                push(found, &codes::PORT_WANTED, item, path, message);
             }
             _ => {}
         }
@@ -323,9 +323,9 @@ fn secrets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
                 .contains(&((*namespace).to_owned(), short.to_owned()))
         });
         if !is_there {
-            let words = format!("the secret {short:?} is not in {}", places.join(" or "));
+            let message = format!("the secret {short:?} is not in {}", places.join(" or "));
             let path = format!("spec.servers[{at}].tls.credentialName");
-            push(found, &codes::NOT_FOUND, item, path, words);
+            push(found, &codes::NOT_FOUND, item, path, message);
         }
     }
 }

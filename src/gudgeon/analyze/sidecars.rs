@@ -26,8 +26,8 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         {
             let all = Named::of(&without);
             for item in without {
-                let words = format!("{all} have no selector: the oldest alone counts");
-                push(found, &codes::SIDECARS_WITHOUT_SELECTOR, item, "", words);
+                let message = format!("{all} have no selector: the oldest alone counts");
+                push(found, &codes::SIDECARS_WITHOUT_SELECTOR, item, "", message);
             }
         }
         selecting(all, namespace, &by_selector, found);
@@ -52,7 +52,7 @@ fn selecting(
     }
     // Replicas are selected alike, and said once.
     let mut known: BTreeSet<Vec<&Labels>> = BTreeSet::new();
-    let mut told: BTreeSet<(usize, usize)> = BTreeSet::new();
+    let mut reported: BTreeSet<(usize, usize)> = BTreeSet::new();
     for (at, selectors) in places.zip(selectors) {
         let Some(runs) = all.workloads.get(at) else {
             continue;
@@ -66,15 +66,16 @@ fn selecting(
         let firsts: Vec<&Item> = items.iter().take(2).copied().collect();
         for item in items {
             let other = firsts.iter().find(|other| other.number != item.number);
-            let Some(other) = other.filter(|other| told.insert((item.number, other.number))) else {
+            let Some(other) = other.filter(|other| reported.insert((item.number, other.number)))
+            else {
                 continue;
             };
-            let words = format!(
+            let message = format!(
                 "{}/{} selects the workload {}, too: the oldest alone counts",
                 other.namespace, other.name, runs.name
             );
             let path = "spec.workloadSelector";
-            push(found, &codes::SIDECARS_SELECT, item, path, words);
+            push(found, &codes::SIDECARS_SELECT, item, path, message);
         }
     }
 }

@@ -21,8 +21,8 @@ impl Suppressed {
         });
         let read = read.filter(|one| !one.code.is_empty() && !one.origin.is_empty());
         read.ok_or_else(|| {
-            let shown = api::config::quoted(text);
-            format!("cannot use --suppress: want CODE=KIND NAME.NAMESPACE, got {shown}")
+            let quoted = api::config::quoted(text);
+            format!("cannot use --suppress: want CODE=KIND NAME.NAMESPACE, got {quoted}")
         })
     }
 

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_what_a_look_at_each_finds() {
+    fn the_index_finds_the_same_workloads_as_a_full_scan() {
         let index = index(300);
         for selector in [
             labels(&[]),

@@ -42,14 +42,14 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             let pointer = format!("/{}", place.replace('.', "/"));
             let selector = labels(item.body.pointer(&pointer));
             if !selector.is_empty() && !all.selects_any(&selector, &item.namespace) {
-                let words = format!("no workload has the labels {}", printable(&selector));
+                let message = format!("no workload has the labels {}", printable(&selector));
                 let path = format!("spec.{place}");
                 // The one of a Sidecar is a reference, as istioctl has it.
                 let code = match kind {
                     "Sidecar" => &codes::NOT_FOUND,
                     _ => &codes::SELECTS_NOTHING,
                 };
-                push(found, code, item, path, words);
+                push(found, code, item, path, message);
             }
         }
     }
@@ -69,8 +69,8 @@ fn whole_namespace(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     let is_narrow = narrows.iter().any(|field| item.body.get(field).is_some());
     if !is_narrow && item.namespace != all.root && all.workloads.places(&item.namespace).is_empty()
     {
-        let words = format!("no workload is in the namespace {:?}", item.namespace);
-        push(found, &codes::SELECTS_NOTHING, item, "spec", words);
+        let message = format!("no workload is in the namespace {:?}", item.namespace);
+        push(found, &codes::SELECTS_NOTHING, item, "spec", message);
     }
 }
 
@@ -83,10 +83,10 @@ fn service(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     }
     let mut selected = all.workloads.selected(&selector, Some(&item.namespace));
     if selector.is_empty() {
-        let words = "has no endpoints: it has no selector, and there are no Endpoints or EndpointSlices of its name";
-        push(found, &codes::WITHOUT_ENDPOINTS, item, "spec", words);
+        let message = "has no endpoints: it has no selector, and there are no Endpoints or EndpointSlices of its name";
+        push(found, &codes::WITHOUT_ENDPOINTS, item, "spec", message);
     } else if !all.workloads.is_empty() && selected.next().is_none() {
-        let words = format!(
+        let message = format!(
             "has no endpoints: no workload has the labels {}",
             printable(&selector)
         );
@@ -95,7 +95,7 @@ fn service(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
             &codes::WITHOUT_ENDPOINTS,
             item,
             "spec.selector",
-            words,
+            message,
         );
     }
 }
@@ -117,7 +117,7 @@ fn entry(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
             "has no endpoints: it names none",
         );
     } else if !all.workloads.is_empty() && selected.next().is_none() {
-        let words = format!(
+        let message = format!(
             "has no endpoints: no workload has the labels {}",
             printable(&selector)
         );
@@ -126,7 +126,7 @@ fn entry(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
             &codes::WITHOUT_ENDPOINTS,
             item,
             "spec.workloadSelector",
-            words,
+            message,
         );
     }
 }
@@ -190,8 +190,8 @@ fn gateway(
     {
         // The gateway of Istio's own installation need not be among the objects.
         if printable(&selector) != "istio=ingressgateway" {
-            let words = format!("no workload has the labels {}", printable(&selector));
-            push(found, &codes::NOT_FOUND, item, "spec.selector", words);
+            let message = format!("no workload has the labels {}", printable(&selector));
+            push(found, &codes::NOT_FOUND, item, "spec.selector", message);
         }
         return;
     }
@@ -204,7 +204,7 @@ fn gateway(
             .and_then(Json::as_u64)
             .unwrap_or_default();
         if number != 0 && !ports.contains(&number) {
-            let words = format!(
+            let message = format!(
                 "no service of the workloads {} has the port {number}",
                 printable(&selector)
             );
@@ -213,7 +213,7 @@ fn gateway(
                 &codes::GATEWAY_PORT,
                 item,
                 format!("spec.servers[{at}].port"),
-                words,
+                message,
             );
         }
     }
@@ -260,7 +260,7 @@ fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
                 || (host.is_selecting && both().is_some_and(runs))
         });
         if !is_there {
-            let words = format!(
+            let message = format!(
                 "no workload of {host:?} has the labels {}",
                 printable(&wanted)
             );
@@ -269,7 +269,7 @@ fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
                 &codes::SUBSET_EMPTY,
                 item,
                 format!("spec.subsets[{at}].labels"),
-                words,
+                message,
             );
         }
     }

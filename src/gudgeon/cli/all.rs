@@ -106,7 +106,7 @@ fn flags() -> Vec<Arg> {
 
 /// The flags that were given and that a role has, as its own command line would have them.
 fn flags_of_role<F: Args>(matches: &ArgMatches, role: Command) -> Result<F, clap::Error> {
-    let mut words: Vec<OsString> = Vec::new();
+    let mut args: Vec<OsString> = Vec::new();
     for arg in role.get_arguments() {
         let Some(there) = arg.get_long() else {
             continue;
@@ -124,12 +124,12 @@ fn flags_of_role<F: Args>(matches: &ArgMatches, role: Command) -> Result<F, clap
             None => values.map(ToOwned::to_owned).collect(),
         };
         for value in values {
-            let mut word = OsString::from(format!("--{there}="));
-            word.push(value);
-            words.push(word);
+            let mut flag = OsString::from(format!("--{there}="));
+            flag.push(value);
+            args.push(flag);
         }
     }
-    F::from_arg_matches(&role.try_get_matches_from(words)?)
+    F::from_arg_matches(&role.try_get_matches_from(args)?)
 }
 
 fn is_on_command_line(matches: &ArgMatches, long: &str) -> bool {

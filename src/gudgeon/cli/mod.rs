@@ -113,18 +113,18 @@ fn without_meaning((name, takes_value): (&'static str, bool)) -> Arg {
     }
 }
 
-/// Parses a command line; the first word is the program's name.
+/// Parses a command line; the first argument is the program's name.
 ///
 /// # Errors
 /// The text to print, and the exit code; `--help` counts, too.
-pub fn parse(words: &[OsString]) -> Result<Parsed, EarlyExit> {
-    let name = Name::of(words.first());
+pub fn parse(args: &[OsString]) -> Result<Parsed, EarlyExit> {
+    let name = Name::of(args.first());
     let command = name.command();
-    let words = doubled(&name.without_group(words), &command);
+    let args = doubled(&name.without_group(args), &command);
     let matches = command
         .clone()
-        .try_get_matches_from(&words)
-        .map_err(|error| ended(&without_ignored_tip(error, &command, &words)))?;
+        .try_get_matches_from(&args)
+        .map_err(|error| ended(&without_ignored_tip(error, &command, &args)))?;
     let action = name.action(&matches).map_err(|error| ended(&error))?;
     let mut given: Vec<&str> = Vec::new();
     let mut level = Some((command.get_name().to_owned(), &matches));
@@ -149,7 +149,7 @@ pub fn parse(words: &[OsString]) -> Result<Parsed, EarlyExit> {
 }
 
 /// `-injectConfig X` as Go's own flag package would take it: a known long name after one dash gets its second.
-fn doubled(words: &[OsString], command: &Command) -> Vec<OsString> {
+fn doubled(args: &[OsString], command: &Command) -> Vec<OsString> {
     fn has_long(command: &Command, name: &str) -> bool {
         command.get_arguments().any(|arg| {
             arg.get_long() == Some(name)
@@ -159,11 +159,10 @@ fn doubled(words: &[OsString], command: &Command) -> Vec<OsString> {
         }) || command.get_subcommands().any(|below| has_long(below, name))
     }
     let mut only_values = false;
-    words
-        .iter()
-        .map(|word| {
-            only_values |= word == "--";
-            let long = word
+    args.iter()
+        .map(|arg| {
+            only_values |= arg == "--";
+            let long = arg
                 .to_str()
                 .and_then(|text| text.strip_prefix('-'))
                 .filter(|rest| !rest.starts_with('-') && !only_values)
@@ -171,10 +170,10 @@ fn doubled(words: &[OsString], command: &Command) -> Vec<OsString> {
                 .is_some_and(|name| name.len() > 1 && has_long(command, name));
             if long {
                 let mut doubled = OsString::from("-");
-                doubled.push(word);
+                doubled.push(arg);
                 doubled
             } else {
-                word.clone()
+                arg.clone()
             }
         })
         .collect()
@@ -184,9 +183,9 @@ fn doubled(words: &[OsString], command: &Command) -> Vec<OsString> {
 fn without_ignored_tip(
     mut error: clap::Error,
     command: &Command,
-    words: &[OsString],
+    args: &[OsString],
 ) -> clap::Error {
-    let names = words.iter().filter_map(|word| word.to_str());
+    let names = args.iter().filter_map(|arg| arg.to_str());
     let command = names.fold(command, |command, name| {
         command.find_subcommand(name).unwrap_or(command)
     });
@@ -244,8 +243,8 @@ fn is_usage(error: &clap::Error) -> bool {
 
 /// Returns the output of `completion SHELL`, for the name that the program was called by.
 #[must_use]
-pub fn completion(words: &[OsString], shell: clap_complete::Shell) -> Vec<u8> {
-    let mut command = Name::of(words.first()).documented();
+pub fn completion(args: &[OsString], shell: clap_complete::Shell) -> Vec<u8> {
+    let mut command = Name::of(args.first()).documented();
     let name = command.get_name().to_owned();
     let mut out = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut out);

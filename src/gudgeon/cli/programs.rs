@@ -163,13 +163,13 @@ impl Name {
     }
 
     /// Removes the name of the group that istioctl had its new commands in, such as `analyze` in 1.3 and 1.4.
-    pub(super) fn without_group(self, words: &[OsString]) -> Vec<OsString> {
-        let is_group = |word: &OsString| word == "x" || word == "exp" || word == "experimental";
-        let mut words = words.to_vec();
-        if self == Self::Istioctl && words.get(1).is_some_and(is_group) {
-            words.remove(1);
+    pub(super) fn without_group(self, args: &[OsString]) -> Vec<OsString> {
+        let is_group = |arg: &OsString| arg == "x" || arg == "exp" || arg == "experimental";
+        let mut args = args.to_vec();
+        if self == Self::Istioctl && args.get(1).is_some_and(is_group) {
+            args.remove(1);
         }
-        words
+        args
     }
 
     pub(super) fn action(self, matches: &ArgMatches) -> Result<Action, clap::Error> {

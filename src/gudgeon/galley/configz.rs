@@ -33,10 +33,10 @@ pub(super) fn document(admin: &AdminState) -> Value {
         }),
     };
     if let Value::Object(fields) = &mut document {
-        let seen = admin.peers.stream_statuses();
+        let statuses = admin.peers.stream_statuses();
         fields.insert(
             "peers".to_owned(),
-            seen.iter().map(peers::debug_view).collect(),
+            statuses.iter().map(peers::debug_view).collect(),
         );
         if let Some(webhook) = &admin.webhook {
             fields.insert("webhook".to_owned(), webhook.json());
@@ -64,8 +64,8 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
             "publishes": current.count(snapshot.group()),
         });
         snapshots.insert(snapshot.group().as_str().to_owned(), one);
-        let shown = snapshot.collections().filter(|one| is_listed(one));
-        all.extend(shown.map(|one| {
+        let listed = snapshot.collections().filter(|one| is_listed(one));
+        all.extend(listed.map(|one| {
             json!({
                 "name": &**one.name(),
                 "version": one.version().to_string(),
@@ -146,8 +146,8 @@ pub(super) fn resources(engine: &GalleyEngine, name: &str) -> Option<String> {
     let collection = snapshot.and_then(|snapshot| snapshot.get(name).cloned());
     let members = collection.iter().flat_map(|one| one.members());
     let version = collection.as_ref().map(|one| one.version().to_string());
-    let (shown, version) = (json!(&**name), json!(version));
-    let mut text = format!("{{\"collection\": {shown}, \"version\": {version}, \"resources\": [");
+    let (quoted, version) = (json!(&**name), json!(version));
+    let mut text = format!("{{\"collection\": {quoted}, \"version\": {version}, \"resources\": [");
     for (at, one) in members.enumerate() {
         let comma = if at == 0 { "" } else { "," };
         // Writing to a string cannot fail.
@@ -166,7 +166,7 @@ fn resource(collection: &str, resource: &Resource) -> Value {
     });
     let any = body.unwrap_or_default();
     let fields = body_of(collection, &resource.name, any.value);
-    let mut shown = json!({
+    let mut document = json!({
         "metadata": {
             "name": metadata.name,
             "createTime": created,
@@ -186,11 +186,11 @@ fn resource(collection: &str, resource: &Resource) -> Value {
         }
         _ => json!({"@type": any.type_url}),
     };
-    if let Value::Object(fields) = &mut shown {
+    if let Value::Object(fields) = &mut document {
         fields.insert("body".to_owned(), body);
     }
-    secrets::redact(&mut shown);
-    shown
+    secrets::redact(&mut document);
+    document
 }
 
 fn body_of(collection: &str, name: &str, body: bytes::Bytes) -> Option<Value> {

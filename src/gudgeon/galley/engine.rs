@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_source_leaves_out_is_told_and_hinders_no_readiness() {
+    async fn objects_left_out_by_a_source_are_reported_without_blocking_readiness() {
         let engine = engine();
         let of = |count| [("gateways", count)].into_iter().collect();
         engine.leaves_out(&of(3));

@@ -58,17 +58,17 @@ pub(super) fn sections(page: &mut String, admin: &AdminState) {
 }
 
 fn describe_findings(findings: &[Finding]) -> String {
-    let mut words = String::new();
+    let mut text = String::new();
     for found in findings {
-        if !words.is_empty() {
-            words.push_str("<br>");
+        if !text.is_empty() {
+            text.push_str("<br>");
         }
         if !found.path.is_empty() {
-            let _written = write!(words, "<code>{}</code>: ", escaped(&found.path));
+            let _written = write!(text, "<code>{}</code>: ", escaped(&found.path));
         }
-        words.push_str(&escaped(&found.message));
+        text.push_str(&escaped(&found.message));
     }
-    words
+    text
 }
 
 fn rejected(page: &mut String, current: &StateSnapshot) {
@@ -152,14 +152,14 @@ fn described(engine: &GalleyEngine, publish: &Publish) -> String {
 }
 
 fn collections(page: &mut String, current: &StateSnapshot) {
-    let shown = || {
+    let listed = || {
         let published = current.published.iter();
         let all = published.flat_map(|published| published.snapshot.collections());
         all.filter(|one| configz::is_listed(one))
     };
     let (all, empty) = (
-        shown().count(),
-        shown().filter(|one| one.members().is_empty()).count(),
+        listed().count(),
+        listed().filter(|one| one.members().is_empty()).count(),
     );
     page.push_str("<h2>Collections</h2>");
     let columns = [
@@ -169,9 +169,9 @@ fn collections(page: &mut String, current: &StateSnapshot) {
         "version",
         "effect in gudgeon discovery",
     ];
-    let words = (all == empty).then_some("All are empty.");
-    html::table(page, &columns, words, |page| {
-        for one in shown().filter(|one| !one.members().is_empty()) {
+    let message = (all == empty).then_some("All are empty.");
+    html::table(page, &columns, message, |page| {
+        for one in listed().filter(|one| !one.members().is_empty()) {
             let name = escaped(one.name());
             let effect = configz::effect(one).unwrap_or("-");
             let _written = writeln!(

@@ -18,7 +18,7 @@ pub(super) fn debug_view(peer: &StreamStatus) -> Value {
                 "version": nack.version.to_string(), "code": nack.code, "message": &*nack.message,
             })
         });
-        let shown = json!({
+        let document = json!({
             "sent": one.sent,
             "acked": one.acked,
             "pending_nonce": one.pending_nonce.map(|nonce| nonce.to_string()),
@@ -26,7 +26,7 @@ pub(super) fn debug_view(peer: &StreamStatus) -> Value {
             "nacks": one.nacks,
             "last_nack": nack,
         });
-        (one.collection.to_string(), shown)
+        (one.collection.to_string(), document)
     });
     json!({
         "address": peer.address,
@@ -82,9 +82,9 @@ fn row(page: &mut String, peer: &StreamStatus) {
     let refused = refused
         .max_by_key(|(at, ..)| **at)
         .map(|(at, collection, nack)| {
-            let words = escaped(&nack.message);
+            let message = escaped(&nack.message);
             format!(
-                "{} {}: {words} (code {})",
+                "{} {}: {message} (code {})",
                 log::stamp(*at),
                 escaped(collection),
                 nack.code

@@ -56,8 +56,8 @@ impl BoundStreams {
             "" => SourceDialer::new(NOWHERE, mode, files, meta, received).map(|_| None)?,
             address => Some(SourceDialer::new(address, mode, files, meta, received)?),
         };
-        let shown = certificates.chain.display();
-        let waits = format!("it takes client certificates, and waits for {shown}");
+        let chain = certificates.chain.display();
+        let waits = format!("it takes client certificates, and waits for {chain}");
         let server = McpServer::new(McpServerSettings {
             flag: "server-address",
             address: flags.server_address.clone(),

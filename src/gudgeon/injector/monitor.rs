@@ -164,7 +164,7 @@ impl<E: ActiveConfiguration> Inspect for InjectorMonitor<E> {
     }
 
     fn sections(&self, page: &mut String) {
-        self.draw(|shown| page::sections(page, shown));
+        self.draw(|content| page::sections(page, content));
     }
 
     fn style(&self) -> &'static str {

@@ -95,11 +95,11 @@ fn hour(page: &mut String, content: &PageContent<'_>) {
             // Even a single event must be visible.
             let height = (count * HEIGHT / most).max(1).min(top);
             top -= height;
-            let word = verdict.as_str();
+            let name = verdict.as_str();
             let _written = write!(
                 page,
-                "<rect x=\"{}\" y=\"{top}\" width=\"{}\" height=\"{height}\" fill=\"var(--{word})\"><title>{} min ago: {count} \
-                 {word}</title></rect>",
+                "<rect x=\"{}\" y=\"{top}\" width=\"{}\" height=\"{height}\" fill=\"var(--{name})\"><title>{} min ago: {count} \
+                 {name}</title></rect>",
                 at * STEP + 1,
                 STEP - 2,
                 MINUTES - 1 - at
@@ -231,21 +231,21 @@ fn decisions(page: &mut String, decisions: &InjectionDecisions) {
 }
 
 fn row(page: &mut String, decision: &InjectionDecision) {
-    let word = decision.verdict.as_str();
-    let mut said: Vec<String> = Vec::new();
+    let verdict = decision.verdict.as_str();
+    let mut details: Vec<String> = Vec::new();
     if decision.dry_run {
-        said.push("dry run".to_owned());
+        details.push("dry run".to_owned());
     }
     if decision.native {
-        said.push("native sidecar".to_owned());
+        details.push("native sidecar".to_owned());
     }
-    said.extend(decision.warnings.iter().map(|warning| escaped(warning)));
+    details.extend(decision.warnings.iter().map(|warning| escaped(warning)));
     if !decision.message.is_empty() {
-        said.push(escaped(&decision.message));
+        details.push(escaped(&decision.message));
     }
     let _written = writeln!(
         page,
-        "<tr><td>{}<td>{}/{}<td>{}<td class=\"{word}\">{word}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}\
+        "<tr><td>{}<td>{}/{}<td>{}<td class=\"{verdict}\">{verdict}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}\
          </tr>",
         log::stamp(decision.time),
         escaped(&decision.namespace),
@@ -255,7 +255,7 @@ fn row(page: &mut String, decision: &InjectionDecision) {
         decision.operations,
         decision.bytes,
         micros(decision.took),
-        said.join("<br>")
+        details.join("<br>")
     );
 }
 

@@ -222,8 +222,8 @@ fn with_remedy(flags: &InjectorFlags, line: String) -> String {
     format!("{line}; --selfSigned makes a certificate in memory")
 }
 
-pub(crate) fn native(word: &str) -> NativeSidecars {
-    match word {
+pub(crate) fn native(setting: &str) -> NativeSidecars {
+    match setting {
         "on" => NativeSidecars::On,
         "jobs" => NativeSidecars::Jobs,
         // `auto` is off until the API server's version is known to be new enough.

@@ -29,12 +29,12 @@ impl Status {
 
     /// The certificate that is served now.
     pub(crate) fn serves(&self, pair: &Pair) {
-        let shown = json!({
+        let document = json!({
             "notAfter": log::stamp(pair.not_after),
             "names": pair.names,
             "selfSigned": self.self_signed,
         });
-        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = document;
     }
 
     pub(crate) fn tls(&self) -> Value {
@@ -65,7 +65,7 @@ impl Status {
     }
 
     pub(crate) fn bundles(&self) -> Value {
-        let shown = |standing: &ReconcileStatus| {
+        let document = |standing: &ReconcileStatus| {
             json!({
                 "config": standing.configuration,
                 "entries": standing.entries,
@@ -73,7 +73,7 @@ impl Status {
                 "error": standing.error,
             })
         };
-        self.reconcile_statuses().iter().map(shown).collect()
+        self.reconcile_statuses().iter().map(document).collect()
     }
 }
 

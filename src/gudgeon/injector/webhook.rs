@@ -110,7 +110,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
         drop(body);
         let is_review = read.is_ok();
         let mut warnings = Vec::new();
-        let (says, mut decision) = match read {
+        let (response, mut decision) = match read {
             Err(flaw) => refused(400, BAD_REQUEST, flaw.to_string()),
             Ok(()) => match question.passes_by() {
                 Some(reason) => (
@@ -120,7 +120,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
                 None => self.inject_pod(path, &question, &mut warnings),
             },
         };
-        let answer = question.answer(&says, &warnings);
+        let answer = question.answer(&response, &warnings);
         let metadata = question.object.get("metadata");
         let field = |name: &str| {
             let text = metadata.and_then(|metadata| metadata.get(name));
@@ -180,7 +180,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
             ids,
         };
         let Review { outcome, tried } = self.served.engine().review(&request, &question.object);
-        let (says, mut decision) = match outcome {
+        let (response, mut decision) = match outcome {
             Outcome::Skipped {
                 reason,
                 warnings: of,
@@ -224,7 +224,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
         decision.templates = tried.templates;
         decision.version = tried.version;
         decision.native = tried.native;
-        (says, decision)
+        (response, decision)
     }
 }
 
@@ -338,8 +338,8 @@ fn redact_decision(
     let secrets = Secrets::of(&question.object);
     let template = decision.reason == inject::reason::TEMPLATE;
     decision.message = secrets.redact(&decision.message, template);
-    let shown = warnings.iter().map(|text| secrets.redact(text, false));
-    decision.warnings = shown.collect();
+    let redacted = warnings.iter().map(|text| secrets.redact(text, false));
+    decision.warnings = redacted.collect();
 }
 
 fn refused(
@@ -349,12 +349,12 @@ fn refused(
 ) -> (AdmissionResponse, InjectionDecision) {
     let mut decision = note(InjectionVerdict::Failed, reason);
     decision.message.clone_from(&message);
-    let says = AdmissionResponse::Refused {
+    let response = AdmissionResponse::Refused {
         code,
         message,
         causes: Vec::new(),
     };
-    (says, decision)
+    (response, decision)
 }
 
 /// `/ready` and `/healthz`, the same on every listener.

@@ -61,14 +61,14 @@ pub(crate) fn run<E: ActiveConfiguration>(flags: &InjectFlags) -> Result<Exit, F
         message,
     };
     let inputs = Input::read_all(&flags.files).map_err(failed)?;
-    let mut held = BufferedOutput::new();
-    let notes = inject_all(&engine, native, &inputs, &mut held).map_err(failed)?;
+    let mut buffered = BufferedOutput::new();
+    let notes = inject_all(&engine, native, &inputs, &mut buffered).map_err(failed)?;
     for text in &notes {
         note(text);
     }
     drop(notes);
     let output = flags.output.as_deref();
-    match held.whole() {
+    match buffered.whole() {
         Some(bytes) => write(&bytes, output)?,
         // All inputs succeeded, and would again.
         None => write_by(output, |to| {

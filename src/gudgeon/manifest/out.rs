@@ -60,9 +60,9 @@ impl BufferedOutput {
 
 impl Write for BufferedOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 = self.0.take().and_then(|mut held| {
-            held.extend_from_slice(bytes);
-            (held.len() <= BUFFERED_BYTES).then_some(held)
+        self.0 = self.0.take().and_then(|mut buffer| {
+            buffer.extend_from_slice(bytes);
+            (buffer.len() <= BUFFERED_BYTES).then_some(buffer)
         });
         Ok(bytes.len())
     }

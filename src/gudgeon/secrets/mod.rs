@@ -111,11 +111,11 @@ fn redact_url_parameters(url: &str) -> String {
     let Some((before, query)) = url.split_once('?') else {
         return url.to_owned();
     };
-    let shown = query.split('&').map(|pair| match pair.split_once('=') {
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
         Some((name, _)) if is_secret(name) => format!("{name}={REDACTED}"),
         Some(_) | None => pair.to_owned(),
     });
-    format!("{before}?{}", shown.collect::<Vec<_>>().join("&"))
+    format!("{before}?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
 /// Redacts keys in a text: their public part stays.
@@ -321,24 +321,24 @@ fn may_lead_to_secret(path: &str) -> bool {
 
 /// Redacts a finding: quotations are removed if its path may lead to a secret.
 pub(crate) fn redact_finding(found: &Finding) -> Finding {
-    let mut shown = found.clone();
+    let mut redacted = found.clone();
     if may_lead_to_secret(&found.path) {
-        shown.message = redact_quoted(&found.message);
+        redacted.message = redact_quoted(&found.message);
     }
-    shown
+    redacted
 }
 
 /// Redacts the report of a source.
 pub(crate) fn redact_report(report: &ConfigReport) -> ConfigReport {
     let hide = |all: &Arc<[Finding]>| all.iter().map(redact_finding).collect();
-    let mut shown = report.clone();
-    for one in &mut shown.rejected {
+    let mut redacted = report.clone();
+    for one in &mut redacted.rejected {
         one.errors = hide(&one.errors);
     }
-    for one in &mut shown.warned {
+    for one in &mut redacted.warned {
         one.warnings = hide(&one.warnings);
     }
-    shown
+    redacted
 }
 
 /// Redacts findings that are rendered as `PATH: MESSAGE`, with or without a file and an object in front.

@@ -52,8 +52,8 @@ pub(crate) fn client(secure: Secure) -> Result<Arc<ClientConfig>, String> {
         .with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match secure.pair {
         Some(pair) => {
-            let shown = SingleCertAndKey::from((*pair.key).clone());
-            builder.with_client_cert_resolver(Arc::new(shown))
+            let resolver = SingleCertAndKey::from((*pair.key).clone());
+            builder.with_client_cert_resolver(Arc::new(resolver))
         }
         None => builder.with_no_client_auth(),
     };

@@ -71,14 +71,14 @@ impl Loaded {
 
     /// Returns lines about the certificates that have expired since the last check.
     fn check(&mut self, now: SystemTime) -> Vec<String> {
-        let mut words = Vec::new();
+        let mut lines = Vec::new();
         for (path, (end, standing)) in &mut self.0 {
             let is = ExpiryState::of(*end, now);
             if std::mem::replace(standing, is) != is {
-                words.extend(describe(path, *end, is));
+                lines.extend(describe(path, *end, is));
             }
         }
-        words
+        lines
     }
 
     /// Returns the time until the next line.
@@ -110,9 +110,9 @@ fn describe(path: &Path, end: SystemTime, standing: ExpiryState) -> Option<Strin
 pub(crate) fn loaded(path: &Path, certificates: &[CertificateDer<'_>]) {
     let ends = certificates.iter().filter_map(end);
     let Some(first) = ends.min() else { return };
-    let words = all().put(path, first, SystemTime::now());
-    if let Some(words) = words {
-        warn!("{words}");
+    let line = all().put(path, first, SystemTime::now());
+    if let Some(line) = line {
+        warn!("{line}");
     }
     LOADED_SIGNAL.notify_one();
 }
@@ -127,12 +127,12 @@ fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
 pub(crate) async fn watch() {
     loop {
         let now = SystemTime::now();
-        let (words, wait) = {
+        let (lines, wait) = {
             let mut all = all();
             (all.check(now), all.next(now))
         };
-        for words in words {
-            warn!("{words}");
+        for line in lines {
+            warn!("{line}");
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -150,7 +150,7 @@ pub(crate) fn draw(page: &mut String) {
     }
     page.push_str("<h2>Files of certificates</h2><table><tr><th>file<th>until</tr>\n");
     for (path, (end, _)) in &all.0 {
-        let (class, words) = match ExpiryState::of(*end, now) {
+        let (class, note) = match ExpiryState::of(*end, now) {
             ExpiryState::Good => ("good", ""),
             ExpiryState::Soon => ("bad", ": within a day"),
             ExpiryState::Over => ("bad", ": it has expired"),
@@ -158,7 +158,7 @@ pub(crate) fn draw(page: &mut String) {
         // Writing to a string cannot fail.
         let _written = writeln!(
             page,
-            "<tr><td>{}<td class=\"{class}\">{}{words}</tr>",
+            "<tr><td>{}<td class=\"{class}\">{}{note}</tr>",
             escaped(&path.display().to_string()),
             log::stamp(*end)
         );

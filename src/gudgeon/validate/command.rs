@@ -29,9 +29,9 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
     if let Some(namespace) = &flags.namespace
         && !api::names::is_label(namespace)
     {
-        let shown = api::config::quoted(namespace);
+        let quoted = api::config::quoted(namespace);
         return Err(Failure::config(format!(
-            "cannot use --namespace: {shown} is not a DNS label"
+            "cannot use --namespace: {quoted} is not a DNS label"
         )));
     }
     let globs = flags.exclude.iter().map(|glob| Glob::read(glob));
@@ -77,7 +77,7 @@ mod tests {
 
     /// An invalid value is no usage error, as with `-o`.
     #[test]
-    fn what_cannot_be_used_and_what_is_missing() {
+    fn invalid_flags_and_missing_files_have_exit_codes() {
         let exit = |files: &[&str], namespace: Option<&str>| {
             let flags = ValidateFlags {
                 files: files.iter().map(|file| (*file).to_owned()).collect(),

@@ -19,8 +19,8 @@ impl Glob {
     /// A pattern that no path below a directory has, or that means more elsewhere than it does here.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let cannot = |why: &str| {
-            let shown = api::config::quoted(text);
-            Err(format!("cannot use --exclude {shown}: {why}"))
+            let quoted = api::config::quoted(text);
+            Err(format!("cannot use --exclude {quoted}: {why}"))
         };
         if text.contains(['[', ']', '{', '}', '\\']) {
             return cannot("want *, ? and ** alone");

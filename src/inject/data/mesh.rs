@@ -68,8 +68,8 @@ impl ObjectValue for Fields {
     }
 
     fn json(&self) -> Result<Json, TemplateError> {
-        let shown = self.printed.as_ref().unwrap_or(&self.fields);
-        let entries = shown.iter();
+        let fields = self.printed.as_ref().unwrap_or(&self.fields);
+        let entries = fields.iter();
         let entries = entries.map(|(key, json)| Ok((key.clone(), copied(json)?)));
         entries.collect::<Result<_, _>>().map(Json::Object)
     }

@@ -113,8 +113,8 @@ impl ObjectValue for Part {
             let Some(field) = record.go_field(name) else {
                 return Err(unknown(name, record.name()));
             };
-            if let (0, Some(said)) = (walked, self.override_of(field.name)) {
-                return Ok((Value::from(said), 1));
+            if let (0, Some(text)) = (walked, self.override_of(field.name)) {
+                return Ok((Value::from(text), 1));
             }
             walked += 1;
             path.push(Step::Key(field.name));
@@ -164,7 +164,7 @@ impl ObjectValue for Part {
 
     fn has(&self, key: &str) -> Result<bool, TemplateError> {
         Ok(match self.override_of(key) {
-            Some(said) => !said.is_empty(),
+            Some(text) => !text.is_empty(),
             None => {
                 let found = self.here().and_then(|here| here.get(key));
                 found.is_some_and(|found| !found.is_null())

@@ -21,9 +21,9 @@ pub(crate) fn proxy_config(
     written: Map<String, Json>,
 ) -> Result<Proxy, api::mesh::Invalid> {
     let fields = api::mesh::json(&config)?;
-    let shown = api::mesh::chosen(&config, &written)?;
+    let printed = api::mesh::chosen(&config, &written)?;
     let kind = &api::schema::ISTIO_MESH_V1ALPHA1_PROXYCONFIG;
-    let value = message(kind, fields, Some(shown));
+    let value = message(kind, fields, Some(printed));
     Ok(Proxy {
         config,
         written,

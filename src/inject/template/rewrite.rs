@@ -116,12 +116,12 @@ impl Rewriter<'_> {
         let mut pipe = self.pipe(action.pipe)?;
         if let Some((variable, fields)) = changed {
             let whole = || Expr::Variable(pos, variable.clone(), Vec::new());
-            let held = if fields.is_empty() {
+            let current = if fields.is_empty() {
                 whole()
             } else {
                 walk(pos, FROM_PARENTHESIS, whole(), &fields)
             };
-            let value = pipe_of(pos, vec![held]);
+            let value = pipe_of(pos, vec![current]);
             if !fields.is_empty() {
                 let mut args = vec![Expr::Identifier(pos, PUT.into()), whole()];
                 args.extend(texts(pos, &fields));

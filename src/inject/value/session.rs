@@ -157,8 +157,8 @@ pub(crate) fn leave() -> Result<(), TemplateError> {
 pub(crate) fn strings(entries: BTreeMap<Arc<str>, Value>) -> Result<Value, TemplateError> {
     charge_elements(entries.len().saturating_add(1), ENTRY_BYTES)?;
     let map = Arc::new(entries);
-    let held = Arc::clone(&map);
-    with(|session| session.strings.insert(address(&held), held))?;
+    let retained = Arc::clone(&map);
+    with(|session| session.strings.insert(address(&retained), retained))?;
     Ok(Value::Map(map))
 }
 

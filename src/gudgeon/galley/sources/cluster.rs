@@ -55,12 +55,12 @@ impl ClusterSource {
         let mut server = config::Server::start(self.cluster.clone(), self.settings.clone());
         self.engine.connected();
         loop {
-            let heard = server.changed().await;
-            self.emit(heard).await;
+            let update = server.changed().await;
+            self.emit(update).await;
         }
     }
 
-    async fn emit(&mut self, heard: ServerUpdate) {
+    async fn emit(&mut self, update: ServerUpdate) {
         let ServerUpdate {
             changes,
             report,
@@ -70,7 +70,7 @@ impl ClusterSource {
             left_out,
             checked,
             broken,
-        } = heard;
+        } = update;
         self.engine.count_checked(checked, broken);
         let report = self.last_report.new_report(report);
         let is_new = synced && !self.synced;

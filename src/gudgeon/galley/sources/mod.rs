@@ -43,8 +43,8 @@ impl LastReport {
         if Arc::ptr_eq(&self.report, &report) {
             return None;
         }
-        let shown = Arc::new(secrets::redact_report(&report));
-        let (lines, more) = shown.new_lines(&self.redacted);
+        let redacted = Arc::new(secrets::redact_report(&report));
+        let (lines, more) = redacted.new_lines(&self.redacted);
         for line in lines {
             warn!("{line}");
         }
@@ -52,7 +52,7 @@ impl LastReport {
             warn!("and {more} more invalid objects");
         }
         self.report = report;
-        self.redacted = Arc::clone(&shown);
-        Some(shown)
+        self.redacted = Arc::clone(&redacted);
+        Some(redacted)
     }
 }

@@ -128,12 +128,12 @@ impl ValidationVerdict {
             message: message(errors),
             causes: errors.iter().map(cause).collect(),
         };
-        let shown: Vec<Finding> = errors.iter().map(secrets::redact_finding).collect();
+        let redacted: Vec<Finding> = errors.iter().map(secrets::redact_finding).collect();
         Self {
             response,
             warnings: Vec::new(),
             reason: Some(reason),
-            log_message: message(&shown),
+            log_message: message(&redacted),
         }
     }
 }
@@ -152,8 +152,8 @@ pub(super) fn validate(
             return ValidationVerdict::refused(422, Reason::Undecodable, &[error]);
         }
         Err(flaw) => {
-            let said = format!("could not decode body: {}", flaw.cause());
-            return ValidationVerdict::undecodable(&said);
+            let message = format!("could not decode body: {}", flaw.cause());
+            return ValidationVerdict::undecodable(&message);
         }
     }
     if !matches!(question.operation.as_str(), "CREATE" | "UPDATE") {
@@ -211,10 +211,10 @@ pub(super) fn validate(
 }
 
 /// Adds words to the message of a refusal, at the cost of its last errors where it is long.
-pub(super) fn add_words(verdict: &mut ValidationVerdict, words: &str) {
+pub(super) fn add_words(verdict: &mut ValidationVerdict, text: &str) {
     if let AdmissionResponse::Refused { message, .. } = &mut verdict.response {
-        let room = MESSAGE_BYTES.saturating_sub(words.len() + 2);
-        *message = format!("{}; {words}", cut(message, room));
+        let room = MESSAGE_BYTES.saturating_sub(text.len() + 2);
+        *message = format!("{}; {text}", cut(message, room));
     }
 }
 
@@ -223,8 +223,8 @@ fn elsewhere(object: &Value, scope: ValidatedKinds) -> Option<Finding> {
     let text = |name| object.get(name).and_then(Value::as_str);
     let (version, name) = (text("apiVersion")?, text("kind")?);
     let kind = config::kind(version, name).ok()?;
-    let said = format!("unrecognized type {version} {name}");
-    (!scope.takes(kind)).then(|| Finding::error("kind", said))
+    let message = format!("unrecognized type {version} {name}");
+    (!scope.takes(kind)).then(|| Finding::error("kind", message))
 }
 
 /// Joins the errors in one line: as many as fit, and the number of the others.
@@ -232,23 +232,23 @@ fn message(errors: &[Finding]) -> String {
     const BEGIN: &str = "configuration is invalid: ";
     let mut message = String::from(BEGIN);
     for (at, error) in errors.iter().enumerate() {
-        let words = error.to_string();
+        let text = error.to_string();
         let separator = if at == 0 { "" } else { "; " };
-        if at > 0 && message.len() + words.len() + separator.len() + MORE > MESSAGE_BYTES {
+        if at > 0 && message.len() + text.len() + separator.len() + MORE > MESSAGE_BYTES {
             let more: usize = errors.iter().skip(at).map(error_count).sum();
             message.push_str(&format!("; … and {more} more"));
             break;
         }
         message.push_str(separator);
-        message.push_str(cut(&words, MESSAGE_BYTES - BEGIN.len() - MORE));
+        message.push_str(cut(&text, MESSAGE_BYTES - BEGIN.len() - MORE));
     }
     message
 }
 
 /// Returns the number of errors that a finding stands for: the last of a hundred gives the number of the rest.
 fn error_count(error: &Finding) -> usize {
-    let words = error.message.strip_prefix("… and ");
-    let more = words.and_then(|words| words.strip_suffix(" more")?.parse().ok());
+    let rest = error.message.strip_prefix("… and ");
+    let more = rest.and_then(|rest| rest.strip_suffix(" more")?.parse().ok());
     more.filter(|_| error.path.is_empty()).unwrap_or(1)
 }
 
@@ -261,26 +261,26 @@ fn cause(error: &Finding) -> Cause {
 
 fn response_warnings(findings: &[Finding]) -> Vec<String> {
     let warnings = findings.iter().filter(|found| !found.is_error());
-    let mut shown: Vec<String> = warnings
+    let mut rendered: Vec<String> = warnings
         .map(|warning| {
-            let words = match warning.path.as_str() {
+            let text = match warning.path.as_str() {
                 // A warning about a kind names it.
                 "" | "kind" => warning.message.clone(),
                 path => format!("{path}: {}", warning.message),
             };
-            cut(&words, WARNING_BYTES).to_owned()
+            cut(&text, WARNING_BYTES).to_owned()
         })
         .collect();
-    if shown.iter().map(String::len).sum::<usize>() > WARNINGS_BYTES {
+    if rendered.iter().map(String::len).sum::<usize>() > WARNINGS_BYTES {
         let mut bytes = MORE;
-        let fit = shown.iter().take_while(|warning| {
+        let fit = rendered.iter().take_while(|warning| {
             bytes += warning.len();
             bytes <= WARNINGS_BYTES
         });
-        let more = shown.split_off(fit.count()).len();
-        shown.push(format!("… and {more} more"));
+        let more = rendered.split_off(fit.count()).len();
+        rendered.push(format!("… and {more} more"));
     }
-    shown
+    rendered
 }
 
 #[cfg(test)]

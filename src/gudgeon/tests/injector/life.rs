@@ -27,7 +27,7 @@ fn refused(place: &InjectorPlace, more: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_stops_it_from_starting() {
+fn invalid_flags_and_files_stop_the_start() {
     let place = InjectorPlace::new();
     place.write("broken", "policy: enabled\ntemplate: |\n  [[ if ]]\n");
     place.write("text", "x");

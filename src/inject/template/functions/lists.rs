@@ -55,13 +55,13 @@ pub(super) const ROWS: &[Function] = &[
     }),
     Function("without", 1, MANY, |args| {
         let unwanted = args.get(1..).unwrap_or_default();
-        let mut kept = Vec::new();
+        let mut remaining = Vec::new();
         for item in list_of(args, 0)? {
             if !contains(unwanted, item)? {
-                kept.push(item.clone());
+                remaining.push(item.clone());
             }
         }
-        Ok(Value::from(kept))
+        Ok(Value::from(remaining))
     }),
 ];
 

@@ -260,9 +260,10 @@ fn without_nil(value: &Value) -> Result<Value, TemplateError> {
                 .collect::<Result<Vec<_>, _>>()?,
         ),
         Value::Map(map) => {
-            let kept = map.iter().filter(|(_, value)| !matches!(value, Value::Nil));
+            let entries = map.iter().filter(|(_, value)| !matches!(value, Value::Nil));
             Value::from(
-                kept.map(|(key, value)| Ok((Arc::clone(key), without_nil(value)?)))
+                entries
+                    .map(|(key, value)| Ok((Arc::clone(key), without_nil(value)?)))
                     .collect::<Result<Entries, TemplateError>>()?,
             )
         }

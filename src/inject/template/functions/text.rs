@@ -134,12 +134,12 @@ pub(super) const ROWS: &[Function] = &[
 /// Arguments that are not nil, each changed, with blanks between.
 fn joined(args: &[Value], change: impl Fn(String) -> String) -> Result<Value, TemplateError> {
     let mut made = String::new();
-    let words = args.iter().filter(|value| !matches!(value, Value::Nil));
-    for (index, word) in words.enumerate() {
+    let values = args.iter().filter(|value| !matches!(value, Value::Nil));
+    for (index, value) in values.enumerate() {
         if index > 0 {
             made.push(' ');
         }
-        made.push_str(&change(printed(word)?));
+        made.push_str(&change(printed(value)?));
         within(made.len())?;
     }
     Ok(Value::from(made))
@@ -193,13 +193,13 @@ fn is_printable(letter: char) -> bool {
 fn trunc(args: &[Value]) -> Result<Value, TemplateError> {
     let (length, text) = (numbers::integer(arg(args, 0)), string(args, 1)?);
     let count = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
-    let kept = if length < 0 {
+    let cut = if length < 0 {
         let all = text.chars().count();
         text.chars().skip(all.saturating_sub(count)).collect()
     } else {
         first_letters(text, count).to_owned()
     };
-    Ok(Value::from(kept))
+    Ok(Value::from(cut))
 }
 
 fn title(args: &[Value]) -> Result<Value, TemplateError> {

@@ -118,9 +118,9 @@ fn read(text: &str) -> Option<(Version, OpenPart, bool)> {
     };
     let mut parts = [None; 3];
     let mut wild = false;
-    let mut said = numbers.split('.');
-    for (part, said) in parts.iter_mut().zip(&mut said) {
-        match said {
+    let mut components = numbers.split('.');
+    for (part, component) in parts.iter_mut().zip(&mut components) {
+        match component {
             "x" | "X" | "*" => wild = true,
             number if number.bytes().all(|digit| digit.is_ascii_digit()) => {
                 *part = Some(number.parse().ok()?);
@@ -128,7 +128,7 @@ fn read(text: &str) -> Option<(Version, OpenPart, bool)> {
             _ => return None,
         }
     }
-    if said.next().is_some() {
+    if components.next().is_some() {
         return None;
     }
     let (open, major, minor, patch) = match parts {
