@@ -84,9 +84,9 @@ impl AckState {
         if nonce < self.nonce {
             // A newer response was on its way. In delta that one does not repeat what was refused, so the NACK stands.
             return match error {
-                Some(words) if protocol == Protocol::Delta && nonce > self.answered => {
+                Some(message) if protocol == Protocol::Delta && nonce > self.answered => {
                     self.answered = nonce;
-                    self.nack(now, words)
+                    self.nack(now, message)
                 }
                 _ => RequestOutcome::Expired,
             };
@@ -95,19 +95,19 @@ impl AckState {
             return RequestOutcome::Asked;
         }
         self.answered = nonce;
-        if let Some(words) = error {
-            return self.nack(now, words);
+        if let Some(message) = error {
+            return self.nack(now, message);
         }
         self.acked = self.sent;
         self.nack = None;
         RequestOutcome::Acked
     }
 
-    fn nack(&mut self, now: Duration, words: &str) -> RequestOutcome {
+    fn nack(&mut self, now: Duration, message: &str) -> RequestOutcome {
         self.nacks = self.nacks.saturating_add(1);
         self.nack = Some(Nack {
             version: self.sent.unwrap_or_default(),
-            message: Arc::from(text::cut(words, NACK_BYTES)),
+            message: Arc::from(text::cut(message, NACK_BYTES)),
             at: now,
         });
         RequestOutcome::Nacked(self.nacks)

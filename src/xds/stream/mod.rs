@@ -191,7 +191,7 @@ impl Stream {
             self.separate_secrets.record_answer(now, request);
         }
         let ack_state = self.ack_states.of_mut(kind);
-        let heard = if ack_state.requested {
+        let outcome = if ack_state.requested {
             ack_state.classify_request(now, self.protocol, &request.nonce, request.error.as_deref())
         } else {
             ack_state.requested = true;
@@ -201,18 +201,18 @@ impl Stream {
             self.note_closing(now);
         }
         // The client answers the newer response, too, with the names that it has then; in delta it says them once.
-        if heard == RequestOutcome::Expired && self.protocol == Protocol::StateOfTheWorld {
+        if outcome == RequestOutcome::Expired && self.protocol == Protocol::StateOfTheWorld {
             let names = sorted(request.names.iter());
             let nonce = request.nonce.parse().unwrap_or_default();
             if let Some(watch) = self.named(kind) {
                 watch.forget_names_of_stale_request(&names, nonce);
             }
-            return Ok(heard);
+            return Ok(outcome);
         }
         if kind.is_complete() {
-            self.rename_complete(request, heard == RequestOutcome::Subscribed)?;
+            self.rename_complete(request, outcome == RequestOutcome::Subscribed)?;
         } else {
-            self.rename_named(request, heard == RequestOutcome::Subscribed)?;
+            self.rename_named(request, outcome == RequestOutcome::Subscribed)?;
         }
         if kind == Type::Secret {
             self.forget_nacked();
@@ -223,7 +223,7 @@ impl Stream {
             watch.all_acked();
         }
         bounded(self.subscribed(kind))?;
-        Ok(heard)
+        Ok(outcome)
     }
 
     /// Returns true if the request names what the stream has already, and nothing else, as an acknowledgement does. A first
@@ -280,21 +280,21 @@ impl Stream {
             is_subscribed: &|name| watch.has(name),
             is_there: &|name| !matches!(made(|| view.name(request.kind, name)), Ok(None)),
         };
-        let kept = self.unknown.subscribe(request.kind, &asked)?;
+        let accepted = self.unknown.subscribe(request.kind, &asked)?;
         // A request without names means all that there is, but for a later one in delta: one name stays.
         let means_all = is_first || self.protocol == Protocol::StateOfTheWorld;
-        let kept = if kept.is_empty() && means_all {
+        let accepted = if accepted.is_empty() && means_all {
             names.get(..1).unwrap_or_default()
         } else {
-            &*kept
+            &*accepted
         };
         let without;
-        let request = if kept.len() == names.len() {
+        let request = if accepted.len() == names.len() {
             request
         } else {
             let all = request.names.iter().filter(|name| *name == "*");
             without = Request {
-                names: all.chain(kept.iter().copied()).collect(),
+                names: all.chain(accepted.iter().copied()).collect(),
                 ..request.clone()
             };
             &without
