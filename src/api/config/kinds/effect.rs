@@ -106,7 +106,7 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
         return None;
     }
     let action = spec.get("action").and_then(Json::as_str);
-    let words = match (is_dry_run(Some(written)), action) {
+    let message = match (is_dry_run(Some(written)), action) {
         (true, None | Some("ALLOW" | "DENY")) => {
             "the policy is tried and not enforced: proxies leave what they would decide in stats and metadata of RBAC, under istio_dry_run_"
         }
@@ -119,7 +119,7 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
         (false, _) => "is neither true nor false: the policy is enforced",
     };
     let path = format!("metadata.annotations[{DRY_RUN}]");
-    Some(Finding::warning(path, words))
+    Some(Finding::warning(path, message))
 }
 
 /// In one sentence, of a kind with [`Effect::None`]: it names the part that takes the kind's place today.
