@@ -138,14 +138,14 @@ pub fn canonical(duration: &Duration) -> String {
 /// Nanoseconds behind the point, in groups of three digits.
 pub(crate) fn fraction(nanos: u32) -> String {
     let digits = format!("{nanos:09}");
-    let mut shown = digits.as_str();
-    while let Some(shorter) = shown.strip_suffix("000") {
-        shown = shorter;
+    let mut trimmed = digits.as_str();
+    while let Some(shorter) = trimmed.strip_suffix("000") {
+        trimmed = shorter;
     }
-    if shown.is_empty() {
+    if trimmed.is_empty() {
         return String::new();
     }
-    format!(".{shown}")
+    format!(".{trimmed}")
 }
 
 /// All of it in nanoseconds.

@@ -57,11 +57,11 @@ pub(crate) struct Findings {
 impl Findings {
     /// Returns true if one more finding of this severity is kept. Callers skip the work for a finding that would be dropped.
     pub(crate) fn has_room(&self, severity: Severity, most: usize) -> bool {
-        let kept = match severity {
+        let count = match severity {
             Severity::Error => self.errors,
             Severity::Warning => self.warnings,
         };
-        kept < most
+        count < most
     }
 
     pub(crate) fn push(&mut self, finding: Finding) {
@@ -125,8 +125,8 @@ pub fn push_index(path: &mut String, index: usize) {
 /// A value as a message shows it: in quotes, escaped as JSON has it, and short.
 #[must_use]
 pub fn quoted(text: &str) -> String {
-    let (shown, mark) = excerpt(text, SHOWN);
-    serde_json::Value::String(format!("{shown}{mark}")).to_string()
+    let (head, mark) = excerpt(text, SHOWN);
+    serde_json::Value::String(format!("{head}{mark}")).to_string()
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ pub struct LogRepeatLimiter {
 
 impl LogRepeatLimiter {
     /// Counts a message; returns the count if it is to be logged now.
-    pub fn observe(&mut self, words: &str) -> Option<u64> {
-        if self.last == words {
+    pub fn observe(&mut self, message: &str) -> Option<u64> {
+        if self.last == message {
             self.count = self.count.saturating_add(1);
         } else {
-            words.clone_into(&mut self.last);
+            message.clone_into(&mut self.last);
             self.count = 1;
         }
         should_log_repeat(self.count).then_some(self.count)

@@ -17,9 +17,9 @@ pub fn first_letters(text: &str, most: usize) -> &str {
 /// Returns the first `most` characters, and the mark of an omission: empty for a text that is whole.
 #[must_use]
 pub fn excerpt(text: &str, most: usize) -> (&str, &'static str) {
-    let shown = first_letters(text, most);
-    let mark = if shown.len() < text.len() { "…" } else { "" };
-    (shown, mark)
+    let head = first_letters(text, most);
+    let mark = if head.len() < text.len() { "…" } else { "" };
+    (head, mark)
 }
 
 #[cfg(test)]

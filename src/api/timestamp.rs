@@ -165,7 +165,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_written_is_read(seconds in FIRST..=LAST, nanos in 0..1_000_000_000i32) {
+        fn a_written_timestamp_is_read(seconds in FIRST..=LAST, nanos in 0..1_000_000_000i32) {
             let moment = Timestamp { seconds, nanos };
             prop_assert_eq!(parse(&text(&moment)), Some(moment));
         }

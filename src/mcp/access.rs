@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_allows_nobody() {
+    fn an_empty_list_allows_nobody() {
         for text in [
             "",
             "---\n",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn an_invalid_list_is_reported_with_its_line() {
         for (text, words) in [
             ("- a", "line 1: expected isBlackList and allowed"),
             ("x: 1", "line 1: unknown field \"x\""),

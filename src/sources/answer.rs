@@ -32,14 +32,14 @@ pub(crate) struct ApiStatus {
 
 impl ApiStatus {
     pub(crate) fn cause(self, code: Option<u16>, after: Option<Duration>) -> Cause {
-        let said = if self.message.is_empty() {
+        let message = if self.message.is_empty() {
             self.reason
         } else {
             self.message
         };
         Cause::Status {
             code: code.unwrap_or(self.code),
-            message: plain(&said),
+            message: plain(&message),
             after,
         }
     }
@@ -61,7 +61,7 @@ fn plain(text: &str) -> String {
 
 /// Joins all causes of an error: the outermost is only "client error".
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut words = String::new();
+    let mut text = String::new();
     let mut source = Some(error);
     while let Some(cause) = source {
         // What quotes a secret is quoted by all that wrap it.
@@ -69,21 +69,21 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
             return plain(&without_secret);
         }
         let more = cause.to_string();
-        if !words.contains(&more) {
-            let separator = if words.is_empty() { "" } else { ": " };
-            words = format!("{words}{separator}{more}");
+        if !text.contains(&more) {
+            let separator = if text.is_empty() { "" } else { ": " };
+            text = format!("{text}{separator}{more}");
         }
         source = cause.source();
     }
-    plain(&words)
+    plain(&text)
 }
 
 /// Describes a decoding error without the value, which may be a secret.
 pub(crate) fn misread(error: &serde_json::Error) -> String {
-    let words = error.to_string();
-    match words.split_once(", expected ") {
+    let message = error.to_string();
+    match message.split_once(", expected ") {
         Some((_, expected)) => format!("a value is not {expected}"),
-        None => words,
+        None => message,
     }
 }
 
@@ -157,8 +157,8 @@ impl Exchange<'_> {
         read.map_err(|error| self.malformed(&misread(&error)))
     }
 
-    fn malformed(&self, words: &str) -> Failure {
-        self.failure(Cause::Malformed(plain(words)))
+    fn malformed(&self, message: &str) -> Failure {
+        self.failure(Cause::Malformed(plain(message)))
     }
 
     /// The bytes of a whole answer. Apart from what decodes them: that is there once for each kind.
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plugin_was_given_and_printed_is_not_said() {
+    fn a_plugins_environment_and_output_are_not_reported() {
         let mut command = std::process::Command::new("sh");
         command.args(["-c", "echo the-token; exit 3"]);
         command.env("PASSWORD", "the-password");

@@ -52,13 +52,13 @@ fn shared(present: &[u8], own: &[u8], now: SystemTime) -> Option<Vec<u8>> {
     let before = certificates(present);
     let own = certificates(own);
     let mut seen = HashSet::new();
-    let mut kept: Vec<(&Vec<u8>, CertificateIssuer)> = before
+    let mut retained: Vec<(&Vec<u8>, CertificateIssuer)> = before
         .iter()
         .chain(&own)
         .map(|der| (der, made(der, now)))
         .filter(|(der, made)| *made != CertificateIssuer::Expired && seen.insert(*der))
         .collect();
-    let by_replicas = kept
+    let by_replicas = retained
         .iter()
         .filter(|(_, made)| *made == CertificateIssuer::ByReplica)
         .count();
@@ -66,14 +66,14 @@ fn shared(present: &[u8], own: &[u8], now: SystemTime) -> Option<Vec<u8>> {
     // The oldest by position goes first: a live replica that was evicted appends its own again, so only certificates that no
     // replica renews disappear. By age, two old ones would evict each other while newer ones of dead replicas stay. This
     // replica's own are never evicted.
-    kept.retain(|(der, made)| {
+    retained.retain(|(der, made)| {
         let gone = surplus > 0 && *made == CertificateIssuer::ByReplica && !own.contains(der);
         surplus -= usize::from(gone);
         !gone
     });
     // By their certificates, not their bytes: another release may break lines elsewhere, and the two would never rest.
-    let same = kept.iter().map(|(der, _)| *der).eq(&before);
-    (!same).then(|| encode(kept.into_iter().map(|(der, _)| der)))
+    let same = retained.iter().map(|(der, _)| *der).eq(&before);
+    (!same).then(|| encode(retained.into_iter().map(|(der, _)| der)))
 }
 
 /// The certificates in a text, as DER. Any other text is skipped, as the API server does when it uses a bundle.

@@ -252,8 +252,8 @@ impl Cluster {
         match (number(&info.major), number(&info.minor)) {
             (Some(major), Some(minor)) => Ok(Version { major, minor }),
             (None, _) | (_, None) => {
-                let words = format!("{:?}.{:?}", info.major, info.minor);
-                Err(self.failure(&action, Cause::Malformed(words)))
+                let version = format!("{:?}.{:?}", info.major, info.minor);
+                Err(self.failure(&action, Cause::Malformed(version)))
             }
         }
     }

@@ -312,8 +312,8 @@ impl Disk {
             Some(worker) => worker,
             None if self.hanging.len() < MOST_HANGING => Worker::start()?,
             None => {
-                let words = format!("{MOST_HANGING} files hang: no other is read");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, words));
+                let message = format!("{MOST_HANGING} files hang: no other is read");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
         };
         let job = Job {
@@ -368,8 +368,8 @@ impl Disk {
 }
 
 fn slow(within: Duration) -> io::Error {
-    let words = format!("reading it takes more than {} s", within.as_secs());
-    io::Error::new(io::ErrorKind::TimedOut, words)
+    let message = format!("reading it takes more than {} s", within.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
 fn hangs() -> io::Error {

@@ -118,9 +118,9 @@ impl Failure {
 
     /// Logs a warning about a failure that is retried, unless it repeats too often.
     pub(crate) fn warn(&self, repeats: &mut LogRepeatLimiter) {
-        let words = self.to_string();
-        if let Some(count) = repeats.observe(&words) {
-            tracing::warn!("{words}{}: trying again", times(count));
+        let message = self.to_string();
+        if let Some(count) = repeats.observe(&message) {
+            tracing::warn!("{message}{}: trying again", times(count));
         }
     }
 

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_most_gives_way_with_its_last_objects() {
+    fn the_largest_namespace_gives_way_with_its_last_objects() {
         let mut all = FairRoom::default();
         for name in ["a", "b", "c", "d"] {
             assert_eq!(put(&mut all, "first", name, 2).as_deref(), Some(""));

@@ -118,12 +118,12 @@ impl Cluster {
             all.extend(items);
             bytes = bytes.saturating_add(taken);
             if all.len() > most {
-                let words = format!("there are more than {most} objects");
-                return Err(failure(Cause::Malformed(words)));
+                let message = format!("there are more than {most} objects");
+                return Err(failure(Cause::Malformed(message)));
             }
             if bytes > most_bytes {
-                let words = format!("all objects exceed {} MiB", most_bytes >> 20);
-                return Err(failure(Cause::Malformed(words)));
+                let message = format!("all objects exceed {} MiB", most_bytes >> 20);
+                return Err(failure(Cause::Malformed(message)));
             }
             if next.is_empty() {
                 return Ok(Some(all));

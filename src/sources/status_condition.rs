@@ -24,7 +24,7 @@ fn is_stored((there, message): (&Value, &Value)) -> bool {
     };
     let mut expected = message.iter();
     let is_there = |(name, value): (&String, &Value)| match there.get(name) {
-        Some(kept) => kept == value,
+        Some(stored) => stored == value,
         None => DROPPED.contains(&&**name),
     };
     expected.all(is_there) && there.keys().all(|name| message.contains_key(name))

@@ -118,7 +118,7 @@ pub async fn write_statuses(
     cluster: Cluster,
     kinds: Vec<&'static Kind>,
     pace: WatchTiming,
-    mut told: watch::Receiver<DesiredMessages>,
+    mut desired: watch::Receiver<DesiredMessages>,
 ) {
     let mut writer = StatusWriter {
         cluster,
@@ -132,10 +132,10 @@ pub async fn write_statuses(
         repeats: LogRepeatLimiter::default(),
     };
     loop {
-        let wanted = DesiredMessages::clone(&told.borrow_and_update());
-        let wait = writer.turn(&kinds, &wanted, &told).await;
+        let wanted = DesiredMessages::clone(&desired.borrow_and_update());
+        let wait = writer.turn(&kinds, &wanted, &desired).await;
         tokio::select! {
-            changed = told.changed() => if changed.is_err() { return },
+            changed = desired.changed() => if changed.is_err() { return },
             () = sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => {}
         }
     }
@@ -147,14 +147,14 @@ impl StatusWriter {
         &mut self,
         kinds: &[&'static Kind],
         wanted: &DesiredMessages,
-        told: &watch::Receiver<DesiredMessages>,
+        desired: &watch::Receiver<DesiredMessages>,
     ) -> Option<Duration> {
         let looked = self.scan(kinds).await;
         // Nothing is known of the server.
         let Some(to_look) = self.to_scan.clone() else {
             return looked;
         };
-        let written = self.write_all(kinds, wanted, &to_look, told).await;
+        let written = self.write_all(kinds, wanted, &to_look, desired).await;
         looked.into_iter().chain(written).min()
     }
 
@@ -253,14 +253,14 @@ impl StatusWriter {
         kinds: &[&'static Kind],
         wanted: &DesiredMessages,
         not_yet: &BTreeSet<GroupResource>,
-        told: &watch::Receiver<DesiredMessages>,
+        desired: &watch::Receiver<DesiredMessages>,
     ) -> Option<Duration> {
         for work in self.pending.work(wanted, Instant::now()) {
             if not_yet.contains(&work.subject.place()) {
                 continue;
             }
-            // What is told meanwhile may be something else.
-            if told.has_changed().unwrap_or(true) {
+            // What is desired by now may be something else.
+            if desired.has_changed().unwrap_or(true) {
                 return Some(Duration::ZERO);
             }
             sleep(BETWEEN).await;
@@ -347,15 +347,15 @@ impl StatusWriter {
         };
         let asked = self.cluster.exchange(&action, REQUEST);
         let page: StatusPage = asked.json(request).await?;
-        let Some(seen) = page.first() else {
+        let Some(current) = page.first() else {
             return Ok(StatusWrite::Outdated);
         };
-        if work.generation.is_some_and(|of| of != seen.generation()) {
+        if work.generation.is_some_and(|of| of != current.generation()) {
             return Ok(StatusWrite::Outdated);
         }
         let Resource { group, version, .. } = served.resource;
         let version = format!("{group}/{version}");
-        let Some(patch) = seen.status_patch(&version, served.kind, &work.messages) else {
+        let Some(patch) = current.status_patch(&version, served.kind, &work.messages) else {
             return Ok(StatusWrite::UpToDate);
         };
         let params = PatchParams::apply(MANAGER).force();

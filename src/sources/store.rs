@@ -105,17 +105,17 @@ impl<K> Inner<K> {
         }
     }
 
-    fn since(&self, seen: Option<u64>) -> Changes<K> {
+    fn since(&self, observed: Option<u64>) -> Changes<K> {
         let freshness = self.freshness.clone();
         let change = |key: &Key| match self.objects.get(key) {
             Some(object) => Change::Set(key.clone(), Arc::clone(object)),
             None => Change::Gone(key.clone()),
         };
-        match seen {
-            Some(seen) if seen >= self.complete_since => {
+        match observed {
+            Some(observed) if observed >= self.complete_since => {
                 let newer = self.journal.iter().rev();
                 let keys: BTreeSet<&Key> = newer
-                    .take_while(|(generation, _)| *generation > seen)
+                    .take_while(|(generation, _)| *generation > observed)
                     .map(|(_, key)| key)
                     .collect();
                 Changes {
@@ -185,18 +185,18 @@ impl<K: Kind> Writer<K> {
                 let key = object.key();
                 let (old, size_before) = before.remove(&key).unzip();
                 // An equal object stays the one that readers may hold already.
-                let kept = match old {
+                let stored = match old {
                     Some(old) if *old == object => old,
                     Some(_) | None => {
                         changed.push(key.clone());
                         Arc::new(object)
                     }
                 };
-                let size = size_of(&*kept, size_before.unwrap_or_default());
-                if size > kept.size() {
-                    keeping.push((key, kept, size));
+                let size = size_of(&*stored, size_before.unwrap_or_default());
+                if size > stored.size() {
+                    keeping.push((key, stored, size));
                 } else {
-                    inner.objects.insert(key, kept, size);
+                    inner.objects.insert(key, stored, size);
                 }
             }
             let unkept = unreadable.keys().chain(&left_out);

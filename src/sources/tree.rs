@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_has_bounds() {
+    fn a_walk_is_bounded() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         let file = |name: &str, length: u64| {
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_was_is_not_read_again() {
+    fn an_unchanged_file_is_not_read_again() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         let (old, new) = (Path::new("old.yaml"), Path::new("new.yaml"));

@@ -384,9 +384,9 @@ impl<K: Kind> Watcher<K> {
     }
 
     /// Logs that objects exceed the limits, and which do.
-    fn no_room(&self, store: &Writer<K>, count: usize, said: &mut LogRepeatLimiter) {
+    fn no_room(&self, store: &Writer<K>, count: usize, limit: &mut LogRepeatLimiter) {
         let subject = format!("keep all {}", self.resource);
-        if let Some(times) = said.observe(&subject) {
+        if let Some(times) = limit.observe(&subject) {
             let first: Vec<_> = store.first_left_out();
             let first: Vec<_> = first.iter().map(ToString::to_string).collect();
             let (room, first, of) = (self.room, first.join(", "), self.of_cluster());
@@ -396,15 +396,15 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
-    fn report(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut LogRepeatLimiter) {
+    fn report(&self, store: &mut Writer<K>, (key, why): &Unreadable, limit: &mut LogRepeatLimiter) {
         let count = store.cannot_read(key, why);
-        self.warn(key, why, count, said);
+        self.warn(key, why, count, limit);
     }
 
     /// Logs an unreadable object. The next objects may be unreadable, too: one line for each power of two.
-    fn warn(&self, key: &Key, why: &str, count: usize, said: &mut LogRepeatLimiter) {
+    fn warn(&self, key: &Key, why: &str, count: usize, limit: &mut LogRepeatLimiter) {
         let subject = format!("read {}", self.resource);
-        if let Some(times) = said.observe(&subject) {
+        if let Some(times) = limit.observe(&subject) {
             let of = self.of_cluster();
             tracing::warn!(
                 "cannot {subject} {key}{of}: {why}; skipped; a known object keeps its last good version ({count} such objects, {times} times)"
@@ -455,10 +455,10 @@ impl<K: Kind> Watcher<K> {
                 }
                 code => {
                     failure.warn(&mut repeats);
-                    let words = failure.to_string();
+                    let message = failure.to_string();
                     match code {
-                        Some(403) => store.refused(Instant::now(), words),
-                        Some(_) | None => store.stale(Instant::now(), words),
+                        Some(403) => store.refused(Instant::now(), message),
+                        Some(_) | None => store.stale(Instant::now(), message),
                     }
                     health.was_away |= failure.is_away();
                 }
@@ -516,8 +516,8 @@ struct DecodedEvent<K> {
     version: Box<str>,
 }
 
-fn malformed(words: &impl ToString) -> Cause {
-    Cause::Malformed(words.to_string())
+fn malformed(error: &impl ToString) -> Cause {
+    Cause::Malformed(error.to_string())
 }
 
 impl<K: Kind> DecodedEvent<K> {

@@ -56,9 +56,9 @@ pub struct ReconcilerHandle {
 impl ReconcilerHandle {
     /// Sets the desired bundle.
     pub fn set_bundle(&self, bundle: CaBundle) {
-        self.bundle.send_modify(|(number, kept)| {
+        self.bundle.send_modify(|(number, current)| {
             *number = number.saturating_add(1);
-            *kept = Some(Arc::new(bundle));
+            *current = Some(Arc::new(bundle));
         });
     }
 
@@ -72,9 +72,9 @@ impl ReconcilerHandle {
     #[must_use]
     pub fn is_in_sync(&self) -> bool {
         let number = self.bundle.borrow().0;
-        let mut held = true;
-        self.statuses.each(|status| held &= status.holds(number));
-        held && number > 0
+        let mut in_sync = true;
+        self.statuses.each(|status| in_sync &= status.holds(number));
+        in_sync && number > 0
     }
 
     #[must_use]
@@ -119,8 +119,8 @@ impl WebhookReconciler {
 
     /// Reconciles for as long as it is polled. Ends only if there is no configuration to reconcile.
     pub async fn run(self, cluster: Cluster) {
-        let (seen, refused) = watch::channel(false);
-        let mut kept = JoinSet::new();
+        let (to, refused) = watch::channel(false);
+        let mut tasks = JoinSet::new();
         for name in &self.configurations {
             let selection = Selection {
                 name: Some(name.clone()),
@@ -136,7 +136,7 @@ impl WebhookReconciler {
                 reader,
                 refused.clone(),
             );
-            kept.spawn(async move {
+            tasks.spawn(async move {
                 tokio::select! {
                     never = source.run(writer) => match never {},
                     () = one.run() => {}
@@ -145,11 +145,11 @@ impl WebhookReconciler {
         }
         let watching = async {
             if let Some(refusal) = self.refusal(&cluster) {
-                refusal.run(seen).await;
+                refusal.run(to).await;
             }
         };
         tokio::join!(watching, async {
-            while kept.join_next().await.is_some() {}
+            while tasks.join_next().await.is_some() {}
         });
     }
 

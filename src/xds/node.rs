@@ -53,8 +53,8 @@ pub enum BadNode {
 
 impl fmt::Display for BadNode {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Malformed(words) | Self::TooLarge(words)) = self;
-        to.write_str(words)
+        let (Self::Malformed(message) | Self::TooLarge(message)) = self;
+        to.write_str(message)
     }
 }
 
@@ -184,17 +184,17 @@ impl Node {
     /// An id that is not `TYPE~IP~NAME~DOMAIN`, or no namespace anywhere.
     pub fn read(node: Option<&core::Node>) -> Result<Self, BadNode> {
         let Some(node) = node else {
-            let words = "the first request has no node";
-            return Err(BadNode::Malformed(words.to_owned()));
+            let message = "the first request has no node";
+            return Err(BadNode::Malformed(message.to_owned()));
         };
         bounded(node)?;
         let bad =
             |part: &str| BadNode::Malformed(format!("node id {:?}: {part}", clipped(&node.id)));
         let parts: Vec<&str> = node.id.split('~').collect();
-        let &[word, ip, full, domain] = parts.as_slice() else {
+        let &[proxy_type, ip, full, domain] = parts.as_slice() else {
             return Err(bad("want four parts, TYPE~IP~NAME~DOMAIN"));
         };
-        let (kind, word) = match word {
+        let (kind, proxy_type) = match proxy_type {
             "sidecar" => (Kind::Sidecar, "sidecar"),
             "router" => (Kind::Router, "router"),
             "ingress" => (Kind::Router, "ingress"),
@@ -226,14 +226,14 @@ impl Node {
         Ok(Self {
             id: node.id.as_str().into(),
             kind,
-            proxy_type: word,
+            proxy_type,
             addresses: addresses(address, &metadata.list("INSTANCE_IPS")),
             name: metadata.text("NAME").unwrap_or_else(|| pod.into()),
             namespace,
             domain: domain.into(),
             cluster: metadata.text("CLUSTER_ID").map(|id| ClusterId::from(&*id)),
             network: metadata.text("NETWORK"),
-            labels: Arc::new(labels(&metadata, word)),
+            labels: Arc::new(labels(&metadata, proxy_type)),
             locality: locality(node.locality.as_ref()),
             mode: metadata.mode(&mut warnings),
             ports: metadata.ports(),
@@ -290,8 +290,8 @@ fn bounded(node: &core::Node) -> Result<(), BadNode> {
             Some(Json::ListValue(list)) => {
                 let length: usize = list.values.iter().map(Message::encoded_len).sum();
                 if length > STRING_BYTES {
-                    let words = format!("node {key}: {length} bytes, {STRING_BYTES} are allowed");
-                    return Err(BadNode::TooLarge(words));
+                    let message = format!("node {key}: {length} bytes, {STRING_BYTES} are allowed");
+                    return Err(BadNode::TooLarge(message));
                 }
             }
             _ => {}
@@ -302,8 +302,8 @@ fn bounded(node: &core::Node) -> Result<(), BadNode> {
     };
     if labels.fields.len() > LABELS {
         let count = labels.fields.len();
-        let words = format!("node LABELS: {count} labels, {LABELS} are allowed");
-        return Err(BadNode::TooLarge(words));
+        let message = format!("node LABELS: {count} labels, {LABELS} are allowed");
+        return Err(BadNode::TooLarge(message));
     }
     for (name, value) in &labels.fields {
         within("LABELS", name)?;

@@ -93,13 +93,13 @@ pub(crate) const ROOT: &str = "file-root:";
 pub(crate) const LONGEST_IN_FILES: usize = 512;
 
 /// The name of a secret in files, so that no other files have it: paths have no `~` in it.
-pub(crate) fn name_in_files(word: &str, paths: &[&str]) -> String {
+pub(crate) fn name_in_files(prefix: &str, paths: &[&str]) -> String {
     let escaped = paths
         .iter()
         .map(|path| path.replace('%', "%25").replace('~', "%7E"));
-    let name = word.to_owned() + &escaped.collect::<Vec<_>>().join("~");
+    let name = prefix.to_owned() + &escaped.collect::<Vec<_>>().join("~");
     match name.len() > LONGEST_IN_FILES {
-        true => format!("{word}{}", Version::of(name.as_bytes())),
+        true => format!("{prefix}{}", Version::of(name.as_bytes())),
         false => name,
     }
 }
@@ -150,7 +150,7 @@ impl Resource {
     /// Returns true if the client may refuse it for a reason that is its own: Envoy takes nothing of a response behind what it
     /// refuses.
     pub(crate) fn is_sent_alone(&self) -> bool {
-        [PAIR, ROOT].iter().any(|word| self.name.starts_with(word))
+        [PAIR, ROOT].iter().any(|kind| self.name.starts_with(kind))
     }
 
     pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Self {

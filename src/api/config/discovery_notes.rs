@@ -142,8 +142,8 @@ fn virtual_service(spec: &Json) -> Vec<Finding> {
         }
         for fault in ["delay", "abort"] {
             let written = http.get("fault").and_then(|all| all.get(fault));
-            let says = |name: &str| written.is_some_and(|fault| fault.get(name).is_some());
-            if written.is_some() && !says("percentage") && !says("percent") {
+            let has = |name: &str| written.is_some_and(|fault| fault.get(name).is_some());
+            if written.is_some() && !has("percentage") && !has("percent") {
                 let why = "has no effect: it says no percentage of requests";
                 found.push(Finding::warning(path(&format!("fault.{fault}")), why));
             }

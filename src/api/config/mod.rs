@@ -152,17 +152,17 @@ pub fn limit(findings: &mut Vec<Finding>) {
         *room = room.saturating_sub(1);
         is_kept
     });
-    let words = |more: usize| format!("… and {more} more");
+    let summary = |more: usize| format!("… and {more} more");
     if let Some(more @ 1..) = errors.checked_sub(MOST) {
-        findings.push(Finding::error("", words(more)));
+        findings.push(Finding::error("", summary(more)));
     }
     if let Some(more @ 1..) = warnings.checked_sub(for_warnings) {
-        let words = match for_warnings {
+        let message = match for_warnings {
             0 if more == 1 => "1 warning is not shown".to_owned(),
             0 => format!("{more} warnings are not shown"),
-            _ => words(more),
+            _ => summary(more),
         };
-        findings.push(Finding::warning("", words));
+        findings.push(Finding::warning("", message));
     }
 }
 

@@ -83,7 +83,7 @@ fn large(whole: i128) -> Json {
 }
 
 fn integer(value: &Json, least: i128, most: i128) -> Result<i128, String> {
-    let (whole, shown) = match value {
+    let (whole, text) = match value {
         Json::Number(number) => (whole(number), short(number)),
         Json::String(text) => (digits(text), quoted(text)),
         Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => (None, String::new()),
@@ -91,8 +91,8 @@ fn integer(value: &Json, least: i128, most: i128) -> Result<i128, String> {
     match whole {
         Some(whole) if (least..=most).contains(&whole) => Ok(whole),
         Some(whole) => Err(format!("{whole} is not in {least}..{most}")),
-        None if shown.is_empty() => Err("expected an integer".to_owned()),
-        None => Err(format!("{shown} is not an integer")),
+        None if text.is_empty() => Err("expected an integer".to_owned()),
+        None => Err(format!("{text} is not an integer")),
     }
 }
 
@@ -118,7 +118,7 @@ fn digits(text: &str) -> Option<i128> {
 }
 
 fn double(value: &Json) -> Result<Json, String> {
-    let (read, shown) = match value {
+    let (read, text) = match value {
         Json::Number(number) => (number.as_f64(), short(number)),
         Json::String(text) => (decimal(text), quoted(text)),
         Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => {
@@ -127,7 +127,7 @@ fn double(value: &Json) -> Result<Json, String> {
     };
     read.and_then(Number::from_f64)
         .map(Json::Number)
-        .ok_or_else(|| format!("{shown} is not a finite number"))
+        .ok_or_else(|| format!("{text} is not a finite number"))
 }
 
 /// A number of JSON in quotes: neither `inf` nor blanks.
@@ -145,7 +145,7 @@ pub(super) fn whole_if_it_is(number: &Number) -> Json {
 
 /// An enumeration by name, or by one of its numbers.
 fn choice(kinds: &Enum, value: &Json) -> Result<Json, String> {
-    let (found, shown) = match value {
+    let (found, text) = match value {
         Json::String(text) => (
             kinds.values.iter().find(|(name, _)| name == text),
             quoted(text),
@@ -166,6 +166,6 @@ fn choice(kinds: &Enum, value: &Json) -> Result<Json, String> {
         .map(|(name, _)| Json::String((*name).to_owned()))
         .ok_or_else(|| {
             let names: Vec<_> = kinds.values.iter().map(|(name, _)| *name).collect();
-            format!("{shown} is not one of {}", names.join(", "))
+            format!("{text} is not one of {}", names.join(", "))
         })
 }

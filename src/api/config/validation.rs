@@ -51,7 +51,7 @@ struct Unread(HashSet<String>);
 impl Unread {
     fn of(findings: &[Finding]) -> Self {
         let is_oneof =
-            |said: &str| said.starts_with("only one of ") && said.ends_with(" may be set");
+            |message: &str| message.starts_with("only one of ") && message.ends_with(" may be set");
         let errors = findings
             .iter()
             .filter(|found| found.is_error() && !is_oneof(&found.message));

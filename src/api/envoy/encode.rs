@@ -115,8 +115,8 @@ impl Encoder {
                     let names = described.all.iter().map(|field| field.name);
                     let meant = nearest(key, names);
                     let meant = meant.map(|name| format!(", did you mean {name:?}?"));
-                    let words = format!("unknown field of {name}{}", meant.unwrap_or_default());
-                    self.below(|path| push_key(path, key), |it| it.fail(words));
+                    let message = format!("unknown field of {name}{}", meant.unwrap_or_default());
+                    self.below(|path| push_key(path, key), |it| it.fail(message));
                 }
             }
         }
@@ -135,7 +135,7 @@ impl Encoder {
             self.below(
                 |path| push_key(path, key),
                 |it| match other {
-                    Some(words) => it.fail(words),
+                    Some(message) => it.fail(message),
                     None if name == VM_CONFIG && value.as_str() == Some(NULL_VM) => it.fail(
                         "Envoy 1.40 has no extension of that runtime; Istio's telemetry is built into its own Envoy alone",
                     ),
@@ -221,7 +221,7 @@ impl Encoder {
         }
         match self.scalar(field, value) {
             Ok(scalar) => scalar.write(Some(field.number), out),
-            Err(words) => self.fail(words),
+            Err(message) => self.fail(message),
         }
     }
 
@@ -393,15 +393,15 @@ impl Encoder {
         let all = self.all;
         let unknown = |name: &str| format!("no type of Envoy 1.40 is known as {}", quoted(name));
         let Some(name) = self.resolved(written) else {
-            let words = unknown(written);
-            return self.below(|path| push_key(path, "@type"), |it| it.fail(words));
+            let message = unknown(written);
+            return self.below(|path| push_key(path, "@type"), |it| it.fail(message));
         };
         if TYPED_STRUCTS.contains(&name)
             && let Some((written, fields)) = self.typed_struct(values)
         {
             let Some(name) = self.resolved(written) else {
-                let words = unknown(written);
-                return self.below(|path| push_key(path, "type_url"), |it| it.fail(words));
+                let message = unknown(written);
+                return self.below(|path| push_key(path, "type_url"), |it| it.fail(message));
             };
             let Ok(Some(described)) = all.fields(name) else {
                 return self.fail(format!("{} is not a message", quoted(name)));

@@ -223,8 +223,8 @@ impl Merger<'_> {
             return Ok(out);
         }
         if !ours.0.is_empty() && !theirs.0.is_empty() {
-            let words = format!("{} is replaced by {}", ours.0, theirs.0);
-            self.replaced.push(words);
+            let replacement = format!("{} is replaced by {}", ours.0, theirs.0);
+            self.replaced.push(replacement);
         }
         Ok(if theirs.0.is_empty() { below } else { above }.to_vec())
     }

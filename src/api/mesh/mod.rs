@@ -112,14 +112,14 @@ pub fn parse_proxy(base: &ProxyConfig, text: &str) -> Result<Parsed<ProxyConfig>
 ///
 /// As [`parse_proxy`].
 pub fn written_proxy(base: &ProxyConfig, text: &str) -> Result<Map<String, Json>, Invalid> {
-    let kept = RefCell::new(Map::new());
+    let captured = RefCell::new(Map::new());
     over(base, text, POD_LIMITS, |merged, written| {
         if let Json::Object(fields) = written {
-            kept.borrow_mut().clone_from(fields);
+            captured.borrow_mut().clone_from(fields);
         }
         rules::proxy(merged, written)
     })?;
-    Ok(kept.into_inner())
+    Ok(captured.into_inner())
 }
 
 /// The fields of the `defaultConfig` of a mesh configuration that [`parse`] takes, as proto JSON and as the text says them.
@@ -258,7 +258,7 @@ fn warnings(node: &Node) -> Vec<String> {
     let value = read::written(MeshConfig::MESSAGE, node);
     let (_, mut findings) = read_message(MeshConfig::MESSAGE, &value, Severity::Warning);
     limit(&mut findings);
-    let said = findings.iter().map(|found| {
+    let warnings = findings.iter().map(|found| {
         format!(
             "line {}: {}: {}",
             part.line(&found.path),
@@ -266,5 +266,5 @@ fn warnings(node: &Node) -> Vec<String> {
             found.message
         )
     });
-    said.collect()
+    warnings.collect()
 }

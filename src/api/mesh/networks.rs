@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_its_path_and_line() {
+    fn an_invalid_network_is_reported_with_its_path_and_line() {
         for (text, said) in [
             (
                 "networks:\n  a:\n    endpoints:\n    - fromCidr: 10.0.0.0/33\n",

@@ -54,13 +54,13 @@ const HTTP_PROXY: &str = "HTTP_PROXY";
 impl std::str::FromStr for Protocol {
     type Err = UnknownProtocol;
 
-    /// A word, in any case.
-    fn from_str(word: &str) -> Result<Self, UnknownProtocol> {
+    /// Parses the name of a protocol, in any case.
+    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
         PROTOCOL_NAMES
             .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(word))
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
             .map(|(_, protocol)| *protocol)
-            .ok_or_else(|| UnknownProtocol(word.to_owned()))
+            .ok_or_else(|| UnknownProtocol(name.to_owned()))
     }
 }
 
@@ -86,20 +86,20 @@ impl Protocol {
 
     /// The protocol of a port of a ServiceEntry. `None`: UDP; the port is dropped.
     #[must_use]
-    pub fn of_service_entry(word: &str) -> Option<Self> {
-        let protocol = match word.eq_ignore_ascii_case(HTTP_PROXY) {
+    pub fn of_service_entry(name: &str) -> Option<Self> {
+        let protocol = match name.eq_ignore_ascii_case(HTTP_PROXY) {
             true => Self::Http,
-            false => word.parse().unwrap_or(Self::Auto),
+            false => name.parse().unwrap_or(Self::Auto),
         };
         (protocol != Self::Udp).then_some(protocol)
     }
 
-    fn of_app_protocol(word: &str) -> Option<Self> {
-        match word.to_ascii_lowercase().as_str() {
+    fn of_app_protocol(name: &str) -> Option<Self> {
+        match name.to_ascii_lowercase().as_str() {
             "kubernetes.io/h2c" => Some(Self::Http2),
             "kubernetes.io/ws" => Some(Self::Http),
             "kubernetes.io/wss" => Some(Self::Https),
-            word => word.parse().ok(),
+            name => name.parse().ok(),
         }
     }
 
@@ -162,7 +162,7 @@ impl Protocol {
         PROTOCOL_NAMES
             .iter()
             .find(|(_, protocol)| *protocol == self)
-            .map_or("", |(word, _)| word)
+            .map_or("", |(name, _)| name)
     }
 }
 

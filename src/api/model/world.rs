@@ -39,13 +39,13 @@ const NEAR: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
 /// Returns true if that annotation wants the endpoints near the client, in whatever case, as Istio reads it.
 #[must_use]
 pub fn is_near(annotation: Option<&str>) -> bool {
-    annotation.is_some_and(|word| NEAR.iter().any(|near| word.eq_ignore_ascii_case(near)))
+    annotation.is_some_and(|value| NEAR.iter().any(|near| value.eq_ignore_ascii_case(near)))
 }
 
 /// Returns true if the field of a Service does.
 #[must_use]
 pub fn is_near_by_field(field: Option<&str>) -> bool {
-    field.is_some_and(|word| NEAR.contains(&word))
+    field.is_some_and(|value| NEAR.contains(&value))
 }
 
 /// The annotation of a policy that is tried and not enforced.

@@ -102,11 +102,11 @@ fn float(text: &str) -> Option<Plain> {
 impl fmt::Display for Scalar {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 64;
-        let (shown, more) = excerpt(&self.text, SHOWN);
+        let (head, more) = excerpt(&self.text, SHOWN);
         match self.plain() {
-            Plain::Text => write!(to, "{shown:?}{more}"),
+            Plain::Text => write!(to, "{head:?}{more}"),
             Plain::Null => write!(to, "null"),
-            Plain::Bool(_) | Plain::Int(_) | Plain::Float(_) => write!(to, "{shown}{more}"),
+            Plain::Bool(_) | Plain::Int(_) | Plain::Float(_) => write!(to, "{head}{more}"),
         }
     }
 }

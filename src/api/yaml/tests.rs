@@ -81,7 +81,7 @@ fn comments_may_be_long() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_line() {
+fn an_error_has_its_line() {
     for (text, expected) in [
         ("a: 1\nb: 2\na: 3\n", "line 3: the key \"a\" twice"),
         ("a: 1\n---\nb: 2\n", "line 2: more than one document"),

@@ -150,13 +150,13 @@ impl<T> SinkCollection<T> {
         self.unknown = 0;
         let mut left = most.unwrap_or_default();
         let mut named = BTreeMap::new();
-        for (name, held) in &mut self.entries {
-            let length = name.len() + held.version.len() + AROUND;
-            held.is_at_source = most.is_some() && length <= left;
-            if held.is_at_source {
+        for (name, entry) in &mut self.entries {
+            let length = name.len() + entry.version.len() + AROUND;
+            entry.is_at_source = most.is_some() && length <= left;
+            if entry.is_at_source {
                 left = left.saturating_sub(length);
-                named.insert(name.to_string(), held.version.to_string());
-                self.source_checksum.add(name, &held.version);
+                named.insert(name.to_string(), entry.version.to_string());
+                self.source_checksum.add(name, &entry.version);
             } else {
                 self.unknown = self.unknown.saturating_add(1);
             }
@@ -170,9 +170,9 @@ impl<T> SinkCollection<T> {
 
     /// Returns true if the collection's version looks like a sum of its members' versions.
     fn is_added_up(&self) -> bool {
-        let mut held = self.entries.values();
+        let mut entries = self.entries.values();
         Sum::parse(&self.version).is_some()
-            && held.all(|held| Version::parse(&held.version).is_some())
+            && entries.all(|entry| Version::parse(&entry.version).is_some())
     }
 
     /// Decodes a whole response without applying it.
@@ -194,10 +194,10 @@ impl<T> SinkCollection<T> {
                 Ok((name, member)) => {
                     members.insert(name, member);
                 }
-                Err(words) => {
+                Err(message) => {
                     count = count.saturating_add(1);
                     if wrong.len() < NAMED {
-                        wrong.push(words);
+                        wrong.push(message);
                     }
                 }
             }
@@ -233,9 +233,9 @@ impl<T> SinkCollection<T> {
             return Err(format!("{name}: the body is {is}, not {}", self.type_url));
         }
         let content = content(resource);
-        let held = self.entries.get(name.as_str());
+        let old = self.entries.get(name.as_str());
         let is_held =
-            held.is_some_and(|held| held.content == content && *held.version == *metadata.version);
+            old.is_some_and(|old| old.content == content && *old.version == *metadata.version);
         let reading = if is_held {
             None
         } else {
@@ -268,8 +268,8 @@ impl<T> SinkCollection<T> {
                 }
             }
         } else {
-            let held = self.entries.keys();
-            let gone: Vec<_> = held
+            let names = self.entries.keys();
+            let gone: Vec<_> = names
                 .filter(|name| !whole.members.contains_key(*name))
                 .cloned()
                 .collect();
@@ -292,8 +292,8 @@ impl<T> SinkCollection<T> {
 
     /// Drops the members that the source does not know of, once it has sent all.
     fn drop_unknown(&mut self, changes: &mut Changes<T>) {
-        let held = self.entries.iter();
-        let gone = held.filter(|(_, held)| !held.is_at_source);
+        let entries = self.entries.iter();
+        let gone = entries.filter(|(_, entry)| !entry.is_at_source);
         let gone: Vec<_> = gone.map(|(name, _)| name.clone()).collect();
         for name in gone {
             self.remove(&name, changes);
@@ -302,8 +302,8 @@ impl<T> SinkCollection<T> {
 
     fn remove(&mut self, name: &str, changes: &mut Changes<T>) {
         self.uncount(name);
-        if let Some((name, held)) = self.entries.remove_entry(name)
-            && held.object.is_some()
+        if let Some((name, entry)) = self.entries.remove_entry(name)
+            && entry.object.is_some()
         {
             changes.removed.push(name);
         }
@@ -312,7 +312,7 @@ impl<T> SinkCollection<T> {
     /// Removes a member from the sum, before it is removed or changed.
     fn uncount(&mut self, name: &str) {
         match self.entries.get(name) {
-            Some(held) if held.is_at_source => self.source_checksum.take(name, &held.version),
+            Some(entry) if entry.is_at_source => self.source_checksum.take(name, &entry.version),
             Some(_) => self.unknown = self.unknown.saturating_sub(1),
             None => {}
         }
@@ -321,7 +321,7 @@ impl<T> SinkCollection<T> {
     fn set(&mut self, name: Arc<str>, member: ParsedMember<T>, changes: &mut Changes<T>) {
         self.uncount(&name);
         self.source_checksum.add(&name, &member.version);
-        let held = self
+        let entry = self
             .entries
             .entry(name.clone())
             .or_insert_with(|| SinkEntry {
@@ -331,25 +331,25 @@ impl<T> SinkCollection<T> {
                 object: None,
                 broken: Vec::new(),
             });
-        held.version = member.version;
-        held.content = member.content;
-        held.is_at_source = true;
+        entry.version = member.version;
+        entry.content = member.content;
+        entry.is_at_source = true;
         match member.reading {
             Some(Ok(object)) => {
-                held.broken.clear();
-                held.object = Some(object.clone());
+                entry.broken.clear();
+                entry.object = Some(object.clone());
                 changes.set.push((name, object));
             }
             Some(Err(rules)) => {
-                held.broken = rules;
+                entry.broken = rules;
                 changes.broken.push(name);
             }
             None => {}
         }
     }
 
-    pub(super) fn nacked(&mut self, now: Duration, code: i32, words: Arc<str>) {
-        self.last_nack = Some((now, code, words));
+    pub(super) fn nacked(&mut self, now: Duration, code: i32, message: Arc<str>) {
+        self.last_nack = Some((now, code, message));
     }
 
     pub(super) fn is_received(&self) -> bool {
@@ -366,7 +366,7 @@ impl<T> SinkCollection<T> {
             version: &self.version,
             count: self.entries.len(),
             last_ack: self.last_ack,
-            last_nack: nack.map(|(at, code, words)| (*at, *code, &**words)),
+            last_nack: nack.map(|(at, code, message)| (*at, *code, &**message)),
         }
     }
 }

@@ -209,9 +209,9 @@ impl<T> Sink<T> {
         name: String,
         nonce: String,
         code: i32,
-        words: &str,
+        message: &str,
     ) -> ResponseResult<T> {
-        let message = cut(words, NACK_BYTES).to_owned();
+        let message = cut(message, NACK_BYTES).to_owned();
         let shared: Arc<str> = message.as_str().into();
         let outcome = Outcome::Nacked(code, shared.clone());
         self.log

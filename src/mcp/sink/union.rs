@@ -52,13 +52,13 @@ impl<T> SourceUnion<T> {
             let mut sources = self.sources.iter().take(source);
             sources.any(|given| get(given, collection, name).is_some())
         };
-        let seen = touched.into_iter().filter(|name| !earlier(name));
-        seen.map(|name| UnionChange {
+        let visible = touched.into_iter().filter(|name| !earlier(name));
+        let changed = visible.map(|name| UnionChange {
             collection: collection.clone(),
             name: name.clone(),
             object: self.get(collection, name).cloned(),
-        })
-        .collect()
+        });
+        changed.collect()
     }
 
     /// The object that counts.
@@ -97,11 +97,11 @@ impl<T> SourceUnion<T> {
                     }));
             }
         }
-        let kept = with.iter().map(|place| {
+        let sources = with.iter().map(|place| {
             let place = place.and_then(|place| old.get_mut(place));
             place.and_then(Option::take).unwrap_or_default()
         });
-        self.sources = kept.collect();
+        self.sources = sources.collect();
         let changed = before
             .into_iter()
             .filter_map(|((collection, name), object)| {

@@ -100,12 +100,12 @@ impl PendingCollection {
         let old = &self.published;
         let (mut version, mut bytes) = (old.version, old.bytes);
         let mut members = Vec::with_capacity(old.members.len());
-        let mut kept = old.members.iter().peekable();
+        let mut remaining = old.members.iter().peekable();
         for (name, resource) in std::mem::take(&mut self.changed) {
-            while let Some(member) = kept.next_if(|member| member.name < name) {
+            while let Some(member) = remaining.next_if(|member| member.name < name) {
                 members.push(member.clone());
             }
-            if let Some(gone) = kept.next_if(|member| member.name == name) {
+            if let Some(gone) = remaining.next_if(|member| member.name == name) {
                 version = version - member(&gone.name, gone.version);
                 bytes = bytes.saturating_sub(gone.framed().len());
             }
@@ -115,7 +115,7 @@ impl PendingCollection {
                 members.push(resource);
             }
         }
-        members.extend(kept.cloned());
+        members.extend(remaining.cloned());
         // A resource that was added and removed again is no change.
         if version != old.version {
             self.published = Arc::new(Collection {

@@ -153,10 +153,10 @@ impl Source {
         }
         if request.response_nonce.is_empty() {
             let subscription = self.subscriptions.entry(collection.clone());
-            let held = parse_versions(&request.initial_resource_versions);
+            let versions = parse_versions(&request.initial_resource_versions);
             subscription
                 .or_insert_with(Subscription::new)
-                .begin(request.incremental, held);
+                .begin(request.incremental, versions);
             if !self.count_lists() {
                 return Err(SourceError::ListedTooMany);
             }
@@ -171,8 +171,8 @@ impl Source {
             self.count_lists();
             return Ok(RequestKind::Acked);
         };
-        let words = cut(&error.message, NACK_BYTES);
-        subscription.nack(now, request.incremental, error.code, words);
+        let message = cut(&error.message, NACK_BYTES);
+        subscription.nack(now, request.incremental, error.code, message);
         Ok(RequestKind::Nacked(error.code))
     }
 

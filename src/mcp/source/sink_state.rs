@@ -33,15 +33,15 @@ impl Difference {
 impl SinkState {
     pub(super) fn difference(&self, target: &Collection) -> Difference {
         match self {
-            Self::Shared(held) if held.version() == target.version() => Difference::default(),
-            Self::Shared(held) => {
-                let held = held.members().iter();
+            Self::Shared(shared) if shared.version() == target.version() => Difference::default(),
+            Self::Shared(shared) => {
+                let members = shared.members().iter();
                 between(
-                    held.map(|member| (&member.name, Some(member.version))),
+                    members.map(|member| (&member.name, Some(member.version))),
                     target,
                 )
             }
-            Self::Own(held) => between(held.iter().map(|(name, version)| (name, *version)), target),
+            Self::Own(own) => between(own.iter().map(|(name, version)| (name, *version)), target),
         }
     }
 
@@ -49,8 +49,8 @@ impl SinkState {
     pub(super) fn take(&mut self, part: &Difference) {
         let mut own = match self {
             Self::Own(own) => std::mem::take(own),
-            Self::Shared(held) => {
-                let members = held.members().iter();
+            Self::Shared(shared) => {
+                let members = shared.members().iter();
                 members
                     .map(|member| (member.name.clone(), Some(member.version)))
                     .collect()
@@ -75,22 +75,22 @@ pub(super) fn parse_versions(versions: &BTreeMap<String, String>) -> Versions {
 
 /// Computes the difference of two lists that are sorted by name.
 fn between<'a>(
-    held: impl Iterator<Item = (&'a Arc<str>, Option<Version>)>,
+    current: impl Iterator<Item = (&'a Arc<str>, Option<Version>)>,
     target: &Collection,
 ) -> Difference {
     let mut difference = Difference::default();
-    let mut held: Peekable<_> = held.peekable();
+    let mut current: Peekable<_> = current.peekable();
     for member in target.members() {
-        while let Some((gone, _)) = held.next_if(|(name, _)| **name < member.name) {
+        while let Some((gone, _)) = current.next_if(|(name, _)| **name < member.name) {
             difference.removed.push(gone.clone());
         }
-        match held.next_if(|(name, _)| **name == member.name) {
+        match current.next_if(|(name, _)| **name == member.name) {
             Some((_, Some(version))) if version == member.version => {}
             _ => difference.fresh.push(member.clone()),
         }
     }
     difference
         .removed
-        .extend(held.map(|(name, _)| name.clone()));
+        .extend(current.map(|(name, _)| name.clone()));
     difference
 }

@@ -65,12 +65,12 @@ impl Subscription {
         if let Some(in_flight) = self.in_flight.take() {
             self.doubt(&in_flight, &listed);
         }
-        let mut held = listed;
-        held.extend(self.doubtful.iter().map(|name| (name.clone(), None)));
+        let mut versions = listed;
+        versions.extend(self.doubtful.iter().map(|name| (name.clone(), None)));
         self.incremental = incremental;
         self.owed = true;
-        self.listed = bytes_of(&held, &self.doubtful);
-        self.sink_state = SinkState::Own(held);
+        self.listed = bytes_of(&versions, &self.doubtful);
+        self.sink_state = SinkState::Own(versions);
         self.settled = None;
     }
 

@@ -246,7 +246,7 @@ impl CoreKind {
 
     /// Returns the stored fields as JSON. `created` keeps the creation time.
     pub(super) fn trimmed(self, value: &Json, namespace: &str, created: bool) -> String {
-        let mut kept = Map::new();
+        let mut trimmed = Map::new();
         let Some(row) = self.row() else {
             return String::new();
         };
@@ -264,7 +264,7 @@ impl CoreKind {
         if !self.is_everywhere() {
             metadata.insert("namespace".to_owned(), namespace.into());
         }
-        kept.insert("metadata".to_owned(), Json::Object(metadata));
+        trimmed.insert("metadata".to_owned(), Json::Object(metadata));
         for (field, parts) in row.fields {
             let written = value.get(*field);
             match written {
@@ -273,12 +273,12 @@ impl CoreKind {
                     for name in *parts {
                         copy(written.unwrap_or(&Json::Null), name, &mut part);
                     }
-                    kept.insert((*field).to_owned(), Json::Object(part));
+                    trimmed.insert((*field).to_owned(), Json::Object(part));
                 }
-                _ => copy(value, field, &mut kept),
+                _ => copy(value, field, &mut trimmed),
             }
         }
-        Json::Object(kept).to_string()
+        Json::Object(trimmed).to_string()
     }
 }
 

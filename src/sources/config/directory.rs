@@ -181,15 +181,15 @@ impl FileReader for DirectoryObjects {
 fn entries(bytes: &[u8], options: CheckOptions) -> Result<Vec<SourceEntry>, Malformed> {
     let text = document::utf8(bytes)?;
     let mut entries = Vec::new();
-    let (mut seen, mut nameless) = (0_usize, Nameless::default());
+    let (mut count, mut nameless) = (0_usize, Nameless::default());
     for document in document::documents(text) {
         let document = document?;
         let parts = document.parts();
-        seen = seen.saturating_add(parts.len().max(1));
-        if seen > MOST_OBJECTS {
+        count = count.saturating_add(parts.len().max(1));
+        if count > MOST_OBJECTS {
             let line = parts.first().map_or(0, Part::begin);
-            let words = format!("more than {MOST_OBJECTS} documents: the rest is left out");
-            entries.push(complaint(line, &words));
+            let message = format!("more than {MOST_OBJECTS} documents: the rest is left out");
+            entries.push(complaint(line, &message));
             break;
         }
         for part in parts {
@@ -239,16 +239,16 @@ impl Nameless {
             .count
             .checked_sub(MOST_NAMELESS)
             .filter(|more| *more > 0)?;
-        let words = format!("and {more} more documents that are no objects");
-        Some(complaint(self.line, &words))
+        let message = format!("and {more} more documents that are no objects");
+        Some(complaint(self.line, &message))
     }
 }
 
 /// Builds a candidate without a name that carries an error of the file at a line.
-fn complaint(line: usize, words: &str) -> SourceEntry {
+fn complaint(line: usize, message: &str) -> SourceEntry {
     SourceEntry {
         checked: CheckedObject {
-            findings: vec![Finding::error("", words)],
+            findings: vec![Finding::error("", message)],
             ..CheckedObject::default()
         },
         line,

@@ -71,10 +71,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Kubeconfig, String> {
             continue;
         }
         let next: Kubeconfig = serde_json::from_value(json(&node)).map_err(|error| {
-            let words = error.to_string();
-            match words.split_once(", expected ") {
+            let message = error.to_string();
+            match message.split_once(", expected ") {
                 Some((_, expected)) => format!("a value is not {expected}"),
-                None => words,
+                None => message,
             }
         })?;
         all = all.merge(next).map_err(|error| error.to_string())?;

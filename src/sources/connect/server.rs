@@ -26,9 +26,9 @@ pub(super) fn url(config: &Config) -> Result<Uri, String> {
     }
     let text = config.cluster_url.to_string();
     // A user and a password stand before the last @, also where there is no scheme.
-    let shown = text.rsplit_once('@').map_or(&*text, |(_, host)| host);
+    let redacted = text.rsplit_once('@').map_or(&*text, |(_, host)| host);
     Err(format!(
-        "the server is neither a URL nor a host:port pair: {shown:?}"
+        "the server is neither a URL nor a host:port pair: {redacted:?}"
     ))
 }
 

@@ -28,13 +28,13 @@ impl Job {
     fn list(&self, most: usize, progress: &Progress) -> io::Result<Vec<Name>> {
         let begin = Instant::now();
         let mut names = Vec::new();
-        let mut seen = 0_usize;
+        let mut count = 0_usize;
         for entry in fs::read_dir(&self.path)? {
             progress.goes_on();
             let entry = entry?;
             self.goes_on(begin)?;
-            seen = seen.saturating_add(1);
-            if seen > most {
+            count = count.saturating_add(1);
+            if count > most {
                 return Err(io::Error::other(format!("more than {most} names")));
             }
             let name = entry.file_name();

@@ -39,11 +39,11 @@ pub(crate) async fn play(
     play.one_changes_and_one_goes().await;
     let last = play.changes(&version).await;
     play.bookmark(&last).await;
-    play.what_was_forgotten(&token).await;
-    play.what_is_not_there().await;
+    play.expired(&token).await;
+    play.missing().await;
     play.objects_go().await;
     play.client = denied;
-    play.what_nobody_may(&version).await;
+    play.denied(&version).await;
     Value::Array(play.transcript)
 }
 
@@ -121,14 +121,14 @@ impl<B: FnMut(&str)> Play<'_, B> {
             .await;
     }
 
-    async fn what_was_forgotten(&mut self, token: &str) {
+    async fn expired(&mut self, token: &str) {
         let page = format!("{WEBHOOKS}?{SELECTED}&limit=2&continue={token}");
         self.ask("expired page", get(&page)).await;
         let path = format!("{LATE}/recordings");
         self.watch("expired watch", &path, "1", 2, None).await;
     }
 
-    async fn what_is_not_there(&mut self) {
+    async fn missing(&mut self) {
         let watch = "watch=true&resourceVersion=1&timeoutSeconds=2";
         for (what, kind) in [
             ("a kind", &*format!("{LATE}/others")),
@@ -159,7 +159,7 @@ impl<B: FnMut(&str)> Play<'_, B> {
         }
     }
 
-    async fn what_nobody_may(&mut self, from: &str) {
+    async fn denied(&mut self, from: &str) {
         let list = format!("{WEBHOOKS}?{SELECTED}");
         self.ask("denied list", get(&list)).await;
         let watch = format!("{list}&watch=true&resourceVersion={from}&timeoutSeconds=2");
@@ -176,8 +176,8 @@ impl<B: FnMut(&str)> Play<'_, B> {
         let code = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         let answer = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        let says = self.says(&answer);
-        self.note(step, code, &says);
+        let content = self.says(&answer);
+        self.note(step, code, &content);
         answer
     }
 
@@ -198,40 +198,40 @@ impl<B: FnMut(&str)> Play<'_, B> {
         let code = response.status().as_u16();
         let mut body = response.into_body();
         (self.before)(&format!("{step} has begun"));
-        let (mut bytes, mut events, mut says) = (Vec::new(), Vec::<Value>::new(), Vec::new());
+        let (mut bytes, mut events, mut entries) = (Vec::new(), Vec::<Value>::new(), Vec::new());
         loop {
             let Some(frame) = body.frame().await else {
-                says.push(json!("end"));
+                entries.push(json!("end"));
                 break;
             };
             let Ok(frame) = frame else {
-                says.push(json!("break"));
+                entries.push(json!("break"));
                 break;
             };
             bytes.extend_from_slice(&frame.into_data().unwrap_or_default());
             while let Some(at) = bytes.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = bytes.drain(..=at).collect();
                 let event = serde_json::from_slice(&line).unwrap_or(Value::Null);
-                says.push(self.event(&event, from));
+                entries.push(self.event(&event, from));
                 events.push(event);
             }
             if until.is_some() && events.last().map(|event| &event["type"]) == Some(&json!(until)) {
                 break;
             }
         }
-        self.note(step, code, &Value::Array(says));
+        self.note(step, code, &Value::Array(entries));
         events
     }
 
     fn event(&mut self, event: &Value, from: &str) -> Value {
         let object = &event["object"];
-        let says = if event["type"] == "BOOKMARK" {
+        let content = if event["type"] == "BOOKMARK" {
             let number = |version: &str| version.parse::<u64>().unwrap();
             json!({"newer": number(&version(object)) > number(from)})
         } else {
             self.says(object)
         };
-        json!({"type": event["type"], "object": says})
+        json!({"type": event["type"], "object": content})
     }
 
     /// Reduces a response to the fields that the client reads and that are the same in each run.
@@ -269,9 +269,9 @@ impl<B: FnMut(&str)> Play<'_, B> {
         json!({"name": answer["metadata"]["name"], "resourceVersion": version, "webhooks": webhooks})
     }
 
-    fn note(&mut self, step: &str, code: u16, says: &Value) {
+    fn note(&mut self, step: &str, code: u16, content: &Value) {
         self.transcript
-            .push(json!({"step": step, "code": code, "says": says}));
+            .push(json!({"step": step, "code": code, "says": content}));
     }
 }
 

@@ -209,9 +209,9 @@ pub(super) async fn misbehave(connection: &mut TcpStream, fault: Fault) -> Optio
             };
             answer(connection, code, &more, &status(code)).await
         }
-        Fault::Forbids(words) => {
+        Fault::Forbids(message) => {
             let mut status = status(403);
-            status["message"] = json!(words);
+            status["message"] = json!(message);
             answer(connection, 403, "", &status).await
         }
         Fault::Says(text) => respond(connection, 200, "application/json", "", text).await,

@@ -56,19 +56,19 @@ impl Memory {
     /// body would delete everything; `---` deletes all objects.
     pub fn put(&mut self, body: &[u8]) -> Result<Put, Vec<Message>> {
         let nowhere: Arc<Path> = Path::new("").into();
-        let said = |line, text: &str| Message::new("".into(), line, text);
+        let error = |line, text: &str| Message::new("".into(), line, text);
         if body.is_empty() {
-            return Err(vec![said(0, NO_BODY)]);
+            return Err(vec![error(0, NO_BODY)]);
         }
         let items = items(body, &Origin::file(Self::CLUSTER))
-            .map_err(|malformed| vec![said(malformed.line.max(1), &malformed.cause)])?;
+            .map_err(|malformed| vec![error(malformed.line.max(1), &malformed.cause)])?;
         let mut messages = Vec::new();
         let mut good = Vec::new();
         for item in items {
             match item {
                 Item::Good(object) if object.is_secret() => {
                     let text = "Secret: refused: every client of this page would see it";
-                    messages.push(said(object.line(), text));
+                    messages.push(error(object.line(), text));
                 }
                 Item::Good(_) => good.push(item),
                 Item::Bad {
@@ -78,10 +78,10 @@ impl Memory {
                         Some(id) => format!("{id}: {cause}"),
                         None => cause,
                     };
-                    messages.push(said(origin.line(), &text));
+                    messages.push(error(origin.line(), &text));
                 }
                 Item::Foreign(kind) => {
-                    messages.push(said(0, &format!("discovery does not serve {kind}")));
+                    messages.push(error(0, &format!("discovery does not serve {kind}")));
                 }
             }
         }

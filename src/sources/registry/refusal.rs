@@ -22,12 +22,12 @@ impl Refusal {
     pub(super) fn of(findings: &[Finding]) -> Option<Self> {
         let mut errors = findings.iter().filter(|found| found.is_error());
         let first = errors.next()?;
-        let words = match errors.count() {
+        let message = match errors.count() {
             0 => first.to_string(),
             more => format!("{first} (and {more} more)"),
         };
         Some(Self {
-            message: words.into(),
+            message: message.into(),
             findings: findings.iter().map(ToString::to_string).collect(),
             revision: Revision::default(),
         })
@@ -35,10 +35,10 @@ impl Refusal {
 }
 
 impl From<String> for Refusal {
-    fn from(words: String) -> Self {
+    fn from(message: String) -> Self {
         Self {
-            findings: Arc::new([words.clone()]),
-            message: words.into(),
+            findings: Arc::new([message.clone()]),
+            message: message.into(),
             revision: Revision::default(),
         }
     }

@@ -33,8 +33,8 @@ impl StatusPage {
 
     /// The objects of whose status this program has written something.
     pub(super) fn ours(&self) -> impl Iterator<Item = Key> {
-        let ours = self.items().filter(|seen| seen.is_ours());
-        ours.map(|seen| Key::new(&seen.metadata.namespace, &seen.metadata.name))
+        let ours = self.items().filter(|item| item.is_ours());
+        ours.map(|item| Key::new(&item.metadata.namespace, &item.metadata.name))
     }
 
     /// The token of the next page.

@@ -52,10 +52,10 @@ pub(super) enum RefusalExtent {
 /// Mark of a status that an earlier process has written.
 const UNKNOWN: u64 = 0;
 
-fn mark(said: &ObjectMessages) -> u64 {
+fn mark(desired: &ObjectMessages) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (said.content, said.generation).hash(&mut hasher);
-    for message in &said.messages {
+    (desired.content, desired.generation).hash(&mut hasher);
+    for message in &desired.messages {
         message.to_string().hash(&mut hasher);
     }
     hasher.finish().max(UNKNOWN + 1)
@@ -80,10 +80,10 @@ impl PendingWrites {
         self.refused
             .retain(|subject, (_, until)| wanted.contains_key(subject) && *until > now);
         self.forbidden.retain(|_, until| *until > now);
-        let all = wanted.iter().filter_map(|(subject, said)| {
+        let all = wanted.iter().filter_map(|(subject, desired)| {
             let known = self.written.get(subject).copied();
-            let mark = mark(said);
-            let differs = match said.messages.is_empty() {
+            let mark = mark(desired);
+            let differs = match desired.messages.is_empty() {
                 true => known.is_some(),
                 false => known != Some(mark),
             };
@@ -94,8 +94,8 @@ impl PendingWrites {
                 || refused.is_some_and(|(refused, _)| *refused == mark);
             (differs && !waits).then(|| PendingWrite {
                 subject: subject.clone(),
-                generation: said.generation,
-                messages: said.messages.clone(),
+                generation: desired.generation,
+                messages: desired.messages.clone(),
                 mark,
             })
         });
@@ -157,8 +157,8 @@ impl PendingWrites {
         self.last = Some(work.subject.clone());
     }
 
-    pub(super) fn is_new_refusal(&mut self, words: &str, extent: RefusalExtent) -> bool {
-        self.logged_refusals.insert((words.to_owned(), extent))
+    pub(super) fn is_new_refusal(&mut self, message: &str, extent: RefusalExtent) -> bool {
+        self.logged_refusals.insert((message.to_owned(), extent))
     }
 }
 

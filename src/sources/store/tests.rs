@@ -268,7 +268,7 @@ fn left_out(reader: &Reader<Thing>) -> (String, usize) {
 }
 
 #[tokio::test]
-async fn who_holds_most_gives_way_and_is_named() {
+async fn the_largest_namespace_gives_way_and_is_named() {
     let room = 4 * LEAST_BYTES;
     let (mut writer, mut reader) = store::<Thing>();
     for name in ["a/a", "a/b", "a/c", "a/d"] {

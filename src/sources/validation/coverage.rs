@@ -22,10 +22,10 @@ const OWN: &str = "gudgeon.validation.istio.io";
 fn leads_to(entry: &Webhook, service: &ServiceReference) -> bool {
     let ServiceReference { namespace, name } = service;
     let client = entry.0.get("clientConfig");
-    let says = |path: &str, word: &str| {
-        client.and_then(|client| client.pointer(path)?.as_str()) == Some(word)
+    let has = |path: &str, value: &str| {
+        client.and_then(|client| client.pointer(path)?.as_str()) == Some(value)
     };
-    if says("/service/name", name) && says("/service/namespace", namespace) {
+    if has("/service/name", name) && has("/service/namespace", namespace) {
         return true;
     }
     let url = client.and_then(|client| client.get("url")?.as_str());
@@ -124,9 +124,9 @@ fn takes(entry: &Webhook, kind: &Kind) -> bool {
     let rules = entry.0.get("rules").and_then(Value::as_array);
     let by_any_version = entry.0.get("matchPolicy") != Some(&json!("Exact"));
     rules.into_iter().flatten().any(|rule| {
-        let has = |field: &str, word: &str| {
+        let has = |field: &str, value: &str| {
             let all = rule.get(field).and_then(Value::as_array);
-            all.is_some_and(|all| all.iter().any(|one| one == word || one == "*"))
+            all.is_some_and(|all| all.iter().any(|one| one == value || one == "*"))
         };
         let versions = match by_any_version {
             true => kind

@@ -94,29 +94,29 @@ pub(crate) struct WebhookProbe {
 
 impl WebhookProbe {
     /// Sends true once, and ends.
-    pub(crate) async fn run(self, seen: watch::Sender<bool>) {
+    pub(crate) async fn run(self, refused: watch::Sender<bool>) {
         let mut repeats = LogRepeatLimiter::default();
         let mut backoff = Backoff::new(BOUNDS);
         let begin = Instant::now();
         let token = ProbeToken::random();
         loop {
             let mut wait = AGAIN;
-            let words = match self.missing(&token).await {
+            let message = match self.missing(&token).await {
                 Ok(None) => break,
-                Ok(Some(words)) => {
+                Ok(Some(message)) => {
                     backoff.reset();
-                    words
+                    message
                 }
                 Err(failure) => {
                     wait = failure.wait(&mut backoff, fastrand::f64());
-                    let words = failure.to_string();
-                    if let Some(count) = repeats.observe(&words) {
-                        tracing::warn!("{words}{}: trying again", times(count));
+                    let message = failure.to_string();
+                    if let Some(count) = repeats.observe(&message) {
+                        tracing::warn!("{message}{}: trying again", times(count));
                     }
-                    words
+                    message
                 }
             };
-            self.note(&words, begin.elapsed() >= OVERDUE);
+            self.note(&message, begin.elapsed() >= OVERDUE);
             tokio::time::sleep(wait).await;
         }
         tracing::info!(
@@ -127,22 +127,22 @@ impl WebhookProbe {
             status.waits = None;
             status.overdue = false;
         });
-        seen.send_replace(true);
+        refused.send_replace(true);
     }
 
     /// Notes the missing condition; `late`: it should have been met by now.
-    fn note(&self, words: &str, late: bool) {
+    fn note(&self, message: &str, late: bool) {
         let mut is_news = false;
         self.statuses.of(&self.configuration, |status| {
             // Another replica may have seen it.
             let overdue = late && status.policy != Some("Fail");
             is_news = overdue && !status.overdue;
             status.overdue = overdue;
-            status.waits = Some(words.to_owned());
+            status.waits = Some(message.to_owned());
         });
         if is_news {
             tracing::warn!(
-                "failurePolicy of {} is still Ignore: invalid objects pass while the webhook does not respond: {words}",
+                "failurePolicy of {} is still Ignore: invalid objects pass while the webhook does not respond: {message}",
                 self.configuration
             );
         }
@@ -257,8 +257,8 @@ impl WebhookProbe {
             }) if message.contains(DENIED) => {
                 let is_ours = message.contains(&token.repeated_by(namespace, service));
                 Ok((!is_ours).then(|| {
-                    let said = cut(&message, SHOWN_BYTES);
-                    format!("another webhook refused the invalid Gateway, not {namespace}/{service}: {said}")
+                    let message = cut(&message, SHOWN_BYTES);
+                    format!("another webhook refused the invalid Gateway, not {namespace}/{service}: {message}")
                 }))
             }
             Err(failure) => Err(failure),

@@ -36,13 +36,13 @@ pub(super) fn read(text: &str, service: &ServiceReference) -> Result<(Value, Vec
     let [object] = found.as_slice() else {
         return Err(format!("want one {KIND}, not {} objects", found.len()));
     };
-    let says = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
-    if says("kind") != KIND || !VERSIONS.contains(&says("apiVersion")) {
+    let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    if field("kind") != KIND || !VERSIONS.contains(&field("apiVersion")) {
         return Err(format!(
             "want a {KIND} of {}, not {:?} of {:?}",
             VERSIONS.join(" or "),
-            says("kind"),
-            says("apiVersion")
+            field("kind"),
+            field("apiVersion")
         ));
     }
     let entries = object.get("webhooks").and_then(Value::as_array);

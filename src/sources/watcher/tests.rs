@@ -604,7 +604,7 @@ async fn a_watch_that_ends_in_time_lists_again_what_had_no_room() {
 
 /// The watch goes on for 20 s.
 #[tokio::test]
-async fn what_had_no_room_is_listed_again_once_another_is_deleted() {
+async fn an_object_without_room_is_listed_again_once_another_is_deleted() {
     let fake = Fake::start().await;
     fake.put(thing("a", 1));
     fake.put(thing("b", 1));

@@ -144,12 +144,12 @@ impl ConfigurationReconciler {
         let mut conflicts = 0;
         let mut sent = None;
         let mut next = Some(self.latest());
-        while let Some(seen) = next.take() {
+        while let Some(observed) = next.take() {
             let now = SystemTime::now();
             let decision = self
                 .goal
-                .decide(seen.as_ref(), bundle.as_deref(), fail, now);
-            self.policy(seen.as_ref());
+                .decide(observed.as_ref(), bundle.as_deref(), fail, now);
+            self.policy(observed.as_ref());
             match decision {
                 None => {}
                 Some(Decision::Missing) => self.missing(),
@@ -191,16 +191,16 @@ impl ConfigurationReconciler {
         };
         self.again = Some(again);
         if self.goal.waits() {
-            let words = format!(
+            let message = format!(
                 "cannot keep the CA bundle in {}: another writer changes it",
                 self.name
             );
-            if let Some(count) = self.repeats.observe(&words) {
-                tracing::warn!("{words}{}", times(count));
+            if let Some(count) = self.repeats.observe(&message) {
+                tracing::warn!("{message}{}", times(count));
             }
             self.note(|status| {
                 status.state = ReconcileState::Failing;
-                status.error = Some(words);
+                status.error = Some(message);
             });
         }
         true
@@ -288,9 +288,9 @@ impl ConfigurationReconciler {
             *conflicts += 1;
             let _counted = self.backoff.next(0.0);
             match self.now().await {
-                Ok(seen) => {
-                    self.answered = Some((self.watched(), seen.clone()));
-                    return Some(seen);
+                Ok(observed) => {
+                    self.answered = Some((self.watched(), observed.clone()));
+                    return Some(observed);
                 }
                 Err(other) => failure = other,
             }

@@ -37,25 +37,25 @@ impl Goal {
     /// The decision; `None`: it needs a bundle first.
     pub(super) fn decide(
         &self,
-        seen: Option<&WebhookConfiguration>,
+        live: Option<&WebhookConfiguration>,
         bundle: Option<&CaBundle>,
         fail: bool,
         now: SystemTime,
     ) -> Option<Decision> {
         Some(match self {
-            Self::Validation(wanted) if wanted.unregistered => match seen {
+            Self::Validation(wanted) if wanted.unregistered => match live {
                 None => Decision::Gone,
                 Some(_) => Decision::Write(Write::Delete),
             },
-            Self::Validation(wanted) => validation::decide(wanted, seen, bundle?, fail, now),
-            Self::Bundle { entry } => ca_bundle_patch::decide_ca_bundle(seen, entry, bundle?, now),
+            Self::Validation(wanted) => validation::decide(wanted, live, bundle?, fail, now),
+            Self::Bundle { entry } => ca_bundle_patch::decide_ca_bundle(live, entry, bundle?, now),
         })
     }
 
     /// Names of entries of other programs, in a configuration that this one shares with them.
-    pub(super) fn others(&self, seen: &WebhookConfiguration) -> Vec<String> {
+    pub(super) fn others(&self, live: &WebhookConfiguration) -> Vec<String> {
         match self {
-            Self::Validation(wanted) => validation::others(wanted, seen),
+            Self::Validation(wanted) => validation::others(wanted, live),
             Self::Bundle { .. } => Vec::new(),
         }
     }

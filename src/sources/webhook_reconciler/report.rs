@@ -9,14 +9,14 @@ use crate::webhook::{Webhook, WebhookConfiguration};
 
 impl ConfigurationReconciler {
     /// Reports the failure policy, and the entries that other programs own.
-    pub(super) fn policy(&mut self, seen: Option<&WebhookConfiguration>) {
-        let others = seen.map_or_else(Vec::new, |seen| self.goal.others(seen));
+    pub(super) fn policy(&mut self, live: Option<&WebhookConfiguration>) {
+        let others = live.map_or_else(Vec::new, |live| self.goal.others(live));
         let is_ours = |entry: &&Webhook| !others.iter().any(|other| other == entry.name());
-        let entries = seen.iter().flat_map(|seen| seen.webhooks.iter().flatten());
+        let entries = live.iter().flat_map(|live| live.webhooks.iter().flatten());
         let ours: Vec<_> = entries.filter(is_ours).collect();
         let is_entered = !ours.is_empty();
         let ignores = ours.into_iter().any(Webhook::ignores);
-        let policy = seen.map(|_| if ignores { "Ignore" } else { "Fail" });
+        let policy = live.map(|_| if ignores { "Ignore" } else { "Fail" });
         if !others.is_empty() && others != self.others {
             tracing::warn!(
                 "entries of {} lead elsewhere and are left as they are: {}",
@@ -35,18 +35,18 @@ impl ConfigurationReconciler {
     pub(super) fn missing(&mut self) {
         let resource = self.goal.resource().name;
         let group = self.goal.resource().group;
-        let words = format!(
+        let message = format!(
             "there is no {resource}.{group} {}: waiting for it",
             self.name
         );
-        if self.repeats.observe(&words) == Some(1) {
-            tracing::warn!("{words}");
+        if self.repeats.observe(&message) == Some(1) {
+            tracing::warn!("{message}");
             self.note(|status| status.failed(ReconcileFailure::ConfigNotFound));
         }
         self.note(|status| {
             status.state = ReconcileState::Missing;
             status.entries.clear();
-            status.error = Some(words);
+            status.error = Some(message);
         });
     }
 
@@ -64,16 +64,16 @@ impl ConfigurationReconciler {
             return;
         };
         let name = &self.name;
-        let words =
+        let message =
             format!("{name} has no entry named {entry} or ending in .{entry}: waiting for one");
-        if self.repeats.observe(&words) == Some(1) {
-            tracing::error!("{words}");
+        if self.repeats.observe(&message) == Some(1) {
+            tracing::error!("{message}");
             self.note(|status| status.failed(ReconcileFailure::EntryNotFound));
         }
         self.note(|status| {
             status.state = ReconcileState::NoEntry;
             status.entries.clear();
-            status.error = Some(words);
+            status.error = Some(message);
         });
     }
 
@@ -91,18 +91,18 @@ impl ConfigurationReconciler {
 
     /// Reports that the server accepted the write, and dropped a part of it.
     pub(super) fn dropped_fields(&mut self) {
-        let words = format!("the API server drops fields of {}", self.name);
-        self.failing(words, "");
+        let message = format!("the API server drops fields of {}", self.name);
+        self.failing(message, "");
     }
 
-    pub(super) fn failing(&mut self, words: String, then: &str) {
-        if let Some(count) = self.repeats.observe(&words) {
-            tracing::error!("{words}{}{then}", times(count));
+    pub(super) fn failing(&mut self, message: String, then: &str) {
+        if let Some(count) = self.repeats.observe(&message) {
+            tracing::error!("{message}{}{then}", times(count));
         }
         self.note(|status| {
             status.failed(ReconcileFailure::Update);
             status.state = ReconcileState::Failing;
-            status.error = Some(words);
+            status.error = Some(message);
         });
     }
 }

@@ -196,8 +196,8 @@ fn protocol(port: &kubernetes::ServicePort) -> &'static str {
         return "UDP";
     }
     let name = port.name.to_ascii_lowercase();
-    let word = name.split('-').next().unwrap_or_default();
-    match word {
+    let prefix = name.split('-').next().unwrap_or_default();
+    match prefix {
         _ if name.starts_with("grpc-web") => "GRPC-Web",
         "http" => "HTTP",
         "http2" => "HTTP2",

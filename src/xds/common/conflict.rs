@@ -102,8 +102,8 @@ impl Conflicts {
     /// Returns the conflicts, with a count of those beyond the limits.
     pub(crate) fn finish(self) -> Vec<Conflict> {
         let mut all = self.all;
-        let told = self.by_rule.into_iter();
-        let more = told.filter(|(_, count)| *count > MOST_OF_RULE);
+        let by_rule = self.by_rule.into_iter();
+        let more = by_rule.filter(|(_, count)| *count > MOST_OF_RULE);
         for ((metric, object, _), count) in more.take(MOST_OF_NAMESPACE) {
             let name = object.as_ref().map(ToString::to_string);
             let name = name.unwrap_or_else(|| "services".to_owned());

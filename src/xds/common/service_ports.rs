@@ -225,7 +225,7 @@ impl ServicePorts {
     /// All ports of services that `sees` accepts. The first one of each name counts; the others are conflicts.
     pub(crate) fn seeing(&self, sees: impl Fn(&Service) -> bool) -> Self {
         let index = &self.index;
-        let mut seen = Selection::of(index);
+        let mut visible = Selection::of(index);
         let mut conflicts = Vec::new();
         let (mut last, mut is_last_seen) = (None, false);
         for (at, service_port) in index.all.iter().enumerate() {
@@ -241,19 +241,19 @@ impl ServicePorts {
                 .by_name
                 .get(&service_port.name)
                 .map_or(&[][..], Vec::as_slice);
-            let first = same.iter().find(|one| seen.has(**one));
+            let first = same.iter().find(|one| visible.has(**one));
             if let Some(first) = first.and_then(|first| index.all.get(*first)) {
                 conflicts.push(twice(service_port, first));
                 continue;
             }
-            seen.add(at);
+            visible.add(at);
         }
-        seen.ports(conflicts)
+        visible.ports(conflicts)
     }
 
     /// The ports of those services among these that `keeps` accepts; nothing is in conflict there that was not before.
     pub(crate) fn keeping(&self, keeps: impl Fn(&Service) -> bool) -> Self {
-        let mut kept = Selection::of(&self.index);
+        let mut selected = Selection::of(&self.index);
         let (mut last, mut is_last_kept) = (None, false);
         for (at, service_port) in self.places() {
             let service = Some(&service_port.service.key);
@@ -261,10 +261,10 @@ impl ServicePorts {
                 (last, is_last_kept) = (service, keeps(&service_port.service));
             }
             if is_last_kept {
-                kept.add(at);
+                selected.add(at);
             }
         }
-        kept.ports(Vec::new())
+        selected.ports(Vec::new())
     }
 
     /// These, and those of others of one world whose names none of these has.
@@ -324,8 +324,8 @@ impl ServicePorts {
         places: Option<&'a Vec<usize>>,
     ) -> impl Iterator<Item = &'a Arc<ServicePort>> {
         let places = places.map_or(&[][..], Vec::as_slice).iter();
-        let seen = places.filter(|at| bit(&self.visible, **at));
-        seen.filter_map(|at| self.index.all.get(*at))
+        let visible = places.filter(|at| bit(&self.visible, **at));
+        visible.filter_map(|at| self.index.all.get(*at))
     }
 
     /// Iterates over the ports by precedence of their services.
@@ -403,8 +403,8 @@ impl ServicePorts {
             places.filter(move |place| is_reached && step(|| bit(&self.visible, place.at)));
         places.filter_map(move |place| {
             let service_port = self.index.all.get(place.at)?;
-            let seen = service_port.service.address_cluster_for(cluster);
-            (seen == Some(&place.cluster)).then_some((place.at, service_port))
+            let address_cluster = service_port.service.address_cluster_for(cluster);
+            (address_cluster == Some(&place.cluster)).then_some((place.at, service_port))
         })
     }
 

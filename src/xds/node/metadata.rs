@@ -161,13 +161,13 @@ fn scalar(json: &Json) -> Option<String> {
 }
 
 /// Labels of a node. Proxies of old say the label that Gateways find them by beside the others, and those of Ingresses have it.
-pub(super) fn labels(metadata: &NodeMetadata<'_>, word: &str) -> Labels {
+pub(super) fn labels(metadata: &NodeMetadata<'_>, proxy_type: &str) -> Labels {
     const ISTIO: &str = "istio";
     let mut labels = metadata.labels();
-    let of_ingress = || (word == "ingress").then(|| word.into());
-    let said = metadata.text(ISTIO).or_else(of_ingress);
-    if let Some(said) = said.filter(|_| !labels.contains_key(ISTIO)) {
-        labels.insert(ISTIO.into(), said);
+    let of_ingress = || (proxy_type == "ingress").then(|| proxy_type.into());
+    let value = metadata.text(ISTIO).or_else(of_ingress);
+    if let Some(value) = value.filter(|_| !labels.contains_key(ISTIO)) {
+        labels.insert(ISTIO.into(), value);
     }
     labels
 }

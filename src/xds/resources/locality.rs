@@ -181,7 +181,7 @@ impl<'a> EndpointPlace<'a> {
 
     /// Empty: it has no such label.
     pub(crate) fn label(&self, name: &str) -> &'a str {
-        let said = match name {
+        let value = match name {
             REGION => self.locality.region(),
             ZONE => self.locality.zone(),
             SUB_ZONE => self.locality.sub_zone(),
@@ -189,8 +189,8 @@ impl<'a> EndpointPlace<'a> {
             NETWORK => self.network,
             _ => "",
         };
-        if !said.is_empty() {
-            return said;
+        if !value.is_empty() {
+            return value;
         }
         let own = self.labels.and_then(|labels| labels.get(name));
         own.map_or("", |value| value)

@@ -258,9 +258,9 @@ fn add(
     conflicts: &mut Vec<Conflict>,
 ) {
     let spec = policy.spec();
-    let mut report = |words: &str| {
+    let mut report = |message: &str| {
         let key = policy.from.to_string();
-        let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, words.to_owned());
+        let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, message.to_owned());
         conflicts.push(conflict.because_of(&policy.from));
     };
     let Ok(action) = Action::try_from(spec.action) else {
@@ -313,16 +313,16 @@ fn add(
             match rule_of(rule, &context) {
                 Ok(made) => put(made),
                 Err(RuleError::OnlyHttp) => {}
-                Err(RuleError::Because(words)) if keeps_out => {
+                Err(RuleError::Because(why)) if keeps_out => {
                     put(everything());
                     let what = match &provider {
                         None => "denies everything",
                         Some(_) => "asks about everything",
                     };
-                    report(&format!("spec.rules[{at}] {what}: {words}"));
+                    report(&format!("spec.rules[{at}] {what}: {why}"));
                 }
-                Err(RuleError::Because(words)) => {
-                    report(&format!("spec.rules[{at}] matches nothing: {words}"));
+                Err(RuleError::Because(why)) => {
+                    report(&format!("spec.rules[{at}] matches nothing: {why}"));
                 }
             }
         }

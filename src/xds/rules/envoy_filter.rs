@@ -273,9 +273,9 @@ impl PatchBudget<'_> {
         let merged = envoy::merge(&T::full_name(), &below, &patch.value, lists, &mut replaced);
         let merged = self.or_not_applied(patch, merged)?;
         let merged = self.or_not_applied(patch, T::decode(&*merged))?;
-        for words in replaced {
+        for replacement in replaced {
             let message = format!(
-                "patch {} of {} does not merge in {}: {words}",
+                "patch {} of {} does not merge in {}: {replacement}",
                 patch.at, patch.from, self.resource
             );
             let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);

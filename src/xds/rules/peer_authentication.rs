@@ -104,22 +104,22 @@ impl MtlsModes {
 
     /// Returns true if a policy sets the mode of a port, now or a while ago; `None`: of the ports without one of their own.
     pub(crate) fn has_mode(&self, port: Option<u16>) -> bool {
-        let said = |modes: &PolicyModes| match port {
+        let mode = |modes: &PolicyModes| match port {
             Some(port) => modes.of_port(port),
             None => modes.workload,
         };
         let mut all = self.before.iter().chain([&self.now]);
-        all.any(|modes| said(modes).is_some())
+        all.any(|modes| mode(modes).is_some())
     }
 
     /// `None`: the workload's default mode.
     fn modes(&self, port: Option<u16>) -> (MtlsMode, Vec<MtlsMode>) {
         let of = |modes: &PolicyModes| {
-            let said = match port {
+            let mode = match port {
                 Some(port) => modes.of_port(port),
                 None => modes.workload,
             };
-            said.unwrap_or(self.usual)
+            mode.unwrap_or(self.usual)
         };
         (of(&self.now), self.before.iter().map(of).collect())
     }

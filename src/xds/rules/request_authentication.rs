@@ -161,8 +161,8 @@ fn filter(providers: BTreeMap<String, JwtProvider>, required: bool) -> HttpFilte
 fn accepted_tokens(policy: &Rule<RequestAuthentication>, keys: &KeySets) -> AcceptedTokens {
     let mut made = AcceptedTokens::default();
     for (at, rule) in policy.spec().jwt_rules.iter().enumerate() {
-        let mut report = |words: &str| {
-            let message = format!("spec.jwtRules[{at}]: {words}");
+        let mut report = |why: &str| {
+            let message = format!("spec.jwtRules[{at}]: {why}");
             let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, policy.from.to_string(), message);
             made.conflicts.push(conflict.because_of(&policy.from));
         };

@@ -128,7 +128,7 @@ impl Resolving<'_> {
         key: &(Arc<str>, Arc<str>),
         made: &mut Vec<HttpRoute>,
     ) {
-        let shown = format!("{}/{}", key.0, key.1);
+        let name = format!("{}/{}", key.0, key.1);
         let found = self.delegates.get(key).and_then(|at| self.all.get(*at));
         // It is named where it changes, too: it may become one.
         self.with.push(ObjectRef {
@@ -138,11 +138,11 @@ impl Resolving<'_> {
         });
         let Some(delegate) = found else {
             let why =
-                format!("http[{at}] is left out: there is no VirtualService {shown} without hosts");
+                format!("http[{at}] is left out: there is no VirtualService {name} without hosts");
             return self.lose(DELEGATE, &why);
         };
         if !delegate.to.has(Some(self.rule.namespace())) {
-            let why = format!("http[{at}] is left out: {shown} is not exported to its namespace");
+            let why = format!("http[{at}] is left out: {name} is not exported to its namespace");
             return self.lose(DELEGATE, &why);
         }
         let (domain, leaves) = (self.domain, &delegate.rule.spec().http);
@@ -150,7 +150,7 @@ impl Resolving<'_> {
         for (leaf_at, leaf) in leaves.iter().enumerate() {
             if leaf.delegate.is_some() {
                 let why = format!(
-                    "http[{leaf_at}] of {shown} is left out: it leaves requests to others itself"
+                    "http[{leaf_at}] of {name} is left out: it leaves requests to others itself"
                 );
                 self.lose(DELEGATE, &why);
                 continue;
@@ -171,7 +171,7 @@ impl Resolving<'_> {
             let leaves = fully_named(&leaf.r#match, namespace);
             let Some(matches) = combined(roots, leaves) else {
                 let why = format!(
-                    "http[{leaf_at}] of {shown} is left out: no request meets both its matches and those of http[{at}], or no one match says \
+                    "http[{leaf_at}] of {name} is left out: no request meets both its matches and those of http[{at}], or no one match says \
                      which do"
                 );
                 self.lose(DELEGATE, &why);

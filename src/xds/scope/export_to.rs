@@ -20,15 +20,15 @@ impl ExportTo {
         }
     }
 
-    fn read<'a>(words: impl Iterator<Item = &'a str> + Clone, own: &Arc<str>) -> Self {
-        let is_silent = words.clone().next().is_none();
-        if is_silent || words.clone().any(|word| word == "*") {
+    fn read<'a>(entries: impl Iterator<Item = &'a str> + Clone, own: &Arc<str>) -> Self {
+        let is_silent = entries.clone().next().is_none();
+        if is_silent || entries.clone().any(|entry| entry == "*") {
             return Self::All;
         }
-        let named = words.filter(|word| *word != "~");
+        let named = entries.filter(|entry| *entry != "~");
         Self::Some(
             named
-                .map(|word| match word {
+                .map(|entry| match entry {
                     "." => own.clone(),
                     name => name.into(),
                 })

@@ -104,9 +104,9 @@ pub(super) fn unserved(
             }
         }
     }
-    let mut told = Conflicts::default();
+    let mut conflicts = Conflicts::default();
     for (host, rule) in lost.iter().filter(|(host, _)| !served.contains(**host)) {
-        told.push(REJECTED_CONFIG, Some(&rule.from), || {
+        conflicts.push(REJECTED_CONFIG, Some(&rule.from), || {
             let ports = all_ports(host, rule);
             let ports: Vec<_> = ports.iter().take(SHOWN).map(u16::to_string).collect();
             let message = format!(
@@ -118,7 +118,7 @@ pub(super) fn unserved(
             ((*host).to_owned(), message)
         });
     }
-    told.finish()
+    conflicts.finish()
 }
 
 /// Ports that a message names.

@@ -219,7 +219,7 @@ fn wanted<T: PolicyKind>(spec: &T, namespace: &str, services: &Selectors<'_>) ->
 
 /// Tells of services that policies name, and that are not there or select nobody: a policy that keeps out keeps nothing from them.
 fn without_workloads(world: &World, services: &Selectors<'_>) -> Vec<Conflict> {
-    fn add<T: PolicyKind>(policy: &Configured<T>, services: &Selectors<'_>, told: &mut Conflicts) {
+    fn add<T: PolicyKind>(policy: &Configured<T>, services: &Selectors<'_>, lost: &mut Conflicts) {
         let targets = policy.spec.targets();
         let holds =
             !targets.is_empty() && !wanted(&policy.spec, &policy.namespace, services).is_empty();
@@ -239,24 +239,24 @@ fn without_workloads(world: &World, services: &Selectors<'_>) -> Vec<Conflict> {
                 namespace: policy.namespace.clone(),
                 name: policy.name.clone(),
             };
-            told.push(NOT_ENFORCED_AS_WRITTEN, Some(&from), || {
+            lost.push(NOT_ENFORCED_AS_WRITTEN, Some(&from), || {
                 let what = match holds {
                     true => "holds for its other targets alone",
                     false => "holds for nobody",
                 };
-                let words = format!("{what}: the Service {name} of its namespace {why}");
-                (from.to_string(), words)
+                let message = format!("{what}: the Service {name} of its namespace {why}");
+                (from.to_string(), message)
             });
         }
     }
-    let mut told = Conflicts::default();
+    let mut lost = Conflicts::default();
     for policy in world.authorization_policies.values() {
-        add(policy, services, &mut told);
+        add(policy, services, &mut lost);
     }
     for policy in world.request_authentications.values() {
-        add(policy, services, &mut told);
+        add(policy, services, &mut lost);
     }
-    told.finish()
+    lost.finish()
 }
 
 fn by_namespace<T: PolicyKind>(objects: &Objects<T>, services: &Selectors<'_>) -> ByNamespace<T> {

@@ -226,9 +226,9 @@ impl EgressListener {
             }),
             None => None,
         };
-        let word = port.map_or("", |port| &port.protocol);
-        let is_proxy = word.eq_ignore_ascii_case("HTTP_PROXY");
-        let protocol = Protocol::of_service_entry(word).filter(|one| !one.is_auto());
+        let declared = port.map_or("", |port| &port.protocol);
+        let is_proxy = declared.eq_ignore_ascii_case("HTTP_PROXY");
+        let protocol = Protocol::of_service_entry(declared).filter(|one| !one.is_auto());
         Some(Self {
             port: number,
             socket,

@@ -83,9 +83,9 @@ impl Visible {
             service_ports,
             ..Self::default()
         };
-        let seen = rules.virtual_services.iter();
-        let seen = seen.filter(|one| one.to.has(namespace));
-        let namespaces: BTreeSet<_> = seen.map(|one| one.rule.namespace()).collect();
+        let exported = rules.virtual_services.iter();
+        let exported = exported.filter(|one| one.to.has(namespace));
+        let namespaces: BTreeSet<_> = exported.map(|one| one.rule.namespace()).collect();
         visible.namespaces = namespaces.len();
         let mut conflicts = Conflicts::default();
         let (mut selectors, mut of_listeners) = (BTreeSet::new(), BTreeSet::new());
@@ -262,8 +262,8 @@ impl Visible {
     /// Finds the rules of each Gateway. Returns the labels that they ask for.
     fn bind(&mut self, rules: &ExportedObjects, namespace: Option<&Arc<str>>) -> BTreeSet<Labels> {
         let mut selectors = BTreeSet::new();
-        let seen = rules.virtual_services.iter();
-        for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
+        let exported = rules.virtual_services.iter();
+        for Exported { rule, .. } in exported.filter(|one| one.to.has(namespace)) {
             let spec = rule.spec();
             if is_of_mesh(&spec.gateways) && spec.gateways.len() <= 1 {
                 continue;
@@ -284,8 +284,8 @@ impl Visible {
     ) -> BTreeSet<Labels> {
         let mut selectors = BTreeSet::new();
         let mut all: HashMap<Arc<str>, ByHost> = HashMap::new();
-        let seen = rules.destination_rules.iter();
-        for Exported { rule, .. } in seen.filter(|one| one.to.has(namespace)) {
+        let exported = rules.destination_rules.iter();
+        for Exported { rule, .. } in exported.filter(|one| one.to.has(namespace)) {
             let of = all.entry(rule.namespace().clone()).or_default();
             for host in &rule.hosts {
                 of.entry(host.clone()).or_default().push(rule.clone());

@@ -79,9 +79,9 @@ impl FailoverLabels {
         let own = proxy.labels.keys().map(|name| &**name);
         let all = own.chain(OF_PLACES);
         let named = all.filter_map(|name| self.names.get(name));
-        let said = named.map(|name| (name.clone(), place.label(name).into()));
-        said.filter(|(_, value): &(_, Arc<str>)| !value.is_empty())
-            .collect()
+        let labels = named.map(|name| (name.clone(), place.label(name).into()));
+        let labels = labels.filter(|(_, value): &(_, Arc<str>)| !value.is_empty());
+        labels.collect()
     }
 
     /// The same of labels alone.

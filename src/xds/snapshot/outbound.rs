@@ -113,15 +113,15 @@ impl ProxyView {
             })
         });
         let mut lost = Vec::new();
-        let kept = of_port.filter(|(_, endpoint)| {
+        let accepted = of_port.filter(|(_, endpoint)| {
             let why = self.refuses(service_port, &endpoint.address, endpoint.port);
             let is_kept = why.is_none();
             lost.extend(why);
             is_kept
         });
-        let kept = kept.collect();
+        let accepted = accepted.collect();
         self.snapshot.caches.report(lost, &self.proxy.node.id);
-        kept
+        accepted
     }
 
     /// Adds the clusters of a port: all its endpoints', and those of subsets as far as there is room for them.

@@ -117,8 +117,8 @@ impl ProxyView {
         };
         snapshot.caches.report(rules.patches.lost.clone(), &node.id);
         let preferred = Arc::new(snapshot.base.failover.labels_of(&proxy));
-        let seen = (&route_parameters, &rules, &preferred);
-        let parts = Parts::new(snapshot, &proxy, &client, seen, &place);
+        let derived = (&route_parameters, &rules, &preferred);
+        let parts = Parts::new(snapshot, &proxy, &client, derived, &place);
         Self {
             snapshot: snapshot.clone(),
             filters,
@@ -321,9 +321,9 @@ impl ProxyView {
                 _ => None,
             }
         };
-        let told = shared.listeners.values();
-        let told = told.filter_map(|built| why(built).map(|why| built.lost(&why)));
-        self.snapshot.caches.report(told, &self.proxy.node.id);
+        let lost = shared.listeners.values();
+        let lost = lost.filter_map(|built| why(built).map(|why| built.lost(&why)));
+        self.snapshot.caches.report(lost, &self.proxy.node.id);
         let skipped = shared.listeners.values().filter(|built| !has(built));
         let mut parts = versions(&own);
         parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));

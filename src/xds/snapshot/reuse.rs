@@ -44,7 +44,7 @@ impl<K: Hash + Eq + Clone, V: Reusable> Memo<K, V> {
     /// One with all that is kept.
     pub(super) fn keeping(&self, keep: impl Fn(&K) -> bool) -> Self {
         let now = self.lock();
-        let kept = now
+        let retained = now
             .iter()
             .filter(|(key, _)| keep(key))
             .map(|(key, value)| (key.clone(), value.clone()))
@@ -55,7 +55,7 @@ impl<K: Hash + Eq + Clone, V: Reusable> Memo<K, V> {
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         Self {
-            now: Mutex::new(kept),
+            now: Mutex::new(retained),
             before,
         }
     }

@@ -283,21 +283,21 @@ impl Stream {
             is_subscribed: &|name| watch.has(name),
             is_there: &|name| !matches!(made(|| view.name(request.kind, name)), Ok(None)),
         };
-        let kept = self.unknown.subscribe(request.kind, &asked)?;
+        let accepted = self.unknown.subscribe(request.kind, &asked)?;
         // A request without names means all that there is, but for a later one in delta: one name stays.
         let means_all = is_first || self.protocol == Protocol::StateOfTheWorld;
-        let kept = if kept.is_empty() && means_all {
+        let accepted = if accepted.is_empty() && means_all {
             names.get(..1).unwrap_or_default()
         } else {
-            &*kept
+            &*accepted
         };
         let without;
-        let request = if kept.len() == names.len() {
+        let request = if accepted.len() == names.len() {
             request
         } else {
             let all = request.names.iter().filter(|name| *name == "*");
             without = Request {
-                names: all.chain(kept.iter().copied()).collect(),
+                names: all.chain(accepted.iter().copied()).collect(),
                 ..request.clone()
             };
             &without

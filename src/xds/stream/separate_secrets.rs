@@ -39,10 +39,10 @@ impl SeparateSecrets {
             return;
         };
         match &request.error {
-            Some(words) => {
+            Some(message) => {
                 let nack = Nack {
                     version: secret.version,
-                    message: text::cut(words, NACK_BYTES).into(),
+                    message: text::cut(message, NACK_BYTES).into(),
                     at: now,
                 };
                 self.nacked.insert(secret.name.clone(), (secret, nack));

@@ -241,8 +241,8 @@ impl SetSubscription {
     pub(super) fn send(&mut self, target: Arc<Set>, keep: bool, protocol: Protocol) -> Sent {
         let difference = Difference::between(&self.sent, &target);
         let after = if keep && !difference.gone.is_empty() {
-            let kept = difference.gone.iter();
-            Arc::new(target.iter().chain(kept).cloned().collect())
+            let retained = difference.gone.iter();
+            Arc::new(target.iter().chain(retained).cloned().collect())
         } else {
             target
         };

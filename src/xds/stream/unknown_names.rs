@@ -104,13 +104,13 @@ impl UnknownNames {
         if beyond.is_empty() {
             return Ok(Cow::Borrowed(asked.names));
         }
-        let kept = asked.names.iter().copied();
-        let kept = kept.filter(|name| beyond.binary_search(name).is_err());
-        let kept = Cow::Owned(kept.collect());
+        let accepted = asked.names.iter().copied();
+        let accepted = accepted.filter(|name| beyond.binary_search(name).is_err());
+        let accepted = Cow::Owned(accepted.collect());
         if asked.signals_absence && !repeats {
             self.answer(kind, &beyond);
         }
-        Ok(kept)
+        Ok(accepted)
     }
 
     /// The next response says that there is nothing of these. Returns false if they are too many: it says that of some.

@@ -62,7 +62,7 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
 }
 
 fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
-    let mut say = |place: &str, why: String| {
+    let mut warn = |place: &str, why: String| {
         found.push(Finding::warning(format!("{path}.{place}"), why));
     };
     let text = |pointer: &str| {
@@ -73,7 +73,7 @@ fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
     };
     let apply_to = text("/applyTo");
     let Some(message) = patched_message(apply_to) else {
-        say(
+        warn(
             "applyTo",
             format!("has no effect: discovery makes no {apply_to}"),
         );
@@ -81,7 +81,7 @@ fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
     };
     let operation = text("/patch/operation");
     if !is_applied(apply_to, operation) {
-        say("patch.operation", format!("has no effect with {apply_to}"));
+        warn("patch.operation", format!("has no effect with {apply_to}"));
         return;
     }
     let is_waypoint =
@@ -94,12 +94,12 @@ fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
                 "is not applied: listeners are matched by portNumber",
             ),
         };
-        say(place, why.to_owned());
+        warn(place, why.to_owned());
         return;
     }
     if !matches!(text("/patch/filterClass"), "" | "UNSPECIFIED") {
         let why = "has no effect: the operation alone says where a filter goes";
-        say("patch.filterClass", why.to_owned());
+        warn("patch.filterClass", why.to_owned());
     }
     if operation == "REMOVE" {
         return;

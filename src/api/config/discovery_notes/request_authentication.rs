@@ -26,7 +26,7 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
 
 fn of_rule(path: &str, rule: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut note = |path: String, words: String| found.push(Finding::warning(path, words));
+    let mut note = |path: String, message: String| found.push(Finding::warning(path, message));
     let text = |name: &str| rule.get(name).and_then(Json::as_str).unwrap_or_default();
     let (inline, fetched) = (text("jwks"), text("jwksUri"));
     let issuer = KeysPlace::of_issuer(text("issuer"));

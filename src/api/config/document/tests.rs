@@ -78,7 +78,7 @@ fn words_are_booleans_as_kubectl_has_them() {
 }
 
 #[test]
-fn what_cannot_be_read_says_its_line() {
+fn a_malformed_document_is_reported_with_its_line() {
     for (text, expected) in [
         ("a: 1\n---\nb: 1\nb: 2\n", "line 4: the key \"b\" twice"),
         ("a: 1\nb: !x 1\n", "line 2: cannot use the tag \"!x\""),

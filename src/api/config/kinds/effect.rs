@@ -114,7 +114,7 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
         _ => return None,
     }
     let action = spec.get("action").and_then(Json::as_str);
-    let words = match (is_dry_run(Some(written)), action) {
+    let message = match (is_dry_run(Some(written)), action) {
         (true, None | Some("ALLOW" | "DENY")) => {
             "the policy is tried and not enforced: proxies leave what they would decide in stats and metadata of RBAC, under istio_dry_run_"
         }
@@ -126,7 +126,7 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
         }
         (false, _) => "is neither true nor false: the policy is enforced",
     };
-    Some(Finding::warning(dry_run_path(), words))
+    Some(Finding::warning(dry_run_path(), message))
 }
 
 fn dry_run_path() -> String {

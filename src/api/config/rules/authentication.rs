@@ -41,8 +41,8 @@ pub(in crate::config) fn mesh_policy(context: &Context<'_>) {
 
 pub(super) fn named_default(context: &Context<'_>) {
     if !matches!(context.name, "" | "default") {
-        let shown = quoted(context.name);
-        context.name_at.fail(format!("{shown} is not \"default\""));
+        let quoted = quoted(context.name);
+        context.name_at.fail(format!("{quoted} is not \"default\""));
     }
 }
 

@@ -141,16 +141,16 @@ fn service_accounts(list: &Cursor<'_>) {
     parts::each(
         list,
         filled(|name| {
-            let shown = quoted(name);
+            let quoted = quoted(name);
             if name.contains('*') {
-                return Some(format!("no wildcards in {shown}"));
+                return Some(format!("no wildcards in {quoted}"));
             }
             if name.len() > LONGEST {
-                return Some(format!("{shown} is longer than {LONGEST} characters"));
+                return Some(format!("{quoted} is longer than {LONGEST} characters"));
             }
             let mut parts = name.split('/');
             let holds = name.split('/').count() <= 2 && parts.all(|part| !part.is_empty());
-            (!holds).then(|| format!("{shown} is not NAME or NAMESPACE/NAME"))
+            (!holds).then(|| format!("{quoted} is not NAME or NAMESPACE/NAME"))
         }),
     );
 }
@@ -159,8 +159,8 @@ fn trust_domain(name: &str) -> Violation {
     let inner = name.strip_prefix('*').or_else(|| name.strip_suffix('*'));
     let holds = !inner.unwrap_or(name).contains('*') && !name.contains('/');
     (!holds).then(|| {
-        let shown = quoted(name);
-        format!("{shown}: one * at most, first or last, no /")
+        let quoted = quoted(name);
+        format!("{quoted}: one * at most, first or last, no /")
     })
 }
 
@@ -196,9 +196,9 @@ fn path(text: &str) -> Violation {
             ));
         }
         if !known && segment.contains(['{', '}']) {
-            let shown = quoted(text);
+            let quoted = quoted(text);
             return Some(format!(
-                "{{*}} and {{**}} only as whole segments in {shown}"
+                "{{*}} and {{**}} only as whole segments in {quoted}"
             ));
         }
         ended |= segment == "{**}";

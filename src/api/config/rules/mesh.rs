@@ -59,8 +59,8 @@ pub(crate) fn whole(mesh: &Value, written: &Value, by: MeshConfigUse) -> Vec<Fin
     if by == MeshConfigUse::Discovery {
         resources(&at);
     }
-    let said = Cursor::top(written, &out).get("defaultConfig");
-    one_proxy(&at.get("defaultConfig"), &said, by);
+    let written = Cursor::top(written, &out).get("defaultConfig");
+    one_proxy(&at.get("defaultConfig"), &written, by);
     out.into_findings()
 }
 

@@ -215,8 +215,8 @@ fn egress_host<'a>(at: &Cursor<'a>) -> Option<(&'a str, &'a str)> {
         return None;
     };
     if !is_egress_namespace(namespace) {
-        let shown = quoted(namespace);
-        at.fail(format!("{shown} is not \".\", \"*\", \"~\" or a namespace"));
+        let name = quoted(namespace);
+        at.fail(format!("{name} is not \".\", \"*\", \"~\" or a namespace"));
         return None;
     }
     at.check(parts::served_host(host, false))

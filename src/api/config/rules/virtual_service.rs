@@ -169,9 +169,9 @@ fn is_every_path(one: &Value) -> bool {
     let Some(fields) = one.as_object() else {
         return false;
     };
-    let says = |name: &str| fields.get("uri")?.get(name)?.as_str();
-    let is_any = matches!(says("prefix"), Some("" | "/"))
-        || says("regex").is_some_and(|regex| PATHS.contains(&regex));
+    let value = |name: &str| fields.get("uri")?.get(name)?.as_str();
+    let is_any = matches!(value("prefix"), Some("" | "/"))
+        || value("regex").is_some_and(|regex| PATHS.contains(&regex));
     let mut names = fields.keys().map(String::as_str);
     is_any && names.all(|name| matches!(name, "uri" | "ignoreUriCase" | "name" | "statPrefix"))
 }

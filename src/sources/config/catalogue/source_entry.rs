@@ -56,8 +56,8 @@ pub(in crate::config) struct SourceProblem {
 
 /// The one finding of an object beyond the limit of objects with findings of their own.
 static UNEXPLAINED: LazyLock<Arc<[Finding]>> = LazyLock::new(|| {
-    let words = "refused, as many others: validate the file to see why";
-    [Finding::error("", words)].into()
+    let message = "refused, as many others: validate the file to see why";
+    [Finding::error("", message)].into()
 });
 
 impl SourceEntry {
@@ -71,7 +71,7 @@ impl SourceEntry {
         let (errors, warnings): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(Finding::is_error);
         let is_refused = !errors.is_empty();
-        let said = ObjectFindings {
+        let findings = ObjectFindings {
             wrong: self.wrong,
             generation: self.generation,
             errors: match explained || errors.is_empty() {
@@ -84,7 +84,7 @@ impl SourceEntry {
             },
         };
         let id = Some(id).filter(EntryId::is_whole);
-        let mut candidate = Candidate::new(id, origin, entry, said);
+        let mut candidate = Candidate::new(id, origin, entry, findings);
         candidate.uid = self.uid;
         if !is_refused {
             // The object counts as accepted as far as it is served.
@@ -113,9 +113,9 @@ pub(super) fn is_noted(candidate: &Candidate<ConfigObjects>) -> bool {
 impl ConfigReport {
     /// `first`: the origin of the one that is served in its place.
     pub(super) fn add(&mut self, candidate: &Candidate<ConfigObjects>, first: Option<&Origin>) {
-        let said = &candidate.findings;
+        let findings = &candidate.findings;
         let id = candidate.id.clone().unwrap_or_default();
-        let wrong = candidate.origin.at(said.wrong);
+        let wrong = candidate.origin.at(findings.wrong);
         let mut reject = |state, origin: &Origin, errors| {
             self.rejected.push(Rejected {
                 id: id.clone(),
@@ -124,7 +124,7 @@ impl ConfigReport {
                 errors,
                 revision: Revision {
                     uid: candidate.uid.clone(),
-                    generation: said.generation,
+                    generation: findings.generation,
                 },
             });
         };
@@ -135,20 +135,20 @@ impl ConfigReport {
                     ServedInstead::Old => ErrorEffect::Stale,
                     ServedInstead::Nothing => ErrorEffect::Refused,
                 };
-                reject(state, &wrong, Arc::clone(&said.errors));
+                reject(state, &wrong, Arc::clone(&findings.errors));
             }
             Status::Shadowed { .. } => {
                 let first = first.map(ToString::to_string).unwrap_or_default();
-                let words = format!("duplicate of {first}");
-                let error = Finding::error("metadata.name", words);
+                let message = format!("duplicate of {first}");
+                let error = Finding::error("metadata.name", message);
                 reject(ErrorEffect::Refused, &candidate.origin, [error].into());
             }
         }
-        if !said.warnings.is_empty() {
+        if !findings.warnings.is_empty() {
             self.warned.push(Warned {
                 id,
                 origin: wrong,
-                warnings: Arc::clone(&said.warnings),
+                warnings: Arc::clone(&findings.warnings),
             });
         }
     }

@@ -40,7 +40,7 @@ pub(super) struct StatusUpdate {
 }
 
 /// Returns the fields that differ; `null` removes one.
-fn status(seen: &WatchedObject, messages: &[Json]) -> serde_json::Map<String, Json> {
+fn status(object: &WatchedObject, messages: &[Json]) -> serde_json::Map<String, Json> {
     let read = |there: Option<&Box<RawValue>>| {
         let there = there.map(|there| serde_json::from_str(there.get()));
         there.map_or(Json::Null, |there| there.unwrap_or(Json::Bool(true)))
@@ -50,7 +50,7 @@ fn status(seen: &WatchedObject, messages: &[Json]) -> serde_json::Map<String, Js
         false => Json::Array(all),
     };
     let mut status = serde_json::Map::new();
-    let there = read(seen.messages.as_ref());
+    let there = read(object.messages.as_ref());
     let is_same = match messages.is_empty() {
         true => there.is_null(),
         false => has_messages(&there, messages),
@@ -58,8 +58,8 @@ fn status(seen: &WatchedObject, messages: &[Json]) -> serde_json::Map<String, Js
     if !is_same {
         status.insert("validationMessages".to_owned(), some(messages.to_vec()));
     }
-    let there = read(seen.conditions.as_ref());
-    let conditions = conditions(&there, messages, seen.generation);
+    let there = read(object.conditions.as_ref());
+    let conditions = conditions(&there, messages, object.generation);
     let known = there.as_array().map_or(&[][..], Vec::as_slice);
     if !has_conditions(known, &conditions) {
         status.insert("conditions".to_owned(), some(conditions));
@@ -72,7 +72,7 @@ impl StatusUpdate {
     pub(super) fn new(
         resource: Resource,
         key: &Key,
-        seen: &WatchedObject,
+        object: &WatchedObject,
         findings: &[Finding],
     ) -> Option<Self> {
         let errors = findings.iter().filter(|finding| finding.is_error());
@@ -81,12 +81,12 @@ impl StatusUpdate {
             json!({"type": kind, "level": "ERROR", "path": found.path, "message": found.message})
         });
         let messages: Vec<_> = messages.collect();
-        let status = status(seen, &messages);
+        let status = status(object, &messages);
         (!status.is_empty()).then(|| Self {
             resource,
             key: key.clone(),
-            content: seen.content,
-            version: seen.version.clone(),
+            content: object.content,
+            version: object.version.clone(),
             messages,
             status,
         })

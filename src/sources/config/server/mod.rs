@@ -98,7 +98,7 @@ impl Server {
     #[must_use]
     pub fn start(cluster: Cluster, settings: WatchSettings) -> Self {
         // Room for one: what comes meanwhile is one change when it is asked for.
-        let (to, words) = mpsc::channel(1);
+        let (to, updates) = mpsc::channel(1);
         let services = settings.services;
         let again = Some(settings.recheck_interval);
         let root = Root::Cluster(settings.cluster.clone());
@@ -113,7 +113,7 @@ impl Server {
             peers: ServerRecovery::default(),
             tasks: JoinSet::new(),
             to,
-            updates: words,
+            updates,
             pending: None,
             validating: None,
             analysis: None,
@@ -308,8 +308,8 @@ impl Server {
         }
         for change in changes {
             match change {
-                store::Change::Set(key, seen) => {
-                    if let Some(text) = seen.take() {
+                store::Change::Set(key, object) => {
+                    if let Some(text) = object.take() {
                         self.definitions.set(key, &text);
                     }
                 }
@@ -353,9 +353,9 @@ impl Server {
         let mut bytes = 0_usize;
         for _ in 0..SLICE {
             match pending.changes.pop_front() {
-                Some(store::Change::Set(key, seen)) => {
-                    bytes = bytes.saturating_add(seen.size());
-                    self.set(&pending, key, seen);
+                Some(store::Change::Set(key, object)) => {
+                    bytes = bytes.saturating_add(object.size());
+                    self.set(&pending, key, object);
                     if bytes > SLICE_BYTES || self.validating.is_some() {
                         break;
                     }
@@ -401,26 +401,26 @@ impl Server {
         self.kinds.values().flat_map(of).collect()
     }
 
-    fn set(&mut self, of: &Pending, key: Key, seen: Arc<WatchedObject>) {
+    fn set(&mut self, of: &Pending, key: Key, object: Arc<WatchedObject>) {
         // The text is present once only: it was taken when the object was applied.
-        let Some(text) = seen.take() else {
+        let Some(text) = object.take() else {
             return;
         };
         let (collection, resource, usable) = (of.collection, of.resource, self.settings.usable);
         if let Some(analysis) = &mut self.analysis
-            && analysis.repairs(resource, &key, &place(&resource, &key), &seen)
+            && analysis.repairs(resource, &key, &place(&resource, &key), &object)
         {
             return;
         }
         if text.len() <= LONG_BYTES {
             let checked = object::checked(collection, &resource, &key, &text, usable);
-            return self.put(collection, resource, &key, &seen, checked);
+            return self.put(collection, resource, &key, &object, checked);
         }
         let checks = {
             let key = key.clone();
             move || object::checked(collection, &resource, &key, &text, usable)
         };
-        self.validating = Some(Validating::begin(collection, resource, key, seen, checks));
+        self.validating = Some(Validating::begin(collection, resource, key, object, checks));
     }
 
     /// Puts a long object, as it was validated.
@@ -440,23 +440,23 @@ impl Server {
         collection: &'static str,
         resource: Resource,
         key: &Key,
-        seen: &WatchedObject,
+        object: &WatchedObject,
         checked: CheckedObject,
     ) {
         let place = place(&resource, key);
         if let Some(analysis) = &mut self.analysis
             && kind_of(collection).is_some()
         {
-            analysis.put(resource, key, &place, seen, &checked.findings);
+            analysis.put(resource, key, &place, object, &checked.findings);
         }
         self.checked = self.checked.saturating_add(1);
         let is_broken = checked.findings.iter().any(Finding::is_error);
         self.broken = self.broken.saturating_add(u64::from(is_broken));
         let entry = SourceEntry {
             checked,
-            uid: seen.uid.clone(),
-            generation: seen.generation,
-            version: seen.version.clone(),
+            uid: object.uid.clone(),
+            generation: object.generation,
+            version: object.version.clone(),
             ..SourceEntry::default()
         };
         self.catalogue.put(&place, vec![entry]);

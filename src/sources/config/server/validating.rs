@@ -24,14 +24,14 @@ impl Validating {
         collection: &'static str,
         resource: Resource,
         key: Key,
-        seen: Arc<WatchedObject>,
+        object: Arc<WatchedObject>,
         checks: impl FnOnce() -> CheckedObject + Send + 'static,
     ) -> Self {
         Self {
             collection,
             resource,
             key,
-            object: seen,
+            object,
             checked: spawn_blocking(checks),
         }
     }

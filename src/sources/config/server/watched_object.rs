@@ -48,7 +48,7 @@ impl<const WITH_STATUS: bool> PartialEq for Watched<WITH_STATUS> {
 
 impl<'de, const WITH_STATUS: bool> Deserialize<'de> for Watched<WITH_STATUS> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        WatchedObject::deserialize(from).map(|seen| Self(Arc::new(seen)))
+        WatchedObject::deserialize(from).map(|object| Self(Arc::new(object)))
     }
 }
 
@@ -179,13 +179,13 @@ impl<'de> Deserialize<'de> for WatchedObject {
         let version = metadata.resource_version.take().unwrap_or_default();
         let uid = metadata.uid.take().unwrap_or_default();
         let generation = metadata.generation.unwrap_or_default();
-        let said = of_metadata(metadata);
-        let content = text.content(&said);
+        let metadata = of_metadata(metadata);
+        let content = text.content(&metadata);
         // `resourceVersion` is added afterwards: a new version with equal content is no change.
         let with_version = serde_json::Value::from(&*version);
         text.add(
             "metadata",
-            &format!("{{{said},\"resourceVersion\":{with_version}}}"),
+            &format!("{{{metadata},\"resourceVersion\":{with_version}}}"),
         );
         Ok(Self {
             key,

@@ -104,12 +104,12 @@ async fn forward<const WITH_STATUS: bool>(
             whole,
             freshness,
         } = changes;
-        let seen = changes.into_iter().map(|change| match change {
+        let changes = changes.into_iter().map(|change| match change {
             Change::Set(key, watched) => Change::Set(key, Arc::clone(&watched.0)),
             Change::Gone(key) => Change::Gone(key),
         });
         let changes = Changes {
-            changes: seen.collect(),
+            changes: changes.collect(),
             whole,
             freshness,
         };

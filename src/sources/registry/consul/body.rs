@@ -65,7 +65,7 @@ impl BufferedBody {
                 return Err(format!("all responses under way exceed {ALL_BYTES} bytes"));
             };
             match &mut self.permit {
-                Some(held) => held.merge(more),
+                Some(permit) => permit.merge(more),
                 None => self.permit = Some(more),
             }
         }

@@ -137,18 +137,18 @@ impl Client {
     async fn refusal(&self, response: Response<Incoming>) -> Failed {
         let status = response.status();
         // An unreadable body is no further error: the status code suffices.
-        let said = read(response.into_body(), self.room.body(REFUSAL_BYTES)).await;
-        let said = said.as_ref().map(BufferedBody::bytes).unwrap_or_default();
-        let said: String = String::from_utf8_lossy(said)
+        let body = read(response.into_body(), self.room.body(REFUSAL_BYTES)).await;
+        let body = body.as_ref().map(BufferedBody::bytes).unwrap_or_default();
+        let body: String = String::from_utf8_lossy(body)
             .trim()
             .chars()
             .take(REFUSAL_CHARACTERS)
             .map(|letter| if letter.is_control() { ' ' } else { letter })
             .collect();
-        let why = if said.is_empty() {
+        let why = if body.is_empty() {
             status.to_string()
         } else {
-            format!("{said} ({})", status.as_u16())
+            format!("{body} ({})", status.as_u16())
         };
         // An agent at its limit of connections answers 429, if it answers at all.
         let end = if status == StatusCode::TOO_MANY_REQUESTS {

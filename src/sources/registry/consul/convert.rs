@@ -123,10 +123,10 @@ fn decide_ports<'a>(
         }
         let protocol = match instance.protocol.as_str() {
             "" => Protocol::Tcp,
-            word => word.parse().unwrap_or_else(|_| {
-                let word = quoted(word);
+            other => other.parse().unwrap_or_else(|_| {
+                let other = quoted(other);
                 warnings.insert(format!(
-                    "service {name}: unknown protocol {word} of {id}; treated as TCP"
+                    "service {name}: unknown protocol {other} of {id}; treated as TCP"
                 ));
                 Protocol::Tcp
             }),

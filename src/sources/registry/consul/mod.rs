@@ -93,7 +93,7 @@ impl Consul {
         let mut schedule = Schedule::new(Duration::ZERO);
         let mut queries = JoinSet::new();
         let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
-        let mut heard = CatalogState::default();
+        let mut state = CatalogState::default();
         loop {
             let orders = schedule.next(start.elapsed());
             for ticket in orders.cancel {
@@ -106,7 +106,7 @@ impl Consul {
                 let asking = run_query(self.client.clone(), query, self.cluster.clone());
                 handles.insert(ticket, queries.spawn(asking));
             }
-            heard.emit(&schedule, &to);
+            state.emit(&schedule, &to);
             let deadline = schedule.deadline().map(|after| start + after);
             let first = tokio::select! {
                 Some(ended) = queries.join_next() => Some(ended),
@@ -117,7 +117,7 @@ impl Consul {
             while let Some(joined) = ended {
                 if let Some(one) = joined.map_or_else(|error| broken(&error, &handles), Some) {
                     handles.remove(&one.ticket);
-                    heard.take(&mut schedule, start.elapsed(), one);
+                    state.take(&mut schedule, start.elapsed(), one);
                 }
                 ended = queries.try_join_next();
             }
@@ -305,14 +305,14 @@ impl CatalogState {
             },
         };
         let is_syncing = sync_state == SyncState::Syncing;
-        to.send_if_modified(|said| {
-            let same_content = is_syncing || same(&said.contribution, &self.contribution);
-            if said.sync_state == sync_state && same_content {
+        to.send_if_modified(|update| {
+            let same_content = is_syncing || same(&update.contribution, &self.contribution);
+            if update.sync_state == sync_state && same_content {
                 return false;
             }
-            said.sync_state = sync_state;
+            update.sync_state = sync_state;
             if !same_content {
-                said.contribution = self.contribution.clone();
+                update.contribution = self.contribution.clone();
             }
             true
         });

@@ -367,10 +367,10 @@ impl Schedule {
                 slot.refused = None;
                 slot.index = 0;
                 // A service that is never readable does not delay the start; the names are required.
-                let heard = slot.answered || *target != QueryTarget::Names;
-                self.unanswered -= usize::from(heard && !slot.answered);
+                let answered = slot.answered || *target != QueryTarget::Names;
+                self.unanswered -= usize::from(answered && !slot.answered);
                 self.failed += usize::from(!slot.has_failed());
-                slot.answered = heard;
+                slot.answered = answered;
                 now + slot.backoff.next(random)
             }
             // Too many connections: the schedule finds the limit.

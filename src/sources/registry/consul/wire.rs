@@ -100,8 +100,8 @@ pub(crate) fn quoted(text: &str) -> String {
 
 fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let words = misread(&error);
-        first_letters(&words, 2 * SHOWN).replace(char::is_control, " ")
+        let message = misread(&error);
+        first_letters(&message, 2 * SHOWN).replace(char::is_control, " ")
     })
 }
 

@@ -200,14 +200,14 @@ impl FilesContent {
     }
 }
 
-/// Builds the message for a file that is not YAML, `kept` objects of which stay.
-fn broken(path: &Path, malformed: &Malformed, kept: usize) -> Message {
-    let kept = match kept {
+/// Builds the message for a file that is not YAML, `retained` objects of which stay.
+fn broken(path: &Path, malformed: &Malformed, retained: usize) -> Message {
+    let retained = match retained {
         0 => String::new(),
         1 => "; its object keeps its last good version".to_owned(),
-        kept => format!("; its {kept} objects keep their last good version"),
+        retained => format!("; its {retained} objects keep their last good version"),
     };
-    let text = format!("cannot parse: {}{kept}", malformed.cause);
+    let text = format!("cannot parse: {}{retained}", malformed.cause);
     message(path, malformed.line.max(1), &text).of_file()
 }
 

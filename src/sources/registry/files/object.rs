@@ -249,12 +249,12 @@ fn line(part: &Part<'_>, findings: &[Finding]) -> usize {
 fn nameless(part: &Part<'_>, value: &Json, kind: &str, within: &Origin) -> Item {
     let name = text(part, value, &["metadata", "name"]);
     let (_, findings) = check(part, value, name.is_some_and(|name| !name.is_empty()));
-    let words = Refusal::of(&findings).unwrap_or_default().message;
+    let message = Refusal::of(&findings).unwrap_or_default().message;
     Item::Bad {
         origin: within.at(line(part, &findings)),
         id: None,
         written: None,
-        cause: format!("{kind}: {words}"),
+        cause: format!("{kind}: {message}"),
     }
 }
 

@@ -222,10 +222,10 @@ impl FileObjects {
                 Status::Shadowed { by: (other, _) } => {
                     let text = shadowed(one, path, other);
                     written.extend(own.map(|own| refused(own, &text)));
-                    let said = message(path, one.origin.line(), &text);
+                    let message = message(path, one.origin.line(), &text);
                     messages.push(match &one.id {
-                        Some(id) => said.of(id),
-                        None => said,
+                        Some(id) => message.of(id),
+                        None => message,
                     });
                 }
                 Status::Refused { serving } => {
@@ -309,12 +309,12 @@ impl FileObjects {
                 Meaning::Configuration(_) | Meaning::Nothing => {}
             }
         }
-        let mut said = self.said.clone();
-        if *said.ingresses != ingresses {
-            said.ingresses = Arc::new(ingresses);
+        let mut contribution = self.said.clone();
+        if *contribution.ingresses != ingresses {
+            contribution.ingresses = Arc::new(ingresses);
         }
-        if *said.credentials != credentials {
-            said.credentials = Arc::new(credentials);
+        if *contribution.credentials != credentials {
+            contribution.credentials = Arc::new(credentials);
         }
         self.objects.replace(sorted.machines);
         self.objects.replace(sorted.namespaces);
@@ -322,7 +322,7 @@ impl FileObjects {
         self.objects.replace(sorted.slices);
         self.objects.replace(sorted.endpoints);
         self.objects.replace(sorted.services);
-        self.said = self.with(said);
+        self.said = self.with(contribution);
     }
 
     /// Adds the contribution of Kubernetes' objects.
@@ -375,12 +375,12 @@ fn shadowed(one: &Candidate<InFiles>, path: &Path, other: &Path) -> String {
 
 fn refusal(one: &Candidate<InFiles>, path: &Path, serving: ServedInstead) -> Message {
     let (line, cause) = (one.origin.line(), &one.findings.cause);
-    let kept = match serving {
+    let suffix = match serving {
         ServedInstead::Old => "; its last good version stays",
         ServedInstead::Nothing => "",
     };
     match &one.id {
-        Some(id) => message(path, line, &format!("{id}: {cause}{kept}")).of(id),
+        Some(id) => message(path, line, &format!("{id}: {cause}{suffix}")).of(id),
         None => message(path, line, cause).of_file(),
     }
 }

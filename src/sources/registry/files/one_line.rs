@@ -7,6 +7,6 @@ pub(super) const MAX_LETTERS: usize = 1000;
 
 /// Reduces a text to one line of limited length, for logs and pages.
 pub(super) fn one_line(text: &str) -> String {
-    let (shown, more) = excerpt(text, MAX_LETTERS);
-    shown.replace(char::is_control, " ") + more
+    let (head, more) = excerpt(text, MAX_LETTERS);
+    head.replace(char::is_control, " ") + more
 }

@@ -108,27 +108,27 @@ fn served(outcome: &Outcome) -> BTreeMap<String, u32> {
 }
 
 fn is_one_line(message: &Message) {
-    let shown = message.to_string();
+    let text = message.to_string();
     assert!(!message.text.is_empty());
-    assert!(!shown.contains(char::is_control), "{shown:?}");
-    assert!(shown.chars().count() < 2 * MAX_LETTERS + 100, "{shown}");
+    assert!(!text.contains(char::is_control), "{text:?}");
+    assert!(text.chars().count() < 2 * MAX_LETTERS + 100, "{text}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_served_is_the_last_good_version(edits in prop::collection::vec(edit(), 1..12)) {
+    fn the_last_good_version_is_served(edits in prop::collection::vec(edit(), 1..12)) {
         let mut written = Written::new();
         let mut there = BTreeMap::new();
         // The last readable content of each file.
-        let mut said: BTreeMap<u8, Result<Vec<u8>, String>> = BTreeMap::new();
+        let mut readable: BTreeMap<u8, Result<Vec<u8>, String>> = BTreeMap::new();
         let mut before = BTreeMap::new();
         for (file, edit) in &edits {
             match edit {
                 Edit::Documents(documents) => {
                     let text = Ok(text(documents).into_bytes());
-                    said.insert(*file, text.clone());
+                    readable.insert(*file, text.clone());
                     there.insert(*file, text);
                 }
                 Edit::Broken => {
@@ -138,7 +138,7 @@ proptest! {
                     there.insert(*file, Err("no".to_owned()));
                 }
                 Edit::Gone => {
-                    said.remove(file);
+                    readable.remove(file);
                     there.remove(file);
                 }
             }
@@ -146,7 +146,7 @@ proptest! {
             let outcome = written.read();
             outcome.messages.iter().for_each(is_one_line);
             let mut fresh = Written::new();
-            for (file, content) in &said {
+            for (file, content) in &readable {
                 fresh.write(*file, Some(content));
             }
             let fresh = fresh.read();
@@ -163,7 +163,7 @@ proptest! {
                 all
             };
             prop_assert_eq!(good(now.clone()), good(served(&fresh)));
-            if there == said && stale.is_empty() {
+            if there == readable && stale.is_empty() {
                 prop_assert_eq!(&fresh.contribution, &outcome.contribution);
                 prop_assert_eq!(&fresh.written, &outcome.written);
             }

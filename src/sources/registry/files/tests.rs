@@ -342,7 +342,7 @@ fn a_directory_that_cannot_be_looked_into_keeps_its_files() {
 }
 
 #[test]
-fn what_did_not_change_is_the_same_pointer() {
+fn an_unchanged_object_is_the_same_pointer() {
     let mut directory = Directory::new();
     directory.write("a.yaml", &(entry("a", 1) + &entry("b", 2)));
     let one = directory.files.read().unwrap().contribution;
@@ -520,7 +520,7 @@ fn an_object_of_no_time_keeps_its_last_good_version() {
 }
 
 #[test]
-fn what_is_wrong_is_not_said_without_end() {
+fn messages_of_a_file_are_bounded() {
     let mut directory = Directory::new();
     directory.write("a.yaml", &entry("a", 0).repeat(50));
     let (_, messages) = directory.read();
@@ -584,7 +584,7 @@ fn a_text_is_its_documents_with_their_lines() {
 }
 
 #[test]
-fn what_cannot_be_read_has_its_line() {
+fn a_malformed_file_is_reported_with_its_line() {
     let twice = lines("a: 1\n---\na: 1\na: 2\n");
     assert_eq!(twice, Err("line 4: the key \"a\" twice".to_owned()));
     let said = items(b"a: 1\nb: \xff", &Origin::file("a.yaml")).unwrap_err();

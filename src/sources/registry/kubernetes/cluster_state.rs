@@ -158,7 +158,7 @@ impl ClusterState {
         let kinds = self.fresh.iter();
         kinds.flat_map(|(kind, fresh)| {
             let all = fresh.unreadable.iter();
-            let named = all.map(|(object, words)| (object.clone(), words.to_string()));
+            let named = all.map(|(object, message)| (object.clone(), message.to_string()));
             let left_out = fresh.left_out.iter();
             let left_out = left_out.map(|object| (object.clone(), NO_ROOM.to_owned()));
             let more = [
@@ -166,16 +166,16 @@ impl ClusterState {
                 (fresh.more_left_out, "have no room, either"),
             ];
             let more = more.into_iter().filter(|(count, _)| *count > 0);
-            let more = more.map(|(count, words)| {
-                let words = format!("{count} objects of this kind {words}");
-                (Key::new("", ANY_OBJECT), words)
+            let more = more.map(|(count, message)| {
+                let message = format!("{count} objects of this kind {message}");
+                (Key::new("", ANY_OBJECT), message)
             });
             let all = named.chain(left_out).chain(more);
-            all.map(|(object, words)| Problem {
+            all.map(|(object, message)| Problem {
                 kind,
                 object,
                 origin: None,
-                refusal: words.into(),
+                refusal: message.into(),
                 is_unreadable: true,
             })
         })

@@ -97,7 +97,7 @@ pub async fn credentials(
     mut wanted: watch::Receiver<Arc<WantedCredentials>>,
     to: watch::Sender<FoundCredentials>,
 ) {
-    let (events, mut said) = mpsc::channel(1);
+    let (events, mut received) = mpsc::channel(1);
     let mut lookups = SecretLookups {
         cluster,
         pace,
@@ -115,7 +115,7 @@ pub async fn credentials(
                 }
                 Err(_) => return,
             },
-            Some((key, generation, heard)) = said.recv() => lookups.handle_event(&key, generation, heard, &to),
+            Some((key, generation, event)) = received.recv() => lookups.handle_event(&key, generation, event, &to),
             Some(_ended) = lookups.tasks.join_next() => {}
             () = to.closed() => return,
         }
@@ -124,8 +124,8 @@ pub async fn credentials(
 
 impl SecretLookups {
     fn seek(&mut self, wanted: &WantedCredentials, to: &watch::Sender<FoundCredentials>) {
-        let kept: WantedCredentials = wanted.iter().take(MOST_CREDENTIALS).cloned().collect();
-        if wanted.len() > kept.len() {
+        let watched: WantedCredentials = wanted.iter().take(MOST_CREDENTIALS).cloned().collect();
+        if wanted.len() > watched.len() {
             tracing::warn!(
                 "Gateways name {} secrets: {MOST_CREDENTIALS} are looked for, and certificates of the others are not served",
                 wanted.len()
@@ -134,7 +134,7 @@ impl SecretLookups {
         let gone: Vec<_> = self
             .lookups
             .keys()
-            .filter(|key| !kept.contains(*key))
+            .filter(|key| !watched.contains(*key))
             .cloned()
             .collect();
         for key in &gone {
@@ -151,12 +151,12 @@ impl SecretLookups {
                 }
             }
             // Of what is not looked for it is known that nothing comes.
-            for key in wanted.difference(&kept) {
+            for key in wanted.difference(&watched) {
                 is_modified |= found.resolved.insert(key.clone());
             }
             is_modified
         });
-        for key in kept {
+        for key in watched {
             if self.lookups.contains_key(&key) {
                 continue;
             }
@@ -169,11 +169,11 @@ impl SecretLookups {
             };
             let (writer, reader) = store::<NamedSecret>();
             let watcher = Watcher::new(self.cluster.clone(), selection, self.pace);
-            let told = emit(reader, key.clone(), self.generation, self.events.clone());
+            let emitting = emit(reader, key.clone(), self.generation, self.events.clone());
             let task = self.tasks.spawn(async move {
                 tokio::select! {
                     never = watcher.run(writer) => match never {},
-                    () = told => {}
+                    () = emitting => {}
                 }
             });
             let generation = self.generation;
@@ -185,7 +185,7 @@ impl SecretLookups {
         &self,
         key: &CredentialKey,
         generation: u64,
-        heard: CredentialEvent,
+        event: CredentialEvent,
         to: &watch::Sender<FoundCredentials>,
     ) {
         let is_current = |one: &SecretLookup| one.generation == generation;
@@ -193,7 +193,7 @@ impl SecretLookups {
             return;
         }
         let (namespace, name) = key;
-        let whole: Result<Option<Arc<Credential>>, String> = match heard {
+        let whole: Result<Option<Arc<Credential>>, String> = match event {
             CredentialEvent::Refused => {
                 tracing::warn!(
                     "cannot read secret {namespace}/{name}: the account has no right to it"
@@ -231,14 +231,14 @@ async fn emit(
     let own = Key::new(&key.0, &key.1);
     while let Some(changes) = secrets.changed().await {
         let freshness = changes.freshness;
-        let heard = if freshness.listed {
+        let event = if freshness.listed {
             CredentialEvent::Read(secrets.get(&own))
         } else if freshness.refused {
             CredentialEvent::Refused
         } else {
             continue;
         };
-        if events.send((key.clone(), generation, heard)).await.is_err() {
+        if events.send((key.clone(), generation, event)).await.is_err() {
             return;
         }
     }

@@ -21,14 +21,14 @@ impl ClusterUpdate {
     #[must_use]
     pub fn written(&self, cluster: &ClusterId) -> Vec<WrittenObject> {
         let all = Vec::new();
-        let mut shown = WrittenObjects {
+        let mut objects = WrittenObjects {
             update: self,
             cluster,
             all,
         };
-        Configuration::each_kind(&mut shown);
-        shown.all.extend(self.others(cluster));
-        shown.all
+        Configuration::each_kind(&mut objects);
+        objects.all.extend(self.others(cluster));
+        objects.all
     }
 
     fn others(&self, cluster: &ClusterId) -> impl Iterator<Item = WrittenObject> {
@@ -37,10 +37,10 @@ impl ClusterUpdate {
             let metadata = metadata(&key.namespace, &key.name, plain.created);
             let (spec, (accepted, messages)) = match plain.spec() {
                 Ok(spec) => {
-                    let said = check_object(&api_version, effectless.kind.kind, &metadata, &spec);
-                    (spec, said)
+                    let found = check_object(&api_version, effectless.kind.kind, &metadata, &spec);
+                    (spec, found)
                 }
-                Err(words) => (Value::Null, (!plain.has_spec(), vec![words])),
+                Err(message) => (Value::Null, (!plain.has_spec(), vec![message])),
             };
             WrittenObject {
                 api_version: api_version.into(),

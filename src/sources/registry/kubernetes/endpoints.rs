@@ -100,19 +100,19 @@ impl ServiceEndpoints {
     /// Returns a message if addresses exceed the limit, or if no port name matches.
     pub(super) fn problem(&self) -> Option<Arc<str>> {
         if let Some(Strange { theirs, own }) = &self.strange {
-            let words = format!(
+            let message = format!(
                 "no endpoints: what is written for it has ports named {}, and its own are named {}",
                 quoted(theirs),
                 quoted(own)
             );
-            return Some(words.into());
+            return Some(message.into());
         }
         let (all, used) = self.crowded?;
         let most = size::SERVICE_PLACES;
-        let words = format!(
+        let message = format!(
             "the first {used} of {all} addresses are used: more than {most} places with its ports: split the service"
         );
-        Some(words.into())
+        Some(message.into())
     }
 }
 

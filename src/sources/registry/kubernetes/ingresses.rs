@@ -18,7 +18,7 @@ pub(in crate::registry) fn trimmed(written: &Value) -> Arc<str> {
     let of = |path: &str| written.pointer(path);
     let class = of("/metadata/annotations").and_then(|all| all.get(INGRESS_CLASS));
     let annotations = class.map_or_else(|| json!({}), |class| json!({INGRESS_CLASS: class}));
-    let kept = json!({
+    let trimmed = json!({
         "metadata": {
             "name": of("/metadata/name"),
             "namespace": of("/metadata/namespace"),
@@ -27,7 +27,7 @@ pub(in crate::registry) fn trimmed(written: &Value) -> Arc<str> {
         },
         "spec": of("/spec"),
     });
-    kept.to_string().into()
+    trimmed.to_string().into()
 }
 
 /// An Ingress of an API server.

@@ -49,8 +49,8 @@ impl fmt::Display for Problem {
             write!(to, "{origin}: ")?;
         }
         let Self { kind, object, .. } = self;
-        let words = &self.refusal.message;
-        write!(to, "cannot use all of {kind} {object}: {words}")
+        let message = &self.refusal.message;
+        write!(to, "cannot use all of {kind} {object}: {message}")
     }
 }
 
@@ -125,7 +125,7 @@ impl Objects {
             None => Event::Add,
         });
         match new.problem() {
-            Some(words) => self.problems.insert((K::NAME, key.clone()), words.into()),
+            Some(message) => self.problems.insert((K::NAME, key.clone()), message.into()),
             None => self.problems.remove(&(K::NAME, key.clone())),
         };
         K::changed(&mut self.tables, &key, old.as_deref(), Some(&new));
@@ -218,16 +218,16 @@ impl Objects {
     /// Iterates over the problems as of the last contribution.
     pub fn problems(&self) -> impl Iterator<Item = Problem> {
         let of_objects = self.problems.iter();
-        let of_objects = of_objects.map(|((kind, object), words)| (*kind, object, words));
+        let of_objects = of_objects.map(|((kind, object), message)| (*kind, object, message));
         let crowded = self.crowded.iter();
-        let crowded = crowded.map(|(object, words)| (<Service as Sealed>::NAME, object, words));
+        let crowded = crowded.map(|(object, message)| (<Service as Sealed>::NAME, object, message));
         of_objects
             .chain(crowded)
-            .map(|(kind, object, words)| Problem {
+            .map(|(kind, object, message)| Problem {
                 kind,
                 object: object.clone(),
                 origin: None,
-                refusal: words.to_string().into(),
+                refusal: message.to_string().into(),
                 is_unreadable: false,
             })
     }
@@ -286,7 +286,7 @@ impl Objects {
             None => (None, ServiceEndpoints::default()),
         };
         match places.problem() {
-            Some(words) => self.crowded.insert(key.clone(), words),
+            Some(message) => self.crowded.insert(key.clone(), message),
             None => self.crowded.remove(key),
         };
         let ServiceEndpoints {

@@ -98,7 +98,7 @@ pub async fn remotes(
     let mut tasks = JoinSet::new();
     let listed = Watcher::new(local, selection, settings.pace);
     tasks.spawn(async move { match listed.run(writer).await {} });
-    let (emit, mut event) = mpsc::channel(1);
+    let (emit, mut events) = mpsc::channel(1);
     let mut running = Running {
         settings,
         trust_domain,
@@ -127,7 +127,7 @@ pub async fn remotes(
                 tracing::warn!("serving without other clusters: their list was not read in time");
                 is_known();
             }
-            Some((id, generation, told)) = event.recv() => running.forward_event(&id, generation, told, &to),
+            Some((id, generation, event)) = events.recv() => running.forward_event(&id, generation, event, &to),
             () = to.closed() => return,
         }
     }
@@ -202,8 +202,8 @@ impl Running {
             .into_iter()
             .map(|(id, (_, kubeconfig))| (id, kubeconfig))
             .collect();
-        for words in unused.difference(&self.unused) {
-            tracing::warn!("{words}");
+        for message in unused.difference(&self.unused) {
+            tracing::warn!("{message}");
         }
         self.unused = unused;
         wanted
@@ -346,7 +346,7 @@ async fn forward<F: Future<Output = bool>>(
             () = sleep_until(deadline), if waiting => RemoteEvent::Late,
         };
         waiting = match &event {
-            RemoteEvent::Updated(told) => waiting && told.sync_state == SyncState::Syncing,
+            RemoteEvent::Updated(update) => waiting && update.sync_state == SyncState::Syncing,
             RemoteEvent::Late | RemoteEvent::Broken(_) => false,
         };
         if !emit(event).await {
@@ -371,12 +371,12 @@ fn after(old: &ClusterUpdate, event: RemoteEvent) -> ClusterUpdate {
             stale(error.unwrap_or_else(|| "not read yet".into()))
         }
         RemoteEvent::Late => old.clone(),
-        RemoteEvent::Updated(told)
-            if told.sync_state == SyncState::Syncing && old.sync_state != told.sync_state =>
+        RemoteEvent::Updated(update)
+            if update.sync_state == SyncState::Syncing && old.sync_state != update.sync_state =>
         {
-            stale(told.error.unwrap_or_else(|| "not read anew yet".into()))
+            stale(update.error.unwrap_or_else(|| "not read anew yet".into()))
         }
-        RemoteEvent::Updated(told) => told,
+        RemoteEvent::Updated(update) => update,
     }
 }
 

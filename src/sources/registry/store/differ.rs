@@ -43,17 +43,17 @@ pub(super) fn doubles<'a, T: ConfigurationKind>(
     settings: &'a Settings,
     sources: &'a Sources,
 ) -> impl Iterator<Item = Report> {
-    let pick = |said: &'a Contribution| T::of(&said.configuration);
+    let pick = |contribution: &'a Contribution| T::of(&contribution.configuration);
     sources.iter().flat_map(move |(id, source)| {
         pick(&source.contribution).keys().filter_map(move |key| {
-            let (heard, _) = first(settings, sources, |said| pick(said).get(key))?;
+            let (used, _) = first(settings, sources, |one| pick(one).get(key))?;
             let (namespace, name) = key;
-            (heard != id).then(|| Report {
+            (used != id).then(|| Report {
                 source: id.clone(),
                 kind: T::NAME,
                 namespace: namespace.clone(),
                 name: name.clone(),
-                message: format!("not used: {heard} has one of this name"),
+                message: format!("not used: {used} has one of this name"),
                 whole: true,
             })
         })

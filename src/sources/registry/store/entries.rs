@@ -91,14 +91,14 @@ impl Entries {
             others.chain([old, new])
         };
         for key in differ_all(&old.workloads, &new.workloads) {
-            for pod in all().filter_map(|said| said.workloads.get(&key)) {
+            for pod in all().filter_map(|one| one.workloads.get(&key)) {
                 self.select(&key.namespace, &pod.labels, &mut found);
             }
         }
         let was = &old.configuration.workload_entries;
         let is = &new.configuration.workload_entries;
         for key in differ_all(was, is) {
-            for place in all().filter_map(|said| said.configuration.workload_entries.get(&key)) {
+            for place in all().filter_map(|one| one.configuration.workload_entries.get(&key)) {
                 let labels = service_entry::labels(&place.spec.labels);
                 self.select(&key.0, &labels, &mut found);
             }
@@ -135,8 +135,8 @@ pub(super) fn used(
     trust_domain: &str,
     key: &ObjectKey,
 ) -> Option<Used> {
-    let (source, entry) = first(settings, sources, |said| {
-        said.configuration.service_entries.get(key)
+    let (source, entry) = first(settings, sources, |contribution| {
+        contribution.configuration.service_entries.get(key)
     })?;
     let selector = service_entry::selector(&entry.spec);
     let (namespace, _) = key;
@@ -247,8 +247,8 @@ fn places<'a>(
     }
     keys.into_iter()
         .filter_map(|key| {
-            first(settings, sources, |said| {
-                said.configuration.workload_entries.get(key)
+            first(settings, sources, |contribution| {
+                contribution.configuration.workload_entries.get(key)
             })
         })
         .map(|(source, place)| (source, &**place))

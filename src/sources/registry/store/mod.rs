@@ -252,8 +252,8 @@ impl Registries {
 
     fn workloads(&mut self, old: &Contribution, new: &Contribution, changes: &mut Changes) {
         for key in differ_all(&old.workloads, &new.workloads) {
-            let now = first(&self.settings, &self.sources, |said| {
-                said.workloads.get(&key)
+            let now = first(&self.settings, &self.sources, |contribution| {
+                contribution.workloads.get(&key)
             });
             let now = now.map(|(_, workload)| workload);
             let was = self.world.workloads.get(&key);
@@ -348,8 +348,8 @@ impl EachKind for ConfigurationStep<'_> {
             return;
         };
         for key in differ_all(T::of(self.old), T::of(self.new)) {
-            let now = first(settings, sources, |said| {
-                T::of(&said.configuration).get(&key)
+            let now = first(settings, sources, |contribution| {
+                T::of(&contribution.configuration).get(&key)
             });
             let now = now.map(|(_, object)| object);
             if objects.get(&key) == now {
@@ -384,14 +384,14 @@ fn is_auto(mesh: &MeshConfig) -> bool {
     auto.is_some_and(|on| on.value) && mesh.auth_policy() == AuthPolicy::None
 }
 
-fn counts(said: &Contribution) -> BTreeMap<&'static str, usize> {
+fn counts(contribution: &Contribution) -> BTreeMap<&'static str, usize> {
     let registry = [
-        ("Service", said.services.len()),
-        ("Pod", said.workloads.len()),
+        ("Service", contribution.services.len()),
+        ("Pod", contribution.workloads.len()),
     ];
     registry
         .into_iter()
-        .chain(said.configuration.counts())
+        .chain(contribution.configuration.counts())
         .filter(|(_, count)| *count > 0)
         .collect()
 }

@@ -177,7 +177,7 @@ fn tells(before: &World, after: &World, changes: &Changes) {
         && before.mesh == after.mesh;
     assert!(same || full, "{changes}");
     assert!(!same || !full || global, "{changes}");
-    let said: Vec<_> = pushes
+    let reported: Vec<_> = pushes
         .iter()
         .filter_map(|change| match change {
             Change::Endpoints(hosts) => Some(hosts),
@@ -192,7 +192,7 @@ fn tells(before: &World, after: &World, changes: &Changes) {
             .filter(|key| before.endpoints.get(*key) != after.endpoints.get(*key))
             .map(|key| key.hostname.clone())
             .collect();
-        assert_eq!(said, changed);
+        assert_eq!(reported, changed);
         let proxies = pushes
             .iter()
             .filter(|change| matches!(change, Change::Proxy(_)));

@@ -223,11 +223,11 @@ fn add(
     let address = EndpointAddress::read(&place.address);
     let labels = Arc::new(labels(&place.labels));
     for port in ports {
-        let said = place
+        let declared = place
             .ports
             .get(&port.name)
             .and_then(|number| u16::try_from(*number).ok());
-        let Some(number) = said.or_else(|| target(port)) else {
+        let Some(number) = declared.or_else(|| target(port)) else {
             continue;
         };
         let is_pipe = matches!(address, EndpointAddress::Pipe(_));

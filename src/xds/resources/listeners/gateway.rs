@@ -99,10 +99,10 @@ impl RouterParameters<'_> {
                 }
             }
         }
-        let mut told = Conflicts::default();
+        let mut conflicts = Conflicts::default();
         for (rule, found) in in_vain {
             for server in found.into_iter().filter_map(|at| servers.get(at)) {
-                told.push(REJECTED_CONFIG, Some(rule), || {
+                conflicts.push(REJECTED_CONFIG, Some(rule), || {
                     let serves = server_serves(server.handling);
                     let message = format!(
                         "none of its routes applies at {}, which {serves}",
@@ -112,7 +112,7 @@ impl RouterParameters<'_> {
                 });
             }
         }
-        told.finish()
+        conflicts.finish()
     }
 
     fn listener(
@@ -431,14 +431,14 @@ fn meeting(
 ) -> (BTreeSet<usize>, bool) {
     let most = room.of(&rule.from).unwrap_or_default();
     let hosts = rule.hosts().iter();
-    let looks = hosts.flat_map(|host| {
+    let lookups = hosts.flat_map(|host| {
         let found = index.meeting(host).map(move |at| (host, Some(at)));
         iter::once((host, None)).chain(found)
     });
-    let mut looks = looks.enumerate();
+    let mut lookups = lookups.enumerate();
     let mut found = BTreeSet::new();
     let mut looked = 0;
-    for (count, (host, at)) in looks.by_ref().take(most) {
+    for (count, (host, at)) in lookups.by_ref().take(most) {
         looked = count + 1;
         let Some(at) = at.filter(|at| !found.contains(at)) else {
             continue;
@@ -449,7 +449,7 @@ fn meeting(
         }
     }
     room.spend(&rule.from, looked);
-    (found, looks.next().is_none())
+    (found, lookups.next().is_none())
 }
 
 /// Excludes the rule at further servers.

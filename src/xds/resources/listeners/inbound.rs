@@ -96,7 +96,7 @@ pub(crate) fn to_applications(
         }
         (EndpointAddress::Pipe(_) | EndpointAddress::Name(_), _) => false,
     };
-    let (refused, kept): (Vec<_>, Vec<_>) = inbound_ports.into_iter().partition(is_proxys);
+    let (refused, accepted): (Vec<_>, Vec<_>) = inbound_ports.into_iter().partition(is_proxys);
     lost.extend(refused.iter().map(|inbound_port| {
         let (address, port) = &inbound_port.place;
         let message = format!(
@@ -111,7 +111,7 @@ pub(crate) fn to_applications(
             conflict.because_of(rule)
         })
     }));
-    kept
+    accepted
 }
 
 /// The inbound ports of services that the proxy's workload is one of.
@@ -173,9 +173,9 @@ pub(crate) fn other_protocols(
         .filter(|instance| ports.contains(&instance.target))
     {
         let winner = *first.entry(instance.target).or_insert(instance);
-        let [said, first_said] = [instance, winner].map(|one| declared(one.port.protocol, sniffs));
+        let [own, winning] = [instance, winner].map(|one| declared(one.port.protocol, sniffs));
         // A port that says none asks for none.
-        if said != first_said && !instance.port.protocol.is_auto() {
+        if own != winning && !instance.port.protocol.is_auto() {
             let key = &instance.service.key;
             let of_service = of_services.entry(key).or_default();
             *of_service += 1;
@@ -189,18 +189,18 @@ pub(crate) fn other_protocols(
 
 fn other_protocol(instance: &Instance, winner: &Instance) -> Conflict {
     let authority = |one: &Instance| format!("{}:{}", one.service.key.hostname, one.port.number);
-    let words = |one: &Instance| match one.port.protocol {
+    let describe = |one: &Instance| match one.port.protocol {
         protocol if protocol.is_auto() => "no protocol",
         protocol => protocol.as_str(),
     };
     let message = format!(
         "{} of {} has no effect on port {} of its workloads: {} {}, and says {}",
-        words(instance),
+        describe(instance),
         authority(instance),
         instance.target,
         authority(winner),
         winner.service.why_first(&instance.service),
-        words(winner)
+        describe(winner)
     );
     let (port, key) = (&instance.port, &instance.service.key);
     let name = cluster_name(port.number, &port.name, &key.hostname);

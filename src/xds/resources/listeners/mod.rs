@@ -136,7 +136,7 @@ impl Frame {
         if self.inspect.http {
             inspectors.push(filters::http_inspector());
         }
-        let looks = !inspectors.is_empty();
+        let inspects = !inspectors.is_empty();
         let timeout = match self.direction {
             TrafficDirection::Inbound => mesh.inbound_detection_timeout,
             TrafficDirection::Outbound | TrafficDirection::Unspecified => mesh.detection_timeout,
@@ -160,8 +160,8 @@ impl Frame {
                 wire::boolean(false)
             },
             listener_filters: inspectors,
-            listener_filters_timeout: looks.then(|| wire::duration(timeout)),
-            continue_on_listener_filters_timeout: looks,
+            listener_filters_timeout: inspects.then(|| wire::duration(timeout)),
+            continue_on_listener_filters_timeout: inspects,
             filter_chains: self.chains,
             default_filter_chain: self.default,
             ..Listener::default()

@@ -118,7 +118,7 @@ pub(crate) fn build(
     let mut earlier: Vec<(u16, &ServicePorts)> = Vec::new();
     // A wildcard must not give each service of a mesh a thousand chains.
     let mut room = FairBudget::new(ROOM, ROOM_OF_RULE, rules.namespaces());
-    let mut held = HttpAddresses::default();
+    let mut http_addresses = HttpAddresses::default();
     for (stand, rules) in &groups {
         let service_ports = rules.routed();
         let Some(wildcard) = Wildcard::new(stand, place) else {
@@ -134,7 +134,7 @@ pub(crate) fn build(
             sidecar: rules.imported_by().filter(|_| !stand.is_of_all_ports()),
             shared: BTreeMap::new(),
             room: &mut room,
-            http_addresses: &mut held,
+            http_addresses: &mut http_addresses,
             endpoints,
             patcher,
             out,
@@ -413,8 +413,8 @@ impl Builder<'_> {
                 .as_mut()
                 .map(|rule| self.without_http_addresses(service_port, rule));
             let all = own.iter().copied().chain(of_rule.into_iter().flatten());
-            let held = self.http_addresses_in(service_port, all);
-            self.route_http_addresses(port, &held);
+            let addresses = self.http_addresses_in(service_port, all);
+            self.route_http_addresses(port, &addresses);
             own.retain(|range| !self.is_http_address(service_port, range));
         }
         if let Some(mut rule) = rule {

@@ -215,12 +215,12 @@ impl<'a> RoutesBuilder<'a> {
             Some(port) => all.at_address(address, port, cluster, families).collect(),
             None => all.by_address(address, cluster, families),
         };
-        let mut held = found.into_iter().filter(|one| {
+        let mut holders = found.into_iter().filter(|one| {
             let service = &one.service;
             let comes_first =
                 service.registry == Registry::Kubernetes || service.created <= rule.object.created;
             comes_first && service.key.namespace != *rule.namespace()
         });
-        held.next().map(|one| one.authority())
+        holders.next().map(|one| one.authority())
     }
 }

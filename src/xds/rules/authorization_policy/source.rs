@@ -134,8 +134,8 @@ pub(super) fn request_principal(value: &str) -> Result<Principal, RuleError> {
         return Ok(both(Pattern::Anything, Pattern::Anything));
     };
     if written.matches('/').count() > MOST_DIVISIONS {
-        let words = format!("{value:?} has more than {MOST_DIVISIONS} slashes");
-        return Err(RuleError::Because(words));
+        let message = format!("{value:?} has more than {MOST_DIVISIONS} slashes");
+        return Err(RuleError::Because(message));
     }
     let divisions = written.match_indices('/').filter_map(|(at, _)| {
         let (issuer, subject) = (written.get(..at)?, written.get(at + 1..)?);

@@ -166,8 +166,8 @@ fn shared(text: &str) -> Arc<str> {
 struct Wrong(Option<Box<str>>);
 
 impl Wrong {
-    fn set(&mut self, words: impl FnOnce() -> String) {
-        self.0.get_or_insert_with(|| words().into());
+    fn set(&mut self, message: impl FnOnce() -> String) {
+        self.0.get_or_insert_with(|| message().into());
     }
 
     /// Parses an address; reports an invalid one, unless it is empty.

@@ -216,13 +216,13 @@ fn prefers_close(field: Option<&str>, annotation: Option<&str>, wrong: &mut Wron
         ("spec.trafficDistribution", field, is_near_by_field(field)),
         (DISTRIBUTION, annotation, is_near(annotation)),
     ];
-    for (field, word, is_near) in wanted {
-        if let Some(word) = word.filter(|word| !word.is_empty() && !is_near) {
+    for (field, value, is_near) in wanted {
+        if let Some(value) = value.filter(|value| !value.is_empty() && !is_near) {
             // An annotation may be long, and this is kept.
-            let (shown, more) = api::text::excerpt(word, 64);
+            let (head, more) = api::text::excerpt(value, 64);
             wrong.set(|| {
                 format!(
-                    "{field}: want PreferClose, PreferSameZone or PreferSameNode, got {shown:?}{more}"
+                    "{field}: want PreferClose, PreferSameZone or PreferSameNode, got {head:?}{more}"
                 )
             });
         }
