@@ -22,6 +22,7 @@ macro_rules! codes {
 }
 
 codes! {
+    DEPRECATED "IST0002" Warning "a field or a kind that a later one has replaced"
     NOT_FOUND "IST0101" Error "a gateway, host, port, subset, workload, namespace, secret or delegate that does not exist"
     INVALID "IST0106" Error "an invalid object"
     MESH_HOSTS "IST0109" Error "VirtualServices with one host for sidecars"
@@ -30,9 +31,13 @@ codes! {
     PORT_WANTED "IST0112" Error "a destination without a port, of a service with several"
     PORT_NAME "IST0118" Info "a port whose name declares no protocol"
     SELECTS_NOTHING "IST0127" Warning "a selector, or a namespace of a policy, that matches no workload"
+    UNREACHABLE "IST0130" Warning "a route that no request reaches"
     HOST_NOT_IN_GATEWAY "IST0132" Warning "a host of a VirtualService that its gateway does not serve"
     NOTED "IST0133" Warning "an object of which something has no effect"
+    ADDRESSES_WANTED "IST0134" Warning "a port of a ServiceEntry whose connections its addresses alone can tell from others"
+    USER_ID "IST0144" Warning "a container that runs as the user of the proxy, whose connections bypass the proxy"
     GATEWAYS "IST0145" Error "Gateways with one host, or other connections, on one port of one workload"
+    CLAIMS_WITHOUT_TOKENS "IST0149" Error "routes by claims at a gateway that verifies no tokens"
     RELATIVE_PATCH "IST0151" Warning "an EnvoyFilter without priority that depends on filters of others"
     GATEWAY_PORT "IST0104" Warning "a port of a Gateway that no service of its workload has"
     SUBSET_EMPTY "IST0173" Error "a subset that no workload of the service is in"

@@ -14,7 +14,7 @@ use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
 use super::report::{OutputFormat, written};
 use super::suppressed::Suppressed;
-use super::{conflicts, ingresses, ports, references, workloads};
+use super::{claims, conflicts, ingresses, ports, references, user_id, workloads};
 use crate::cli::AnalyzeFlags;
 use crate::exit::{Exit, Failure};
 use crate::named_files::{self, NamedFile, put_namespace};
@@ -214,6 +214,8 @@ pub(crate) fn found(
     references::find(&inventory, &mut messages);
     conflicts::find(&inventory, &mut messages);
     workloads::find(&inventory, &mut messages);
+    claims::find(&inventory, &mut messages);
+    user_id::find(&inventory, &mut messages);
     ports::find(&inventory, &mut messages);
     ingresses::find(&inventory, &mut messages);
     let mut by_item: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
@@ -272,10 +274,7 @@ fn read(
             findings.extend(config::notes_of(object));
         }
         let messages = findings.into_iter().map(|finding| Message {
-            code: match finding.is_error() {
-                true => &codes::INVALID,
-                false => &codes::NOTED,
-            },
+            code: code_of(&finding),
             item: number,
             path: finding.path,
             text: finding.message,
@@ -303,6 +302,16 @@ fn read(
         fields.retain(|name, _| name == "metadata");
     }
     (Some(item(body, namespace)), Vec::new())
+}
+
+/// The code that istioctl has for a finding of the rules.
+fn code_of(finding: &Finding) -> &'static codes::Code {
+    match &finding.message {
+        _ if finding.is_error() => &codes::INVALID,
+        text if text.starts_with("deprecated, ") => &codes::DEPRECATED,
+        text if text.starts_with("never reached: ") => &codes::UNREACHABLE,
+        _ => &codes::NOTED,
+    }
 }
 
 /// Objects of a cluster are in their namespaces.

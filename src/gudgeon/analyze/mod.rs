@@ -9,6 +9,7 @@
 //! are those of `istioctl analyze` where it has one for the same thing.
 
 mod audience;
+mod claims;
 mod cluster;
 mod codes;
 mod command;
@@ -28,6 +29,7 @@ mod sidecars;
 mod suppressed;
 #[cfg(test)]
 mod tests;
+mod user_id;
 mod workload_index;
 mod workloads;
 

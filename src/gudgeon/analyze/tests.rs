@@ -995,3 +995,170 @@ fn parts_of_ingresses_that_nothing_is_made_of_are_said() {
     // Of another controller nothing is known.
     assert_eq!(of("nginx", "{name: none}"), "");
 }
+
+#[test]
+fn secrets_of_every_field_are_looked_for() {
+    let gateway = |tls: &str| {
+        let server = format!(
+            "{{port: {{number: 443, name: https, protocol: HTTPS}}, hosts: ['*.example.com'], tls: {{mode: SIMPLE, {tls}}}}}"
+        );
+        format!("{{selector: {{istio: ingressgateway}}, servers: [{server}]}}")
+    };
+    let found = beside(
+        "Gateway",
+        "g",
+        &gateway("credentialNames: [certificate, missing]"),
+    );
+    let missing: Vec<_> = found.iter().filter(|one| one.contains("secret")).collect();
+    let expected = "spec.servers[0].tls.credentialNames[1]: the secret \"missing\" is not in edge";
+    assert!(
+        missing.len() == 1 && missing[0].contains(expected),
+        "{found:?}"
+    );
+    let selector = "workloadSelector: {matchLabels: {app: web}}";
+    let tls = "tls: {mode: SIMPLE, credentialName: missing}";
+    for (spec, path) in [
+        (
+            format!("trafficPolicy: {{{tls}}}"),
+            "spec.trafficPolicy.tls.credentialName",
+        ),
+        (
+            format!("trafficPolicy: {{portLevelSettings: [{{port: {{number: 80}}, {tls}}}]}}"),
+            "spec.trafficPolicy.portLevelSettings[0].tls.credentialName",
+        ),
+        (
+            format!("subsets: [{{name: v1, labels: {{version: v1}}, trafficPolicy: {{{tls}}}}}]"),
+            "spec.subsets[0].trafficPolicy.tls.credentialName",
+        ),
+    ] {
+        let found = beside(
+            "DestinationRule",
+            "d",
+            &format!("{{host: web, {selector}, {spec}}}"),
+        );
+        let expected = format!("{path}: the secret \"missing\" is not in demo");
+        assert!(found.iter().any(|one| one.contains(&expected)), "{found:?}");
+        // A gateway may have it, wherever that is.
+        let found = beside("DestinationRule", "d", &format!("{{host: web, {spec}}}"));
+        assert!(!found.iter().any(|one| one.contains("secret")), "{found:?}");
+    }
+}
+
+#[test]
+fn routes_by_claims_want_a_gateway_that_verifies_tokens() {
+    let rule = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v, namespace: demo}\nspec: {hosts: \
+                [a.example.com], gateways: [front], http: [{match: [{headers: {'@request.auth.claims.sub': {exact: a}}}], route: \
+                [{destination: {host: web}}]}]}\n---\n";
+    let tokens = |namespace: &str, selector: &str| {
+        format!(
+            "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {{name: r, namespace: {namespace}}}\nspec: \
+             {{{selector}jwtRules: [{{issuer: a, jwks: '{{\"keys\": []}}'}}]}}\n---\n"
+        )
+    };
+    let is_told = |tokens: &str| {
+        let found = said(&format!("{GOOD}{rule}{tokens}"));
+        found.iter().any(|one| one.contains("[IST0149]"))
+    };
+    let router = "selector: {matchLabels: {istio: ingressgateway}}, ";
+    assert!(is_told(""));
+    assert!(is_told(&tokens("demo", "")));
+    assert!(is_told(&tokens(
+        "edge",
+        "selector: {matchLabels: {istio: other}}, "
+    )));
+    assert!(!is_told(&tokens("edge", "")));
+    assert!(!is_told(&tokens("edge", router)));
+    assert!(!is_told(&tokens("istio-system", router)));
+}
+
+#[test]
+fn connections_of_an_entry_without_addresses_are_told() {
+    let entry = |spec: &str| {
+        let found = beside("ServiceEntry", "e", spec);
+        found.iter().filter(|one| one.contains("[IST0134]")).count()
+    };
+    let hosts = "hosts: [db.example], resolution: DNS";
+    assert_eq!(
+        entry(&format!(
+            "{{{hosts}, ports: [{{number: 27017, name: m, protocol: MONGO}}]}}"
+        )),
+        1
+    );
+    let both =
+        "ports: [{number: 3306, name: a, protocol: TCP}, {number: 443, name: b, protocol: TLS}]";
+    assert_eq!(entry(&format!("{{{hosts}, {both}}}")), 1);
+    assert_eq!(
+        entry(&format!("{{{hosts}, addresses: [10.1.1.1], {both}}}")),
+        0
+    );
+    assert_eq!(
+        entry(&format!(
+            "{{{hosts}, ports: [{{number: 80, name: h, protocol: HTTP}}]}}"
+        )),
+        0
+    );
+}
+
+#[test]
+fn containers_that_run_as_the_proxy_are_told() {
+    let of = |pod: &str| {
+        let deployment = format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: demo}}\nspec: {{template: {{metadata: \
+             {{labels: {{app: web}}}}, spec: {{{pod}}}}}}}\n---\n"
+        );
+        let found = said(&format!("{GOOD}{deployment}"));
+        found
+            .into_iter()
+            .filter(|one| one.contains("[IST0144]"))
+            .collect::<Vec<_>>()
+    };
+    let proxy = "securityContext: {runAsUser: 1337}";
+    let told = of(&format!("containers: [{{name: a}}, {{name: b, {proxy}}}]"));
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].contains("spec.template.spec.containers[1]: b runs as user 1337"),
+        "{told:?}"
+    );
+    assert_eq!(
+        of(&format!("{proxy}, containers: [{{name: a}}, {{name: b}}]")).len(),
+        2
+    );
+    assert_eq!(
+        of(&format!(
+            "{proxy}, containers: [{{name: a, securityContext: {{runAsUser: 1}}}}]"
+        ))
+        .len(),
+        0
+    );
+    assert_eq!(
+        of(&format!("containers: [{{name: istio-proxy, {proxy}}}]")).len(),
+        0
+    );
+}
+
+/// Suppressions name them, as with istioctl.
+#[test]
+fn findings_of_the_rules_have_the_codes_of_istioctl() {
+    let codes = |kind: &str, spec: &str| {
+        let object = format!(
+            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: o, namespace: demo}}\nspec: {spec}\n---\n"
+        );
+        let found = found(
+            &[file(&format!("{GOOD}{object}"))],
+            None,
+            "istio-system",
+            &mut true,
+        );
+        found
+            .iter()
+            .map(|one| one.code().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let route = "route: [{destination: {host: web}}]";
+    let unreached = format!(
+        "{{hosts: [web], http: [{{{route}}}, {{match: [{{uri: {{prefix: /a}}}}], {route}}}]}}"
+    );
+    assert!(codes("VirtualService", &unreached).contains(&"IST0130".to_owned()));
+    let old = "{host: web, trafficPolicy: {outlierDetection: {consecutiveErrors: 5}}}";
+    assert!(codes("DestinationRule", old).contains(&"IST0002".to_owned()));
+}

@@ -57,6 +57,11 @@ impl WorkloadIndex {
         self.all.get(at)
     }
 
+    /// The set of the workloads at these places, in ascending order.
+    pub(super) fn set(&self, places: Vec<usize>) -> WorkloadSet {
+        WorkloadSet::new(places, self.all.len())
+    }
+
     /// The places of a namespace's workloads.
     pub(super) fn places(&self, namespace: &str) -> Range<usize> {
         self.by_namespace.get(namespace).cloned().unwrap_or(0..0)

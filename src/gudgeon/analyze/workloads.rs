@@ -29,6 +29,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     }
     for item in all.of("ServiceEntry") {
         entry(all, item, found);
+        without_addresses(item, found);
     }
     for item in all.of("DestinationRule") {
         subsets(all, item, found);
@@ -128,6 +129,28 @@ fn entry(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
             "spec.workloadSelector",
             message,
         );
+    }
+}
+
+/// Requests are told apart by host and TLS by server name; other connections by their address alone.
+fn without_addresses(item: &Item, found: &mut Vec<Message>) {
+    if list(&item.body, "/addresses").next().is_some() {
+        return;
+    }
+    for (at, port) in list(&item.body, "/ports") {
+        let protocol = text(port, "/protocol").to_ascii_uppercase();
+        if matches!(&*protocol, "TCP" | "MONGO" | "MYSQL" | "REDIS") {
+            let number = port
+                .get("number")
+                .and_then(Json::as_u64)
+                .unwrap_or_default();
+            let message = format!(
+                "it has no addresses: whatever is sent to port {number} of any address, and is no other service's, goes to the \
+                 oldest such entry"
+            );
+            let path = format!("spec.ports[{at}]");
+            push(found, &codes::ADDRESSES_WANTED, item, path, message);
+        }
     }
 }
 
