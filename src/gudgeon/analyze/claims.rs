@@ -57,7 +57,7 @@ fn with_tokens(all: &Inventory) -> WorkloadSet {
         .iter()
         .flat_map(|(namespace, selector)| all.workloads.selected(selector, *namespace));
     let places: BTreeSet<usize> = selected.collect();
-    all.workloads.set(places.into_iter().collect())
+    all.workloads.set_of_places(places.into_iter().collect())
 }
 
 /// The place of the first match by a claim.

@@ -58,7 +58,7 @@ impl WorkloadIndex {
     }
 
     /// The set of the workloads at these places, in ascending order.
-    pub(super) fn set(&self, places: Vec<usize>) -> WorkloadSet {
+    pub(super) fn set_of_places(&self, places: Vec<usize>) -> WorkloadSet {
         WorkloadSet::new(places, self.all.len())
     }
 
