@@ -419,10 +419,14 @@ const CASES: Rows = &[
             "gudgeon/tests/discovery/commands.rs at_the_end_it_is_not_ready_and_then_streams_are_closed",
         ],
     ),
-    // With figures: `build/promises`.
+    // With figures, of the memory and of what the others of a namespace cost: `build/promises discovery`.
     (
         "44",
-        &["xds/tests/worlds.rs two_proxies_that_see_the_same_share_it"],
+        &[
+            "gudgeon/tests/discovery/scopes.rs a_change_goes_to_the_streams_that_see_it",
+            "xds/rules/tests/changes.rs a_push_concerns_those_whose_scope_holds_what_changed",
+            "xds/tests/worlds.rs two_proxies_that_see_the_same_share_it",
+        ],
     ),
 ];
 
