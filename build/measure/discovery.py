@@ -22,6 +22,8 @@ SERVICES, ENDPOINTS, PROXIES, FEWER = 1000, 10, 2000, 500
 RULES = {"VirtualService": 500, "DestinationRule": 500, "Sidecar": 100}
 # So many for a median.
 CHANGES = 15
+# What the proxies of one of them see alone costs the others nothing.
+NAMESPACES = 20
 
 
 class Discovery(gudgeon.Server):
@@ -46,12 +48,12 @@ class Discovery(gudgeon.Server):
         self.command = [program, "discovery", f"--configDir={self.directory}", f"--meshConfig={mesh}", "--secureGrpcAddr="]
         self.command += [f"--{flag}=127.0.0.1:0" for flag in ("grpcAddr", "httpAddr", "monitoringAddr")]
 
-    def loading(self, proxies, changes, exchanges=0, connections=20, variant="both", namespaces=0):
+    def loading(self, proxies, changes, exchanges=0, connections=20, variant="both", namespaces=0, rules=0):
         """The proxies at work."""
         command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.port('grpc')}"]
         command += ["--dir", self.directory, "--services", str(self.services), "--endpoints", str(ENDPOINTS)]
         command += ["--proxies", str(proxies), "--changes", str(changes), "--exchanges", str(exchanges)]
-        command += ["--connections", str(connections), "--variant", variant, "--namespaces", str(namespaces)]
+        command += ["--connections", str(connections), "--variant", variant, "--namespaces", str(namespaces), "--rules", str(rules)]
         return self.asking(command)
 
     def load(self, *what, **more):
@@ -117,6 +119,19 @@ def whole(folder, changes):
     return {variant: (load["resident"], load["resident_after"]) for variant, load in found.items()}
 
 
+def one_namespace(folder, proxies, turns):
+    """ms of processor time that the change of a rule costs which the proxies of one namespace see alone: without those of others,
+    and with them; the medians. At the same time, so that a neighbour slows both as much."""
+    with contextlib.ExitStack() as stack:
+        alone, among = (stack.enter_context(Discovery(folder, SERVICES)) for _ in range(2))
+        clients = {
+            alone: alone.loading(proxies // NAMESPACES, 0, namespaces=1, rules=turns),
+            among: among.loading(proxies, 0, namespaces=NAMESPACES, rules=turns),
+        }
+        found = [server.answered(client)["rules"] for server, client in clients.items()]
+    return [statistics.median(turn["processor_ms"] for turn in turns) for turns in found]
+
+
 def together(folder, proxies):
     """kB resident when many of them share a connection: what their connections do not take."""
     with Discovery(folder, SERVICES) as discovery:
@@ -173,6 +188,21 @@ def by_rules(folder):
     return dict(growth())
 
 
+def all_rules(folder, lines):
+    """kB resident and ms of processor time of a push with all rules of all kinds, each beside the sum of what the lines of
+    `by_rules` say."""
+    most = RULES["Sidecar"]
+    with Discovery(folder, SERVICES, rules=RULES) as discovery:
+        took = discovery.load(most, 0, 3, namespaces=most)
+
+    def total(unit):
+        costs = {kind: lines[f"{kind}, {unit}"] for kind in RULES}
+        return costs["Sidecar"][0] + sum(costs[kind][count] - costs[kind][0] for kind, count in RULES.items())
+
+    push = statistics.median(exchange["processor_ms"] for exchange in took["exchanges"])
+    return {"all_rules_memory": (took["resident"], total("kB")), "all_rules_push": (push, total("ms of a push"))}
+
+
 def all_of_it(quick, proxies):
     """Every figure, by the keys of build/promises.toml."""
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
@@ -182,5 +212,8 @@ def all_of_it(quick, proxies):
         found["changes"] = 10 if quick else 100
         found["whole"] = whole(folder, found["changes"])
         found["together"] = together(folder, proxies)
-        found["growth"] = growth(folder, proxies) | by_rules(folder)
+        found["one namespace"] = one_namespace(folder, proxies, 5 if quick else CHANGES)
+        lines = by_rules(folder)
+        found["growth"] = growth(folder, proxies) | lines
+        found |= all_rules(folder, lines)
     return found

@@ -209,11 +209,22 @@ def of_discovery(quick, proxies):
     one(what, cost * more, "change", f"{cost * more:.0f} ms", f"{limits['change']} ms", room)
     what = f"  the last of {proxies} has it, debounce and all"
     row(what, f"{last:.0f} ms", f"{limits['last']} ms", "holds" if last <= limits["last"] else "noisy")
+    alone, among = found["one namespace"]
+    what = f"a rule of one namespace of {discovery.NAMESPACES}, to it without the others"
+    one(what, among / alone, "others", f"{among / alone:.2f}", f"{limits['others']:.2f}", room)
+    told(f"  processor time of its change, {proxies} proxies", f"{among:.0f} ms")
     for what, costs in found["growth"].items():
         shown = ", ".join(f"{size}: {cost:.0f}" for size, cost in costs.items())
         bend = gudgeon.bend(costs)
         one(f"one more {what}, last to first", bend, "growth", f"{bend:.2f}", f"{limits['growth']:.2f}", room)
         told(f"  {shown}", "")
+    rules = ", ".join(f"{count} {kind}s" for kind, count in discovery.RULES.items())
+    told(f"with {rules}", "")
+    for key, what, unit in ("all_rules_memory", "resident", "kB"), ("all_rules_push", "processor time of a push", "ms"):
+        together, lines = found[key]
+        what = f"  {what}, to the sum of their lines"
+        one(what, together / lines, key, f"{together / lines:.2f}", f"{limits[key]:.2f}", room if unit == "ms" else 1.0)
+        told(f"  together {together:.0f} {unit}, the sum {lines:.0f} {unit}", "")
     return verdicts
 
 

@@ -58,6 +58,8 @@ pub(crate) struct Facts {
     pub(crate) clusters: BTreeSet<String>,
     /// Route configurations that a listener asks for.
     pub(crate) routes: BTreeSet<String>,
+    /// Names of the routes of a configuration.
+    pub(crate) route_names: BTreeSet<String>,
 }
 
 /// Facts by bytes.
@@ -144,6 +146,8 @@ impl Facts {
 
     fn follow(&mut self, routes: &RouteConfiguration) {
         let all = routes.virtual_hosts.iter().flat_map(|host| &host.routes);
+        let names = all.clone().map(|route| &route.name);
+        self.route_names.extend(names.cloned());
         for action in all.filter_map(|route| route.action.as_ref()) {
             if let route::Action::Route(action) = action
                 && let Some(route_action::ClusterSpecifier::Cluster(name)) =

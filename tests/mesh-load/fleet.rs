@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::facts::{Kind, Library};
+use crate::facts::{Facts, Kind, Library};
 use crate::proxy::{Protocol, Proxy};
 use crate::wire::Line;
 use crate::yaml::{self, Directory};
@@ -26,12 +26,38 @@ const LOOK: Duration = Duration::from_millis(10);
 const CONNECTION_BYTES: u32 = 64 << 20;
 const STREAM_BYTES: u32 = 4 << 20;
 
-/// The resource that must reach every proxy, and the times at which it did.
+/// The part of the server's state that must reach proxies.
+enum Wanted {
+    Cluster(String),
+    /// Of an assignment.
+    Endpoint(String, String),
+    /// Of the routes of all services.
+    Route(String),
+}
+
+impl Wanted {
+    const fn kind(&self) -> Kind {
+        match self {
+            Self::Cluster(_) => Kind::Cluster,
+            Self::Endpoint(..) => Kind::Endpoint,
+            Self::Route(_) => Kind::Route,
+        }
+    }
+
+    /// Returns true if a resource of its kind has it.
+    fn is_in(&self, one: &Facts) -> bool {
+        match self {
+            Self::Cluster(name) => one.name == *name,
+            Self::Endpoint(name, endpoint) => one.name == *name && one.endpoints.contains(endpoint),
+            Self::Route(name) => one.route_names.contains(name),
+        }
+    }
+}
+
+/// What must reach proxies, and the times at which it did.
 #[derive(Default)]
 struct Awaited {
-    cluster: String,
-    /// `None`: a cluster of that name.
-    endpoint: Option<String>,
+    wanted: Option<Wanted>,
     came: Vec<Duration>,
 }
 
@@ -70,13 +96,17 @@ pub(crate) async fn run(flags: Run) -> Result<String, Failure> {
     for exchange in 0..flags.exchanges {
         exchanges.push(fleet.exchange(&flags, exchange).await?);
     }
+    let mut rules = Vec::new();
+    for change in 1..=flags.rules {
+        rules.push(fleet.rule(&flags, change).await?);
+    }
     let figures = json!({
         "proxies": flags.proxies, "services": flags.services, "clusters": held,
         "complete_ms": millis(complete), "complete_processor_ms": millis(ran.saturating_sub(before)),
         "bytes": bytes, "different_resources": fleet.library.borrow().len(),
         "resident_before": empty, "resident": resident, "resident_most": most,
         "resident_after": server::resident(flags.pid)?,
-        "changes": changes, "exchanges": exchanges,
+        "changes": changes, "exchanges": exchanges, "rules": rules,
     });
     Ok(figures.to_string())
 }
@@ -142,24 +172,12 @@ impl Fleet {
             self.bytes.set(bytes);
             let now = self.start.elapsed();
             let mut awaited = self.awaited.borrow_mut();
-            let is_it = |one: &Rc<crate::facts::Facts>| {
-                one.name == awaited.cluster
-                    && match &awaited.endpoint {
-                        Some(endpoint) => one.endpoints.contains(endpoint),
-                        None => true,
-                    }
-            };
-            let kind = if awaited.endpoint.is_some() {
-                Kind::Endpoint
-            } else {
-                Kind::Cluster
-            };
-            if response.kind == kind
-                && response.resources.iter().any(is_it)
-                && proxy
-                    .borrow()
-                    .get(kind, &awaited.cluster)
-                    .is_none_or(|had| !is_it(had))
+            if let Some(wanted) = &awaited.wanted
+                && response.kind == wanted.kind()
+                && response.resources.iter().any(|one| {
+                    let had = proxy.borrow().get(response.kind, &one.name).cloned();
+                    wanted.is_in(one) && had.is_none_or(|had| !wanted.is_in(&had))
+                })
             {
                 awaited.came.push(now);
             }
@@ -239,22 +257,40 @@ impl Fleet {
         Ok(clusters)
     }
 
-    fn await_it(&self, cluster: String, endpoint: Option<String>) {
+    fn await_it(&self, wanted: Wanted) {
         *self.awaited.borrow_mut() = Awaited {
-            cluster,
-            endpoint,
+            wanted: Some(wanted),
             came: Vec::new(),
         };
     }
 
-    fn responses(&self) -> [usize; 4] {
-        let mut sum = [0; 4];
-        for proxy in &self.proxies {
-            for (sum, count) in sum.iter_mut().zip(proxy.borrow().responses()) {
-                *sum += count;
+    /// Returns the responses that each proxy has had.
+    fn responses(&self) -> Vec<[usize; 4]> {
+        let all = self.proxies.iter();
+        all.map(|proxy| proxy.borrow().responses()).collect()
+    }
+
+    /// Checks that each of these proxies has had one more response of a kind since `before`, and nobody anything else.
+    fn had_one_each(
+        &self,
+        before: &[[usize; 4]],
+        kind: Kind,
+        proxies: impl Fn(usize) -> bool,
+    ) -> Result<(), Failure> {
+        for (at, (before, after)) in before.iter().zip(self.responses()).enumerate() {
+            let more = |one: Kind| usize::from(one == kind && proxies(at));
+            let mut wanted = *before;
+            for (count, one) in wanted.iter_mut().zip(Kind::ALL) {
+                *count += more(one);
+            }
+            if after != wanted {
+                return Err(format!(
+                    "proxy {at}: {before:?} to {after:?} responses and not to {wanted:?}"
+                )
+                .into());
             }
         }
-        sum
+        Ok(())
     }
 
     /// Changes an endpoint: every proxy gets one response with it, and nothing else.
@@ -262,7 +298,7 @@ impl Fleet {
         let service = change % flags.services;
         let last = flags.endpoints.saturating_sub(1);
         let endpoint = format!("{}:{}", yaml::address(service, last, change), yaml::PORT);
-        self.await_it(yaml::cluster(service), Some(endpoint));
+        self.await_it(Wanted::Endpoint(yaml::cluster(service), endpoint));
         let before = self.responses();
         let ran = server::ran(flags.pid)?;
         let began = self.start.elapsed();
@@ -272,23 +308,14 @@ impl Fleet {
         self.until("an endpoint's change", all).await?;
         sleep(QUIET).await;
         self.is_well()?;
-        let after = self.responses();
-        let mut wanted = before;
-        if let Some(endpoints) = wanted.get_mut(1) {
-            *endpoints += self.proxies.len();
-        }
-        if after != wanted {
-            return Err(
-                format!("one change of an endpoint: {before:?} to {after:?} responses").into(),
-            );
-        }
+        self.had_one_each(&before, Kind::Endpoint, |_| true)?;
         self.took(flags, began, ran)
     }
 
     /// A service goes while another comes.
     async fn exchange(&self, flags: &Run, exchange: usize) -> Result<Value, Failure> {
         let (old, new) = (flags.services - 1 - exchange, flags.services + exchange);
-        self.await_it(yaml::cluster(new), None);
+        self.await_it(Wanted::Cluster(yaml::cluster(new)));
         let ran = server::ran(flags.pid)?;
         let began = self.start.elapsed();
         self.changed.set(began);
@@ -310,6 +337,28 @@ impl Fleet {
         self.took(flags, began, ran)
     }
 
+    /// Changes a rule of the first proxy's namespace: each proxy of it gets one response with it, and nobody else a byte.
+    async fn rule(&self, flags: &Run, change: usize) -> Result<Value, Failure> {
+        let is_concerned =
+            |at: usize| namespace(at, flags.namespaces) == namespace(0, flags.namespaces);
+        let concerned = (0..self.proxies.len())
+            .filter(|at| is_concerned(*at))
+            .count();
+        self.await_it(Wanted::Route(yaml::route(change)));
+        let before = self.responses();
+        let ran = server::ran(flags.pid)?;
+        let began = self.start.elapsed();
+        self.changed.set(began);
+        let directory = Directory::new(&flags.dir, flags.endpoints);
+        directory.put_rule(&namespace(0, flags.namespaces), change)?;
+        let all = |fleet: &Self| fleet.awaited.borrow().came.len() >= concerned;
+        self.until("a rule's change", all).await?;
+        sleep(QUIET).await;
+        self.is_well()?;
+        self.had_one_each(&before, Kind::Route, is_concerned)?;
+        self.took(flags, began, ran)
+    }
+
     /// Returns the times at which half and all of the proxies had the change, and its cost.
     fn took(&self, flags: &Run, began: Duration, ran: Duration) -> Result<Value, Failure> {
         let mut came = self.awaited.borrow().came.clone();
@@ -322,13 +371,18 @@ impl Fleet {
     }
 }
 
-/// A sidecar of namespace `demo`, or of one of so many others; each has an address of its own.
-fn node(at: usize, namespaces: usize) -> Node {
-    let address = format!("10.200.{}.{}", at >> 8 & 255, at & 255);
-    let namespace = match at.checked_rem(namespaces) {
+/// The namespace of a proxy: `demo`, or one of so many others.
+fn namespace(at: usize, namespaces: usize) -> String {
+    match at.checked_rem(namespaces) {
         Some(number) => format!("n{number}"),
         None => "demo".to_owned(),
-    };
+    }
+}
+
+/// A sidecar; each has an address of its own.
+fn node(at: usize, namespaces: usize) -> Node {
+    let address = format!("10.200.{}.{}", at >> 8 & 255, at & 255);
+    let namespace = namespace(at, namespaces);
     Node {
         id: format!("sidecar~{address}~load-{at}.{namespace}~{namespace}.svc.cluster.local"),
         ..Node::default()

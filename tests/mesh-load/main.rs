@@ -99,7 +99,7 @@ struct Write {
     endpoints: usize,
 }
 
-/// Connects proxies, changes an endpoint as often as asked for, and counts.
+/// Connects proxies, changes endpoints, services and a rule as often as asked for, and counts.
 #[derive(FromArgs)]
 #[argh(subcommand, name = "run")]
 struct Run {
@@ -136,6 +136,9 @@ struct Run {
     /// services that go while another comes, one after the other
     #[argh(option, default = "0")]
     exchanges: usize,
+    /// changes of a rule that the proxies of one namespace see alone, one after the other
+    #[argh(option, default = "0")]
+    rules: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The directory that the server serves: one file for each service.
+//! The directory that the server serves: one file for each service, and one rule.
 
 use std::path::PathBuf;
 
@@ -46,11 +46,29 @@ impl Directory {
                 address(service, endpoint, change)
             ));
         }
-        // In one step, as an editor or a kubelet does it.
-        let file = self.file(service);
-        let new = self.path.join(format!(".{}.new", name(service)));
+        self.write_at_once(&name(service), &text)
+    }
+
+    /// Writes a rule about the first service as of the given change. Proxies of this namespace see it, and no others.
+    pub(crate) fn put_rule(&self, namespace: &str, change: usize) -> Result<(), Failure> {
+        let text = format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: rule, namespace: {namespace}}}\n\
+             spec:\n  hosts: [{host}]\n  exportTo: ['.']\n  http:\n  - name: {name}\n    timeout: 5s\n    route: \
+             [{{destination: {{host: {host}}}}}]\n",
+            host = host(0),
+            name = route(change),
+        );
+        self.write_at_once("rule", &text)
+    }
+
+    /// In one step, as an editor or a kubelet does it.
+    fn write_at_once(&self, name: &str, text: &str) -> Result<(), Failure> {
+        let new = self.path.join(format!(".{name}.new"));
         std::fs::write(&new, text)?;
-        Ok(std::fs::rename(new, file)?)
+        Ok(std::fs::rename(
+            new,
+            self.path.join(format!("{name}.yaml")),
+        )?)
     }
 
     pub(crate) fn remove(&self, service: usize) -> Result<(), Failure> {
@@ -73,6 +91,11 @@ pub(crate) fn host(service: usize) -> String {
 /// The cluster of a service, and its assignment.
 pub(crate) fn cluster(service: usize) -> String {
     format!("outbound|{PORT}||{}", host(service))
+}
+
+/// The name of the rule's route after a change.
+pub(crate) fn route(change: usize) -> String {
+    format!("turn-{change}")
 }
 
 /// No two alike: 10.0.0.0 and up, and after a change 172.16.0.0 and up.

@@ -48,6 +48,7 @@ mod proxy;
 mod rebinding;
 mod redirect;
 mod relay;
+mod rotation;
 mod rules;
 mod scopes;
 mod secured;

@@ -39,37 +39,42 @@ impl Root {
         (leaf.der().to_vec(), key.serialize_der())
     }
 
-    /// A new certificate into a volume, written as kubelet writes one.
+    /// A new certificate into a volume.
     pub fn certify(&self, volume: &Path, account: &str) {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let turn = COUNT.fetch_add(1, Ordering::Relaxed);
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         let id = format!("spiffe://cluster.local/ns/demo/sa/{account}");
         params.distinguished_name.push(DnType::CommonName, account);
         params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(id).unwrap())];
         let leaf = params.signed_by(&key, &self.issuer).unwrap().pem();
-        let folder = volume.join(format!("..2026_{turn}"));
-        fs::create_dir_all(&folder).unwrap();
-        let old = fs::read_link(volume.join("..data")).ok();
         let files = [
-            ("cert-chain.pem", &leaf),
-            ("key.pem", &key.serialize_pem()),
-            ("root-cert.pem", &self.pem),
+            ("cert-chain.pem", &*leaf),
+            ("key.pem", &*key.serialize_pem()),
+            ("root-cert.pem", &*self.pem),
         ];
-        for (name, text) in files {
-            fs::write(folder.join(name), text).unwrap();
-        }
-        let new = volume.join("..data_tmp");
-        std::os::unix::fs::symlink(folder.file_name().unwrap(), &new).unwrap();
-        fs::rename(&new, volume.join("..data")).unwrap();
-        match old {
-            Some(old) => fs::remove_dir_all(volume.join(old)).unwrap(),
-            None => {
-                for (name, _) in files {
-                    let to = Path::new("..data").join(name);
-                    std::os::unix::fs::symlink(to, volume.join(name)).unwrap();
-                }
+        put_in_volume(volume, &files);
+    }
+}
+
+/// Exchanges all files of a volume in one step, as kubelet does it.
+pub fn put_in_volume(volume: &Path, files: &[(&str, &str)]) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let turn = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = volume.join(format!("..2026_{turn}"));
+    fs::create_dir_all(&folder).unwrap();
+    let old = fs::read_link(volume.join("..data")).ok();
+    for (name, text) in files {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    let new = volume.join("..data_tmp");
+    std::os::unix::fs::symlink(folder.file_name().unwrap(), &new).unwrap();
+    fs::rename(&new, volume.join("..data")).unwrap();
+    match old {
+        Some(old) => fs::remove_dir_all(volume.join(old)).unwrap(),
+        None => {
+            for (name, _) in files {
+                let to = Path::new("..data").join(name);
+                std::os::unix::fs::symlink(to, volume.join(name)).unwrap();
             }
         }
     }

@@ -74,6 +74,7 @@ const LEVELS: &str = "traffic.rs endpoints_are_preferred_by_labels_and_left_out_
 const EXAMPLES: &str = "conformance.rs the_examples_of_each_kind_do_what_its_documentation_says";
 const AT_SOCKETS: &str = "sockets.rs applications_call_services_through_a_socket";
 const MISSING: &str = "missing_files.rs files_that_are_missing_close_their_own_server";
+const ROTATED: &str = "rotation.rs certificates_rotate_around_hot_restarts_without_a_lost_request";
 const REBOUND: &str = "rebinding.rs a_listener_that_gets_or_loses_its_port_kills_no_envoy";
 const REBOUND_LATER: &str =
     "rebinding.rs a_port_that_comes_or_goes_while_the_server_is_away_kills_no_envoy";
@@ -86,8 +87,8 @@ const RESOURCES: Rows = &[
     // Rules of the edge and of security.
     ("hosts, redirects and conflicts of Gateways", &[AT_ROUTERS]),
     ("TLS of Gateways in each mode", &[AT_ROUTERS_TLS]),
-    ("certificates of Gateways in files", &[MISSING]),
-    ("certificates by SDS", &[SECRETS]),
+    ("certificates of Gateways in files", &[MISSING, ROTATED]),
+    ("certificates by SDS", &[SECRETS, ROTATED]),
     ("Ingresses", &[INGRESSES, HELD]),
     ("tokens", &[TOKENS, CLAIMS]),
     ("routes by claims of tokens", &[BY_CLAIMS]),
@@ -418,10 +419,14 @@ const CASES: Rows = &[
             "gudgeon/tests/discovery/commands.rs at_the_end_it_is_not_ready_and_then_streams_are_closed",
         ],
     ),
-    // With figures: `build/promises`.
+    // With figures, of the memory and of what the others of a namespace cost: `build/promises discovery`.
     (
         "44",
-        &["xds/tests/worlds.rs two_proxies_that_see_the_same_share_it"],
+        &[
+            "gudgeon/tests/discovery/scopes.rs a_change_goes_to_the_streams_that_see_it",
+            "xds/rules/tests/changes.rs a_push_concerns_those_whose_scope_holds_what_changed",
+            "xds/tests/worlds.rs two_proxies_that_see_the_same_share_it",
+        ],
     ),
 ];
 

@@ -180,8 +180,8 @@ const KEYS: &[&str] = &[
     r#"{"keys": [{"kty": "oct", "k": "AQ", "alg": "HS256"}]}"#,
     r#"{"keys": []}"#,
 ];
-/// A CRL is not there.
-const LEFT_OUT: &[&str] = &["caCrl"];
+/// A CRL is not there, and who is asked is one of those that the mesh has.
+const LEFT_OUT: &[&str] = &["caCrl", "provider"];
 
 impl Generator<'_> {
     /// A valid object of a kind, or none where luck has it so.
@@ -198,7 +198,12 @@ impl Generator<'_> {
             "spec": self.seed(rng, kind.kind),
         });
         is_valid(&object).then_some(())?;
-        for _ in 0..rng.below(40) {
+        // It has so few fields that most would be others.
+        let steps = match kind.kind {
+            "WorkloadEntry" => 8,
+            _ => 40,
+        };
+        for _ in 0..rng.below(steps) {
             let mut changed = object.clone();
             let spec = changed.get_mut("spec").and_then(Json::as_object_mut)?;
             self.change(rng, kind.message, spec, 0);
@@ -207,6 +212,35 @@ impl Generator<'_> {
             }
         }
         Some(object)
+    }
+
+    /// An Ingress, of which the rules for what is made of it decide.
+    pub(crate) fn ingress(&self, rng: &mut Rng) -> Json {
+        let mut paths = || -> Vec<Json> {
+            let path = |rng: &mut Rng| {
+                let port = rng.one(&[
+                    r#"{"number": 80}"#,
+                    r#"{"name": "http"}"#,
+                    r#"{"name": "none"}"#,
+                ]);
+                let port: Json = serde_json::from_str(port).unwrap();
+                json!({"path": self.text(rng, "path"), "pathType": rng.one(&["Exact", "Prefix", "ImplementationSpecific"]),
+                    "backend": {"service": {"name": rng.one(&["a", "b", "at", "none"]), "port": port}}})
+            };
+            (0..=rng.below(3)).map(|_| path(rng)).collect()
+        };
+        let rules = [paths(), paths()];
+        let hosts = ["", "c.example", "*.example", "a.demo.svc.cluster.local"];
+        let rules: Vec<_> = rules
+            .into_iter()
+            .map(|paths| json!({"host": rng.one(&hosts), "http": {"paths": paths}}))
+            .collect();
+        let mut spec = json!({"rules": rules});
+        if rng.chance(50) {
+            spec["tls"] = json!([{"hosts": ["c.example"], "secretName": rng.one(&["istio-ingress-certs", "other"])}]);
+        }
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "spec": spec,
+            "metadata": {"name": "i", "namespace": "demo", "annotations": {"kubernetes.io/ingress.class": "istio"}}})
     }
 
     /// A small one, to begin with.
@@ -243,13 +277,19 @@ impl Generator<'_> {
             "DestinationRule" => {
                 json!({"host": host, "trafficPolicy": {"loadBalancer": {"simple": "RANDOM"}}, "subsets": [{"name": "v1", "labels": {"version": "v1"}}]})
             }
-            "Gateway" => match rng.below(3) {
+            "Gateway" => match rng.below(4) {
                 0 => {
                     json!({"selector": {"istio": "edge"}, "servers": [{"port": {"number": 80, "name": "a", "protocol": "HTTP"}, "hosts": ["*"]}]})
                 }
                 1 => {
                     json!({"selector": {"istio": "edge"}, "servers": [{"port": {"number": 443, "name": "b", "protocol": "HTTPS"}, "hosts": ["c.example"],
                     "tls": {"mode": "MUTUAL", "serverCertificate": self.file("cert-chain"), "privateKey": self.file("key"), "caCertificates": self.file("root-cert")}}]})
+                }
+                2 => {
+                    json!({"selector": {"istio": "edge"}, "servers": [{"port": {"number": 443, "name": "b", "protocol": "HTTPS"}, "hosts": ["c.example"],
+                    "tls": {"mode": rng.one(&["SIMPLE", "MUTUAL"]), "credentialName": rng.one(&["one", "two"])}},
+                    {"port": {"number": 8443, "name": "e", "protocol": "TLS"}, "hosts": ["*"], "tls": {"mode": "SIMPLE", "credentialName": "one"}},
+                    {"port": {"number": 8444, "name": "f", "protocol": "HTTPS"}, "hosts": ["*"], "tls": {"mode": "SIMPLE", "credentialName": "two"}}]})
                 }
                 _ => {
                     json!({"selector": {"istio": "edge"}, "servers": [{"port": {"number": 8443, "name": "c", "protocol": "TLS"}, "hosts": ["*.example"], "tls": {"mode": "PASSTHROUGH"}},
@@ -260,11 +300,17 @@ impl Generator<'_> {
                 json!({"hosts": [format!("e{}.example", rng.below(4))], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}, {"number": 443, "name": "tls", "protocol": "TLS"}],
                 "resolution": rng.one(&["NONE", "DNS", "DNS_ROUND_ROBIN", "STATIC"]), "location": rng.one(&["MESH_EXTERNAL", "MESH_INTERNAL"])})
             }
+            "WorkloadEntry" => {
+                json!({"address": rng.one(&["10.0.0.7", "10.0.0.1", "2001:db8::7"]), "labels": {"app": "a", "version": rng.one(&["v1", "v2"])}, "ports": {"http": 8080}})
+            }
             "Sidecar" => json!({"egress": [{"hosts": ["./*", "istio-system/*"]}]}),
             "PeerAuthentication" => {
                 json!({"mtls": {"mode": rng.one(&["STRICT", "PERMISSIVE", "DISABLE"])}})
             }
             "RequestAuthentication" => json!({"jwtRules": [{"issuer": "i", "jwks": KEYS[0]}]}),
+            "AuthorizationPolicy" if rng.chance(25) => {
+                json!({"action": "CUSTOM", "provider": {"name": rng.one(&["http", "grpc"])}, "rules": [{"to": [{"operation": {"paths": ["/a"]}}]}]})
+            }
             "AuthorizationPolicy" => {
                 json!({"action": rng.one(&["ALLOW", "DENY", "AUDIT"]), "rules": [{"from": [{"source": {"namespaces": ["demo"]}}], "to": [{"operation": {"paths": ["/a"]}}]}]})
             }
@@ -427,6 +473,9 @@ impl Generator<'_> {
             "host" | "hosts" | "notHosts" | "sniHosts" | "sni" | "authority" | "targetHost" => {
                 HOSTS
             }
+            "labels" | "matchLabels" | "sourceLabels" | "selector" => {
+                &["a", "a", "v1", "v2", "edge", "istio"]
+            }
             "subset" => &["v1", "v2", "none"],
             "gateways" => &["mesh", "g0", "demo/g0", "g1", "none/g"],
             "exportTo" | "namespaces" | "notNamespaces" | "sourceNamespace" => NAMESPACES,
@@ -488,7 +537,7 @@ impl Generator<'_> {
             "jwksUri" => &["https://keys.example/a", "http://127.0.0.1/a", "ftp://a"],
             "cipherSuites" => CIPHERS,
             "credentialName" | "caCertCredentialName" | "credentialNames" => {
-                &["one", "demo/one", "kubernetes://one", "other/one"]
+                &["one", "two", "demo/one", "kubernetes://two", "other/one"]
             }
             "verifyCertificateSpki" => &["eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHg="],
             "locality" | "from" | "to" => &["a", "a/b", "a/b/c", "*", "a/*"],
