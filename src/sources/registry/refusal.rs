@@ -12,7 +12,7 @@ pub struct Refusal {
     /// The first error, and the number of the others.
     pub message: Arc<str>,
     /// All findings, warnings included.
-    pub findings: Arc<[String]>,
+    pub findings: Arc<[Finding]>,
     /// The refused version, of an API server's object: the same findings about a later one are another refusal.
     pub revision: Revision,
 }
@@ -28,7 +28,7 @@ impl Refusal {
         };
         Some(Self {
             message: words.into(),
-            findings: findings.iter().map(ToString::to_string).collect(),
+            findings: findings.into(),
             revision: Revision::default(),
         })
     }
@@ -37,7 +37,7 @@ impl Refusal {
 impl From<String> for Refusal {
     fn from(words: String) -> Self {
         Self {
-            findings: Arc::new([words.clone()]),
+            findings: Arc::new([Finding::error("", words.as_str())]),
             message: words.into(),
             revision: Revision::default(),
         }
