@@ -300,8 +300,8 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, within: &Ori
         spec: spec.into(),
         origin: origin.clone(),
         accepted: meaning.is_ok(),
-        findings: findings.into_iter().map(one_line_of).collect(),
-        notes: notes.into_iter().map(one_line_of).collect(),
+        findings: findings.iter().map(one_line_of).collect(),
+        notes: notes.iter().map(one_line_of).collect(),
         revision: Revision::default(),
     }));
     let id = head.id.clone();

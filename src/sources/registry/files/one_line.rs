@@ -13,7 +13,7 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 /// The same of a finding: its path quotes keys that were written, too.
-pub(super) fn one_line_of(finding: Finding) -> Finding {
+pub(super) fn one_line_of(finding: &Finding) -> Finding {
     Finding {
         path: one_line(&finding.path),
         message: one_line(&finding.message),
