@@ -7,14 +7,14 @@ use std::fmt;
 use crate::text::excerpt;
 
 /// An error refuses the object; a warning does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Error,
     Warning,
 }
 
 /// One thing, at one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// From the object's root: `spec.http[0].route[1].weight`, `metadata.labels["a/b"]`.
     pub path: String,

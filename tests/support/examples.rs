@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use api::config::document::{Part, documents};
-use api::config::{self, Finding, KINDS};
+use api::config::{self, EARLIER, Finding, KINDS, LATER};
 use api::yaml::Malformed;
 use serde_json::Value;
 
@@ -166,23 +166,36 @@ pub(crate) struct Expected {
     pub(crate) name: String,
     /// Each finding as text, with the line that it leads to, in the order of the document.
     pub(crate) said: Vec<(usize, String)>,
+    /// What discovery does not serve of a valid object as it is written, in the same form and in no order.
+    pub(crate) notes: Vec<(usize, String)>,
     pub(crate) accepted: bool,
     /// Where the first error is, or else where the object begins.
     pub(crate) line: usize,
 }
 
-/// Manifests and samples as they are, and the specs that fuzzing begins with, each as the object that it is of.
+/// Manifests and samples as they are, rules of the conformance tests and of the documents, the specs that fuzzing begins with,
+/// each as the object that it is of, and an object of each kind that nothing uses.
 pub(crate) fn examples() -> Vec<Example> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folders = ["build/kubernetes", "tests/data/fuzz/objects"].map(|folder| root.join(folder));
+    let rules = files(&root.join("tests/rules"));
+    let paths = folders
+        .iter()
+        .chain(&rules)
+        .flat_map(|folder| files(folder));
     let mut found = Vec::new();
-    for folder in ["build/kubernetes", "tests/data/fuzz/objects"] {
-        for path in files(&root.join(folder)) {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            let is_one = name.ends_with(".yaml") || name.ends_with(".json");
-            if is_one {
-                let text = std::fs::read_to_string(&path).unwrap();
-                found.push(Example { name, text });
-            }
+    for path in paths.chain([root.join("README.md")]) {
+        let name = path
+            .strip_prefix(&root)
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
+        if name.ends_with(".yaml") || name.ends_with(".json") {
+            let text = filled_in(&std::fs::read_to_string(&path).unwrap());
+            found.push(Example { name, text });
+        } else if name.ends_with(".md") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            found.extend(of_document(&name, &text));
         }
     }
     for row in KINDS {
@@ -201,8 +214,60 @@ pub(crate) fn examples() -> Vec<Example> {
             found.push(Example { name, text });
         }
     }
-    assert!(found.len() > 50, "{}", found.len());
+    for row in LATER.iter().chain(EARLIER) {
+        let text = format!(
+            "apiVersion: {}/v1alpha2\nkind: {}\nmetadata: {{name: a, namespace: ns}}\nspec: {{any: [1]}}\n",
+            row.group, row.kind
+        );
+        let name = row.kind.to_owned();
+        found.push(Example { name, text });
+    }
+    assert!(found.len() > 150, "{}", found.len());
     found
+}
+
+/// The text with a value in the place of each `${NAME}`: an address where it stands in quotes, a port elsewhere.
+fn filled_in(text: &str) -> String {
+    let mut parts = text.split("${");
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (_, rest) = part.split_once('}').unwrap();
+        filled.push_str(match filled.ends_with('\'') {
+            true => "10.0.0.1",
+            false => "8000",
+        });
+        filled.push_str(rest);
+    }
+    filled
+}
+
+/// The whole objects that a document shows, as code or as a file that a shell writes.
+fn of_document(name: &str, text: &str) -> Vec<Example> {
+    let mut found = Vec::new();
+    let mut lines = text.lines().enumerate();
+    while let Some((at, line)) = lines.next() {
+        let end = match line {
+            _ if line.starts_with("```yaml") => "```",
+            _ if line.ends_with("<<'END'") => "END",
+            _ => continue,
+        };
+        let block = lines.by_ref().map(|(_, line)| line);
+        let block: Vec<_> = block.take_while(|line| *line != end).collect();
+        if block.iter().any(|line| line.starts_with("apiVersion: ")) {
+            found.push(Example {
+                name: format!("{name}:{}", at + 1),
+                text: block.join("\n"),
+            });
+        }
+    }
+    found
+}
+
+/// Returns what discovery does not serve of an object as it is written, if the object is valid.
+pub(crate) fn notes(value: &Value) -> Vec<Finding> {
+    let (object, findings) = config::check_all(value);
+    let object = object.filter(|_| !findings.iter().any(Finding::is_error));
+    object.as_ref().map(config::notes_of).unwrap_or_default()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -250,12 +315,20 @@ fn expected(part: &Part<'_>) -> Option<Expected> {
     config::limit(&mut findings);
     let first = findings.iter().find(|found| found.is_error());
     let line = first.map_or_else(|| part.begin(), |first| part.line(&first.path));
-    let said = findings.iter();
-    let said = said.map(|found| (part.line(&found.path), found.to_string()));
+    let said = |all: &[Finding]| {
+        let all = all.iter();
+        all.map(|found| (part.line(&found.path), found.to_string()))
+            .collect()
+    };
+    let noted = match first {
+        Some(_) => Vec::new(),
+        None => notes(&value),
+    };
     Some(Expected {
         namespace,
         name,
-        said: said.collect(),
+        said: said(&findings),
+        notes: said(&noted),
         accepted: !findings.iter().any(Finding::is_error),
         line,
         value,

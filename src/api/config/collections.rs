@@ -1,6 +1,6 @@
 //! Collections that a sink may ask for: those of kinds, two that are made here, and those of older releases that stay empty.
 
-use super::kinds::{EARLIER, KINDS, Kind};
+use super::kinds::{EARLIER, KINDS, Kind, all_kinds};
 use crate::schema;
 use crate::well_known::TYPE_URL_PREFIX;
 
@@ -24,13 +24,16 @@ const KUBERNETES: [&str; 6] = [
 /// of 1.2 asks for it.
 const EARLY_POLICIES: &str = "istio/rbac/v1alpha1/authorizationpolicies";
 
-/// The prefix of the collections of [`EARLIER`].
-const LEGACY_PREFIX: &str = "istio/config/v1alpha2/legacy/";
-
 /// The kind that a collection is of; `None` for those that no object is written for.
 #[must_use]
 pub fn kind_of(collection: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|row| row.collection == collection)
+}
+
+/// As [`kind_of`], and the kind that the objects of a collection are of in which nothing is served.
+#[must_use]
+pub fn any_kind_of(collection: &str) -> Option<&'static Kind> {
+    all_kinds().find(|row| row.collection == collection)
 }
 
 /// Every collection that can have something in it.
@@ -43,9 +46,7 @@ pub fn served() -> impl Iterator<Item = &'static str> {
 
 /// Collections that a sink may ask for and that never have anything in them.
 pub fn always_empty() -> impl Iterator<Item = String> {
-    let legacy = EARLIER
-        .iter()
-        .map(|row| format!("{LEGACY_PREFIX}{}", row.plural));
+    let legacy = EARLIER.iter().map(|row| row.collection.to_owned());
     KUBERNETES
         .iter()
         .chain([&EARLY_POLICIES])
@@ -58,9 +59,7 @@ pub fn always_empty() -> impl Iterator<Item = String> {
 pub fn is_always_empty(collection: &str) -> bool {
     KUBERNETES.contains(&collection)
         || collection == EARLY_POLICIES
-        || collection
-            .strip_prefix(LEGACY_PREFIX)
-            .is_some_and(|name| EARLIER.iter().any(|row| row.plural == name))
+        || EARLIER.iter().any(|row| row.collection == collection)
 }
 
 /// Returns true if a sink may ask for the collection.
@@ -121,5 +120,8 @@ mod tests {
             "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry"
         );
         assert!(kind_of(MESH).is_none());
+        let unused = "istio/config/v1alpha2/legacy/listcheckers";
+        assert!(kind_of(unused).is_none());
+        assert_eq!(any_kind_of(unused).unwrap().kind, "listchecker");
     }
 }

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::{KINDS, Kind};
+use api::config::{Finding, KINDS, Kind, Severity};
 use serde_json::{Value, json};
 use sources::registry::WrittenObject;
 use sources::{
@@ -114,7 +114,6 @@ fn messages_by_object(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectM
     let derived = DerivedMessages::now(hub);
     let rows = sources.of_api_server(hub).into_iter();
     rows.filter_map(|written| {
-        let status = derived.status(&written);
         let subject = subject(&written)?;
         let mut hasher = DefaultHasher::new();
         written.spec.hash(&mut hasher);
@@ -126,7 +125,7 @@ fn messages_by_object(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectM
             ObjectMessages {
                 content: hasher.finish(),
                 generation: Some(written.revision.generation).filter(|known| *known > 0),
-                messages: messages(written.accepted, &status),
+                messages: messages(&derived.findings(&written)),
             },
         ))
     })
@@ -144,27 +143,21 @@ fn subject(written: &WrittenObject) -> Option<Subject> {
 }
 
 /// As Istio's types have them: the code and the level of each, and what it says.
-fn messages(accepted: bool, status: &Value) -> Vec<Value> {
-    let texts = status.get("messages").and_then(Value::as_array);
-    let texts: Vec<&str> = texts
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
-    let listed = texts.iter().take(MOST_MESSAGES).map(|text| {
-        let (is_warning, text) = match text.strip_prefix("warning: ") {
-            Some(text) => (true, text),
-            None => (accepted, *text),
+fn messages(findings: &[Finding]) -> Vec<Value> {
+    let listed = findings.iter().take(MOST_MESSAGES).map(|found| {
+        let (code, name, level) = match found.severity {
+            Severity::Warning => ("IST0133", "SchemaWarning", "WARNING"),
+            Severity::Error => ("IST0106", "SchemaValidationError", "ERROR"),
         };
-        let (code, name, level) = match is_warning {
-            true => ("IST0133", "SchemaWarning", "WARNING"),
-            false => ("IST0106", "SchemaValidationError", "ERROR"),
+        let text = match found.path.as_str() {
+            "" => found.message.clone(),
+            path => format!("{path}: {}", found.message),
         };
-        let text = api::text::first_letters(text, LONGEST);
+        let text = api::text::first_letters(&text, LONGEST);
         json!({"type": {"code": code, "name": name}, "level": level, "message": text})
     });
     let mut listed: Vec<Value> = listed.collect();
-    if let more @ 1.. = texts.len().saturating_sub(MOST_MESSAGES) {
+    if let more @ 1.. = findings.len().saturating_sub(MOST_MESSAGES) {
         let message = format!("{more} more: see /debug/configz");
         let kind = json!({"code": "IST0133", "name": "SchemaWarning"});
         listed.push(json!({"type": kind, "level": "INFO", "message": message}));
@@ -178,24 +171,20 @@ mod tests {
 
     #[test]
     fn messages_have_a_level_and_are_bounded() {
-        let shown = |accepted, texts: &[&str]| messages(accepted, &json!({"messages": texts}));
-        assert_eq!(shown(true, &[]), [] as [Value; 0]);
+        assert_eq!(messages(&[]), [] as [Value; 0]);
         let warning = json!({
             "type": {"code": "IST0133", "name": "SchemaWarning"}, "level": "WARNING", "message": "spec.a: b",
         });
         let error = json!({
             "type": {"code": "IST0106", "name": "SchemaValidationError"}, "level": "ERROR", "message": "spec.a: b",
         });
-        for text in ["spec.a: b", "warning: spec.a: b"] {
-            let shown = shown(true, &[text]);
-            assert_eq!(shown, std::slice::from_ref(&warning), "{text}");
-        }
-        assert_eq!(
-            shown(false, &["spec.a: b", "warning: spec.a: b"]),
-            [error, warning]
-        );
-        let long = "x".repeat(5000);
-        let many = shown(true, &[long.as_str(); 60]);
+        let findings = [
+            Finding::error("spec.a", "b"),
+            Finding::warning("spec.a", "b"),
+        ];
+        assert_eq!(messages(&findings), [error, warning]);
+        let long = Finding::warning("", "x".repeat(5000));
+        let many = messages(&vec![long; 60]);
         assert_eq!(many.len(), MOST_MESSAGES + 1);
         assert_eq!(many[0]["message"].as_str().unwrap().len(), LONGEST);
         assert_eq!(many[50]["message"], "10 more: see /debug/configz");
@@ -245,7 +234,8 @@ mod tests {
             spec: Value::Null.into(),
             origin: sources::Origin::default(),
             accepted: true,
-            messages: Vec::new(),
+            findings: Vec::new(),
+            notes: Vec::new(),
             revision: sources::Revision::default(),
         };
         let plural = |version, kind| subject(&written(version, kind)).map(|one| one.plural);

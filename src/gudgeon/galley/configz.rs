@@ -82,7 +82,7 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
         .map(|one| {
             json!({
                 "collection": one.id.collection, "name": &*one.id.name, "origin": one.origin.to_string(),
-                "warnings": findings(&one.warnings),
+                "warnings": findings(one.warnings.iter().chain(&*one.notes)),
             })
         })
         .collect();
@@ -124,13 +124,13 @@ fn rejected(one: &Rejected) -> Value {
         "name": &*one.id.name,
         "origin": one.origin.to_string(),
         "state": one.state.as_str(),
-        "errors": findings(&one.errors),
+        "errors": findings(&*one.errors),
     })
 }
 
-fn findings(all: &[Finding]) -> Value {
+fn findings<'a>(all: impl IntoIterator<Item = &'a Finding>) -> Value {
     let one = |found: &Finding| json!({"path": found.path, "message": found.message});
-    all.iter().map(one).collect()
+    all.into_iter().map(one).collect()
 }
 
 /// The resources of a collection, as text; `None`: there is no such collection. Thousands of them take a while, so it is not

@@ -1,7 +1,7 @@
 //! Gauges of the state at the moment of a scrape.
 
 use api::config::Effect;
-use api::config::collections::kind_of;
+use api::config::collections::{any_kind_of, kind_of};
 use mcp::session::State;
 use prometheus_client::registry::Registry;
 
@@ -39,6 +39,11 @@ impl GalleyMetrics {
                     }
                 }
             }
+        }
+        let unchecked = current.report.unchecked.keys();
+        for kind in unchecked.filter_map(|id| any_kind_of(id.collection)) {
+            let label = [("kind", kind.kind.to_owned())];
+            without_effect.get_or_create(&label).inc();
         }
         for report in [&*current.report, &current.made] {
             for ((collection, state), count) in report.counts() {

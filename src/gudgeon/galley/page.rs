@@ -57,7 +57,7 @@ pub(super) fn sections(page: &mut String, admin: &AdminState) {
     }
 }
 
-fn describe_findings(findings: &[Finding]) -> String {
+fn describe_findings<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> String {
     let mut text = String::new();
     for found in findings {
         if !text.is_empty() {
@@ -89,7 +89,7 @@ fn rejected(page: &mut String, current: &StateSnapshot) {
             escaped(one.id.collection),
             escaped(&one.id.name),
             one.state.as_str(),
-            describe_findings(&one.errors)
+            describe_findings(&*one.errors)
         );
     }
     html::more(page, count);
@@ -112,7 +112,7 @@ fn warned(page: &mut String, current: &StateSnapshot) {
             escaped(&one.origin.to_string()),
             escaped(one.id.collection),
             escaped(&one.id.name),
-            describe_findings(&one.warnings)
+            describe_findings(one.warnings.iter().chain(&*one.notes))
         );
     }
     html::more(page, count);

@@ -346,6 +346,7 @@ fn warned(finding: ingress::Finding) -> Warned {
         // The caller fills it in.
         origin: Origin::default(),
         warnings: [Finding::warning(finding.path, finding.message)].into(),
+        notes: Arc::default(),
     }
 }
 

@@ -319,11 +319,13 @@ fn may_lead_to_secret(path: &str) -> bool {
     })
 }
 
-/// Redacts a finding: quotations are removed if its path may lead to a secret.
+/// Redacts a finding: quotations are removed if its path may lead to a secret, or one that its message begins with.
 pub(crate) fn redact_finding(found: &Finding) -> Finding {
     let mut redacted = found.clone();
     if may_lead_to_secret(&found.path) {
         redacted.message = redact_quoted(&found.message);
+    } else if found.path.is_empty() {
+        redacted.message = redact_text(&found.message);
     }
     redacted
 }
@@ -337,6 +339,7 @@ pub(crate) fn redact_report(report: &ConfigReport) -> ConfigReport {
     }
     for one in &mut redacted.warned {
         one.warnings = hide(&one.warnings);
+        one.notes = hide(&one.notes);
     }
     redacted
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use api::model::ClusterId;
 
 use super::core_kind::CoreKind;
-use super::entry::{Entry, EntryChange, EntryId};
+use super::entry::{Entry, EntryChange, EntryId, UncheckedObject};
 use super::report::{ConfigReport, ErrorEffect};
-use crate::catalogue::{Candidate, Catalogue, Content, Origin, Status};
+use crate::catalogue::{Candidate, Catalogue, CatalogueChange, Content, Origin, Status};
 use crate::tree::printable;
-use source_entry::{ObjectFindings, PlaceFindings};
+use source_entry::{KeptFindings, ObjectFindings, PlaceFindings};
 pub(super) use source_entry::{SourceEntry, SourceProblem};
 
 /// Objects whose findings are kept for the report, of 500 bytes each.
@@ -27,8 +27,16 @@ struct ConfigObjects;
 impl Content for ConfigObjects {
     type Place = Arc<str>;
     type Id = EntryId;
-    type Version = Entry;
+    type Version = ConfigVersion;
     type Findings = ObjectFindings;
+}
+
+/// The stored form of a valid object.
+#[derive(Clone, Debug, PartialEq)]
+enum ConfigVersion {
+    Entry(Entry),
+    /// An object of a kind that nothing uses, as JSON.
+    Unchecked(Arc<str>),
 }
 
 /// The part of an origin that all objects of a source share.
@@ -50,11 +58,14 @@ pub(super) struct ConfigCatalogue {
     /// Findings about places themselves.
     findings: BTreeMap<Arc<str>, PlaceFindings>,
     entries: usize,
-    /// The number of candidates that have findings.
+    /// The number of candidates that have errors, and of those that have warnings or notes.
     explained: usize,
+    warned: usize,
     problems: BTreeSet<SourceProblem>,
     /// Places with findings.
     noted: BTreeSet<Arc<str>>,
+    /// Objects of kinds that nothing uses.
+    unchecked: Arc<BTreeMap<EntryId, UncheckedObject>>,
     report: Arc<ConfigReport>,
     is_reported: bool,
 }
@@ -68,8 +79,10 @@ impl ConfigCatalogue {
             findings: BTreeMap::new(),
             entries: 0,
             explained: 0,
+            warned: 0,
             problems: BTreeSet::new(),
             noted: BTreeSet::new(),
+            unchecked: Arc::default(),
             report: Arc::default(),
             is_reported: true,
         }
@@ -84,18 +97,25 @@ impl ConfigCatalogue {
         entries.truncate(room);
         self.entries = self.entries.saturating_add(entries.len());
         let mut room = MOST_EXPLAINED.saturating_sub(self.explained);
+        let mut room_for_warnings = MOST_EXPLAINED.saturating_sub(self.warned);
         let file = self.origin(place, "");
         let candidates = entries.into_iter().map(|entry| {
-            let explained = room > 0;
-            room = room.saturating_sub(usize::from(!entry.checked.findings.is_empty()));
+            let kept = KeptFindings {
+                errors: room > 0,
+                warnings: room_for_warnings > 0,
+            };
+            room = room.saturating_sub(usize::from(entry.has_errors()));
+            let has_warnings = usize::from(entry.has_warnings());
+            room_for_warnings = room_for_warnings.saturating_sub(has_warnings);
             let origin = match entry.version.is_empty() {
                 true => file.at(entry.line),
                 false => self.origin(place, &entry.version),
             };
-            entry.candidate(origin, explained)
+            entry.candidate(origin, kept)
         });
         let candidates: Vec<_> = candidates.collect();
         self.explained = self.explained.saturating_add(explained(&candidates));
+        self.warned = self.warned.saturating_add(warned(&candidates));
         self.catalogue.put(place, candidates);
         if left_out.is_some() {
             let unread = None;
@@ -116,6 +136,7 @@ impl ConfigCatalogue {
         let candidates = self.catalogue.remove(place);
         self.entries = self.entries.saturating_sub(candidates.len());
         self.explained = self.explained.saturating_sub(explained(&candidates));
+        self.warned = self.warned.saturating_sub(warned(&candidates));
     }
 
     /// Marks a place as unreadable: its objects keep their last versions.
@@ -176,13 +197,56 @@ impl ConfigCatalogue {
         self.is_reported &= ingresses.all(|id| {
             id.collection != collection || self.report.ingresses.get(&id.name) == self.at(&id)
         });
-        self.is_reported &= self.report.served == self.catalogue.served();
-        reconciled.changes
+        let changes = reconciled.changes.into_iter();
+        let changes = changes.filter_map(|change| self.entry_change(change));
+        let changes = changes.collect();
+        self.is_reported &= self.report.served == self.served();
+        changes
+    }
+
+    /// Returns a change of an entry; takes in one of an object that nothing uses.
+    fn entry_change(
+        &mut self,
+        change: CatalogueChange<EntryId, ConfigVersion>,
+    ) -> Option<EntryChange> {
+        let (id, unchecked) = match change {
+            CatalogueChange::Set(id, ConfigVersion::Entry(entry), origin) => {
+                return Some(EntryChange::Set(id, entry, origin));
+            }
+            CatalogueChange::Moved(id, ConfigVersion::Entry(entry), origin) => {
+                return Some(EntryChange::Moved(id, entry, origin));
+            }
+            CatalogueChange::Gone(id) if !self.unchecked.contains_key(&id) => {
+                return Some(EntryChange::Gone(id));
+            }
+            CatalogueChange::Set(id, ConfigVersion::Unchecked(json), origin)
+            | CatalogueChange::Moved(id, ConfigVersion::Unchecked(json), origin) => {
+                (id, Some(UncheckedObject { json, origin }))
+            }
+            CatalogueChange::Gone(id) => (id, None),
+        };
+        let all = Arc::make_mut(&mut self.unchecked);
+        match unchecked {
+            Some(object) => drop(all.insert(id, object)),
+            None => drop(all.remove(&id)),
+        }
+        self.is_reported = false;
+        None
+    }
+
+    /// The number of objects that are served.
+    fn served(&self) -> usize {
+        let unchecked = self.unchecked.len();
+        self.catalogue.served().saturating_sub(unchecked)
     }
 
     /// Iterates over the served entries, by name.
     pub(super) fn all(&self) -> impl Iterator<Item = (&EntryId, &Entry)> {
-        self.catalogue.all()
+        let all = self.catalogue.all();
+        all.filter_map(|(id, version)| match version {
+            ConfigVersion::Entry(entry) => Some((id, entry)),
+            ConfigVersion::Unchecked(_) => None,
+        })
     }
 
     /// Returns the current report; the same pointer as before if it is unchanged.
@@ -195,8 +259,9 @@ impl ConfigCatalogue {
 
     fn reported(&self) -> ConfigReport {
         let mut report = ConfigReport {
-            served: self.catalogue.served(),
+            served: self.served(),
             ingresses: Arc::new(self.ingresses()),
+            unchecked: Arc::clone(&self.unchecked),
             ..ConfigReport::default()
         };
         for problem in &self.problems {
@@ -273,10 +338,16 @@ impl ConfigCatalogue {
     }
 }
 
-/// Counts the candidates that have findings.
+/// Counts the candidates that have errors.
 fn explained(candidates: &[Candidate<ConfigObjects>]) -> usize {
-    let explained = candidates.iter().filter(|one| one.findings.is_there());
+    let explained = candidates.iter().filter(|one| one.findings.has_errors());
     explained.count()
+}
+
+/// Counts the candidates that have warnings or notes.
+fn warned(candidates: &[Candidate<ConfigObjects>]) -> usize {
+    let warned = candidates.iter().filter(|one| one.findings.has_warnings());
+    warned.count()
 }
 
 #[cfg(test)]

@@ -34,6 +34,10 @@ pub(super) struct CheckedObject {
     pub(super) entry: Option<Entry>,
     /// Findings in the order of the text.
     pub(super) findings: Vec<Finding>,
+    /// What discovery does not serve of a valid object as it is written.
+    pub(super) notes: Vec<Finding>,
+    /// An object of a kind with [`Check::Unused`], as JSON.
+    pub(super) unchecked: Option<Arc<str>>,
 }
 
 /// Validates an object; returns `None` for a kind that is not used here.
@@ -84,14 +88,19 @@ impl CheckedObject {
     ) -> Self {
         let (object, mut findings) = config::check_all(value);
         complain(&mut findings);
-        let id = match row.filter(|row| row.check != Check::Unused) {
+        let id = match row {
             Some(row) => EntryId {
                 collection: row.collection,
                 name: name(value, row.cluster),
             },
             None => EntryId::default(),
         };
-        if object.as_ref().is_some_and(|object| object.name.is_empty()) {
+        let is_unused = row.is_some_and(|row| row.check == Check::Unused);
+        let is_nameless = match &object {
+            Some(object) => object.name.is_empty(),
+            None => is_unused && metadata(value, "name").is_none(),
+        };
+        if is_nameless {
             // No API server is here to complete the missing fields.
             required(&mut findings);
         }
@@ -106,11 +115,13 @@ impl CheckedObject {
         let is_broken = findings.iter().any(Finding::is_error);
         let object = object.filter(|_| !is_broken && id.is_whole());
         let created = created(value).filter(|_| options.is_server);
-        let entry = object.map(|object| slim(object, created));
+        let unchecked = (is_unused && !is_broken).then(|| value.to_string().into());
         Self {
             id,
-            entry,
+            notes: object.as_ref().map(config::notes_of).unwrap_or_default(),
+            entry: object.map(|object| slim(object, created)),
             findings,
+            unchecked,
         }
     }
 
@@ -142,6 +153,7 @@ impl CheckedObject {
             id,
             entry,
             findings,
+            ..Self::default()
         }
     }
 

@@ -199,7 +199,7 @@ fn entries(bytes: &[u8], options: CheckOptions) -> Result<Vec<SourceEntry>, Malf
             if !checked.id.is_whole() && !nameless.is_told(part.begin()) {
                 continue;
             }
-            let mut findings = checked.findings.iter();
+            let mut findings = checked.findings.iter().chain(&checked.notes);
             let wrong = findings
                 .clone()
                 .find(|found| found.is_error())

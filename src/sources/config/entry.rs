@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::config::Object;
-use api::config::collections::kind_of;
+use api::config::collections::any_kind_of;
 
 use super::core_kind::CoreKind;
-use crate::catalogue;
+use crate::catalogue::{self, Origin};
 
 /// An object's place among those of a source: all versions of a kind are one collection, so the same name is the same object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,7 +22,7 @@ impl EntryId {
     /// The kind, as it is written.
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        kind_of(self.collection)
+        any_kind_of(self.collection)
             .map(|row| row.kind)
             .or_else(|| self.plain().map(CoreKind::kind))
             .unwrap_or_default()
@@ -118,6 +118,21 @@ impl PartialEq for Entry {
             (Self::Object { .. }, Self::Plain { .. })
             | (Self::Plain { .. }, Self::Object { .. }) => false,
         }
+    }
+}
+
+/// An object of a kind that is accepted and neither checked nor served.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UncheckedObject {
+    /// The whole object, as JSON.
+    pub json: Arc<str>,
+    pub origin: Origin,
+}
+
+/// Without what may be secret.
+impl fmt::Debug for UncheckedObject {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "UncheckedObject({})", self.origin)
     }
 }
 

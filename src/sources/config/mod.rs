@@ -28,7 +28,7 @@
 //!
 //! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with what
 //! transforms read of it. The transforms check the latter by a [`UsabilityCheck`]; an object that fails is rejected like any other
-//! invalid object.
+//! invalid object. An object of a kind that nothing here uses is no entry: the report lists it.
 //!
 //! Limits: a file [`LIMITS`](api::config::document::LIMITS), 100,000 files, 64 directories within each other, [`MOST_OBJECTS`]. Objects
 //! beyond them are refused and reported.
@@ -39,10 +39,12 @@ mod core_kind;
 mod directory;
 mod entry;
 mod report;
+#[cfg(test)]
+pub(crate) mod rule_rows_tests;
 mod server;
 
 pub use core_kind::{CoreKind, UsabilityCheck};
 pub use directory::{Directory, DirectoryScan, MOST_OBJECTS};
-pub use entry::{Entry, EntryChange, EntryId};
+pub use entry::{Entry, EntryChange, EntryId, UncheckedObject};
 pub use report::{ConfigReport, ErrorEffect, Rejected, Warned};
 pub use server::{Server, ServerUpdate, WatchSettings};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::config::Finding;
 
-use super::entry::EntryId;
+use super::entry::{EntryId, UncheckedObject};
 use crate::catalogue::Origin;
 use crate::kind::Revision;
 
@@ -57,13 +57,15 @@ impl Rejected {
     }
 }
 
-/// A served object that has warnings.
+/// An object that has warnings, or that this release does not serve as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warned {
     pub id: EntryId,
     /// The origin, as in [`Rejected`].
     pub origin: Origin,
     pub warnings: Arc<[Finding]>,
+    /// What discovery does not serve as it is written; the log has no line for it.
+    pub notes: Arc<[Finding]>,
 }
 
 impl fmt::Display for Warned {
@@ -114,6 +116,8 @@ pub struct ConfigReport {
     pub served: usize,
     /// The origin of each Ingress, by name: findings about resources made from it carry it.
     pub ingresses: Arc<BTreeMap<Arc<str>, Origin>>,
+    /// Objects of kinds that are accepted and neither checked nor served.
+    pub unchecked: Arc<BTreeMap<EntryId, UncheckedObject>>,
 }
 
 /// Log lines of one change at most.
@@ -135,7 +139,8 @@ impl ConfigReport {
     /// Each fault without its version, and the line that tells it.
     fn lines(&self) -> impl Iterator<Item = (String, String)> {
         let rejected = self.rejected.iter().map(Rejected::line);
-        rejected.chain(self.warned.iter().map(Warned::line))
+        let warned = self.warned.iter().filter(|one| !one.warnings.is_empty());
+        rejected.chain(warned.map(Warned::line))
     }
 
     /// Counts the rejected objects by collection and state.
@@ -152,7 +157,7 @@ impl ConfigReport {
     #[must_use]
     pub fn warnings(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
-        for one in &self.warned {
+        for one in self.warned.iter().filter(|one| !one.warnings.is_empty()) {
             *counts.entry(one.id.collection).or_default() += one.warnings.len();
         }
         counts
@@ -190,6 +195,7 @@ mod tests {
                 id,
                 origin,
                 warnings: [Finding::warning("spec", fault)].into(),
+                notes: Arc::default(),
             };
             ConfigReport {
                 rejected: vec![refused],
@@ -214,6 +220,7 @@ mod tests {
             id: rejected("b", ErrorEffect::Stale).id,
             origin: Origin::file("b.yaml").at(1),
             warnings: [Finding::warning("spec", "is old")].into(),
+            notes: [Finding::warning("spec", "is noted")].into(),
         };
         let before = ConfigReport {
             rejected: vec![rejected("n/a", ErrorEffect::Stale)],

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::config::Object;
+use api::config::{self, Finding, Object};
 use serde_json::{Value, json};
 
 use super::{AnyConfigured, Configuration, ObjectKey, WrittenObject};
@@ -49,6 +49,11 @@ impl ReceivedObjects {
     pub fn all(&self) -> impl Iterator<Item = (&Object, bool)> {
         let all = self.candidates();
         all.map(|one| (&*one.findings.object, one.version.is_some()))
+    }
+
+    /// Iterates over the kinds of the objects that are served, each as often as there are objects of it.
+    pub fn served_kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.catalogue.all().map(|((kind, _), _)| *kind)
     }
 
     /// Iterates over the objects as written.
@@ -117,24 +122,37 @@ fn written(candidate: &Candidate<InCollections>) -> WrittenObject {
     let ReceivedVersion { object, cause } = &candidate.findings;
     let (namespace, name) = key(object);
     let version = object.kind.versions.last().copied().unwrap_or_default();
+    let decoded = decoded(object);
+    let (findings, notes) = match cause {
+        Some(cause) => (vec![Finding::error("", cause)], Vec::new()),
+        None => {
+            let mut findings = config::check_rules(&decoded);
+            findings.retain(|found| !found.is_error());
+            (findings, config::notes_of(&decoded))
+        }
+    };
     WrittenObject {
         api_version: format!("{}/{version}", object.kind.group).into(),
         kind: object.kind.kind.into(),
         namespace,
         name,
         metadata: metadata(object),
-        spec: spec(object).into(),
+        spec: decoded.spec.into(),
         origin: candidate.origin.clone(),
         accepted: cause.is_none(),
-        messages: cause.iter().cloned().collect(),
+        findings,
+        notes,
         revision: Revision::default(),
     }
 }
 
-/// The spec of an object, whose body was valid when it came.
-fn spec(object: &Object) -> Value {
+/// An object with its spec, of its body: that was valid when it came.
+fn decoded(object: &Object) -> Object {
     let read = Object::of_resource(object.kind, &object.full_name(), object.body.clone());
-    read.map(|object| object.spec).unwrap_or_default()
+    Object {
+        spec: read.map(|read| read.spec).unwrap_or_default(),
+        ..object.clone()
+    }
 }
 
 fn metadata(object: &Object) -> Value {
@@ -165,7 +183,7 @@ mod tests {
             "metadata": {"name": "a", "namespace": "n", "annotations": {DISTRIBUTION: "PreferClose"}},
             "spec": spec,
         });
-        Arc::new(api::config::read(&written).0.unwrap())
+        Arc::new(config::read(&written).0.unwrap())
     }
 
     fn entry(host: &str) -> Arc<Object> {
@@ -211,7 +229,7 @@ mod tests {
         assert!(set(&mut all, &broken, None, "mcp://x").is_err());
         assert!(said.is_same(all.configuration()));
         let written = all.written().next().unwrap();
-        assert!(!written.accepted && !written.messages.is_empty());
+        assert!(!written.accepted && !written.findings.is_empty());
         assert_eq!(&*written.api_version, "networking.istio.io/v1");
         assert!(all.all().all(|(_, is_good)| !is_good));
         all.remove(&"entries".into(), &"n/a".into());
@@ -238,7 +256,7 @@ mod tests {
             "apiVersion": "rbac.istio.io/v1alpha1", "kind": "ServiceRole",
             "metadata": {"name": "a", "namespace": "n"}, "spec": {"rules": []},
         });
-        let role = Arc::new(api::config::read(&role).0.unwrap());
+        let role = Arc::new(config::read(&role).0.unwrap());
         let mut all = ReceivedObjects::default();
         set(&mut all, &role, None, "mcp://x").unwrap();
         assert_eq!(*all.configuration(), Configuration::default());

@@ -12,7 +12,7 @@ pub struct Refusal {
     /// The first error, and the number of the others.
     pub message: Arc<str>,
     /// All findings, warnings included.
-    pub findings: Arc<[String]>,
+    pub findings: Arc<[Finding]>,
     /// The refused version, of an API server's object: the same findings about a later one are another refusal.
     pub revision: Revision,
 }
@@ -28,7 +28,7 @@ impl Refusal {
         };
         Some(Self {
             message: message.into(),
-            findings: findings.iter().map(ToString::to_string).collect(),
+            findings: findings.into(),
             revision: Revision::default(),
         })
     }
@@ -37,7 +37,7 @@ impl Refusal {
 impl From<String> for Refusal {
     fn from(message: String) -> Self {
         Self {
-            findings: Arc::new([message.clone()]),
+            findings: Arc::new([Finding::error("", message.as_str())]),
             message: message.into(),
             revision: Revision::default(),
         }

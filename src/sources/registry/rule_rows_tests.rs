@@ -1,57 +1,22 @@
-//! Each row of the rules and each example, as a file and as an API server's object: the messages equal the rules' findings,
-//! and the object is used if the rules accept it.
+//! Each row of the rules and each example, as a file, as an API server's object and as one that is received: the messages equal the
+//! rules' findings and notes, and the object is used if the rules accept it.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
+use api::config::{self, Finding, Object};
+
+use super::ReceivedObjects;
 use super::files::{Item, items};
-use super::kubernetes::{check_as_served, usable};
+use super::kubernetes::{as_served, usable};
 use crate::catalogue::Origin;
 use crate::config::Directory;
-use crate::examples::{CORE_EXAMPLES, Expected, examples};
-
-/// The rows of `api::config::rules`, which `api` holds to its own.
-const ROWS: &str = include_str!("../../api/tests/rows.jsonl");
-
-struct Row {
-    api_version: String,
-    kind: String,
-    name: String,
-    spec: String,
-    said: Vec<String>,
-}
-
-fn rows() -> impl Iterator<Item = Row> {
-    ROWS.lines().map(|line| {
-        let row: Value = serde_json::from_str(line).unwrap();
-        let text = |name: &str| row[name].as_str().unwrap().to_owned();
-        let said = row["said"].as_array().unwrap().iter();
-        Row {
-            api_version: text("apiVersion"),
-            kind: text("kind"),
-            name: text("name"),
-            spec: text("spec"),
-            said: said.map(|said| said.as_str().unwrap().to_owned()).collect(),
-        }
-    })
-}
-
-fn is_refused(said: &[String]) -> bool {
-    said.iter().any(|said| !said.starts_with("warning: "))
-}
+use crate::config::rule_rows_tests::{is_refused, rows, sorted, words};
+use crate::examples::{CORE_EXAMPLES, Expected, examples, notes};
 
 #[test]
 fn files_are_judged_as_everything_is() {
-    for Row {
-        api_version,
-        kind,
-        name,
-        spec,
-        said,
-    } in rows()
-    {
-        let text = format!(
-            "# The object begins in the second line.\napiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: ns}}\nspec: {spec}\n"
-        );
+    for row in rows() {
+        let text = row.text();
         let read = items(text.as_bytes(), &Origin::file("a.yaml")).unwrap();
         let [item] = &read[..] else {
             panic!("{text}: {read:?}");
@@ -64,48 +29,40 @@ fn files_are_judged_as_everything_is() {
             Item::Foreign(kind) => panic!("{kind}"),
         };
         let written = written.unwrap();
-        assert_eq!(written.messages, said, "{text}");
-        assert_eq!(written.accepted, !is_refused(&said), "{text}");
+        assert_eq!(words(&written.findings), row.said, "{text}");
+        assert_eq!(words(&written.notes), words(&notes(&row.value())), "{text}");
+        assert_eq!(written.accepted, !is_refused(&row.said), "{text}");
         assert_eq!(is_good, written.accepted, "{text}");
-        // An error leads to its line; the whole spec is on the fifth.
-        let first = said.iter().find(|said| !said.starts_with("warning: "));
-        let expected = match first {
-            Some(first) if first.starts_with("spec") => 5,
-            Some(first) if first.starts_with("metadata") => 4,
-            Some(_) | None => 2,
-        };
-        assert_eq!(line, expected, "{text}");
+        // An error leads to its line.
+        assert_eq!(line, row.line(), "{text}");
         assert_eq!(written.origin.to_string(), format!("a.yaml:{line}"));
     }
 }
 
 #[test]
 fn an_api_servers_objects_are_judged_as_everything_is() {
-    for Row {
-        api_version,
-        kind,
-        name,
-        spec,
-        said,
-    } in rows()
-    {
-        let document = api::config::document::documents(&spec).next();
-        let spec = document.unwrap().unwrap().parts()[0].value();
-        let object = json!({
-            "apiVersion": api_version,
-            "kind": kind,
-            "metadata": {"name": name, "namespace": "ns", "uid": "u", "managedFields": [{}]},
-            "spec": spec,
-        });
-        let (accepted, messages) = check_as_served(&object);
-        assert_eq!(messages, said, "{object}");
-        assert_eq!(accepted, !is_refused(&said), "{object}");
+    for row in rows() {
+        let object = row.value();
+        let Some(shown) = as_served(&object) else {
+            panic!("{object}");
+        };
+        assert_eq!(words(&shown.findings), row.said, "{object}");
+        assert_eq!(words(&shown.notes), words(&notes(&object)), "{object}");
+        assert_eq!(shown.accepted, !is_refused(&row.said), "{object}");
     }
 }
 
 /// The findings alone.
-fn words(expected: &Expected) -> Vec<String> {
+fn said(expected: &Expected) -> Vec<String> {
     expected.said.iter().map(|(_, said)| said.clone()).collect()
+}
+
+fn noted(expected: &Expected) -> Vec<String> {
+    expected
+        .notes
+        .iter()
+        .map(|(_, said)| said.clone())
+        .collect()
 }
 
 #[test]
@@ -143,18 +100,24 @@ fn examples_in_files_are_judged_as_everything_is() {
                 let Item::Bad { cause, .. } = item else {
                     panic!("{}", example.name);
                 };
-                let mut errors = words(&expected).into_iter();
+                let mut errors = said(&expected).into_iter();
                 let first = errors.find(|said| !said.starts_with("warning: "));
                 assert!(cause.contains(&first.unwrap()), "{}: {cause}", example.name);
                 continue;
             };
-            assert_eq!(written.messages, words(&expected), "{}", example.name);
+            assert_eq!(
+                words(&written.findings),
+                said(&expected),
+                "{}",
+                example.name
+            );
+            assert_eq!(words(&written.notes), noted(&expected), "{}", example.name);
             assert_eq!(written.accepted, expected.accepted, "{}", example.name);
             let name = (&*written.namespace, &*written.name);
             assert_eq!(name, (expected.namespace.as_str(), expected.name.as_str()));
         }
     }
-    assert!(seen > 50 && broken > 0, "{seen} {broken}");
+    assert!(seen > 250 && broken > 0, "{seen} {broken}");
 }
 
 #[test]
@@ -162,18 +125,67 @@ fn examples_in_an_api_server_are_judged_as_everything_is() {
     let mut seen = 0;
     for example in examples() {
         for expected in example.expected().unwrap_or_default() {
-            // Skips examples with findings outside of the spec: an API server has checked those fields itself.
-            let own = |said: &str| !said.trim_start_matches("warning: ").starts_with("spec");
-            if words(&expected).iter().any(|said| own(said)) {
+            // Skips examples with errors outside of the spec: an API server has checked those fields itself.
+            let is_own = |said: &String| {
+                let path = said.strip_prefix("warning: ").unwrap_or(said);
+                !path.starts_with("spec") && !path.starts_with("kind: ")
+            };
+            let said = said(&expected);
+            if said.iter().any(is_own) {
+                continue;
+            }
+            let Some(shown) = as_served(&expected.value) else {
+                continue;
+            };
+            seen += 1;
+            assert_eq!(words(&shown.findings), said, "{}", expected.value);
+            assert_eq!(words(&shown.notes), noted(&expected), "{}", expected.value);
+            assert_eq!(shown.accepted, expected.accepted, "{}", expected.value);
+        }
+    }
+    assert!(seen > 200, "{seen}");
+}
+
+/// Bytes say less than the text did: of warnings those of rules are left.
+#[test]
+fn examples_that_are_received_are_judged_as_everything_is() {
+    let mut seen = 0;
+    for example in examples() {
+        for expected in example.expected().unwrap_or_default() {
+            let Some(object) = config::read(&expected.value)
+                .0
+                .filter(|_| expected.accepted)
+            else {
+                continue;
+            };
+            let (kind, full) = (object.kind, object.full_name());
+            let sent_as = Object::of_resource(kind, &full, object.body.clone()).unwrap();
+            // A message that is present but empty encodes to no bytes.
+            if sent_as.spec != object.spec {
                 continue;
             }
             seen += 1;
-            let (accepted, messages) = check_as_served(&expected.value);
-            assert_eq!(messages, words(&expected), "{}", expected.value);
-            assert_eq!(accepted, expected.accepted, "{}", expected.value);
+            let mut received = ReceivedObjects::default();
+            let place = (&kind.collection.into(), &full.into());
+            let origin = Origin::Source("mcp://x".into());
+            received
+                .set(place, &Arc::new(object), None, origin)
+                .unwrap();
+            let written = received.written().next().unwrap();
+            assert!(written.accepted && !written.findings.iter().any(Finding::is_error));
+            assert_eq!(
+                sorted(words(&written.notes)),
+                sorted(noted(&expected)),
+                "{}",
+                example.name
+            );
+            let said = said(&expected);
+            for found in words(&written.findings) {
+                assert!(said.contains(&found), "{}: {found}", example.name);
+            }
         }
     }
-    assert!(seen > 40, "{seen}");
+    assert!(seen > 150, "{seen}");
 }
 
 /// Both readers of files, that of discovery and that of galley and of all roles together, take what an API server takes.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::config::Finding;
 use serde_json::Value;
 
 use crate::catalogue::Origin;
@@ -38,7 +39,17 @@ pub struct WrittenObject {
     /// This version is used; otherwise an earlier one is, or none.
     pub accepted: bool,
     /// Errors and warnings.
-    pub messages: Vec<String>,
+    pub findings: Vec<Finding>,
+    /// Warnings of what this release does not serve as it is written: only a version that is used has any.
+    pub notes: Vec<Finding>,
     /// The refused version, of an API server's object.
     pub revision: Revision,
+}
+
+impl WrittenObject {
+    /// Errors and warnings, and the notes of a version that is used.
+    pub fn all_findings(&self) -> impl Iterator<Item = &Finding> {
+        let notes = self.notes.iter().filter(|_| self.accepted);
+        self.findings.iter().chain(notes)
+    }
 }

@@ -2,54 +2,81 @@
 
 use super::{Kind, MIXER, later};
 
+/// A kind that the first releases had for an adapter or a template, by the collection that pilot asked for.
+macro_rules! legacy {
+    ($kind:literal $plural:literal) => {
+        later(
+            MIXER,
+            $kind,
+            $plural,
+            concat!("istio/config/v1alpha2/legacy/", $plural),
+        )
+    };
+}
+
 /// Kinds that releases up to 1.2 had for each of Mixer's adapters and templates, before there were handlers and instances:
 /// accepted, and not looked at. A cluster that was moved on has objects of them still.
 pub static EARLIER: &[Kind] = &[
-    later(MIXER, "apikey", "apikeys"),
-    later(MIXER, "authorization", "authorizations"),
-    later(MIXER, "bypass", "bypasses"),
-    later(MIXER, "checknothing", "checknothings"),
-    later(MIXER, "circonus", "circonuses"),
-    later(MIXER, "cloudwatch", "cloudwatches"),
-    later(MIXER, "denier", "deniers"),
-    later(MIXER, "dogstatsd", "dogstatsds"),
-    later(MIXER, "edge", "edges"),
-    later(MIXER, "fluentd", "fluentds"),
-    later(MIXER, "kubernetesenv", "kubernetesenvs"),
-    later(MIXER, "kubernetes", "kuberneteses"),
-    later(MIXER, "listchecker", "listcheckers"),
-    later(MIXER, "listentry", "listentries"),
-    later(MIXER, "logentry", "logentries"),
-    later(MIXER, "memquota", "memquotas"),
-    later(MIXER, "metric", "metrics"),
-    later(MIXER, "noop", "noops"),
-    later(MIXER, "opa", "opas"),
-    later(MIXER, "prometheus", "prometheuses"),
-    later(MIXER, "quota", "quotas"),
-    later(MIXER, "rbac", "rbacs"),
-    later(MIXER, "redisquota", "redisquotas"),
-    later(MIXER, "reportnothing", "reportnothings"),
-    later(MIXER, "signalfx", "signalfxs"),
-    later(MIXER, "solarwinds", "solarwindses"),
-    later(MIXER, "stackdriver", "stackdrivers"),
-    later(MIXER, "statsd", "statsds"),
-    later(MIXER, "stdio", "stdios"),
-    later(MIXER, "tracespan", "tracespans"),
-    later(MIXER, "zipkin", "zipkins"),
+    legacy!("apikey" "apikeys"),
+    legacy!("authorization" "authorizations"),
+    legacy!("bypass" "bypasses"),
+    legacy!("checknothing" "checknothings"),
+    legacy!("circonus" "circonuses"),
+    legacy!("cloudwatch" "cloudwatches"),
+    legacy!("denier" "deniers"),
+    legacy!("dogstatsd" "dogstatsds"),
+    legacy!("edge" "edges"),
+    legacy!("fluentd" "fluentds"),
+    legacy!("kubernetesenv" "kubernetesenvs"),
+    legacy!("kubernetes" "kuberneteses"),
+    legacy!("listchecker" "listcheckers"),
+    legacy!("listentry" "listentries"),
+    legacy!("logentry" "logentries"),
+    legacy!("memquota" "memquotas"),
+    legacy!("metric" "metrics"),
+    legacy!("noop" "noops"),
+    legacy!("opa" "opas"),
+    legacy!("prometheus" "prometheuses"),
+    legacy!("quota" "quotas"),
+    legacy!("rbac" "rbacs"),
+    legacy!("redisquota" "redisquotas"),
+    legacy!("reportnothing" "reportnothings"),
+    legacy!("signalfx" "signalfxs"),
+    legacy!("solarwinds" "solarwindses"),
+    legacy!("stackdriver" "stackdrivers"),
+    legacy!("statsd" "statsds"),
+    legacy!("stdio" "stdios"),
+    legacy!("tracespan" "tracespans"),
+    legacy!("zipkin" "zipkins"),
 ];
 
 /// istioctl installs Istio by them, and repositories hold them beside rules. Gudgeon does not look for them in a cluster.
 pub(super) static OPERATORS: [Kind; 2] = [
-    later(INSTALL, "IstioOperator", "istiooperators"),
+    later(
+        INSTALL,
+        "IstioOperator",
+        "istiooperators",
+        "istio/install/v1alpha1/istiooperators",
+    ),
     // That of 1.4, at v1alpha2.
-    later(INSTALL, "IstioControlPlane", "istiocontrolplanes"),
+    later(
+        INSTALL,
+        "IstioControlPlane",
+        "istiocontrolplanes",
+        "istio/install/v1alpha2/istiocontrolplanes",
+    ),
 ];
 
 const INSTALL: &str = "install.istio.io";
 
 /// The kind that 1.2 and 1.3 had for a release, whose definition their charts install: accepted, and not looked at. What it says
 /// is not what its successor of the same name says.
-pub(super) static EARLY_POLICY: Kind = later(RBAC, "AuthorizationPolicy", "authorizationpolicies");
+pub(super) static EARLY_POLICY: Kind = later(
+    RBAC,
+    "AuthorizationPolicy",
+    "authorizationpolicies",
+    "istio/rbac/v1alpha1/authorizationpolicies",
+);
 
 /// Authorization until 1.5.
 pub(super) const RBAC: &str = "rbac.istio.io";

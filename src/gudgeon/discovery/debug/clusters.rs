@@ -1,9 +1,9 @@
 //! Sources: how far each is, and the configuration that was written in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::config::{self, Effect};
+use api::config::{self, Effect, Finding};
 use api::model::ServiceKey;
 use api::networking::{DiscoveryKind as _, ServiceEntry};
 use api::security::RequestAuthentication;
@@ -89,21 +89,25 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
 const INGRESS: &str = "Ingress";
 
 /// Ingresses with findings, of their own or of the objects made from them.
-fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<String>>) -> Vec<Value> {
+fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<Finding>>) -> Vec<Value> {
     let notes = hub.ingress_notes();
-    let mut all = notes.findings;
-    for (made, messages) in lost {
+    let own = notes.findings.iter().map(|(ingress, words)| {
+        let findings = words.iter().map(|words| warning(words));
+        (ingress.clone(), findings.collect())
+    });
+    let mut all: BTreeMap<_, BTreeSet<Finding>> = own.collect();
+    for (made, findings) in lost {
         if let Some(ingress) = notes.made_of.get(made) {
-            let findings = all.entry(ingress.clone()).or_default();
-            findings.extend(messages.iter().cloned());
+            let of_ingress = all.entry(ingress.clone()).or_default();
+            of_ingress.extend(findings.iter().cloned());
         }
     }
-    let rows = all.into_iter().map(|(key, messages)| {
+    let rows = all.into_iter().map(|(key, findings)| {
         json!({
             "apiVersion": "networking.k8s.io/v1",
             "kind": INGRESS,
             "metadata": {"name": key.name, "namespace": key.namespace},
-            "status": {"accepted": true, "effect": "read", "messages": messages},
+            "status": {"accepted": true, "effect": "read", "messages": messages(&findings)},
         })
     });
     rows.collect()
@@ -111,9 +115,9 @@ fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<String>>) -> Vec<V
 
 /// Messages about objects that they do not say themselves.
 pub(crate) struct DerivedMessages {
-    lost: BTreeMap<ClusterObjectKey, Vec<String>>,
+    lost: BTreeMap<ClusterObjectKey, Vec<Finding>>,
     fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
-    services: BTreeMap<ServiceKey, Vec<String>>,
+    services: BTreeMap<ServiceKey, Vec<Finding>>,
     /// NACKs of the proxies of this replica: pages show them, and a status that all replicas write does not.
     nacks: Option<Nacks>,
 }
@@ -136,18 +140,32 @@ impl DerivedMessages {
     }
 
     /// The object in the form of the debug pages.
-    pub(crate) fn status(&self, written: &WrittenObject) -> Value {
+    fn status(&self, written: &WrittenObject) -> Value {
+        status(written, &self.findings(written))
+    }
+
+    /// All that is said of the object.
+    pub(crate) fn findings(&self, written: &WrittenObject) -> Vec<Finding> {
+        let mut findings: Vec<_> = written.all_findings().cloned().collect();
+        if written.accepted {
+            findings.extend(self.derived(written));
+        }
+        findings
+    }
+
+    fn derived(&self, written: &WrittenObject) -> Vec<Finding> {
         let (namespace, name) = (&written.namespace, &written.name);
         let key = (written.kind.clone(), namespace.clone(), name.clone());
         let mut lost = self.lost.get(&key).cloned().unwrap_or_default();
         if *written.kind == *RequestAuthentication::NAME {
             let notes = self.fetched.get(&(key.1, key.2));
-            lost.extend(notes.into_iter().flatten().cloned());
+            lost.extend(notes.into_iter().flatten().map(|words| warning(words)));
         }
         lost.extend(of_services(written, &self.services));
         let nacks = self.nacks.iter();
-        lost.extend(nacks.flat_map(|nacks| nacks.of(&written.kind, namespace, name)));
-        status(written, &lost)
+        let nacks = nacks.flat_map(|nacks| nacks.of(&written.kind, namespace, name));
+        lost.extend(nacks.map(|words| warning(&words)));
+        lost
     }
 }
 
@@ -155,11 +173,11 @@ impl DerivedMessages {
 type ClusterObjectKey = (Arc<str>, Arc<str>, Arc<str>);
 
 /// Messages about the conflicts that objects lose, by object.
-fn lost(hub: &Hub) -> BTreeMap<ClusterObjectKey, Vec<String>> {
-    let mut lost: BTreeMap<ClusterObjectKey, Vec<String>> = BTreeMap::new();
+fn lost(hub: &Hub) -> BTreeMap<ClusterObjectKey, Vec<Finding>> {
+    let mut lost: BTreeMap<ClusterObjectKey, Vec<Finding>> = BTreeMap::new();
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     for conflict in conflicts.into_iter().flatten() {
-        let message = format!("{}: {}", conflict.key, conflict.message);
+        let message = warning(&format!("{}: {}", conflict.key, conflict.message));
         for object in conflict.objects {
             let key = (object.kind.into(), object.namespace, object.name);
             lost.entry(key).or_default().push(message.clone());
@@ -169,11 +187,11 @@ fn lost(hub: &Hub) -> BTreeMap<ClusterObjectKey, Vec<String>> {
 }
 
 /// Conflicts that services lose, by service.
-fn lost_services(hub: &Hub) -> BTreeMap<ServiceKey, Vec<String>> {
-    let mut lost: BTreeMap<ServiceKey, Vec<String>> = BTreeMap::new();
+fn lost_services(hub: &Hub) -> BTreeMap<ServiceKey, Vec<Finding>> {
+    let mut lost: BTreeMap<ServiceKey, Vec<Finding>> = BTreeMap::new();
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     for conflict in conflicts.into_iter().flatten() {
-        let message = format!("{}: {}", conflict.key, conflict.message);
+        let message = warning(&format!("{}: {}", conflict.key, conflict.message));
         for service in conflict.services {
             lost.entry(service).or_default().push(message.clone());
         }
@@ -182,7 +200,7 @@ fn lost_services(hub: &Hub) -> BTreeMap<ServiceKey, Vec<String>> {
 }
 
 /// The conflicts of the ServiceEntry that a service was made from: by its hosts, in its namespace.
-fn of_services(written: &WrittenObject, lost: &BTreeMap<ServiceKey, Vec<String>>) -> Vec<String> {
+fn of_services(written: &WrittenObject, lost: &BTreeMap<ServiceKey, Vec<Finding>>) -> Vec<Finding> {
     if lost.is_empty() || *written.kind != *ServiceEntry::NAME {
         return Vec::new();
     }
@@ -198,29 +216,27 @@ fn of_services(written: &WrittenObject, lost: &BTreeMap<ServiceKey, Vec<String>>
     found.flatten().cloned().collect()
 }
 
-/// The verdict on an object, and the notes of a valid one: as `validate`, which notes nothing of what is refused.
-fn status(written: &WrittenObject, lost: &[String]) -> Value {
+/// A finding that is about no field.
+fn warning(words: &str) -> Finding {
+    Finding::warning("", words)
+}
+
+/// Findings as pages show them: in the words of `validate`.
+pub(super) fn messages<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Vec<String> {
+    findings.into_iter().map(ToString::to_string).collect()
+}
+
+/// The verdict on an object, with the findings.
+fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
     let group = written
         .api_version
         .split_once('/')
         .map_or("", |(group, _)| group);
-    let mut messages = written.messages.clone();
-    let Some(kind) = config::named(group, &written.kind) else {
+    let messages = messages(findings);
+    let kind = config::named(group, &written.kind).filter(|_| written.accepted);
+    let Some(kind) = kind else {
         return json!({"accepted": written.accepted, "messages": messages});
     };
-    if kind.effect == Effect::None {
-        messages.push(config::without_effect(kind));
-    } else if written.accepted {
-        let spec = written.spec.value();
-        let dry_run = written.metadata.pointer("/annotations/istio.io~1dry-run");
-        let dry_run = config::dry_run_note(kind, &spec, dry_run.and_then(Value::as_str));
-        let notes = config::notes(kind, &spec).into_iter().chain(dry_run);
-        messages.extend(notes.map(|note| format!("{}: {}", note.path, note.message)));
-        messages.extend_from_slice(lost);
-    }
-    if !written.accepted {
-        return json!({"accepted": false, "messages": messages});
-    }
     // A kind is enforced in part for fields that few objects have.
     let effect = match kind.effect {
         Effect::Enforced { .. } if messages.is_empty() => "enforced",
@@ -243,8 +259,19 @@ mod tests {
             spec: spec.into(),
             origin: sources::Origin::file("a.yaml"),
             accepted: true,
-            messages: Vec::new(),
+            findings: Vec::new(),
+            notes: Vec::new(),
             revision: sources::Revision::default(),
+        }
+    }
+
+    fn derived(words: &str) -> DerivedMessages {
+        let key = ("ServiceEntry".into(), "n".into(), "a".into());
+        DerivedMessages {
+            lost: BTreeMap::from([(key, vec![warning(words)])]),
+            fetched: BTreeMap::new(),
+            services: BTreeMap::new(),
+            nacks: None,
         }
     }
 
@@ -253,25 +280,28 @@ mod tests {
         let of = |accepted: bool| {
             let written = WrittenObject {
                 accepted,
-                messages: vec!["said".to_owned()],
+                findings: vec![Finding::error("spec.a", "said")],
+                notes: vec![Finding::warning("spec.b", "noted")],
                 ..written("ServiceEntry", json!({"hosts": ["a.b"]}))
             };
-            status(&written, &["lost".to_owned()])["messages"].clone()
+            derived("lost").status(&written)["messages"].clone()
         };
-        assert_eq!(of(false), json!(["said"]));
-        let note = "spec.ports: is not served: there is no port";
-        assert_eq!(of(true), json!(["said", note, "lost"]));
+        assert_eq!(of(false), json!(["spec.a: said"]));
+        let all = ["spec.a: said", "warning: spec.b: noted", "warning: lost"];
+        assert_eq!(of(true), json!(all));
     }
 
     #[test]
-    fn an_object_with_messages_is_enforced_in_part() {
-        let of = |server: Value| {
-            let spec = json!({"selector": {"a": "b"}, "servers": [server]});
-            status(&written("Gateway", spec), &[])["effect"].clone()
+    fn an_object_is_enforced_in_part_where_something_is_said_of_it() {
+        let of = |notes: Vec<Finding>| {
+            let written = WrittenObject {
+                notes,
+                ..written("Gateway", json!({}))
+            };
+            derived("lost").status(&written)["effect"].clone()
         };
-        let port = json!({"number": 80, "name": "a", "protocol": "HTTP"});
-        assert_eq!(of(json!({"hosts": ["*"], "port": port})), "enforced");
-        let part = json!({"hosts": ["*"], "port": port, "defaultEndpoint": "127.0.0.1:1"});
-        assert_eq!(of(part), "enforced in part");
+        assert_eq!(of(Vec::new()), "enforced");
+        let note = Finding::warning("spec.servers[0].defaultEndpoint", "has no effect");
+        assert_eq!(of(vec![note]), "enforced in part");
     }
 }

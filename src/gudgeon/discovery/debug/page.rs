@@ -11,7 +11,7 @@ use sources::registry::{Registries, SyncState};
 use xds::node::clipped;
 use xds::view::Type;
 
-use super::clusters::objects;
+use super::clusters::{messages, objects};
 use super::endpoints_by_port::EndpointsByPort;
 use super::streams::{MOST_RULES, sorted};
 use super::unserved::Unserved;
@@ -299,11 +299,13 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     let conflicts = conflicts.unwrap_or_default();
     let mut reports = hub.with_registries(Registries::reports);
-    let written: Vec<_> = sources
+    let mut written: Vec<_> = sources
         .written(hub)
         .into_iter()
-        .filter(|written| !written.messages.is_empty())
+        .filter(|written| written.all_findings().next().is_some())
         .collect();
+    // The page has room for a number of rows: refusals come first.
+    written.sort_by_key(|written| written.accepted);
     // What is said with an object is not said once more.
     let listed: BTreeSet<_> = written
         .iter()
@@ -327,7 +329,7 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
     let written = written.into_iter().map(|written| {
         let what = format!("{} {}/{}", written.kind, written.namespace, written.name);
         let place = written.origin.to_string();
-        (what, place, written.messages.join("; "))
+        (what, place, messages(written.all_findings()).join("; "))
     });
     for (what, place, why) in conflicts.chain(reports).chain(written).take(ROWS) {
         let _written = writeln!(

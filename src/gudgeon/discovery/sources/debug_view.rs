@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::config::Finding;
 use sources::registry::{Report, SourceId, WrittenObject};
 
-use crate::secrets::redact_text;
+use crate::secrets::redact_finding;
 
 /// The object without what messages quote of values that may be secrets.
 fn redacted(mut row: Arc<WrittenObject>) -> Arc<WrittenObject> {
-    let messages: Vec<_> = row.messages.iter().map(|one| redact_text(one)).collect();
-    if messages != row.messages {
-        Arc::make_mut(&mut row).messages = messages;
+    let hide = |all: &[Finding]| -> Vec<_> { all.iter().map(redact_finding).collect() };
+    let (findings, notes) = (hide(&row.findings), hide(&row.notes));
+    if (&findings, &notes) != (&row.findings, &row.notes) {
+        let row = Arc::make_mut(&mut row);
+        (row.findings, row.notes) = (findings, notes);
     }
     row
 }
@@ -62,8 +65,11 @@ impl DebugView {
         if let Some(reports) = self.reports.get(&key) {
             let one = Arc::make_mut(&mut row);
             one.accepted = !reports.iter().any(|report| report.whole);
-            let messages = reports.iter().map(|report| report.message.clone());
-            one.messages.extend(messages);
+            let findings = reports.iter().map(|report| match report.whole {
+                true => Finding::error("", report.message.as_str()),
+                false => Finding::warning("", report.message.as_str()),
+            });
+            one.findings.extend(findings);
         }
         row
     }
@@ -99,7 +105,8 @@ mod tests {
                 spec: Value::Null.into(),
                 origin: sources::Origin::file("a.yaml"),
                 accepted,
-                messages: vec!["old".to_owned()],
+                findings: vec![Finding::warning("", "old")],
+                notes: Vec::new(),
                 revision: sources::Revision::default(),
             })
         };
@@ -116,7 +123,7 @@ mod tests {
         let said: Vec<_> = shown
             .rows
             .iter()
-            .map(|row| (&*row.name, row.accepted, row.messages.len()))
+            .map(|row| (&*row.name, row.accepted, row.findings.len()))
             .collect();
         assert_eq!(
             said,

@@ -145,8 +145,9 @@ impl Directory {
         self.hub.facts.route(&self.id, routes.count());
         self.hub.facts.count(&self.id, outcome.objects);
         let mut rules = RuleCounts::default();
-        // One that is refused is there once more as it was before.
-        let objects = outcome.written.iter().map(|one| {
+        // A refused version has no effect for that reason; its last good version is there once more.
+        let accepted = outcome.written.iter().filter(|one| one.accepted);
+        let objects = accepted.map(|one| {
             let group = one.api_version.split_once('/');
             let group = group.map_or("", |(group, _)| group);
             (group, &*one.kind, &*one.namespace, &*one.name)

@@ -8,6 +8,7 @@ mod objects;
 mod port;
 mod sinkz;
 mod source;
+mod written;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -370,8 +371,10 @@ impl Sinks {
             ..Contribution::default()
         };
         let plain = state.of_files.objects.counts();
-        count(&hub.facts, &self.rules, &state.rules, plain);
-        count(&hub.facts, &self.services, &state.services, BTreeMap::new());
+        let unchecked = written::unchecked_kinds(&state.sources);
+        count(&hub.facts, &self.rules, &state.rules, plain, &unchecked);
+        let none = BTreeMap::new();
+        count(&hub.facts, &self.services, &state.services, none, &[]);
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
         let has_services = state.has_services;

@@ -31,7 +31,7 @@ fn objects_without_effect_are_logged_and_reported() {
         (&role["accepted"], &role["effect"]),
         (&json!(true), &json!("none"))
     );
-    let words = "ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does not enforce it; in its \
+    let words = "warning: kind: ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does not enforce it; in its \
                  place: AuthorizationPolicy";
     assert_eq!(role["messages"], json!([words]));
     let entry = status(&discovery, "ServiceEntry");
@@ -42,7 +42,7 @@ fn objects_without_effect_are_logged_and_reported() {
     let gateway = status(&discovery, "Gateway");
     assert_eq!(
         gateway["messages"],
-        json!(["spec.servers[0].defaultEndpoint: has no effect in this release"])
+        json!(["warning: spec.servers[0].defaultEndpoint: has no effect in this release"])
     );
     let gauge = |kind: &str| {
         discovery.figure(&format!(
@@ -110,7 +110,7 @@ fn beside_policies_that_are_enforced_it_starts() {
     assert_eq!(
         tokens["messages"],
         json!([
-            "spec.jwtRules[0]: believes no token: neither jwks nor jwksUri says a key, and the issuer is no URL"
+            "warning: spec.jwtRules[0]: believes no token: neither jwks nor jwksUri says a key, and the issuer is no URL"
         ])
     );
     assert_eq!(
@@ -126,4 +126,81 @@ fn beside_policies_that_are_enforced_it_starts() {
     assert_eq!(said("deny-all")["messages"], json!([]));
     // There is no proxy that it holds for.
     assert_eq!(said("ask")["messages"], json!([]));
+}
+
+/// A directory with objects that are good, refused, served in part, without effect and not checked.
+const MIXED: &str = "apiVersion: rbac.istio.io/v1alpha1
+kind: ServiceRole
+metadata: {name: good, namespace: shop}
+spec: {rules: [{services: ['*']}]}
+---
+apiVersion: rbac.istio.io/v1alpha1
+kind: ServiceRole
+metadata: {name: bad, namespace: shop}
+spec: {rules: [], modes: x}
+---
+apiVersion: telemetry.istio.io/v1
+kind: Telemetry
+metadata: {name: all, namespace: shop}
+spec: {tracing: [{randomSamplingPercentage: 1}]}
+---
+apiVersion: config.istio.io/v1alpha2
+kind: listchecker
+metadata: {name: old, namespace: shop}
+spec: {overrides: [a]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: wild, namespace: shop}
+spec: {hosts: ['*.a.example'], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DYNAMIC_DNS}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: old-field, namespace: shop}
+spec: {hosts: [b.example], http: [{websocketUpgrade: true, route: [{destination: {host: b.example}}]}]}
+";
+
+/// Discovery reads a directory by itself, and in `gudgeon all` through galley.
+#[test]
+fn both_readers_of_a_directory_say_the_same() {
+    let words = "1 listchecker, 1 ServiceRole, 1 Telemetry have no effect in this release";
+    let kinds = ["listchecker", "ServiceRole", "Telemetry"];
+    let of = |place: Place| -> Vec<Value> {
+        let discovery = place.with("config/a.yaml", MIXED).start();
+        until("the kinds without effect", || {
+            (discovery.logged(words) == 1).then_some(())
+        });
+        for kind in kinds {
+            let name = format!("gudgeon_objects_without_effect{{kind=\"{kind}\"}}");
+            assert_eq!(discovery.figure(&name), Some(1.0), "{kind}");
+        }
+        let rows = discovery.json("/debug/configz");
+        let rows = rows.as_array().unwrap().iter();
+        let rows = rows.map(|row| {
+            let mut messages = row["status"]["messages"].as_array().unwrap().clone();
+            messages.sort_by_key(Value::to_string);
+            let status = (&row["status"]["accepted"], &row["status"]["effect"]);
+            json!([
+                row["kind"],
+                row["metadata"]["name"],
+                status.0,
+                status.1,
+                messages
+            ])
+        });
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort_by_key(Value::to_string);
+        rows
+    };
+    let (alone, together) = (of(Place::new()), of(Place::together()));
+    assert_eq!(alone.len(), 6, "{alone:?}");
+    assert_eq!(alone, together);
+    let find = |name: &str| alone.iter().find(|row| row[1] == name).unwrap();
+    assert_eq!(find("bad")[2], false);
+    for message in find("bad")[4].as_array().unwrap() {
+        assert!(!message.to_string().contains("effect"), "{message}");
+    }
+    for (name, count) in [("good", 1), ("all", 1), ("old", 1), ("wild", 1)] {
+        assert_eq!(find(name)[4].as_array().unwrap().len(), count, "{name}");
+    }
 }

@@ -80,7 +80,8 @@ fn keys_are_fetched_and_policies_that_have_them_have_no_message() {
     for name in ["a", "b", "c"] {
         assert_eq!(messages(&discovery, name), [""; 0], "{name}");
     }
-    let words = "spec.jwtRules[0]: tokens are refused, no keys: the response is 404 Not Found";
+    let words =
+        "warning: spec.jwtRules[0]: tokens are refused, no keys: the response is 404 Not Found";
     assert_eq!(messages(&discovery, "d"), [words]);
     assert_eq!((count(&discovery, "success"), realm.asked()), (2.0, 1));
     assert_eq!(discovery.metric("gudgeon_jwks_without_keys"), 1.0);
@@ -265,7 +266,7 @@ fn a_start_waits_for_keys_but_not_for_ever() {
     assert!(took >= Duration::from_millis(4900), "{took:?}");
     assert!(waits || took > Duration::from_secs(8), "{took:?}");
     assert_eq!(count(&discovery, "timeout"), 0.0);
-    let words = "spec.jwtRules[0]: tokens are refused until keys are fetched";
+    let words = "warning: spec.jwtRules[0]: tokens are refused until keys are fetched";
     assert_eq!(messages(&discovery, "a"), [words]);
 }
 

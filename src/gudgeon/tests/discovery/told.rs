@@ -155,7 +155,10 @@ async fn conflicts_of_one_key_are_all_on_the_page() {
             host(name),
             host("one")
         );
-        assert_eq!(said(name), json!([format!("127.0.0.1_9000: {why}")]));
+        assert_eq!(
+            said(name),
+            json!([format!("warning: 127.0.0.1_9000: {why}")])
+        );
         soon("a line", || discovery.logged(&line(name)) == 1).await;
     }
     let last = entry(&host("zwei"), 9000, "TCP", &[("10.0.0.2", 80)]);
@@ -188,7 +191,7 @@ async fn a_nack_is_reported_at_the_objects_that_the_resource_was_made_from() {
         row["status"]["messages"].clone()
     };
     let wanted = json!([format!(
-        "1 stream refused lds that it has a part in: {words}"
+        "warning: 1 stream refused lds that it has a part in: {words}"
     )]);
     soon("the filter's message", || said() == wanted).await;
     let row = &discovery.json("/debug/configz?kind=ServiceEntry")[0];

@@ -779,7 +779,7 @@ fn a_certificate_that_a_router_does_not_have_holds_back_its_own_server() {
     let noted = discovery.json("/debug/configz?kind=Ingress");
     let messages = &noted[0]["status"]["messages"];
     assert_eq!(
-        messages[0], "spec.defaultBackend: a default backend is not served",
+        messages[0], "warning: spec.defaultBackend: a default backend is not served",
         "{noted}"
     );
     // It is so beside the Gateways, too.

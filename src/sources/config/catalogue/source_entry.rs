@@ -7,7 +7,7 @@ use api::config::Finding;
 use super::super::checked::CheckedObject;
 use super::super::entry::EntryId;
 use super::super::report::{ConfigReport, ErrorEffect, Rejected, Warned};
-use super::ConfigObjects;
+use super::{ConfigObjects, ConfigVersion};
 use crate::catalogue::{Candidate, Origin, ServedInstead, Status};
 use crate::kind::Revision;
 
@@ -35,6 +35,14 @@ pub(super) struct ObjectFindings {
     generation: i64,
     errors: Arc<[Finding]>,
     warnings: Arc<[Finding]>,
+    notes: Arc<[Finding]>,
+}
+
+/// Findings of an object that are kept for the report.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptFindings {
+    pub(super) errors: bool,
+    pub(super) warnings: bool,
 }
 
 /// Findings about a place that concern none of its objects.
@@ -61,12 +69,25 @@ static UNEXPLAINED: LazyLock<Arc<[Finding]>> = LazyLock::new(|| {
 });
 
 impl SourceEntry {
-    /// Builds the candidate; `explained` keeps its findings.
-    pub(super) fn candidate(self, origin: Origin, explained: bool) -> Candidate<ConfigObjects> {
+    pub(super) fn has_errors(&self) -> bool {
+        self.checked.findings.iter().any(Finding::is_error)
+    }
+
+    pub(super) fn has_warnings(&self) -> bool {
+        let CheckedObject {
+            findings, notes, ..
+        } = &self.checked;
+        !notes.is_empty() || findings.iter().any(|found| !found.is_error())
+    }
+
+    /// Builds the candidate.
+    pub(super) fn candidate(self, origin: Origin, kept: KeptFindings) -> Candidate<ConfigObjects> {
         let CheckedObject {
             id,
             entry,
             findings,
+            notes,
+            unchecked,
         } = self.checked;
         let (errors, warnings): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(Finding::is_error);
@@ -74,17 +95,17 @@ impl SourceEntry {
         let findings = ObjectFindings {
             wrong: self.wrong,
             generation: self.generation,
-            errors: match explained || errors.is_empty() {
+            errors: match kept.errors || errors.is_empty() {
                 true => shared(errors),
                 false => Arc::clone(&UNEXPLAINED),
             },
-            warnings: match explained {
-                true => shared(warnings),
-                false => Arc::default(),
-            },
+            warnings: shared_if(kept.warnings, warnings),
+            notes: shared_if(kept.warnings, notes),
         };
         let id = Some(id).filter(EntryId::is_whole);
-        let mut candidate = Candidate::new(id, origin, entry, findings);
+        let version = entry.map(ConfigVersion::Entry);
+        let version = version.or_else(|| unchecked.map(ConfigVersion::Unchecked));
+        let mut candidate = Candidate::new(id, origin, version, findings);
         candidate.uid = self.uid;
         if !is_refused {
             // The object counts as accepted as far as it is served.
@@ -100,14 +121,18 @@ impl ObjectFindings {
         Arc::ptr_eq(&self.errors, &UNEXPLAINED)
     }
 
-    /// Returns true if there are errors or warnings.
-    pub(super) fn is_there(&self) -> bool {
-        !(self.errors.is_empty() && self.warnings.is_empty())
+    pub(super) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// Returns true if there are warnings or notes.
+    pub(super) fn has_warnings(&self) -> bool {
+        !(self.warnings.is_empty() && self.notes.is_empty())
     }
 }
 
 pub(super) fn is_noted(candidate: &Candidate<ConfigObjects>) -> bool {
-    candidate.status != Status::Accepted || !candidate.findings.warnings.is_empty()
+    candidate.status != Status::Accepted || candidate.findings.has_warnings()
 }
 
 impl ConfigReport {
@@ -144,11 +169,17 @@ impl ConfigReport {
                 reject(ErrorEffect::Refused, &candidate.origin, [error].into());
             }
         }
-        if !findings.warnings.is_empty() {
+        // Of an object that is not used nothing is noted.
+        let notes = match candidate.status {
+            Status::Accepted => Arc::clone(&findings.notes),
+            Status::Refused { .. } | Status::Shadowed { .. } => Arc::default(),
+        };
+        if !(findings.warnings.is_empty() && notes.is_empty()) {
             self.warned.push(Warned {
                 id,
                 origin: wrong,
                 warnings: Arc::clone(&findings.warnings),
+                notes,
             });
         }
     }
@@ -169,5 +200,12 @@ fn shared(findings: Vec<Finding>) -> Arc<[Finding]> {
     match findings.is_empty() {
         true => Arc::default(),
         false => findings.into(),
+    }
+}
+
+fn shared_if(kept: bool, findings: Vec<Finding>) -> Arc<[Finding]> {
+    match kept {
+        true => shared(findings),
+        false => Arc::default(),
     }
 }

@@ -35,6 +35,7 @@ fn entry(word: &str, line: usize) -> SourceEntry {
             },
             entry,
             findings,
+            ..CheckedObject::default()
         },
         uid: uid.into(),
         line,
@@ -120,6 +121,82 @@ fn ingresses_are_found_where_they_are() {
     };
     let before = says("n/d=1");
     assert!(Arc::ptr_eq(&before, &says("n/d=2")));
+}
+
+/// Objects that nothing uses are in the report alone.
+#[test]
+fn unchecked_objects_are_reported_and_not_served() {
+    let mut catalogue = catalogue();
+    let unchecked = |line: usize| SourceEntry {
+        checked: CheckedObject {
+            id: EntryId {
+                collection: "istio/telemetry/v1alpha1/telemetries",
+                name: "n/t".into(),
+            },
+            findings: vec![Finding::warning("kind", "is not used")],
+            unchecked: Some("{}".into()),
+            ..CheckedObject::default()
+        },
+        line,
+        wrong: line,
+        ..SourceEntry::default()
+    };
+    let origins = |catalogue: &mut ConfigCatalogue| {
+        let report = catalogue.report();
+        let all = report.unchecked.iter();
+        let all = all.map(|(id, object)| format!("{id} {}", object.origin));
+        (all.collect::<Vec<_>>().join(", "), report.served)
+    };
+    catalogue.put(&"f".into(), vec![unchecked(1), entry("a=1", 5)]);
+    assert_eq!(reconciled(&mut catalogue), "a=1");
+    let first = ("Telemetry n/t /c/f:1".to_owned(), 1);
+    assert_eq!(origins(&mut catalogue), first);
+    assert_eq!(
+        told(&mut catalogue),
+        ["/c/f:1: Telemetry n/t: warning: kind: is not used"]
+    );
+    assert_eq!(served(&catalogue).len(), 1);
+    // The second of a name is refused for it.
+    catalogue.put(&"g".into(), vec![unchecked(3)]);
+    assert_eq!(reconciled(&mut catalogue), "");
+    assert_eq!(origins(&mut catalogue), first);
+    assert_eq!(
+        told(&mut catalogue)[0],
+        "/c/g:3: Telemetry n/t: refused: metadata.name: duplicate of /c/f:1"
+    );
+    catalogue.put(&"f".into(), vec![unchecked(2), entry("a=1", 5)]);
+    assert_eq!(reconciled(&mut catalogue), "");
+    assert_eq!(origins(&mut catalogue).0, "Telemetry n/t /c/f:2");
+    catalogue.remove(&"f".into());
+    assert_eq!(reconciled(&mut catalogue), "a-");
+    assert_eq!(
+        origins(&mut catalogue),
+        ("Telemetry n/t /c/g:3".to_owned(), 0)
+    );
+    catalogue.remove(&"g".into());
+    assert_eq!(reconciled(&mut catalogue), "");
+    assert_eq!(origins(&mut catalogue), (String::new(), 0));
+    // Many warnings leave room for the errors of others.
+    let noted = |at: usize| SourceEntry {
+        checked: CheckedObject {
+            notes: vec![Finding::warning("spec", "is noted")],
+            ..entry(&format!("x{at}=1"), 1).checked
+        },
+        ..SourceEntry::default()
+    };
+    let mut all: Vec<_> = (0..MOST_EXPLAINED).map(noted).collect();
+    all.push(entry("b!", 7));
+    let mut catalogue = ConfigCatalogue::new(Root::Directory("/c".into()), 2 * MOST_EXPLAINED);
+    catalogue.put(&"f".into(), all);
+    catalogue.reconcile();
+    let report = catalogue.report();
+    assert_eq!(report.warned.len(), MOST_EXPLAINED);
+    assert_eq!(
+        &*report.rejected[0].errors,
+        [Finding::error("spec", "is broken")]
+    );
+    // The log has no line for a note.
+    assert_eq!(report.new_lines(&ConfigReport::default()).0.len(), 1);
 }
 
 #[test]

@@ -21,6 +21,8 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 
 use self::definitions::Definitions;
+#[cfg(test)]
+pub(super) use self::object::check_as_stored;
 use self::object::place;
 pub use self::settings::{ServerUpdate, WatchSettings};
 use self::status_repairs::Analysis;

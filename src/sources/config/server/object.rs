@@ -43,6 +43,33 @@ pub(super) fn checked(
     }
 }
 
+/// The findings and notes of an object that an API server has; `None`: its kind is not watched.
+#[cfg(test)]
+pub(in crate::config) fn check_as_stored(object: &Json) -> Option<(Vec<Finding>, Vec<Finding>)> {
+    let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+    let row = api::config::kind(api_version, kind).ok()?;
+    if row.check == api::config::Check::Unused {
+        return None;
+    }
+    let version = api_version.split('/').nth(1)?;
+    let resource = Resource {
+        group: row.group,
+        version: row.versions.iter().find(|known| **known == version)?,
+        name: row.plural,
+    };
+    let metadata = &object["metadata"];
+    let text = |name: &str| metadata[name].as_str().unwrap_or_default();
+    let key = Key::new(text("namespace"), text("name"));
+    let mut stored = object.clone();
+    stored.as_object_mut()?.remove("apiVersion");
+    stored.as_object_mut()?.remove("kind");
+    let usable: UsabilityCheck = |_, _| Ok(());
+    let checked = checked(row.collection, &resource, &key, &stored.to_string(), usable);
+    let is_good = !checked.findings.iter().any(Finding::is_error);
+    assert_eq!(checked.entry.is_some(), is_good, "{object}");
+    Some((checked.findings, checked.notes))
+}
+
 /// An object of which no more is known than its name.
 pub(super) fn refused(collection: &'static str, key: &Key, cause: &str) -> CheckedObject {
     CheckedObject {
@@ -50,8 +77,8 @@ pub(super) fn refused(collection: &'static str, key: &Key, cause: &str) -> Check
             collection,
             name: key.to_string().into(),
         },
-        entry: None,
         findings: vec![Finding::error("", cause)],
+        ..CheckedObject::default()
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use api::config::Finding;
 use serde_json::json;
 
 use super::FileObjectId;
@@ -97,10 +98,11 @@ impl fmt::Display for Message {
 
 /// Yields the files and directories of these messages in the form of objects: pages show there why an object is missing.
 pub(super) fn files(messages: &[Message]) -> impl Iterator<Item = Arc<WrittenObject>> {
-    let mut all: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut all: BTreeMap<&str, Vec<Finding>> = BTreeMap::new();
     for message in messages {
         if let Some((_, name)) = message.object.as_ref().filter(|(kind, _)| **kind == *FILE) {
-            all.entry(name).or_default().push(message.in_file());
+            let error = Finding::error("", message.in_file());
+            all.entry(name).or_default().push(error);
         }
     }
     all.into_iter().map(|(name, messages)| {
@@ -113,7 +115,8 @@ pub(super) fn files(messages: &[Message]) -> impl Iterator<Item = Arc<WrittenObj
             spec: json!({}).into(),
             origin: Origin::file(name),
             accepted: false,
-            messages,
+            findings: messages,
+            notes: Vec::new(),
             revision: Revision::default(),
         })
     })

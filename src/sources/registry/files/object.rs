@@ -18,7 +18,7 @@ use super::super::kubernetes::{
 use super::super::refusal::Refusal;
 use super::super::written_object::WrittenObject;
 use super::MAX_BYTES;
-use super::one_line::one_line;
+use super::one_line::one_line_of;
 use crate::catalogue::Origin;
 use crate::config::CoreKind;
 use crate::kind::Revision;
@@ -154,7 +154,7 @@ pub(super) fn item(part: &Part<'_>, within: &Origin) -> Item {
     }
     let head = match head(part, &value, api_version, group, kind) {
         Ok(head) => head,
-        Err(_) if is_ours => return nameless(part, &value, kind, within),
+        Err(cause) if is_ours => return nameless(part, &value, kind, &cause, within),
         Err(cause) => return bad(format!("{kind}: {cause}")),
     };
     match (group, version) {
@@ -246,10 +246,17 @@ fn line(part: &Part<'_>, findings: &[Finding]) -> usize {
 }
 
 /// Builds the item of a mesh object without a name, or whose namespace is none.
-fn nameless(part: &Part<'_>, value: &Json, kind: &str, within: &Origin) -> Item {
+fn nameless(
+    part: &Part<'_>,
+    value: &Json,
+    kind: &str,
+    metadata_cause: &str,
+    within: &Origin,
+) -> Item {
     let name = text(part, value, &["metadata", "name"]);
     let (_, findings) = check(part, value, name.is_some_and(|name| !name.is_empty()));
-    let message = Refusal::of(&findings).unwrap_or_default().message;
+    // The metadata of an object that is not checked was read here alone.
+    let message = Refusal::of(&findings).map_or_else(|| metadata_cause.into(), |one| one.message);
     Item::Bad {
         origin: within.at(line(part, &findings)),
         id: None,
@@ -262,7 +269,9 @@ fn nameless(part: &Part<'_>, value: &Json, kind: &str, within: &Origin) -> Item 
 fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, within: &Origin) -> Item {
     let metadata = value.get("metadata").cloned().unwrap_or_default();
     place(&mut value, &head.id.namespace);
-    let (object, findings) = check(part, &value, true);
+    let (object, mut findings) = check(part, &value, true);
+    let used = object.as_ref().filter(|_| Refusal::of(&findings).is_none());
+    let notes = used.map(config::notes_of).unwrap_or_default();
     let meaning = head.created.clone().and_then(|created| {
         match (Refusal::of(&findings), object) {
             (Some(refusal), _) => Err(refusal.message.to_string()),
@@ -274,14 +283,12 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, within: &Ori
             (None, None) => Ok(Meaning::Nothing),
         }
     });
-    let mut messages: Vec<_> = findings.iter().map(ToString::to_string).collect();
-    let line = match &meaning {
-        Err(cause) if messages.is_empty() => {
-            messages.push(one_line(cause));
-            part.begin()
-        }
-        Ok(_) | Err(_) => line(part, &findings),
-    };
+    let line = line(part, &findings);
+    if let Err(cause) = &meaning
+        && !findings.iter().any(Finding::is_error)
+    {
+        findings.push(Finding::error("", cause));
+    }
     let origin = within.at(line);
     let spec = value.get_mut("spec").map_or(Json::Null, Json::take);
     let written = Some(Arc::new(WrittenObject {
@@ -293,7 +300,8 @@ fn configuration(head: &Head<'_>, part: &Part<'_>, mut value: Json, within: &Ori
         spec: spec.into(),
         origin: origin.clone(),
         accepted: meaning.is_ok(),
-        messages: messages.iter().map(|message| one_line(message)).collect(),
+        findings: findings.iter().map(one_line_of).collect(),
+        notes: notes.iter().map(one_line_of).collect(),
         revision: Revision::default(),
     }));
     let id = head.id.clone();

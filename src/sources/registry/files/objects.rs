@@ -8,6 +8,7 @@ use super::super::Ingresses;
 use super::super::kubernetes::{
     EndpointSlice, Endpoints, Names, Namespace, Node, Objects, Pod, Problem, Service,
 };
+use api::config::Finding;
 use api::model::Credentials;
 
 use super::object::{FileObjectId, Item, Meaning, SLICES};
@@ -389,6 +390,6 @@ fn refusal(one: &Candidate<InFiles>, path: &Path, serving: ServedInstead) -> Mes
 fn refused(one: &WrittenObject, why: &str) -> Arc<WrittenObject> {
     let mut one = one.clone();
     one.accepted = false;
-    one.messages.push(why.to_owned());
+    one.findings.push(Finding::error("", why));
     Arc::new(one)
 }

@@ -1,5 +1,6 @@
 //! Texts for logs and pages.
 
+use api::config::Finding;
 use api::text::excerpt;
 
 /// Characters of one message at most.
@@ -9,4 +10,13 @@ pub(super) const MAX_LETTERS: usize = 1000;
 pub(super) fn one_line(text: &str) -> String {
     let (head, more) = excerpt(text, MAX_LETTERS);
     head.replace(char::is_control, " ") + more
+}
+
+/// The same of a finding: its path quotes keys that were written, too.
+pub(super) fn one_line_of(finding: &Finding) -> Finding {
+    Finding {
+        path: one_line(&finding.path),
+        message: one_line(&finding.message),
+        severity: finding.severity,
+    }
 }

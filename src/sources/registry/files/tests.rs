@@ -221,7 +221,7 @@ fn a_file_that_cannot_be_read_is_an_object_of_its_own() {
     assert_eq!(objects, [&b, &c, &c, &None]);
     let files = outcome.written.iter().filter(|one| *one.kind == *"File");
     let files: Vec<_> = files
-        .map(|one| (one.origin.to_string(), one.accepted, one.messages.len()))
+        .map(|one| (one.origin.to_string(), one.accepted, one.findings.len()))
         .collect();
     let file = |name: &str, count| (name.to_owned(), false, count);
     assert_eq!(files, [file("b.yaml", 1), file("c.yaml", 2)]);
@@ -273,7 +273,7 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
                 one.name,
                 one.origin,
                 one.accepted,
-                one.messages.len()
+                one.findings.len()
             )
         })
         .collect();
@@ -460,7 +460,12 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
         .map(|one| {
             format!(
                 "{} {} {} {:?}",
-                one.kind, one.name, one.accepted, one.messages
+                one.kind,
+                one.name,
+                one.accepted,
+                one.all_findings()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
             )
         })
         .collect();

@@ -252,8 +252,8 @@ impl ClusterState {
         self.error.clone_from(&error);
         let mut counts = self.objects.counts();
         counts.extend(self.configs.configuration().counts());
-        for (effectless, ..) in self.others.iter() {
-            *counts.entry(effectless.kind.kind).or_default() += 1;
+        for kind in self.others.accepted() {
+            *counts.entry(kind).or_default() += 1;
         }
         counts.retain(|_, count| *count > 0);
         let contribution = if self.synced {
@@ -267,6 +267,7 @@ impl ClusterState {
         let of_objects = self.objects.problems();
         let problems = of_objects
             .chain(self.configs.problems())
+            .chain(self.others.problems(self.configs.cluster()))
             .chain(self.unreadable())
             .collect();
         Some(ClusterUpdate {
@@ -290,6 +291,7 @@ impl ClusterState {
 mod tests {
     use super::*;
     use crate::registry::kubernetes::Namespace;
+    use api::config::Finding;
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -388,9 +390,12 @@ mod tests {
         let all = told.written(&"here".into());
         let all: Vec<_> = all
             .iter()
-            .map(|one| (&*one.kind, &*one.name, one.accepted, &one.messages[..]))
+            .map(|one| (&*one.kind, &*one.name, one.accepted, &one.findings[..]))
             .collect();
-        assert_eq!(all, [("Sidecar", "c", false, &[NO_ROOM.to_owned()][..])]);
+        assert_eq!(
+            all,
+            [("Sidecar", "c", false, &[Finding::error("", NO_ROOM)][..])]
+        );
     }
 
     #[test]

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use api::config::{Effect, KINDS, LATER};
+use api::model::ClusterId;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::configuration::Configuration;
+use super::super::refusal::Refusal;
 use super::custom::RawObject;
+use super::objects::Problem;
+use crate::catalogue::Origin;
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
@@ -146,9 +150,17 @@ impl From<RawObject> for EffectlessObject {
     }
 }
 
+/// An object with the verdict of the rules on it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CheckedEffectless {
+    pub(super) object: Arc<CoreObject>,
+    /// `None`: it is valid, or its spec is not stored.
+    pub(super) refusal: Option<Refusal>,
+}
+
 /// The objects of these kinds, by the kind's index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EffectlessObjects(Arc<BTreeMap<(usize, Key), Arc<CoreObject>>>);
+pub struct EffectlessObjects(Arc<BTreeMap<(usize, Key), Arc<CheckedEffectless>>>);
 
 impl EffectlessObjects {
     /// Applies the changes of the kind with this index.
@@ -160,7 +172,12 @@ impl EffectlessObjects {
         for change in changes.changes {
             match change {
                 Change::Set(key, object) => {
-                    all.insert((at, key), Arc::clone(&object.plain));
+                    let object = Arc::clone(&object.plain);
+                    let refusal = EFFECTLESS
+                        .get(at)
+                        .and_then(|kind| refusal(kind, &key, &object));
+                    let checked = CheckedEffectless { object, refusal };
+                    all.insert((at, key), Arc::new(checked));
                 }
                 Change::Gone(key) => {
                     all.remove(&(at, key));
@@ -172,12 +189,66 @@ impl EffectlessObjects {
     /// Iterates over the objects with their kind and key, in the order of the kinds' names.
     pub(super) fn iter(
         &self,
-    ) -> impl Iterator<Item = (&'static EffectlessKind, &Key, &CoreObject)> {
-        self.0.iter().filter_map(|((at, key), plain)| {
+    ) -> impl Iterator<Item = (&'static EffectlessKind, &Key, &CheckedEffectless)> {
+        self.0.iter().filter_map(|((at, key), checked)| {
             let effectless = EFFECTLESS.get(*at)?;
-            Some((effectless, key, &**plain))
+            Some((effectless, key, &**checked))
         })
     }
+
+    /// One object, as if the server had it alone.
+    #[cfg(test)]
+    pub(super) fn of(object: &Value) -> Option<Self> {
+        let mut kinds = EFFECTLESS.iter();
+        let at = kinds.position(|one| {
+            let group = object["apiVersion"]
+                .as_str()
+                .and_then(|one| one.split('/').next());
+            object["kind"] == one.kind.kind && group == Some(one.kind.group)
+        })?;
+        let read: EffectlessObject = serde_json::from_str(&object.to_string()).unwrap();
+        let mut all = Self::default();
+        all.apply(
+            at,
+            Changes {
+                changes: vec![Change::Set(read.key.clone(), Arc::new(read))],
+                whole: true,
+                freshness: crate::store::Freshness::default(),
+            },
+        );
+        Some(all)
+    }
+
+    /// Iterates over the kinds of the objects that the rules accept.
+    pub(super) fn accepted(&self) -> impl Iterator<Item = &'static str> {
+        let accepted = self
+            .iter()
+            .filter(|(.., checked)| checked.refusal.is_none());
+        accepted.map(|(effectless, ..)| effectless.kind.kind)
+    }
+
+    pub(super) fn problems(&self, cluster: &ClusterId) -> impl Iterator<Item = Problem> {
+        self.iter().filter_map(move |(effectless, key, checked)| {
+            Some(Problem {
+                kind: effectless.kind.kind,
+                object: key.clone(),
+                origin: Some(Origin::of_cluster(cluster, key, &checked.object.version)),
+                refusal: checked.refusal.clone()?,
+                is_unreadable: false,
+            })
+        })
+    }
+}
+
+fn refusal(effectless: &EffectlessKind, key: &Key, object: &CoreObject) -> Option<Refusal> {
+    let spec = object.spec().ok()?;
+    let (_, findings) = api::config::check(&json!({
+        "apiVersion": effectless.api_version(),
+        "kind": effectless.kind.kind,
+        "metadata": {"name": key.name, "namespace": key.namespace},
+        "spec": spec,
+    }));
+    Refusal::of(&findings)
 }
 
 #[cfg(test)]

@@ -136,7 +136,10 @@ fn size<T>(text: &str, count: ValueCount, read: &Result<T, Refusal>) -> usize {
     ];
     match read {
         Ok(_) => all.into_iter().fold(0, usize::saturating_add),
-        Err(refusal) => bytes(refusal.findings.iter().map(String::as_str)),
+        Err(refusal) => {
+            let findings = refusal.findings.iter();
+            bytes(findings.flat_map(|found| [found.path.as_str(), &found.message]))
+        }
     }
 }
 
@@ -250,6 +253,10 @@ impl Configs {
                 }
             }
         }
+    }
+
+    pub(super) const fn cluster(&self) -> &ClusterId {
+        &self.cluster
     }
 
     /// Returns the configuration in last good versions.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Configured};
+use api::config::{self, Finding};
+use api::model::{ClusterId, Configured, DRY_RUN};
 use api::networking;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -32,15 +33,16 @@ impl ClusterUpdate {
     }
 
     fn others(&self, cluster: &ClusterId) -> impl Iterator<Item = WrittenObject> {
-        self.others.iter().map(move |(effectless, key, plain)| {
+        self.others.iter().map(move |(effectless, key, checked)| {
+            let plain = &checked.object;
             let api_version = effectless.api_version();
             let metadata = metadata(&key.namespace, &key.name, plain.created);
-            let (spec, (accepted, messages)) = match plain.spec() {
+            let (spec, checked) = match plain.spec() {
                 Ok(spec) => {
-                    let found = check_object(&api_version, effectless.kind.kind, &metadata, &spec);
-                    (spec, found)
+                    let checked = check(&api_version, effectless.kind.kind, &metadata, &spec);
+                    (spec, checked)
                 }
-                Err(message) => (Value::Null, (!plain.has_spec(), vec![message])),
+                Err(message) => (Value::Null, unshown(&message, !plain.has_spec())),
             };
             WrittenObject {
                 api_version: api_version.into(),
@@ -50,8 +52,9 @@ impl ClusterUpdate {
                 metadata,
                 spec: spec.into(),
                 origin: Origin::of_cluster(cluster, key, &plain.version),
-                accepted,
-                messages,
+                accepted: checked.accepted,
+                findings: checked.findings,
+                notes: checked.notes,
                 revision: Revision::default(),
             }
         })
@@ -87,7 +90,8 @@ impl ClusterUpdate {
             spec: Value::Null.into(),
             origin: origin(key),
             accepted: false,
-            messages: refusal.findings.to_vec(),
+            findings: refusal.findings.to_vec(),
+            notes: Vec::new(),
             revision: refusal.revision.clone(),
         }));
         all
@@ -122,12 +126,20 @@ fn written<T: ConfigurationKind>(
     one: &Configured<T>,
     refusal: Option<&Refusal>,
 ) -> WrittenObject {
-    let metadata = metadata(&one.namespace, &one.name, one.created);
+    let mut metadata = metadata(&one.namespace, &one.name, one.created);
+    if one.dry_run
+        && let Some(metadata) = metadata.as_object_mut()
+    {
+        metadata.insert("annotations".to_owned(), json!({DRY_RUN: "true"}));
+    }
     let spec = Value::from(networking::json(&one.spec).unwrap_or_default());
     let version = api_version::<T>();
-    let messages = match refusal {
-        Some(refusal) => refusal.findings.to_vec(),
-        None => check_object(&version, T::NAME, &metadata, &spec).1,
+    let (findings, notes) = match refusal {
+        Some(refusal) => (refusal.findings.to_vec(), Vec::new()),
+        None => {
+            let checked = check(&version, T::NAME, &metadata, &spec);
+            (checked.findings, checked.notes)
+        }
     };
     WrittenObject {
         api_version: version.into(),
@@ -138,53 +150,93 @@ fn written<T: ConfigurationKind>(
         spec: spec.into(),
         origin,
         accepted: refusal.is_none(),
-        messages,
+        findings,
+        notes,
         revision: refusal.map_or_else(Revision::default, |refusal| refusal.revision.clone()),
     }
 }
 
-/// The verdict of the rules on an object, and their findings as text.
-fn check_object(
-    api_version: &str,
-    kind: &str,
-    metadata: &Value,
-    spec: &Value,
-) -> (bool, Vec<String>) {
-    let (_, findings) = api::config::check(&json!({
-        "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec,
-    }));
-    let messages = findings.iter().map(ToString::to_string).collect();
-    (Refusal::of(&findings).is_none(), messages)
+/// The result of the rule book for an object.
+struct Checked {
+    accepted: bool,
+    findings: Vec<Finding>,
+    notes: Vec<Finding>,
 }
 
-/// The verdict on an object as an API server has it, and the messages that `configz` shows.
-#[cfg(test)]
-pub(in crate::registry) fn check_as_served(object: &Value) -> (bool, Vec<String>) {
-    struct Judge<'a> {
-        object: &'a Value,
-        said: Option<(bool, Vec<String>)>,
+fn check(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> Checked {
+    let (object, findings) = config::check(&json!({
+        "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec,
+    }));
+    let accepted = !findings.iter().any(Finding::is_error);
+    let used = object.filter(|_| accepted);
+    Checked {
+        accepted,
+        notes: used.as_ref().map(config::notes_of).unwrap_or_default(),
+        findings,
     }
-    impl EachKind for Judge<'_> {
+}
+
+/// An object whose spec is not stored, or is no JSON.
+fn unshown(words: &str, accepted: bool) -> Checked {
+    let finding = match accepted {
+        true => Finding::warning("", words),
+        false => Finding::error("", words),
+    };
+    Checked {
+        accepted,
+        findings: vec![finding],
+        notes: Vec::new(),
+    }
+}
+
+/// An object of an API server as `configz` shows it; `None`: its kind is not looked for.
+#[cfg(test)]
+pub(in crate::registry) fn as_served(object: &Value) -> Option<WrittenObject> {
+    struct AsServed<'a> {
+        object: &'a Value,
+        shown: Option<WrittenObject>,
+    }
+    impl EachKind for AsServed<'_> {
         fn kind<T: ConfigurationKind>(&mut self) {
             if self.object["kind"] != T::NAME {
                 return;
             }
             let text = self.object.to_string();
             let custom: super::custom::Custom<T> = serde_json::from_str(&text).unwrap();
-            self.said = Some(match custom.read() {
-                Ok(one) => {
-                    let written = written(Origin::default(), one, None);
-                    (written.accepted, written.messages)
-                }
-                Err(refusal) => (false, refusal.findings.to_vec()),
-            });
+            let shown = match custom.read() {
+                Ok(one) => written(Origin::default(), one, None),
+                Err(refusal) => WrittenObject {
+                    api_version: "".into(),
+                    kind: T::NAME.into(),
+                    namespace: "".into(),
+                    name: "".into(),
+                    metadata: Value::Null,
+                    spec: Value::Null.into(),
+                    origin: Origin::default(),
+                    accepted: false,
+                    findings: refusal.findings.to_vec(),
+                    notes: Vec::new(),
+                    revision: refusal.revision.clone(),
+                },
+            };
+            self.shown = Some(shown);
         }
     }
-    let mut judge = Judge { object, said: None };
-    Configuration::each_kind(&mut judge);
-    let text = |name: &str| object[name].as_str().unwrap_or_default();
-    judge.said.unwrap_or_else(|| {
-        let (metadata, spec) = (&object["metadata"], &object["spec"]);
-        check_object(text("apiVersion"), text("kind"), metadata, spec)
+    let mut served = AsServed {
+        object,
+        shown: None,
+    };
+    Configuration::each_kind(&mut served);
+    served.shown.or_else(|| {
+        let update = ClusterUpdate {
+            others: super::core_object::EffectlessObjects::of(object)?,
+            ..ClusterUpdate::default()
+        };
+        let shown = update.written(&"here".into()).pop()?;
+        let is_counted = update.others.accepted().next().is_some();
+        assert_eq!(shown.accepted, is_counted, "{object}");
+        let problems: Vec<_> = update.others.problems(&"here".into()).collect();
+        assert_eq!(problems.is_empty(), is_counted, "{problems:?}");
+        Some(shown)
     })
 }

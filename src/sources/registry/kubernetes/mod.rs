@@ -41,7 +41,7 @@ pub use core_object::EffectlessObjects;
 pub use credentials::{FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials};
 pub use custom::Origins;
 #[cfg(test)]
-pub(super) use debug_view::check_as_served;
+pub(super) use debug_view::as_served;
 pub use documents::usable;
 pub use ingresses::ingresses;
 pub(in crate::registry) use ingresses::trimmed;

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use api::config::Kind;
 use sources::registry::{ReceivedObjects, SourceId};
 
 use crate::discovery::rules_without_effect::RuleCounts;
 use crate::discovery::source_facts::{Counts, Facts, ROUTES};
 
-/// Replaces the facts about a source. `plain`: objects that are no configuration, by kind.
+/// Replaces the facts about a source. `plain`: objects that are no configuration, by kind. `unchecked`: the kind of each object
+/// that is accepted and not served.
 pub(super) fn count(
     facts: &Facts,
     source: &SourceId,
     received: &ReceivedObjects,
     plain: BTreeMap<&'static str, usize>,
+    unchecked: &[&'static Kind],
 ) {
     let plain = plain.into_iter().filter(|(_, count)| *count > 0);
     let mut counts: Counts = plain.map(|(kind, count)| (kind.into(), count)).collect();
@@ -21,7 +24,6 @@ pub(super) fn count(
     let mut routes = 0_usize;
     for (object, is_good) in received.all() {
         let kind = object.kind.kind;
-        rules.add(object.kind.group, kind);
         if is_good {
             *counts.entry(kind.into()).or_default() += 1;
             routes = routes.saturating_add(usize::from(kind == ROUTES));
@@ -29,6 +31,14 @@ pub(super) fn count(
             let name = format!("{}/{}", object.namespace, object.name);
             rejected.push((kind.into(), name));
         }
+    }
+    // As in a directory: a refused object counts while its last good version is served.
+    for kind in received.served_kinds() {
+        rules.count(kind, 1);
+    }
+    for kind in unchecked {
+        rules.add(kind.group, kind.kind);
+        *counts.entry(kind.kind.into()).or_default() += 1;
     }
     facts.count(source, counts);
     facts.reject(source, rejected.into_iter());

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::config::collections::kind_of;
@@ -10,9 +9,7 @@ use mcp::sink::{ObjectStatus, Outcome};
 use serde_json::{Map, Value, json};
 use sources::Origin;
 use sources::config::{ConfigReport, Rejected};
-use sources::registry::WrittenObject;
 
-use super::super::debug_view::DebugView;
 use super::local::Local;
 use super::{Sinks, Source, SourceOrigin};
 use crate::discovery::readiness::refuses_all;
@@ -88,20 +85,6 @@ impl Sinks {
             });
         }
         refused
-    }
-
-    /// Adds all objects, used or not.
-    pub(in super::super) fn written(&self, all: &mut DebugView) {
-        let state = self.state();
-        all.add(&self.rules, state.rules.written().map(Arc::new));
-        all.add(&self.services, state.services.written().map(Arc::new));
-        for source in &state.sources {
-            if let SourceOrigin::Local(local) = &source.origin {
-                let report = local.report();
-                let rejected = report.rejected.iter().filter_map(refused);
-                all.add(&self.rules, rejected.map(Arc::new));
-            }
-        }
     }
 
     /// In their order.
@@ -276,10 +259,10 @@ fn of_local(source: &Source, local: &Local) -> Value {
 }
 
 /// In the place of a kind, for a file that cannot be read, or not all of it.
-const FILE: &str = "File";
+pub(super) const FILE: &str = "File";
 
 /// The kind and name under which something that is not served as it is written is shown: a file by its path.
-fn kind_and_name(one: &Rejected) -> (&str, &str) {
+pub(super) fn kind_and_name(one: &Rejected) -> (&str, &str) {
     match one.id.kind() {
         "" => {
             let name = match &one.origin {
@@ -293,43 +276,8 @@ fn kind_and_name(one: &Rejected) -> (&str, &str) {
     }
 }
 
-/// An object that is not served as it is written: what stays of it is shown beside.
-fn refused(one: &Rejected) -> Option<WrittenObject> {
-    let (kind, full) = kind_and_name(one);
-    let api_version = match kind_of(one.id.collection) {
-        Some(kind) => {
-            let version = kind.versions.last().copied().unwrap_or_default();
-            format!("{}/{version}", kind.group)
-        }
-        None if kind == FILE => String::new(),
-        // Objects of Kubernetes' own kinds are no configuration.
-        None => return None,
-    };
-    let (namespace, name) = match kind {
-        FILE => ("", full),
-        _ => full.split_once('/').unwrap_or(("", full)),
-    };
-    let metadata = match namespace {
-        "" => json!({"name": name}),
-        namespace => json!({"namespace": namespace, "name": name}),
-    };
-    Some(WrittenObject {
-        api_version: api_version.into(),
-        kind: kind.into(),
-        namespace: namespace.into(),
-        name: name.into(),
-        metadata,
-        // It stands where it was written.
-        spec: json!({}).into(),
-        origin: one.origin.clone(),
-        accepted: false,
-        messages: one.errors.iter().map(ToString::to_string).collect(),
-        revision: one.revision.clone(),
-    })
-}
-
-fn of_sink(objects: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
-    let sink = objects.sink();
+fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
+    let sink = held.sink();
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
         for (name, one) in sink.entries(collection) {

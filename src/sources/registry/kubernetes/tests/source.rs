@@ -292,7 +292,7 @@ async fn kinds_of_configuration_come_and_go() {
                 &*one.name,
                 one.spec.value()["hosts"][0].clone(),
                 one.accepted,
-                one.messages.len(),
+                one.findings.len(),
             )
         })
         .collect();
@@ -441,7 +441,19 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         (&written[1].spec.value(), &written[1].metadata),
         (&role, &metadata)
     );
-    assert_eq!(told.counts["ServiceRole"], 1);
+    // A refused object has no effect for that reason, and is none of those that the kind has.
+    assert_eq!(
+        (told.counts.get("ServiceRole"), told.counts["Policy"]),
+        (None, 1)
+    );
+    let problems: Vec<_> = told.problems.iter().map(ToString::to_string).collect();
+    let begin = "here/demo/g@";
+    assert!(
+        problems.len() == 1
+            && problems[0].starts_with(begin)
+            && problems[0].contains(": cannot use all of ServiceRole demo/g: spec.rules: "),
+        "{problems:?}"
+    );
     // Nothing that is served depends on them.
     fake.delete_in("serviceroles", "demo/g");
     let last = source.until(|told| told.others.iter().count() == 1).await;

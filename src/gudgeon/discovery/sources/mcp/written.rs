@@ -1,0 +1,134 @@
+//! Objects of all sources as they are written, for pages: with the findings of the reader, where it is in this process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::config::collections::any_kind_of;
+use api::config::{self, Finding, Kind};
+use serde_json::{Value, json};
+use sources::Origin;
+use sources::config::{ConfigReport, EntryId, Rejected, UncheckedObject};
+use sources::registry::{ReceivedObjects, WrittenObject};
+
+use super::super::debug_view::DebugView;
+use super::sinkz::{FILE, kind_and_name};
+use super::{Sinks, Source, SourceOrigin};
+
+/// The report of each source in this process.
+fn reports(sources: &[Source]) -> impl Iterator<Item = Arc<ConfigReport>> {
+    sources.iter().filter_map(|source| match &source.origin {
+        SourceOrigin::Local(local) => Some(local.report()),
+        SourceOrigin::Link(_) | SourceOrigin::Port(..) => None,
+    })
+}
+
+/// The kind of each object that is accepted and neither checked nor served.
+pub(super) fn unchecked_kinds(sources: &[Source]) -> Vec<&'static Kind> {
+    let all = reports(sources).flat_map(|report| {
+        let ids = report.unchecked.keys();
+        let kinds = ids.filter_map(|id| any_kind_of(id.collection));
+        kinds.collect::<Vec<_>>()
+    });
+    all.collect()
+}
+
+impl Sinks {
+    /// Adds all objects, used or not.
+    pub(in super::super) fn written(&self, all: &mut DebugView) {
+        let state = self.state();
+        let reports: Vec<_> = reports(&state.sources).collect();
+        let rules = received(&state.rules, &reports);
+        all.add(&self.rules, rules.map(Arc::new));
+        all.add(&self.services, state.services.written().map(Arc::new));
+        for report in &reports {
+            let rejected = report.rejected.iter().filter_map(refused);
+            let unchecked = report.unchecked.iter();
+            let unchecked = unchecked.filter_map(|(id, object)| unchecked_object(id, object));
+            all.add(&self.rules, rejected.chain(unchecked).map(Arc::new));
+        }
+    }
+}
+
+/// The objects that were received. Bytes do not say all that the text did: those of a reader in this process have its warnings.
+fn received(
+    rules: &ReceivedObjects,
+    reports: &[Arc<ConfigReport>],
+) -> impl Iterator<Item = WrittenObject> {
+    let warned = reports.iter().flat_map(|report| &report.warned);
+    let warnings: BTreeMap<(&str, Arc<str>), Arc<[Finding]>> = warned
+        .map(|one| {
+            let key = (one.id.kind(), Arc::clone(&one.id.name));
+            (key, Arc::clone(&one.warnings))
+        })
+        .collect();
+    rules.written().map(move |mut row| {
+        let name = match &*row.namespace {
+            "" => Arc::clone(&row.name),
+            namespace => format!("{namespace}/{}", row.name).into(),
+        };
+        let is_local = !matches!(row.origin, Origin::Source(_));
+        let own = warnings.get(&(&*row.kind, name));
+        if let Some(own) = own.filter(|_| is_local && row.accepted) {
+            row.findings = own.to_vec();
+        }
+        row
+    })
+}
+
+/// An object that is not served as it is written: what stays of it is shown beside.
+fn refused(one: &Rejected) -> Option<WrittenObject> {
+    let (kind, full) = kind_and_name(one);
+    let api_version = match any_kind_of(one.id.collection) {
+        Some(kind) => {
+            let version = kind.versions.last().copied().unwrap_or_default();
+            format!("{}/{version}", kind.group)
+        }
+        None if kind == FILE => String::new(),
+        // Objects of Kubernetes' own kinds are no configuration.
+        None => return None,
+    };
+    let (namespace, name) = match kind {
+        FILE => ("", full),
+        _ => full.split_once('/').unwrap_or(("", full)),
+    };
+    let metadata = match namespace {
+        "" => json!({"name": name}),
+        namespace => json!({"namespace": namespace, "name": name}),
+    };
+    Some(WrittenObject {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+        metadata,
+        // It stands where it was written.
+        spec: json!({}).into(),
+        origin: one.origin.clone(),
+        accepted: false,
+        findings: one.errors.to_vec(),
+        notes: Vec::new(),
+        revision: one.revision.clone(),
+    })
+}
+
+fn unchecked_object(id: &EntryId, object: &UncheckedObject) -> Option<WrittenObject> {
+    let mut value: Value = serde_json::from_str(&object.json).ok()?;
+    let (_, findings) = config::check(&value);
+    let mut take = |name| value.get_mut(name).map(Value::take).unwrap_or_default();
+    let (metadata, spec) = (take("metadata"), take("spec"));
+    let api_version = take("apiVersion").as_str()?.into();
+    let (namespace, name) = id.name.split_once('/').unwrap_or(("", &id.name));
+    Some(WrittenObject {
+        api_version,
+        kind: id.kind().into(),
+        namespace: namespace.into(),
+        name: name.into(),
+        metadata,
+        spec: spec.into(),
+        origin: object.origin.clone(),
+        accepted: true,
+        findings,
+        notes: Vec::new(),
+        revision: sources::Revision::default(),
+    })
+}
