@@ -28,6 +28,7 @@ impl Hub {
         let local = &self.options.settings.cluster;
         let mut told = 0;
         let mut resting = HashSet::new();
+        let mut as_before = HashSet::new();
         for session in self.sessions.all() {
             let node = &session.node;
             let of_proxy = || {
@@ -46,6 +47,9 @@ impl Hub {
             } else {
                 PushScope::Endpoints(Arc::clone(&names))
             };
+            if !matches!(scope, PushScope::Full) {
+                as_before.insert(node.id.clone());
+            }
             let is_nothing = matches!(&scope, PushScope::Endpoints(names) if names.is_empty());
             let pending = PendingPush {
                 snapshot: Arc::clone(&next.snapshot),
@@ -64,6 +68,8 @@ impl Hub {
         }
         next.snapshot
             .keep_conflicts(earlier, |proxy| resting.contains(proxy));
+        next.snapshot
+            .keep_patch_matches(earlier, |proxy| as_before.contains(proxy));
         told
     }
 
