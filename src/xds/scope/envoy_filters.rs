@@ -326,10 +326,12 @@ fn names_one(apply_to: ApplyTo, matching: &EnvoyConfigObjectMatch) -> bool {
             let chain = listener.filter_chain.as_ref();
             let filter = chain.and_then(|chain| chain.filter.as_ref());
             let below = filter.and_then(|filter| filter.sub_filter.as_ref());
-            let name = match apply_to {
-                ApplyTo::HttpFilter => below.map(|below| &below.name),
-                ApplyTo::NetworkFilter => filter.map(|filter| &filter.name),
-                _ => Some(&listener.listener_filter),
+            let name = if apply_to == ApplyTo::HttpFilter {
+                below.map(|below| &below.name)
+            } else if apply_to == ApplyTo::NetworkFilter {
+                filter.map(|filter| &filter.name)
+            } else {
+                Some(&listener.listener_filter)
             };
             name.is_some_and(|name| !name.is_empty())
         }
@@ -365,10 +367,8 @@ fn patch(
     {
         return Ok(None);
     }
-    let version = matching
-        .proxy
-        .as_ref()
-        .map(|proxy| proxy.proxy_version.as_str());
+    let proxy = matching.proxy.as_ref();
+    let version = proxy.map(|proxy| proxy.proxy_version.as_str());
     let version = match version.unwrap_or_default() {
         "" => None,
         pattern => {

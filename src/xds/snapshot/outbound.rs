@@ -160,13 +160,11 @@ impl ProxyView {
             if self.client.by_server_name != ByServerName::Always {
                 return None;
             }
-            {
-                // TLS goes through it as it is.
-                let (draft, _secured) = self.cluster(service_port, &policies, subset);
-                let subset = subset.map_or("", |subset| &subset.name);
-                let draft = server_names::by_server_name(draft, service_port, subset);
-                patcher.finish(draft, false).map(Arc::new)
-            }
+            // TLS goes through it as it is.
+            let (draft, _secured) = self.cluster(service_port, &policies, subset);
+            let subset = subset.map_or("", |subset| &subset.name);
+            let draft = server_names::by_server_name(draft, service_port, subset);
+            patcher.finish(draft, false).map(Arc::new)
         };
         let has_files =
             |subset: Option<&Subset>, room: &mut SubsetBudget, files: &mut FileSecrets| {

@@ -129,7 +129,7 @@ impl ProxyView {
                 let of_mesh = usize::from(self.http_proxy().is_some());
                 self.outbound_listeners().routes.len() + of_mesh
             }
-            _ => self.merged.routes().count(),
+            Kind::Router => self.merged.routes().count(),
         }
     }
 }

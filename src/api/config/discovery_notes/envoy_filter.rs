@@ -158,6 +158,7 @@ mod tests {
     use crate::config::{named, notes};
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table of patches")]
     fn a_note_names_a_patch_that_is_not_applied() {
         let kind = named("networking.istio.io", "EnvoyFilter").unwrap();
         let said = |spec: Json| -> Vec<String> {

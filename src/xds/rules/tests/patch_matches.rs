@@ -16,6 +16,7 @@ fn remove(apply_to: &str, place: &str) -> String {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of patches")]
 fn a_patch_that_matches_nothing_is_told() {
     let random = "{lb_policy: RANDOM}";
     let backlog = "{tcp_backlog_size: 7}";
