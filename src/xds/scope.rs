@@ -52,7 +52,7 @@ pub(crate) struct Scope {
     /// Indices in [`Visible::selectors`] of the selectors that the proxy's labels meet.
     selected: Arc<[usize]>,
     /// Patches that hold for it, by hashes of their names.
-    patches: Arc<[u64]>,
+    pub(crate) patches: Arc<[u64]>,
     /// That a router listens for.
     gateways: Arc<[ObjectRef]>,
 }

@@ -21,7 +21,10 @@ use crate::names::is_host_pattern;
 pub use super::claims::claim_path;
 pub use super::grpc_status::grpc_status;
 pub use destination_rule::{MOST_FAILOVER_LABELS, is_status};
-pub use envoy_filter::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
+pub use envoy_filter::{
+    MOST_PATCHES, is_applied, is_unapplied_match, patched_message, replaces_nothing,
+    replaces_unnamed,
+};
 pub use gateway::{is_certificate_hash, is_cipher_suite, is_key_pin};
 pub use request_authentication::{LONGEST_FETCH, is_output_header};
 pub use sidecar::{MOST_EGRESS_LISTENERS, egress_socket};

@@ -285,23 +285,28 @@ impl<'a> DescribedMessage<'a> {
     }
 }
 
+/// Returns true if a name of JSON means a field: as its file has it, or in lowerCamel.
+pub(super) fn is_json_name(field: &str, name: &str) -> bool {
+    if field == name {
+        return true;
+    }
+    let mut upper = false;
+    let letters = field.chars().filter_map(|letter| {
+        let is_upper = std::mem::replace(&mut upper, letter == '_');
+        match letter {
+            '_' => None,
+            letter if is_upper => Some(letter.to_ascii_uppercase()),
+            letter => Some(letter),
+        }
+    });
+    letters.eq(name.chars())
+}
+
 impl<'a> DescribedField<'a> {
-    /// Returns true if a name of JSON means it: as its file has it, or in lowerCamel.
+    /// Returns true if a name of JSON means it.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
-        if self.name == name {
-            return true;
-        }
-        let mut upper = false;
-        let letters = self.name.chars().filter_map(|letter| {
-            let is_upper = std::mem::replace(&mut upper, letter == '_');
-            match letter {
-                '_' => None,
-                letter if is_upper => Some(letter.to_ascii_uppercase()),
-                letter => Some(letter),
-            }
-        });
-        letters.eq(name.chars())
+        is_json_name(self.name, name)
     }
 
     fn read(bytes: &'a [u8]) -> Result<Self, DecodeError> {

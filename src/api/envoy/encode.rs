@@ -10,6 +10,7 @@ use serde_json::{Map, Value as Json};
 use super::described;
 use super::descriptions::{DescribedField, DescribedMessage, Descriptions, kind};
 use super::numbers::{float, signed, unsigned, zigzag};
+use super::{config_discovery, old_fields};
 use crate::did_you_mean::nearest;
 use crate::finding::{Finding, push_index, push_key, quoted};
 use crate::google::protobuf::Struct;
@@ -95,6 +96,9 @@ impl Encoder {
         let Ok(Some(described)) = self.all.fields(name) else {
             return self.fail(format!("{name} is not a message of Envoy 1.40"));
         };
+        if name == config_discovery::SOURCE && config_discovery::asks_discovery(value) {
+            return self.fail(config_discovery::NOT_SERVED);
+        }
         self.fields(name, &described, values.iter(), depth, out);
     }
 
@@ -106,16 +110,18 @@ impl Encoder {
         depth: usize,
         out: &mut Vec<u8>,
     ) {
+        let mut values: Vec<(&String, &Json)> = values.collect();
+        let translated = old_fields::translated(name, &values);
+        if let Some(translated) = &translated {
+            values = translated.iter().collect();
+        }
         let mut written: Vec<(&DescribedField<'static>, &str, &Json)> = Vec::new();
         for (key, value) in values {
             let found = described.all.iter().find(|field| field.is_called(key));
             match found {
                 Some(field) => written.push((field, key, value)),
                 None => {
-                    let names = described.all.iter().map(|field| field.name);
-                    let meant = nearest(key, names);
-                    let meant = meant.map(|name| format!(", did you mean {name:?}?"));
-                    let message = format!("unknown field of {name}{}", meant.unwrap_or_default());
+                    let message = self.unknown(name, described, key);
                     self.below(|path| push_key(path, key), |it| it.fail(message));
                 }
             }
@@ -143,6 +149,26 @@ impl Encoder {
                 },
             );
         }
+    }
+
+    /// The message about a field that a message has not.
+    fn unknown(&self, name: &str, described: &DescribedMessage<'_>, key: &str) -> String {
+        if let Some(successor) = old_fields::successor(name, key) {
+            return format!("Envoy 1.40 has no such field of {name} any more: write {successor}");
+        }
+        let manager = self.all.fields(old_fields::MANAGER).ok().flatten();
+        let mut fields = manager.iter().flat_map(|manager| &manager.all);
+        if name == old_fields::FILTER
+            && (old_fields::successor(old_fields::MANAGER, key).is_some()
+                || fields.any(|field| field.is_called(key)))
+        {
+            return "a field of HttpConnectionManager: write it in typed_config, with its @type"
+                .to_owned();
+        }
+        let names = described.all.iter().map(|field| field.name);
+        let meant = nearest(key, names);
+        let meant = meant.map(|name| format!(", did you mean {name:?}?"));
+        format!("unknown field of {name}{}", meant.unwrap_or_default())
     }
 
     fn field(

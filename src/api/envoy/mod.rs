@@ -3,11 +3,13 @@
 //!
 //! The descriptions are those that Envoy 1.40 was built from, as far as resources may have them; `build/descriptors` writes them.
 
+mod config_discovery;
 mod descriptions;
 mod encode;
 mod merge;
 mod names;
 mod numbers;
+mod old_fields;
 #[cfg(test)]
 mod tests;
 

@@ -516,3 +516,124 @@ fn a_typed_struct_is_what_it_names_once() {
     };
     assert!(is_in(TYPED_STRUCT) && is_in("type_url") && is_in(LUA));
 }
+
+#[test]
+fn an_extension_that_is_asked_of_discovery_is_refused() {
+    const HTTP_FILTER: &str =
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter";
+    const MANAGER: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+    let config = |source: &Json| {
+        let kinds = ["type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua"];
+        json!({"config_source": source, "type_urls": kinds})
+    };
+    let server = |cluster: &str| {
+        let service = json!({"envoy_grpc": {"cluster_name": cluster}});
+        json!({"api_config_source": {"api_type": "GRPC", "grpc_services": [service]}})
+    };
+    let refused = "discovery serves no extension configuration: write it in typed_config";
+    for message in [
+        FILTER,
+        HTTP_FILTER,
+        "envoy.config.listener.v3.ListenerFilter",
+    ] {
+        for source in [
+            json!({"ads": {}}),
+            json!({"ads": {}, "resource_api_version": "V3"}),
+            json!({"self": {}}),
+            json!({}),
+            Json::Null,
+            server("xds-grpc"),
+        ] {
+            let value = json!({"name": "x", "config_discovery": config(&source)});
+            let found = mistakes(message, &value);
+            assert_eq!(
+                found,
+                [format!("v.config_discovery: {refused}")],
+                "{message} {source}"
+            );
+        }
+        for source in [
+            json!({"path_config_source": {"path": "/a.yaml"}}),
+            server("other"),
+        ] {
+            bytes(
+                message,
+                &json!({"name": "x", "configDiscovery": config(&source)}),
+            );
+        }
+    }
+    // However deep.
+    let filter = json!({"name": "x", "configDiscovery": config(&json!({"ads": {}}))});
+    let manager = json!({"typed_config": {"@type": MANAGER, "http_filters": [filter]}});
+    let path = "v.typed_config.http_filters[0].configDiscovery";
+    assert_eq!(mistakes(FILTER, &manager), [format!("{path}: {refused}")]);
+}
+
+#[test]
+fn a_field_of_the_earlier_api_names_its_successor() {
+    let all = described().unwrap();
+    for (message, field, successor) in old_fields::SUCCESSORS {
+        let described = all.fields(message).unwrap().expect(message);
+        let has = |name: &str| described.all.iter().any(|one| one.name == name);
+        assert!(
+            has(successor) && !has(field),
+            "{message} {field} {successor}"
+        );
+        if ["hosts", "idle_timeout"].contains(&field) {
+            continue;
+        }
+        let want = format!(
+            "v.{field}: Envoy 1.40 has no such field of {message} any more: write {successor}"
+        );
+        assert_eq!(mistakes(message, &json!({ field: {} })), [want]);
+    }
+    for field in ["idle_timeout", "streamIdleTimeout", "http_filters"] {
+        let want = format!(
+            "v.{field}: a field of HttpConnectionManager: write it in typed_config, with its @type"
+        );
+        assert_eq!(mistakes(FILTER, &json!({ field: "5s" })), [want]);
+    }
+}
+
+#[test]
+fn hosts_and_idle_timeout_mean_what_took_their_place() {
+    const MANAGER: &str =
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+    let address = |port: u32| json!({"socket_address": {"address": "a.b", "port_value": port}});
+    let endpoint = |port: u32| json!({"endpoint": {"address": address(port)}});
+    let endpoints = json!([{"lb_endpoints": [endpoint(1), endpoint(2)]}]);
+    for (message, value, today) in [
+        (
+            CLUSTER,
+            json!({"name": "x", "hosts": [address(1), address(2)]}),
+            json!({"name": "x", "load_assignment": {"cluster_name": "x", "endpoints": endpoints}}),
+        ),
+        (
+            MANAGER,
+            json!({"idle_timeout": "5s"}),
+            json!({"common_http_protocol_options": {"idle_timeout": "5s"}}),
+        ),
+        (
+            MANAGER,
+            json!({"idleTimeout": "5s", "commonHttpProtocolOptions": {"maxConnectionDuration": "9s"}}),
+            json!({"common_http_protocol_options": {"idle_timeout": "5s", "max_connection_duration": "9s"}}),
+        ),
+    ] {
+        assert_eq!(bytes(message, &value), bytes(message, &today), "{value}");
+    }
+    // Both of them are one too many.
+    for (message, value) in [
+        (CLUSTER, json!({"hosts": [], "load_assignment": {}})),
+        (
+            MANAGER,
+            json!({"idle_timeout": "5s", "common_http_protocol_options": {"idle_timeout": "6s"}}),
+        ),
+        (CLUSTER, json!({"hosts": {}})),
+    ] {
+        let found = mistakes(message, &value);
+        let [one] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert!(one.contains("has no such field of"), "{one}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::config::discovery_notes::replaces_nothing;
 use serde_json::Value as Json;
 
 use super::audience::Claimants;
@@ -131,6 +132,10 @@ fn relative(item: &Item, found: &mut Vec<Message>) {
     for (at, patch) in list(&item.body, "/configPatches") {
         let operation = text(patch, "/patch/operation");
         let target = text(patch, "/applyTo");
+        // Which is a note of its own.
+        if replaces_nothing(patch) {
+            continue;
+        }
         let is_relative = match operation {
             "INSERT_BEFORE" | "INSERT_AFTER" => true,
             "REMOVE" => !["ROUTE_CONFIGURATION", "HTTP_ROUTE"].contains(&target),

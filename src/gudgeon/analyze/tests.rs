@@ -642,7 +642,12 @@ fn contradictions_are_reported_at_both_objects() {
         ("REMOVE", "HTTP_FILTER", 1),
         ("REMOVE", "CLUSTER", 1),
         ("REMOVE", "HTTP_ROUTE", 0),
-        ("REPLACE", "NETWORK_FILTER", 1),
+        (
+            "REPLACE",
+            "NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: x}}}}",
+            1,
+        ),
+        ("REPLACE", "NETWORK_FILTER", 0),
         ("REPLACE", "CLUSTER", 0),
         ("INSERT_FIRST", "HTTP_FILTER", 0),
         ("MERGE", "CLUSTER", 0),

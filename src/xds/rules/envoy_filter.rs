@@ -14,6 +14,7 @@ mod matching;
 mod routes;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::envoy::{self, Lists};
@@ -22,7 +23,9 @@ use api::networking::envoy_filter::patch::Operation;
 use api::networking::envoy_filter::{ApplyTo, PatchContext};
 use prost::{Message, Name};
 
-use crate::common::conflict::{Conflict, Conflicts, PATCH_NOT_APPLIED, TOO_LARGE};
+use crate::common::conflict::{
+    Conflict, Conflicts, PATCH_NOT_APPLIED, PATCH_WITHOUT_MATCH, TOO_LARGE,
+};
 use crate::finish::{Draft, Encode};
 use crate::scope::envoy_filters::{Patch, Patches};
 use crate::view::Resource;
@@ -38,6 +41,9 @@ const LEAST_WORK: usize = 64 << 10;
 /// So many sets of patches of one namespace have all of that each; more share what those have together, for each of them is
 /// made for proxies of its own.
 const FULL_SETS: usize = 8;
+
+/// Ids of patches, in order.
+pub(crate) type PatchIds = Arc<[u64]>;
 
 /// The side of a proxy that a resource is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +73,7 @@ pub(crate) struct Patcher<'a> {
     added: usize,
     work: usize,
     conflicts: RefCell<Conflicts>,
+    effective: RefCell<BTreeSet<u64>>,
 }
 
 /// The work that is left for one resource, and whether it was changed.
@@ -75,6 +82,7 @@ pub(crate) struct PatchBudget<'a> {
     work: Cell<usize>,
     touched: Cell<bool>,
     conflicts: &'a RefCell<Conflicts>,
+    effective: &'a RefCell<BTreeSet<u64>>,
     resource: Arc<str>,
 }
 
@@ -92,6 +100,7 @@ impl<'a> Patcher<'a> {
             added: share(MOST_ADDED, LEAST_ADDED),
             work: share(MOST_WORK, LEAST_WORK),
             conflicts: RefCell::default(),
+            effective: RefCell::default(),
         }
     }
 
@@ -102,6 +111,29 @@ impl<'a> Patcher<'a> {
             (true, true) => PatchSide::Inbound,
             (true, false) => PatchSide::Outbound,
         }
+    }
+
+    /// Ids of the patches that changed something, or of which something else is told.
+    pub(crate) fn effective(&self) -> PatchIds {
+        self.effective.borrow().iter().copied().collect()
+    }
+
+    /// Counts patches as effective that were when another one was asked for the same.
+    pub(crate) fn add_effective(&self, patches: &[u64]) {
+        self.effective.borrow_mut().extend(patches);
+    }
+
+    /// As [`Self::finish`], with the patches that are effective in this resource.
+    pub(crate) fn finish_apart<M: Patched>(
+        &self,
+        draft: Draft<M>,
+        is_inbound: bool,
+    ) -> (Option<Resource>, PatchIds) {
+        let others = self.effective.take();
+        let made = self.finish(draft, is_inbound);
+        let effective = self.effective();
+        self.effective.replace(others);
+        (made, effective)
     }
 
     /// Patches that were not applied as they are written.
@@ -131,6 +163,7 @@ impl<'a> Patcher<'a> {
             work: Cell::new(self.work),
             touched: Cell::new(false),
             conflicts: &self.conflicts,
+            effective: &self.effective,
             resource: draft.name.clone(),
         };
         let mut from: Vec<ObjectRef> = Vec::new();
@@ -142,10 +175,14 @@ impl<'a> Patcher<'a> {
         {
             work.touched.set(false);
             let stays = M::apply(&mut draft, patch, &mut work);
+            let is_touched = work.touched.get();
+            if is_touched || !stays {
+                self.effective.borrow_mut().insert(patch.id());
+            }
             if !stays {
                 return None;
             }
-            if work.touched.get() && !from.contains(&patch.from) {
+            if is_touched && !from.contains(&patch.from) {
                 from.push(patch.from.clone());
             }
         }
@@ -178,6 +215,7 @@ impl<'a> Patcher<'a> {
                 continue;
             };
             let (name, parts) = M::of(message);
+            self.effective.borrow_mut().insert(patch.id());
             let is_known = made.iter().any(|one| one.name == name) || is_taken(&name);
             if name.is_empty() || is_known {
                 let why = match name.is_empty() {
@@ -246,9 +284,7 @@ impl PatchBudget<'_> {
             patch.at, patch.from, self.resource
         );
         let conflict = Conflict::new(TOO_LARGE, key(patch), message);
-        self.conflicts
-            .borrow_mut()
-            .add(patch.at, conflict.because_of(&patch.from));
+        self.report(patch, conflict.because_of(&patch.from));
         false
     }
 
@@ -279,11 +315,15 @@ impl PatchBudget<'_> {
                 patch.at, patch.from, self.resource
             );
             let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);
-            self.conflicts
-                .borrow_mut()
-                .add(patch.at, conflict.because_of(&patch.from));
+            self.report(patch, conflict.because_of(&patch.from));
         }
         Some(merged)
+    }
+
+    /// A patch of which this is told is not one that matches nothing.
+    fn report(&self, patch: &Patch, conflict: Conflict) {
+        self.conflicts.borrow_mut().add(patch.at, conflict);
+        self.effective.borrow_mut().insert(patch.id());
     }
 
     /// Tells that a patch does not mean a resource as its author may have thought.
@@ -293,9 +333,7 @@ impl PatchBudget<'_> {
             patch.at, patch.from
         );
         let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);
-        self.conflicts
-            .borrow_mut()
-            .add(patch.at, conflict.because_of(&patch.from));
+        self.report(patch, conflict.because_of(&patch.from));
     }
 
     fn or_not_applied<T, E: std::fmt::Display>(
@@ -306,8 +344,7 @@ impl PatchBudget<'_> {
         match made {
             Ok(made) => Some(made),
             Err(error) => {
-                let mut lost = self.conflicts.borrow_mut();
-                lost.add(patch.at, not_applied(patch, &error.to_string()));
+                self.report(patch, not_applied(patch, &error.to_string()));
                 None
             }
         }
@@ -331,6 +368,17 @@ impl PatchBudget<'_> {
             self.touch();
         }
     }
+}
+
+/// Adds that a patch changes nothing of any proxy that it is for.
+pub(crate) fn report_without_match(patch: &Patch, conflicts: &mut Conflicts) {
+    conflicts.push(PATCH_WITHOUT_MATCH, Some(&patch.from), || {
+        let message = format!(
+            "patch {} of {} has no effect: it matches nothing of the connected proxies that it is for",
+            patch.at, patch.from
+        );
+        (key(patch), message)
+    });
 }
 
 fn key(patch: &Patch) -> String {

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use api::config::discovery_notes::{MOST_PATCHES, is_applied, is_unapplied_match, patched_message};
+use api::config::discovery_notes::{
+    MOST_PATCHES, is_applied, is_unapplied_match, patched_message, replaces_unnamed,
+};
 use api::envoy;
 use api::model::{Configured, Labels, ObjectRef, World, selects};
 use api::networking::EnvoyFilter;
@@ -178,6 +180,19 @@ impl Patch {
         }
     }
 
+    /// Of its object's name and its place there: the same in every snapshot.
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns true if routes, or what is in them, are changed by it.
+    pub(crate) const fn is_of_routes(&self) -> bool {
+        matches!(
+            self.apply_to,
+            ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute
+        )
+    }
+
     /// Returns true if listeners, or what is in them, are changed by it.
     pub(crate) fn is_of_listeners(&self) -> bool {
         matches!(
@@ -304,6 +319,30 @@ fn read(object: &Arc<Configured<EnvoyFilter>>) -> Read {
     (patches.into(), left_out.into())
 }
 
+/// Returns true if a match says which one of several filters or routes it means.
+fn names_one(apply_to: ApplyTo, matching: &EnvoyConfigObjectMatch) -> bool {
+    match &matching.object_types {
+        Some(ObjectTypes::Listener(listener)) => {
+            let chain = listener.filter_chain.as_ref();
+            let filter = chain.and_then(|chain| chain.filter.as_ref());
+            let below = filter.and_then(|filter| filter.sub_filter.as_ref());
+            let name = if apply_to == ApplyTo::HttpFilter {
+                below.map(|below| &below.name)
+            } else if apply_to == ApplyTo::NetworkFilter {
+                filter.map(|filter| &filter.name)
+            } else {
+                Some(&listener.listener_filter)
+            };
+            name.is_some_and(|name| !name.is_empty())
+        }
+        Some(ObjectTypes::RouteConfiguration(routes)) => {
+            let host = routes.vhost.as_ref();
+            host.is_some_and(|host| host.route.is_some())
+        }
+        _ => false,
+    }
+}
+
 fn patch(
     from: &ObjectRef,
     at: usize,
@@ -321,15 +360,15 @@ fn patch(
     };
     let is_waypoint = matching.context() == PatchContext::Waypoint
         || matches!(matching.object_types, Some(ObjectTypes::Waypoint(_)));
-    if !is_applied(apply_to.as_str_name(), operation.as_str_name())
+    let (kind, action) = (apply_to.as_str_name(), operation.as_str_name());
+    if !is_applied(kind, action)
         || is_unapplied_match(is_waypoint, port_name)
+        || replaces_unnamed(kind, action, names_one(apply_to, &matching))
     {
         return Ok(None);
     }
-    let version = matching
-        .proxy
-        .as_ref()
-        .map(|proxy| proxy.proxy_version.as_str());
+    let proxy = matching.proxy.as_ref();
+    let version = proxy.map(|proxy| proxy.proxy_version.as_str());
     let version = match version.unwrap_or_default() {
         "" => None,
         pattern => {

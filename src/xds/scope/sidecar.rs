@@ -84,6 +84,8 @@ pub(super) struct Imports {
     any: Hosts,
     named: BTreeMap<Arc<str>, Hosts>,
     without: BTreeMap<Arc<str>, Hosts>,
+    /// Excluded in whatever namespace they are.
+    without_any: Hosts,
 }
 
 /// Hosts and wildcards.
@@ -147,7 +149,7 @@ impl Imports {
             };
             let full = |namespace: &str| full_host(host, namespace, domain);
             match (namespace, namespace.strip_prefix('~')) {
-                ("~", _) => {}
+                ("~", _) => imports.without_any.add(full(rule.namespace())),
                 ("*", _) => imports.any.add(full(rule.namespace())),
                 (".", _) => {
                     if let Some(own) = own {
@@ -174,7 +176,8 @@ impl Imports {
         let mut all = [Some(&self.any), named].into_iter().flatten();
         let is_in = all.any(|hosts| hosts.have(host) || hosts.have_below(host));
         let without = self.without.get(namespace);
-        is_in && !without.is_some_and(|out| out.have(host))
+        let mut without = without.into_iter().chain([&self.without_any]);
+        is_in && !without.any(|out| out.have(host))
     }
 }
 

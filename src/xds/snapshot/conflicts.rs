@@ -36,9 +36,10 @@ impl Snapshot {
             all.extend(outbound.conflicts.iter().cloned());
         }
         let routes = self.caches.routes.all_in_use();
-        for (_, conflicts) in routes.iter().flat_map(|memo| memo.values()) {
-            all.extend(conflicts.iter().cloned());
+        for made in routes.iter().flat_map(|memo| memo.values()) {
+            all.extend(made.conflicts.iter().cloned());
         }
+        all.extend(self.caches.unmatched_patches());
         let mut conflicts: Vec<Conflict> = Vec::new();
         for one in all {
             match conflicts.last_mut() {

@@ -8,6 +8,7 @@ mod by_name;
 mod conflicts;
 mod failover;
 mod outbound;
+mod patch_matches;
 mod patched;
 mod policies;
 mod ports;
@@ -56,6 +57,7 @@ use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
 use crate::resources::routes::RouteParameters;
 use crate::rules::destination_rule::{have_localities, require_accounts};
+use crate::rules::envoy_filter::PatchIds;
 use crate::rules::peer_authentication;
 use crate::rules::request_authentication::TokenProviders;
 use crate::scope::envoy_filters::EnvoyFilters;
@@ -114,7 +116,13 @@ struct SnapshotBase {
 type SetKey<K> = (K, Vec<(Arc<str>, Version)>);
 
 /// A route configuration, if there is one of the name, and what was left out of it.
-type MadeRoutes = (Option<Arc<Resource>>, Arc<Vec<Conflict>>);
+#[derive(Clone, Debug, Default)]
+struct MadeRoutes {
+    resource: Option<Arc<Resource>>,
+    conflicts: Arc<Vec<Conflict>>,
+    /// Patches that are effective in it.
+    effective: PatchIds,
+}
 
 /// Assignments by name, of all proxies that see the same.
 type Assignments = Memo<AssignmentKey, Arc<Resource>>;
@@ -135,6 +143,7 @@ struct SnapshotCaches {
     routes: ResourceCache<(RouteParameters, Scope), Memo<Arc<str>, MadeRoutes>>,
     /// Parts that proxies cannot have beside their others.
     lost: Mutex<conflicts::LostParts>,
+    matches: Mutex<patch_matches::Registry>,
 }
 
 /// A snapshot after a change, and the effect of the change.
@@ -555,6 +564,7 @@ impl SnapshotCaches {
             all_listeners: self.all_listeners.after_any(),
             routes: self.routes.after_any(),
             lost: Mutex::default(),
+            matches: Mutex::default(),
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::resources::locality::{
     self, ClientLocality, EndpointPlace, LocalityOverride, Preference,
 };
 use crate::rules::destination_rule::{self, EffectivePolicy, Purpose, ServicePolicies};
-use crate::rules::envoy_filter::Patcher;
+use crate::rules::envoy_filter::{PatchIds, Patcher};
 use crate::rules::file_secrets::FileSecrets;
 use crate::view::{Resource, Set};
 
@@ -147,23 +147,24 @@ impl ProxyView {
                     let lost = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
                     let lost = from.first().map(|rule| lost.because_of(rule));
                     self.snapshot.caches.report(lost, &self.proxy.node.id);
-                    return None;
+                    return (None, PatchIds::default());
                 }
-                patcher.finish(draft, false).map(Arc::new)
+                let (made, effective) = patcher.finish_apart(draft, false);
+                (made.map(Arc::new), effective)
             };
-            self.parts.clusters.each.get(key, make)
+            let (made, effective) = self.parts.clusters.each.get(key, make);
+            patcher.add_effective(&effective);
+            made
         };
         let by_server_name = |subset: Option<&Subset>| {
             if self.client.by_server_name != ByServerName::Always {
                 return None;
             }
-            {
-                // TLS goes through it as it is.
-                let (draft, _secured) = self.cluster(service_port, &policies, subset);
-                let subset = subset.map_or("", |subset| &subset.name);
-                let draft = server_names::by_server_name(draft, service_port, subset);
-                patcher.finish(draft, false).map(Arc::new)
-            }
+            // TLS goes through it as it is.
+            let (draft, _secured) = self.cluster(service_port, &policies, subset);
+            let subset = subset.map_or("", |subset| &subset.name);
+            let draft = server_names::by_server_name(draft, service_port, subset);
+            patcher.finish(draft, false).map(Arc::new)
         };
         let has_files =
             |subset: Option<&Subset>, room: &mut SubsetBudget, files: &mut FileSecrets| {
@@ -307,14 +308,15 @@ impl ProxyView {
         let scope = &self.rules.clusters;
         let made = &self.parts.clusters;
         made.all.get(scope.clone(), || {
-            let (clusters, files) = self.make_clusters();
+            let (clusters, files, effective) = self.make_clusters();
             made.secrets.get(scope.clone(), || files);
+            made.effective.get(scope.clone(), || effective);
             clusters
         })
     }
 
-    /// The clusters, and the secrets in files that they ask for.
-    fn make_clusters(&self) -> (Arc<Set>, Arc<Set>) {
+    /// The clusters, the secrets in files that they ask for, and the patches that are effective in them.
+    fn make_clusters(&self) -> (Arc<Set>, Arc<Set>, PatchIds) {
         let mut members = Vec::new();
         let namespaces = self.rules.namespaces_of_destination_rules();
         let mut room = SubsetBudget {
@@ -352,10 +354,11 @@ impl ProxyView {
             patcher.added::<ClusterParts>(false, |name| names.contains(name))
         };
         members.extend(added.into_iter().map(Arc::new));
+        let effective = patcher.effective();
         self.snapshot
             .caches
             .report(patcher.lost(), &self.proxy.node.id);
         let files = files.resources().collect();
-        (Arc::new(Set::new(members)), Arc::new(files))
+        (Arc::new(Set::new(members)), Arc::new(files), effective)
     }
 }

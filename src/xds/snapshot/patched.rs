@@ -13,7 +13,7 @@ use super::SnapshotBase;
 use super::proxy::{ProxyView, finished};
 use crate::finish::Draft;
 use crate::node::{Kind, Node};
-use crate::rules::envoy_filter::Patcher;
+use crate::rules::envoy_filter::{PatchIds, Patcher};
 use crate::scope::ProxyRules;
 use crate::scope::envoy_filters::ProxyFacts;
 use crate::view::Resource;
@@ -89,9 +89,47 @@ impl ProxyView {
                 own.extend(added.into_iter().map(Arc::new));
             }
         }
+        self.record_listeners(&patcher);
         self.snapshot
             .caches
             .report(patcher.lost(), &self.proxy.node.id);
         own
+    }
+
+    /// The patches that changed its clusters. `patcher`: of those that it shares with no other proxy.
+    pub(super) fn record_clusters(&self, patcher: &Patcher<'_>) {
+        if let Some(matches) = &self.matches {
+            let shared = &self.parts.clusters.effective;
+            let shared = shared.get(self.rules.clusters.clone(), PatchIds::default);
+            matches.made_clusters([patcher.effective(), shared]);
+        }
+    }
+
+    fn record_listeners(&self, patcher: &Patcher<'_>) {
+        if let Some(matches) = &self.matches {
+            let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
+            let shared = is_sidecar.then(|| self.outbound_listeners().effective.clone());
+            matches.made_listeners([Some(patcher.effective()), shared].into_iter().flatten());
+            self.record_routes();
+        }
+    }
+
+    pub(super) fn record_routes(&self) {
+        if let Some(matches) = &self.matches {
+            let routes = &self.parts.routes;
+            let effective = || routes.values().into_iter().map(|made| made.effective);
+            matches.made_routes(routes.len(), || self.route_names(), effective);
+        }
+    }
+
+    /// The number of route configurations that its listeners refer to.
+    fn route_names(&self) -> usize {
+        match self.proxy.node.kind {
+            Kind::Sidecar => {
+                let of_mesh = usize::from(self.http_proxy().is_some());
+                self.outbound_listeners().routes.len() + of_mesh
+            }
+            Kind::Router => self.merged.routes().count(),
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use api::model::{EndpointAddress, Labels, Locality};
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
+use super::patch_matches::ViewMatches;
 use super::policies::{filters, unenforced};
 use super::reuse::{Memo, Reusable};
 use super::router_ports;
@@ -57,6 +58,8 @@ pub(super) struct ProxyView {
     pub(super) preferred: Arc<Labels>,
     pub(super) parts: Parts,
     pub(super) sets: [OnceLock<Arc<Set>>; 5],
+    /// `None`: no patch holds for it.
+    pub(super) matches: Option<ViewMatches>,
 }
 
 /// The parts that it shares with proxies that see the same. A view has them from its beginning, while the view before it still
@@ -130,6 +133,7 @@ impl ProxyView {
             proxy,
             inbound_ports,
             serves: !sidecar || !instances.is_empty(),
+            matches: snapshot.caches.matches_of(&node.id, &rules),
             merged,
             client,
             rules,
@@ -174,6 +178,7 @@ impl ProxyView {
             let added = patcher.added::<ClusterParts>(true, is_taken);
             own.extend(added.into_iter().map(Arc::new));
         }
+        self.record_clusters(&patcher);
         self.snapshot
             .caches
             .report(patcher.lost(), &self.proxy.node.id);
@@ -216,6 +221,7 @@ impl ProxyView {
             let patcher = self.patcher();
             let mut built =
                 outbound::build(&self.rules, self.mesh(), &self.place, &endpoints, &patcher);
+            built.effective = patcher.effective();
             built.conflicts.extend(patcher.lost());
             built.conflicts = self.found(built.conflicts);
             for one in built.listeners.values_mut() {
@@ -229,7 +235,7 @@ impl ProxyView {
     }
 
     /// The port for applications that are told to use a proxy.
-    fn http_proxy(&self) -> Option<Draft<Listener>> {
+    pub(super) fn http_proxy(&self) -> Option<Draft<Listener>> {
         let mesh = self.mesh();
         let wanted = mesh.http_port != 0 && virtual_listeners::no_http_proxy(mesh).is_none();
         wanted.then(|| {
@@ -347,9 +353,11 @@ impl ProxyView {
         };
         // A name that means nothing is not remembered: a client could think of any number of them.
         if !self.refers_to(&name) {
-            return make().0;
+            return make().resource;
         }
-        self.parts.routes.get(name.clone(), make).0
+        let made = self.parts.routes.get(name.clone(), make);
+        self.record_routes();
+        made.resource
     }
 
     /// All proxies that see the same share what was made for one of them: it is named as the one that found it.

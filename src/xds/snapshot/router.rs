@@ -57,8 +57,13 @@ impl ProxyView {
         };
         let patcher = self.patcher();
         let finished = patcher.finish(draft, false).map(Arc::new);
+        let effective = patcher.effective();
         conflicts.extend(patcher.lost());
-        (finished, Arc::new(self.found(conflicts)))
+        MadeRoutes {
+            resource: finished,
+            conflicts: Arc::new(self.found(conflicts)),
+            effective,
+        }
     }
 
     /// A configuration by a name that one of its listeners refers to.
@@ -69,7 +74,9 @@ impl ProxyView {
             let made = routes::gateway(&name, parameters, &self.rules, &self.merged);
             self.finished_route(made)
         };
-        self.parts.routes.get(name.clone(), make).0
+        let made = self.parts.routes.get(name.clone(), make);
+        self.record_routes();
+        made.resource
     }
 
     /// The string that all share who have it.

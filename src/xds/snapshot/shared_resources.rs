@@ -8,6 +8,7 @@ use super::MadeRoutes;
 use super::resource_cache::MemorySize;
 use super::reuse::{Memo, Reusable};
 use crate::resources::listeners::outbound::Outbound;
+use crate::rules::envoy_filter::PatchIds;
 use crate::scope::Scope;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type};
@@ -20,10 +21,12 @@ type GrpcResourceKey = (Type, Arc<str>, Arc<str>, Scope);
 pub(super) struct Clusters {
     pub(super) all: Memo<Scope, Arc<Set>>,
     /// Each of them once, whatever else those see that have it.
-    pub(super) each: Memo<ClusterKey, Option<Arc<Resource>>>,
+    pub(super) each: Memo<ClusterKey, (Option<Arc<Resource>>, PatchIds)>,
     pub(super) named: Memo<GrpcResourceKey, Arc<Resource>>,
     /// Secrets in files of a proxy that they ask for.
     pub(super) secrets: Memo<Scope, Arc<Set>>,
+    /// Patches that are effective in them.
+    pub(super) effective: Memo<Scope, PatchIds>,
 }
 
 /// A name, the namespace of the service, the rules that hold, and the patches.
@@ -47,6 +50,7 @@ impl Clusters {
             each: self.each.after(),
             named: self.named.after(),
             secrets: self.secrets.after(),
+            effective: Memo::default(),
         }
     }
 }
@@ -81,7 +85,7 @@ impl MemorySize for Outbound {
 
 impl MemorySize for MadeRoutes {
     fn memory_size(&self) -> usize {
-        self.0.memory_size()
+        self.resource.memory_size()
     }
 }
 
@@ -102,12 +106,28 @@ impl Reusable for Arc<Outbound> {
             listeners,
             routes: self.routes.clone(),
             conflicts: self.conflicts.clone(),
+            effective: self.effective.clone(),
         })
     }
 }
 
 impl Reusable for MadeRoutes {
     fn reuse_older(self, older: &Self) -> Self {
+        Self {
+            resource: self.resource.reuse_older(&older.resource),
+            ..self
+        }
+    }
+}
+
+impl Reusable for (Option<Arc<Resource>>, PatchIds) {
+    fn reuse_older(self, older: &Self) -> Self {
         (self.0.reuse_older(&older.0), self.1)
+    }
+}
+
+impl Reusable for PatchIds {
+    fn reuse_older(self, _older: &Self) -> Self {
+        self
     }
 }

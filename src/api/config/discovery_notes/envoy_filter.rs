@@ -30,10 +30,7 @@ pub fn patched_message(apply_to: &str) -> Option<&'static str> {
 /// configuration is there or is not.
 #[must_use]
 pub fn is_applied(apply_to: &str, operation: &str) -> bool {
-    let has_order = matches!(
-        apply_to,
-        "LISTENER_FILTER" | "NETWORK_FILTER" | "HTTP_FILTER" | "HTTP_ROUTE"
-    );
+    let has_order = has_order(apply_to);
     match operation {
         "MERGE" | "MERGE_AND_REPLACE_LIST" | "REPLACE" => true,
         "ADD" | "REMOVE" => apply_to != "ROUTE_CONFIGURATION",
@@ -42,11 +39,41 @@ pub fn is_applied(apply_to: &str, operation: &str) -> bool {
     }
 }
 
+fn has_order(apply_to: &str) -> bool {
+    matches!(
+        apply_to,
+        "LISTENER_FILTER" | "NETWORK_FILTER" | "HTTP_FILTER" | "HTTP_ROUTE"
+    )
+}
+
+/// Returns true if a patch is to replace one of several and does not say which: all of them would be one and the same, so none
+/// is replaced.
+#[must_use]
+pub fn replaces_unnamed(apply_to: &str, operation: &str, is_named: bool) -> bool {
+    operation == "REPLACE" && has_order(apply_to) && !is_named
+}
+
 /// Returns true if a match has conditions without a meaning here, so that its patch is not applied: waypoints, and names of ports
 /// of listeners.
 #[must_use]
 pub fn is_unapplied_match(is_waypoint: bool, port_name: &str) -> bool {
     is_waypoint || !port_name.is_empty()
+}
+
+/// Returns true if a patch as it is written replaces nothing: see [`replaces_unnamed`].
+#[must_use]
+pub fn replaces_nothing(patch: &Json) -> bool {
+    let text = |pointer: &str| patch.pointer(pointer).and_then(Json::as_str);
+    let apply_to = text("/applyTo").unwrap_or_default();
+    let name = match apply_to {
+        "HTTP_FILTER" => "/match/listener/filterChain/filter/subFilter/name",
+        "NETWORK_FILTER" => "/match/listener/filterChain/filter/name",
+        "LISTENER_FILTER" => "/match/listener/listenerFilter",
+        _ => "/match/routeConfiguration/vhost/route",
+    };
+    let is_named = patch.pointer(name).is_some_and(|one| *one != "");
+    let operation = text("/patch/operation").unwrap_or_default();
+    replaces_unnamed(apply_to, operation, is_named)
 }
 
 pub(super) fn notes(spec: &Json) -> Vec<Finding> {
@@ -97,6 +124,15 @@ fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
         warn(place, why.to_owned());
         return;
     }
+    if replaces_nothing(written) {
+        let what = match apply_to {
+            "HTTP_ROUTE" => "route",
+            _ => "filter",
+        };
+        let why = format!("has no effect: the match names no {what} to replace");
+        warn("patch.operation", why);
+        return;
+    }
     if !matches!(text("/patch/filterClass"), "" | "UNSPECIFIED") {
         let why = "has no effect: the operation alone says where a filter goes";
         warn("patch.filterClass", why.to_owned());
@@ -122,6 +158,7 @@ mod tests {
     use crate::config::{named, notes};
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table of patches")]
     fn a_note_names_a_patch_that_is_not_applied() {
         let kind = named("networking.istio.io", "EnvoyFilter").unwrap();
         let said = |spec: Json| -> Vec<String> {
@@ -167,6 +204,36 @@ mod tests {
                 json!({"applyTo": "CLUSTER", "patch": {"operation": "MERGE", "value": {"lb_polic": 1}}}),
                 Some(
                     "patch.value.lb_polic: the patch is not applied: unknown field of envoy.config.cluster.v3.Cluster, did you mean \"lb_policy\"?",
+                ),
+            ),
+            (
+                json!({"applyTo": "HTTP_FILTER", "match": {"listener": {"filterChain": {"filter": {"name": "m"}}}}, "patch": {"operation": "REPLACE", "value": {"name": "x"}}}),
+                Some("patch.operation: has no effect: the match names no filter to replace"),
+            ),
+            (
+                json!({"applyTo": "HTTP_FILTER", "match": {"listener": {"filterChain": {"filter": {"subFilter": {"name": "f"}}}}}, "patch": {"operation": "REPLACE", "value": {"name": "x"}}}),
+                None,
+            ),
+            (
+                json!({"applyTo": "NETWORK_FILTER", "match": {"listener": {"filterChain": {"filter": {"name": "m"}}}}, "patch": {"operation": "REPLACE", "value": {"name": "x"}}}),
+                None,
+            ),
+            (
+                json!({"applyTo": "NETWORK_FILTER", "patch": {"operation": "REPLACE", "value": {"name": "x"}}}),
+                Some("patch.operation: has no effect: the match names no filter to replace"),
+            ),
+            (
+                json!({"applyTo": "LISTENER_FILTER", "match": {"listener": {"listenerFilter": ""}}, "patch": {"operation": "REPLACE", "value": {"name": "x"}}}),
+                Some("patch.operation: has no effect: the match names no filter to replace"),
+            ),
+            (
+                json!({"applyTo": "HTTP_ROUTE", "match": {"routeConfiguration": {"vhost": {"name": "v"}}}, "patch": {"operation": "REPLACE", "value": {"name": "x"}}}),
+                Some("patch.operation: has no effect: the match names no route to replace"),
+            ),
+            (
+                json!({"applyTo": "HTTP_FILTER", "patch": {"operation": "INSERT_FIRST", "value": {"name": "x", "config_discovery": {"config_source": {"ads": {}}}}}}),
+                Some(
+                    "patch.value.config_discovery: the patch is not applied: discovery serves no extension configuration: write it in typed_config",
                 ),
             ),
             (

@@ -27,7 +27,8 @@ impl Hub {
         let batch = &due.batch;
         let local = &self.options.settings.cluster;
         let mut woken = 0;
-        let mut resting = HashSet::new();
+        // Those whose resources, but for assignments, are those of the snapshot before.
+        let mut as_before = HashSet::new();
         for session in self.sessions.all() {
             let node = &session.node;
             let has_changed = || {
@@ -50,6 +51,9 @@ impl Hub {
             } else {
                 PushScope::Endpoints(Arc::clone(names))
             };
+            if !matches!(scope, PushScope::Full) {
+                as_before.insert(node.id.clone());
+            }
             let is_nothing = matches!(&scope, PushScope::Endpoints(names) if names.is_empty());
             let pending = PendingPush {
                 snapshot: Arc::clone(&next.snapshot),
@@ -59,15 +63,15 @@ impl Hub {
                 put: now,
             };
             if is_nothing {
-                resting.insert(node.id.clone());
                 session.enqueue_without_wake(pending);
             } else {
                 woken += 1;
                 session.enqueue(pending);
             }
         }
-        next.snapshot
-            .keep_conflicts(earlier, |proxy| resting.contains(proxy));
+        let rests = |proxy: &str| as_before.contains(proxy);
+        next.snapshot.keep_conflicts(earlier, rests);
+        next.snapshot.keep_patch_matches(earlier, rests);
         woken
     }
 

@@ -9,7 +9,7 @@ use crate::exposition;
 use crate::process;
 
 /// Gauges that conflicts are counted in.
-const CONFLICTS: [(&str, &str); 14] = [
+const CONFLICTS: [(&str, &str); 15] = [
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
         "TCP ports that conflict with another TCP port",
@@ -58,6 +58,10 @@ const CONFLICTS: [(&str, &str); 14] = [
     (
         "gudgeon_envoy_filter_patches_not_applied",
         "EnvoyFilter patches not applied as written",
+    ),
+    (
+        "gudgeon_envoy_filter_patches_without_match",
+        "EnvoyFilter patches that match nothing of the connected proxies that they are for",
     ),
     (
         "gudgeon_delegates_left_out",

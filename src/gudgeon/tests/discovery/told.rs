@@ -210,6 +210,53 @@ async fn a_nack_is_reported_at_the_objects_that_the_resource_was_made_from() {
     soon("no message", || said() == json!([])).await;
 }
 
+/// At its filter, as long as no connected proxy has what it means.
+#[tokio::test]
+async fn a_patch_that_matches_nothing_is_told_at_its_filter() {
+    let filter = |host: &str| {
+        format!(
+            "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: random, namespace: demo}}, spec: \
+             {{configPatches: [{{applyTo: CLUSTER, match: {{context: SIDECAR_OUTBOUND, cluster: {{service: {host}}}}}, patch: \
+             {{operation: MERGE, value: {{lbPolicy: RANDOM}}}}}}]}}}}\n"
+        )
+    };
+    let b = entry(&host("b"), 9000, "TCP", &[("10.0.0.2", 80)]);
+    let all = |named: &str| documents(&[b.clone(), filter(named)]);
+    let discovery = Place::new().with("config/b.yaml", &all("b.typo")).start();
+    let status = || {
+        let row = discovery.json("/debug/configz?kind=EnvoyFilter")[0].clone();
+        (
+            row["status"]["effect"].clone(),
+            row["status"]["messages"].clone(),
+        )
+    };
+    let enforced = (json!("enforced"), json!([]));
+    assert_eq!(status(), enforced, "nobody is connected");
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.ask(CDS, &[]);
+    let heard = stream.hear(CDS).await;
+    stream.ack(&heard, &[]);
+    let words = "patch 0 of EnvoyFilter demo/random has no effect: it matches nothing of the connected proxies that it is for";
+    let without = (
+        json!("enforced in part"),
+        json!([format!("demo/random 0: {words}")]),
+    );
+    soon("the message", || status() == without).await;
+    soon("a line", || discovery.logged(words) == 1).await;
+    let metric = "gudgeon_envoy_filter_patches_without_match";
+    assert_eq!(discovery.metric(metric), 1.0);
+    // A change of endpoints is none of clusters.
+    let moved = entry(&host("b"), 9000, "TCP", &[("10.0.0.3", 80)]);
+    let place = &discovery.place;
+    place.write("config/b.yaml", &documents(&[moved, filter("b.typo")]));
+    soon("the message", || status() == without).await;
+    place.write("config/b.yaml", &all(&host("b")));
+    let heard = stream.hear(CDS).await;
+    stream.ack(&heard, &[]);
+    soon("no message", || status() == enforced).await;
+    assert_eq!(discovery.logged(words), 1);
+}
+
 /// A policy that is tried is served in shadows, and says so.
 #[tokio::test]
 async fn a_dry_run_policy_has_a_message() {

@@ -26,16 +26,8 @@ impl Patched for RouteConfiguration {
     }
 }
 
-/// Returns true if a patch is about routes.
-pub(super) fn is_about(patch: &Patch) -> bool {
-    matches!(
-        patch.apply_to,
-        ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute
-    )
-}
-
 pub(super) fn apply(routes: &mut RouteConfiguration, patch: &Patch, work: &PatchBudget<'_>) {
-    if !is_about(patch) {
+    if !patch.is_of_routes() {
         return;
     }
     if !are_routes(patch, &routes.name) {

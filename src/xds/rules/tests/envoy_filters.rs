@@ -19,13 +19,13 @@ use crate::node::Dns;
 const MANAGER: &str = "envoy.filters.network.http_connection_manager";
 const TYPES: &str = "type.googleapis.com/envoy";
 
-fn envoy_filter(world: &mut World, name: &str, created: i64, spec: &str) {
+pub(super) fn envoy_filter(world: &mut World, name: &str, created: i64, spec: &str) {
     let object = object::<EnvoyFilter>(name, created, spec);
     insert(&mut world.envoy_filters, object);
 }
 
 /// The usual world, with a service that the proxy is one of.
-fn with(patches: &str) -> World {
+pub(super) fn with(patches: &str) -> World {
     let mut world = world();
     service(
         &mut world,
@@ -67,7 +67,7 @@ fn http_filters(manager: &HttpConnectionManager) -> Vec<String> {
         .collect()
 }
 
-fn conflicts(world: World) -> Vec<String> {
+pub(super) fn conflicts(world: World) -> Vec<String> {
     let snapshot = snapshot(world);
     let view = snapshot.view(&node("demo", &[]));
     for kind in Type::ALL {
@@ -78,7 +78,7 @@ fn conflicts(world: World) -> Vec<String> {
 }
 
 /// A patch of a filter of requests.
-fn http(operation: &str, below: &str, name: &str) -> String {
+pub(super) fn http(operation: &str, below: &str, name: &str) -> String {
     let filter = match below {
         "" => String::new(),
         below => format!(", filter: {{name: {MANAGER}, subFilter: {{name: {below}}}}}"),

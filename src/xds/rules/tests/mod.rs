@@ -20,6 +20,7 @@ mod ingress;
 mod levels;
 mod limits;
 mod mesh_fields;
+mod patch_matches;
 mod peers;
 mod routes;
 mod scopes;

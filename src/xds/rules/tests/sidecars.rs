@@ -92,6 +92,14 @@ fn a_proxy_has_what_its_sidecar_imports() {
         ("'./b.demo.svc.cluster.local', 'other/*'", "bct"),
         ("'*/*', '~other/*'", "abx"),
         ("'*/*', '~other/t.other.svc.cluster.local'", "abcx"),
+        // Without a namespace, an exclusion is of every one.
+        ("'*/*', '~/t.other.svc.cluster.local'", "abcx"),
+        ("'*/*', '~/*.other.svc.cluster.local'", "abx"),
+        ("'*/*', '~/*.cluster.local'", "x"),
+        ("'./*', '~/x.example'", "ab"),
+        ("'~/b.demo.svc.cluster.local', 'demo/*'", "ax"),
+        ("'*/*', '~/*'", ""),
+        ("'~/a.demo.svc.cluster.local'", ""),
     ] {
         let view = seen(&format!("egress: [{{hosts: [{imports}]}}]"));
         assert_eq!(clusters(&*view), wanted, "{imports}");

@@ -47,4 +47,6 @@ pub(crate) struct Outbound {
     /// The names of all their routes.
     pub(crate) routes: BTreeSet<Arc<str>>,
     pub(crate) conflicts: Vec<Conflict>,
+    /// Ids of patches that are effective in them.
+    pub(crate) effective: Arc<[u64]>,
 }

@@ -1,0 +1,151 @@
+//! Fields of Envoy's v2 API that v3 has not, in messages that it has: two of them mean exactly what others mean today, and
+//! whoever writes another one is told what took its place.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::descriptions::is_json_name;
+
+const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
+pub(super) const FILTER: &str = "envoy.config.listener.v3.Filter";
+const HTTP_FILTER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter";
+pub(super) const MANAGER: &str =
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+
+/// A message, a field that it had, and the one to write.
+pub(super) const SUCCESSORS: [(&str, &str, &str); 22] = [
+    (CLUSTER, "hosts", "load_assignment"),
+    (CLUSTER, "tls_context", "transport_socket"),
+    (
+        CLUSTER,
+        "extension_protocol_options",
+        "typed_extension_protocol_options",
+    ),
+    (MANAGER, "idle_timeout", "common_http_protocol_options"),
+    (FILTER, "config", "typed_config"),
+    (HTTP_FILTER, "config", "typed_config"),
+    (
+        "envoy.config.listener.v3.ListenerFilter",
+        "config",
+        "typed_config",
+    ),
+    (
+        "envoy.config.core.v3.TransportSocket",
+        "config",
+        "typed_config",
+    ),
+    (
+        "envoy.config.accesslog.v3.AccessLog",
+        "config",
+        "typed_config",
+    ),
+    (
+        "envoy.config.listener.v3.FilterChain",
+        "tls_context",
+        "transport_socket",
+    ),
+    (
+        "envoy.config.route.v3.VirtualHost",
+        "per_filter_config",
+        "typed_per_filter_config",
+    ),
+    (
+        "envoy.config.route.v3.Route",
+        "per_filter_config",
+        "typed_per_filter_config",
+    ),
+    (
+        "envoy.config.route.v3.WeightedCluster.ClusterWeight",
+        "per_filter_config",
+        "typed_per_filter_config",
+    ),
+    (
+        "envoy.config.route.v3.RouteAction",
+        "request_mirror_policy",
+        "request_mirror_policies",
+    ),
+    ("envoy.config.route.v3.RouteMatch", "regex", "safe_regex"),
+    (
+        "envoy.config.route.v3.HeaderMatcher",
+        "regex_match",
+        "string_match",
+    ),
+    (
+        "envoy.config.route.v3.QueryParameterMatcher",
+        "value",
+        "string_match",
+    ),
+    (
+        "envoy.config.route.v3.QueryParameterMatcher",
+        "regex",
+        "string_match",
+    ),
+    (
+        "envoy.config.route.v3.CorsPolicy",
+        "allow_origin",
+        "allow_origin_string_match",
+    ),
+    (
+        "envoy.config.route.v3.CorsPolicy",
+        "allow_origin_regex",
+        "allow_origin_string_match",
+    ),
+    (
+        "envoy.config.route.v3.CorsPolicy",
+        "enabled",
+        "filter_enabled",
+    ),
+    ("envoy.config.route.v3.VirtualCluster", "pattern", "headers"),
+];
+
+/// The field to write in place of one that a message had in v2.
+pub(super) fn successor(message: &str, field: &str) -> Option<&'static str> {
+    let mut all = SUCCESSORS.iter();
+    let found = all.find(|(of, had, _)| *of == message && is_json_name(had, field));
+    found.map(|(.., has)| *has)
+}
+
+/// The fields of a message with those that v3 has of others: `hosts` of a cluster, and `idle_timeout` of a connection manager.
+/// `None`: it has neither, or both an old field and the one that took its place.
+pub(super) fn translated(message: &str, written: &[(&String, &Json)]) -> Option<Map<String, Json>> {
+    let (old, new) = match message {
+        CLUSTER => ("hosts", "load_assignment"),
+        MANAGER => ("idle_timeout", "common_http_protocol_options"),
+        _ => return None,
+    };
+    let get = |name: &str| {
+        let mut all = written.iter();
+        let found = all.find(|(key, value)| is_json_name(name, key) && !value.is_null());
+        found.map(|(_, value)| *value)
+    };
+    let value = get(old)?;
+    let today = match (message, get(new)) {
+        (CLUSTER, None) => assignment(get("name"), value)?,
+        (MANAGER, None) => json!({ old: value }),
+        (MANAGER, Some(Json::Object(options))) => {
+            let mut options = options.clone();
+            if options.keys().any(|key| is_json_name(old, key)) {
+                return None;
+            }
+            options.insert(old.to_owned(), value.clone());
+            Json::Object(options)
+        }
+        _ => return None,
+    };
+    let others = written.iter();
+    let others = others.filter(|(key, _)| !is_json_name(old, key) && !is_json_name(new, key));
+    let others = others.map(|(key, value)| ((*key).clone(), (*value).clone()));
+    Some(others.chain([(new.to_owned(), today)]).collect())
+}
+
+/// What a cluster's addresses are today.
+fn assignment(cluster: Option<&Json>, hosts: &Json) -> Option<Json> {
+    let hosts = hosts.as_array()?.iter();
+    let endpoints: Vec<Json> = hosts
+        .map(|address| json!({"endpoint": {"address": address}}))
+        .collect();
+    let mut made = json!({"endpoints": [{"lb_endpoints": endpoints}]});
+    if let (Some(made), Some(name)) = (made.as_object_mut(), cluster) {
+        made.insert("cluster_name".to_owned(), name.clone());
+    }
+    Some(made)
+}
