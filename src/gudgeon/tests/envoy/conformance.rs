@@ -5,6 +5,8 @@
 
 mod answer;
 mod application;
+pub mod examples;
+pub mod fields;
 mod row;
 
 use std::collections::{BTreeMap, BTreeSet};
