@@ -3,7 +3,10 @@
 //! One discovery and three proxies serve all files, one after the other: the sidecar of a client, that of a workload with
 //! certificates, and a router. `row.rs` describes the requests.
 
+mod answer;
 mod application;
+pub mod examples;
+pub mod fields;
 mod row;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +42,8 @@ const SERVICES: [(&str, u16, &str, &[&str]); 10] = [
 ];
 /// Applications that objects of files name by `${NAME}`.
 const APPLICATIONS: [&str; 4] = ["one", "two", "bad", "tls"];
+/// Statistics that Envoy keeps for `counts=`.
+const COUNTED: &str = r#"{"sidecar.istio.io/statsInclusionPrefixes": "cluster,http,tcp"}"#;
 
 /// What stands while files come and go.
 struct Scene {
@@ -78,6 +83,14 @@ fn certificates(place: &Place) -> (BTreeMap<String, (String, String)>, Vec<Strin
         secret(
             "other-credential-cacert",
             &[("cacert", &made["user.example"].0)],
+        ),
+        secret(
+            "client-credential",
+            &[
+                ("tls.crt", &made["user.example"].0),
+                ("tls.key", &made["user.example"].1),
+                ("ca.crt", &made["other.example"].0),
+            ],
         ),
     ];
     (made, secrets)
@@ -131,7 +144,7 @@ fn scene() -> Scene {
     let (signer, other) = (Signer::rsa("one"), Signer::curve("two"));
     words.insert("keys".to_owned(), set(&[&signer]));
     words.insert("other-keys".to_owned(), set(&[&other]));
-    let claims = |issuer: &str, group: &str, exp: u64| json!({"iss": issuer, "sub": "alice", "aud": ["bookstore"], "groups": [group], "exp": exp});
+    let claims = |issuer: &str, group: &str, exp: u64| json!({"iss": issuer, "sub": "alice", "aud": ["bookstore"], "groups": [group], "roles": "reader writer", "exp": exp});
     let soon = now() + 1000;
     for (name, signer, claims) in [
         ("token", &signer, claims("issuer-foo", "admin", soon)),
@@ -166,15 +179,19 @@ fn scene() -> Scene {
         .label("app", "client")
         .label("env", "prod")
         .label("istio-locality", "us-west.zone1")
+        .env("ISTIO_META_ISTIO_VERSION", "1.5.10")
+        .env("ISTIO_METAJSON_ANNOTATIONS", COUNTED)
         .secured(&volumes[0])
         .begin();
     let mut web = Setup::at("web", web, discovery.grpc)
         .label("app", "web")
+        .env("ISTIO_METAJSON_ANNOTATIONS", COUNTED)
         .secured(&volumes[1])
         .begin();
     let mut edge = Setup::at("edge-1", edge, discovery.grpc)
         .role("router")
         .label("istio", "edge")
+        .env("ISTIO_META_ROUTER_MODE", "sni-dnat")
         .secured(&volumes[2])
         .begin();
     for proxy in [&mut client, &mut web, &mut edge] {
@@ -312,7 +329,7 @@ impl Scene {
             other => panic!("no proxy {other}"),
         };
         let mut ask = Ask {
-            ip: proxy.ip,
+            proxy,
             clients: &mut self.clients,
             words: &self.words,
             applications: &self.applications,

@@ -418,6 +418,8 @@ fn tls_ends_at_a_router_or_goes_on_by_its_name() {
             ],
         ),
         gateway("more", &[tls("HTTPS", 18190, "[b.example]", &mutual)]),
+        // Routers take Gateways of their own namespace alone.
+        gateway("other/elsewhere", &[tls("MYSQL", 18195, "['*']", "")]),
         rule(
             "web",
             &format!(
@@ -435,12 +437,13 @@ fn tls_ends_at_a_router_or_goes_on_by_its_name() {
         rule(
             "lines",
             &format!(
-                "hosts: ['*']\ngateways: [edge]\ntcp: [{{match: [{{port: 18193}}, {{port: 18194}}], {}}}]",
+                "hosts: ['*']\ngateways: [edge, other/elsewhere]\ntcp: [{{match: [{{port: 18193}}, {{port: 18194}}, {{port: 18195}}], {}}}]",
                 to("line")
             ),
         ),
     ];
     let discovery = place
+        .env("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", "true")
         .with("config/services.yaml", &documents(&services))
         .with("config/edge.yaml", &documents(&config))
         .start();
@@ -503,6 +506,7 @@ fn tls_ends_at_a_router_or_goes_on_by_its_name() {
     assert_eq!(&text, b"line one\n");
     let plain = proxy.connect(proxy.ip, 18194).unwrap();
     assert_eq!(say(plain, "two").as_deref(), Some("line two"));
+    assert!(proxy.connect(proxy.ip, 18195).is_err());
 }
 
 /// A Secret of the namespace `demo`.

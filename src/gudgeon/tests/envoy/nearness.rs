@@ -54,11 +54,21 @@ fn shares_are_those_that_the_mesh_names_and_a_service_may_prefer_the_near() {
         "metadata: {",
         "metadata: {annotations: {networking.istio.io/traffic-distribution: PreferClose}, ",
     );
+    let without = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: without, namespace: demo}\nspec: \
+         {host: without, trafficPolicy: {loadBalancer: {localityLbSetting: {enabled: false}}}}\n";
     let distribute = "localityLbSetting:\n  enabled: true\n  distribute:\n  - from: r1/z1/*\n    to: {r1/z1/*: 80, r2/*: \
         20}\n";
     let discovery = Place::new()
         .with("mesh", &format!("enableTracing: false\n{distribute}"))
-        .with("config/all.yaml", &documents(&[of("b", &all), near_one]))
+        .with(
+            "config/all.yaml",
+            &documents(&[
+                of("b", &all),
+                near_one,
+                of("without", &all),
+                without.to_owned(),
+            ]),
+        )
         .start();
     let proxy = Setup::new("client-1", discovery.grpc)
         .label("istio-locality", "r1.z1.s1")
@@ -67,6 +77,8 @@ fn shares_are_those_that_the_mesh_names_and_a_service_may_prefer_the_near() {
     let count = |name: &str| counts.get(name).copied().unwrap_or(0);
     assert_eq!(count("near") + count("far"), 100, "{counts:?}");
     assert!((10..=30).contains(&count("far")), "{counts:?}");
+    let counts = answers(&proxy, "without", 60);
+    assert_eq!(counts.len(), 3, "{counts:?}: a rule wants no localities");
 
     // Without locality settings of the mesh all are equal, except for the service with a preference.
     discovery.place.write("mesh", "enableTracing: false\n");
@@ -167,6 +179,12 @@ fn another_network_is_reached_by_its_gateways() {
             &format!("[{}]", endpoints.join(", ")),
         )
     };
+    // Nobody says where the workload is, but for its network.
+    let beyond = "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: beyond, namespace: demo}\nspec: \
+         {network: far, serviceAccount: web, labels: {app: beyond, security.istio.io/tlsMode: istio}}\n---\napiVersion: \
+         networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: beyond, namespace: demo}\nspec: {hosts: \
+         [beyond.demo.svc.cluster.local], location: MESH_INTERNAL, resolution: STATIC, ports: [{number: 18081, name: http, \
+         protocol: HTTP}], workloadSelector: {labels: {app: beyond}}}\n";
     place.write("networks", &networks);
     let path = place.path("networks");
     let discovery = place
@@ -174,7 +192,12 @@ fn another_network_is_reached_by_its_gateways() {
         .with("mesh", "enableTracing: false\nenableAutoMtls: true\n")
         .with(
             "config/all.yaml",
-            &documents(&[service("web", &far), service("open", &[open]), sidecar]),
+            &documents(&[
+                service("web", &far),
+                service("open", &[open]),
+                sidecar,
+                beyond.to_owned(),
+            ]),
         )
         .start();
     let mut web = Setup::at("web", web, discovery.grpc)
@@ -191,6 +214,8 @@ fn another_network_is_reached_by_its_gateways() {
     let ok = Some((200, "web".to_owned()));
     assert_eq!(client.get("open", 18080), ok);
     assert_eq!(gateways.each_ref().map(Gateway::passed), [0, 0]);
+    assert_eq!(client.get(&host("beyond"), 18081), ok);
+    assert_ne!(gateways.each_ref().map(Gateway::passed), [0, 0]);
     // By TLS from end to end: the gateways have no certificate.
     until("both gateways", || {
         assert_eq!(client.get(&host("web"), 18080), ok);

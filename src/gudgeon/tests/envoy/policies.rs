@@ -10,8 +10,10 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
+    ClientConfig, ClientConnection, DEFAULT_VERSIONS, DigitallySignedStruct, Error,
+    SignatureScheme, StreamOwned,
 };
 
 use crate::backend::Backend;
@@ -88,16 +90,23 @@ impl Clients {
         self
     }
 
-    /// By TLS, whatever certificate the server has; `with`: the client's own.
+    /// By TLS, whatever certificate the server has; `with`: the client's own, `version`: that of TLS alone.
     pub fn anybody(
         &self,
         stream: TcpStream,
         with: Option<&str>,
         server_name: &str,
+        version: Option<&str>,
     ) -> StreamOwned<ClientConnection, TcpStream> {
         let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
+        let (old, new) = ([&TLS12], [&TLS13]);
+        let versions = match version {
+            Some("1.2") => &old[..],
+            Some("1.3") => &new[..],
+            _ => DEFAULT_VERSIONS,
+        };
         let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Anybody));

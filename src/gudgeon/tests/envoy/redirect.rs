@@ -144,6 +144,7 @@ fn redirected(network: &Network) {
     }
     Backend::at(node(), 4300, "tls");
     let unknown = Backend::new(node(), "unknown");
+    let bypassed = Backend::new(node(), "bypassed");
     Backend::at(node(), 80, "passed");
     let all = [
         own(),
@@ -204,6 +205,17 @@ fn redirected(network: &Network) {
             ),
         ),
         entry(
+            "bypassed",
+            &format!(
+                "  addresses: [{NODE}]\n  resolution: STATIC\n  ports: [{{number: {}, name: tcp, protocol: TCP}}]\n  endpoints: \
+                 [{{address: {NODE}, ports: {{tcp: {}}}}}]\n",
+                bypassed.port, line.port
+            ),
+        ),
+        "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: bypassed, namespace: demo}\nspec: {host: \
+         bypassed.example, trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}}}\n"
+            .to_owned(),
+        entry(
             "tls",
             &format!(
                 "  resolution: STATIC\n  ports: [{{number: 443, name: tls, protocol: TLS}}]\n  endpoints: [{{address: {NODE}, \
@@ -245,6 +257,11 @@ fn redirected(network: &Network) {
     let passed = || backend::say(to(NODE, unknown.port).unwrap(), "hello");
     assert_eq!(passed().as_deref(), Some("unknown hello"));
     assert_eq!(get(to(NODE, 80), "nobody.example"), ok("passed"));
+    // A rule wants a service's connections where they went, and not at its endpoint.
+    assert_eq!(
+        backend::say(to(NODE, bypassed.port).unwrap(), "hello").as_deref(),
+        Some("bypassed hello")
+    );
     assert!(is_cut(to(POD, 7777)));
     for port in [15001, 15006] {
         assert!(is_cut(from_node(port)), "{port}");
@@ -266,11 +283,29 @@ fn redirected(network: &Network) {
 
     ingress(&discovery, &proxy);
 
+    let is_refused =
+        || Some(get(to(NODE, 80), "nobody.example")?.0 == 502 && is_cut(to(NODE, unknown.port)));
+    // A Sidecar says it for its workloads, against the mesh in both ways.
+    let sidecar = |mode: &str| {
+        let text = format!(
+            "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: default, namespace: demo}}\nspec: \
+             {{outboundTrafficPolicy: {{mode: {mode}}}, egress: [{{hosts: ['*/*']}}]}}\n"
+        );
+        discovery.place.write("config/sidecar.yaml", &text);
+    };
+    sidecar("REGISTRY_ONLY");
+    until("the registry only", || is_refused()?.then_some(()));
     let only = format!("{MESH}outboundTrafficPolicy: {{mode: REGISTRY_ONLY}}\n");
     discovery.place.write("mesh", &only);
-    until("the registry only", || {
-        (get(to(NODE, 80), "nobody.example")?.0 == 502 && is_cut(to(NODE, unknown.port)))
-            .then_some(())
+    sidecar("ALLOW_ANY");
+    until("anything", || {
+        (passed().as_deref() == Some("unknown hello")
+            && get(to(NODE, 80), "nobody.example") == ok("passed"))
+        .then_some(())
+    });
+    std::fs::remove_file(discovery.place.path("config/sidecar.yaml")).unwrap();
+    until("the registry only, by the mesh", || {
+        is_refused()?.then_some(())
     });
     assert_eq!(get(to("10.96.0.20", 80), "b"), ok("one"));
     assert_eq!(

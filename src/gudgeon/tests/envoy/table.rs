@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use crate::conformance::{examples, fields};
 use crate::place::workspace;
 
 /// Features, each with the tests that show it: `FILE TEST`, below `src`; a name alone is a test of this directory.
@@ -428,7 +429,48 @@ const CASES: Rows = &[
             "xds/tests/worlds.rs two_proxies_that_see_the_same_share_it",
         ],
     ),
+    // Field by field: `conformance/fields.rs`.
+    (
+        "45",
+        &[
+            EXAMPLES,
+            "gudgeon/tests/discovery/told.rs conflicts_of_one_key_are_all_on_the_page",
+        ],
+    ),
 ];
+
+/// Fails if what shows something does not exist: files of `tests/rules` and tests (`FILE TEST`) with commas between them, or `not
+/// served: WHY`.
+pub fn exists(what: &str, shown: &str) {
+    if let Some(why) = shown.strip_prefix("not served: ") {
+        assert!(!why.is_empty(), "{what}");
+        return;
+    }
+    for one in shown.split(", ") {
+        match one.split_once(' ') {
+            Some(_) => has_test(what, one),
+            None => {
+                let file = workspace().join("tests/rules").join(one);
+                let text = fs::read_to_string(&file);
+                let text = text.unwrap_or_else(|error| panic!("{what}: {one}: {error}"));
+                assert!(text.contains("\n#> "), "{what}: {one} shows nothing");
+            }
+        }
+    }
+}
+
+/// Fails if there is no such test.
+fn has_test(what: &str, test: &str) {
+    let (file, name) = test.split_once(' ').unwrap();
+    let path = match file.contains('/') {
+        true => file.to_owned(),
+        false => format!("gudgeon/tests/envoy/{file}"),
+    };
+    let text = fs::read_to_string(workspace().join("src").join(&path))
+        .unwrap_or_else(|error| panic!("{what}: {path}: {error}"));
+    let found = text.contains(&format!("fn {name}("));
+    assert!(found, "{what}: {path} has no {name}");
+}
 
 #[test]
 fn the_table_names_tests_that_exist() {
@@ -438,22 +480,16 @@ fn the_table_names_tests_that_exist() {
     for (what, tests) in RESOURCES.iter().chain(CASES) {
         assert!(!tests.is_empty(), "{what}");
         for test in *tests {
+            has_test(what, test);
             let (file, name) = test.split_once(' ').unwrap();
-            let path = if file.contains('/') {
-                file.to_owned()
-            } else {
+            if !file.contains('/') {
                 named.insert(name);
-                format!("{here}/{file}")
-            };
-            let text = fs::read_to_string(sources.join(&path))
-                .unwrap_or_else(|error| panic!("{what}: {path}: {error}"));
-            assert!(
-                text.contains(&format!("fn {name}(")),
-                "{what}: {path} has no {name}"
-            );
+            }
         }
     }
-    let numbers: Vec<String> = (1..=44).map(|number| number.to_string()).collect();
+    assert_eq!(examples::check(), 103, "examples of the documentation");
+    fields::check();
+    let numbers: Vec<String> = (1..=45).map(|number| number.to_string()).collect();
     let cases: Vec<&str> = CASES.iter().map(|(number, _)| *number).collect();
     assert_eq!(cases, numbers);
 

@@ -4,15 +4,12 @@ use std::net::IpAddr;
 
 use api::config::regex_size::MOST;
 use api::model::Network;
-use envoy_types::pb::envoy::config::core::v3::{CidrRange, TypedExtensionConfig};
+use envoy_types::pb::envoy::config::core::v3::CidrRange;
 use envoy_types::pb::envoy::config::rbac::v3::{
     MetadataSource, Permission, Principal, SourcedMetadata, permission, principal,
 };
 use envoy_types::pb::envoy::config::route::v3::HeaderMatcher;
 use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
-use envoy_types::pb::envoy::extensions::rbac::principals::mtls_authenticated::v3::Config as Authenticated;
-use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::SubjectAltNameMatcher;
-use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::subject_alt_name_matcher::SanType;
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::envoy::r#type::matcher::v3::{MetadataMatcher, StringMatcher, ValueMatcher};
 
@@ -236,20 +233,15 @@ fn header_of(name: &str, specifier: HeaderMatchSpecifier) -> HeaderMatcher {
     }
 }
 
-/// The URI in the certificate of the peer.
+/// The URI in the certificate of the peer. Envoy asks names of hosts and the subject, too, which never begin with the scheme that
+/// each matcher begins with. Its principal `mtls_authenticated` asks the URI alone, but never matches a session that is resumed:
+/// such a one would pass every DENY and no ALLOW.
 pub(super) fn identity(matcher: StringMatcher) -> Principal {
-    let config = Authenticated {
-        san_matcher: Some(SubjectAltNameMatcher {
-            san_type: SanType::Uri.into(),
-            matcher: Some(matcher),
-            ..SubjectAltNameMatcher::default()
-        }),
-        any_validated_client_certificate: false,
-    };
-    identifier(principal::Identifier::Custom(TypedExtensionConfig {
-        name: "envoy.rbac.principals.mtls_authenticated".to_owned(),
-        typed_config: Some(wire::any(&config)),
-    }))
+    identifier(principal::Identifier::Authenticated(
+        principal::Authenticated {
+            principal_name: Some(matcher),
+        },
+    ))
 }
 
 /// Bits in front of an address of IPv4 that is written as one of IPv6, `::ffff:10.0.0.1`.

@@ -19,7 +19,6 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
     HttpConnectionManager, http_filter,
 };
 use envoy_types::pb::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
-use envoy_types::pb::envoy::extensions::rbac::principals::mtls_authenticated::v3::Config as Authenticated;
 use envoy_types::pb::envoy::r#type::matcher::v3::{
     StringMatcher, path_matcher, string_matcher::MatchPattern,
 };
@@ -122,11 +121,9 @@ impl Incoming {
             Identifier::NotId(one) => !self.is_meant_by(one),
             // No filter has left any.
             Identifier::SourcedMetadata(_) => false,
-            Identifier::Custom(custom) => {
-                let config = custom.typed_config.as_ref().unwrap();
-                let config = Authenticated::decode(&*config.value).unwrap();
-                let matcher = config.san_matcher.unwrap().matcher.unwrap();
-                self.identity.as_ref().is_some_and(|id| is(&matcher, id))
+            Identifier::Authenticated(one) => {
+                let matcher = one.principal_name.as_ref().unwrap();
+                self.identity.as_ref().is_some_and(|id| is(matcher, id))
             }
             other => panic!("{other:?}"),
         }

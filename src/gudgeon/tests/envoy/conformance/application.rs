@@ -1,6 +1,6 @@
 //! Applications that tell who they are and what they were asked, and that fail or wait where a request wants that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::gateways::own_certificate;
 /// A server of HTTP/1, of lines, and of TLS: of its own, or by its name in plain text.
 ///
 /// `x-fail: N` makes the first N attempts of one request fail, `x-slow: N` makes an answer wait so many milliseconds, and
-/// `x-slow-first: N` that of the first attempt.
+/// `x-slow-first: N` that of the first attempt. `x-hold: N` waits until the client has gone.
 pub struct Application {
     pub port: u16,
     shared: Arc<Shared>,
@@ -27,6 +27,7 @@ struct Shared {
     tls: Option<Arc<ServerConfig>>,
     heads: Mutex<Vec<String>>,
     attempts: Mutex<HashMap<String, u32>>,
+    held: Mutex<HashSet<String>>,
 }
 
 impl Application {
@@ -38,6 +39,7 @@ impl Application {
             tls: has_tls.then(tls),
             heads: Mutex::default(),
             attempts: Mutex::default(),
+            held: Mutex::default(),
         });
         let own = Arc::clone(&shared);
         thread::spawn(move || {
@@ -53,6 +55,12 @@ impl Application {
     pub fn saw(&self, words: &str) -> bool {
         let heads = self.shared.heads.lock().unwrap();
         heads.iter().any(|head| head.contains(words))
+    }
+
+    /// Returns true while the request with this `x-hold` waits here.
+    pub fn holds(&self, number: u32) -> bool {
+        let held = self.shared.held.lock().unwrap();
+        held.contains(&number.to_string())
     }
 }
 
@@ -111,6 +119,12 @@ impl Shared {
             let head = format!("{before}{}", lower(&head));
             self.heads.lock().unwrap().push(head.clone());
             let status = self.status(&head);
+            if let (200, Some(number)) = (status, value(&head, "x-hold")) {
+                self.held.lock().unwrap().insert(number.to_owned());
+                let _end = stream.read(&mut [0]);
+                self.held.lock().unwrap().remove(number);
+                return;
+            }
             let body = format!("{}\n{head}", self.name);
             let length = body.len();
             let text = format!(

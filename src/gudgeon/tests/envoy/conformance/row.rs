@@ -6,24 +6,30 @@
 //! ```
 //!
 //! A request of HTTP, a line on a connection, or the first words of a client of TLS; `+` is a space in values. Words: `host=H`,
-//! `times=N`, `tls=NAME` (by TLS, with that name), `with=NAME` (and this client certificate), `as=IDENTITY` (by mutual TLS of the
-//! mesh), `sni=NAME` of `hello`.
+//! `times=N`, `tls=NAME` (by TLS, with that name), `with=NAME` (and this client certificate), `version=1.2` or `1.3` (of TLS),
+//! `as=IDENTITY` (by mutual TLS of the mesh), `sni=NAME` of `hello`, `proxied=ADDRESS` (behind a proxy that says so by the PROXY
+//! protocol), `held=N` (while N more of them are under way), `queued=N` (and N more wait for a connection).
 //!
-//! Expected are a status or `closed`, the application that answered (several: `a|b`), shares in percent (`a~25`), `same` (always
-//! the same one), `name:value` (a header of the answer), `!name` (no such one), `saw=WORDS` and `saw=!WORDS` (of what the
-//! application was asked), `cert=NAME`, `after=MS`, `within=MS`, `copy=APPLICATION` (that got the request, too).
+//! Expected are a status, `closed` or `nobody` (no application answered), the application that answered (several: `a|b`), shares
+//! in percent (`a~25`), `same` (always the same one), `turns` (one after the other, over and over) and `no-turns`, `uneven` (one of
+//! two far more often), `name:value` (a header of the answer; `name:begin*`), `!name` (no such one), `saw=WORDS` and `saw=!WORDS`
+//! (of what the application was asked), `cert=NAME`, `cipher=NAME`, `after=MS`, `within=MS`, `copy=APPLICATION` (that got the
+//! request, too), `counts=PART+PART` (a counter of the proxy whose name has these parts grew by the row).
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{IpAddr, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::answer::{Answer, Session};
 use super::application::Application;
+use super::unchunked;
 use crate::bare::hello;
 use crate::place::{SOON, until};
 use crate::policies::Clients;
+use crate::proxy::Proxy;
 
 /// A row.
 pub struct Row {
@@ -36,6 +42,12 @@ pub struct Row {
     words: BTreeMap<String, String>,
     headers: Vec<(String, String)>,
     expected: Vec<String>,
+}
+
+impl Row {
+    fn is_http(&self) -> bool {
+        self.request.len() > 1
+    }
 }
 
 pub fn rows(text: &str) -> Vec<Row> {
@@ -80,20 +92,9 @@ fn read(line: usize, text: &str) -> Row {
     row
 }
 
-/// What came back.
-struct Answer {
-    status: u16,
-    headers: Vec<(String, String)>,
-    /// The application, and what it was asked.
-    from: String,
-    seen: String,
-    certificate: Vec<u8>,
-    took: Duration,
-}
-
 /// How a row asks.
 pub struct Ask<'a> {
-    pub ip: IpAddr,
+    pub proxy: &'a Proxy,
     pub clients: &'a mut Clients,
     pub words: &'a BTreeMap<String, String>,
     pub applications: &'a BTreeMap<String, Application>,
@@ -108,10 +109,94 @@ impl Ask<'_> {
             .words
             .get("times")
             .map_or(1, |text| text.parse().unwrap());
-        let answers: Vec<Option<Answer>> = (0..times).map(|_| self.answer(row)).collect();
-        row.expected
+        let counters = row
+            .expected
             .iter()
-            .find_map(|word| self.differs(row, word, &answers))
+            .filter_map(|word| word.strip_prefix("counts="));
+        let before: Vec<_> = counters
+            .map(|name| (name, counted(self.proxy, name)))
+            .collect();
+        let held = self.hold(row);
+        let answers: Vec<Option<Answer>> = (0..times).map(|_| self.answer(row)).collect();
+        self.release(held);
+        let failed = row
+            .expected
+            .iter()
+            .filter(|word| !word.starts_with("counts="))
+            .find_map(|word| self.differs(row, word, &answers));
+        failed.or_else(|| {
+            before
+                .into_iter()
+                .find_map(|(name, count)| self.stays(name, count))
+        })
+    }
+
+    /// Why a counter has not grown, if it does not soon.
+    fn stays(&self, name: &str, before: u64) -> Option<String> {
+        let end = Instant::now() + SOON;
+        while counted(self.proxy, name) <= before {
+            if Instant::now() > end {
+                return Some(format!("{name} is still {before}"));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        None
+    }
+
+    /// Requests or connections as the row's, which are under way until they are released.
+    fn hold(&self, row: &Row) -> Vec<(u32, TcpStream)> {
+        let number = |name: &str| row.words.get(name).map_or(0, |text| text.parse().unwrap());
+        let (held, queued): (u64, u64) = (number("held"), number("queued"));
+        let mut all = Vec::new();
+        for at in 0..held + queued {
+            let waiting = || counted(self.proxy, "upstream_rq_pending_active") > at - held;
+            all.push(until(&row.text, || {
+                let number = next_number();
+                let mut stream = self.begin(row, number);
+                if !row.is_http() {
+                    return exchange(&mut stream, b"", false).map(|_| (number, stream));
+                }
+                let is_under_way = || match at < held {
+                    true => self.is_held(number),
+                    false => waiting(),
+                };
+                // What was answered has come by a connection that has not what the proxies have now.
+                let end = Instant::now() + SOON;
+                let is_silent = || {
+                    let peeked = stream.peek(&mut [0]);
+                    matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
+                };
+                while !is_under_way() && is_silent() && Instant::now() < end {}
+                stream.set_read_timeout(Some(SOON)).unwrap();
+                is_under_way().then_some((number, stream))
+            }));
+        }
+        all
+    }
+
+    /// A request or a line that is sent, and looked at for an answer from time to time.
+    fn begin(&self, row: &Row, number: u32) -> TcpStream {
+        let mut stream = TcpStream::connect((self.proxy.ip, row.port)).unwrap();
+        let wait = if row.is_http() { 20 } else { 2000 };
+        let wait = Duration::from_millis(wait);
+        stream.set_read_timeout(Some(wait)).unwrap();
+        stream.write_all(&self.text(row, Some(number))).unwrap();
+        stream
+    }
+
+    /// Ends them, and waits until no proxy has them any more.
+    fn release(&self, held: Vec<(u32, TcpStream)>) {
+        let numbers: Vec<u32> = held.iter().map(|(number, _)| *number).collect();
+        drop(held);
+        until("the end of what was held", || {
+            let mut numbers = numbers.iter();
+            numbers.all(|number| !self.is_held(*number)).then_some(())
+        });
+    }
+
+    fn is_held(&self, number: u32) -> bool {
+        let mut all = self.applications.values();
+        all.any(|application| application.holds(number))
     }
 
     fn differs(&self, row: &Row, word: &str, answers: &[Option<Answer>]) -> Option<String> {
@@ -129,6 +214,10 @@ impl Ask<'_> {
             let differs = answers.iter().any(|answer| from(answer) != first);
             return differs.then(|| "several answered".to_owned());
         }
+        if let "turns" | "no-turns" | "uneven" = word {
+            let names = answers.iter().flatten().map(|one| one.from.as_str());
+            return is_spread(word, &names.collect::<Vec<_>>()).err();
+        }
         if let Some(name) = word.strip_prefix("copy=") {
             let path = row.request.last().unwrap();
             until(name, || {
@@ -137,6 +226,11 @@ impl Ask<'_> {
                     .then_some(())
             });
             return None;
+        }
+        if word == "nobody" {
+            let mut answered = answers.iter().flatten();
+            let known = answered.find(|one| self.applications.contains_key(&one.from));
+            return known.map(|one| format!("{} answered", one.from));
         }
         answers.iter().find_map(|answer| match answer {
             None => (word != "closed").then(|| "the connection was closed".to_owned()),
@@ -159,18 +253,21 @@ impl Ask<'_> {
 
     fn answered(&mut self, row: &Row) -> Option<Answer> {
         let begun = Instant::now();
-        let stream = TcpStream::connect((self.ip, row.port)).ok()?;
+        let stream = TcpStream::connect((self.proxy.ip, row.port)).ok()?;
         stream.set_read_timeout(Some(SOON)).unwrap();
-        let text = self.text(row);
-        let is_http = row.request.len() > 1;
-        let mut certificate = Vec::new();
+        let text = self.text(row, None);
+        let is_http = row.is_http();
+        let mut session = Session::default();
         let said = match (row.words.get("tls"), row.words.get("as")) {
             (Some(name), _) => {
                 let with = row.words.get("with").map(String::as_str);
-                let mut stream = self.clients.anybody(stream, with, name);
+                let version = row.words.get("version").map(String::as_str);
+                let mut stream = self.clients.anybody(stream, with, name, version);
                 let said = exchange(&mut stream, &text, is_http);
                 let shown = stream.conn.peer_certificates().unwrap_or_default();
-                certificate = shown.first().map(|one| one.to_vec()).unwrap_or_default();
+                session.certificate = shown.first().map(|one| one.to_vec()).unwrap_or_default();
+                let suite = stream.conn.negotiated_cipher_suite();
+                session.cipher = suite.map_or_else(String::new, |one| format!("{:?}", one.suite()));
                 said
             }
             (None, Some(identity)) => {
@@ -179,11 +276,10 @@ impl Ask<'_> {
             }
             (None, None) => exchange(&mut { stream }, &text, is_http),
         }?;
-        Answer::read(&said, is_http, certificate, begun.elapsed())
+        Answer::read(&said, is_http, session, begun.elapsed())
     }
 
-    fn text(&self, row: &Row) -> Vec<u8> {
-        static ROW: AtomicU32 = AtomicU32::new(0);
+    fn text(&self, row: &Row, hold: Option<u32>) -> Vec<u8> {
         let [method, path] = row.request.as_slice() else {
             return match row.request[0].as_str() {
                 "hello" => hello(&row.words["sni"]),
@@ -191,10 +287,17 @@ impl Ask<'_> {
             };
         };
         let host = row.words.get("host").map_or("web", String::as_str);
-        let number = ROW.fetch_add(1, Ordering::Relaxed);
-        let mut text = format!(
+        let number = next_number();
+        let mut text = String::new();
+        if let Some(address) = row.words.get("proxied") {
+            text.push_str(&format!("PROXY TCP4 {address} 127.0.0.1 40000 80\r\n"));
+        }
+        text.push_str(&format!(
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nx-row: {number}\r\n"
-        );
+        ));
+        if let Some(number) = hold {
+            text.push_str(&format!("x-hold: {number}\r\n"));
+        }
         for (name, value) in &row.headers {
             let mut value = value.clone();
             for (name, word) in self.words.iter().rev() {
@@ -205,6 +308,44 @@ impl Ask<'_> {
         text.push_str("\r\n");
         text.into_bytes()
     }
+}
+
+/// Fails with the names, if they do not come as the word says.
+fn is_spread(word: &str, names: &[&str]) -> Result<(), String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    let period = counts.len();
+    let has_turns = period > 1
+        && names
+            .windows(period + 1)
+            .all(|part| part[0] == part[period]);
+    let most = counts.values().max().copied().unwrap_or_default();
+    let holds = match word {
+        "turns" => has_turns,
+        "no-turns" => !has_turns,
+        _ => period == 2 && 100 * most > 63 * names.len(),
+    };
+    holds
+        .then_some(())
+        .ok_or_else(|| format!("{word}: {counts:?}"))
+}
+
+fn next_number() -> u32 {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The sum of what a proxy counts by all names with these parts.
+fn counted(proxy: &Proxy, parts: &str) -> u64 {
+    let parts: Vec<&str> = parts.split('+').collect();
+    let text = unchunked(&proxy.ask(&format!("/stats?filter={}", parts[parts.len() - 1])));
+    let lines = text.lines().filter_map(|line| line.split_once(": "));
+    let named = lines.filter(|(name, _)| parts.iter().all(|part| name.contains(part)));
+    named
+        .filter_map(|(_, value)| value.parse::<u64>().ok())
+        .sum()
 }
 
 /// All that is answered; of a line or a greeting, its first line.
@@ -231,67 +372,4 @@ fn is_whole(text: &[u8]) -> bool {
     let length = head.split("content-length: ").nth(1);
     let length = length.and_then(|rest| rest.lines().next()?.trim().parse().ok());
     length.is_some_and(|length: usize| text.len() >= end + 4 + length)
-}
-
-impl Answer {
-    fn read(said: &[u8], is_http: bool, certificate: Vec<u8>, took: Duration) -> Option<Self> {
-        let said = String::from_utf8_lossy(said).into_owned();
-        let (head, body) = match is_http {
-            true => said.split_once("\r\n\r\n")?,
-            false => ("", said.as_str()),
-        };
-        let (from, seen) = body.split_once('\n').unwrap_or((body, ""));
-        let from = if is_http {
-            from
-        } else {
-            from.split(' ').next()?
-        };
-        let status = head.split(' ').nth(1).and_then(|text| text.parse().ok());
-        let headers = head.lines().filter_map(|line| line.split_once(": "));
-        Some(Self {
-            status: status.unwrap_or(200),
-            headers: headers
-                .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
-                .collect(),
-            from: from.to_owned(),
-            seen: seen.to_owned(),
-            certificate,
-            took,
-        })
-    }
-
-    fn describe(&self) -> String {
-        format!(
-            "{} {} {:?} {:?} after {:?}",
-            self.status, self.from, self.seen, self.headers, self.took
-        )
-    }
-
-    fn differs(&self, word: &str) -> Option<String> {
-        let spaced = |text: &str| text.replace('+', " ");
-        let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
-        let holds = if let Ok(status) = word.parse::<u16>() {
-            self.status == status
-        } else if let Some((name, value)) = word.split_once('=') {
-            match (name, value.strip_prefix('!')) {
-                ("saw", Some(words)) => !self.seen.contains(&spaced(words)),
-                ("saw", None) => self.seen.contains(&spaced(value)),
-                ("after", _) => self.took >= millis(value),
-                ("within", _) => self.took < millis(value),
-                ("cert", _) => {
-                    let mut parts = self.certificate.windows(value.len());
-                    parts.any(|part| part == value.as_bytes())
-                }
-                _ => panic!("{word}"),
-            }
-        } else if let Some((name, value)) = word.split_once(':') {
-            let wanted = (name.to_owned(), spaced(value));
-            self.headers.contains(&wanted)
-        } else if let Some(name) = word.strip_prefix('!') {
-            self.headers.iter().all(|(found, _)| found != name)
-        } else {
-            word.split('|').any(|name| spaced(name) == self.from)
-        };
-        (!holds).then(|| format!("{word}: {}", self.describe()))
-    }
 }
