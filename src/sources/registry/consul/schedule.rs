@@ -35,9 +35,6 @@ const STEP: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(250);
 /// The same where an answer has no index to wait from. Chosen: one poll a second costs an agent little.
 const BLIND: Duration = Duration::from_secs(1);
-/// The time after which checks are asked for again that Consul refused: a token that is exchanged may be refused for a moment,
-/// and a service without its checks is served whether it is well or not. Chosen: one request more a minute and service.
-const RECHECK: Duration = Duration::from_secs(60);
 /// A connection that is closed within this time, while `CROWD` others wait, exceeds the agent's limit.
 /// Chosen: an agent closes such a connection at once.
 const CROWDED: Duration = Duration::from_secs(1);
@@ -337,17 +334,8 @@ impl Schedule {
             End::Answered { index } => {
                 self.unanswered -= usize::from(!slot.answered);
                 self.failed -= usize::from(slot.has_failed());
-                slot.answered = true;
-                slot.backoff.reset();
                 let index = index.unwrap_or(0);
-                let went_back = index < slot.index;
-                slot.index = if went_back { 0 } else { index };
-                if slot.refused.is_some_and(|refused| now >= refused + RECHECK) {
-                    slot.refused = None;
-                    slot.way = QueryPath::Health;
-                    // The index of the catalog says nothing of checks.
-                    slot.index = 0;
-                }
+                slot.take_answer(now, index);
                 match (is_read, index) {
                     (true, _) => now + TURN,
                     (false, 0) => now.max(since + BLIND),

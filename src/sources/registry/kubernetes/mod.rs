@@ -28,6 +28,7 @@ mod links;
 mod names;
 mod objects;
 mod remote;
+mod restart;
 mod source;
 mod stored_kind;
 mod tables;

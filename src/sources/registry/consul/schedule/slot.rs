@@ -12,6 +12,9 @@ const BOUNDS: Bounds = Bounds {
     most: Duration::from_secs(30),
 };
 
+/// The time after which checks are asked for again that Consul refused: a token that is exchanged may be refused for a moment,
+/// and a service without its checks is served whether it is well or not. Chosen: one request more a minute and service.
+const RECHECK: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The target is in neither queue.
@@ -58,6 +61,20 @@ impl QuerySlot {
             backoff: Backoff::new(BOUNDS),
             is_new: true,
             answered: false,
+        }
+    }
+
+    /// Takes the index of an answer, and returns to the checks once they were refused long enough ago.
+    pub(super) fn take_answer(&mut self, now: Duration, index: u64) {
+        self.answered = true;
+        self.backoff.reset();
+        let went_back = index < self.index;
+        self.index = if went_back { 0 } else { index };
+        if self.refused.is_some_and(|refused| now >= refused + RECHECK) {
+            self.refused = None;
+            self.way = QueryPath::Health;
+            // The index of the catalog says nothing of checks.
+            self.index = 0;
         }
     }
 
