@@ -120,15 +120,10 @@ impl<T> Rule<T> {
 
     /// The older one comes first, then by name and by namespace.
     pub(crate) fn order(&self, other: &Self) -> Ordering {
-        let key = |rule: &Self| {
-            let object = &rule.object;
-            (
-                object.created,
-                object.name.clone(),
-                object.namespace.clone(),
-            )
-        };
-        key(self).cmp(&key(other))
+        let (one, other) = (&self.object, &other.object);
+        let by_age = one.created.cmp(&other.created);
+        let by_name = by_age.then_with(|| one.name.cmp(&other.name));
+        by_name.then_with(|| one.namespace.cmp(&other.namespace))
     }
 }
 
@@ -206,7 +201,7 @@ impl ProxyRules {
     /// Returns these rules for the routes of a Sidecar's port that applications use as a proxy; `None`: no such port has routes
     /// of this name.
     pub(crate) fn at_proxy(&self, routes: &str) -> Option<Self> {
-        self.with_routes(routes, |stand| stand.proxy_routes.as_ref())
+        self.with_routes(routes, |listener| listener.proxy_routes.as_ref())
     }
 
     fn with_routes(
@@ -215,9 +210,10 @@ impl ProxyRules {
         of: impl Fn(&EgressListener) -> Option<&Arc<str>>,
     ) -> Option<Self> {
         let mut all = self.visible.listeners.iter();
-        let (_, sight) = all.find(|(stand, _)| of(stand).is_some_and(|own| **own == *routes))?;
+        let (_, visibility) =
+            all.find(|(listener, _)| of(listener).is_some_and(|own| **own == *routes))?;
         Some(Self {
-            visibility: sight.clone(),
+            visibility: visibility.clone(),
             ..self.clone()
         })
     }
@@ -225,12 +221,12 @@ impl ProxyRules {
     /// Returns these rules for the routes of one listener for services: the listener of the port, or the one whose services
     /// have their own ports. `None`: the mesh's port that applications use as a proxy, which serves all that the workload sees.
     pub(crate) fn within(&self, port: Option<u16>) -> Self {
-        let sight = match port {
+        let visibility = match port {
             Some(port) => self.visible.of_port(port).cloned().unwrap_or_default(),
             None => self.visible.whole.clone(),
         };
         Self {
-            visibility: sight,
+            visibility,
             ..self.clone()
         }
     }

@@ -14,7 +14,7 @@ use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
 use super::report::{OutputFormat, written};
 use super::suppressed::Suppressed;
-use super::{claims, conflicts, ingresses, ports, references, user_id, workloads};
+use super::{claims, conflicts, ingresses, ports, references, secrets, user_id, workloads};
 use crate::cli::AnalyzeFlags;
 use crate::exit::{Exit, Failure};
 use crate::named_files::{self, NamedFile, put_namespace};
@@ -214,6 +214,7 @@ pub(crate) fn found(
     references::find(&inventory, &mut messages);
     conflicts::find(&inventory, &mut messages);
     workloads::find(&inventory, &mut messages);
+    secrets::find(&inventory, &mut messages);
     claims::find(&inventory, &mut messages);
     user_id::find(&inventory, &mut messages);
     ports::find(&inventory, &mut messages);

@@ -24,6 +24,7 @@ mod peer_authentications;
 mod ports;
 mod references;
 mod report;
+mod secrets;
 mod server_index;
 mod sidecars;
 mod suppressed;

@@ -1,4 +1,4 @@
-//! Names of other objects: gateways, hosts, subsets, ports, delegates, secrets.
+//! Names of other objects: gateways, hosts, subsets, ports, delegates.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
@@ -7,7 +7,7 @@ use api::names;
 use serde_json::Value as Json;
 
 use super::codes;
-use super::inventory::{Inventory, Item, labels, list, overlap, text, texts};
+use super::inventory::{Inventory, Item, list, overlap, text, texts};
 use super::messages::Message;
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
@@ -23,10 +23,6 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             let message = format!("no service has the host {host:?}");
             push(found, &codes::RULE_WITHOUT_HOST, item, "spec.host", message);
         }
-        secrets_of_rule(all, item, found);
-    }
-    for item in all.of("Gateway") {
-        secrets_of_gateway(all, item, found);
     }
     // Namespaces are judged where any is among the objects.
     if !all.has_namespaces {
@@ -298,83 +294,6 @@ fn delegates(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
                 &name,
             );
         }
-    }
-}
-
-/// They are looked for where the gateway's workloads are; where those are not known, in its own namespace.
-fn secrets_of_gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
-    let selector = labels(item.body.get("selector"));
-    let mut namespaces = all.namespaces_of_gateway(&selector);
-    if namespaces.is_empty() {
-        namespaces = [item.namespace.as_str(), all.root.as_str()].into();
-    }
-    for (at, server) in list(&item.body, "/servers") {
-        let path = format!("spec.servers[{at}].tls");
-        let name = text(server, "/tls/credentialName");
-        secret(
-            all,
-            item,
-            (&format!("{path}.credentialName"), name),
-            &namespaces,
-            found,
-        );
-        for (at, name) in list(server, "/tls/credentialNames") {
-            let path = format!("{path}.credentialNames[{at}]");
-            let name = name.as_str().unwrap_or_default();
-            secret(all, item, (&path, name), &namespaces, found);
-        }
-    }
-}
-
-/// Those of a rule for some workloads are looked for in its namespace; others are gateways', in whose namespaces they are.
-fn secrets_of_rule(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
-    if item.body.get("workloadSelector").is_none() {
-        return;
-    }
-    let namespaces = [item.namespace.as_str()].into();
-    let mut policies = vec![(
-        "spec.trafficPolicy".to_owned(),
-        item.body.get("trafficPolicy"),
-    )];
-    for (at, subset) in list(&item.body, "/subsets") {
-        let path = format!("spec.subsets[{at}].trafficPolicy");
-        policies.push((path, subset.get("trafficPolicy")));
-    }
-    for (path, policy) in policies {
-        let Some(policy) = policy else { continue };
-        let name = text(policy, "/tls/credentialName");
-        let of_policy = format!("{path}.tls.credentialName");
-        secret(all, item, (&of_policy, name), &namespaces, found);
-        for (at, port) in list(policy, "/portLevelSettings") {
-            let path = format!("{path}.portLevelSettings[{at}].tls.credentialName");
-            let name = text(port, "/tls/credentialName");
-            secret(all, item, (&path, name), &namespaces, found);
-        }
-    }
-}
-
-fn secret(
-    all: &Inventory,
-    item: &Item,
-    (path, name): (&str, &str),
-    namespaces: &BTreeSet<&str>,
-    found: &mut Vec<Message>,
-) {
-    if name.is_empty() {
-        return;
-    }
-    let short = name.strip_prefix("kubernetes://").unwrap_or(name);
-    let (of, short) = short
-        .split_once('/')
-        .map_or((None, short), |(of, short)| (Some(of), short));
-    let places: Vec<&str> = of.map_or_else(|| namespaces.iter().copied().collect(), |of| vec![of]);
-    let is_there = places.iter().any(|namespace| {
-        all.secrets
-            .contains(&((*namespace).to_owned(), short.to_owned()))
-    });
-    if !is_there {
-        let message = format!("the secret {short:?} is not in {}", places.join(" or "));
-        push(found, &codes::NOT_FOUND, item, path, message);
     }
 }
 
