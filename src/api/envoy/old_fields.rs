@@ -118,6 +118,15 @@ pub(super) fn translated(message: &str, written: &[(&String, &Json)]) -> Option<
         found.map(|(_, value)| *value)
     };
     let value = get(old)?;
+    if written
+        .iter()
+        .filter(|(key, _)| is_json_name(old, key))
+        .count()
+        > 1
+    {
+        // In both spellings: which one counts is not ours to say.
+        return None;
+    }
     let today = match (message, get(new)) {
         (CLUSTER, None) => assignment(get("name"), value)?,
         (MANAGER, None) => json!({ old: value }),

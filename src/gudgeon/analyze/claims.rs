@@ -34,7 +34,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         });
         if let Some(name) = blind {
             let text = format!(
-                "no request takes this route: no RequestAuthentication holds for the workloads of the gateway {name:?}"
+                "no request meets this: no RequestAuthentication holds for the workloads of the gateway {name:?}"
             );
             push(found, &codes::CLAIMS_WITHOUT_TOKENS, item, path, text);
         }
@@ -60,16 +60,14 @@ fn with_tokens(all: &Inventory) -> WorkloadSet {
     all.workloads.set_of_places(places.into_iter().collect())
 }
 
-/// The place of the first match by a claim.
+/// The place of the first match that wants a claim. One that wants none is met without tokens.
 fn first_claim(item: &Item) -> Option<String> {
     for (route, http) in list(&item.body, "/http") {
         for (at, one) in list(http, "/match") {
-            for field in ["headers", "withoutHeaders"] {
-                let headers = one.get(field).and_then(Json::as_object);
-                let mut names = headers.into_iter().flat_map(|headers| headers.keys());
-                if let Some(name) = names.find(|name| name.starts_with(CLAIMS)) {
-                    return Some(format!("spec.http[{route}].match[{at}].{field}[{name}]"));
-                }
+            let headers = one.get("headers").and_then(Json::as_object);
+            let mut names = headers.into_iter().flat_map(|headers| headers.keys());
+            if let Some(name) = names.find(|name| name.starts_with(CLAIMS)) {
+                return Some(format!("spec.http[{route}].match[{at}].headers[{name}]"));
             }
         }
     }

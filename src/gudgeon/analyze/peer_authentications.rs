@@ -27,7 +27,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             false => "have one selector",
         };
         for item in items {
-            let text = format!("{names} {same}: the oldest alone counts");
+            let text = format!("{names} {same}: the oldest alone counts, or the first by name");
             push(found, &codes::PEERS_SELECT, item, "", text);
         }
     }

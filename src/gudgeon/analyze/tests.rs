@@ -1060,10 +1060,13 @@ fn routes_by_claims_want_a_gateway_that_verifies_tokens() {
              {{{selector}jwtRules: [{{issuer: a, jwks: '{{\"keys\": []}}'}}]}}\n---\n"
         )
     };
-    let is_told = |tokens: &str| {
+    let is_told_of = |rule: &str, tokens: &str| {
         let found = said(&format!("{GOOD}{rule}{tokens}"));
         found.iter().any(|one| one.contains("[IST0149]"))
     };
+    let is_told = |tokens: &str| is_told_of(rule, tokens);
+    // Without tokens every request meets it.
+    assert!(!is_told_of(&rule.replace("headers", "withoutHeaders"), ""));
     let router = "selector: {matchLabels: {istio: ingressgateway}}, ";
     assert!(is_told(""));
     assert!(is_told(&tokens("demo", "")));
@@ -1139,6 +1142,20 @@ fn containers_that_run_as_the_proxy_are_told() {
         of(&format!("containers: [{{name: istio-proxy, {proxy}}}]")).len(),
         0
     );
+}
+
+#[test]
+fn pods_without_a_proxy_may_run_as_its_user() {
+    let told = |name: &str| {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/kubernetes");
+        let text = std::fs::read_to_string(path.join(name)).unwrap();
+        assert!(text.contains("runAsUser: 1337"), "{name}");
+        let found = found(&[file(&text)], None, "istio-system", &mut true);
+        found.iter().filter(|one| one.code() == "IST0144").count()
+    };
+    for name in ["all.yaml", "edge.yaml"] {
+        assert_eq!(told(name), 0, "{name}");
+    }
 }
 
 /// Suppressions name them, as with istioctl.

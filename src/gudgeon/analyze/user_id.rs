@@ -10,29 +10,35 @@ use super::references::push;
 /// The user that Istio's proxies run as, whom the rules of interception leave out.
 const PROXY: u64 = 1337;
 
-/// Kinds with pods, and where the spec of these is.
+/// Kinds with pods, and where the pod is in them.
 const PODS: [(&str, &str); 7] = [
-    ("CronJob", "spec.jobTemplate.spec.template.spec"),
-    ("DaemonSet", "spec.template.spec"),
-    ("Deployment", "spec.template.spec"),
-    ("Job", "spec.template.spec"),
-    ("Pod", "spec"),
-    ("ReplicaSet", "spec.template.spec"),
-    ("StatefulSet", "spec.template.spec"),
+    ("CronJob", "spec.jobTemplate.spec.template"),
+    ("DaemonSet", "spec.template"),
+    ("Deployment", "spec.template"),
+    ("Job", "spec.template"),
+    ("Pod", ""),
+    ("ReplicaSet", "spec.template"),
+    ("StatefulSet", "spec.template"),
 ];
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     for (kind, place) in PODS {
-        let pointer = format!("/{}", place.replace('.', "/"));
+        let (pointer, dot) = match place {
+            "" => (String::new(), ""),
+            place => (format!("/{}", place.replace('.', "/")), "."),
+        };
         for item in all.of(kind) {
-            let Some(spec) = item.body.pointer(&pointer) else {
+            let pod = item.body.pointer(&pointer);
+            // Of one that another object makes, that object is told.
+            let owners = item.body.pointer("/metadata/ownerReferences");
+            let Some(pod) = pod.filter(|pod| owners.is_none() && may_have_proxy(pod)) else {
                 continue;
             };
             for field in ["containers", "initContainers"] {
-                for (at, container) in list(spec, &format!("/{field}")) {
+                for (at, container) in list(pod, &format!("/spec/{field}")) {
                     let name = text(container, "/name");
-                    if runs_as_proxy(spec, container) && !name.starts_with("istio-") {
-                        let path = format!("{place}.{field}[{at}]");
+                    if runs_as_proxy(pod, container) && !name.starts_with("istio-") {
+                        let path = format!("{place}{dot}spec.{field}[{at}]");
                         let message = format!(
                             "{name} runs as user {PROXY}, as the proxy does: its connections bypass the proxy"
                         );
@@ -44,11 +50,21 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     }
 }
 
-/// The user of a container is its own, or else that of its pod.
-fn runs_as_proxy(spec: &Json, container: &Json) -> bool {
-    let user = |of: &Json| {
-        of.pointer("/securityContext/runAsUser")
-            .and_then(Json::as_u64)
+/// Returns false for a pod that says it is not injected, and for one on the host's network, which is never.
+fn may_have_proxy(pod: &Json) -> bool {
+    let says = |of: &str| {
+        let of = pod.pointer(of).and_then(Json::as_object);
+        let says = of.and_then(|of| of.get("sidecar.istio.io/inject"));
+        says.and_then(Json::as_str)
     };
-    user(container).or_else(|| user(spec)) == Some(PROXY)
+    let is_off = [says("/metadata/labels"), says("/metadata/annotations")].contains(&Some("false"));
+    let is_of_host = pod.pointer("/spec/hostNetwork") == Some(&Json::Bool(true));
+    !is_off && !is_of_host
+}
+
+/// The user of a container is its own, or else that of its pod.
+fn runs_as_proxy(pod: &Json, container: &Json) -> bool {
+    let user = |of: &Json, at: &str| of.pointer(at).and_then(Json::as_u64);
+    let own = user(container, "/securityContext/runAsUser");
+    own.or_else(|| user(pod, "/spec/securityContext/runAsUser")) == Some(PROXY)
 }

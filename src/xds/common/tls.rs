@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use api::config::discovery_notes::is_sni;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
-use api::model::ObjectRef;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::TransportSocketMatch;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
@@ -53,16 +52,16 @@ pub(crate) fn server(files: &Files, http: bool, oldest: TlsProtocol) -> core::Tr
 pub(crate) enum PlainReason {
     /// The proxy at this address has no certificates.
     Proxy(IpAddr),
-    /// This policy, or the mesh where no policy holds for the endpoint.
-    Policy(Option<ObjectRef>),
+    /// The policies that hold for the endpoint, by name and with what they select and say: a policy that is narrowed has other
+    /// endpoints.
+    Policies(String),
 }
 
 impl fmt::Display for PlainReason {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Proxy(address) => address.fmt(to),
-            Self::Policy(Some(policy)) => policy.fmt(to),
-            Self::Policy(None) => to.write_str("mesh"),
+            Self::Policies(policies) => to.write_str(policies),
         }
     }
 }

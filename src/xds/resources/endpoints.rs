@@ -75,7 +75,7 @@ impl Places<'_> {
         let who = (namespace, &*endpoint.labels);
         let modes = MtlsModes::new(self.policies, who, self.mesh.usual_mode(true));
         match modes.of_clients(endpoint.port) {
-            MtlsMode::Disable => Some(PlainReason::Policy(modes.from().cloned())),
+            MtlsMode::Disable => Some(PlainReason::Policies(modes.describe())),
             MtlsMode::Permissive => without_certificates,
             MtlsMode::Strict => None,
         }

@@ -75,6 +75,13 @@ impl ServicePolicies {
         self.rules.iter().map(|rule| rule.from.clone()).collect()
     }
 
+    /// The rule whose traffic policy holds.
+    pub(crate) fn with_traffic_policy(&self) -> Option<&ObjectRef> {
+        let mut rules = self.rules.iter();
+        let first = rules.find(|rule| rule.spec().traffic_policy.is_some());
+        first.map(|rule| &rule.from)
+    }
+
     /// Each name once, of two the first.
     pub(crate) fn subsets(&self) -> Vec<&Subset> {
         let mut names = BTreeSet::new();

@@ -30,6 +30,8 @@ pub(crate) enum MtlsMode {
 struct PolicyModes {
     /// The most specific policy.
     from: Option<ObjectRef>,
+    /// What that one selects.
+    selector: BTreeMap<String, String>,
     workload: Option<MtlsMode>,
     ports: BTreeMap<u16, MtlsMode>,
 }
@@ -60,8 +62,10 @@ impl PolicyModes {
         let ports =
             ports.filter_map(|(port, written)| Some((u16::try_from(*port).ok()?, mode(written)?)));
         let first = [own, namespace, mesh].into_iter().flatten().next();
+        let selector = first.and_then(|rule| rule.spec().selector.as_ref());
         Self {
             from: first.map(|rule| rule.from.clone()),
+            selector: selector.map_or_else(BTreeMap::new, |one| one.match_labels.clone()),
             workload,
             ports: ports.collect(),
         }
@@ -100,6 +104,19 @@ impl MtlsModes {
     /// The policy that holds now, where there is one.
     pub(crate) const fn from(&self) -> Option<&ObjectRef> {
         self.now.from.as_ref()
+    }
+
+    /// Returns the policies that hold now in words that change with what they select and say.
+    pub(crate) fn describe(&self) -> String {
+        let PolicyModes {
+            from,
+            selector,
+            workload,
+            ports,
+        } = &self.now;
+        let name = from.as_ref().map(ToString::to_string);
+        let name = name.as_deref().unwrap_or("mesh");
+        format!("{name} {selector:?} {workload:?} {ports:?}")
     }
 
     /// Returns true if a policy sets the mode of a port, now or a while ago; `None`: of the ports without one of their own.

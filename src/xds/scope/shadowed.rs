@@ -1,5 +1,5 @@
-//! Rules, or parts of them, that an older rule of the same place shadows: they have no effect, and whoever wrote a stricter one
-//! is told so.
+//! Rules, or parts of them, that an older rule of the same place shadows, or that of the first name where both are as old: they
+//! have no effect, and their authors are told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn by_selector<T: DiscoveryKind>(
                 true => "has no selector either",
                 false => "has the same selector",
             };
-            let message = format!("it has no effect: {older} is older and {same}");
+            let message = format!("it has no effect: {older} comes first and {same}");
             (rule.from.to_string(), message)
         });
     }
@@ -75,7 +75,7 @@ pub(super) fn destination_rules(rules: &[Exported<DestinationRule>]) -> Vec<Conf
         let mut tell = |part: String, older: &ObjectRef| {
             lost.push(REJECTED_CONFIG, Some(&rule.from), || {
                 let message =
-                    format!("{part} has no effect: {older} is older and has one for this host");
+                    format!("{part} has no effect: {older} comes first and has one for this host");
                 (rule.from.to_string(), message)
             });
         };

@@ -149,6 +149,8 @@ impl Imports {
             };
             let full = |namespace: &str| full_host(host, namespace, domain);
             match (namespace, namespace.strip_prefix('~')) {
+                // Earlier releases write it for "nothing"; beside other hosts it takes nothing from them there either.
+                ("~", _) if host == "*" => {}
                 ("~", _) => imports.without_any.add(full(rule.namespace())),
                 ("*", _) => imports.any.add(full(rule.namespace())),
                 (".", _) => {

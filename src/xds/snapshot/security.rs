@@ -132,8 +132,7 @@ impl Snapshot {
         conflicts: &mut Conflicts,
     ) {
         let traffic = TrafficPolicies::of_service(rules, &service_port.service);
-        let from = traffic.from();
-        let Some(rule) = from.first() else {
+        let Some(rule) = traffic.with_traffic_policy() else {
             return;
         };
         let key = &service_port.service.key;

@@ -299,13 +299,11 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     let conflicts = conflicts.unwrap_or_default();
     let mut reports = hub.with_registries(Registries::reports);
-    let mut written: Vec<_> = sources
+    let written: Vec<_> = sources
         .written(hub)
         .into_iter()
         .filter(|written| written.all_findings().next().is_some())
         .collect();
-    // The page has room for a number of rows: refusals come first.
-    written.sort_by_key(|written| written.accepted);
     // What is said with an object is not said once more.
     let listed: BTreeSet<_> = written
         .iter()
@@ -326,12 +324,18 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
         let what = format!("{} {}/{}", report.kind, report.namespace, report.name);
         (what, String::new(), report.message)
     });
-    let written = written.into_iter().map(|written| {
-        let what = format!("{} {}/{}", written.kind, written.namespace, written.name);
-        let place = written.origin.to_string();
-        (what, place, messages(written.all_findings()).join("; "))
+    let (accepted, refused): (Vec<_>, Vec<_>) =
+        written.into_iter().partition(|written| written.accepted);
+    let [refused, accepted] = [refused, accepted].map(|written| {
+        written.into_iter().map(|written| {
+            let what = format!("{} {}/{}", written.kind, written.namespace, written.name);
+            let place = written.origin.to_string();
+            (what, place, messages(written.all_findings()).join("; "))
+        })
     });
-    for (what, place, why) in conflicts.chain(reports).chain(written).take(ROWS) {
+    // The page has room for a number of rows: refusals come first.
+    let rows = refused.chain(conflicts).chain(reports).chain(accepted);
+    for (what, place, why) in rows.take(ROWS) {
         let _written = writeln!(
             page,
             "<tr><td>{}<td>{}<td>{}</tr>",

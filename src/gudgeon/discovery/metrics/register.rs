@@ -49,7 +49,7 @@ const CONFLICTS: [(&str, &str); 15] = [
     ),
     (
         "gudgeon_mutual_tls_conflicts",
-        "Services that clients call by mutual TLS, or without, against what their workloads accept",
+        "Ports of services that clients call by mutual TLS, or without, against what their workloads accept",
     ),
     (
         "gudgeon_rules_too_large",

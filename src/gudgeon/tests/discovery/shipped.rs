@@ -301,3 +301,19 @@ fn the_guide_lists_each_metric() {
     }
     assert!(count > 60, "the metrics are elsewhere: {count}");
 }
+
+#[test]
+fn the_guide_counts_the_examples_of_rules() {
+    let kinds = fs::read_dir(folder().join("../../tests/rules")).unwrap();
+    let kinds = kinds.map(|kind| kind.unwrap().path());
+    let files = kinds.filter(|kind| kind.is_dir()).flat_map(|kind| {
+        let files = fs::read_dir(kind).unwrap();
+        files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+    });
+    let files: Vec<String> = files.collect();
+    let lines = files.iter().flat_map(|text| text.lines());
+    let requests = lines.filter(|line| line.starts_with("#> ")).count();
+    let guide = fs::read_to_string(folder().join("coming-from-istio.md")).unwrap();
+    let count = format!("{} files with {requests} requests", files.len());
+    assert!(guide.contains(&count), "the guide does not say: {count}");
+}

@@ -49,6 +49,12 @@ impl Patched for ClusterParts {
         if is_touched {
             // Others call it by its name.
             whole.name = draft.name.to_string();
+            // Envoy refuses the cluster for an assignment without a name, and a patch of a cluster does not know it.
+            if let Some(assignment) = &mut whole.load_assignment
+                && assignment.cluster_name.is_empty()
+            {
+                assignment.cluster_name.clone_from(&whole.name);
+            }
             draft.message = Self::of(whole).1;
         }
         true

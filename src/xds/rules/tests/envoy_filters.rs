@@ -729,6 +729,22 @@ fn clusters_that_a_patch_made_static_await_no_endpoints() {
     }
 }
 
+/// Envoy refuses a cluster whose assignment has no name, and a patch of many clusters knows none.
+#[test]
+fn an_assignment_of_a_patch_has_the_name_of_its_cluster() {
+    let world = with(
+        "- applyTo: CLUSTER
+  match: {cluster: {service: a.demo.svc.cluster.local}}
+  patch:
+    operation: MERGE
+    value: {type: STATIC, hosts: [{socket_address: {address: 10.0.0.9, port_value: 80}}]}
+",
+    );
+    let name = "outbound|80||a.demo.svc.cluster.local";
+    let patched = cluster(&*view(world), name);
+    assert_eq!(patched.load_assignment.unwrap().cluster_name, name);
+}
+
 /// Names that the filters of a proxy give to its connection manager, in order: each is merged over the others.
 fn server_name(world: &World, node: &Arc<Node>) -> String {
     let view = snapshot(world.clone()).view(node);

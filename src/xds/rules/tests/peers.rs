@@ -266,3 +266,23 @@ fn servers_of_requests_leave_the_protocol_to_the_first_bytes() {
         assert_eq!(alpn(9081), ["istio"], "{policy}");
     }
 }
+
+/// Connections of endpoints that a policy lets go are made anew, also where it stays for others.
+#[test]
+fn a_cluster_differs_with_what_its_policy_selects() {
+    let version = |spec: &str| {
+        let world = peer_world(AUTO, &[("demo", spec)]);
+        let view = snapshot(world).view(&node("demo", &LABELS));
+        let name = "outbound|9080||web.demo.svc.cluster.local";
+        view.get(Type::Cluster, name).unwrap().version
+    };
+    let labels = "security.istio.io/tlsMode: istio";
+    let all = version("mtls: {mode: DISABLE}");
+    let web = version("selector: {matchLabels: {app: web}}\nmtls: {mode: DISABLE}");
+    let some = version(&format!(
+        "selector: {{matchLabels: {{app: web, {labels}}}}}\nmtls: {{mode: DISABLE}}"
+    ));
+    let none = version("selector: {matchLabels: {app: other}}\nmtls: {mode: DISABLE}");
+    let different = std::collections::BTreeSet::from([all, web, some, none]);
+    assert_eq!(different.len(), 4);
+}

@@ -41,8 +41,8 @@ fn sidecars_with_the_selector_of_an_older_one_are_told() {
     assert_eq!(
         told(world),
         [
-            "Sidecar demo/a: it has no effect: Sidecar demo/z is older and has no selector either",
-            "Sidecar demo/d: it has no effect: Sidecar demo/b is older and has the same selector",
+            "Sidecar demo/a: it has no effect: Sidecar demo/z comes first and has no selector either",
+            "Sidecar demo/d: it has no effect: Sidecar demo/b comes first and has the same selector",
         ]
     );
 }
@@ -67,8 +67,8 @@ fn a_strict_policy_that_loses_to_a_permissive_one_is_told() {
     assert_eq!(
         told(world),
         [
-            "PeerAuthentication demo/strict: it has no effect: PeerAuthentication demo/usual is older and has no selector either",
-            "PeerAuthentication demo/web-2: it has no effect: PeerAuthentication demo/web is older and has the same selector",
+            "PeerAuthentication demo/strict: it has no effect: PeerAuthentication demo/usual comes first and has no selector either",
+            "PeerAuthentication demo/web-2: it has no effect: PeerAuthentication demo/web comes first and has the same selector",
         ]
     );
 }
@@ -101,7 +101,7 @@ fn parts_of_destination_rules_that_an_older_one_has_are_told() {
         ),
         ("demo/f", &format!("{{host: a, {}}}", subsets(&["v3"]))),
     ]);
-    let older = "has no effect: DestinationRule demo/a is older and has one for this host";
+    let older = "has no effect: DestinationRule demo/a comes first and has one for this host";
     assert_eq!(
         told(world),
         [

@@ -98,7 +98,9 @@ fn a_proxy_has_what_its_sidecar_imports() {
         ("'*/*', '~/*.cluster.local'", "x"),
         ("'./*', '~/x.example'", "ab"),
         ("'~/b.demo.svc.cluster.local', 'demo/*'", "ax"),
-        ("'*/*', '~/*'", ""),
+        // Without a host it excludes nothing, as in earlier releases.
+        ("'*/*', '~/*'", "abctx"),
+        ("'~/*', 'other/*'", "ct"),
         ("'~/a.demo.svc.cluster.local'", ""),
     ] {
         let view = seen(&format!("egress: [{{hosts: [{imports}]}}]"));

@@ -72,7 +72,7 @@ ServiceEntry
 Sidecar
   the own namespace and that of the mesh => sidecar/root-namespace.yaml
   three namespaces => sidecar/own-namespace.yaml
-  all hosts but some => not served: a host behind `~` alone is imported as if it were not there
+  all hosts but some => sidecar/exclusion.yaml
   a socket of the application => doors.rs a_sidecar_takes_what_its_ingress_says_and_logs_it
   ports without interception => sidecar/egress-listeners.yaml, sidecar/ingress.yaml
   the entry for one of these ports => sidecar/egress-listeners.yaml

@@ -86,7 +86,7 @@ Gateway
   a router that leads by server names => gateway/sni-dnat.yaml
 Sidecar
   the one that selects, of the namespace, of the root => sidecar/oldest-selector.yaml, sidecar/root-namespace.yaml
-  egress.hosts => sidecar/one-host.yaml, sidecar/own-namespace.yaml, sidecar/nobody.yaml, sidecar/rules-too.yaml
+  egress.hosts => sidecar/one-host.yaml, sidecar/own-namespace.yaml, sidecar/nobody.yaml, sidecar/rules-too.yaml, sidecar/exclusion.yaml
   egress.port, bind, captureMode => sidecar/egress-listeners.yaml, sockets.rs applications_call_services_through_a_socket
   ingress => sidecar/ingress.yaml, sidecar/ingress-tls.yaml, sidecar/limits.yaml
   outboundTrafficPolicy.mode => redirect.rs redirected_traffic_reaches_its_destination

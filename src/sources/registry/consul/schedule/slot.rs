@@ -13,7 +13,8 @@ const BOUNDS: Bounds = Bounds {
 };
 
 /// The time after which checks are asked for again that Consul refused: a token that is exchanged may be refused for a moment,
-/// and a service without its checks is served whether it is well or not. Chosen: one request more a minute and service.
+/// and a service without its checks is served whether it is well or not. A waiting query ends within a minute, so that they are
+/// back within two. Chosen: two requests more in that time and for that service.
 const RECHECK: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) enum Phase {
