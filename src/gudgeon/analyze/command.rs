@@ -20,12 +20,13 @@ use crate::exit::{Exit, Failure};
 use crate::named_files::{self, NamedFile, put_namespace};
 
 /// Kinds of Kubernetes that objects of ours speak of.
-const KUBERNETES: [(&str, &[&str]); 9] = [
+const KUBERNETES: [(&str, &[&str]); 10] = [
     (
         "v1",
         &["Endpoints", "Namespace", "Pod", "Secret", "Service"],
     ),
     ("networking.k8s.io/v1", &["Ingress"]),
+    ("networking.k8s.io/v1beta1", &["Ingress"]),
     (
         "apps/v1",
         &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
@@ -40,7 +41,7 @@ const KUBERNETES: [(&str, &[&str]); 9] = [
     ("batch/v1beta1", &["CronJob"]),
     (
         "extensions/v1beta1",
-        &["DaemonSet", "Deployment", "ReplicaSet"],
+        &["DaemonSet", "Deployment", "Ingress", "ReplicaSet"],
     ),
     ("discovery.k8s.io/v1", &["EndpointSlice"]),
 ];

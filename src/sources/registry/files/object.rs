@@ -120,6 +120,7 @@ pub(in crate::registry) enum Item {
 }
 
 pub(super) const SLICES: &str = "discovery.k8s.io";
+/// The group of Ingresses, also of those whose version is of an earlier one.
 const INGRESSES: &str = "networking.k8s.io";
 
 /// The fields that every object has.
@@ -148,17 +149,22 @@ pub(super) fn item(part: &Part<'_>, within: &Origin) -> Item {
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let is_ours = config::is_ours(api_version);
-    let is_known = [(SLICES, "EndpointSlice"), (INGRESSES, "Ingress")].contains(&(group, kind));
+    let core = CoreKind::of(api_version, kind);
+    let is_known = matches!(core, Some(CoreKind::EndpointSlice | CoreKind::Ingress));
     if !is_ours && !group.is_empty() && !is_known {
         return Item::Foreign(format!("{api_version} {kind}"));
     }
+    let group = match core {
+        Some(CoreKind::Ingress) => INGRESSES,
+        _ => group,
+    };
     let head = match head(part, &value, api_version, group, kind) {
         Ok(head) => head,
         Err(cause) if is_ours => return nameless(part, &value, kind, &cause, within),
         Err(cause) => return bad(format!("{kind}: {cause}")),
     };
     match (group, version) {
-        ("", "v1") | (SLICES | INGRESSES, "v1") => kubernetes(&head, part, value, within),
+        ("", "v1") | (SLICES | INGRESSES, _) => kubernetes(&head, part, value, within),
         _ if is_ours => configuration(&head, part, value, within),
         _ => Item::Foreign(format!("{api_version} {kind}")),
     }

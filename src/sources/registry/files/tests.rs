@@ -722,6 +722,35 @@ fn certificates_and_ingresses_are_read() {
     );
 }
 
+/// Clusters of 1.1 to 1.5 have the earlier versions.
+#[test]
+fn an_ingress_of_an_earlier_version_is_one() {
+    let ingress = |version: &str| {
+        format!(
+            "apiVersion: {version}\nkind: Ingress\nmetadata: {{name: i, namespace: shop}}\nspec: {{rules: [{{host: a.b, http: {{paths: \
+             [{{backend: {{serviceName: web, servicePort: 80}}}}]}}}}]}}\n---\n"
+        )
+    };
+    for version in ["networking.k8s.io/v1beta1", "extensions/v1beta1"] {
+        let mut directory = Directory::new();
+        directory.write("a.yaml", &ingress(version));
+        let read = directory.files.read().unwrap();
+        assert!(read.messages.is_empty(), "{version}: {:?}", read.messages);
+        let kept = &read.contribution.ingresses[&("shop".into(), "i".into())];
+        assert!(
+            kept.contains("\"serviceName\":\"web\""),
+            "{version}: {kept}"
+        );
+        // It is the same object, whatever version says it.
+        directory.write("b.yaml", &ingress("networking.k8s.io/v1"));
+        let (_, messages) = directory.read();
+        assert!(
+            messages[0].contains("duplicate name"),
+            "{version}: {messages:?}"
+        );
+    }
+}
+
 /// It is none of the namespace `default`, whose object stays.
 #[test]
 fn an_object_of_no_namespace_takes_no_place() {
