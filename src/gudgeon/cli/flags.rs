@@ -194,8 +194,8 @@ pub struct CompletionFlags {
 /// `gudgeon validate`, `istioctl validate`.
 #[derive(Args, Clone, Debug)]
 pub struct ValidateFlags {
-    /// Manifests: a file, a directory and all below it, or `-` for stdin; repeatable.
-    #[arg(short = 'f', long = "filename", value_name = "FILE", action = ArgAction::Append)]
+    /// Manifests: a file, a directory and all below it, or `-` for stdin; repeatable, or separated by commas.
+    #[arg(short = 'f', long = "filename", value_name = "FILE", action = ArgAction::Append, value_delimiter = ',')]
     pub files: Vec<String>,
     /// Manifests, as with -f.
     #[arg(value_name = "FILE")]

@@ -20,7 +20,10 @@ const OF_LOGS: [(&str, bool); 13] = [
 ];
 /// Flags of all commands that lack the ctrlz page, and whether they take a value.
 const OF_PAGES: [(&str, bool); 2] = [("ctrlz_port", true), ("ctrlz_address", true)];
-const OF_INJECT: [(&str, bool); 4] = [
+const OF_INJECT: [(&str, bool); 6] = [
+    // Of installations by an operator, and of clusters whose webhook has the templates.
+    ("operatorFileName", true),
+    ("webhookConfig", true),
     // Manifests name their namespace.
     ("namespace", true),
     ("debug", false),
@@ -37,7 +40,17 @@ const OF_VALIDATE: [(&str, bool); 7] = [
     ("kubeconfig", true),
     ("referential", false),
 ];
-const OF_ANALYZE: [(&str, bool); 12] = [
+const OF_VERSION: [(&str, bool); 6] = [
+    // No cluster is queried for the versions of what runs there.
+    ("context", true),
+    ("istioNamespace", true),
+    ("kubeconfig", true),
+    ("namespace", true),
+    ("remote", false),
+    ("revision", true),
+];
+const OF_ANALYZE: [(&str, bool); 13] = [
+    ("as", true),
     // All that is below a directory is read.
     ("color", false),
     ("discovery", false),
@@ -64,6 +77,7 @@ pub(super) fn of(
         "inject" | "kube-inject" => &OF_INJECT,
         "analyze" => &OF_ANALYZE,
         "validate" => &OF_VALIDATE,
+        "version" => &OF_VERSION,
         _ => &[],
     };
     let logs = has_log || matches!(command, "analyze" | "validate");

@@ -120,7 +120,18 @@ fn without_meaning((name, takes_value): (&'static str, bool)) -> Arg {
 pub fn parse(args: &[OsString]) -> Result<Parsed, EarlyExit> {
     let name = Name::of(args.first());
     let command = name.command();
-    let args = doubled(&name.without_group(args), &command);
+    let args = doubled(&name.command_first(args, &command), &command);
+    if let Some(instead) = name.instead_of(&args) {
+        let asked = args.get(1).map(|name| name.to_string_lossy());
+        let text = format!(
+            "error: there is no {:?} here: {instead}\n",
+            asked.unwrap_or_default()
+        );
+        return Err(EarlyExit {
+            exit: Exit::Usage,
+            text,
+        });
+    }
     let matches = command
         .clone()
         .try_get_matches_from(&args)

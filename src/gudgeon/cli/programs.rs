@@ -90,6 +90,9 @@ enum Manifests {
     Validate(ValidateFlags),
     /// Analyze manifests or the objects of a cluster: references, conflicts, selectors.
     Analyze(Box<AnalyzeFlags>),
+    /// Show which proxies are in sync with a running discovery.
+    #[command(name = "proxy-status", alias = "ps")]
+    ProxyStatus(ProxyStatusFlags),
     /// Print the version.
     Version(VersionFlags),
     /// Print a shell's completions.
@@ -117,6 +120,38 @@ enum Pilot {
     /// Print a shell's completions.
     Completion(CompletionFlags),
 }
+
+/// Commands of istioctl that are none here, each with what stands in its place.
+const INSTEAD: [(&[&str], &str); 5] = [
+    (
+        &["proxy-config", "pc"],
+        "see /debug/config_dump?proxyID=POD.NAMESPACE of discovery, or /config_dump of the proxy's admin port",
+    ),
+    (
+        &["describe", "desc"],
+        "see `analyze`, and /debug/configz of discovery",
+    ),
+    (
+        &["authn", "authz"],
+        "see /debug/authenticationz and /debug/authorizationz of discovery, with ?proxyID=POD.NAMESPACE",
+    ),
+    (
+        &["dashboard", "dash", "d"],
+        "see /debug of discovery, and the proxy's admin port",
+    ),
+    (
+        &[
+            "install",
+            "manifest",
+            "operator",
+            "upgrade",
+            "uninstall",
+            "verify-install",
+            "profile",
+        ],
+        "gudgeon is installed by the manifests of build/kubernetes",
+    ),
+];
 
 /// The program that a name asks for: links choose a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,14 +197,44 @@ impl Name {
         spelled(self.documented())
     }
 
-    /// Removes the name of the group that istioctl had its new commands in, such as `analyze` in 1.3 and 1.4.
-    pub(super) fn without_group(self, args: &[OsString]) -> Vec<OsString> {
-        let is_group = |arg: &OsString| arg == "x" || arg == "exp" || arg == "experimental";
+    /// Returns the arguments with the command first: the originals take flags in front of it as well, and istioctl had its new
+    /// commands in a group, such as `analyze` in 1.3 and 1.4.
+    pub(super) fn command_first(self, args: &[OsString], command: &Command) -> Vec<OsString> {
         let mut args = args.to_vec();
-        if self == Self::Istioctl && args.get(1).is_some_and(is_group) {
-            args.remove(1);
+        if !matches!(self, Self::Istioctl | Self::PilotDiscovery) {
+            return args;
         }
+        let is_command = |arg: &OsString| {
+            let name = arg.to_str().unwrap_or_default();
+            command.find_subcommand(name).is_some()
+        };
+        let is_flag = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"-");
+        let is_group = |arg: &OsString| {
+            self == Self::Istioctl && (arg == "x" || arg == "exp" || arg == "experimental")
+        };
+        let at = args
+            .iter()
+            .skip(1)
+            .position(|arg| is_command(arg) || is_group(arg));
+        let Some(at) = at.map(|at| at + 1) else {
+            return args;
+        };
+        if at > 1 && !args.get(1).is_some_and(is_flag) {
+            return args;
+        }
+        let mut first = args.remove(at);
+        if is_group(&first) && at < args.len() {
+            first = args.remove(at);
+        }
+        args.insert(1, first);
         args
+    }
+
+    /// Returns what stands in the place of a command that the original has and this program has not.
+    pub(super) fn instead_of(self, args: &[OsString]) -> Option<&'static str> {
+        let name = args.get(1).filter(|_| self == Self::Istioctl)?.to_str()?;
+        let row = INSTEAD.iter().find(|(names, _)| names.contains(&name));
+        row.map(|(_, instead)| *instead)
     }
 
     pub(super) fn action(self, matches: &ArgMatches) -> Result<Action, clap::Error> {
@@ -208,6 +273,7 @@ impl Name {
                 Manifests::Inject(flags) => Action::Inject(flags),
                 Manifests::Validate(flags) => Action::Validate(flags),
                 Manifests::Analyze(flags) => Action::Analyze(flags),
+                Manifests::ProxyStatus(flags) => Action::ProxyStatus(flags),
                 Manifests::Version(flags) => Action::Version(flags),
                 Manifests::Completion(flags) => Action::Completion(flags),
             },

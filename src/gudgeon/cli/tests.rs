@@ -399,6 +399,44 @@ fn a_flag_without_a_meaning_is_one_of_its_own_command_only() {
     }
 }
 
+/// As users of istioctl and pilot-discovery type them.
+#[test]
+fn flags_may_stand_in_front_of_the_command() {
+    for (line, command) in [
+        ("istioctl -n foo analyze a", "Analyze"),
+        ("istioctl -n foo x analyze a", "Analyze"),
+        ("istioctl --context c -c F validate -f a,b", "Validate"),
+        ("istioctl -i istio-system kube-inject -f a", "Inject"),
+        (
+            "istioctl --log_output_level=all:debug version --remote=false",
+            "Version",
+        ),
+        ("istioctl proxy-status", "ProxyStatus"),
+        ("istioctl ps", "ProxyStatus"),
+        (
+            "pilot-discovery --log_output_level=default:info discovery --kubeconfig x",
+            "Discovery",
+        ),
+    ] {
+        let asked = parsed(line).unwrap_or_else(|ended| panic!("{line}: {}", ended.text));
+        let action = format!("{:?}", asked.action);
+        assert!(action.starts_with(command), "{line}: {action}");
+    }
+    let Action::Validate(flags) = parsed("istioctl validate -f a,b").unwrap().action else {
+        panic!("no validate")
+    };
+    assert_eq!(flags.files, ["a", "b"]);
+    for (line, words) in [
+        ("istioctl proxy-config clusters a.b", "/debug/config_dump"),
+        ("istioctl x describe pod a", "/debug/configz"),
+        ("istioctl verify-install", "build/kubernetes"),
+    ] {
+        let ended = parsed(line).expect_err(line);
+        assert_eq!(ended.exit, Exit::Usage, "{line}");
+        assert!(ended.text.contains(words), "{line}: {}", ended.text);
+    }
+}
+
 /// Releases 1.3 and 1.4 had the command among their experiments.
 #[test]
 fn istioctl_had_analyze_in_a_group() {
