@@ -7,11 +7,25 @@ use std::time::Duration;
 use api::text;
 
 use super::message::{NACK_BYTES, Nack, Protocol, RequestOutcome};
+use super::standing_nacks::{Content, StandingNack, StandingNacks};
 use crate::version::Version;
 
 /// Versions of unanswered responses that are remembered, the newest ones. Chosen: a client answers each response, so more than a
 /// few are of one that is stuck.
 const MOST_UNANSWERED: usize = 8;
+
+/// Names of resources in them that are remembered, those of the newest ones. Chosen: more than most meshes have, and 320 KB.
+const MOST_UNANSWERED_NAMES: usize = 10_000;
+
+/// A response that is not answered yet.
+#[derive(Debug)]
+struct Unanswered {
+    nonce: u64,
+    /// Version of what the client has with it.
+    version: Version,
+    /// What it has; `None` in state of the world, and where it is too much.
+    content: Option<Content>,
+}
 
 /// The nonces and versions of the last responses and answers.
 #[derive(Debug, Default)]
@@ -25,13 +39,12 @@ pub(super) struct AckState {
     /// Version of what the client was sent last, or had when it came.
     pub(super) sent: Option<Version>,
     pub(super) acked: Option<Version>,
-    pub(super) nack: Option<Nack>,
-    /// Names of the resources that the standing NACK of a delta client is about, with the versions that it refused: an ACK of
-    /// other resources says nothing of them.
-    pub(super) refused: Vec<(Arc<str>, Version)>,
-    /// Nonces of responses that are not answered yet, and what the client had with each.
-    unanswered: VecDeque<(u64, Version)>,
-    nacks: u64,
+    pub(super) nacks: StandingNacks,
+    unanswered: VecDeque<Unanswered>,
+    /// What the response has that the last request answered, until [`Self::take_answered_content`].
+    answered_content: Option<Content>,
+    /// NACKs since the stream began.
+    nack_count: u64,
 }
 
 impl AckState {
@@ -41,13 +54,25 @@ impl AckState {
         self.acked = Some(version);
     }
 
-    pub(super) fn send(&mut self, nonce: u64, version: Version) {
+    pub(super) fn send(&mut self, nonce: u64, version: Version, content: Option<Content>) {
         self.nonce = nonce;
         self.sent = Some(version);
         if self.unanswered.len() >= MOST_UNANSWERED {
             self.unanswered.pop_front();
         }
-        self.unanswered.push_back((nonce, version));
+        self.unanswered.push_back(Unanswered {
+            nonce,
+            version,
+            content,
+        });
+        let mut room = MOST_UNANSWERED_NAMES;
+        for one in self.unanswered.iter_mut().rev() {
+            let names = one.content.as_ref().map_or(0, |content| content.len());
+            if names > room {
+                one.content = None;
+            }
+            room = room.saturating_sub(names);
+        }
     }
 
     /// Returns true if no response has gone out.
@@ -59,8 +84,27 @@ impl AckState {
         self.nonce
     }
 
+    /// The nonce of the last response that the client has acknowledged or refused.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered
+    }
+
     pub(super) fn has_answered(&self, nonce: u64) -> bool {
         self.answered >= nonce
+    }
+
+    /// A NACK of this response stands.
+    pub(super) fn has_nacked(&self, nonce: u64) -> bool {
+        self.nacks.answer(nonce)
+    }
+
+    /// The newest NACK that stands.
+    pub(super) fn nack(&self) -> Option<&Nack> {
+        self.nacks.newest()
+    }
+
+    pub(super) fn take_answered_content(&mut self) -> Option<Content> {
+        self.answered_content.take()
     }
 
     /// Everything that was sent has been accepted or refused.
@@ -103,42 +147,44 @@ impl AckState {
             return RequestOutcome::Asked;
         }
         // In delta each response is answered: a newer one, that was on its way, does not repeat what an older one brought.
+        let first = match protocol {
+            Protocol::StateOfTheWorld => self.answered.saturating_add(1),
+            Protocol::Delta => nonce,
+        };
         self.answered = nonce;
-        let version = self.version_of(nonce);
-        self.unanswered.retain(|(sent, _)| *sent > nonce);
-        if let Some(words) = error {
-            return self.nack(now, version, words);
-        }
-        if is_latest {
-            self.acked = self.sent;
-        }
+        let version = self.take_unanswered(nonce);
         if protocol == Protocol::StateOfTheWorld {
-            self.clear_nack();
+            self.nacks.clear();
         }
-        RequestOutcome::Acked
-    }
-
-    /// The version of what the client had with a response.
-    fn version_of(&self, nonce: u64) -> Version {
-        let sent = self.unanswered.iter().find(|(sent, _)| *sent == nonce);
-        let sent = sent.map(|(_, version)| *version).or(self.sent);
-        sent.unwrap_or_default()
-    }
-
-    fn nack(&mut self, now: Duration, version: Version, words: &str) -> RequestOutcome {
-        self.nacks = self.nacks.saturating_add(1);
-        self.refused.clear();
-        self.nack = Some(Nack {
+        let Some(message) = error else {
+            if is_latest {
+                self.acked = self.sent;
+            }
+            return RequestOutcome::Acked;
+        };
+        let nack = Nack {
             version,
-            message: Arc::from(text::cut(words, NACK_BYTES)),
+            message: Arc::from(text::cut(message, NACK_BYTES)),
             at: now,
-        });
-        RequestOutcome::Nacked(self.nacks)
+        };
+        let responses = first..nonce.saturating_add(1);
+        self.nacks
+            .push(StandingNack::new(nack, responses, self.nonce));
+        self.nack_count = self.nack_count.saturating_add(1);
+        RequestOutcome::Nacked(self.nack_count)
     }
 
-    pub(super) fn clear_nack(&mut self) {
-        self.nack = None;
-        self.refused.clear();
+    /// Takes a response out of those that are not answered, and those before it, and returns its version.
+    fn take_unanswered(&mut self, nonce: u64) -> Version {
+        self.answered_content = None;
+        let mut version = None;
+        while let Some(one) = self.unanswered.pop_front_if(|one| one.nonce <= nonce) {
+            if one.nonce == nonce {
+                version = Some(one.version);
+                self.answered_content = one.content;
+            }
+        }
+        version.or(self.sent).unwrap_or_default()
     }
 }
 
@@ -152,7 +198,7 @@ mod tests {
     fn sent(nonces: &[u64]) -> AckState {
         let mut ack_state = AckState::default();
         for nonce in nonces {
-            ack_state.send(*nonce, Version::of(&nonce.to_be_bytes()));
+            ack_state.send(*nonce, Version::of(&nonce.to_be_bytes()), None);
         }
         ack_state
     }
@@ -185,13 +231,13 @@ mod tests {
             RequestOutcome::Asked
         );
         assert_eq!(ack_state.acked, None);
-        assert_eq!(&*ack_state.nack.as_ref().unwrap().message, "no");
-        ack_state.send(4, Version::EMPTY);
+        assert_eq!(&*ack_state.nack().unwrap().message, "no");
+        ack_state.send(4, Version::EMPTY, None);
         assert_eq!(
             ack_state.classify_request(NOW, SOTW, "4", None),
             RequestOutcome::Acked
         );
-        assert_eq!(ack_state.nack, None);
+        assert_eq!(ack_state.nack(), None);
     }
 
     #[test]
@@ -207,7 +253,7 @@ mod tests {
                 ack_state.classify_request(NOW, SOTW, nonce, Some("no")),
                 RequestOutcome::Expired
             );
-            assert_eq!((ack_state.acked, ack_state.nack), (None, None));
+            assert_eq!((ack_state.acked, ack_state.nack()), (None, None));
         }
         assert_eq!(
             sent(&[]).classify_request(NOW, SOTW, "", None),
@@ -226,7 +272,7 @@ mod tests {
             ack_state.classify_request(NOW, Protocol::Delta, "2", Some("no")),
             RequestOutcome::Nacked(1)
         );
-        let refused = ack_state.nack.as_ref().unwrap().version;
+        let refused = ack_state.nack().unwrap().version;
         assert_eq!(refused, Version::of(&2_u64.to_be_bytes()));
         assert_eq!(ack_state.acked, None);
         assert_eq!(
@@ -235,7 +281,7 @@ mod tests {
         );
         assert_eq!(ack_state.acked, ack_state.sent);
         // Whether that was about what is refused, the stream knows.
-        assert!(ack_state.nack.is_some());
+        assert!(ack_state.nack().is_some());
     }
 
     #[test]
@@ -260,7 +306,23 @@ mod tests {
         assert_eq!(ack_state.unanswered.len(), MOST_UNANSWERED);
         ack_state.classify_request(NOW, Protocol::Delta, "5", Some("no"));
         // Its own is forgotten.
-        assert_eq!(ack_state.nack.map(|nack| nack.version), ack_state.sent);
+        assert_eq!(ack_state.nack().map(|nack| nack.version), ack_state.sent);
+    }
+
+    #[test]
+    fn names_of_unanswered_responses_are_bounded() {
+        let content: Content = (0..MOST_UNANSWERED_NAMES / 2)
+            .map(|at| (Arc::from(at.to_string()), Version::EMPTY))
+            .collect();
+        let mut ack_state = AckState::default();
+        for nonce in 1..=4 {
+            ack_state.send(nonce, Version::EMPTY, Some(content.clone()));
+        }
+        for (nonce, is_known) in [("2", false), ("3", true), ("4", true)] {
+            ack_state.classify_request(NOW, Protocol::Delta, nonce, None);
+            let found = ack_state.take_answered_content();
+            assert_eq!(found.is_some(), is_known, "{nonce}");
+        }
     }
 
     #[test]
@@ -268,6 +330,6 @@ mod tests {
         let words = format!("{}é", "x".repeat(NACK_BYTES - 1));
         let mut ack_state = sent(&[3]);
         ack_state.classify_request(NOW, SOTW, "3", Some(&words));
-        assert_eq!(ack_state.nack.unwrap().message.len(), NACK_BYTES - 1);
+        assert_eq!(ack_state.nack().unwrap().message.len(), NACK_BYTES - 1);
     }
 }

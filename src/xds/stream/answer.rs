@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lookup::{AbsenceSignal, ResourceLookup, ResponseContent, short};
-use super::message::STEP;
+use super::message::{Protocol, STEP};
 use super::push::DirtyAssignments;
 use super::rollout::{Phase, Warming};
+use super::standing_nacks::content_of;
 use super::{LastPush, Response, Stream, Unmade};
 use crate::reason::Reasons;
 use crate::version::Version;
@@ -377,7 +378,11 @@ impl Stream {
             AbsenceSignal::Removed | AbsenceSignal::Silence => {}
         }
         self.nonce = self.nonce.saturating_add(1);
-        self.ack_states.of_mut(kind).send(self.nonce, version);
+        let is_delta = self.protocol == Protocol::Delta;
+        let content = is_delta.then(|| content_of(&resources, &removed));
+        self.ack_states
+            .of_mut(kind)
+            .send(self.nonce, version, content);
         Response {
             kind,
             version,

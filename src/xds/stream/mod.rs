@@ -23,6 +23,7 @@ mod rebinding;
 mod rollout;
 mod separate_secrets;
 mod set_subscription;
+mod standing_nacks;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -198,7 +199,7 @@ impl Stream {
             RequestOutcome::Subscribed
         };
         if self.protocol == Protocol::Delta {
-            self.review_nack(kind, &outcome);
+            self.review_nacks(kind, &outcome);
         }
         if kind == Type::Listener {
             self.note_closing(now);
@@ -217,9 +218,7 @@ impl Stream {
         } else {
             self.rename_named(request, outcome == RequestOutcome::Subscribed)?;
         }
-        if kind == Type::Secret {
-            self.forget_nacked();
-        }
+        self.forget_nacks(kind);
         if self.ack_states.of(kind).is_settled()
             && let Some(watch) = self.named(kind)
         {

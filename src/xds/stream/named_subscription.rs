@@ -75,6 +75,12 @@ impl NamedSubscription {
         (slot.state == DeliveryState::Sent).then_some(&slot.resource)
     }
 
+    /// The client has a resource of this name, or asks for it anew.
+    pub(super) fn expects(&self, name: &str) -> bool {
+        let slot = self.find(name).and_then(|at| self.slots.get(at));
+        slot.is_some_and(|slot| slot.state != DeliveryState::Absent)
+    }
+
     /// State of the world: whether a request with these names says nothing new, as an ACK does.
     pub(super) fn is_exactly(&self, names: &ResourceNames) -> bool {
         let same = |(slot, name): (&NameSlot, &str)| equal(slot.name().as_bytes(), name.as_bytes());

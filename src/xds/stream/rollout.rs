@@ -118,11 +118,11 @@ impl Warming {
         clusters.has_answered(self.clusters)
     }
 
-    /// Envoy accepts clusters only when they are warm, so its word for the assignments comes first. A NACK ends the wait:
-    /// what was refused may never be asked for.
+    /// Envoy accepts clusters only when they are warm, so its word for the assignments comes first. A NACK of these
+    /// clusters ends the wait: what was refused may never be asked for. One of others may stand for hours.
     pub(super) fn is_over(&self, now: Duration, clusters: &AckState, endpoints: &AckState) -> bool {
         let answered = self.is_answered(clusters);
-        let is_nacked = answered && clusters.nack.is_some();
+        let is_nacked = clusters.has_nacked(self.clusters);
         let warm = answered && self.wanted.is_empty() && endpoints.has_answered(self.endpoints);
         now >= self.until || is_nacked || warm
     }

@@ -133,11 +133,9 @@ impl Stream {
         self.separate_secrets
             .sent
             .retain(|name, _| secrets.has(name));
-        let standing = &mut self.ack_states.secrets.nack;
-        let is_forgotten = |nack: &mut Nack| {
+        self.ack_states.secrets.nacks.forget(|nack| {
             let same = |one: &Nack| (&one.message, one.at) == (&nack.message, nack.at);
             forgotten.iter().any(same)
-        };
-        standing.take_if(is_forgotten);
+        });
     }
 }

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use api::model::ObjectRef;
 
-use super::message::{Nack, RequestOutcome};
+use super::message::Nack;
+use super::standing_nacks::StandingNack;
 use super::{LastPush, Stream};
 use crate::version::Version;
 use crate::view::{Resource, Type};
 
-/// One type on one stream. In sync means that both versions are equal.
+/// One type on one stream. In sync means that both versions are equal and no NACK stands: a delta client accepts later responses
+/// and still lacks what it refused in one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status<'a> {
     pub sent: Option<Version>,
     pub acked: Option<Version>,
+    /// The newest one that stands; [`Stream::nacks`] has all.
     pub nack: Option<&'a Nack>,
 }
 
@@ -46,7 +49,7 @@ impl Stream {
         ack_state.requested.then(|| Status {
             sent: ack_state.sent,
             acked: ack_state.acked,
-            nack: ack_state.nack.as_ref().or_else(alone),
+            nack: ack_state.nack().or_else(alone),
         })
     }
 
@@ -75,9 +78,9 @@ impl Stream {
         }
     }
 
-    /// Returns the rules of the resources that the standing NACKs of a type reject, sorted and without duplicates.
+    /// Returns the rules of the resources that the NACK in [`Status`] rejects, sorted and without duplicates; of secrets, all NACKs.
     pub fn nacked_rules(&self, kind: Type) -> Vec<ObjectRef> {
-        let nacks = self.nacks(kind).into_iter();
+        let nacks = self.shown_nacks(kind);
         let rules: BTreeSet<_> = nacks.flat_map(|nack| nack.rules).collect();
         rules.into_iter().collect()
     }
@@ -88,13 +91,21 @@ impl Stream {
         if rules.is_empty() {
             return String::new();
         }
-        let is_named = self.nacks(kind).iter().all(|nack| nack.is_named);
+        let is_named = self.shown_nacks(kind).all(|nack| nack.is_named);
         let rules: Vec<_> = rules.iter().take(most).map(ToString::to_string).collect();
         let perhaps = if is_named { "" } else { "perhaps " };
         format!("{perhaps}made by {}", rules.join(", "))
     }
 
-    /// Standing NACKs of a type. Of secrets there may be several.
+    fn shown_nacks(&self, kind: Type) -> impl Iterator<Item = NackWithRules<'_>> {
+        let most = match kind {
+            Type::Secret => usize::MAX,
+            Type::Cluster | Type::Endpoint | Type::Listener | Type::Route => 1,
+        };
+        self.nacks(kind).into_iter().take(most)
+    }
+
+    /// Standing NACKs of a type, the newest first. Of secrets, and in delta, there may be several.
     ///
     /// Envoy's words for a message that breaks a constraint of its fields name none: then any rule may have caused it that
     /// had a part in a resource of the type.
@@ -110,32 +121,43 @@ impl Stream {
                 .collect(),
             Type::Cluster | Type::Endpoint | Type::Listener | Type::Route => Vec::new(),
         };
-        let nack = self.ack_states.of(kind).nack.as_ref();
-        let is_told = |nack: &&Nack| {
+        for one in self.ack_states.of(kind).nacks.newest_first() {
             let mut others = all.iter();
-            !others.any(|other| other.nack.message == nack.message)
-        };
-        if let Some(nack) = nack.filter(is_told) {
-            let resources = self.resources(kind);
-            let named: Vec<_> = resources
-                .iter()
-                .filter(|one| names(&nack.message, &one.name))
-                .collect();
-            let is_named = !named.is_empty();
-            let rules = |all: &mut dyn Iterator<Item = &Arc<Resource>>| -> BTreeSet<ObjectRef> {
-                all.flat_map(|one| one.from.iter().cloned()).collect()
-            };
-            let rules = match is_named {
-                true => rules(&mut named.into_iter()),
-                false => rules(&mut resources.iter()),
-            };
-            all.push(NackWithRules {
-                nack,
-                rules: rules.into_iter().collect(),
-                is_named,
-            });
+            if !others.any(|other| other.nack.message == one.nack.message) {
+                all.push(self.with_rules(kind, one));
+            }
         }
         all
+    }
+
+    fn with_rules<'a>(&'a self, kind: Type, one: &'a StandingNack) -> NackWithRules<'a> {
+        let nack = &one.nack;
+        let rules = |all: &mut dyn Iterator<Item = &Arc<Resource>>| -> Vec<ObjectRef> {
+            let rules: BTreeSet<_> = all.flat_map(|one| one.from.iter().cloned()).collect();
+            rules.into_iter().collect()
+        };
+        if !one.refused.is_empty() {
+            let named = one.refused.iter();
+            let mut named = named.filter_map(|(name, _)| self.sent_resource(kind, name));
+            return NackWithRules {
+                nack,
+                rules: rules(&mut named),
+                is_named: true,
+            };
+        }
+        let resources = self.resources(kind);
+        let named = |one: &&Arc<Resource>| names(&nack.message, &one.name);
+        let mut named = resources.iter().filter(named).peekable();
+        let is_named = named.peek().is_some();
+        let rules = match is_named {
+            true => rules(&mut named),
+            false => rules(&mut resources.iter()),
+        };
+        NackWithRules {
+            nack,
+            rules,
+            is_named,
+        }
     }
 
     /// The share of the EDS clusters, of those that were sent, that are subscribed.
@@ -165,49 +187,6 @@ impl Stream {
 
     pub fn last_push(&self) -> Option<&LastPush> {
         self.last.as_ref()
-    }
-}
-
-impl Stream {
-    fn sent_resource(&self, kind: Type, name: &str) -> Option<&Arc<Resource>> {
-        match kind {
-            Type::Cluster => self.clusters.sent().get(name),
-            Type::Listener => self.listeners.sent().get(name),
-            Type::Endpoint => self.endpoints.sent(name),
-            Type::Route => self.routes.sent(name),
-            Type::Secret => self.secrets.sent(name),
-        }
-    }
-
-    /// Lets the NACK of a delta client stand for as long as it has been sent none of the resources anew that the NACK names: Envoy
-    /// takes the others of a response, and the ACK of a later response is about that one alone. A NACK that names none stands
-    /// until the next ACK.
-    pub(super) fn review_nack(&mut self, kind: Type, outcome: &RequestOutcome) {
-        let ack_state = self.ack_states.of(kind);
-        match (outcome, &ack_state.nack) {
-            (RequestOutcome::Nacked(_), Some(nack)) => {
-                let message = Arc::clone(&nack.message);
-                let words = message.split(|letter: char| letter.is_whitespace() || letter == ',');
-                let words =
-                    words.map(|word| word.trim_matches(['\'', '"', ':', ';', '(', ')', '.']));
-                let named = words.filter_map(|word| self.sent_resource(kind, word));
-                let mut refused: Vec<_> =
-                    named.map(|one| (one.name.clone(), one.version)).collect();
-                refused.sort();
-                refused.dedup();
-                self.ack_states.of_mut(kind).refused = refused;
-            }
-            (RequestOutcome::Acked, Some(_)) => {
-                let stands = |(name, version): &(Arc<str>, Version)| {
-                    let sent = self.sent_resource(kind, name);
-                    sent.is_some_and(|sent| sent.version == *version)
-                };
-                if !ack_state.refused.iter().any(stands) {
-                    self.ack_states.of_mut(kind).clear_nack();
-                }
-            }
-            _ => {}
-        }
     }
 }
 

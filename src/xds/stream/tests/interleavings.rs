@@ -420,7 +420,8 @@ impl Run {
             if subscribed && !self.bad_allowed {
                 assert_eq!(status.acked, status.sent, "{kind:?} is not in sync");
             }
-            assert!(status.nack.is_none() || self.bad_allowed);
+            let is_refused = world.of(kind).any(|(_, body)| body.bad);
+            assert_eq!(status.nack.is_some(), is_refused, "{kind:?}");
         }
         assert!(!self.stream.is_pending());
     }

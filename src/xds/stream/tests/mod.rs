@@ -3,6 +3,7 @@
 mod envoy;
 mod interleavings;
 mod mistakes;
+mod nacks;
 mod protocol;
 mod rollouts;
 mod world;
