@@ -104,7 +104,7 @@ AuthorizationPolicy
   everything is allowed => authorization-policy/everything.yaml
   a policy for a workload => authorization-policy/selector.yaml
   a policy for workloads of all namespaces => authorization-policy/root-namespace-selector.yaml
-  a policy that is tried => policies.rs policies_that_are_tried_keep_nothing_out_and_say_so
+  a policy that is tried => policies.rs dry_run_policies_deny_nothing_and_are_logged
   a provider that is asked => edge_security.rs tokens_admit_and_askers_decide_at_a_router
 PeerAuthentication
   a strict namespace => peer-authentication/strict-namespace.yaml

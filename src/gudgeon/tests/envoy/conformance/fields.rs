@@ -49,7 +49,7 @@ DestinationRule
   consistentHash.httpQueryParameterName, maglev => destination-rule/query-and-maglev.yaml
   connectionPool.tcp.maxConnections => destination-rule/pool.yaml
   connectionPool.tcp.connectTimeout => destination-rule/connect-timeout.yaml
-  connectionPool.tcp.idleTimeout, maxConnectionDuration => traffic.rs connections_are_led_through_tunnels_and_end_when_nothing_is_said
+  connectionPool.tcp.idleTimeout, maxConnectionDuration => traffic.rs connections_pass_through_tunnels_and_end_when_idle
   connectionPool.http.http1MaxPendingRequests, http2MaxRequests => destination-rule/pool.yaml
   connectionPool.http.maxRequestsPerConnection, maxRetries, idleTimeout => destination-rule/pool.yaml
   connectionPool.http.h2UpgradePolicy, useClientProtocol => destination-rule/http2.yaml
@@ -118,12 +118,12 @@ EnvoyFilter
   CLUSTER => envoy-filter/cluster.yaml, envoy-filter/new-cluster-and-gateway.yaml, envoy-filter/lua-asks-a-cluster.yaml
   each operation => patches.rs filters_routes_clusters_and_listeners_are_as_patches_say
   proxyVersion, metadata => envoy-filter/proxy-version.yaml
-  a patch that Envoy refuses => patches.rs a_nack_is_shown_at_its_envoy_filters_and_others_live_on
+  a patch that Envoy refuses => patches.rs a_nack_is_reported_at_its_envoy_filters_and_others_stay_in_use
 conflicts
   the page of an object, and a metric => redirect.rs redirected_traffic_reaches_its_destination
   the page of a push, and the log => gudgeon/tests/discovery/told.rs conflicts_of_one_key_are_all_on_the_page
   the status of an object => gudgeon/tests/real/statuses.rs messages_of_an_object_are_in_its_status_until_their_cause_ends
-  a refusal of Envoy's => gudgeon/tests/discovery/told.rs a_refusal_is_told_at_the_objects_that_the_resource_was_made_from
+  a refusal of Envoy's => gudgeon/tests/discovery/told.rs a_nack_is_reported_at_the_objects_that_the_resource_was_made_from
 ";
 
 /// Fails for a field that nothing shows.
