@@ -745,7 +745,7 @@ fn an_ingress_of_an_earlier_version_is_one() {
         directory.write("b.yaml", &ingress("networking.k8s.io/v1"));
         let (_, messages) = directory.read();
         assert!(
-            messages[0].contains("duplicate name"),
+            messages[0].contains("has one of this name"),
             "{version}: {messages:?}"
         );
     }
