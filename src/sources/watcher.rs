@@ -414,16 +414,6 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
-    /// A source that is gone would leave its objects in effect for good, and nobody would know.
-    fn panicked(&self, store: &mut Writer<K>, health: &mut Health) {
-        let (resource, of) = (&self.resource, self.of_cluster());
-        tracing::error!("the watch of {resource}{of} panicked, see the log: it starts again");
-        let why = format!("the watch of {resource} panicked, see the log");
-        store.stale(Instant::now(), why);
-        let opened = health.opened.take();
-        health.lasted |= opened.is_some_and(|at| at.elapsed() >= self.timing.steady);
-    }
-
     /// Follows the kind until the server answers that it has no such kind.
     pub(crate) async fn while_served(mut self, store: &mut Writer<K>) {
         self.run_with_backoff(store, true).await;

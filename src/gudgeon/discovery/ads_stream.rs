@@ -387,9 +387,7 @@ where
             self.sender.put(message);
             let took = self.hub.clock.now().saturating_sub(now);
             self.hub.sent(response.kind, took);
-        } else if let Some((pending, _)) = self.push.take()
-            && !pending.is_nothing()
-        {
+        } else if let Some((pending, _)) = self.push.take() {
             // Its permit goes to another stream: what this one still owes follows the client's answers.
             let since = self.converging.unwrap_or(pending.since);
             self.converging = Some(since.min(pending.since));
@@ -421,9 +419,10 @@ where
         if made == PushOutcome::Nothing {
             return self.unmade(&self.joined.session.subscribed_types());
         }
-        if !pending.is_nothing() {
-            self.hub.metrics.queued(now.saturating_sub(pending.put));
+        if pending.is_nothing() {
+            return;
         }
+        self.hub.metrics.queued(now.saturating_sub(pending.put));
         let until = now + HOLD;
         self.push = Some((pending, PushPermit { permit, until }));
     }
