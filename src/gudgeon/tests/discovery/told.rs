@@ -239,7 +239,7 @@ async fn a_patch_that_matches_nothing_is_told_at_its_filter() {
     let words = "patch 0 of EnvoyFilter demo/random has no effect: it matches nothing of the connected proxies that it is for";
     let without = (
         json!("enforced in part"),
-        json!([format!("demo/random 0: {words}")]),
+        json!([format!("warning: demo/random 0: {words}")]),
     );
     soon("the message", || status() == without).await;
     soon("a line", || discovery.logged(words) == 1).await;
