@@ -8,9 +8,10 @@
 //! who holds most gives way to those who hold less.
 //!
 //! Responses are untrusted. So a list has a bound in bytes, objects, pages and time, and failures are retried with backoff
-//! until a watch has lasted: a complete list, or a watch that has begun, does not reset the backoff.
+//! until a watch has lasted: a complete list, or a watch that has begun, does not reset the backoff. A panic is such a failure.
 
 mod items;
+mod panics;
 mod room_list;
 
 use std::convert::Infallible;
@@ -36,6 +37,7 @@ use crate::offload::offload;
 use crate::page_progress::PageProgress;
 use crate::store::{Listed, Writer};
 use items::{Any, Items, Unreadable};
+use panics::without_panic;
 use room_list::{BETWEEN_LISTS, RoomList};
 
 /// Objects in a page. An endpoint slice has 30 kB, and a page is in memory as a whole.
@@ -429,7 +431,11 @@ impl<K: Kind> Watcher<K> {
         let mut may_hurry = true;
         loop {
             others.mark_unchanged();
-            let ended = self.list_and_watch(store, &mut health, &mut resumed).await;
+            let work = self.list_and_watch(store, &mut health, &mut resumed);
+            let ended = without_panic(work).await;
+            if ended.is_none() {
+                self.panicked(store, &mut health);
+            }
             // Ignore this source's own notification.
             if std::mem::take(&mut health.told) {
                 others.mark_unchanged();
@@ -440,7 +446,7 @@ impl<K: Kind> Watcher<K> {
                 consecutive_gone = 0;
                 may_hurry = true;
             }
-            let Err(failure) = ended else {
+            let Some(Err(failure)) = ended else {
                 sleep(backoff.next(fastrand::f64())).await;
                 continue;
             };

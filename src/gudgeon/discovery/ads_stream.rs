@@ -419,6 +419,9 @@ where
         if made == PushOutcome::Nothing {
             return self.unmade(&self.joined.session.subscribed_types());
         }
+        if pending.is_nothing() {
+            return;
+        }
         self.hub.metrics.queued(now.saturating_sub(pending.put));
         let until = now + HOLD;
         self.push = Some((pending, PushPermit { permit, until }));
@@ -479,11 +482,14 @@ mod tests {
     use hyper::body::Frame;
     use prost::Message as _;
     use tokio::time::Instant;
+    use xds::reason::Reasons;
+    use xds::stream::PushScope;
     use xds::view::{Resource, Set};
 
     use super::*;
     use crate::discovery::grpc::BOUNDS;
     use crate::discovery::metrics::Gauges;
+    use crate::discovery::session::{MAX_DEFERRED, nothing};
     use crate::discovery::testing::hub;
     use crate::discovery::wire::StateRequest;
     use crate::exposition::ExpositionFormat;
@@ -649,6 +655,41 @@ mod tests {
                 "pilot_total_xds_internal_errors 1",
             ],
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_without_news_for_a_stream_is_no_push() {
+        let hub = hub();
+        let (ads_stream, mut reads, _) = stream(&hub, Some(clusters()));
+        let _task = tokio::spawn(ads_stream.run());
+        assert!(reads.frame().await.unwrap().unwrap().is_data());
+        let session = Arc::clone(&hub.sessions.all()[0]);
+        let put = |scope: PushScope| PendingPush {
+            snapshot: hub.snapshot().unwrap(),
+            scope,
+            reasons: Reasons::default(),
+            since: Duration::ZERO,
+            put: Duration::ZERO,
+        };
+        let taken = async || {
+            while session.has_pending() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        for _ in 0..=MAX_DEFERRED {
+            session.enqueue_without_wake(put(nothing()));
+        }
+        taken().await;
+        let counts = |count: u64| {
+            let names = ["pilot_proxy_queue_time", "pilot_proxy_convergence_time"];
+            let lines = names.map(|name| format!("{name}_count {count}"));
+            assert_counted(&hub, &lines.each_ref().map(String::as_str));
+        };
+        counts(0);
+        session.enqueue(put(PushScope::Full));
+        taken().await;
+        counts(1);
     }
 
     #[tokio::test(start_paused = true)]

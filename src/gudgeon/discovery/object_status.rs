@@ -14,6 +14,7 @@ use sources::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
+use xds::snapshot::Snapshot;
 
 use super::debug::DerivedMessages;
 use super::hub::Hub;
@@ -58,14 +59,15 @@ async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessag
     hub.current.first().await;
     let mut recent = RecentMessages::default();
     loop {
-        let mut all = messages_by_object(&hub, &sources);
-        recent.hold(&mut all, Instant::now());
-        let all = Arc::new(all);
-        to.send_if_modified(|known| {
-            let differs = *known != all;
-            *known = all;
-            differs
-        });
+        if let Some(mut all) = look(&hub, &sources).await {
+            recent.hold(&mut all, Instant::now());
+            let all = Arc::new(all);
+            to.send_if_modified(|known| {
+                let differs = *known != all;
+                *known = all;
+                differs
+            });
+        }
         if to.is_closed() {
             return;
         }
@@ -97,21 +99,49 @@ impl RecentMessages {
             if std::mem::replace(&mut recent.content, object.content) != object.content {
                 recent.found.clear();
             }
-            recent.found.retain(|(message, at)| {
-                now.duration_since(*at) < HOLD && !object.messages.contains(message)
-            });
-            let held: Vec<Value> = recent.found.iter().map(|(held, _)| held.clone()).collect();
-            let found = object.messages.iter().map(|message| (message.clone(), now));
-            recent.found.extend(found);
-            let room = MOST_MESSAGES.saturating_sub(object.messages.len());
-            object.messages.extend(held.into_iter().take(room));
+            object.messages = recent.merge(std::mem::take(&mut object.messages), now);
         }
         self.0.retain(|_, recent| !recent.found.is_empty());
     }
 }
 
+/// Looks beside the loop where there is much to look at; `None` after a panic: what was found before stays.
+async fn look(hub: &Arc<Hub>, sources: &Sources) -> Option<BTreeMap<Subject, ObjectMessages>> {
+    let size = Snapshot::size(hub.snapshot()?.world());
+    let (this, sources) = (Arc::clone(hub), sources.clone());
+    let look = move || messages_by_object(&this, &sources);
+    hub.blocking.run(size, look).await
+}
+
+impl RecentOfObject {
+    /// Takes what is found now, and returns it with what is held. Each message keeps its place as long as it is held: the same
+    /// messages in another order would be another status, and be written.
+    fn merge(&mut self, found: Vec<Value>, now: Instant) -> Vec<Value> {
+        self.found.retain(|(_, at)| now.duration_since(*at) < HOLD);
+        let mut room = MOST_MESSAGES.saturating_sub(found.len());
+        let mut place = 0;
+        for message in found {
+            match self.found.iter().position(|(known, _)| *known == message) {
+                Some(known) => place = known,
+                None => self.found.insert(place, (message, now)),
+            }
+            if let Some((_, at)) = self.found.get_mut(place) {
+                *at = now;
+            }
+            place += 1;
+        }
+        let all = self.found.iter().filter(|(_, at)| {
+            let is_found = *at == now;
+            let has_room = is_found || room > 0;
+            room -= usize::from(has_room && !is_found);
+            has_room
+        });
+        all.map(|(message, _)| message.clone()).collect()
+    }
+}
+
 fn messages_by_object(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectMessages> {
-    let derived = DerivedMessages::now(hub);
+    let derived = DerivedMessages::of_all_replicas(hub);
     let rows = sources.of_api_server(hub).into_iter();
     rows.filter_map(|written| {
         let subject = subject(&written)?;
@@ -218,9 +248,14 @@ mod tests {
         assert_eq!(at(11, 1, &["spec"]), "spec port");
         assert_eq!(at(14, 1, &["spec"]), "spec");
         assert_eq!(at(15, 1, &[]), "spec");
-        // Another content has messages of its own.
+        // Another content has messages of its own, in the order in which they are found, also where some are new or missing.
         assert_eq!(at(16, 2, &["other"]), "other");
         assert_eq!(at(30, 2, &[]), "");
+        assert_eq!(at(31, 3, &["spec", "route"]), "spec route");
+        assert_eq!(at(32, 3, &["route"]), "spec route");
+        assert_eq!(at(33, 3, &["spec", "port", "route"]), "spec port route");
+        assert_eq!(at(34, 3, &["route", "spec"]), "spec port route");
+        assert_eq!(at(35, 3, &["first", "route"]), "first spec port route");
     }
 
     #[test]

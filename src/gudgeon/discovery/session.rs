@@ -65,6 +65,10 @@ pub(super) enum PushOutcome {
 
 impl PendingPush {
     fn merge(&mut self, newer: Self) {
+        // A stream that rests has waited for nothing.
+        if self.is_nothing() {
+            (self.since, self.put) = (newer.since, newer.put);
+        }
         self.snapshot = newer.snapshot;
         self.reasons = self.reasons.and(newer.reasons);
         match (&mut self.scope, newer.scope) {
@@ -78,7 +82,8 @@ impl PendingPush {
         }
     }
 
-    fn is_nothing(&self) -> bool {
+    /// Returns true if the stream only takes the new snapshot.
+    pub(super) fn is_nothing(&self) -> bool {
         matches!(&self.scope, PushScope::Endpoints(names) if names.is_empty())
     }
 }
@@ -229,4 +234,36 @@ impl Session {
 /// No names: the stream only takes the new snapshot, and releases the old one.
 pub(super) fn nothing() -> PushScope {
     PushScope::Endpoints(Arc::new(BTreeSet::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::testing::hub;
+
+    fn pending(scope: PushScope, at: u64) -> PendingPush {
+        PendingPush {
+            snapshot: hub().snapshot().unwrap(),
+            scope,
+            reasons: Reasons::default(),
+            since: Duration::from_secs(at),
+            put: Duration::from_secs(at + 1),
+        }
+    }
+
+    #[test]
+    fn a_stream_that_rests_has_not_waited() {
+        let of = |first: PushScope, second: PushScope| {
+            let mut waiting = pending(first, 10);
+            waiting.merge(pending(second, 3600));
+            (waiting.since.as_secs(), waiting.put.as_secs())
+        };
+        let names = PushScope::Endpoints(Arc::new(["a".into()].into()));
+        assert_eq!(of(nothing(), PushScope::Full), (3600, 3601));
+        assert_eq!(of(nothing(), names.clone()), (3600, 3601));
+        assert_eq!(of(nothing(), nothing()), (3600, 3601));
+        assert_eq!(of(names.clone(), PushScope::Full), (10, 11));
+        assert_eq!(of(names, nothing()), (10, 11));
+        assert_eq!(of(PushScope::Full, nothing()), (10, 11));
+    }
 }

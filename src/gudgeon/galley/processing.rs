@@ -347,6 +347,7 @@ fn warned(finding: ingress::Finding) -> Warned {
         origin: Origin::default(),
         warnings: [Finding::warning(finding.path, finding.message)].into(),
         notes: Arc::default(),
+        is_accepted: true,
     }
 }
 

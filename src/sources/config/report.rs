@@ -66,6 +66,8 @@ pub struct Warned {
     pub warnings: Arc<[Finding]>,
     /// What discovery does not serve as it is written; the log has no line for it.
     pub notes: Arc<[Finding]>,
+    /// False for one that is refused, or a duplicate: another of its name may be served.
+    pub is_accepted: bool,
 }
 
 impl fmt::Display for Warned {
@@ -196,6 +198,7 @@ mod tests {
                 origin,
                 warnings: [Finding::warning("spec", fault)].into(),
                 notes: Arc::default(),
+                is_accepted: true,
             };
             ConfigReport {
                 rejected: vec![refused],
@@ -221,6 +224,7 @@ mod tests {
             origin: Origin::file("b.yaml").at(1),
             warnings: [Finding::warning("spec", "is old")].into(),
             notes: [Finding::warning("spec", "is noted")].into(),
+            is_accepted: true,
         };
         let before = ConfigReport {
             rejected: vec![rejected("n/a", ErrorEffect::Stale)],

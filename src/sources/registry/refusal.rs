@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::config::Finding;
 
-use crate::kind::Revision;
+use crate::kind::{Revision, bytes};
 
 /// The reasons why an object is refused, or cannot be decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +31,12 @@ impl Refusal {
             findings: findings.into(),
             revision: Revision::default(),
         })
+    }
+
+    /// Bytes that the findings take.
+    pub(super) fn size(&self) -> usize {
+        let findings = self.findings.iter();
+        bytes(findings.flat_map(|found| [found.path.as_str(), &found.message]))
     }
 }
 

@@ -75,6 +75,57 @@ async fn next(reader: &mut Reader<Thing>) -> Vec<String> {
     }
 }
 
+/// An object of the name `panics` cannot be read without a mistake of the program.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(from = "Thing")]
+struct Panicking(Thing);
+
+impl From<Thing> for Panicking {
+    fn from(thing: Thing) -> Self {
+        assert_ne!(&*thing.metadata.name, "panics", "a mistake");
+        Self(thing)
+    }
+}
+
+impl Kind for Panicking {
+    const RESOURCE: Resource = Thing::RESOURCE;
+
+    fn key(&self) -> Key {
+        self.0.key()
+    }
+}
+
+/// Whose watch it is: each keeps what it has, says why it is stale, and starts again.
+#[tokio::test]
+async fn a_panic_is_a_failed_try_and_objects_stay() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    let (writer, mut reader) = store::<Panicking>();
+    let source = Watcher::new(fake.cluster(), Selection::default(), PACE);
+    let _running = Running(tokio::spawn(source.run(writer)));
+    let name = |name| Key::new("", name);
+    let until = async |reader: &mut Reader<Panicking>,
+                       what: &dyn Fn(&Changes<Panicking>) -> bool| {
+        let within = async { while !what(&reader.changed().await.unwrap()) {} };
+        timeout(Duration::from_secs(10), within)
+            .await
+            .expect("not within 10 s");
+    };
+    until(&mut reader, &|told| told.freshness.listed).await;
+    // An event, and then each list.
+    fake.put(thing("panics", 1));
+    until(&mut reader, &|told| told.freshness.stale.is_some()).await;
+    let (_, why) = reader.freshness().stale.unwrap();
+    let expected = "the watch of mutatingwebhookconfigurations.admissionregistration.k8s.io panicked, see the log";
+    assert_eq!(why, expected);
+    assert!(reader.get(&name("a")).is_some());
+    fake.delete("panics");
+    fake.delete("a");
+    fake.put(thing("b", 1));
+    until(&mut reader, &|told| told.freshness.stale.is_none()).await;
+    assert!(reader.get(&name("a")).is_none() && reader.get(&name("b")).is_some());
+}
+
 /// Waits for the store to be stale, and returns the reason.
 async fn stale(reader: &mut Reader<Thing>) -> String {
     loop {

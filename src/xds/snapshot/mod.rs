@@ -69,7 +69,7 @@ use crate::view::{Resource, Set, Type, View};
 
 pub use self::secrets::named_credentials;
 pub use self::security::{Agreement, PoliciesInForce, PortSecurity};
-pub use crate::common::conflict::{Conflict, REJECTED_CONFIG};
+pub use crate::common::conflict::{Conflict, PATCH_WITHOUT_MATCH, REJECTED_CONFIG};
 
 /// One state of the mesh.
 #[derive(Debug)]

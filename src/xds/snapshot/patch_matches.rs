@@ -33,6 +33,13 @@ struct EffectivePatches {
     routes: Option<PatchIds>,
 }
 
+/// Proxies with the same patches.
+struct Group<'a> {
+    patches: &'a Patches,
+    /// Patches that change nothing of those that were looked at.
+    others: Vec<&'a Arc<Patch>>,
+}
+
 /// Proxies by their ids.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -189,20 +196,28 @@ impl SnapshotCaches {
             let all = registry.all.keys();
             all.filter_map(|proxy| registry.get(proxy)).collect()
         };
+        // Proxies with the same patches are looked at together, each of them only for those that no other one has shown to match.
+        let mut groups: HashMap<*const Patches, Group<'_>> = HashMap::new();
+        for (matches, is_stale) in &all {
+            let group = groups.entry(Arc::as_ptr(&matches.patches));
+            let group = group.or_insert_with(|| Group {
+                patches: &matches.patches,
+                others: matches.patches.iter().collect(),
+            });
+            if *is_stale {
+                group.others.clear();
+            } else if !group.others.is_empty() {
+                let made = matches.made();
+                group.others.retain(|patch| !made.may_have(patch));
+            }
+        }
         let mut effective = HashSet::new();
         let mut others: HashMap<u64, &Arc<Patch>> = HashMap::new();
-        for (matches, is_stale) in &all {
-            let made = matches.made().clone();
-            for patch in matches.patches.iter() {
-                if effective.contains(&patch.id()) {
-                    continue;
-                }
-                if *is_stale || made.may_have(patch) {
-                    effective.insert(patch.id());
-                } else {
-                    others.insert(patch.id(), patch);
-                }
-            }
+        for group in groups.into_values() {
+            let ids: HashSet<u64> = group.others.iter().map(|patch| patch.id()).collect();
+            let all = group.patches.iter().map(|patch| patch.id());
+            effective.extend(all.filter(|id| !ids.contains(id)));
+            others.extend(group.others.into_iter().map(|patch| (patch.id(), patch)));
         }
         others.retain(|id, _| !effective.contains(id));
         let mut others: Vec<_> = others.into_values().collect();

@@ -9,6 +9,7 @@ use api::networking::{DiscoveryKind as _, ServiceEntry};
 use api::security::RequestAuthentication;
 use serde_json::{Value, json};
 use sources::registry::{Registries, SourceStatus, SyncState, WrittenObject};
+use xds::snapshot::{Conflict, PATCH_WITHOUT_MATCH};
 
 use super::nacks::Nacks;
 use crate::discovery::hub::Hub;
@@ -62,7 +63,7 @@ fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
 
 /// Configuration as it was written; `kind`: only that one.
 pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
-    let derived = DerivedMessages::now(hub).with_nacks(hub);
+    let derived = DerivedMessages::of_replica(hub);
     let of_ingresses = ingresses(hub, &derived.lost).into_iter();
     let of_ingresses = of_ingresses.filter(|_| kind.is_none_or(|kind| kind == INGRESS));
     let rows = sources
@@ -123,19 +124,27 @@ pub(crate) struct DerivedMessages {
 }
 
 impl DerivedMessages {
-    pub(crate) fn now(hub: &Hub) -> Self {
-        Self {
-            lost: lost(hub),
-            fetched: hub.jwks.notes(),
-            services: lost_services(hub),
-            nacks: None,
-        }
+    /// For pages, which show what this replica knows.
+    fn of_replica(hub: &Hub) -> Self {
+        Self::of(hub, Some(Nacks::now(hub)))
     }
 
-    fn with_nacks(self, hub: &Hub) -> Self {
+    /// For statuses. It is much work where there are many proxies.
+    pub(crate) fn of_all_replicas(hub: &Hub) -> Self {
+        Self::of(hub, None)
+    }
+
+    fn of(hub: &Hub, nacks: Option<Nacks>) -> Self {
+        let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
+        let mut conflicts = conflicts.unwrap_or_default();
+        if nacks.is_none() {
+            conflicts.retain(is_of_all_replicas);
+        }
         Self {
-            nacks: Some(Nacks::now(hub)),
-            ..self
+            lost: lost(&conflicts),
+            fetched: hub.jwks.notes(),
+            services: lost_services(&conflicts),
+            nacks,
         }
     }
 
@@ -172,14 +181,20 @@ impl DerivedMessages {
 /// Kind, namespace and name.
 type ClusterObjectKey = (Arc<str>, Arc<str>, Arc<str>);
 
+/// Returns false for what is true of the proxies of one replica alone: a patch that matches nothing of these may well match something
+/// of the others, and each replica would write another status.
+fn is_of_all_replicas(conflict: &Conflict) -> bool {
+    conflict.metric != PATCH_WITHOUT_MATCH
+}
+
 /// Messages about the conflicts that objects lose, by object.
-fn lost(hub: &Hub) -> BTreeMap<ClusterObjectKey, Vec<Finding>> {
+fn lost(conflicts: &[Conflict]) -> BTreeMap<ClusterObjectKey, Vec<Finding>> {
     let mut lost: BTreeMap<ClusterObjectKey, Vec<Finding>> = BTreeMap::new();
-    let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
-    for conflict in conflicts.into_iter().flatten() {
+    for conflict in conflicts {
         let message = warning(&format!("{}: {}", conflict.key, conflict.message));
-        for object in conflict.objects {
-            let key = (object.kind.into(), object.namespace, object.name);
+        for object in &conflict.objects {
+            let (namespace, name) = (&object.namespace, &object.name);
+            let key = (object.kind.into(), namespace.clone(), name.clone());
             lost.entry(key).or_default().push(message.clone());
         }
     }
@@ -187,13 +202,13 @@ fn lost(hub: &Hub) -> BTreeMap<ClusterObjectKey, Vec<Finding>> {
 }
 
 /// Conflicts that services lose, by service.
-fn lost_services(hub: &Hub) -> BTreeMap<ServiceKey, Vec<Finding>> {
+fn lost_services(conflicts: &[Conflict]) -> BTreeMap<ServiceKey, Vec<Finding>> {
     let mut lost: BTreeMap<ServiceKey, Vec<Finding>> = BTreeMap::new();
-    let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
-    for conflict in conflicts.into_iter().flatten() {
+    for conflict in conflicts {
         let message = warning(&format!("{}: {}", conflict.key, conflict.message));
-        for service in conflict.services {
-            lost.entry(service).or_default().push(message.clone());
+        for service in &conflict.services {
+            let of_service = lost.entry(service.clone()).or_default();
+            of_service.push(message.clone());
         }
     }
     lost
@@ -273,6 +288,26 @@ mod tests {
             services: BTreeMap::new(),
             nacks: None,
         }
+    }
+
+    /// Two replicas would write in turn that it matches nothing, and that it is well.
+    #[test]
+    fn statuses_have_nothing_that_only_proxies_of_one_replica_show() {
+        let all = [
+            "gudgeon_envoy_filter_patches_without_match",
+            "pilot_total_rejected_configs",
+        ];
+        let of_all = all.map(|metric| {
+            is_of_all_replicas(&Conflict {
+                metric,
+                key: "n/a 0".to_owned(),
+                message: String::new(),
+                proxy: Arc::default(),
+                objects: Vec::new(),
+                services: Vec::new(),
+            })
+        });
+        assert_eq!(of_all, [false, true]);
     }
 
     #[test]

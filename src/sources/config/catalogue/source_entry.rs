@@ -180,6 +180,7 @@ impl ConfigReport {
                 origin: wrong,
                 warnings: Arc::clone(&findings.warnings),
                 notes,
+                is_accepted: candidate.status == Status::Accepted,
             });
         }
     }

@@ -6,12 +6,13 @@ use std::sync::{Arc, LazyLock};
 use api::config::{Effect, KINDS, LATER};
 use api::model::ClusterId;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::configuration::Configuration;
 use super::super::refusal::Refusal;
-use super::custom::RawObject;
 use super::objects::Problem;
+use super::wire::RawMetadata;
 use crate::catalogue::Origin;
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
@@ -70,10 +71,27 @@ pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'
 
 /// An object of one of them.
 #[derive(Debug, PartialEq, Deserialize)]
-#[serde(from = "RawObject")]
+#[serde(from = "RawEffectless")]
 pub(super) struct EffectlessObject {
     key: Key,
     plain: Arc<CoreObject>,
+    /// The index of the kind that the object says it is of, and the verdict of the rules. It is read where the object is
+    /// decoded, beside the event loop: a list of thousands arrives as one change.
+    verdict: Option<(usize, Option<Refusal>)>,
+}
+
+/// As the server writes it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawEffectless {
+    #[serde(default)]
+    api_version: Value,
+    #[serde(default)]
+    kind: Value,
+    #[serde(default)]
+    metadata: RawMetadata,
+    #[serde(default)]
+    spec: Option<Box<RawValue>>,
 }
 
 /// The stored form of an object.
@@ -129,12 +147,14 @@ impl Kind for EffectlessObject {
 
     fn size(&self) -> usize {
         let spec = self.plain.spec.as_ref().map_or(0, |spec| spec.len());
-        size_of::<Self>() + size_of::<CoreObject>() + spec
+        let refusal = self.verdict.as_ref().and_then(|(_, one)| one.as_ref());
+        let refusal = refusal.map_or(0, Refusal::size);
+        size_of::<Self>() + size_of::<CoreObject>() + spec + refusal
     }
 }
 
-impl From<RawObject> for EffectlessObject {
-    fn from(raw: RawObject) -> Self {
+impl From<RawEffectless> for EffectlessObject {
+    fn from(raw: RawEffectless) -> Self {
         let plain = CoreObject {
             created: raw.metadata.created(),
             version: raw.metadata.version().into(),
@@ -143,11 +163,24 @@ impl From<RawObject> for EffectlessObject {
                 spec => Ok(spec.into()),
             },
         };
+        let key = raw.metadata.key();
+        let verdict = index(&raw.api_version, &raw.kind).and_then(|at| {
+            let kind = EFFECTLESS.get(at)?;
+            Some((at, refusal(kind, &key, &plain)))
+        });
         Self {
-            key: raw.metadata.key(),
+            key,
             plain: Arc::new(plain),
+            verdict,
         }
     }
+}
+
+/// The index of a kind.
+fn index(api_version: &Value, kind: &Value) -> Option<usize> {
+    let (group, _) = api_version.as_str()?.split_once('/')?;
+    let mut kinds = EFFECTLESS.iter();
+    kinds.position(|one| *kind == one.kind.kind && group == one.kind.group)
 }
 
 /// An object with the verdict of the rules on it.
@@ -172,10 +205,14 @@ impl EffectlessObjects {
         for change in changes.changes {
             match change {
                 Change::Set(key, object) => {
+                    let refusal = match &object.verdict {
+                        Some((of, refusal)) if *of == at => refusal.clone(),
+                        // Each server says of which kind an object is.
+                        Some(_) | None => EFFECTLESS
+                            .get(at)
+                            .and_then(|kind| refusal(kind, &key, &object.plain)),
+                    };
                     let object = Arc::clone(&object.plain);
-                    let refusal = EFFECTLESS
-                        .get(at)
-                        .and_then(|kind| refusal(kind, &key, &object));
                     let checked = CheckedEffectless { object, refusal };
                     all.insert((at, key), Arc::new(checked));
                 }
@@ -199,13 +236,7 @@ impl EffectlessObjects {
     /// One object, as if the server had it alone.
     #[cfg(test)]
     pub(super) fn of(object: &Value) -> Option<Self> {
-        let mut kinds = EFFECTLESS.iter();
-        let at = kinds.position(|one| {
-            let group = object["apiVersion"]
-                .as_str()
-                .and_then(|one| one.split('/').next());
-            object["kind"] == one.kind.kind && group == Some(one.kind.group)
-        })?;
+        let at = index(&object["apiVersion"], &object["kind"])?;
         let read: EffectlessObject = serde_json::from_str(&object.to_string()).unwrap();
         let mut all = Self::default();
         all.apply(
@@ -320,5 +351,44 @@ mod tests {
         let words = "16385 bytes of what has no effect: more than 16384 are not kept";
         assert_eq!(large.plain.spec(), Err(words.to_owned()));
         assert!(large.size() < 1024);
+    }
+
+    /// Where it is decoded: on the event loop nothing is left to do for a list of thousands, and what is found counts.
+    #[test]
+    fn the_verdict_is_read_with_the_object_and_its_findings_count() {
+        let of = |spec: Value| -> EffectlessObject {
+            let object = json!({
+                "apiVersion": "rbac.istio.io/v1alpha1", "kind": "ServiceRole",
+                "metadata": {"name": "a", "namespace": "n"}, "spec": spec,
+            });
+            serde_json::from_str(&object.to_string()).unwrap()
+        };
+        let refusal = |object: &EffectlessObject| object.verdict.as_ref().unwrap().1.clone();
+        let good = of(json!({"rules": [{"services": ["*"], "methods": ["GET"]}]}));
+        assert_eq!(refusal(&good), None);
+        let bad = of(json!({"rules": []}));
+        let refused = refusal(&bad).unwrap().size();
+        let spec = bad.plain.spec.as_ref().unwrap().len();
+        assert!(refused > "spec.rules".len());
+        assert_eq!(
+            bad.size(),
+            size_of::<EffectlessObject>() + size_of::<CoreObject>() + spec + refused
+        );
+        // Another kind's list has it judged as that kind.
+        let at = index(&json!("rbac.istio.io/v1"), &json!("ServiceRoleBinding")).unwrap();
+        let own = index(&json!("rbac.istio.io/v1"), &json!("ServiceRole")).unwrap();
+        let (key, good) = (good.key(), Arc::new(good));
+        for (at, is_refused) in [(at, true), (own, false)] {
+            let mut all = EffectlessObjects::default();
+            all.apply(
+                at,
+                Changes {
+                    changes: vec![Change::Set(key.clone(), Arc::clone(&good))],
+                    whole: true,
+                    freshness: crate::store::Freshness::default(),
+                },
+            );
+            assert_eq!(all.iter().next().unwrap().2.refusal.is_some(), is_refused);
+        }
     }
 }

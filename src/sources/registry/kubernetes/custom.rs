@@ -15,7 +15,7 @@ use super::super::refusal::Refusal;
 use super::objects::Problem;
 use super::wire::RawMetadata;
 use crate::catalogue::{self, Candidate, Catalogue, Content, Origin};
-use crate::kind::{Key, Kind, Resource, bytes};
+use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
 /// An object, or its errors.
@@ -136,10 +136,7 @@ fn size<T>(text: &str, count: ValueCount, read: &Result<T, Refusal>) -> usize {
     ];
     match read {
         Ok(_) => all.into_iter().fold(0, usize::saturating_add),
-        Err(refusal) => {
-            let findings = refusal.findings.iter();
-            bytes(findings.flat_map(|found| [found.path.as_str(), &found.message]))
-        }
+        Err(refusal) => refusal.size(),
     }
 }
 

@@ -68,6 +68,9 @@ impl ClusterSettings {
 /// A name for slices or Endpoints, which are waited for before anything is emitted.
 const ENDPOINTS: &str = "endpoints";
 
+/// The trust domain, now and later.
+type TrustDomain = watch::Receiver<Arc<str>>;
+
 /// A change of one kind, to be applied where all kinds come together.
 type KindChange = Box<dyn FnOnce(&mut ClusterState) + Send>;
 
@@ -80,15 +83,27 @@ pub async fn run(
     trust_domain: watch::Receiver<Arc<str>>,
     to: watch::Sender<ClusterUpdate>,
 ) {
+    run_with(cluster, settings, trust_domain, to, watch_all).await;
+}
+
+/// `watch_all`: tests have one that panics.
+pub(super) async fn run_with<F: Future<Output = ()> + Send + 'static>(
+    cluster: Cluster,
+    settings: ClusterSettings,
+    trust_domain: TrustDomain,
+    to: watch::Sender<ClusterUpdate>,
+    watch_all: impl Fn(Cluster, ClusterSettings, TrustDomain, watch::Sender<ClusterUpdate>) -> F,
+) {
     let (name, bounds) = (cluster.address().to_owned(), settings.pace.bounds());
     let watches = || {
         let (cluster, settings) = (cluster.clone(), settings.clone());
         watch_all(cluster, settings, trust_domain.clone(), to.clone())
     };
-    restart_after_panic(&name, bounds, watches).await;
+    let on_panic = || to.send_modify(|state| state.panicked(Instant::now()));
+    restart_after_panic(&name, bounds, watches, on_panic).await;
 }
 
-async fn watch_all(
+pub(super) async fn watch_all(
     cluster: Cluster,
     settings: ClusterSettings,
     mut trust_domain: watch::Receiver<Arc<str>>,
@@ -126,8 +141,9 @@ async fn watch_all(
             () = until(due) => {}
             () = to.closed() => return,
         }
-        if let Some(update) = state.emit(Instant::now()) {
-            to.send_replace(update);
+        let now = Instant::now();
+        if let Some(update) = state.emit(now) {
+            to.send_modify(|known| known.follow(update, now));
         }
     }
 }

@@ -54,13 +54,7 @@ fn received(
     rules: &ReceivedObjects,
     reports: &[Arc<ConfigReport>],
 ) -> impl Iterator<Item = WrittenObject> {
-    let warned = reports.iter().flat_map(|report| &report.warned);
-    let warnings: BTreeMap<(&str, Arc<str>), Arc<[Finding]>> = warned
-        .map(|one| {
-            let key = (one.id.kind(), Arc::clone(&one.id.name));
-            (key, Arc::clone(&one.warnings))
-        })
-        .collect();
+    let warnings = warnings(reports);
     rules.written().map(move |mut row| {
         let name = match &*row.namespace {
             "" => Arc::clone(&row.name),
@@ -73,6 +67,17 @@ fn received(
         }
         row
     })
+}
+
+/// Warnings of the objects that are served, by kind and name. A duplicate, or a refused version of one, has warnings of its own.
+fn warnings(reports: &[Arc<ConfigReport>]) -> BTreeMap<(&str, Arc<str>), Arc<[Finding]>> {
+    let warned = reports.iter().flat_map(|report| &report.warned);
+    let accepted = warned.filter(|one| one.is_accepted);
+    let by_name = accepted.map(|one| {
+        let key = (one.id.kind(), Arc::clone(&one.id.name));
+        (key, Arc::clone(&one.warnings))
+    });
+    by_name.collect()
 }
 
 /// An object that is not served as it is written: what stays of it is shown beside.
@@ -131,4 +136,33 @@ fn unchecked_object(id: &EntryId, object: &UncheckedObject) -> Option<WrittenObj
         notes: Vec::new(),
         revision: sources::Revision::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use sources::config::Warned;
+
+    use super::*;
+
+    #[test]
+    fn a_duplicate_keeps_its_warnings_to_itself() {
+        let warned = |line: usize, is_accepted: bool| Warned {
+            id: EntryId {
+                collection: "istio/networking/v1alpha3/gateways",
+                name: "n/a".into(),
+            },
+            origin: Origin::file("a.yaml").at(line),
+            warnings: [Finding::warning("spec", format!("of line {line}"))].into(),
+            notes: Arc::default(),
+            is_accepted,
+        };
+        let report = ConfigReport {
+            warned: vec![warned(1, true), warned(20, false)],
+            ..ConfigReport::default()
+        };
+        let reports = [Arc::new(report)];
+        let all = warnings(&reports);
+        let all: Vec<_> = all.values().map(|all| all[0].message.as_str()).collect();
+        assert_eq!(all, ["of line 1"]);
+    }
 }

@@ -11,6 +11,7 @@ mod orders;
 mod places;
 mod pods;
 mod remote;
+mod restart;
 mod services;
 mod source;
 

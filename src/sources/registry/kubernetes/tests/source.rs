@@ -50,9 +50,9 @@ pub(super) async fn fake(address: &str) -> Fake {
     fake
 }
 
-struct Source {
+pub(super) struct Source {
     running: JoinHandle<()>,
-    told: watch::Receiver<ClusterUpdate>,
+    pub(super) told: watch::Receiver<ClusterUpdate>,
     trust_domain: watch::Sender<Arc<str>>,
 }
 
@@ -64,9 +64,16 @@ impl Drop for Source {
 
 impl Source {
     fn start(fake: &Fake, settings: ClusterSettings) -> Self {
+        let cluster = fake.cluster();
+        Self::of(|trust_domain, to| run(cluster, settings, trust_domain, to))
+    }
+
+    pub(super) fn of<F: Future<Output = ()> + Send + 'static>(
+        run: impl FnOnce(watch::Receiver<Arc<str>>, watch::Sender<ClusterUpdate>) -> F,
+    ) -> Self {
         let (trust_domain, theirs) = watch::channel("td".into());
         let (to, told) = watch::channel(ClusterUpdate::default());
-        let running = tokio::spawn(run(fake.cluster(), settings, theirs, to));
+        let running = tokio::spawn(run(theirs, to));
         Self {
             running,
             told,
@@ -74,12 +81,15 @@ impl Source {
         }
     }
 
-    async fn until(&mut self, what: impl FnMut(&ClusterUpdate) -> bool) -> ClusterUpdate {
+    pub(super) async fn until(
+        &mut self,
+        what: impl FnMut(&ClusterUpdate) -> bool,
+    ) -> ClusterUpdate {
         let found = timeout(Duration::from_secs(20), self.told.wait_for(what)).await;
         found.expect("not within 20 s").unwrap().clone()
     }
 
-    async fn synced(&mut self) -> ClusterUpdate {
+    pub(super) async fn synced(&mut self) -> ClusterUpdate {
         self.until(|told| told.sync_state == SyncState::Synced)
             .await
     }
