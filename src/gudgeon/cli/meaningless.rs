@@ -40,6 +40,14 @@ const OF_VALIDATE: [(&str, bool); 7] = [
     ("kubeconfig", true),
     ("referential", false),
 ];
+const OF_PROXY_STATUS: [(&str, bool); 5] = [
+    // Discovery is asked by its port, for all proxies.
+    ("context", true),
+    ("istioNamespace", true),
+    ("kubeconfig", true),
+    ("namespace", true),
+    ("revision", true),
+];
 const OF_VERSION: [(&str, bool); 6] = [
     // No cluster is queried for the versions of what runs there.
     ("context", true),
@@ -78,6 +86,7 @@ pub(super) fn of(
         "analyze" => &OF_ANALYZE,
         "validate" => &OF_VALIDATE,
         "version" => &OF_VERSION,
+        "proxy-status" => &OF_PROXY_STATUS,
         _ => &[],
     };
     let logs = has_log || matches!(command, "analyze" | "validate");

@@ -204,29 +204,19 @@ impl Name {
         if !matches!(self, Self::Istioctl | Self::PilotDiscovery) {
             return args;
         }
-        let is_command = |arg: &OsString| {
-            let name = arg.to_str().unwrap_or_default();
-            command.find_subcommand(name).is_some()
-        };
-        let is_flag = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"-");
-        let is_group = |arg: &OsString| {
-            self == Self::Istioctl && (arg == "x" || arg == "exp" || arg == "experimental")
-        };
-        let at = args
-            .iter()
-            .skip(1)
-            .position(|arg| is_command(arg) || is_group(arg));
-        let Some(at) = at.map(|at| at + 1) else {
+        let Some(mut at) = name_behind_flags(&args, 1, command) else {
             return args;
         };
-        if at > 1 && !args.get(1).is_some_and(is_flag) {
-            return args;
+        let is_group = |arg: &OsString| arg == "x" || arg == "exp" || arg == "experimental";
+        if self == Self::Istioctl && args.get(at).is_some_and(is_group) {
+            args.remove(at);
+            match name_behind_flags(&args, at, command) {
+                Some(behind) => at = behind,
+                None => return args,
+            }
         }
-        let mut first = args.remove(at);
-        if is_group(&first) && at < args.len() {
-            first = args.remove(at);
-        }
-        args.insert(1, first);
+        let name = args.remove(at);
+        args.insert(1, name);
         args
     }
 
@@ -279,6 +269,43 @@ impl Name {
             },
         })
     }
+}
+
+/// Returns the place of the first argument from `at` on that is neither a flag nor the value of one.
+fn name_behind_flags(args: &[OsString], at: usize, command: &Command) -> Option<usize> {
+    let takes_value = |flag: &str| {
+        let name = flag.trim_start_matches('-');
+        let is_it = |arg: &clap::Arg| match flag.strip_prefix("--") {
+            Some(long) => {
+                let aliases = arg.get_all_aliases().unwrap_or_default();
+                arg.get_long() == Some(long) || aliases.contains(&long)
+            }
+            None => arg
+                .get_short()
+                .is_some_and(|letter| name.chars().eq([letter])),
+        };
+        let mut commands = command.get_subcommands();
+        commands.any(|below| {
+            let mut all = below.get_arguments();
+            all.any(|arg| {
+                let count = arg.get_num_args();
+                let is_optional = count.is_some_and(|count| count.min_values() == 0);
+                is_it(arg) && arg.get_action().takes_values() && !is_optional
+            })
+        })
+    };
+    let mut is_value = false;
+    args.iter().enumerate().skip(at).find_map(|(at, arg)| {
+        let text = arg.to_str().unwrap_or_default();
+        if std::mem::take(&mut is_value) {
+            return None;
+        }
+        if text.starts_with('-') {
+            is_value = !text.contains('=') && takes_value(text);
+            return None;
+        }
+        Some(at)
+    })
 }
 
 fn galley(this: GalleyCommand) -> Action {

@@ -413,6 +413,10 @@ fn flags_may_stand_in_front_of_the_command() {
         ),
         ("istioctl proxy-status", "ProxyStatus"),
         ("istioctl ps", "ProxyStatus"),
+        ("istioctl -i istio-system proxy-status", "ProxyStatus"),
+        ("istioctl -n x analyze a", "Analyze"),
+        ("istioctl -n validate analyze a", "Analyze"),
+        ("istioctl x -n foo analyze a", "Analyze"),
         (
             "pilot-discovery --log_output_level=default:info discovery --kubeconfig x",
             "Discovery",
@@ -429,6 +433,10 @@ fn flags_may_stand_in_front_of_the_command() {
     for (line, words) in [
         ("istioctl proxy-config clusters a.b", "/debug/config_dump"),
         ("istioctl x describe pod a", "/debug/configz"),
+        (
+            "istioctl -n foo proxy-config clusters a.b",
+            "/debug/config_dump",
+        ),
         ("istioctl verify-install", "build/kubernetes"),
     ] {
         let ended = parsed(line).expect_err(line);

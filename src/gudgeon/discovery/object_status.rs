@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +15,9 @@ use sources::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
-use xds::snapshot::Snapshot;
 
 use super::debug::DerivedMessages;
-use super::hub::Hub;
+use super::hub::{Hub, LARGE};
 use super::sources::Sources;
 
 /// Between two looks. Chosen: a person who waits for it does not mind, and a mesh of thousands of rules costs little.
@@ -105,12 +105,15 @@ impl RecentMessages {
     }
 }
 
-/// Looks beside the loop where there is much to look at; `None` after a panic: what was found before stays.
+/// Looks beside the loop; `None` after a panic: what was found before stays.
 async fn look(hub: &Arc<Hub>, sources: &Sources) -> Option<BTreeMap<Subject, ObjectMessages>> {
-    let size = Snapshot::size(hub.snapshot()?.world());
     let (this, sources) = (Arc::clone(hub), sources.clone());
-    let look = move || messages_by_object(&this, &sources);
-    hub.blocking.run(size, look).await
+    let look = move || {
+        let look = || messages_by_object(&this, &sources);
+        catch_unwind(AssertUnwindSafe(look)).ok()
+    };
+    // Each object is hashed, however small the mesh is: never on the loop.
+    hub.blocking.run(LARGE, look).await.flatten()
 }
 
 impl RecentOfObject {

@@ -53,10 +53,16 @@ pub(crate) struct Places<'a> {
     pub(crate) policies: &'a Policies,
 }
 
+/// What has clients call an endpoint in plain text.
+enum PlainBy {
+    Proxy(IpAddr),
+    Policies(Box<MtlsModes>),
+}
+
 impl Places<'_> {
     /// Returns true if clients are to speak mutual TLS to an endpoint of a service in this namespace.
     pub(crate) fn takes_tls(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> bool {
-        endpoint.tls == TlsMode::Istio && self.plain_reason(namespace, endpoint).is_none()
+        endpoint.tls == TlsMode::Istio && self.plain_by(namespace, endpoint).is_none()
     }
 
     /// Returns the reason why clients call an endpoint in plain text whose labels ask for mutual TLS; `None`: they do not.
@@ -65,9 +71,18 @@ impl Places<'_> {
         namespace: &Arc<str>,
         endpoint: &Endpoint,
     ) -> Option<PlainReason> {
+        let reason = self.plain_by(namespace, endpoint)?;
+        Some(match reason {
+            PlainBy::Proxy(address) => PlainReason::Proxy(address),
+            PlainBy::Policies(modes) => PlainReason::Policies(modes.describe()),
+        })
+    }
+
+    /// Assignments ask for each endpoint whether it is plain, and for no words.
+    fn plain_by(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> Option<PlainBy> {
         let address = endpoint.address.ip();
         let without_certificates = address.filter(|address| self.plaintext.contains(address));
-        let without_certificates = without_certificates.map(PlainReason::Proxy);
+        let without_certificates = without_certificates.map(PlainBy::Proxy);
         if !self.policies.has_peers() {
             // Nobody may do without certificates where everybody is to have them.
             return without_certificates.filter(|_| self.mesh.tls == MutualTls::Auto);
@@ -75,7 +90,7 @@ impl Places<'_> {
         let who = (namespace, &*endpoint.labels);
         let modes = MtlsModes::new(self.policies, who, self.mesh.usual_mode(true));
         match modes.of_clients(endpoint.port) {
-            MtlsMode::Disable => Some(PlainReason::Policies(modes.describe())),
+            MtlsMode::Disable => Some(PlainBy::Policies(Box::new(modes))),
             MtlsMode::Permissive => without_certificates,
             MtlsMode::Strict => None,
         }

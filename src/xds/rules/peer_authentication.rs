@@ -26,12 +26,10 @@ pub(crate) enum MtlsMode {
 }
 
 /// The modes that the policies of one workload set; `None` where no policy sets one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 struct PolicyModes {
     /// The most specific policy.
-    from: Option<ObjectRef>,
-    /// What that one selects.
-    selector: BTreeMap<String, String>,
+    from: Option<Arc<Rule<PeerAuthentication>>>,
     workload: Option<MtlsMode>,
     ports: BTreeMap<u16, MtlsMode>,
 }
@@ -48,26 +46,22 @@ impl PolicyModes {
         let first = |is: &dyn Fn(&Rule<PeerAuthentication>) -> bool| {
             let all = policies.iter().filter(|rule| is(rule));
             let oldest = all.min_by(|one, other| one.order(other));
-            oldest.map(Arc::as_ref)
+            oldest.cloned()
         };
         let mesh = first(&|rule| is_whole(rule) && is_root(rule));
         let namespace = first(&|rule| is_whole(rule) && !is_root(rule));
         let own = first(&|rule| !is_whole(rule));
-        let levels = [own, namespace, mesh].into_iter().flatten();
-        let levels = levels.map(Rule::spec);
+        let levels = [&own, &namespace, &mesh].into_iter().flatten();
+        let levels = levels.map(|rule| rule.spec());
         let workload = levels.filter_map(|spec| spec.mtls.as_ref()).find_map(mode);
-        let ports = own
-            .into_iter()
-            .flat_map(|rule| &rule.spec().port_level_mtls);
+        let ports = own.iter().flat_map(|rule| &rule.spec().port_level_mtls);
         let ports =
             ports.filter_map(|(port, written)| Some((u16::try_from(*port).ok()?, mode(written)?)));
-        let first = [own, namespace, mesh].into_iter().flatten().next();
-        let selector = first.and_then(|rule| rule.spec().selector.as_ref());
+        let ports = ports.collect();
         Self {
-            from: first.map(|rule| rule.from.clone()),
-            selector: selector.map_or_else(BTreeMap::new, |one| one.match_labels.clone()),
+            from: own.or(namespace).or(mesh),
             workload,
-            ports: ports.collect(),
+            ports,
         }
     }
 
@@ -102,20 +96,21 @@ impl MtlsModes {
     }
 
     /// The policy that holds now, where there is one.
-    pub(crate) const fn from(&self) -> Option<&ObjectRef> {
-        self.now.from.as_ref()
+    pub(crate) fn from(&self) -> Option<&ObjectRef> {
+        self.now.from.as_ref().map(|rule| &rule.from)
     }
 
     /// Returns the policies that hold now in words that change with what they select and say.
     pub(crate) fn describe(&self) -> String {
         let PolicyModes {
             from,
-            selector,
             workload,
             ports,
         } = &self.now;
-        let name = from.as_ref().map(ToString::to_string);
+        let name = self.from().map(ToString::to_string);
         let name = name.as_deref().unwrap_or("mesh");
+        let selector = from.as_ref().and_then(|rule| rule.spec().selector.as_ref());
+        let selector = selector.map(|selector| &selector.match_labels);
         format!("{name} {selector:?} {workload:?} {ports:?}")
     }
 

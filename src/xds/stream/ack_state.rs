@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::text;
 
-use super::message::{NACK_BYTES, Nack, Protocol, RequestOutcome};
+use super::message::{NACK_BYTES, NACK_BYTES_READ, Nack, Protocol, RequestOutcome};
 use super::standing_nacks::{Content, StandingNack, StandingNacks};
 use crate::version::Version;
 
@@ -14,8 +14,8 @@ use crate::version::Version;
 /// few are of one that is stuck.
 const MOST_UNANSWERED: usize = 8;
 
-/// Names of resources in them that are remembered, those of the newest ones. Chosen: more than most meshes have, and 320 KB.
-const MOST_UNANSWERED_NAMES: usize = 10_000;
+/// Names of resources in them that are remembered, those of the newest ones. Chosen: more than a change has, and 64 KB.
+const MOST_UNANSWERED_NAMES: usize = 2_000;
 
 /// A response that is not answered yet.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(super) struct AckState {
     unanswered: VecDeque<Unanswered>,
     /// What the response has that the last request answered, until [`Self::take_answered_content`].
     answered_content: Option<Content>,
+    /// The message of the last NACK, of which less is kept, until [`Self::take_refusal`].
+    refusal: Box<str>,
     /// NACKs since the stream began.
     nack_count: u64,
 }
@@ -101,6 +103,11 @@ impl AckState {
     /// The newest NACK that stands.
     pub(super) fn nack(&self) -> Option<&Nack> {
         self.nacks.newest()
+    }
+
+    /// Takes the message of a NACK. It names each resource that the client refuses, hundreds where a patch is of all clusters.
+    pub(super) fn take_refusal(&mut self) -> Box<str> {
+        std::mem::take(&mut self.refusal)
     }
 
     pub(super) fn take_answered_content(&mut self) -> Option<Content> {
@@ -167,6 +174,9 @@ impl AckState {
             message: Arc::from(text::cut(message, NACK_BYTES)),
             at: now,
         };
+        if protocol == Protocol::Delta {
+            self.refusal = text::cut(message, NACK_BYTES_READ).into();
+        }
         let responses = first..nonce.saturating_add(1);
         self.nacks
             .push(StandingNack::new(nack, responses, self.nonce));

@@ -379,10 +379,11 @@ impl Stream {
         }
         self.nonce = self.nonce.saturating_add(1);
         let is_delta = self.protocol == Protocol::Delta;
-        let content = is_delta.then(|| content_of(&resources, &removed));
-        self.ack_states
-            .of_mut(kind)
-            .send(self.nonce, version, content);
+        let ack_state = self.ack_states.of_mut(kind);
+        // The first response has all that there is, for thousands of clients at once after a start: what it had is what was sent.
+        let content =
+            (is_delta && !ack_state.is_silent()).then(|| content_of(&resources, &removed));
+        ack_state.send(self.nonce, version, content);
         Response {
             kind,
             version,

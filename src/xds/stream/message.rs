@@ -135,6 +135,8 @@ pub const NAME_BYTES: usize = 512;
 
 /// Bytes kept of a NACK's message.
 pub const NACK_BYTES: usize = 4096;
+/// Bytes of a NACK's message that are read for names of resources. Chosen: those of a thousand clusters, each with its cause.
+pub(super) const NACK_BYTES_READ: usize = 256 << 10;
 
 /// The time for which a step waits for its ACKs.
 pub const STEP: Duration = Duration::from_secs(2);

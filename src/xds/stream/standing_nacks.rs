@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Stream;
-use super::message::{Nack, RequestOutcome};
+use super::message::{NACK_BYTES_READ, Nack, RequestOutcome};
 use crate::version::Version;
 use crate::view::{Resource, Type};
 
@@ -151,13 +151,15 @@ impl Stream {
     pub(super) fn review_nacks(&mut self, kind: Type, outcome: &RequestOutcome) {
         let ack_state = self.ack_states.of_mut(kind);
         let content = ack_state.take_answered_content();
+        let refusal = ack_state.take_refusal();
         let answered = ack_state.answered();
         let mut nacks = std::mem::take(&mut ack_state.nacks);
         match (outcome, nacks.newest()) {
-            (RequestOutcome::Nacked(_), Some(nack)) => {
-                let refused = self.refused_by(kind, &nack.message, content.as_deref());
-                // Of other types Envoy takes nothing behind what it refuses.
-                let is_partial = kind.is_complete() && !refused.is_empty();
+            (RequestOutcome::Nacked(_), Some(_)) => {
+                let refused = self.refused_by(kind, &refusal, content.as_deref());
+                // Of other types Envoy takes nothing behind what it refuses, and of a message that is cut not all names are known.
+                let is_whole = refusal.len() + 4 < NACK_BYTES_READ;
+                let is_partial = kind.is_complete() && !refused.is_empty() && is_whole;
                 let accepted = content.filter(|_| is_partial).unwrap_or_default();
                 nacks.name_refused(refused, &accepted);
             }

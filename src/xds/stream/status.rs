@@ -80,29 +80,31 @@ impl Stream {
 
     /// Returns the rules of the resources that the NACK in [`Status`] rejects, sorted and without duplicates; of secrets, all NACKs.
     pub fn nacked_rules(&self, kind: Type) -> Vec<ObjectRef> {
-        let nacks = self.shown_nacks(kind);
+        let nacks = self.shown_nacks(kind).into_iter();
         let rules: BTreeSet<_> = nacks.flat_map(|nack| nack.rules).collect();
         rules.into_iter().collect()
     }
 
     /// The first of these rules in words: `made by A, B`. Empty if there is none.
     pub fn nacked_rules_text(&self, kind: Type, most: usize) -> String {
-        let rules = self.nacked_rules(kind);
+        let nacks = self.shown_nacks(kind);
+        let is_named = nacks.iter().all(|nack| nack.is_named);
+        let rules: BTreeSet<_> = nacks.into_iter().flat_map(|nack| nack.rules).collect();
         if rules.is_empty() {
             return String::new();
         }
-        let is_named = self.shown_nacks(kind).all(|nack| nack.is_named);
         let rules: Vec<_> = rules.iter().take(most).map(ToString::to_string).collect();
         let perhaps = if is_named { "" } else { "perhaps " };
         format!("{perhaps}made by {}", rules.join(", "))
     }
 
-    fn shown_nacks(&self, kind: Type) -> impl Iterator<Item = NackWithRules<'_>> {
-        let most = match kind {
-            Type::Secret => usize::MAX,
-            Type::Cluster | Type::Endpoint | Type::Listener | Type::Route => 1,
-        };
-        self.nacks(kind).into_iter().take(most)
+    /// Of one NACK alone its resources are looked for, for a nameless one among all: the event loop waits for it.
+    fn shown_nacks(&self, kind: Type) -> Vec<NackWithRules<'_>> {
+        if kind == Type::Secret {
+            return self.nacks(kind);
+        }
+        let newest = self.ack_states.of(kind).nacks.newest_first().take(1);
+        newest.map(|one| self.with_rules(kind, one)).collect()
     }
 
     /// Standing NACKs of a type, the newest first. Of secrets, and in delta, there may be several.
