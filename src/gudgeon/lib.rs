@@ -159,10 +159,13 @@ pub fn run(args: &[OsString]) -> Exit {
             Ok(body) => print(&body),
             Err(failure) => print_failure(&failure),
         },
-        Action::ProxyStatus(flags) => match discovery::proxy_status(&flags) {
-            Ok(table) => print(table.as_bytes()),
-            Err(failure) => print_failure(&failure),
-        },
+        Action::ProxyStatus(flags) => {
+            warned(warnings);
+            match discovery::proxy_status(&flags) {
+                Ok(table) => print(table.as_bytes()),
+                Err(failure) => print_failure(&failure),
+            }
+        }
         Action::Injector(flags) => {
             let log = flags.log.clone();
             role(&log, warnings, || {
@@ -188,7 +191,10 @@ pub fn run(args: &[OsString]) -> Exit {
             Ok(()) => print(b"OK\n"),
             Err(failure) => print_failure(&failure),
         },
-        Action::Version(flags) => print(cli::version(&flags).as_bytes()),
+        Action::Version(flags) => {
+            warned(warnings);
+            print(cli::version(&flags).as_bytes())
+        }
         Action::Completion(flags) => print(&cli::completion(args, flags.shell)),
     }
 }

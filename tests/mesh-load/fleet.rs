@@ -54,7 +54,7 @@ impl Wanted {
     }
 }
 
-/// What must reach proxies, and the times at which it did.
+/// A change that must reach proxies, and the times at which it did.
 #[derive(Default)]
 struct Awaited {
     wanted: Option<Wanted>,

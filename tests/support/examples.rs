@@ -166,7 +166,7 @@ pub(crate) struct Expected {
     pub(crate) name: String,
     /// Each finding as text, with the line that it leads to, in the order of the document.
     pub(crate) said: Vec<(usize, String)>,
-    /// What discovery does not serve of a valid object as it is written, in the same form and in no order.
+    /// The notes of a valid object, parts that discovery does not serve as they are written: in the same form and in no order.
     pub(crate) notes: Vec<(usize, String)>,
     pub(crate) accepted: bool,
     /// Where the first error is, or else where the object begins.

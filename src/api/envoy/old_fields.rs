@@ -146,7 +146,7 @@ pub(super) fn translated(message: &str, written: &[(&String, &Json)]) -> Option<
     Some(others.chain([(new.to_owned(), today)]).collect())
 }
 
-/// What a cluster's addresses are today.
+/// Builds the assignment that takes the place of a cluster's `hosts`; `None` if these are no list.
 fn assignment(cluster: Option<&Json>, hosts: &Json) -> Option<Json> {
     let hosts = hosts.as_array()?.iter();
     let endpoints: Vec<Json> = hosts

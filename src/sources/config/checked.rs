@@ -34,7 +34,7 @@ pub(super) struct CheckedObject {
     pub(super) entry: Option<Entry>,
     /// Findings in the order of the text.
     pub(super) findings: Vec<Finding>,
-    /// What discovery does not serve of a valid object as it is written.
+    /// The notes of a valid object: parts that discovery does not serve as they are written.
     pub(super) notes: Vec<Finding>,
     /// An object of a kind with [`Check::Unused`], as JSON.
     pub(super) unchecked: Option<Arc<str>>,

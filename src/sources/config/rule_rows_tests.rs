@@ -162,7 +162,7 @@ fn rows_that_an_api_server_stores_are_judged_as_everything_is() {
     assert!(seen > 500, "{seen}");
 }
 
-/// What a scan says of an object, without what it says of others.
+/// The findings of a scan about one object.
 fn expected_said(one: &Expected) -> impl Iterator<Item = Said> {
     let is_error = |(_, said): &&(usize, String)| !said.starts_with("warning: ");
     let (errors, mut warnings): (Vec<_>, Vec<_>) = one.said.iter().partition(is_error);

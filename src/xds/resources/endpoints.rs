@@ -53,7 +53,7 @@ pub(crate) struct Places<'a> {
     pub(crate) policies: &'a Policies,
 }
 
-/// What has clients call an endpoint in plain text.
+/// The cause for which clients call an endpoint in plain text.
 enum PlainBy {
     Proxy(IpAddr),
     Policies(Box<MtlsModes>),

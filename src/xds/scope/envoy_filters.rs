@@ -180,7 +180,7 @@ impl Patch {
         }
     }
 
-    /// Of its object's name and its place there: the same in every snapshot.
+    /// Returns a hash of its object's name and its place there, which is the same in every snapshot.
     pub(crate) const fn id(&self) -> u64 {
         self.id
     }

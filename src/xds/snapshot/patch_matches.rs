@@ -50,7 +50,7 @@ pub(super) struct Registry {
 #[derive(Debug)]
 struct Registered {
     matches: Weak<PatchMatches>,
-    /// Of an earlier snapshot, of which more differs for the proxy than endpoints.
+    /// True for the matches of an earlier snapshot that differs for the proxy in more than endpoints.
     is_stale: bool,
 }
 

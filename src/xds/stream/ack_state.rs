@@ -23,7 +23,7 @@ struct Unanswered {
     nonce: u64,
     /// Version of what the client has with it.
     version: Version,
-    /// What it has; `None` in state of the world, and where it is too much.
+    /// Names and versions in it; `None` in state of the world, for a first response, and where they are too many.
     content: Option<Content>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct AckState {
     pub(super) acked: Option<Version>,
     pub(super) nacks: StandingNacks,
     unanswered: VecDeque<Unanswered>,
-    /// What the response has that the last request answered, until [`Self::take_answered_content`].
+    /// The content of the response that the last request answered, until [`Self::take_answered_content`].
     answered_content: Option<Content>,
     /// The message of the last NACK, of which less is kept, until [`Self::take_refusal`].
     refusal: Box<str>,

@@ -98,7 +98,7 @@ impl Stream {
         format!("{perhaps}made by {}", rules.join(", "))
     }
 
-    /// Of one NACK alone its resources are looked for, for a nameless one among all: the event loop waits for it.
+    /// Looks for the resources of the newest NACK alone: of a nameless one all are candidates, and the event loop waits for it.
     fn shown_nacks(&self, kind: Type) -> Vec<NackWithRules<'_>> {
         if kind == Type::Secret {
             return self.nacks(kind);

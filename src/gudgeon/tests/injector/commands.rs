@@ -182,6 +182,37 @@ fn flags_of_other_versions_are_warned_about_once() {
     }
 }
 
+/// As scripts of istioctl's users call them: the output is that of the command, and each flag without a meaning is named.
+#[test]
+fn flags_of_version_and_proxy_status_that_mean_nothing_are_named() {
+    let links = Links::new();
+    for (line, code) in [
+        (&["version", "--remote=false", "-n", "ns"][..], 0),
+        // Nobody listens there.
+        (&["proxy-status", "--http-addr=127.0.0.1:1", "-n", "ns"], 1),
+    ] {
+        let done = Command::new(links.path("istioctl")).args(line).output();
+        let done = done.unwrap();
+        let errors = text(&done.stderr);
+        assert_eq!(done.status.code() == Some(0), code == 0, "{errors}");
+        assert_eq!(
+            errors.matches("ignoring --namespace: ").count(),
+            1,
+            "{errors}"
+        );
+        let of_remote = usize::from(line.contains(&"--remote=false"));
+        assert_eq!(
+            errors.matches("ignoring --remote: ").count(),
+            of_remote,
+            "{errors}"
+        );
+        assert_eq!(
+            text(&done.stdout).contains(env!("CARGO_PKG_VERSION")),
+            code == 0
+        );
+    }
+}
+
 #[test]
 fn help_versions_and_completions() {
     let links = Links::new();

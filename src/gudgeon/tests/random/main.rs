@@ -257,7 +257,7 @@ fn credentials(certificates: &str) -> Credentials {
     Credentials::from([of("one", Some(read("root-cert"))), of("two", None)])
 }
 
-/// What discovery makes of Ingresses.
+/// Returns the Gateways and VirtualServices that discovery makes of Ingresses.
 fn rules_of(ingresses: &[&Json], mesh: &MeshConfig) -> Vec<AnyConfigured> {
     let read = ingresses.iter().map(|one| {
         let name = |field: &str| one["metadata"][field].as_str().unwrap();

@@ -353,7 +353,7 @@ mod tests {
         assert!(large.size() < 1024);
     }
 
-    /// Where it is decoded: on the event loop nothing is left to do for a list of thousands, and what is found counts.
+    /// Decoding checks the object, so that the event loop has nothing left to do for a list of thousands; the findings count as bytes.
     #[test]
     fn the_verdict_is_read_with_the_object_and_its_findings_count() {
         let of = |spec: Value| -> EffectlessObject {

@@ -14,21 +14,9 @@ fn world() -> World {
         .simple(Route, "80", 1)
 }
 
-/// A stream that has everything, all of it accepted.
+/// A delta stream that has everything, all of it accepted.
 fn settled(world: &World) -> Wire {
-    let mut wire = Wire::delta(world);
-    for (kind, names) in [
-        (Cluster, &[][..]),
-        (Endpoint, &["kept"]),
-        (Listener, &[]),
-        (Route, &["80"]),
-    ] {
-        wire.names(kind, names);
-        wire.all();
-        wire.ack(kind);
-    }
-    assert!(wire.all().is_empty() && !wire.stream.is_pending());
-    wire
+    super::rollouts::settled(Wire::delta(world), &["kept"])
 }
 
 /// Sends a world, and returns the nonce of the clusters.
@@ -184,7 +172,7 @@ fn a_nack_ends_with_the_subscription_of_what_it_names() {
     assert_eq!(shown(&wire, Route), None);
 }
 
-/// What it names is to be sent again, and was not yet.
+/// The stream owes the resource that it names, and has not sent it again yet.
 #[test]
 fn a_nack_stands_while_its_resource_is_asked_for_again() {
     let mut wire = settled(&world());

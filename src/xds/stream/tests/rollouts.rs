@@ -28,7 +28,8 @@ fn routed(to: &str, revision: u32) -> World {
     world.simple(Listener, "l", revision)
 }
 
-fn settled(mut wire: Wire, endpoints: &[&str]) -> Wire {
+/// A stream that has everything, all of it accepted.
+pub(super) fn settled(mut wire: Wire, endpoints: &[&str]) -> Wire {
     for (kind, names) in [
         (Cluster, &[][..]),
         (Endpoint, endpoints),

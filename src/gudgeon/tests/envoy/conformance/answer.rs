@@ -1,8 +1,8 @@
-//! What comes back, and what a row expects of it.
+//! The answer to a request of a row, and the comparison with the words that the row expects.
 
 use std::time::Duration;
 
-/// What came back.
+/// The answer to one request or connection.
 pub struct Answer {
     status: u16,
     pub headers: Vec<(String, String)>,
@@ -13,7 +13,7 @@ pub struct Answer {
     took: Duration,
 }
 
-/// What TLS was, if it was.
+/// The TLS session of the connection, if it had one.
 #[derive(Default)]
 pub struct Session {
     pub certificate: Vec<u8>,
