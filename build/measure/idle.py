@@ -6,7 +6,6 @@ kernel counts as resident is what is promised, the pages of the program's file a
 
 import contextlib
 import functools
-import glob
 import shutil
 import tempfile
 import time
@@ -22,17 +21,9 @@ QUIET, QUIET_QUICKLY = 60, 10
 
 
 def processor(pid):
-    """Milliseconds that each of its threads has run. One that ends meanwhile waited for work before it did."""
-    found = {}
-    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
-        # It may end while it is asked for.
-        if ran := measure.contents(path):
-            found[path] = int(ran.split()[0]) / 1e6
-    return found
-
-
-def between(before, after):
-    return sum(took - before.get(thread, 0) for thread, took in after.items())
+    """Milliseconds that its threads have run, also those that have ended: the kernel's clock of a process has the number of its
+    process, inverted, and 2 for what the scheduler counted."""
+    return time.clock_gettime_ns(~pid << 3 | 2) / 1e6
 
 
 def pages(server, paths):
@@ -76,7 +67,7 @@ def roles(quick):
         return {
             name: {
                 "resident": server.resident(),
-                "processor": between(before[name], processor(server.process.pid)) * QUIET / seconds,
+                "processor": (processor(server.process.pid) - before[name]) * QUIET / seconds,
             }
             for name, server in running.items()
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -47,15 +49,21 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Sums the schedstat of all threads of a process, which the kernel counts in nanoseconds.
+    /// Reads the clock of a process, which counts ended threads, too, and sums the waiting of those that it has now.
     pub(crate) fn of(pid: u32) -> Result<Self, Failure> {
-        let mut share = Self::default();
+        let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.try_into()?))
+            .map_err(|cause| format!("cannot find the clock of process {pid}: {cause}"))?;
+        let mut share = Self {
+            ran: clock.now()?.into(),
+            waited: Duration::ZERO,
+        };
         for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-            let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
-            let mut nanos = text.split(' ').map(str::parse);
-            if let (Some(ran), Some(waited)) = (nanos.next(), nanos.next()) {
-                share.ran += Duration::from_nanos(ran?);
-                share.waited += Duration::from_nanos(waited?);
+            // A thread of its pool that ends meanwhile waited for work, and not for a processor.
+            let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else {
+                continue;
+            };
+            if let Some(waited) = text.split(' ').nth(1) {
+                share.waited += Duration::from_nanos(waited.parse()?);
             }
         }
         Ok(share)

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use nix::time::ClockId;
+use nix::unistd::Pid;
+
 use crate::Failure;
 
 /// kB resident.
@@ -21,13 +24,10 @@ fn memory(pid: u32, key: &str) -> Result<u64, Failure> {
     Ok(number.ok_or("the server has no memory")?.parse()?)
 }
 
-/// Processor time of all its threads, as the kernel counts it in nanoseconds.
+/// Processor time of all its threads, also of those that have ended, in nanoseconds as the kernel counts it. Its pool's threads
+/// end when they have had nothing to do for a while, so that a walk over `/proc/PID/task` fails now and then.
 pub(crate) fn ran(pid: u32) -> Result<Duration, Failure> {
-    let mut ran = Duration::ZERO;
-    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
-        let nanos = text.split(' ').next().ok_or("the server has no time")?;
-        ran += Duration::from_nanos(nanos.parse()?);
-    }
-    Ok(ran)
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.try_into()?))
+        .map_err(|cause| format!("cannot find the clock of process {pid}: {cause}"))?;
+    Ok(clock.now()?.into())
 }

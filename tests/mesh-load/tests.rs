@@ -265,3 +265,29 @@ fn no_two_addresses_are_alike() {
         }
     }
 }
+
+#[test]
+fn the_processor_time_of_a_process_counts_threads_that_end() {
+    let pid = std::process::id();
+    let before = crate::server::ran(pid).unwrap();
+    let (mut spent, mut reads) = (Duration::ZERO, 0);
+    while spent < Duration::from_millis(20) {
+        let thread = std::thread::spawn(|| {
+            let own = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
+            while Duration::from(own.now().unwrap()) < Duration::from_micros(200) {
+                std::hint::spin_loop();
+            }
+            Duration::from(own.now().unwrap())
+        });
+        while !thread.is_finished() {
+            crate::server::ran(pid).unwrap();
+            reads += 1;
+        }
+        spent += thread.join().unwrap();
+    }
+    let ran = crate::server::ran(pid).unwrap().checked_sub(before);
+    assert!(
+        ran.is_some_and(|ran| ran >= spent),
+        "{ran:?} of {spent:?}, {reads} reads"
+    );
+}
