@@ -253,20 +253,15 @@ where
     /// Builds the pushed resources off the loop, unless the snapshot already built them for this kind of proxy.
     async fn make_pushed(&self) {
         let session = &self.joined.session;
-        let ahead =
-            |(pending, _): &(PendingPush, PushPermit)| pending.snapshot.is_ahead(&session.node);
-        if self.push.as_ref().is_none_or(ahead) {
+        let Some((pending, _)) = &self.push else {
+            return;
+        };
+        if pending.snapshot.is_ahead(&session.node) {
             return;
         }
         let (view, asked) = session.with_stream(|stream| {
-            let asked = Type::ALL.into_iter();
-            let asked = asked
-                .filter(|kind| stream.status(*kind).is_some())
-                .map(|kind| {
-                    let names = stream.watches(kind).names;
-                    (kind, names.iter().collect())
-                });
-            (Arc::clone(stream.view()), asked.collect())
+            let concerned = stream.concerned(&pending.scope);
+            (Arc::clone(stream.view()), concerned)
         });
         self.make_beside(view, asked).await;
     }

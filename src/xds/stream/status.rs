@@ -7,7 +7,8 @@ use api::model::ObjectRef;
 
 use super::message::Nack;
 use super::standing_nacks::StandingNack;
-use super::{LastPush, Stream};
+use super::{LastPush, PushScope, Stream};
+use crate::resource_names::ResourceNames;
 use crate::version::Version;
 use crate::view::{Resource, Type};
 
@@ -65,6 +66,24 @@ impl Stream {
             Type::Secret => (false, self.secrets.names().cloned().collect()),
         };
         Watches { wildcard, names }
+    }
+
+    /// Returns the names, by type, that a push of this scope may concern: of endpoints only the changed ones, so that such a push
+    /// costs by what has changed, and not by what the client watches.
+    pub fn concerned(&self, scope: &PushScope) -> Vec<(Type, ResourceNames)> {
+        match scope {
+            PushScope::Endpoints(changed) => {
+                let changed = changed.iter().filter(|name| self.endpoints.has(name));
+                vec![(Type::Endpoint, changed.collect())]
+            }
+            PushScope::Full => {
+                let kinds = Type::ALL.into_iter();
+                kinds
+                    .filter(|kind| self.status(*kind).is_some())
+                    .map(|kind| (kind, self.watches(kind).names.iter().collect()))
+                    .collect()
+            }
+        }
     }
 
     /// The resources that the client was sent and should still have. Resources that it came with may have a version and no body.

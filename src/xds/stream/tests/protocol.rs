@@ -10,7 +10,8 @@ use prost::Message as _;
 use super::world::{Body, Wire, World};
 use crate::resource_names::RequestReader;
 use crate::stream::{
-    Client, Fault, NAME_BYTES, NAMES, Protocol, Request, RequestOutcome, Stream, UNKNOWN_NAMES,
+    Client, Fault, NAME_BYTES, NAMES, Protocol, PushScope, Request, RequestOutcome, Stream,
+    UNKNOWN_NAMES,
 };
 use crate::version::Version;
 use crate::view::Type;
@@ -192,6 +193,33 @@ fn names_in_a_nack_count() {
     };
     assert_eq!(wire.ask(&request), RequestOutcome::Nacked(1));
     assert_eq!(wire.all(), ["eds c=~"]);
+}
+
+#[test]
+fn a_push_of_endpoints_concerns_those_that_the_client_watches() {
+    let wire = settled(Wire::sotw(&world()));
+    let concerned = |scope: &PushScope| -> Vec<(Type, Vec<String>)> {
+        let concerned = wire.stream.concerned(scope).into_iter();
+        concerned
+            .map(|(kind, names)| (kind, names.iter().map(str::to_owned).collect()))
+            .collect()
+    };
+    let changed = |names: &[&str]| {
+        let names = names.iter().map(|name| Arc::from(*name));
+        PushScope::Endpoints(Arc::new(names.collect()))
+    };
+    assert_eq!(
+        concerned(&changed(&["a", "elsewhere"])),
+        [(Endpoint, vec!["a".to_owned()])]
+    );
+    let all = concerned(&PushScope::Full);
+    assert!(
+        all.len() > 1
+            && all
+                .iter()
+                .any(|(kind, names)| *kind == Endpoint && names.len() == 2),
+        "{all:?}"
+    );
 }
 
 #[test]
