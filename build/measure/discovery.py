@@ -14,6 +14,7 @@ import tempfile
 
 import gudgeon
 import measure
+from api_server import NAMESPACE, ApiServer
 
 MESH_LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/gudgeon-dev/mesh-load")
 # What is promised, and how many proxies there are when nobody asks for all of it: what one more costs is measured, too.
@@ -27,16 +28,16 @@ NAMESPACES = 20
 
 
 class Discovery(gudgeon.Server):
-    """A running `gudgeon discovery` with that many services in a directory."""
+    """A running `gudgeon discovery` with that many services in a directory, or with those of an API server."""
 
     PAUSE = 0.002
 
-    def __init__(self, folder, services, program=gudgeon.GUDGEON, rules=None):
+    def __init__(self, folder, services, program=gudgeon.GUDGEON, rules=None, api_server=None):
         super().__init__(folder, "gudgeon discovery")
-        self.services = services
+        self.services, self.api_server = services, api_server
         self.directory, mesh = f"{self.folder}/services", f"{self.folder}/mesh.yaml"
         os.mkdir(self.directory)
-        if services:
+        if services and not api_server:
             write = [MESH_LOAD, "write", "--dir", self.directory, "--services", str(services), "--endpoints", str(ENDPOINTS)]
             subprocess.run(write, check=True, stdout=subprocess.DEVNULL)
         for kind, count in (rules or {}).items():
@@ -45,16 +46,31 @@ class Discovery(gudgeon.Server):
                     file.write(rule(kind, number))
         with open(mesh, "w") as file:
             file.write("{}\n")
-        self.command = [program, "discovery", f"--configDir={self.directory}", f"--meshConfig={mesh}", "--secureGrpcAddr="]
+        source = [f"--configDir={self.directory}"]
+        if api_server:
+            source = [f"--kubeconfig={api_server.run}/kubeconfig", f"--appNamespace={NAMESPACE}"]
+        self.command = [program, "discovery", *source, f"--meshConfig={mesh}", "--secureGrpcAddr="]
         self.command += [f"--{flag}=127.0.0.1:0" for flag in ("grpcAddr", "httpAddr", "monitoringAddr")]
 
     def loading(self, proxies, changes, exchanges=0, connections=20, variant="both", namespaces=0, rules=0):
         """The proxies at work."""
         command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.port('grpc')}"]
-        command += ["--dir", self.directory, "--services", str(self.services), "--endpoints", str(ENDPOINTS)]
+        command += [] if self.api_server else ["--dir", self.directory]
+        command += ["--services", str(self.services), "--endpoints", str(ENDPOINTS)]
         command += ["--proxies", str(proxies), "--changes", str(changes), "--exchanges", str(exchanges)]
         command += ["--connections", str(connections), "--variant", variant, "--namespaces", str(namespaces), "--rules", str(rules)]
         return self.asking(command)
+
+    def output(self, client):
+        """Its last line. Where no directory is served, each line before it asks for a change."""
+        last = b""
+        for line in client.stdout:
+            if self.api_server and line.startswith(b"change "):
+                _, service, address = line.decode().split()
+                self.api_server.change(int(service), address)
+            else:
+                last = line
+        return last
 
     def load(self, *what, **more):
         """What the proxies found; a wrong answer ends everything."""
@@ -117,6 +133,19 @@ def whole(folder, changes):
         with Discovery(folder, SERVICES) as discovery:
             found[variant] = discovery.load(PROXIES, changes, connections=PROXIES, variant=variant)
     return {variant: (load["resident"], load["resident_after"]) for variant, load in found.items()}
+
+
+def from_api_server(folder, changes):
+    """The same, and the bytes that a proxy was sent at first, with services of a Kubernetes API server."""
+    found = {}
+    with ApiServer(SERVICES, ENDPOINTS) as server:
+        for variant in "state", "delta":
+            with Discovery(folder, SERVICES, api_server=server) as discovery:
+                load = discovery.load(PROXIES, changes, connections=PROXIES, variant=variant)
+            found[variant] = load["resident"], load["resident_after"], load["bytes"] / PROXIES
+            for change in range(1, changes + 1):
+                server.change(change % SERVICES, None)
+    return found
 
 
 def one_namespace(folder, proxies, turns):
@@ -211,6 +240,7 @@ def all_of_it(quick, proxies):
             found["load"] = discovery.load(proxies, 5 if quick else 20, 2, connections=proxies)
         found["changes"] = 10 if quick else 100
         found["whole"] = whole(folder, found["changes"])
+        found["from an API server"] = from_api_server(folder, found["changes"])
         found["together"] = together(folder, proxies)
         found["one namespace"] = one_namespace(folder, proxies, 5 if quick else CHANGES)
         lines = by_rules(folder)

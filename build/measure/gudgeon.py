@@ -93,10 +93,13 @@ class Server:
     def answered(self, client):
         """What it says; a client that fails ends everything."""
         with client:
-            said = client.stdout.read()
+            said = self.output(client)
         if client.returncode != 0:
             measure.fail(f"go on without clients of {self.name}: {measure.contents(self.log.name)[-2000:]}")
         return json.loads(said)
+
+    def output(self, client):
+        return client.stdout.read()
 
     def asked(self, command):
         return self.answered(self.asking(command))

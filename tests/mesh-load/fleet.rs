@@ -1,7 +1,8 @@
 //! All proxies of a run: connects them, changes what the server serves, and waits for the last of them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -66,7 +67,8 @@ struct Fleet {
     library: RefCell<Library>,
     proxies: Vec<RefCell<Proxy>>,
     awaited: RefCell<Awaited>,
-    bytes: Cell<u64>,
+    /// Bytes of resources, by kind.
+    bytes: Cell<[u64; Kind::ALL.len()]>,
     /// The time of the last change of the server's objects.
     changed: Cell<Duration>,
     failure: RefCell<Option<String>>,
@@ -88,6 +90,8 @@ pub(crate) async fn run(flags: Run) -> Result<String, Failure> {
     let resident = server::resident(flags.pid)?;
     let most = server::most_resident(flags.pid)?;
     let bytes = fleet.bytes.get();
+    let by_kind = bytes.iter().zip(["cds", "eds", "lds", "rds"]);
+    let by_kind: BTreeMap<_, _> = by_kind.map(|(bytes, kind)| (kind, *bytes)).collect();
     let mut changes = Vec::new();
     for change in 1..=flags.changes {
         changes.push(fleet.change(&flags, change).await?);
@@ -103,7 +107,7 @@ pub(crate) async fn run(flags: Run) -> Result<String, Failure> {
     let figures = json!({
         "proxies": flags.proxies, "services": flags.services, "clusters": held,
         "complete_ms": millis(complete), "complete_processor_ms": millis(ran.saturating_sub(before)),
-        "bytes": bytes, "different_resources": fleet.library.borrow().len(),
+        "bytes": bytes.iter().sum::<u64>(), "bytes_by_kind": by_kind, "different_resources": fleet.library.borrow().len(),
         "resident_before": empty, "resident": resident, "resident_most": most,
         "resident_after": server::resident(flags.pid)?,
         "changes": changes, "exchanges": exchanges, "rules": rules,
@@ -129,7 +133,7 @@ impl Fleet {
             library: RefCell::default(),
             proxies: proxies.collect(),
             awaited: RefCell::default(),
-            bytes: Cell::new(0),
+            bytes: Cell::default(),
             changed: Cell::new(Duration::ZERO),
             failure: RefCell::default(),
         }
@@ -167,9 +171,13 @@ impl Fleet {
         let mut line = Line::open(channel, protocol, node, first).await?;
         loop {
             let came = line.hear().await?;
-            let mut bytes = self.bytes.get();
+            let mut bytes = 0;
             let response = came.read(&mut self.library.borrow_mut(), &mut bytes)?;
-            self.bytes.set(bytes);
+            let mut all = self.bytes.get();
+            for (all, kind) in all.iter_mut().zip(Kind::ALL) {
+                *all += if kind == response.kind { bytes } else { 0 };
+            }
+            self.bytes.set(all);
             let now = self.start.elapsed();
             let mut awaited = self.awaited.borrow_mut();
             if let Some(wanted) = &awaited.wanted
@@ -303,7 +311,10 @@ impl Fleet {
         let ran = server::ran(flags.pid)?;
         let began = self.start.elapsed();
         self.changed.set(began);
-        Directory::new(&flags.dir, flags.endpoints).put(service, change)?;
+        match &flags.dir {
+            Some(dir) => Directory::new(dir, flags.endpoints).put(service, change)?,
+            None => announce(service, &yaml::address(service, last, change))?,
+        }
         let all = |fleet: &Self| fleet.awaited.borrow().came.len() >= fleet.proxies.len();
         self.until("an endpoint's change", all).await?;
         sleep(QUIET).await;
@@ -319,7 +330,7 @@ impl Fleet {
         let ran = server::ran(flags.pid)?;
         let began = self.start.elapsed();
         self.changed.set(began);
-        let directory = Directory::new(&flags.dir, flags.endpoints);
+        let directory = directory(flags)?;
         directory.put(new, 0)?;
         directory.remove(old)?;
         let gone = yaml::cluster(old);
@@ -349,7 +360,7 @@ impl Fleet {
         let ran = server::ran(flags.pid)?;
         let began = self.start.elapsed();
         self.changed.set(began);
-        let directory = Directory::new(&flags.dir, flags.endpoints);
+        let directory = directory(flags)?;
         directory.put_rule(&namespace(0, flags.namespaces), change)?;
         let all = |fleet: &Self| fleet.awaited.borrow().came.len() >= concerned;
         self.until("a rule's change", all).await?;
@@ -369,6 +380,20 @@ impl Fleet {
             "processor_ms": millis(server::ran(flags.pid)?.saturating_sub(ran)),
         }))
     }
+}
+
+/// The directory that the server serves, for changes that the caller makes for nobody.
+fn directory(flags: &Run) -> Result<Directory, Failure> {
+    let dir = flags.dir.as_deref();
+    let dir = dir.ok_or("services and rules are changed in a directory: name it with --dir")?;
+    Ok(Directory::new(dir, flags.endpoints))
+}
+
+/// Asks the caller to change the last endpoint of a service.
+fn announce(service: usize, address: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "change {service} {address}")?;
+    Ok(stdout.flush()?)
 }
 
 /// The namespace of a proxy: `demo`, or one of so many others.

@@ -109,9 +109,10 @@ struct Run {
     /// the server's process, whose memory and processor time are counted
     #[argh(option)]
     pid: u32,
-    /// the directory that it serves
+    /// the directory that it serves; without it the caller changes endpoints, at each line `change SERVICE ADDRESS` on stdout:
+    /// the number of a service, and the address that its last endpoint gets
     #[argh(option)]
-    dir: String,
+    dir: Option<String>,
     /// services in it
     #[argh(option, default = "1000")]
     services: usize,
