@@ -1,4 +1,4 @@
-"""Measures the release binaries for build/promises: [--quick] [--check] [init] [gudgeon] [discovery] [galley]."""
+"""Measures the release binaries for build/promises: [--quick] [--check], and the names of what is to be measured."""
 
 import concurrent.futures
 import multiprocessing
@@ -12,6 +12,7 @@ import discovery
 import galley
 import gudgeon
 import idle
+import instructions
 import measure
 
 STARTS, SIGNALS, STORMS, ORPHANS = 200, 500, 15, 1000
@@ -197,6 +198,11 @@ def of_discovery(quick, proxies):
             what = f"resident, {load['services']} services, {discovery.PROXIES} proxies, {variant}{when}"
             one(what, resident, "resident", f"{resident} kB", f"{limits['resident']} kB")
     told("  before the first proxy", f"{before} kB")
+    for variant, (*kinds, sent) in found["from an API server"].items():
+        for when, resident in zip(("", f", {found['changes']} changes"), kinds):
+            what = f"  of an API server, {variant}{when}"
+            one(what, resident, "resident_api_server", f"{resident} kB", f"{limits['resident_api_server']} kB")
+        one("  sent to a proxy that comes", sent, "sent", f"{sent / 1000:.0f} kB", f"{limits['sent'] / 1000:.0f} kB")
     if more > 1:
         told(f"  with {proxies} proxies", f"{load['resident']} kB")
     told(f"  with {proxies} over 20 connections", f"{found['together']} kB")
@@ -269,9 +275,20 @@ def of_galley(quick):
     return verdicts
 
 
+def of_instructions():
+    """The rows of what is counted; their verdicts."""
+    limits = measure.promises()["instructions"]
+    verdicts = []
+    for what, count in instructions.counted().items():
+        limit = limits[what]
+        verdicts.append(judged(count, limit, 1.0))
+        row(f"instructions: {what}", f"{count / 1000:.0f} k", f"{limit / 1000:.0f} k", verdicts[-1])
+    return verdicts
+
+
 def main():
     quick = "--quick" in sys.argv
-    every = ["init", "gudgeon", "discovery", "galley"]
+    every = ["init", "gudgeon", "discovery", "galley", "instructions"]
     named = [word for word in every if word in sys.argv]
     whose = named or every
     row("what", "measured", "promise", "")
@@ -294,6 +311,8 @@ def main():
         verdicts += of_discovery(quick, discovery.PROXIES if named else discovery.FEWER)
     if "galley" in whose:
         verdicts += of_galley(quick)
+    if "instructions" in whose:
+        verdicts += of_instructions()
     broken = [verdict for verdict in verdicts if verdict in ("OVER", "none")]
     return 1 if "--check" in sys.argv and broken else 0
 
