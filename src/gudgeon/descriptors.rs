@@ -42,7 +42,7 @@ fn spare(limit: usize) -> usize {
 }
 
 /// Returns the number of connections of a listener, within the process's limit of descriptors.
-pub(crate) fn places(wanted: usize) -> usize {
+pub(crate) fn max_connections(wanted: usize) -> usize {
     share(wanted, *SPARE)
 }
 

@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_judged_like_annotations() {
+    fn parameters_are_validated_like_annotations() {
         for (name, value) in [
             ("includeIPRanges", "*"),
             ("statusPort", "15020"),

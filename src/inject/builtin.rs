@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_judged() {
+    fn parameters_are_validated() {
         for (name, value, wanted) in [
             (
                 "statusPort",

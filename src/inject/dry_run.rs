@@ -149,8 +149,8 @@ fn unreadable<T>(
 ) -> Option<String> {
     let cause = match injection::tree(template.name(), text) {
         Ok(node) => {
-            let unfit = read(&node?, &mut Findings::default()).err()?;
-            format!("template {}: {unfit}", template.name())
+            let output_error = read(&node?, &mut Findings::default()).err()?;
+            format!("template {}: {output_error}", template.name())
         }
         Err(cause) => cause,
     };

@@ -191,14 +191,15 @@ impl Injection<'_> {
             };
             let mut findings = Findings::default();
             let read =
-                read(&node, &mut findings).map_err(|unfit| {
-                    match user_volumes::volume_twice(self.sent, &unfit) {
+                read(&node, &mut findings).map_err(
+                    |output_error| match user_volumes::volume_twice(self.sent, &output_error) {
                         Some(message) => StopReason::Pod(message),
-                        None => {
-                            StopReason::Template(format!("template {}: {unfit}", template.name()))
-                        }
-                    }
-                })?;
+                        None => StopReason::Template(format!(
+                            "template {}: {output_error}",
+                            template.name()
+                        )),
+                    },
+                )?;
             Ok(Some((read, findings)))
         })?;
         Ok(found.map(|(mut read, pruned)| {

@@ -23,13 +23,13 @@ const VALUE_BYTES: usize = 16;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ListedPage {
-    metadata: ListedEnd,
+struct ListPage {
+    metadata: ListMetadata,
     /// Servers before 1.22 write null for metadata of no objects.
     items: Option<Vec<Value>>,
 }
 
-impl ListedPage {
+impl ListPage {
     /// The page, without the fields that nothing reads, and the bytes that it takes, about.
     fn read(text: &[u8]) -> Result<(Vec<Value>, String, usize), serde_json::Error> {
         let Self { metadata, items } = serde_json::from_slice(text)?;
@@ -47,7 +47,7 @@ fn bytes(object: &Value) -> usize {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ListedEnd {
+struct ListMetadata {
     #[serde(rename = "continue")]
     token: String,
 }
@@ -109,7 +109,7 @@ impl Cluster {
                 false => request.list(&params),
             };
             let exchange = self.exchange(&action, REQUEST);
-            let (items, next, taken) = match exchange.read(request, ListedPage::read).await {
+            let (items, next, taken) = match exchange.read(request, ListPage::read).await {
                 Ok(page) => page,
                 Err(failure) if failure.code() == Some(404) => return Ok(None),
                 Err(failure) => return Err(failure),
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_list_of_nothing_may_be_null() {
         for text in [r#"{"items": null, "metadata": {}}"#, r#"{"metadata": {}}"#] {
-            let page: ListedPage = serde_json::from_str(text).unwrap();
+            let page: ListPage = serde_json::from_str(text).unwrap();
             assert!(page.items.is_none() && page.metadata.token.is_empty());
         }
     }

@@ -25,7 +25,7 @@ const JOURNAL: usize = 4096;
 const FREED_PART: usize = 100;
 
 /// A complete list, as far as there is room.
-pub(crate) struct Listed<K> {
+pub(crate) struct ObjectList<K> {
     pub(crate) objects: Vec<K>,
     /// Objects that cannot be decoded, and why.
     pub(crate) unreadable: BTreeMap<Key, Box<str>>,
@@ -34,7 +34,7 @@ pub(crate) struct Listed<K> {
     pub(crate) more_left_out: usize,
 }
 
-impl<K> Listed<K> {
+impl<K> ObjectList<K> {
     fn all(objects: Vec<K>) -> Self {
         Self {
             objects,
@@ -163,13 +163,13 @@ pub struct Writer<K> {
 impl<K: Kind> Writer<K> {
     /// Replaces all objects, and marks the store as fresh.
     pub fn replace(&mut self, objects: Vec<K>) {
-        self.replace_within(Listed::all(objects), usize::MAX);
+        self.replace_within(ObjectList::all(objects), usize::MAX);
     }
 
     /// Replaces all objects but unreadable ones, which keep their last version as far as there is room. Returns the number of
     /// objects without room.
-    pub(crate) fn replace_within(&mut self, listed: Listed<K>, room: usize) -> usize {
-        let Listed {
+    pub(crate) fn replace_within(&mut self, listed: ObjectList<K>, room: usize) -> usize {
+        let ObjectList {
             objects,
             mut unreadable,
             left_out,

@@ -35,7 +35,7 @@ use crate::kind::{Key, Kind, Resource};
 use crate::line_buffer::LineBuffer;
 use crate::offload::offload;
 use crate::page_progress::PageProgress;
-use crate::store::{Listed, Writer};
+use crate::store::{ObjectList, Writer};
 use items::{Any, Items, Unreadable};
 use panics::without_panic;
 use room_list::{BETWEEN_LISTS, RoomList};
@@ -215,7 +215,7 @@ impl<K: Kind> Watcher<K> {
     }
 
     /// Lists all objects, as far as there is room; returns them with the list's version.
-    async fn list(&mut self) -> Result<(Listed<K>, String), Failure> {
+    async fn list(&mut self) -> Result<(ObjectList<K>, String), Failure> {
         let action = self.action("list");
         let cluster = self.cluster.clone();
         let failure = |cause| cluster.failure(&action, cause);

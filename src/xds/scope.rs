@@ -177,9 +177,9 @@ impl ProxyRules {
     /// Its listeners for services, each with the rules of that listener alone.
     pub(crate) fn listeners_of(&self) -> Vec<(&EgressListener, Self)> {
         let all = self.visible.listeners.iter();
-        all.map(|(stand, sight)| {
+        all.map(|(stand, visibility)| {
             let own = Self {
-                visibility: sight.clone(),
+                visibility: visibility.clone(),
                 ..self.clone()
             };
             (stand, own)
@@ -307,8 +307,8 @@ impl ProxyRules {
     /// Returns true if one of these ports has routes of what is seen here.
     pub(crate) fn have_routes(&self, ports: &BTreeSet<u16>) -> bool {
         let has_routes = |port: u16| {
-            let sight = self.visible.of_port(port);
-            sight.is_some_and(|sight| Arc::ptr_eq(sight, &self.visibility))
+            let visibility = self.visible.of_port(port);
+            visibility.is_some_and(|visibility| Arc::ptr_eq(visibility, &self.visibility))
                 && self.routed().of_port(port).any(|one| one.shares_routes())
         };
         ports.iter().any(|port| has_routes(*port))

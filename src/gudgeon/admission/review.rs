@@ -1,6 +1,6 @@
 //! An AdmissionReview: read with bounds, as far as it can be read, and answered in its own version.
 //!
-//! The answer's `uid` has to be the question's even when the question is broken half-way, so fields are taken as they come.
+//! The answer's `uid` has to be the request's even when the request is broken half-way, so fields are taken as they come.
 
 use std::fmt;
 
@@ -92,7 +92,7 @@ pub(crate) struct AdmissionRequest {
     pub(crate) object: Value,
 }
 
-/// The verdict of an AdmissionReview.
+/// The response to an AdmissionReview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionResponse {
     Unchanged,
@@ -340,17 +340,17 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self(question, options) = self;
-        question.has_request = true;
+        let Self(request, options) = self;
+        request.has_request = true;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
-                "uid" => question.uid = map.next_value::<NullableText>()?.0,
-                "namespace" => question.namespace = map.next_value::<NullableText>()?.0,
-                "name" => question.name = map.next_value::<NullableText>()?.0,
-                "operation" => question.operation = map.next_value::<NullableText>()?.0,
-                "subResource" => question.sub_resource = map.next_value::<NullableText>()?.0,
+                "uid" => request.uid = map.next_value::<NullableText>()?.0,
+                "namespace" => request.namespace = map.next_value::<NullableText>()?.0,
+                "name" => request.name = map.next_value::<NullableText>()?.0,
+                "operation" => request.operation = map.next_value::<NullableText>()?.0,
+                "subResource" => request.sub_resource = map.next_value::<NullableText>()?.0,
                 "dryRun" => {
-                    question.dry_run = map.next_value::<Option<bool>>()?.unwrap_or_default();
+                    request.dry_run = map.next_value::<Option<bool>>()?.unwrap_or_default();
                 }
                 "kind" | "resource" => {
                     let text = map.next_value::<&RawValue>()?.get();
@@ -358,14 +358,14 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
                     if object::bounded(text.as_bytes(), options.values).is_ok() {
                         let value = object::value(text).map_err(serde::de::Error::custom)?;
                         match key.as_str() {
-                            "kind" => question.object_kind = group(&value, "kind")?,
-                            _ => question.resource = group(&value, "resource")?,
+                            "kind" => request.object_kind = group(&value, "kind")?,
+                            _ => request.resource = group(&value, "resource")?,
                         }
                     }
                 }
                 "object" => {
                     let text = map.next_value::<&RawValue>()?.get();
-                    let taken = question.take(text, options);
+                    let taken = request.take(text, options);
                     taken.map_err(serde::de::Error::custom)?;
                 }
                 _ => _ = map.next_value::<IgnoredAny>()?,

@@ -29,7 +29,7 @@ use crate::shared::{Inspect, Role, Shared};
 use admin::Admin;
 
 /// Connections of each plain listener at a time.
-const PLACES: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// The three prepared roles.
 pub(crate) struct All {
@@ -54,12 +54,12 @@ impl Role for All {
     async fn prepare(shared: &Shared, flags: &AllFlags) -> Result<Self, Failure> {
         let mut http = Vec::new();
         for (flag, address, open) in &flags.http {
-            let door = Listener {
+            let bound = Listener {
                 listener: bind(flag, address).await?,
                 tls: None,
-                places: PLACES,
+                max_connections: MAX_CONNECTIONS,
             };
-            http.push((door, *open));
+            http.push((bound, *open));
         }
         let discovery = Discovery::prepare(shared, &flags.discovery).await?;
         let mut injector = Injector::prepare(shared, &flags.injector).await?;
@@ -67,8 +67,8 @@ impl Role for All {
         if let Some(reviews) = galley.reviews() {
             injector.add_service(reviews);
         }
-        for (door, open) in &http {
-            announce(door.listener.local_addr(), *open);
+        for (bound, open) in &http {
+            announce(bound.listener.local_addr(), *open);
         }
         Ok(Self {
             injector,
@@ -86,14 +86,14 @@ impl Role for All {
             http,
         } = self;
         let mut looking_in = JoinSet::new();
-        for (door, open) in http {
+        for (bound, open) in http {
             let roles: [Arc<dyn Inspect>; 3] = [
                 discovery.monitor(open),
                 injector.monitor(open),
                 galley.monitor(open),
             ];
             let admin = Arc::new(Admin::new(roles, open));
-            looking_in.spawn(serve::run(door, admin, stage.clone()));
+            looking_in.spawn(serve::run(bound, admin, stage.clone()));
         }
         let mut roles = JoinSet::new();
         roles.spawn(discovery.serve(stage.clone()));

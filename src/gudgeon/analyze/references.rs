@@ -24,7 +24,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             push(found, &codes::RULE_WITHOUT_HOST, item, "spec.host", message);
         }
     }
-    // Namespaces are judged where any is among the objects.
+    // Namespaces are checked where any is among the objects.
     if !all.has_namespaces {
         return;
     }
@@ -130,9 +130,9 @@ fn hosts_of_gateways(
     let mut lost: Vec<&str> = hosts.iter().map(String::as_str).collect();
     let mut is_all_idle = true;
     // Each match of a rule may name the same ones.
-    let mut judged = HashSet::new();
+    let mut checked = HashSet::new();
     for (path, name, gateway) in gateways {
-        if !judged.insert(gateway.number) {
+        if !checked.insert(gateway.number) {
             continue;
         }
         let unserved = unserved(all, item, gateway, &hosts);

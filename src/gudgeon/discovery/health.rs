@@ -1,4 +1,4 @@
-//! gRPC's own question after health: serving from the first snapshot until TERM.
+//! gRPC's own health service: serving from the first snapshot until TERM.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(super) async fn check(
     sender: Arc<ResponseSender>,
 ) {
     let end = match asked.first::<HealthCheckRequest>().await {
-        Ok(Some(question)) if is_known(&question.service) => {
+        Ok(Some(request)) if is_known(&request.service) => {
             let status = serving_status(hub.lifecycle.is_serving());
             sender.put([framed(&HealthCheckResponse { status }).into()]);
             Status::ok("")
@@ -59,15 +59,15 @@ pub(super) async fn watch(
     mut asked: Inbound<Incoming>,
     sender: Arc<ResponseSender>,
 ) {
-    let question = match asked.first::<HealthCheckRequest>().await {
-        Ok(Some(question)) => question,
+    let request = match asked.first::<HealthCheckRequest>().await {
+        Ok(Some(request)) => request,
         Ok(None) => return sender.end(Status::invalid_argument("no request")),
         Err(status) => return sender.end(status),
     };
     let mut serving = hub.lifecycle.watch_serving();
     let mut sent = None;
     while !sender.is_gone() {
-        let status = if is_known(&question.service) {
+        let status = if is_known(&request.service) {
             serving_status(*serving.borrow_and_update())
         } else {
             UNKNOWN

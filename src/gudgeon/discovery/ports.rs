@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::serve::{Listener, bind, reserve};
 
 /// Connections of each plain listener at a time.
-const PLACES: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// The bound listeners.
 pub(super) struct Ports {
@@ -38,7 +38,7 @@ impl Ports {
             let bound = Listener {
                 listener,
                 tls: None,
-                places: PLACES,
+                max_connections: MAX_CONNECTIONS,
             };
             http.push((bound, open));
         }

@@ -38,7 +38,7 @@ struct ReflectionResponse {
     #[prost(string, tag = "1")]
     host: String,
     #[prost(message, optional, tag = "2")]
-    question: Option<ReflectionRequest>,
+    original_request: Option<ReflectionRequest>,
     #[prost(oneof = "ReflectionMessage", tags = "4, 6, 7")]
     message: Option<ReflectionMessage>,
 }
@@ -93,10 +93,10 @@ pub(super) async fn answer(
             }
         };
         tokio::select! {
-            question = next, if sender.is_free() => match question {
-                Ok(Some(question)) => {
+            request = next, if sender.is_free() => match request {
+                Ok(Some(request)) => {
                     begun = true;
-                    sender.put([framed(&respond(question)).into()]);
+                    sender.put([framed(&respond(request)).into()]);
                 }
                 Ok(None) => return sender.end(Status::ok("")),
                 Err(status) => return sender.end(status),
@@ -107,8 +107,8 @@ pub(super) async fn answer(
     }
 }
 
-fn respond(question: ReflectionRequest) -> ReflectionResponse {
-    let message = match &question.what {
+fn respond(request: ReflectionRequest) -> ReflectionResponse {
+    let message = match &request.what {
         Some(ReflectionQuery::Services(_)) => ReflectionMessage::Services(ServiceList {
             services: [DISCOVERY, health::SERVICE, SERVICE]
                 .map(|name| ServiceName {
@@ -121,13 +121,13 @@ fn respond(question: ReflectionRequest) -> ReflectionResponse {
         None => found(|_| None),
     };
     ReflectionResponse {
-        host: question.host.clone(),
-        question: Some(question),
+        host: request.host.clone(),
+        original_request: Some(request),
         message: Some(message),
     }
 }
 
-/// Descriptions are looked through for each question, and dropped with it: who reflects is a person.
+/// Descriptions are looked through for each request, and dropped with it: who reflects is a person.
 fn found(find: impl Fn(&Descriptions<'static>) -> Option<&'static [u8]>) -> ReflectionMessage {
     let wrong = |code: Code, message: &str| {
         ReflectionMessage::Wrong(Wrong {
@@ -151,12 +151,15 @@ mod tests {
     use prost_reflect::{DescriptorPool, DynamicMessage};
 
     fn asked(what: ReflectionQuery) -> ReflectionMessage {
-        let question = ReflectionRequest {
+        let request = ReflectionRequest {
             host: "h".to_owned(),
             what: Some(what),
         };
-        let answer = respond(question.clone());
-        assert_eq!((&*answer.host, answer.question), ("h", Some(question)));
+        let answer = respond(request.clone());
+        assert_eq!(
+            (&*answer.host, answer.original_request),
+            ("h", Some(request))
+        );
         answer.message.unwrap()
     }
 

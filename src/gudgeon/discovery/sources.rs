@@ -112,8 +112,8 @@ impl Sources {
         }
         if let Some(directory) = directory {
             let kubernetes = this.cluster.is_none();
-            let shelf = Arc::clone(&this.directory);
-            files::start(hub, directory, kubernetes, shelf, counts).await?;
+            let published = Arc::clone(&this.directory);
+            files::start(hub, directory, kubernetes, published, counts).await?;
         }
         // It is complete at once, so it comes last: what is served begins when nobody is waited for.
         if registries.contains(&Registry::Memory) {

@@ -31,7 +31,7 @@ use crate::serve::{self, Listener, ShutdownStage, bind, everywhere};
 use crate::shared::{self, Inspect, Role, RuleChannel, Shared};
 
 /// Connections of each plain listener at a time.
-const PLACES: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// The prepared role: whatever may fail has been done.
 pub(crate) struct Galley {
@@ -227,7 +227,7 @@ async fn listeners(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure
         )
     };
     if flags.monitoring_port != 0 {
-        let bound = everywhere("monitoringPort", flags.monitoring_port, PLACES).await?;
+        let bound = everywhere("monitoringPort", flags.monitoring_port, MAX_CONNECTIONS).await?;
         info!("monitoring on http://{}", at(&bound.listener));
         listeners.push((bound, Side::Monitoring));
     }
@@ -249,7 +249,7 @@ async fn listeners(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure
         let bound = Listener {
             listener,
             tls: None,
-            places: PLACES,
+            max_connections: MAX_CONNECTIONS,
         };
         listeners.push((bound, Side::Page { open }));
     }

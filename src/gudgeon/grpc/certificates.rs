@@ -152,7 +152,7 @@ impl Certificates {
 
     fn pair(&self, chain: &[u8], key: &[u8]) -> Result<Pair, String> {
         let (at, of) = (self.chain.display(), self.key.display());
-        Pair::parse(chain, key).map_err(|flaw| match flaw {
+        Pair::parse(chain, key).map_err(|error| match error {
             PairError::Chain(cause) => format!("{at}: {cause}"),
             PairError::Key(cause) => format!("{of}: {cause}"),
             PairError::Mismatch => format!("{at} and {of} do not match"),

@@ -29,10 +29,10 @@ use crate::log_rate_limiter::LogRateLimiter;
 use crate::serve::ShutdownStage;
 
 /// Connections of one port at a time. Chosen: ten times the proxies that `build/promises discovery` measures.
-const PLACES: usize = 20_000;
+const MAX_CONNECTIONS: usize = 20_000;
 /// Connections of one address: a quarter, so that one address leaves room for the rest. Thousands of proxies may come
 /// through one NAT, and two of each during a hot restart.
-const OF_ONE_ADDRESS: usize = PLACES / 4;
+const OF_ONE_ADDRESS: usize = MAX_CONNECTIONS / 4;
 /// The timeout of a handshake, and that from the handshake to the first request. Chosen: a loaded proxy needs a second.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const OPENING: Duration = Duration::from_secs(10);
@@ -161,7 +161,7 @@ pub(crate) async fn run(
     mut stage: watch::Receiver<ShutdownStage>,
 ) {
     let Port { listener, tls } = port;
-    let places = Arc::new(Semaphore::new(PLACES));
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let common = Arc::new(Common {
         calls,
         options,
@@ -176,7 +176,7 @@ pub(crate) async fn run(
     loop {
         let next = async {
             let place = (
-                Arc::clone(&places).acquire_owned().await,
+                Arc::clone(&slots).acquire_owned().await,
                 descriptors::streams().acquire_owned().await,
             );
             common.idle.room().await;

@@ -14,13 +14,13 @@ const KEPT: usize = 200;
 pub(crate) const MINUTES: usize = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InjectionVerdict {
+pub(crate) enum InjectionOutcome {
     Injected,
     Skipped,
     Failed,
 }
 
-impl InjectionVerdict {
+impl InjectionOutcome {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Injected => "injected",
@@ -38,7 +38,7 @@ pub(crate) struct InjectionDecision {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) owner: String,
-    pub(crate) verdict: InjectionVerdict,
+    pub(crate) outcome: InjectionOutcome,
     pub(crate) reason: &'static str,
     pub(crate) templates: Vec<String>,
     pub(crate) version: String,
@@ -79,7 +79,7 @@ impl InjectionDecision {
             "namespace": self.namespace,
             "name": self.name,
             "owner": self.owner,
-            "decision": self.verdict.as_str(),
+            "decision": self.outcome.as_str(),
             "reason": self.reason,
             "templates": self.templates,
             "version": self.version,
@@ -129,10 +129,10 @@ impl InjectionDecisions {
                 }
             }
         };
-        *match decision.verdict {
-            InjectionVerdict::Injected => injected,
-            InjectionVerdict::Skipped => skipped,
-            InjectionVerdict::Failed => failed,
+        *match decision.outcome {
+            InjectionOutcome::Injected => injected,
+            InjectionOutcome::Skipped => skipped,
+            InjectionOutcome::Failed => failed,
         } += 1;
         self.last.add(decision);
     }
@@ -172,14 +172,14 @@ fn minute(time: SystemTime) -> u64 {
 mod tests {
     use super::*;
 
-    fn decision(second: u64, verdict: InjectionVerdict) -> InjectionDecision {
+    fn decision(second: u64, outcome: InjectionOutcome) -> InjectionDecision {
         InjectionDecision {
             time: UNIX_EPOCH + Duration::from_secs(second),
             uid: "ü".repeat(300),
             namespace: "ns".into(),
             name: "web".into(),
             owner: String::new(),
-            verdict,
+            outcome,
             reason: "policy",
             templates: Vec::new(),
             version: String::new(),
@@ -197,7 +197,7 @@ mod tests {
     fn the_last_ones_are_kept_and_clipped() {
         let mut all = InjectionDecisions::default();
         for second in 0..250 {
-            all.add(decision(second, InjectionVerdict::Injected));
+            all.add(decision(second, InjectionOutcome::Injected));
         }
         assert_eq!(all.newest().count(), KEPT);
         let newest = all.newest().next().unwrap().json();
@@ -210,11 +210,11 @@ mod tests {
     fn an_hour_by_minutes() {
         let mut all = InjectionDecisions::default();
         for minute in 0..90 {
-            all.add(decision(minute * 60, InjectionVerdict::Injected));
-            all.add(decision(minute * 60 + 59, InjectionVerdict::Failed));
+            all.add(decision(minute * 60, InjectionOutcome::Injected));
+            all.add(decision(minute * 60 + 59, InjectionOutcome::Failed));
         }
         // Set back: it counts with the newest.
-        all.add(decision(80 * 60, InjectionVerdict::Skipped));
+        all.add(decision(80 * 60, InjectionOutcome::Skipped));
         let hour = all.hour(UNIX_EPOCH + Duration::from_secs(90 * 60));
         assert_eq!(hour[MINUTES - 1], [0, 0, 0]);
         assert_eq!(hour[MINUTES - 2], [1, 1, 1]);

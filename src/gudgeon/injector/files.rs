@@ -153,8 +153,8 @@ impl<E: ActiveConfiguration> Files<E> {
             }
             tokio::time::sleep(pause).await;
         }
-        let flaw = self.pair.as_ref().and_then(PairFiles::flaw);
-        flaw.map_or(Ok(()), Err)
+        let error = self.pair.as_ref().and_then(PairFiles::error);
+        error.map_or(Ok(()), Err)
     }
 
     pub(crate) fn served(&self) -> Arc<Served<E>> {

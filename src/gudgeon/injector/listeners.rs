@@ -11,9 +11,9 @@ use crate::serve::{Listener, bind, everywhere};
 use crate::tls;
 
 /// Connections of the webhook at a time.
-const PLACES: usize = 512;
+const MAX_CONNECTIONS: usize = 512;
 /// Connections of each plain listener.
-const MONITORING_PLACES: usize = 64;
+const MAX_MONITORING_CONNECTIONS: usize = 64;
 /// The bound listeners.
 pub(super) struct Listeners {
     pub(super) webhook: Listener,
@@ -28,17 +28,17 @@ impl Listeners {
     ) -> Result<Self, Failure> {
         let config = tls::server(current)
             .map_err(|cause| Failure::system(format!("cannot set up TLS: {cause}")))?;
-        let mut webhook = everywhere("port", flags.port, PLACES).await?;
+        let mut webhook = everywhere("port", flags.port, MAX_CONNECTIONS).await?;
         webhook.tls = Some(TlsAcceptor::from(config));
         let monitoring = match u16::try_from(flags.monitoring_port) {
-            Ok(port) => Some(everywhere("monitoringPort", port, MONITORING_PLACES).await?),
+            Ok(port) => Some(everywhere("monitoringPort", port, MAX_MONITORING_CONNECTIONS).await?),
             Err(_off) => None,
         };
         let debug = match &flags.debug_addr {
             Some(address) => Some(Listener {
                 listener: bind("debugAddr", address).await?,
                 tls: None,
-                places: MONITORING_PLACES,
+                max_connections: MAX_MONITORING_CONNECTIONS,
             }),
             None => None,
         };
@@ -50,8 +50,9 @@ impl Listeners {
     }
 
     pub(super) fn announce(&self) {
-        let at = |door: &Listener| {
-            door.listener
+        let at = |bound: &Listener| {
+            bound
+                .listener
                 .local_addr()
                 .map_or_else(|_| "?".to_owned(), |address| address.to_string())
         };
@@ -59,13 +60,13 @@ impl Listeners {
             "gudgeon {VERSION} ({REVISION}) injector: listening on https://{}",
             at(&self.webhook)
         );
-        if let Some(door) = &self.monitoring {
-            info!("monitoring on http://{}", at(door));
+        if let Some(bound) = &self.monitoring {
+            info!("monitoring on http://{}", at(bound));
         }
-        if let Some(door) = &self.debug {
+        if let Some(bound) = &self.debug {
             warn!(
                 "/debug is open to every client: listening on http://{}",
-                at(door)
+                at(bound)
             );
         }
     }

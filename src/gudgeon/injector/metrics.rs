@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use sources::{ReconcileFailure, ReconcileStatus};
 
-use super::decision::InjectionVerdict;
+use super::decision::InjectionOutcome;
 use crate::config_file::FileCounters;
 use crate::exposition::{self, ExpositionFormat, up_to};
 use crate::{log, process};
@@ -184,16 +184,16 @@ impl InjectorMetrics {
     }
 
     /// A request that was asked for ends, with a decision or with an HTTP error.
-    pub(crate) fn decided(&self, verdict: InjectionVerdict, reason: &'static str) {
-        match verdict {
-            InjectionVerdict::Injected => &self.injected,
-            InjectionVerdict::Skipped => &self.skipped,
-            InjectionVerdict::Failed => &self.failed,
+    pub(crate) fn decided(&self, outcome: InjectionOutcome, reason: &'static str) {
+        match outcome {
+            InjectionOutcome::Injected => &self.injected,
+            InjectionOutcome::Skipped => &self.skipped,
+            InjectionOutcome::Failed => &self.failed,
         }
         .inc();
         self.decisions
             .get_or_create(&[
-                ("decision", verdict.as_str().to_owned()),
+                ("decision", outcome.as_str().to_owned()),
                 ("reason", reason.to_owned()),
             ])
             .inc();
@@ -270,7 +270,7 @@ mod tests {
     fn istios_names_and_our_own() {
         let metrics = InjectorMetrics::new(UNIX_EPOCH + Duration::from_secs(7));
         metrics.review_received();
-        metrics.decided(InjectionVerdict::Skipped, "policy");
+        metrics.decided(InjectionOutcome::Skipped, "policy");
         metrics.file("injectConfig", false);
         metrics.reloaded("injectConfig", "broken");
         metrics.took(Duration::from_millis(2));

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::decision::{InjectionDecision, InjectionDecisions, InjectionVerdict, MINUTES};
+use super::decision::{InjectionDecision, InjectionDecisions, InjectionOutcome, MINUTES};
 use crate::admission::micros;
 use crate::cli::VERSION;
 use crate::html::{self, escaped};
@@ -84,10 +84,10 @@ fn hour(page: &mut String, content: &PageContent<'_>) {
     html::ticks(page, MINUTES * STEP, 100);
     for (at, minute) in hour.iter().enumerate() {
         let mut top = HEIGHT;
-        for (count, verdict) in minute.iter().zip([
-            InjectionVerdict::Injected,
-            InjectionVerdict::Skipped,
-            InjectionVerdict::Failed,
+        for (count, outcome) in minute.iter().zip([
+            InjectionOutcome::Injected,
+            InjectionOutcome::Skipped,
+            InjectionOutcome::Failed,
         ]) {
             if *count == 0 {
                 continue;
@@ -95,7 +95,7 @@ fn hour(page: &mut String, content: &PageContent<'_>) {
             // Even a single event must be visible.
             let height = (count * HEIGHT / most).max(1).min(top);
             top -= height;
-            let name = verdict.as_str();
+            let name = outcome.as_str();
             let _written = write!(
                 page,
                 "<rect x=\"{}\" y=\"{top}\" width=\"{}\" height=\"{height}\" fill=\"var(--{name})\"><title>{} min ago: {count} \
@@ -231,7 +231,7 @@ fn decisions(page: &mut String, decisions: &InjectionDecisions) {
 }
 
 fn row(page: &mut String, decision: &InjectionDecision) {
-    let verdict = decision.verdict.as_str();
+    let outcome = decision.outcome.as_str();
     let mut details: Vec<String> = Vec::new();
     if decision.dry_run {
         details.push("dry run".to_owned());
@@ -245,7 +245,7 @@ fn row(page: &mut String, decision: &InjectionDecision) {
     }
     let _written = writeln!(
         page,
-        "<tr><td>{}<td>{}/{}<td>{}<td class=\"{verdict}\">{verdict}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}\
+        "<tr><td>{}<td>{}/{}<td>{}<td class=\"{outcome}\">{outcome}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}\
          </tr>",
         log::stamp(decision.time),
         escaped(&decision.namespace),
@@ -288,7 +288,7 @@ mod tests {
             namespace: "<script>".into(),
             name: "a\"b".into(),
             owner: "Deployment web".into(),
-            verdict: InjectionVerdict::Failed,
+            outcome: InjectionOutcome::Failed,
             reason: "template",
             templates: Vec::new(),
             version: String::new(),

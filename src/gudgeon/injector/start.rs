@@ -69,7 +69,7 @@ pub(crate) struct Injector<E> {
     observers: CertificateObservers,
     webhook: Arc<Webhook<E>>,
     status: Arc<Status>,
-    doors: Listeners,
+    listeners: Listeners,
     beats: Option<(FileWriter, Duration)>,
     access: Option<Access>,
     /// Handles all requests but reviews of pods, on the listener that webhooks share.
@@ -119,7 +119,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             served.ca.send_replace(Some(authority.bundle().into()));
             observers.emit(authority.leaf());
         }
-        let doors = Listeners::bind(flags, current).await?;
+        let listeners = Listeners::bind(flags, current).await?;
         // After binding: before, the CA in the file may be that of the process with the port.
         if let Some(path) = &flags.ca_out {
             let ca = served.ca.borrow().clone();
@@ -144,7 +144,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             observers,
             webhook: Arc::new(Webhook::new(served, metrics, readiness, native)),
             status,
-            doors,
+            listeners,
             beats,
             access,
             others: None,
@@ -175,13 +175,13 @@ impl<E: ActiveConfiguration> Injector<E> {
             observers: telling,
             webhook,
             status,
-            doors,
+            listeners,
             beats,
             access,
             others,
         } = self;
         webhook.readiness.serves();
-        doors.announce();
+        listeners.announce();
         let tasks = Tasks {
             flags: &flags,
             served: &webhook.served,
@@ -191,22 +191,22 @@ impl<E: ActiveConfiguration> Injector<E> {
         start_cluster_tasks(&flags, access, &webhook, &status);
         let mut serving = JoinSet::new();
         let answers: Arc<serve::SharedAnswers> = Arc::default();
-        for (door, open) in [(doors.monitoring, false), (doors.debug, true)] {
-            let Some(door) = door else { continue };
+        for (bound, open) in [(listeners.monitoring, false), (listeners.debug, true)] {
+            let Some(bound) = bound else { continue };
             let monitor = Arc::new(InjectorMonitor {
                 webhook: Arc::clone(&webhook),
                 status: Arc::clone(&status),
                 open,
                 answers: Arc::clone(&answers),
             });
-            serving.spawn(serve::run(door, monitor, stage.clone()));
+            serving.spawn(serve::run(bound, monitor, stage.clone()));
         }
-        let (door, stage) = (doors.webhook, stage.clone());
+        let (bound, stage) = (listeners.webhook, stage.clone());
         match others {
-            None => serving.spawn(serve::run(door, webhook, stage)),
+            None => serving.spawn(serve::run(bound, webhook, stage)),
             Some(others) => {
                 let routes = Routes::new(others).to(webhook::is_path, webhook);
-                serving.spawn(serve::run(door, Arc::new(routes), stage))
+                serving.spawn(serve::run(bound, Arc::new(routes), stage))
             }
         };
         serving

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::decision::{InjectionDecision, InjectionDecisions, InjectionVerdict};
+use super::decision::{InjectionDecision, InjectionDecisions, InjectionOutcome};
 use super::engine::ActiveConfiguration;
 use super::files::Served;
 use super::metrics::InjectorMetrics;
@@ -87,12 +87,12 @@ impl<E: ActiveConfiguration> Webhook<E> {
     ) -> Result<Answer, ConnectionAborted> {
         self.metrics.review_received();
         let mut unfinished = UndecidedReview::new(&self.metrics);
-        let post = match take(&self.request_limit, request, &connection, BODY_BYTES).await? {
-            Received::Body(post) => post,
+        let received = match take(&self.request_limit, request, &connection, BODY_BYTES).await? {
+            Received::Body(received) => received,
             Received::Refused(answer) => return Ok(answer),
         };
         let this = Arc::clone(&self);
-        let decided = post.decide(&self.worker, move |path, body| {
+        let decided = received.decide(&self.worker, move |path, body| {
             unfinished.ends_by(Undecided::Panic);
             let start = Instant::now();
             let answer = this.decide(path, body, start);
@@ -105,43 +105,45 @@ impl<E: ActiveConfiguration> Webhook<E> {
 
     /// Decides a review, and records the decision.
     fn decide(&self, path: &str, body: Bytes, start: Instant) -> ReviewAnswer {
-        let (question, read) = AdmissionRequest::read(&body, READ_OPTIONS);
+        let (admission, read) = AdmissionRequest::read(&body, READ_OPTIONS);
         // The body is decoded; free it.
         drop(body);
         let is_review = read.is_ok();
         let mut warnings = Vec::new();
         let (response, mut decision) = match read {
-            Err(flaw) => refused(400, BAD_REQUEST, flaw.to_string()),
-            Ok(()) => match question.passes_by() {
+            Err(error) => refused(400, BAD_REQUEST, error.to_string()),
+            Ok(()) => match admission.passes_by() {
                 Some(reason) => (
                     AdmissionResponse::Unchanged,
-                    note(InjectionVerdict::Skipped, reason),
+                    note(InjectionOutcome::Skipped, reason),
                 ),
-                None => self.inject_pod(path, &question, &mut warnings),
+                None => self.inject_pod(path, &admission, &mut warnings),
             },
         };
-        let answer = question.answer(&response, &warnings);
-        let metadata = question.object.get("metadata");
+        let answer = admission.answer(&response, &warnings);
+        let metadata = admission.object.get("metadata");
         let field = |name: &str| {
             let text = metadata.and_then(|metadata| metadata.get(name));
             text.and_then(Value::as_str).filter(|text| !text.is_empty())
         };
         decision.time = SystemTime::now();
-        decision.namespace = field("namespace").unwrap_or(&question.namespace).to_owned();
+        decision.namespace = field("namespace")
+            .unwrap_or(&admission.namespace)
+            .to_owned();
         decision.name = match (field("name"), field("generateName")) {
             (Some(name), _) => name.to_owned(),
             (None, Some(begin)) => format!("{begin}*****"),
-            (None, None) => question.name.clone(),
+            (None, None) => admission.name.clone(),
         };
-        decision.dry_run = question.dry_run;
+        decision.dry_run = admission.dry_run;
         if !decision.message.is_empty() || !warnings.is_empty() {
-            redact_decision(&mut decision, &question, &warnings);
+            redact_decision(&mut decision, &admission, &warnings);
         }
         decision.took = start.elapsed();
-        decision.uid = question.uid;
-        self.metrics.decided(decision.verdict, decision.reason);
+        decision.uid = admission.uid;
+        self.metrics.decided(decision.outcome, decision.reason);
         let InjectionDecision {
-            verdict,
+            outcome,
             reason,
             namespace,
             name,
@@ -150,11 +152,11 @@ impl<E: ActiveConfiguration> Webhook<E> {
             ..
         } = &decision;
         let micros = micros(decision.took);
-        let verdict = verdict.as_str();
+        let outcome = outcome.as_str();
         if message.is_empty() {
-            info!("{verdict}: {reason}, {namespace}/{name}, uid {uid}, {micros} us");
+            info!("{outcome}: {reason}, {namespace}/{name}, uid {uid}, {micros} us");
         } else {
-            info!("{verdict}: {reason}, {namespace}/{name}, uid {uid}, {micros} us: {message}");
+            info!("{outcome}: {reason}, {namespace}/{name}, uid {uid}, {micros} us: {message}");
         }
         self.decisions
             .lock()
@@ -166,20 +168,20 @@ impl<E: ActiveConfiguration> Webhook<E> {
     fn inject_pod(
         &self,
         path: &str,
-        question: &AdmissionRequest,
+        admission: &AdmissionRequest,
         warnings: &mut Vec<String>,
     ) -> (AdmissionResponse, InjectionDecision) {
-        let own = question.object.pointer("/metadata/namespace");
+        let own = admission.object.pointer("/metadata/namespace");
         let own = own.and_then(Value::as_str).filter(|own| !own.is_empty());
-        let (ids, unknown) = self.namespaces.ids(own.unwrap_or(&question.namespace));
+        let (ids, unknown) = self.namespaces.ids(own.unwrap_or(&admission.namespace));
         let request = inject::Request {
-            namespace: question.namespace.clone(),
+            namespace: admission.namespace.clone(),
             path: pairs(path),
             native: *self.native.lock().unwrap_or_else(PoisonError::into_inner),
             origin: inject::Origin::Webhook,
             ids,
         };
-        let Review { outcome, tried } = self.served.engine().review(&request, &question.object);
+        let Review { outcome, tried } = self.served.engine().review(&request, &admission.object);
         let (response, mut decision) = match outcome {
             Outcome::Skipped {
                 reason,
@@ -188,7 +190,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
                 *warnings = of;
                 (
                     AdmissionResponse::Unchanged,
-                    note(InjectionVerdict::Skipped, reason),
+                    note(InjectionOutcome::Skipped, reason),
                 )
             }
             Outcome::Refused {
@@ -211,7 +213,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
                 } = *injected;
                 *warnings = of;
                 warnings.extend(unknown);
-                let mut decision = note(InjectionVerdict::Injected, reason);
+                let mut decision = note(InjectionOutcome::Injected, reason);
                 decision.operations = operations;
                 decision.bytes = patch.len();
                 (AdmissionResponse::Patch(patch), decision)
@@ -295,21 +297,21 @@ impl UndecidedReview {
 impl Drop for UndecidedReview {
     fn drop(&mut self) {
         match self.cause {
-            Undecided::Client => self.metrics.decided(InjectionVerdict::Failed, BAD_REQUEST),
-            Undecided::Panic => self.metrics.decided(InjectionVerdict::Failed, "panic"),
+            Undecided::Client => self.metrics.decided(InjectionOutcome::Failed, BAD_REQUEST),
+            Undecided::Panic => self.metrics.decided(InjectionOutcome::Failed, "panic"),
             Undecided::None => {}
         }
     }
 }
 
-fn note(verdict: InjectionVerdict, reason: &'static str) -> InjectionDecision {
+fn note(outcome: InjectionOutcome, reason: &'static str) -> InjectionDecision {
     InjectionDecision {
         time: SystemTime::UNIX_EPOCH,
         uid: String::new(),
         namespace: String::new(),
         name: String::new(),
         owner: String::new(),
-        verdict,
+        outcome,
         reason,
         templates: Vec::new(),
         version: String::new(),
@@ -326,16 +328,16 @@ fn note(verdict: InjectionVerdict, reason: &'static str) -> InjectionDecision {
 /// Warnings and message as operators may read them.
 fn redact_decision(
     decision: &mut InjectionDecision,
-    question: &AdmissionRequest,
+    admission: &AdmissionRequest,
     warnings: &[String],
 ) {
-    let uid = &question.uid;
+    let uid = &admission.uid;
     for text in warnings.iter().chain([&decision.message]) {
         if !text.is_empty() {
             debug!("uid {uid}: {text}");
         }
     }
-    let secrets = Secrets::of(&question.object);
+    let secrets = Secrets::of(&admission.object);
     let template = decision.reason == inject::reason::TEMPLATE;
     decision.message = secrets.redact(&decision.message, template);
     let redacted = warnings.iter().map(|text| secrets.redact(text, false));
@@ -347,7 +349,7 @@ fn refused(
     reason: &'static str,
     message: String,
 ) -> (AdmissionResponse, InjectionDecision) {
-    let mut decision = note(InjectionVerdict::Failed, reason);
+    let mut decision = note(InjectionOutcome::Failed, reason);
     decision.message.clone_from(&message);
     let response = AdmissionResponse::Refused {
         code,

@@ -34,7 +34,7 @@ impl CredentialFiles {
         let pair = match &self.pair {
             Some((chain, key)) => {
                 let pair = Pair::parse(&read(chain).await?, &read(key).await?);
-                let pair = pair.map_err(|flaw| match flaw {
+                let pair = pair.map_err(|error| match error {
                     PairError::Chain(cause) => format!("{}: {cause}", chain.display()),
                     PairError::Key(cause) => format!("{}: {cause}", key.display()),
                     PairError::Mismatch => {

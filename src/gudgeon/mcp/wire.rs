@@ -82,16 +82,16 @@ mod tests {
     /// Names and lengths of bodies; what two sinks are sent of them.
     fn sent(resources: &[(usize, usize)]) -> [Vec<Bytes>; 2] {
         let collections = Arc::new(Collections::all());
-        let mut shelf = GroupSnapshot::new(&collections, Group::Default);
+        let mut group = GroupSnapshot::new(&collections, Group::Default);
         for (name, length) in resources {
             let origin = Origin {
                 name: format!("n/{name:04}"),
                 body: vec![b'x'; *length].into(),
                 ..Origin::default()
             };
-            shelf.set(COLLECTION, Arc::new(Resource::new(origin)));
+            group.set(COLLECTION, Arc::new(Resource::new(origin)));
         }
-        let snapshot = shelf.snapshot();
+        let snapshot = group.snapshot();
         let pieces = ResponsePieces::default();
         [1, 2].map(|_| {
             let mut source = Source::new(Arc::clone(&collections), Dialer::Sink);

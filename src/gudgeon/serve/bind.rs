@@ -85,7 +85,11 @@ fn at(flag: &str, value: &str, address: &str) -> Result<TcpSocket, BindCause> {
 ///
 /// # Errors
 /// The address cannot be bound.
-pub(crate) async fn everywhere(flag: &str, port: u16, places: usize) -> Result<Listener, Failure> {
+pub(crate) async fn everywhere(
+    flag: &str,
+    port: u16,
+    max_connections: usize,
+) -> Result<Listener, Failure> {
     let six = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
     let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
     let bound = match TcpListener::bind(six).await {
@@ -106,7 +110,7 @@ pub(crate) async fn everywhere(flag: &str, port: u16, places: usize) -> Result<L
     Ok(Listener {
         listener,
         tls: None,
-        places,
+        max_connections,
     })
 }
 

@@ -24,7 +24,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub(super) struct ConnectionLimit {
-    places: usize,
+    max_connections: usize,
     members: Mutex<SlotTable>,
     /// A place was freed, or a connection became idle.
     moved: Notify,
@@ -60,9 +60,9 @@ pub(super) struct Slot {
 }
 
 impl ConnectionLimit {
-    pub(super) fn new(places: usize) -> Self {
+    pub(super) fn new(max_connections: usize) -> Self {
         Self {
-            places,
+            max_connections,
             members: Mutex::default(),
             moved: Notify::new(),
         }
@@ -78,7 +78,8 @@ impl ConnectionLimit {
             let moved = self.moved.notified();
             {
                 let members = self.members();
-                if members.all.len() < self.places || members.eviction_victim(self.places).is_some()
+                if members.all.len() < self.max_connections
+                    || members.eviction_victim(self.max_connections).is_some()
                 {
                     return;
                 }
@@ -90,7 +91,7 @@ impl ConnectionLimit {
     /// Takes a slot; evicts a connection at once if none is free.
     pub(super) fn enter(this: &Arc<Self>, network: IpAddr) -> Slot {
         let leave = Arc::new(Notify::new());
-        if this.members().all.len() >= this.places {
+        if this.members().all.len() >= this.max_connections {
             this.evict();
         }
         let mut members = this.members();
@@ -118,7 +119,7 @@ impl ConnectionLimit {
     /// Asks the one to leave that deserves its place least.
     pub(super) fn evict(&self) {
         let mut members = self.members();
-        let first = members.eviction_victim(self.places);
+        let first = members.eviction_victim(self.max_connections);
         if let Some(member) = first.and_then(|id| members.all.remove(&id)) {
             member.leave.notify_one();
         }
@@ -127,7 +128,7 @@ impl ConnectionLimit {
 
 impl SlotTable {
     /// The connection that is evicted next.
-    fn eviction_victim(&self, places: usize) -> Option<u64> {
+    fn eviction_victim(&self, max_connections: usize) -> Option<u64> {
         let now = Instant::now();
         // Strangers count separately: a client with kept connections may open one more.
         let mut shares: HashMap<(IpAddr, bool), usize> = HashMap::new();
@@ -136,7 +137,7 @@ impl SlotTable {
         }
         let ranked = self.all.iter().filter_map(|(id, member)| {
             let share = shares.get(&member.share()).copied().unwrap_or_default();
-            let rank = member.rank(now, share > (places / 4).max(1))?;
+            let rank = member.rank(now, share > (max_connections / 4).max(1))?;
             Some((rank, Reverse(share), member.moved, *id))
         });
         ranked.min().map(|(_, _, _, id)| id)

@@ -106,7 +106,7 @@ pub(crate) struct Listener {
     pub(crate) listener: TcpListener,
     pub(crate) tls: Option<TlsAcceptor>,
     /// Connections at a time.
-    pub(crate) places: usize,
+    pub(crate) max_connections: usize,
 }
 
 /// Serves until the stage is `Closing` and all have left.
@@ -118,12 +118,12 @@ pub(crate) async fn run<S: Service>(
     let Listener {
         listener,
         tls,
-        places,
+        max_connections,
     } = bound;
-    let places = descriptors::places(places);
-    let connection_limit = Arc::new(ConnectionLimit::new(places));
+    let max_connections = descriptors::max_connections(max_connections);
+    let connection_limit = Arc::new(ConnectionLimit::new(max_connections));
     // An evicted connection keeps its descriptor for a moment: one at a time.
-    let open = Arc::new(Semaphore::new(places + 1));
+    let open = Arc::new(Semaphore::new(max_connections + 1));
     let mut tasks = JoinSet::new();
     let mut refused: u64 = 0;
     loop {

@@ -28,7 +28,7 @@ async fn many_requests_in_one_packet_hold_up_no_other_client() {
     let bound = Listener {
         listener,
         tls: None,
-        places: 4,
+        max_connections: 4,
     };
     tokio::spawn(run(bound, Arc::clone(&notes), stage));
     let [mut many, mut one] = [(), ()].map(|()| std::net::TcpStream::connect(address).unwrap());
@@ -54,7 +54,7 @@ async fn half_a_head_does_not_hold_up_the_end() {
         let bound = Listener {
             listener,
             tls: None,
-            places: 4,
+            max_connections: 4,
         };
         let served = tokio::spawn(run(bound, Arc::new(Notes::default()), stage));
         let mut client = std::net::TcpStream::connect(address).unwrap();

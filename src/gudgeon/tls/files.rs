@@ -55,7 +55,7 @@ impl PairFiles {
     }
 
     /// Returns the reason why there is no pair, in one line.
-    pub(crate) fn flaw(&self) -> Option<String> {
+    pub(crate) fn error(&self) -> Option<String> {
         self.files().into_iter().find_map(|file| {
             let cause = file.error.as_ref()?;
             Some(file.named.line(cause))

@@ -238,7 +238,7 @@ impl Ca {
             .signed_by(&key, &self.issuer)
             .map_err(|cause| format!("cannot sign a certificate: {cause}"))?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        Pair::of(vec![leaf.into()], &key).map_err(|flaw| match flaw {
+        Pair::of(vec![leaf.into()], &key).map_err(|error| match error {
             PairError::Chain(cause) | PairError::Key(cause) => {
                 format!("cannot use the certificate just made: {cause}")
             }

@@ -200,8 +200,8 @@ mod tests {
             (chain, chain, false),
             (&chain[..chain.len() / 2], key, true),
         ] {
-            let flaw = Pair::parse(a, b).unwrap_err();
-            assert_eq!(matches!(flaw, PairError::Chain(_)), is_chain, "{flaw:?}");
+            let error = Pair::parse(a, b).unwrap_err();
+            assert_eq!(matches!(error, PairError::Chain(_)), is_chain, "{error:?}");
         }
     }
 

@@ -41,18 +41,18 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         "json" => ReportFormat::Json,
         _ => ReportFormat::Text,
     };
-    let mut sheet = SourceFile::new(flags.namespace.as_deref(), Report::new(format));
+    let mut source_file = SourceFile::new(flags.namespace.as_deref(), Report::new(format));
     let mut read = Vec::new();
     for found in named_files::named(&arguments, &is_excluded).map_err(usage)? {
         match found.and_then(|found| NamedFile::read(&found)) {
             Ok(file) => {
-                sheet.read(&file);
+                source_file.read(&file);
                 read.extend(flags.references.then_some(file));
             }
-            Err(unread) => sheet.report.unread(&unread),
+            Err(unread) => source_file.report.unread(&unread),
         }
     }
-    let mut report = sheet.report;
+    let mut report = source_file.report;
     for found in crate::analyze::found(&read, flags.namespace.as_deref(), ROOT, &mut true) {
         report.reference(&found);
     }

@@ -208,9 +208,9 @@ mod tests {
             below: false,
         };
         let places = |namespace: Option<&str>| -> Vec<String> {
-            let mut sheet = SourceFile::new(namespace, Report::new(ReportFormat::Json));
-            sheet.read(&file);
-            let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
+            let mut source_file = SourceFile::new(namespace, Report::new(ReportFormat::Json));
+            source_file.read(&file);
+            let rows: Vec<Value> = serde_json::from_str(&source_file.report.answer()).unwrap();
             let mut places: Vec<String> = rows
                 .iter()
                 .map(|row| {
@@ -241,9 +241,9 @@ mod tests {
                 ),
                 below: false,
             };
-            let mut sheet = SourceFile::new(None, Report::new(ReportFormat::Json));
-            sheet.read(&file);
-            let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
+            let mut source_file = SourceFile::new(None, Report::new(ReportFormat::Json));
+            source_file.read(&file);
+            let rows: Vec<Value> = serde_json::from_str(&source_file.report.answer()).unwrap();
             let document = document::documents(&file.text).next();
             let notes = crate::examples::notes(&document.unwrap().unwrap().parts()[0].value());
             let said = row["said"].as_array().unwrap().iter();
@@ -269,9 +269,9 @@ mod tests {
                 text: example.text.clone(),
                 below: false,
             };
-            let mut sheet = SourceFile::new(None, Report::new(ReportFormat::Json));
-            sheet.read(&file);
-            let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
+            let mut source_file = SourceFile::new(None, Report::new(ReportFormat::Json));
+            source_file.read(&file);
+            let rows: Vec<Value> = serde_json::from_str(&source_file.report.answer()).unwrap();
             let heard: Vec<_> = rows.iter().map(|row| (row_line(row), words(row))).collect();
             let expected = match example.expected() {
                 Ok(expected) => expected,
@@ -317,9 +317,9 @@ mod tests {
         let mut json = SourceFile::new(None, Report::new(ReportFormat::Json));
         json.read(&file);
         let rows: Vec<Value> = serde_json::from_str(&json.report.answer()).unwrap();
-        let mut sheet = SourceFile::new(None, Report::new(ReportFormat::Text));
-        sheet.read(&file);
-        (sheet.report.answer(), rows.len())
+        let mut source_file = SourceFile::new(None, Report::new(ReportFormat::Text));
+        source_file.read(&file);
+        (source_file.report.answer(), rows.len())
     }
 
     /// A repository of many things can be checked as it is; a file that was named is taken at its word.
@@ -357,9 +357,9 @@ mod tests {
             text: [object("a", &deep), object("b", "{serverz: []}")].join("---\n"),
             below: false,
         };
-        let mut sheet = SourceFile::new(None, Report::new(ReportFormat::Json));
-        sheet.read(&file);
-        let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
+        let mut source_file = SourceFile::new(None, Report::new(ReportFormat::Json));
+        source_file.read(&file);
+        let rows: Vec<Value> = serde_json::from_str(&source_file.report.answer()).unwrap();
         let row = |row: &Value| {
             let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
             format!("{} {} {}", row["line"], text("name"), text("message"))
@@ -385,9 +385,9 @@ mod tests {
             text: format!("{service}---\n{service}"),
             below: false,
         };
-        let mut sheet = SourceFile::new(None, Report::new(ReportFormat::Json));
-        sheet.read(&file);
-        let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
+        let mut source_file = SourceFile::new(None, Report::new(ReportFormat::Json));
+        source_file.read(&file);
+        let rows: Vec<Value> = serde_json::from_str(&source_file.report.answer()).unwrap();
         let row = |at: usize| {
             let row: &Value = &rows[at];
             (

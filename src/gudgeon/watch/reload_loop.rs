@@ -133,7 +133,7 @@ mod tests {
     }
 
     /// Records the times at which it is called.
-    struct Looks<'a> {
+    struct RecordedReloads<'a> {
         start: Instant,
         intervals: ReloadIntervals,
         /// Nobody uses the files from then on.
@@ -142,7 +142,7 @@ mod tests {
         again: &'a [Option<u64>],
     }
 
-    impl ReloadFiles for Looks<'_> {
+    impl ReloadFiles for RecordedReloads<'_> {
         async fn reload(&mut self) -> Option<Duration> {
             let mut seen = self.seen.borrow_mut();
             seen.push(self.start.elapsed().as_millis());
@@ -178,7 +178,7 @@ mod tests {
             tells: tells.map(|at| start + Duration::from_millis(at)),
             followed: &followed,
         };
-        let files = Looks {
+        let files = RecordedReloads {
             start,
             intervals: ReloadIntervals::default(),
             unused: None,
@@ -230,7 +230,7 @@ mod tests {
                 tells: None,
                 followed: &Cell::new(0),
             };
-            let files = Looks {
+            let files = RecordedReloads {
                 start,
                 intervals: ReloadIntervals {
                     poll: Duration::from_secs(60),

@@ -143,7 +143,7 @@ mod tests {
         }))
     }
 
-    fn shelf() -> GroupSnapshot {
+    fn group() -> GroupSnapshot {
         GroupSnapshot::new(&Collections::new(["a", "b"]), Group::Default)
     }
 
@@ -154,17 +154,17 @@ mod tests {
 
     #[test]
     fn a_snapshot_stays_and_shares_what_did_not_change() {
-        let mut shelf = shelf();
-        assert!(shelf.set("a", resource("n/2", 1)));
-        assert!(shelf.set("a", resource("n/1", 1)));
-        assert!(shelf.set("b", resource("n/1", 1)));
-        let first = shelf.snapshot();
-        assert!(!shelf.set("a", resource("n/1", 1)));
-        assert!(!shelf.remove("a", "n/3"));
-        assert!(shelf.remove("a", "n/2"));
-        assert!(!shelf.remove("a", "n/2"));
-        assert!(!shelf.set("unknown", resource("n/1", 1)));
-        let second = shelf.snapshot();
+        let mut group = group();
+        assert!(group.set("a", resource("n/2", 1)));
+        assert!(group.set("a", resource("n/1", 1)));
+        assert!(group.set("b", resource("n/1", 1)));
+        let first = group.snapshot();
+        assert!(!group.set("a", resource("n/1", 1)));
+        assert!(!group.remove("a", "n/3"));
+        assert!(group.remove("a", "n/2"));
+        assert!(!group.remove("a", "n/2"));
+        assert!(!group.set("unknown", resource("n/1", 1)));
+        let second = group.snapshot();
         assert_eq!(names(&first, "a"), ["n/1", "n/2"]);
         assert_eq!(names(&second, "a"), ["n/1"]);
         let shared = |name| Arc::ptr_eq(first.get(name).unwrap(), second.get(name).unwrap());
@@ -180,14 +180,14 @@ mod tests {
 
     #[test]
     fn a_collection_whose_objects_came_and_went_is_the_same() {
-        let mut shelf = shelf();
-        shelf.set("a", resource("n/1", 1));
-        let first = shelf.snapshot();
-        shelf.set("a", resource("n/1", 2));
-        shelf.set("a", resource("n/2", 1));
-        shelf.remove("a", "n/2");
-        shelf.set("a", resource("n/1", 1));
-        let second = shelf.snapshot();
+        let mut group = group();
+        group.set("a", resource("n/1", 1));
+        let first = group.snapshot();
+        group.set("a", resource("n/1", 2));
+        group.set("a", resource("n/2", 1));
+        group.remove("a", "n/2");
+        group.set("a", resource("n/1", 1));
+        let second = group.snapshot();
         assert!(Arc::ptr_eq(
             first.get("a").unwrap(),
             second.get("a").unwrap()
@@ -200,22 +200,22 @@ mod tests {
         fn a_collection_is_what_was_put_into_it(
             script in prop::collection::vec((0..6_u8, prop::option::weighted(0.7, 0..3_u8), any::<bool>()), 0..60),
         ) {
-            let mut shelf = shelf();
+            let mut group = group();
             let mut model = BTreeMap::new();
             for (name, body, publish) in script {
                 let name = format!("n/{name}");
                 match body {
                     Some(body) => {
-                        let changed = shelf.set("a", resource(&name, body));
+                        let changed = group.set("a", resource(&name, body));
                         prop_assert_eq!(changed, model.insert(name, body) != Some(body));
                     }
-                    None => prop_assert_eq!(shelf.remove("a", &name), model.remove(&name).is_some()),
+                    None => prop_assert_eq!(group.remove("a", &name), model.remove(&name).is_some()),
                 }
                 if publish {
-                    shelf.snapshot();
+                    group.snapshot();
                 }
             }
-            let snapshot = shelf.snapshot();
+            let snapshot = group.snapshot();
             let got = snapshot.get("a").unwrap();
             let want: Vec<_> = model.iter().map(|(name, body)| resource(name, *body)).collect();
             prop_assert_eq!(got.members(), &want[..]);

@@ -17,12 +17,12 @@ const LIMITS: Limits = Limits {
 
 /// The events that were passed on, a line each.
 #[derive(Default)]
-struct Told {
+struct RecordedReads {
     lines: Vec<String>,
     wanted: Option<&'static str>,
 }
 
-impl FileReader for Told {
+impl FileReader for RecordedReads {
     fn is_wanted(&self, below: &Path) -> bool {
         self.wanted.is_some_and(|wanted| below == Path::new(wanted))
     }
@@ -48,7 +48,7 @@ impl FileReader for Told {
 struct Play {
     root: TempDir,
     files: KnownFiles,
-    told: Told,
+    told: RecordedReads,
 }
 
 impl Play {
@@ -58,7 +58,7 @@ impl Play {
         Self {
             root,
             files,
-            told: Told::default(),
+            told: RecordedReads::default(),
         }
     }
 

@@ -245,10 +245,10 @@ async fn objects_that_cannot_be_read_are_named_up_to_a_bound() {
     assert_eq!(said(&reader), (NAMED - 1, 5));
     // By a list, too.
     let unreadable = (0..NAMED + 3).map(|at| (key(at), "no".into())).collect();
-    let listed = Listed {
+    let listed = ObjectList {
         unreadable,
         more_left_out: 2,
-        ..Listed::all(Vec::new())
+        ..ObjectList::all(Vec::new())
     };
     writer.replace_within(listed, usize::MAX);
     assert_eq!(said(&reader), (NAMED, 3));
@@ -311,7 +311,7 @@ async fn a_spoiled_object_counts_for_what_readers_serve_in_its_place() {
     // By a list, too.
     let list = |things: &[(&str, u32)]| {
         let things = things.iter().map(|(name, value)| thing(name, *value));
-        Listed::all(things.collect())
+        ObjectList::all(things.collect())
     };
     assert_eq!(
         writer.replace_within(list(&[("a/a", SPOILED), ("b/a", 100)]), room),
@@ -331,9 +331,9 @@ async fn a_known_object_without_room_keeps_its_last_version() {
     writer.replace(vec![thing("a/a", 200), thing("a/b", 100)]);
     next(&mut reader).await;
     assert_eq!(writer.set_within(thing("a/b", 300), room), Some(1));
-    let listed = Listed {
+    let listed = ObjectList {
         left_out: [Key::new("a", "b")].into(),
-        ..Listed::all(vec![thing("a/a", 200)])
+        ..ObjectList::all(vec![thing("a/a", 200)])
     };
     assert_eq!(writer.replace_within(listed, room), 1);
     assert_eq!(reader.get(&Key::new("a", "b")).unwrap().value, 100);
@@ -348,9 +348,9 @@ async fn unreadable_objects_stay_while_there_is_room() {
     next(&mut reader).await;
     let unreadable = [("a", "a"), ("a", "b"), ("b", "a")];
     let unreadable = unreadable.map(|(namespace, name)| (Key::new(namespace, name), "no".into()));
-    let listed = Listed {
+    let listed = ObjectList {
         unreadable: unreadable.into(),
-        ..Listed::all(vec![thing("a/c", 1), thing("a/d", 1)])
+        ..ObjectList::all(vec![thing("a/c", 1), thing("a/d", 1)])
     };
     writer.replace_within(listed, room);
     assert_eq!(next(&mut reader).await, ["-a/b", "a/c=1", "-a/d"]);

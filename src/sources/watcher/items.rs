@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::answer::misread;
 use crate::fair_room::FairRoom;
 use crate::kind::{Key, Kind, Metadata, bytes};
-use crate::store::{Listed, NAMED};
+use crate::store::{NAMED, ObjectList};
 
 /// An object that is no such thing, as far as its name is known, and why.
 pub(super) type Unreadable = (Key, Box<str>);
@@ -49,7 +49,7 @@ impl<K: Kind> Items<K> {
         }
     }
 
-    pub(super) fn end(self) -> Listed<K> {
+    pub(super) fn end(self) -> ObjectList<K> {
         let mut objects = Vec::new();
         let mut unreadable = BTreeMap::new();
         for (key, (one, _)) in self.kept.into_objects() {
@@ -58,7 +58,7 @@ impl<K: Kind> Items<K> {
                 Err(why) => drop(unreadable.insert(key, why)),
             }
         }
-        Listed {
+        ObjectList {
             objects,
             unreadable,
             left_out: self.left_out,

@@ -157,8 +157,8 @@ impl Visible {
             imported_by_any(rules, namespace, &imported)
         };
         let listeners = imported.iter().map(|(stand, imports)| {
-            let sight = whole.through(rules, namespace, imports, stand);
-            (stand.clone(), Arc::new(sight))
+            let visibility = whole.through(rules, namespace, imports, stand);
+            (stand.clone(), Arc::new(visibility))
         });
         let mut listeners: Vec<_> = listeners.collect();
         let policy = spec.outbound_traffic_policy.as_ref();
@@ -222,7 +222,7 @@ impl Visible {
             let mut all = self.listeners.iter();
             all.find(|(stand, _)| stand.is_of_all_ports())
         };
-        of_port.or_else(of_others).map(|(_, sight)| sight)
+        of_port.or_else(of_others).map(|(_, visibility)| visibility)
     }
 
     /// Returns true if its listeners may differ from those of `common`, the view of most namespaces.
@@ -239,12 +239,12 @@ impl Visible {
         if sources.any(|(_, source)| *source == **namespace) {
             return true;
         }
-        let own = self.listeners.iter().map(|(_, sight)| sight);
-        let others = common.listeners.iter().map(|(_, sight)| sight);
+        let own = self.listeners.iter().map(|(_, visibility)| visibility);
+        let others = common.listeners.iter().map(|(_, visibility)| visibility);
         let mut both = own.zip(others);
         !both.all(|(one, other)| {
-            let by_name = |sight: &Visibility| -> Vec<_> {
-                let all = sight.connections.iter();
+            let by_name = |visibility: &Visibility| -> Vec<_> {
+                let all = visibility.connections.iter();
                 all.map(|(host, rule)| (host.clone(), rule.from.clone()))
                     .collect()
             };
@@ -386,9 +386,9 @@ fn imported_by_any(
 /// port of that number, and the routes of that port are then its own.
 fn name_routes(listeners: &mut [(EgressListener, Arc<Visibility>)]) {
     let mut taken: BTreeSet<Arc<str>> = BTreeSet::new();
-    for (stand, sight) in listeners.iter().filter(|(stand, _)| !stand.is_proxy) {
+    for (stand, visibility) in listeners.iter().filter(|(stand, _)| !stand.is_proxy) {
         taken.extend(stand.socket.as_ref().map(|socket| socket.routes.clone()));
-        let all = sight.service_ports.all();
+        let all = visibility.service_ports.all();
         let with_routes = all.filter(|one| {
             let is_behind = stand.port.is_none_or(|port| port == one.port.number);
             is_behind && one.carries_http()
@@ -412,18 +412,24 @@ fn listeners_of_hosts(listeners: &[(EgressListener, Arc<Visibility>)]) -> Vec<Li
     }
     let mut all = listeners.iter();
     let of_others = all.position(|(stand, _)| stand.is_of_all_ports());
-    let all = listeners.iter().enumerate().map(|(at, (stand, sight))| {
-        let routed = sight.service_ports.all().filter(|one| one.shares_routes());
-        let routed: HashSet<u16> = routed.map(|one| one.port.number).collect();
-        let own = |port: &u16| by_port.get(port).copied().or(of_others) == Some(at);
-        ListenerOfHosts {
-            rules: &sight.virtual_services,
-            below_wildcards: &sight.below_wildcards,
-            service_ports: &sight.service_ports,
-            has_all: stand.is_proxy || stand.socket.is_some(),
-            routed: routed.into_iter().filter(own).collect(),
-        }
-    });
+    let all = listeners
+        .iter()
+        .enumerate()
+        .map(|(at, (stand, visibility))| {
+            let routed = visibility
+                .service_ports
+                .all()
+                .filter(|one| one.shares_routes());
+            let routed: HashSet<u16> = routed.map(|one| one.port.number).collect();
+            let own = |port: &u16| by_port.get(port).copied().or(of_others) == Some(at);
+            ListenerOfHosts {
+                rules: &visibility.virtual_services,
+                below_wildcards: &visibility.below_wildcards,
+                service_ports: &visibility.service_ports,
+                has_all: stand.is_proxy || stand.socket.is_some(),
+                routed: routed.into_iter().filter(own).collect(),
+            }
+        });
     all.collect()
 }
 

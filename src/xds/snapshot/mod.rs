@@ -39,7 +39,7 @@ use self::affected_proxies::AffectedProxies;
 use self::failover::FailoverLabels;
 use self::ports::EndpointsByPort;
 use self::resource_cache::ResourceCache;
-use self::reuse::Memo;
+use self::reuse::ReuseCache;
 use self::secrets::{ClientCredentials, ClientFiles};
 use self::shared_resources::{Clusters, Listeners};
 use self::unix_sockets::{EndpointSockets, endpoint_sockets};
@@ -125,7 +125,7 @@ struct MadeRoutes {
 }
 
 /// Assignments by name, of all proxies that see the same.
-type Assignments = Memo<AssignmentKey, Arc<Resource>>;
+type Assignments = ReuseCache<AssignmentKey, Arc<Resource>>;
 
 /// A name, the namespace of the service, and the rules that had a part in what it means.
 type AssignmentKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
@@ -140,7 +140,7 @@ struct SnapshotCaches {
     all_clusters: ResourceCache<SetKey<(ClientKey, Scope)>, Set>,
     listeners: ResourceCache<OutboundParameters, Listeners>,
     all_listeners: ResourceCache<SetKey<(OutboundParameters, Scope)>, Set>,
-    routes: ResourceCache<(RouteParameters, Scope), Memo<Arc<str>, MadeRoutes>>,
+    routes: ResourceCache<(RouteParameters, Scope), ReuseCache<Arc<str>, MadeRoutes>>,
     /// Parts that proxies cannot have beside their others.
     lost: Mutex<conflicts::LostParts>,
     matches: Mutex<patch_matches::Registry>,

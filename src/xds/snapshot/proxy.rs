@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::patch_matches::ViewMatches;
 use super::policies::{filters, unenforced};
-use super::reuse::{Memo, Reusable};
+use super::reuse::{Reusable, ReuseCache};
 use super::router_ports;
 use super::sets::{or_older, versions};
 use super::shared_resources::{Clusters, Listeners};
@@ -67,7 +67,7 @@ pub(super) struct ProxyView {
 pub(super) struct Parts {
     pub(super) clusters: Arc<Clusters>,
     listeners: Arc<Listeners>,
-    pub(super) routes: Arc<Memo<Arc<str>, MadeRoutes>>,
+    pub(super) routes: Arc<ReuseCache<Arc<str>, MadeRoutes>>,
     /// Assignments of services whose endpoints are the same from everywhere.
     pub(super) assignments: Arc<Assignments>,
     /// Assignments that depend on the client's locality.
@@ -535,8 +535,10 @@ fn route_parameters(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> Route
     }
 }
 
-fn after<K: Hash + Eq + Clone, V: Reusable>(older: Option<Arc<Memo<K, V>>>) -> Arc<Memo<K, V>> {
-    Arc::new(older.map_or_else(Memo::default, |older| older.after()))
+fn after<K: Hash + Eq + Clone, V: Reusable>(
+    older: Option<Arc<ReuseCache<K, V>>>,
+) -> Arc<ReuseCache<K, V>> {
+    Arc::new(older.map_or_else(ReuseCache::default, |older| older.after()))
 }
 
 /// The network that a proxy is in, where gateways stand for what is in others. They take nothing but mutual TLS.

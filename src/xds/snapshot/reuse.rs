@@ -12,12 +12,12 @@ use crate::view::{Resource, Set};
 /// Values by what they were made of. An equal value of an earlier cache takes the place of a new one, so that the bytes that
 /// streams hold stay the same bytes.
 #[derive(Debug)]
-pub(super) struct Memo<K, V> {
+pub(super) struct ReuseCache<K, V> {
     now: Mutex<HashMap<K, V>>,
     before: HashMap<K, V>,
 }
 
-impl<K, V> Default for Memo<K, V> {
+impl<K, V> Default for ReuseCache<K, V> {
     fn default() -> Self {
         Self {
             now: Mutex::default(),
@@ -32,7 +32,7 @@ pub(super) trait Reusable: Clone {
     fn reuse_older(self, older: &Self) -> Self;
 }
 
-impl<K: Hash + Eq + Clone, V: Reusable> Memo<K, V> {
+impl<K: Hash + Eq + Clone, V: Reusable> ReuseCache<K, V> {
     /// An empty one that remembers this.
     pub(super) fn after(&self) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl<K: Hash + Eq + Clone, V: Reusable> Memo<K, V> {
     }
 }
 
-impl<K: Hash + Eq, V: MemorySize> MemorySize for Memo<K, V> {
+impl<K: Hash + Eq, V: MemorySize> MemorySize for ReuseCache<K, V> {
     fn memory_size(&self) -> usize {
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.values().map(MemorySize::memory_size).sum()
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_value_is_made_once_and_equal_ones_stay_the_same() {
-        let cache: Memo<u8, Arc<Set>> = Memo::default();
+        let cache: ReuseCache<u8, Arc<Set>> = ReuseCache::default();
         let first = cache.get(1, || {
             Arc::new(Set::new([resource("a", "1"), resource("b", "1")]))
         });
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn kept_entries_are_not_made_again() {
-        let cache: Memo<u8, Arc<Resource>> = Memo::default();
+        let cache: ReuseCache<u8, Arc<Resource>> = ReuseCache::default();
         let kept = cache.get(1, || resource("a", "1"));
         let _dropped = cache.get(2, || resource("b", "1"));
         let later = cache.keeping(|key| *key == 1);

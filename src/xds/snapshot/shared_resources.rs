@@ -6,7 +6,7 @@ use api::model::ObjectRef;
 
 use super::MadeRoutes;
 use super::resource_cache::MemorySize;
-use super::reuse::{Memo, Reusable};
+use super::reuse::{Reusable, ReuseCache};
 use crate::resources::listeners::outbound::Outbound;
 use crate::rules::envoy_filter::PatchIds;
 use crate::scope::Scope;
@@ -19,14 +19,14 @@ type GrpcResourceKey = (Type, Arc<str>, Arc<str>, Scope);
 /// Clusters of services, for all proxies that are alike.
 #[derive(Debug, Default)]
 pub(super) struct Clusters {
-    pub(super) all: Memo<Scope, Arc<Set>>,
+    pub(super) all: ReuseCache<Scope, Arc<Set>>,
     /// Each of them once, whatever else those see that have it.
-    pub(super) each: Memo<ClusterKey, (Option<Arc<Resource>>, PatchIds)>,
-    pub(super) named: Memo<GrpcResourceKey, Arc<Resource>>,
+    pub(super) each: ReuseCache<ClusterKey, (Option<Arc<Resource>>, PatchIds)>,
+    pub(super) named: ReuseCache<GrpcResourceKey, Arc<Resource>>,
     /// Secrets in files of a proxy that they ask for.
-    pub(super) secrets: Memo<Scope, Arc<Set>>,
+    pub(super) secrets: ReuseCache<Scope, Arc<Set>>,
     /// Patches that are effective in them.
-    pub(super) effective: Memo<Scope, PatchIds>,
+    pub(super) effective: ReuseCache<Scope, PatchIds>,
 }
 
 /// A name, the namespace of the service, the rules that hold, and the patches.
@@ -38,9 +38,9 @@ type ListenerKey = (Arc<str>, Version, Arc<[ObjectRef]>);
 /// Listeners of services, for all proxies whose listeners are alike.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
-    pub(super) all: Memo<Scope, Arc<Outbound>>,
+    pub(super) all: ReuseCache<Scope, Arc<Outbound>>,
     /// Each of them once, whatever else those see that have it.
-    pub(super) each: Memo<ListenerKey, Arc<Resource>>,
+    pub(super) each: ReuseCache<ListenerKey, Arc<Resource>>,
 }
 
 impl Clusters {
@@ -50,7 +50,7 @@ impl Clusters {
             each: self.each.after(),
             named: self.named.after(),
             secrets: self.secrets.after(),
-            effective: Memo::default(),
+            effective: ReuseCache::default(),
         }
     }
 }

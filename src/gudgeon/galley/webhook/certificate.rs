@@ -173,7 +173,7 @@ impl ReloadFiles for CertificateFiles {
         match has_pair {
             true => self.readiness.has(PART),
             false => {
-                let why = self.pair.flaw();
+                let why = self.pair.error();
                 let why = why.unwrap_or_else(|| "certificate and key do not match".to_owned());
                 self.readiness
                     .lacks(PART, format!("the webhook has no certificate: {why}"));

@@ -88,7 +88,7 @@ impl Reason {
 }
 
 #[derive(Debug)]
-pub(super) struct ValidationVerdict {
+pub(super) struct ValidationOutcome {
     pub(super) response: AdmissionResponse,
     pub(super) warnings: Vec<String>,
     /// `None`: the object is valid.
@@ -97,7 +97,7 @@ pub(super) struct ValidationVerdict {
     pub(super) log_message: String,
 }
 
-impl ValidationVerdict {
+impl ValidationOutcome {
     fn passed(reason: Option<Reason>) -> Self {
         Self {
             response: AdmissionResponse::Unchanged,
@@ -138,42 +138,42 @@ impl ValidationVerdict {
     }
 }
 
-/// The question's object gets its request's namespace, where it has none.
+/// The request's object gets its request's namespace, where it has none.
 pub(super) fn validate(
-    question: &mut AdmissionRequest,
+    request: &mut AdmissionRequest,
     read: Result<(), DecodeError>,
     scope: ValidatedKinds,
     check: Check,
-) -> ValidationVerdict {
+) -> ValidationOutcome {
     match read {
         Ok(()) => {}
         Err(DecodeError::TooLarge) => {
             let error = Finding::error("", DecodeError::TooLarge.cause());
-            return ValidationVerdict::refused(422, Reason::Undecodable, &[error]);
+            return ValidationOutcome::refused(422, Reason::Undecodable, &[error]);
         }
-        Err(flaw) => {
-            let message = format!("could not decode body: {}", flaw.cause());
-            return ValidationVerdict::undecodable(&message);
+        Err(error) => {
+            let message = format!("could not decode body: {}", error.cause());
+            return ValidationOutcome::undecodable(&message);
         }
     }
-    if !matches!(question.operation.as_str(), "CREATE" | "UPDATE") {
-        return ValidationVerdict::passed(Some(Reason::UnsupportedOperation));
+    if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
+        return ValidationOutcome::passed(Some(Reason::UnsupportedOperation));
     }
-    if !question.sub_resource.is_empty() {
-        return ValidationVerdict::passed(None);
+    if !request.sub_resource.is_empty() {
+        return ValidationOutcome::passed(None);
     }
-    if question.object.is_null() {
-        return ValidationVerdict::undecodable("the request has no object");
+    if request.object.is_null() {
+        return ValidationOutcome::undecodable("the request has no object");
     }
-    let deletion = question.object.pointer("/metadata/deletionTimestamp");
+    let deletion = request.object.pointer("/metadata/deletionTimestamp");
     if deletion.is_some_and(|time| !time.is_null()) {
         // Its finalizers are removed by updates: refusing one would keep the object for ever.
-        return ValidationVerdict::passed(None);
+        return ValidationOutcome::passed(None);
     }
-    if !question.namespace.is_empty() {
-        put_namespace(&mut question.object, &question.namespace);
+    if !request.namespace.is_empty() {
+        put_namespace(&mut request.object, &request.namespace);
     }
-    let object = &question.object;
+    let object = &request.object;
     let (kind, mut findings) = match elsewhere(object, scope) {
         Some(finding) => (None, vec![finding]),
         None => {
@@ -186,14 +186,14 @@ pub(super) fn validate(
             (checked.map(|object| object.kind), findings)
         }
     };
-    let warnings = if question.is_v1() {
+    let warnings = if request.is_v1() {
         response_warnings(&findings)
     } else {
         Vec::new()
     };
     findings.retain(Finding::is_error);
-    let mut verdict = match findings.first() {
-        None => ValidationVerdict::passed(None),
+    let mut outcome = match findings.first() {
+        None => ValidationOutcome::passed(None),
         Some(first) => {
             let is_unknown = kind.is_none() && matches!(first.path.as_str(), "kind" | "apiVersion");
             let code = if is_unknown { 400 } else { 422 };
@@ -203,16 +203,16 @@ pub(super) fn validate(
                 Some(_) if has_errors(&config::read(object).1) => Reason::Conversion,
                 Some(_) => Reason::Invalid,
             };
-            ValidationVerdict::refused(code, reason, &findings)
+            ValidationOutcome::refused(code, reason, &findings)
         }
     };
-    verdict.warnings = warnings;
-    verdict
+    outcome.warnings = warnings;
+    outcome
 }
 
 /// Adds words to the message of a refusal, at the cost of its last errors where it is long.
-pub(super) fn add_words(verdict: &mut ValidationVerdict, text: &str) {
-    if let AdmissionResponse::Refused { message, .. } = &mut verdict.response {
+pub(super) fn add_words(outcome: &mut ValidationOutcome, text: &str) {
+    if let AdmissionResponse::Refused { message, .. } = &mut outcome.response {
         let room = MESSAGE_BYTES.saturating_sub(text.len() + 2);
         *message = format!("{}; {text}", cut(message, room));
     }

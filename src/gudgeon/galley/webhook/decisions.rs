@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::admission::{AdmissionRequest, MESSAGE_BYTES, Recent, TEXT_BYTES, micros};
 use crate::log;
 
-use super::check::ValidationVerdict;
+use super::check::ValidationOutcome;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ValidationDecision {
@@ -30,19 +30,19 @@ pub(crate) struct ValidationDecision {
 
 impl ValidationDecision {
     pub(super) fn new(
-        question: &AdmissionRequest,
-        verdict: &ValidationVerdict,
+        request: &AdmissionRequest,
+        outcome: &ValidationOutcome,
         took: Duration,
     ) -> Self {
         let field = |path: &str| {
-            let text = question.object.pointer(path).and_then(Value::as_str);
+            let text = request.object.pointer(path).and_then(Value::as_str);
             text.filter(|text| !text.is_empty())
         };
         let short = |text: &str| cut(text, TEXT_BYTES).to_owned();
         let kind = match (field("/apiVersion"), field("/kind")) {
             (Some(version), Some(kind)) => format!("{} {}", short(version), short(kind)),
             _ => {
-                let asked = &question.object_kind;
+                let asked = &request.object_kind;
                 let (group, version) = (short(&asked.group), short(&asked.version));
                 format!("{group}/{version} {}", short(&asked.name))
             }
@@ -50,21 +50,21 @@ impl ValidationDecision {
         let name = match (field("/metadata/name"), field("/metadata/generateName")) {
             (Some(name), _) => short(name),
             (None, Some(begin)) => format!("{}*****", short(begin)),
-            (None, None) => short(&question.name),
+            (None, None) => short(&request.name),
         };
-        let namespace = field("/metadata/namespace").unwrap_or(&question.namespace);
+        let namespace = field("/metadata/namespace").unwrap_or(&request.namespace);
         Self {
             time: SystemTime::now(),
-            uid: short(&question.uid),
-            operation: short(&question.operation),
+            uid: short(&request.uid),
+            operation: short(&request.operation),
             kind,
             namespace: short(namespace),
             name,
-            dry_run: question.dry_run,
-            allowed: verdict.log_message.is_empty(),
-            reason: verdict.reason.map_or("", super::check::Reason::as_str),
-            message: cut(&verdict.log_message, MESSAGE_BYTES).to_owned(),
-            warnings: verdict.warnings.len(),
+            dry_run: request.dry_run,
+            allowed: outcome.log_message.is_empty(),
+            reason: outcome.reason.map_or("", super::check::Reason::as_str),
+            message: cut(&outcome.log_message, MESSAGE_BYTES).to_owned(),
+            warnings: outcome.warnings.len(),
             took,
         }
     }

@@ -33,7 +33,7 @@ use metrics::WebhookMetrics;
 pub(super) use service::Reviews;
 
 /// Connections at a time.
-const PLACES: usize = 512;
+const MAX_CONNECTIONS: usize = 512;
 
 /// The webhook as others see it.
 #[derive(Debug)]
@@ -70,7 +70,8 @@ impl ValidationWebhook {
         let certificate = Certificate::new(flags)?;
         let config = tls::server(Arc::clone(&certificate.current))
             .map_err(|cause| Failure::system(format!("cannot set up TLS: {cause}")))?;
-        let mut bound = everywhere("validation-port", flags.webhook.port(), PLACES).await?;
+        let mut bound =
+            everywhere("validation-port", flags.webhook.port(), MAX_CONNECTIONS).await?;
         bound.tls = Some(TlsAcceptor::from(config));
         let metrics = WebhookMetrics::new(registry);
         let reconciler = reconcile::start(flags, &certificate.ca, &metrics)?;

@@ -41,13 +41,13 @@ impl ValidationWebhook {
         }
         page.push_str("<table><tr><th>time<th>what<th>operation<th>decision<th>why</tr>\n");
         for one in &decisions {
-            let (class, verdict) = match (one.allowed, one.reason) {
+            let (class, label) = match (one.allowed, one.reason) {
                 (true, "" | "unsupported_operation") => ("good", "allowed"),
                 _ => ("bad", "denied"),
             };
             let _written = writeln!(
                 page,
-                "<tr><td>{}<td>{}<br>{}/{}<td>{}{}<td class=\"{class}\">{verdict}{}<td>{}</tr>",
+                "<tr><td>{}<td>{}<br>{}/{}<td>{}{}<td class=\"{class}\">{label}{}<td>{}</tr>",
                 log::stamp(one.time),
                 escaped(&one.kind),
                 escaped(&one.namespace),

@@ -81,12 +81,12 @@ impl Reviews {
         request: Request<Incoming>,
         connection: Arc<Connection>,
     ) -> Result<Answer, ConnectionAborted> {
-        let post = match take(&self.request_limit, request, &connection, BODY_BYTES).await? {
-            Received::Body(post) => post,
+        let received = match take(&self.request_limit, request, &connection, BODY_BYTES).await? {
+            Received::Body(received) => received,
             Received::Refused(answer) => return Ok(self.failed(answer)),
         };
         let this = Arc::clone(&self);
-        let decided = post.decide(&self.worker, move |_, body| this.decide(scope, body));
+        let decided = received.decide(&self.worker, move |_, body| this.decide(scope, body));
         Ok(decided
             .await
             .unwrap_or_else(|unanswered| self.failed(unanswered.answer())))
@@ -100,21 +100,21 @@ impl Reviews {
     /// Decides a review, and records the decision.
     fn decide(&self, scope: ValidatedKinds, body: Bytes) -> ReviewAnswer {
         let start = Instant::now();
-        let (mut question, read) = AdmissionRequest::read(&body, READ_OPTIONS);
+        let (mut admission, read) = AdmissionRequest::read(&body, READ_OPTIONS);
         // The body is decoded; free it.
         drop(body);
         let is_review = read.is_ok();
-        let is_rubbish = !is_review && is_empty_request(&question);
-        let mut verdict = validate(&mut question, read, scope, self.check);
-        if let Some(token) = ProbeToken::of(&question.object) {
+        let is_rubbish = !is_review && is_empty_request(&admission);
+        let mut outcome = validate(&mut admission, read, scope, self.check);
+        if let Some(token) = ProbeToken::of(&admission.object) {
             let ServiceReference { namespace, name } = &self.service;
-            add_words(&mut verdict, &token.repeated_by(namespace, name));
+            add_words(&mut outcome, &token.repeated_by(namespace, name));
         }
-        let answer = question.answer(&verdict.response, &verdict.warnings);
+        let answer = admission.answer(&outcome.response, &outcome.warnings);
         let took = start.elapsed();
         self.metrics
-            .decided(&question.resource, verdict.reason, took);
-        let decision = ValidationDecision::new(&question, &verdict, took);
+            .decided(&admission.resource, outcome.reason, took);
+        let decision = ValidationDecision::new(&admission, &outcome, took);
         let ValidationDecision {
             kind,
             namespace,
@@ -140,8 +140,10 @@ impl Reviews {
 }
 
 /// Neither whose review it is nor of what could be read.
-fn is_empty_request(question: &AdmissionRequest) -> bool {
-    question.uid.is_empty() && question.object_kind == Group::default() && question.object.is_null()
+fn is_empty_request(admission: &AdmissionRequest) -> bool {
+    admission.uid.is_empty()
+        && admission.object_kind == Group::default()
+        && admission.object.is_null()
 }
 
 impl Service for Reviews {

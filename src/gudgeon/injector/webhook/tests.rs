@@ -99,7 +99,7 @@ async fn fragile() -> (
     let door = Listener {
         listener,
         tls: None,
-        places: 8,
+        max_connections: 8,
     };
     tokio::spawn(serve::run(door, Arc::clone(&webhook), stage));
     (webhook, address, sender)

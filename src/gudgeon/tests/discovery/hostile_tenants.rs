@@ -59,10 +59,13 @@ async fn an_entry_that_multiplies_is_refused_alone() {
         assert_eq!(told["accepted"], false, "{told}");
         assert!(told["messages"].to_string().contains(cause), "{told}");
         let path = discovery.place.path(&file);
-        let judged = run(&["validate", "-f", path.to_str().unwrap()]);
+        let validated = run(&["validate", "-f", path.to_str().unwrap()]);
         let said =
-            String::from_utf8_lossy(&judged.stderr) + String::from_utf8_lossy(&judged.stdout);
-        assert!(!judged.status.success() && said.contains(cause), "{said}");
+            String::from_utf8_lossy(&validated.stderr) + String::from_utf8_lossy(&validated.stdout);
+        assert!(
+            !validated.status.success() && said.contains(cause),
+            "{said}"
+        );
     }
     stream.is_quiet().await;
     discovery

@@ -20,25 +20,25 @@ mod backend;
 mod bare;
 mod conformance;
 mod custom;
-mod doors;
 mod edge_security;
 mod endurance;
 mod families;
-mod farewell;
 #[path = "../discovery/galley.rs"]
 mod galley;
 mod gateways;
 mod hostile_tenants;
+mod inbound_listeners;
 mod injected;
 mod interception;
 #[path = "../discovery/issuer.rs"]
 mod issuer;
 mod kills;
 mod kinds;
+mod locality;
 mod logged;
 mod missing_files;
-mod nearness;
 mod network;
+mod occupied_ports;
 mod patches;
 mod peers;
 #[path = "../discovery/place.rs"]
@@ -53,12 +53,12 @@ mod rules;
 mod scopes;
 mod secured;
 mod served;
+mod shutdown;
 mod signer;
 mod sockets;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
-mod taken;
 mod tokens;
 mod traffic;
 mod walk;

@@ -20,11 +20,11 @@ const NEAR: &str = "bare.rs localities_are_preferred_and_passed_over";
 const KINDS: &str = "kinds.rs services_of_every_kind_are_reached_by_their_names";
 const UNSNIFFED: &str = "kinds.rs without_sniffing_bytes_pass_as_they_are";
 const SHARES: &str =
-    "nearness.rs shares_are_those_that_the_mesh_names_and_a_service_may_prefer_the_near";
-const NETWORKS: &str = "nearness.rs another_network_is_reached_by_its_gateways";
+    "locality.rs shares_are_those_that_the_mesh_names_and_a_service_may_prefer_the_near";
+const NETWORKS: &str = "locality.rs another_network_is_reached_by_its_gateways";
 const LOGGED: &str = "logged.rs access_logs_reach_the_service_that_the_mesh_names";
-const INGRESS: &str = "doors.rs a_sidecar_takes_what_its_ingress_says_and_logs_it";
-const ROUTER: &str = "doors.rs a_router_lives_without_listeners_and_so_does_an_ingress";
+const INGRESS: &str = "inbound_listeners.rs a_sidecar_takes_what_its_ingress_says_and_logs_it";
+const ROUTER: &str = "inbound_listeners.rs a_router_lives_without_listeners_and_so_does_an_ingress";
 const CAUGHT: &str = "redirect.rs redirected_traffic_reaches_its_destination";
 const BOTH: &str = "redirect.rs the_other_family_is_redirected_too";
 const ALONE: &str = "families.rs a_proxy_of_the_other_family_alone_sees_nothing_of_the_first";
@@ -32,7 +32,7 @@ const STRICT: &str = "redirect.rs strict_mutual_tls_closes_every_port";
 const HTTP2: &str = "redirect.rs http2_passes_mutual_tls_beside_a_websocket";
 const TPROXY: &str = "redirect.rs tproxy_connections_are_accepted_and_forwarded";
 const TLS: &str = "secured.rs mutual_tls_by_endpoint_and_certificates_that_rotate_under_load";
-const GOES_ON: &str = "farewell.rs envoy_goes_on_to_another_server_and_is_sent_nothing_again";
+const GOES_ON: &str = "shutdown.rs envoy_goes_on_to_another_server_and_is_sent_nothing_again";
 const KILLED: &str = "kills.rs envoy_gets_well_wherever_the_server_ends";
 const FIRST: &str = "kills.rs envoy_becomes_ready_wherever_the_server_ends_at_first";
 const SERVED: &str = "served.rs envoy_receives_the_rules_of_galley_but_no_broken_one";
@@ -164,7 +164,7 @@ const RESOURCES: Rows = &[
         &[
             CAUGHT,
             BOTH,
-            "taken.rs ports_of_envoys_own_listeners_are_not_taken_from_it",
+            "occupied_ports.rs ports_of_envoys_own_listeners_are_not_taken_from_it",
             "hostile_tenants.rs a_tenant_cannot_open_a_proxys_own_ports",
             "hostile_tenants.rs a_port_that_the_proxy_names_is_its_own",
         ],
@@ -416,7 +416,7 @@ const CASES: Rows = &[
         &[
             BACK,
             GOES_ON,
-            "gudgeon/tests/discovery/farewell.rs a_client_that_moves_to_another_server_is_sent_nothing_again",
+            "gudgeon/tests/discovery/shutdown.rs a_client_that_moves_to_another_server_is_sent_nothing_again",
             "gudgeon/tests/discovery/commands.rs at_the_end_it_is_not_ready_and_then_streams_are_closed",
         ],
     ),
@@ -434,7 +434,7 @@ const CASES: Rows = &[
         "45",
         &[
             EXAMPLES,
-            "gudgeon/tests/discovery/told.rs conflicts_of_one_key_are_all_on_the_page",
+            "gudgeon/tests/discovery/reports.rs conflicts_of_one_key_are_all_on_the_page",
         ],
     ),
 ];

@@ -24,7 +24,7 @@ const DROPS: usize = 40;
 
 /// The ways to send a body that never ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum EndlessBody {
     /// As long as was announced, but for the last part.
     Announced,
     /// Chunk after chunk, without a last one.
@@ -41,16 +41,16 @@ enum Manner {
     Busy,
 }
 
-const MANNERS: [Manner; 7] = [
-    Manner::Announced,
-    Manner::Chunks,
-    Manner::Expect,
-    Manner::Streams,
-    Manner::Known,
-    Manner::Healthy,
-    Manner::Busy,
+const MANNERS: [EndlessBody; 7] = [
+    EndlessBody::Announced,
+    EndlessBody::Chunks,
+    EndlessBody::Expect,
+    EndlessBody::Streams,
+    EndlessBody::Known,
+    EndlessBody::Healthy,
+    EndlessBody::Busy,
 ];
-/// The source address of [`Manner::Busy`].
+/// The source address of [`EndlessBody::Busy`].
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Drops from one part that counts to the next: 240 ms.
 const STEPS: usize = 12;
@@ -85,7 +85,7 @@ impl Target {
     }
 }
 
-impl Manner {
+impl EndlessBody {
     fn protocols(self) -> &'static [&'static str] {
         match self {
             Self::Streams => &["h2"],
@@ -179,7 +179,7 @@ pub(super) struct Attack {
 }
 
 impl Attack {
-    fn start(target: &Target, manners: &'static [Manner], count: usize) -> Self {
+    fn start(target: &Target, manners: &'static [EndlessBody], count: usize) -> Self {
         let (stop, came) = (Arc::default(), Arc::default());
         let threads = (0..THREADS).map(|_| {
             let all = manners.iter().copied().cycle().take(count / THREADS);
@@ -212,14 +212,14 @@ impl Attack {
 /// One thread's share of the strangers.
 fn attack(
     target: Target,
-    manners: Vec<Manner>,
+    manners: Vec<EndlessBody>,
     stop: Arc<AtomicBool>,
     came: Arc<AtomicUsize>,
 ) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let configs = target.configs();
         let all = manners.into_iter().map(|manner| (manner, 0, None));
-        let mut all: Vec<(Manner, usize, Option<Client>)> = all.collect();
+        let mut all: Vec<(EndlessBody, usize, Option<Client>)> = all.collect();
         while !stop.load(Ordering::Relaxed) {
             for (manner, drops, client) in &mut all {
                 if stop.load(Ordering::Relaxed) {
@@ -274,7 +274,7 @@ fn busy_known_clients_leave_room_for_others() {
     let _alone = alone();
     let injector = Injector::new();
     let beside = beside(&injector);
-    let attack = Attack::start(&Target::of(&injector), &[Manner::Busy], CROWD);
+    let attack = Attack::start(&Target::of(&injector), &[EndlessBody::Busy], CROWD);
     until("all have come", || attack.came() >= CROWD);
     for _ in 0..3 {
         std::thread::sleep(ATTACK / 4);

@@ -18,15 +18,15 @@
 #[allow(dead_code, reason = "the library's tests have it, too")]
 mod client;
 mod crowded;
+mod environment;
 mod files;
 mod life;
-mod looks;
 mod mesh;
+mod pages;
 mod place;
 mod rules;
 mod slow;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
-mod surroundings;
 mod webhook;

@@ -308,7 +308,7 @@ fn a_template_to_start_from() {
 }
 
 #[test]
-fn parameters_are_judged() {
+fn parameters_are_validated() {
     let place = InjectorPlace::new();
     place.write("pod.yaml", POD);
     let manifest = place.path("pod.yaml").to_str().unwrap().to_owned();

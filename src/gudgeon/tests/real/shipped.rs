@@ -34,10 +34,10 @@ pub(crate) fn shipped(name: &str, account: &str) -> String {
 }
 
 /// (verb, group, resource, namespace, name): an empty namespace means all, an empty name any.
-pub(crate) type Question<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
+pub(crate) type AccessReview<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
 /// Asserts that the account has exactly these permissions.
-pub(crate) fn assert_rights(account: &str, asked: &[(Question<'_>, bool)]) {
+pub(crate) fn assert_rights(account: &str, asked: &[(AccessReview<'_>, bool)]) {
     let reviews: Vec<Value> = asked
         .iter()
         .map(|((verb, group, resource, namespace, name), _)| {

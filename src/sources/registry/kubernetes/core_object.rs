@@ -75,9 +75,9 @@ pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'
 pub(super) struct EffectlessObject {
     key: Key,
     plain: Arc<CoreObject>,
-    /// The index of the kind that the object says it is of, and the verdict of the rules. It is read where the object is
+    /// The index of the kind that the object says it is of, and what the rules find. It is read where the object is
     /// decoded, beside the event loop: a list of thousands arrives as one change.
-    verdict: Option<(usize, Option<Refusal>)>,
+    checked: Option<(usize, Option<Refusal>)>,
 }
 
 /// As the server writes it.
@@ -147,7 +147,7 @@ impl Kind for EffectlessObject {
 
     fn size(&self) -> usize {
         let spec = self.plain.spec.as_ref().map_or(0, |spec| spec.len());
-        let refusal = self.verdict.as_ref().and_then(|(_, one)| one.as_ref());
+        let refusal = self.checked.as_ref().and_then(|(_, one)| one.as_ref());
         let refusal = refusal.map_or(0, Refusal::size);
         size_of::<Self>() + size_of::<CoreObject>() + spec + refusal
     }
@@ -164,14 +164,14 @@ impl From<RawEffectless> for EffectlessObject {
             },
         };
         let key = raw.metadata.key();
-        let verdict = index(&raw.api_version, &raw.kind).and_then(|at| {
+        let checked = index(&raw.api_version, &raw.kind).and_then(|at| {
             let kind = EFFECTLESS.get(at)?;
             Some((at, refusal(kind, &key, &plain)))
         });
         Self {
             key,
             plain: Arc::new(plain),
-            verdict,
+            checked,
         }
     }
 }
@@ -183,7 +183,7 @@ fn index(api_version: &Value, kind: &Value) -> Option<usize> {
     kinds.position(|one| *kind == one.kind.kind && group == one.kind.group)
 }
 
-/// An object with the verdict of the rules on it.
+/// An object with what the rules find about it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CheckedEffectless {
     pub(super) object: Arc<CoreObject>,
@@ -205,7 +205,7 @@ impl EffectlessObjects {
         for change in changes.changes {
             match change {
                 Change::Set(key, object) => {
-                    let refusal = match &object.verdict {
+                    let refusal = match &object.checked {
                         Some((of, refusal)) if *of == at => refusal.clone(),
                         // Each server says of which kind an object is.
                         Some(_) | None => EFFECTLESS
@@ -363,7 +363,7 @@ mod tests {
             });
             serde_json::from_str(&object.to_string()).unwrap()
         };
-        let refusal = |object: &EffectlessObject| object.verdict.as_ref().unwrap().1.clone();
+        let refusal = |object: &EffectlessObject| object.checked.as_ref().unwrap().1.clone();
         let good = of(json!({"rules": [{"services": ["*"], "methods": ["GET"]}]}));
         assert_eq!(refusal(&good), None);
         let bad = of(json!({"rules": []}));
@@ -374,7 +374,7 @@ mod tests {
             bad.size(),
             size_of::<EffectlessObject>() + size_of::<CoreObject>() + spec + refused
         );
-        // Another kind's list has it judged as that kind.
+        // Another kind's list has it checked as that kind.
         let at = index(&json!("rbac.istio.io/v1"), &json!("ServiceRoleBinding")).unwrap();
         let own = index(&json!("rbac.istio.io/v1"), &json!("ServiceRole")).unwrap();
         let (key, good) = (good.key(), Arc::new(good));

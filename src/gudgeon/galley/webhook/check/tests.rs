@@ -25,7 +25,7 @@ fn review(version: &str, request: &Value) -> String {
     json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "request": asked}).to_string()
 }
 
-fn checked(text: &str, scope: ValidatedKinds) -> (Value, ValidationVerdict, ValidationDecision) {
+fn checked(text: &str, scope: ValidatedKinds) -> (Value, ValidationOutcome, ValidationDecision) {
     let (mut question, read) = AdmissionRequest::read(text.as_bytes(), READ_OPTIONS);
     let verdict = validate(&mut question, read, scope, config::check);
     let answer = question.answer(&verdict.response, &verdict.warnings);

@@ -48,7 +48,7 @@ impl Served {
         let bound = Listener {
             listener,
             tls: None,
-            places: 40,
+            max_connections: 40,
         };
         tokio::spawn(serve::run(bound, Arc::clone(&reviews), stage));
         Self {

@@ -73,7 +73,7 @@ Sidecar
   the own namespace and that of the mesh => sidecar/root-namespace.yaml
   three namespaces => sidecar/own-namespace.yaml
   all hosts but some => sidecar/exclusion.yaml
-  a socket of the application => doors.rs a_sidecar_takes_what_its_ingress_says_and_logs_it
+  a socket of the application => inbound_listeners.rs a_sidecar_takes_what_its_ingress_says_and_logs_it
   ports without interception => sidecar/egress-listeners.yaml, sidecar/ingress.yaml
   the entry for one of these ports => sidecar/egress-listeners.yaml
   a port of its own beside interception => redirect.rs redirected_traffic_reaches_its_destination
@@ -84,7 +84,7 @@ WorkloadEntry
   its service => workload-entry/address-and-ports.yaml
   a machine by its name => workload-entry/dns.yaml
   its service, looked up => workload-entry/dns.yaml
-  a network without an address => nearness.rs another_network_is_reached_by_its_gateways
+  a network without an address => locality.rs another_network_is_reached_by_its_gateways
 EnvoyFilter
   a filter of connections, and an idle timeout => envoy-filter/network-filter.yaml, envoy-filter/by-name-of-a-chain.yaml
   a script and its cluster => envoy-filter/lua-asks-a-cluster.yaml

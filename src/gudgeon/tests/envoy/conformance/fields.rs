@@ -59,7 +59,7 @@ DestinationRule
   localityLbSetting.distribute => destination-rule/localities-distribute.yaml
   localityLbSetting.failover => destination-rule/localities-failover.yaml
   localityLbSetting.failoverPriority => destination-rule/zones-and-labels.yaml
-  localityLbSetting.enabled: false => nearness.rs shares_are_those_that_the_mesh_names_and_a_service_may_prefer_the_near
+  localityLbSetting.enabled: false => locality.rs shares_are_those_that_the_mesh_names_and_a_service_may_prefer_the_near
   tls.mode, DISABLE => destination-rule/tls-off.yaml
   tls.mode, SIMPLE => destination-rule/tls-simple.yaml, destination-rule/tls-host-as-name.yaml, traffic.rs a_server_that_no_root_knows_is_not_called
   tls.mode, MUTUAL, and subjectAltNames => destination-rule/tls-mutual.yaml
@@ -121,9 +121,9 @@ EnvoyFilter
   a patch that Envoy refuses => patches.rs a_nack_is_reported_at_its_envoy_filters_and_others_stay_in_use
 conflicts
   the page of an object, and a metric => redirect.rs redirected_traffic_reaches_its_destination
-  the page of a push, and the log => gudgeon/tests/discovery/told.rs conflicts_of_one_key_are_all_on_the_page
+  the page of a push, and the log => gudgeon/tests/discovery/reports.rs conflicts_of_one_key_are_all_on_the_page
   the status of an object => gudgeon/tests/real/statuses.rs messages_of_an_object_are_in_its_status_until_their_cause_ends
-  a refusal of Envoy's => gudgeon/tests/discovery/told.rs a_nack_is_reported_at_the_objects_that_the_resource_was_made_from
+  a refusal of Envoy's => gudgeon/tests/discovery/reports.rs a_nack_is_reported_at_the_objects_that_the_resource_was_made_from
 ";
 
 /// Fails for a field that nothing shows.

@@ -132,7 +132,7 @@ fn errors<'a>(said: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 #[test]
-fn every_row_is_judged_as_everywhere() {
+fn every_row_is_validated_as_everywhere() {
     for incremental in [false, true] {
         let mut play = Play::new(incremental);
         let begun = play.responses;
@@ -163,7 +163,7 @@ fn every_row_is_judged_as_everywhere() {
 }
 
 #[test]
-fn every_example_is_judged_as_everywhere() {
+fn every_example_is_validated_as_everywhere() {
     let mut play = Play::new(true);
     let mut sent = 0;
     for example in examples::examples() {
