@@ -75,6 +75,7 @@ impl Configuration {
         }
         let proxy = self.proxy_for(pod, &mut warnings);
         warnings.extend(warnings::dns_policy(pod));
+        warnings.extend(warnings::proxy_user(pod, request.ids.uid));
         let job = Injection {
             configuration: self,
             request,

@@ -111,6 +111,22 @@ pub fn proxy(pod: &Value) -> Option<&Value> {
         .find(|container| name(container) == PROXY)
 }
 
+/// The containers that run as a user, with their list and place in it: a container's own user takes precedence over its pod's.
+/// Containers whose names Istio's templates use are left out.
+pub fn containers_of_user(
+    pod: &Value,
+    user: i64,
+) -> impl Iterator<Item = (&'static str, usize, &str)> {
+    let user_of = |of: &Value| of.get("securityContext")?.get("runAsUser")?.as_i64();
+    let of_pod = pod.get("spec").and_then(user_of);
+    CONTAINERS.into_iter().flat_map(move |field| {
+        let all = list(pod, field).iter().enumerate();
+        all.filter(move |(_, container)| user_of(container).or(of_pod) == Some(user))
+            .map(move |(at, container)| (field, at, name(container)))
+            .filter(|(_, _, name)| !name.starts_with("istio-"))
+    })
+}
+
 /// The directory at which API servers mount a pod's service account.
 pub(crate) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 

@@ -19,6 +19,19 @@ pub(crate) fn dns_policy(pod: &Value) -> Option<String> {
     (!usual).then(|| format!("dnsPolicy {policy:?}: the proxy may not find its control plane; ClusterFirst is expected"))
 }
 
+/// Containers that run as the user of the proxy, whose traffic is not intercepted.
+pub(crate) fn proxy_user(pod: &Value, user: i64) -> Option<String> {
+    let mut all = pod::containers_of_user(pod, user);
+    let (field, at, _) = all.next()?;
+    let more = match all.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    Some(format!(
+        "spec.{field}[{at}] runs as user {user}{more}, as the proxy does: its connections bypass the proxy"
+    ))
+}
+
 /// A label whose text no label can hold; whether the proxy has the text elsewhere. The text is last, for a long one is cut.
 pub(crate) fn no_label(pod: &Value, key: &str, text: &str) -> String {
     let variables = pod::proxy(pod).and_then(|proxy| proxy.get("env")?.as_array());
@@ -138,7 +151,50 @@ pub(crate) fn capped(mut warnings: Vec<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn containers_of_the_proxys_user_are_reported() {
+        let as_proxy = json!({"runAsUser": 1337});
+        let pod = |own: Value, containers: Value| json!({"spec": {"securityContext": own, "containers": containers}});
+        let says = "spec.containers[1] runs as user 1337, as the proxy does: its connections bypass the proxy";
+        for (own, containers, expected) in [
+            (
+                json!({}),
+                json!([{"name": "a"}, {"name": "b", "securityContext": as_proxy}]),
+                Some(says),
+            ),
+            (
+                as_proxy.clone(),
+                json!([{"name": "a", "securityContext": {"runAsUser": 1}}, {"name": "b"}]),
+                Some(says),
+            ),
+            (
+                as_proxy.clone(),
+                json!([{"name": "a", "securityContext": {"runAsUser": 1}}, {"name": "istio-proxy"}]),
+                None,
+            ),
+            (
+                json!(null),
+                json!([{"name": "a", "securityContext": {"runAsUser": "1337"}}, 7]),
+                None,
+            ),
+        ] {
+            assert_eq!(proxy_user(&pod(own, containers), 1337).as_deref(), expected);
+        }
+        let many = pod(
+            as_proxy,
+            json!([{"name": "a"}, {"name": "b"}, {"name": "c"}]),
+        );
+        let warning = proxy_user(&many, 1337).unwrap();
+        assert!(
+            warning.starts_with("spec.containers[0] runs as user 1337 (and 2 more),"),
+            "{warning}"
+        );
+        assert_eq!(proxy_user(&many, 1_000_000), None);
+    }
 
     #[test]
     fn annotations_by_which_a_proxy_ends_are_told() {

@@ -1,14 +1,13 @@
 //! Containers that run as the user of the proxy: what that user sends is taken for the proxy's own, and bypasses it.
 
+use inject::ProxyIds;
+use inject::pod::containers_of_user;
 use serde_json::Value as Json;
 
 use super::codes;
-use super::inventory::{Inventory, list, text};
+use super::inventory::Inventory;
 use super::messages::Message;
 use super::references::push;
-
-/// The user that Istio's proxies run as, whom the rules of interception leave out.
-const PROXY: u64 = 1337;
 
 /// Kinds with pods, and where the pod is in them.
 const PODS: [(&str, &str); 7] = [
@@ -34,17 +33,13 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             let Some(pod) = pod.filter(|pod| owners.is_none() && may_have_proxy(pod)) else {
                 continue;
             };
-            for field in ["containers", "initContainers"] {
-                for (at, container) in list(pod, &format!("/spec/{field}")) {
-                    let name = text(container, "/name");
-                    if runs_as_proxy(pod, container) && !name.starts_with("istio-") {
-                        let path = format!("{place}{dot}spec.{field}[{at}]");
-                        let message = format!(
-                            "{name} runs as user {PROXY}, as the proxy does: its connections bypass the proxy"
-                        );
-                        push(found, &codes::USER_ID, item, path, message);
-                    }
-                }
+            for (field, at, name) in containers_of_user(pod, ProxyIds::default().uid) {
+                let path = format!("{place}{dot}spec.{field}[{at}]");
+                let message = format!(
+                    "{name} runs as user {user}, as the proxy does: its connections bypass the proxy",
+                    user = ProxyIds::default().uid
+                );
+                push(found, &codes::USER_ID, item, path, message);
             }
         }
     }
@@ -60,11 +55,4 @@ fn may_have_proxy(pod: &Json) -> bool {
     let is_off = [says("/metadata/labels"), says("/metadata/annotations")].contains(&Some("false"));
     let is_of_host = pod.pointer("/spec/hostNetwork") == Some(&Json::Bool(true));
     !is_off && !is_of_host
-}
-
-/// The user of a container is its own, or else that of its pod.
-fn runs_as_proxy(pod: &Json, container: &Json) -> bool {
-    let user = |of: &Json, at: &str| of.pointer(at).and_then(Json::as_u64);
-    let own = user(container, "/securityContext/runAsUser");
-    own.or_else(|| user(pod, "/spec/securityContext/runAsUser")) == Some(PROXY)
 }
