@@ -96,7 +96,7 @@ pub(crate) enum OutboundTrafficPolicy {
 impl OutboundTrafficPolicy {
     fn of_mesh(mesh: &MeshConfig) -> Self {
         let policy = mesh.outbound_traffic_policy.as_ref();
-        if policy.is_none_or(|policy| policy.mode() == Mode::AllowAny) {
+        if policy.is_none_or(|policy| policy.mode() != Mode::RegistryOnly) {
             Self::Anywhere
         } else {
             Self::Nowhere

@@ -236,16 +236,20 @@ fn over<T: Typed>(
             warnings: Vec::new(),
         });
     };
-    let Read { fields, warnings } =
-        read::tree(T::MESSAGE, &node).map_err(|found| Invalid::at(found, &node))?;
+    let Read {
+        fields,
+        mut warnings,
+    } = read::tree(T::MESSAGE, &node).map_err(|found| Invalid::at(found, &node))?;
     let mut merged = json(base)?;
     overlay::lay(T::MESSAGE, &mut merged, fields.clone());
     let merged = Json::Object(merged);
     let mut findings = rules(&merged, &Json::Object(fields));
     Part::new(&node).order(&mut findings);
-    if let Some(first) = findings.into_iter().find(Finding::is_error) {
-        return Err(Invalid::at(first, &node));
+    if let Some(first) = findings.iter().position(Finding::is_error) {
+        return Err(Invalid::at(findings.swap_remove(first), &node));
     }
+    limit(&mut findings);
+    warnings.extend(lines(&node, &findings));
     Ok(Parsed {
         config: read::typed(&merged)?,
         warnings,
@@ -254,11 +258,15 @@ fn over<T: Typed>(
 
 /// Warnings about fields, each with its line.
 fn warnings(node: &Node) -> Vec<String> {
-    let part = Part::new(node);
     let value = read::written(MeshConfig::MESSAGE, node);
     let (_, mut findings) = read_message(MeshConfig::MESSAGE, &value, Severity::Warning);
     limit(&mut findings);
-    let warnings = findings.iter().map(|found| {
+    lines(node, &findings)
+}
+
+fn lines(node: &Node, findings: &[Finding]) -> Vec<String> {
+    let part = Part::new(node);
+    let lines = findings.iter().map(|found| {
         format!(
             "line {}: {}: {}",
             part.line(&found.path),
@@ -266,5 +274,5 @@ fn warnings(node: &Node) -> Vec<String> {
             found.message
         )
     });
-    warnings.collect()
+    lines.collect()
 }

@@ -21,6 +21,27 @@ fn proxy(config: MeshConfig) -> ProxyConfig {
 }
 
 #[test]
+fn settings_that_mean_something_else_in_discovery_are_warned_of() {
+    let text = "outboundTrafficPolicy: {mode: ALLOW_ANY_DYNAMIC_DNS}\noutboundClusterStatName: '%FOO%_%SERVICE%'\n\
+                extensionProviders:\n- {name: a, envoyExtAuthzGrpc: {service: s.n, port: 80}}\n\
+                - {name: a, envoyExtAuthzHttp: {service: '', port: 70000}}\n";
+    let read = parse_over(&discovery_defaults(), text).unwrap();
+    assert_eq!(
+        read.warnings,
+        [
+            "line 1: outboundTrafficPolicy.mode: is served as ALLOW_ANY: names of unknown hosts are not resolved",
+            "line 2: outboundClusterStatName: \"%FOO%\" is none of %SERVICE%, %SERVICE_FQDN%, %SERVICE_PORT%, \
+             %SERVICE_PORT_NAME%, %SUBSET_NAME%: it stays as it is",
+            "line 5: extensionProviders[1].name: \"a\" is named twice: the first counts",
+            "line 5: extensionProviders[1].envoyExtAuthzHttp.service: names no service: policies with this provider deny everything",
+            "line 5: extensionProviders[1].envoyExtAuthzHttp.port: port 70000 is not in 1..65535: policies with this provider deny \
+             everything",
+        ]
+    );
+    assert_eq!(parse(text).unwrap().warnings, [""; 0]);
+}
+
+#[test]
 fn a_config_map_is_told_from_what_it_holds() {
     let text = "apiVersion: v1\ndata:\n  mesh: |\n    trustDomain: a\nkind: ConfigMap\nmetadata: {name: istio}\n";
     let said = "line 5: kind: this is a ConfigMap; give what is in its data.mesh, or data.meshNetworks for the networks";
@@ -946,6 +967,23 @@ fn settings_of_resources_are_those_that_envoy_accepts() {
         "accessLogFile: a\naccessLogEncoding: JSON\naccessLogFormat: '{\"100%\": \"%DURATION%\"}'\n",
     ] {
         parse_over(&discovery_defaults(), text).unwrap();
+    }
+    for text in [
+        "defaultServiceExportTo: ['x y']",
+        "defaultServiceExportTo: ['.', '*']",
+        "defaultDestinationRuleExportTo: ['']",
+        "defaultVirtualServiceExportTo: [q/w]",
+        "defaultVirtualServiceExportTo: ['~']",
+        "rootNamespace: A B",
+    ] {
+        assert!(parse_over(&discovery_defaults(), text).is_err(), "{text}");
+    }
+    for text in [
+        "defaultServiceExportTo: ['~']\ndefaultVirtualServiceExportTo: ['.']\ndefaultDestinationRuleExportTo: [a, b]\n",
+        "rootNamespace: ''\noutboundClusterStatName: 'a%SERVICE%_%SERVICE_PORT%'\n",
+    ] {
+        let read = parse_over(&discovery_defaults(), text).unwrap();
+        assert_eq!(read.warnings, [""; 0], "{text}");
     }
     // They are judged as strictly as anywhere.
     for text in [

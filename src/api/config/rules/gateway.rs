@@ -25,6 +25,14 @@ pub(in crate::config) fn check(context: &Context<'_>) {
         let hosts = server.get("hosts");
         hosts.not_empty();
         parts::each(&hosts, host);
+        if is::is_tls(server.to(["port", "protocol"]).text()) {
+            for item in hosts.items() {
+                let name = item.text().rsplit('/').next().unwrap_or_default();
+                if is::is_ip(name) {
+                    item.warn("an address is no server name: no client of TLS asks for it");
+                }
+            }
+        }
         tls(&server);
     }
 }

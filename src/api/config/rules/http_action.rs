@@ -1,7 +1,7 @@
 //! The actions of a VirtualService's rule: redirect, rewrite, direct response, retries, faults, CORS.
 
 use super::cursor::{Cursor, Violation};
-use super::{parts, predicates as is};
+use super::{http_headers, parts, predicates as is};
 use crate::config::grpc_status::grpc_status;
 use crate::finding::quoted;
 
@@ -30,11 +30,30 @@ pub(super) fn redirect(at: &Cursor<'_>) {
             quoted(authority.text())
         ));
     }
-    parts::port(&at.get("port"));
+    let port = at.get("port");
+    parts::port(&port);
+    let has_port = |text: &str| {
+        let port = text.rsplit_once(':').map(|(_, port)| port);
+        port.is_some_and(|port| {
+            !port.is_empty() && port.bytes().all(|letter| letter.is_ascii_digit())
+        })
+    };
+    if port.is_set() && !authority.text().starts_with('[') && has_port(authority.text()) {
+        port.warn("authority has a port of its own: locations get both");
+    }
+    let uri = at.get("uri");
+    if uri.text().rfind(PREFIX).is_some_and(|at| at > 0) {
+        uri.warn(format!(
+            "{PREFIX} stands for a part of the path only where the uri begins"
+        ));
+    }
 }
 
+/// What a redirect puts the matched prefix's rest in place of.
+const PREFIX: &str = "%PREFIX()%";
+
 /// Letters of a host and its port (RFC 3986).
-fn is_of_authority(letter: char) -> bool {
+pub(super) fn is_of_authority(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "-._~!$&'()*+,;=%:[]".contains(letter)
 }
 
@@ -43,6 +62,7 @@ pub(super) fn rewrite(at: &Cursor<'_>) {
     if at.lacks(&["uri", "uriRegexRewrite", "authority"]) {
         at.fail("needs uri, uriRegexRewrite or authority");
     }
+    http_headers::host(&at.get("authority"));
     let by_regex = at.get("uriRegexRewrite");
     if by_regex.is_set() {
         let pattern = by_regex.get("match");

@@ -1,6 +1,8 @@
 //! A VirtualService's operations on headers.
 
 use super::cursor::{Cursor, Violation};
+use super::{http_action, predicates as is};
+use crate::finding::quoted;
 
 /// `headers` of a route or of one of its destinations; `route` may set the authority, too.
 pub(super) fn check(headers: &Cursor<'_>, route: &Cursor<'_>) {
@@ -9,9 +11,14 @@ pub(super) fn check(headers: &Cursor<'_>, route: &Cursor<'_>) {
         for operation in ["set", "add"] {
             let may_set = direction == "request";
             for (name, value) in headers.to([direction, operation]).sorted_entries() {
-                value.check(self::name(name, may_set));
+                if value.check(self::name(name, may_set)) && !is_authority(name) {
+                    is_sendable(&value, name);
+                }
                 value.check(self::value(value.text()));
                 if may_set && is_authority(name) {
+                    if !value.text().contains('%') {
+                        host(&value);
+                    }
                     authorities += 1;
                     if authorities > 1 {
                         value.fail("authority is set twice");
@@ -20,8 +27,31 @@ pub(super) fn check(headers: &Cursor<'_>, route: &Cursor<'_>) {
             }
         }
         for item in headers.to([direction, "remove"]).items() {
-            item.check(name(item.text(), false));
+            if item.check(name(item.text(), false)) {
+                is_sendable(&item, item.text());
+            }
         }
+    }
+}
+
+/// Warns of a name that HTTP knows none of: Envoy takes it, and each request or response with it is malformed.
+fn is_sendable(at: &Cursor<'_>, name: &str) {
+    if !is::is_token(name) {
+        at.warn(format!(
+            "{} is not a header name: requests and responses with it are refused",
+            quoted(name)
+        ));
+    }
+}
+
+/// Warns of an authority that is no host.
+pub(super) fn host(at: &Cursor<'_>) {
+    let text = at.text();
+    if !text.chars().all(http_action::is_of_authority) {
+        at.warn(format!(
+            "{} is not a host: it has characters that RFC 3986 allows in none",
+            quoted(text)
+        ));
     }
 }
 

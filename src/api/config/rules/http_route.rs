@@ -44,6 +44,7 @@ pub(super) fn check(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
         }
     }
     redirect_of_prefix(route);
+    unsent(route);
 }
 
 /// Envoy swaps what was matched: of an exact path or a regex that is the whole path.
@@ -89,6 +90,20 @@ fn action(route: &Cursor<'_>) {
     }
 }
 
+/// Fields of a request that is sent on have no effect on one that is answered.
+fn unsent(route: &Cursor<'_>) {
+    let answered = ["redirect", "directResponse"];
+    let Some(by) = answered.into_iter().find(|name| route.has(name)) else {
+        return;
+    };
+    for name in ["timeout", "retries", "mirror", "mirrors"] {
+        let at = route.get(name);
+        if at.is_set() && !at.is_broken() {
+            at.warn(format!("has no effect beside {by}: nothing is sent on"));
+        }
+    }
+}
+
 fn mirrors(route: &Cursor<'_>) {
     route.apart("mirror", "mirrors");
     let percent = route.get("mirrorPercent");
@@ -115,6 +130,10 @@ fn mirrors(route: &Cursor<'_>) {
 }
 
 fn matches(one: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
+    let ignores_case = one.get("ignoreUriCase");
+    if ignores_case.flag() && one.get("uri").has("regex") {
+        ignores_case.warn("has no effect on a regex");
+    }
     for name in ["headers", "withoutHeaders"] {
         for (key, value) in one.get(name).entries() {
             if claim_path(key).is_none() {

@@ -110,6 +110,9 @@ const CIPHERS: [&str; 17] = [
     "DES-CBC3-SHA",
 ];
 
+/// Versions of TLS, oldest first.
+const VERSIONS: [&str; 4] = ["TLSV1_0", "TLSV1_1", "TLSV1_2", "TLSV1_3"];
+
 /// Returns true if it is the name of a cipher suite.
 pub(in crate::config) fn is_cipher_suite(name: &str) -> bool {
     CIPHERS.contains(&name)
@@ -125,6 +128,16 @@ fn ciphers(at: &Cursor<'_>) {
         } else if !known.insert(name) {
             suite.warn("is named twice");
         }
+    }
+    let rank = |name: &'static str| {
+        let version = at.get(name);
+        VERSIONS.iter().position(|one| *one == version.text())
+    };
+    if let (Some(least), Some(most)) = (rank("minProtocolVersion"), rank("maxProtocolVersion"))
+        && least > most
+    {
+        at.get("minProtocolVersion")
+            .warn("is above maxProtocolVersion: no handshake succeeds");
     }
     for name in ["minProtocolVersion", "maxProtocolVersion"] {
         let version = at.get(name);

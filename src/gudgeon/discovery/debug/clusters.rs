@@ -75,6 +75,7 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
             let mut spec = written.spec.value();
             secrets::redact(&mut metadata);
             secrets::redact(&mut spec);
+            put_namespace(&mut metadata, &written.namespace);
             json!({
                 "apiVersion": &*written.api_version,
                 "kind": &*written.kind,
@@ -85,6 +86,17 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
             })
         });
     Value::Array(rows.chain(of_ingresses).collect())
+}
+
+/// An object of a file without a namespace is in `default`. Objects of a cluster have none.
+fn put_namespace(metadata: &mut Value, namespace: &str) {
+    let is_named = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    if let Some(metadata) = metadata.as_object_mut()
+        && !namespace.is_empty()
+        && !metadata.get("namespace").is_some_and(is_named)
+    {
+        metadata.insert("namespace".to_owned(), namespace.into());
+    }
 }
 
 const INGRESS: &str = "Ingress";
@@ -287,6 +299,20 @@ mod tests {
             fetched: BTreeMap::new(),
             services: BTreeMap::new(),
             nacks: None,
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_printed_that_nobody_wrote() {
+        for (written, namespace, printed) in [
+            (json!({"name": "a"}), "default", json!("default")),
+            (json!({"namespace": ""}), "default", json!("default")),
+            (json!({"namespace": "n"}), "n", json!("n")),
+            (json!({"name": "a"}), "", Value::Null),
+        ] {
+            let mut metadata = written;
+            put_namespace(&mut metadata, namespace);
+            assert_eq!(metadata["namespace"], printed);
         }
     }
 

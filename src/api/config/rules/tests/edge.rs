@@ -128,9 +128,18 @@ pub(super) mod gateway {
         }
         tls_warnings {
             + secure("mode: SIMPLE, credentialName: c, minProtocolVersion: TLSV1_1, cipherSuites: [ECDHE-RSA-AES128-SHA, AES256-SHA]");
+            + secure("mode: SIMPLE, credentialName: c, minProtocolVersion: TLSV1_2, maxProtocolVersion: TLSV1_2");
+            + secure("mode: SIMPLE, credentialName: c, minProtocolVersion: TLSV1_3, maxProtocolVersion: TLS_AUTO");
             - secure("mode: SIMPLE, credentialName: c, httpsRedirect: true, minProtocolVersion: TLSV1_0") => [
                 "warning: spec.servers[0].tls.httpsRedirect: has no effect on a port that is not HTTP",
                 "warning: spec.servers[0].tls.minProtocolVersion: TLS below 1.2 needs cipherSuites",
+            ];
+            - "{servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: ['10.0.0.1', 'n/::1', a.b], tls: {mode: SIMPLE, credentialName: c}}]}" => [
+                "warning: spec.servers[0].hosts[0]: an address is no server name: no client of TLS asks for it",
+                "warning: spec.servers[0].hosts[1]: an address is no server name: no client of TLS asks for it",
+            ];
+            - secure("mode: SIMPLE, credentialName: c, minProtocolVersion: TLSV1_3, maxProtocolVersion: TLSV1_2") => [
+                "warning: spec.servers[0].tls.minProtocolVersion: is above maxProtocolVersion: no handshake succeeds",
             ];
             - secure("mode: SIMPLE, credentialName: c, cipherSuites: [AES128-SHA, X, AES128-SHA]") => [
                 "warning: spec.servers[0].tls.cipherSuites[1]: \"X\" is not a known cipher suite",

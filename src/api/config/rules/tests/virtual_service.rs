@@ -121,7 +121,10 @@ rows! { "VirtualService" "x"
         - "{hosts: [a], http: [{match: [{}], redirect: {uri: /}}, {redirect: {uri: /}}]}" => ["warning: spec.http[1]: never reached: http[0] has no match"];
         - "{hosts: [a], http: [{match: [{port: 1}, {uri: {prefix: /}, name: b}], redirect: {uri: /}}, {redirect: {uri: /}}]}" => ["warning: spec.http[1]: never reached: http[0] matches every path"];
         - "{hosts: [a], http: [{match: [{uri: {prefix: ''}}], redirect: {uri: /}}, {match: [{uri: {prefix: /x}}], redirect: {uri: /}}]}" => ["warning: spec.http[1]: never reached: http[0] matches every path"];
-        - "{hosts: [a], http: [{match: [{uri: {regex: '.*'}, ignoreUriCase: true}], redirect: {uri: /}}, {redirect: {uri: /}}]}" => ["warning: spec.http[1]: never reached: http[0] matches every path"];
+        - "{hosts: [a], http: [{match: [{uri: {regex: '.*'}, ignoreUriCase: true}], redirect: {uri: /}}, {redirect: {uri: /}}]}" => [
+            "warning: spec.http[0].match[0].ignoreUriCase: has no effect on a regex",
+            "warning: spec.http[1]: never reached: http[0] matches every path",
+        ];
         - "{hosts: [a], http: [{match: [{uri: {exact: /a}, port: 1}, {port: 2}], redirect: {uri: /}}, {match: [{port: 1, uri: {exact: /a}, name: n}], redirect: {uri: /}}]}" => [
             "warning: spec.http[1]: never reached: its matches stand in earlier rules",
         ];

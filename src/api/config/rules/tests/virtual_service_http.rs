@@ -24,6 +24,8 @@ rows! { "VirtualService" "x"
         + alone("redirect: {uri: /}, match: [{uri: {exact: /a}}]");
         + alone("directResponse: {status: 200}");
         + alone("delegate: {name: d}");
+        + alone("redirect: {authority: '[::1]', port: 88}");
+        + alone("redirect: {uri: '%PREFIX()%/a'}");
         - alone("redirect: {prefixRewrite: /}, match: [{uri: {prefix: /a}}, {uri: {exact: /b}}, {uri: {regex: /c}}]") => [
             "warning: spec.http[0].redirect.prefixRewrite: takes the place of the whole path: match[1].uri is no prefix but exact, with \
              which newer releases of Istio refuse it",
@@ -31,6 +33,19 @@ rows! { "VirtualService" "x"
         - alone("redirect: {prefixRewrite: /}, match: [{uri: {regex: /c}}]") => [
             "warning: spec.http[0].redirect.prefixRewrite: takes the place of the whole path: match[0].uri is no prefix but regex, with \
              which newer releases of Istio refuse it",
+        ];
+        - alone("redirect: {uri: /}, timeout: 1s, retries: {attempts: 1}") => [
+            "warning: spec.http[0].timeout: has no effect beside redirect: nothing is sent on",
+            "warning: spec.http[0].retries: has no effect beside redirect: nothing is sent on",
+        ];
+        - alone("directResponse: {status: 200}, mirror: {host: m}") => [
+            "warning: spec.http[0].mirror: has no effect beside directResponse: nothing is sent on",
+        ];
+        - alone("redirect: {authority: 'h:99', port: 88}") => [
+            "warning: spec.http[0].redirect.port: authority has a port of its own: locations get both",
+        ];
+        - alone("redirect: {uri: '/n%PREFIX()%'}") => [
+            "warning: spec.http[0].redirect.uri: %PREFIX()% stands for a part of the path only where the uri begins",
         ];
         - alone("redirect: {uri: /, prefixRewrite: /}") => ["spec.http[0].redirect: uri and prefixRewrite exclude each other"];
         - alone("timeout: 1s") => ["spec.http[0]: needs route, redirect, directResponse or delegate"];
@@ -83,11 +98,15 @@ rows! { "VirtualService" "x"
     http_match {
         + http("match: [{headers: {x-a: {}, ':path': {exact: a}}, withoutHeaders: {x-b: {regex: '*'}}, uri: {prefix: ''}, scheme: {exact: http}, method: {prefix: G}, authority: {regex: 'a.*'}, queryParams: {q: {exact: ''}}, port: 0, sourceLabels: {a: b}, gateways: [mesh], sourceNamespace: ns}]");
         + at_a_gateway("match: [{headers: {'@request.auth.claims.sub': {exact: a}, '@request.auth.claims[a.b][c]': {}}, withoutHeaders: {'@request.auth.claims[d]': {}}}]");
+        + http("match: [{ignoreUriCase: true, uri: {prefix: /a}}, {ignoreUriCase: false, uri: {regex: /a}}]");
         - at_a_gateway("match: [{headers: {'@request.auth.claims[a][]': {exact: a}}, withoutHeaders: {'@request.auth.claims.a..b': {}}}]") => [
             "spec.http[0].match[0].headers[\"@request.auth.claims[a][]\"]: \"@request.auth.claims[a][]\" is not a header name",
             "spec.http[0].match[0].withoutHeaders[\"@request.auth.claims.a..b\"]: \"@request.auth.claims.a..b\" is not a header name",
         ];
         - http("match: [null]") => ["spec.http[0].match[0]: must not be null"];
+        - http("match: [{ignoreUriCase: true, uri: {regex: /a}}]") => [
+            "warning: spec.http[0].match[0].ignoreUriCase: has no effect on a regex",
+        ];
         - http("match: [{headers: {'a b': {exact: x}, b: null, c: {regex: '*'}, d: {prefix: ''}, '@request.auth.claims.sub': {exact: a}}}]") => [
             "spec.http[0].match[0].headers[\"a b\"]: \"a b\" is not a header name",
             "spec.http[0].match[0].headers.b: must not be null",
@@ -130,6 +149,7 @@ rows! { "VirtualService" "x"
     http_headers {
         + http("headers: {request: {set: {':authority': a}, add: {x: '%REQ(Y):3%%%'}, remove: [b]}, response: {set: {c: \"d\\te\"}}}");
         + http("headers: {request: {add: {host: a}}}");
+        + http("headers: {request: {set: {host: '%REQ(x-host)%'}}}");
         - http("headers: {request: {set: {':path': a, host: b}, add: {':authority': c, d: \"e\\nf\", g: '5%'}, remove: [host, '']}, response: {add: {Host: x}, remove: [':status']}}") => [
             "spec.http[0].headers.request.set[\":path\"]: no name starts with \":\" except \":authority\"",
             "spec.http[0].headers.request.add[\":authority\"]: authority is set twice",
@@ -139,6 +159,15 @@ rows! { "VirtualService" "x"
             "spec.http[0].headers.request.remove[1]: must not be empty",
             "spec.http[0].headers.response.add.Host: the authority may only stand in request.set and request.add",
             "spec.http[0].headers.response.remove[0]: no name starts with \":\" except \":authority\"",
+        ];
+        - http("headers: {request: {set: {'x y': v, Host: 'a b'}, remove: ['x(y)']}, response: {add: {'bad:name': v}}}") => [
+            "warning: spec.http[0].headers.request.set[\"x y\"]: \"x y\" is not a header name: requests and responses with it are refused",
+            "warning: spec.http[0].headers.request.set.Host: \"a b\" is not a host: it has characters that RFC 3986 allows in none",
+            "warning: spec.http[0].headers.request.remove[0]: \"x(y)\" is not a header name: requests and responses with it are refused",
+            "warning: spec.http[0].headers.response.add[\"bad:name\"]: \"bad:name\" is not a header name: requests and responses with it are refused",
+        ];
+        - http("rewrite: {authority: 'a b'}") => [
+            "warning: spec.http[0].rewrite.authority: \"a b\" is not a host: it has characters that RFC 3986 allows in none",
         ];
         - http("rewrite: {authority: a}, headers: {request: {set: {host: b}}}") => ["spec.http[0].headers.request.set.host: authority is set twice"];
     }

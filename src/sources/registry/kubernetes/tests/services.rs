@@ -151,6 +151,26 @@ fn a_service_has_its_addresses_in_their_order_and_its_balancers_apart() {
     let service = served(&mut objects, "a");
     assert!(service.prefers_close);
     assert_eq!(service.exported_to, [".".into(), "web".into()]);
+    assert_eq!(objects.problems().count(), 0);
+}
+
+#[test]
+fn an_export_to_no_namespace_hides_no_service() {
+    let mut objects = objects();
+    let mut object = service(
+        "a",
+        json!({"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}),
+    );
+    for (written, exported) in [("bogus ns", &[][..]), ("bogus ns, web", &["web".into()])] {
+        object["metadata"]["annotations"] = json!({"networking.istio.io/exportTo": written});
+        set(&mut objects, object.clone());
+        assert_eq!(served(&mut objects, "a").exported_to, exported);
+        let problem = objects.problems().next().unwrap();
+        assert_eq!(
+            problem.refusal.message.to_string(),
+            "networking.istio.io/exportTo: want \".\", \"*\", \"~\" or namespaces, got \"bogus ns\""
+        );
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near, is_near_by_field};
-use api::names::LONGEST_NAME;
+use api::names::{LONGEST_NAME, is_label};
 use api::size;
 use api::well_known::EXPORT_TO;
 use serde::Deserialize;
@@ -203,7 +203,7 @@ impl From<RawService> for Service {
             identities: identities.into_iter().map(Arc::from).collect(),
             accounts: accounts.into_iter().map(Box::from).collect(),
             prefers_close,
-            exported_to: exported(metadata.annotation(EXPORT_TO)),
+            exported_to: exported(metadata.annotation(EXPORT_TO), &mut wrong),
             publishes_not_ready: spec.publish_not_ready_addresses == Some(true),
             problem: wrong.0,
         }
@@ -230,8 +230,20 @@ fn prefers_close(field: Option<&str>, annotation: Option<&str>, wrong: &mut Wron
     wanted.iter().any(|(_, _, is_near)| *is_near)
 }
 
-fn exported(annotation: Option<&str>) -> Vec<Arc<str>> {
-    listed(annotation).into_iter().map(Arc::from).collect()
+/// An entry that names no namespace is left out: it would hide the service from everybody.
+fn exported(annotation: Option<&str>, wrong: &mut Wrong) -> Vec<Arc<str>> {
+    let mut all = listed(annotation);
+    all.retain(|entry| {
+        let is_known = matches!(*entry, "." | "*" | "~") || is_label(entry);
+        if !is_known {
+            let (head, more) = api::text::excerpt(entry, 64);
+            wrong.set(|| {
+                format!("{EXPORT_TO}: want \".\", \"*\", \"~\" or namespaces, got {head:?}{more}")
+            });
+        }
+        is_known
+    });
+    all.into_iter().map(Arc::from).collect()
 }
 
 /// Addresses that a Service may have: each with each port that is not HTTP is a listener. A cluster gives two at most.
