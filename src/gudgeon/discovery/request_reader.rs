@@ -36,7 +36,8 @@ impl StreamReader {
 }
 
 impl MessageReader for StreamReader {
-    type Message = ClientRequest;
+    /// Boxed: a stream waits in its task with one.
+    type Message = Box<ClientRequest>;
 
     fn take(&mut self, come: &[u8]) -> usize {
         match (&self.session, self.protocol) {
@@ -51,8 +52,8 @@ impl MessageReader for StreamReader {
         self.reader.retained()
     }
 
-    fn finish(&mut self, left: Bytes, values: usize) -> Result<ClientRequest, Status> {
-        match (self.protocol, &self.session) {
+    fn finish(&mut self, left: Bytes, values: usize) -> Result<Box<ClientRequest>, Status> {
+        let request = match (self.protocol, &self.session) {
             (Protocol::Delta, _) => {
                 read::<DeltaDiscoveryRequest>(left, values).map(ClientRequest::from)
             }
@@ -64,7 +65,8 @@ impl MessageReader for StreamReader {
                 (rest, Some(names)) => read::<WithoutNames>(rest, values)
                     .map(|request| StateRequest::new(request, names).into()),
             },
-        }
+        };
+        request.map(Box::new)
     }
 }
 

@@ -67,6 +67,13 @@ impl ResponseSender {
         self.moved.notified().await;
     }
 
+    /// Returns when the client is gone.
+    pub(crate) async fn gone(&self) {
+        while !self.is_gone() {
+            self.moved().await;
+        }
+    }
+
     fn written(&self) {
         self.state().busy = false;
         self.moved.notify_one();

@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame};
 
 use super::super::peers::Direction;
-use super::super::sink_stream::{SinkStream, SourceObjects};
+use super::super::sink_stream::SinkStream;
 use super::super::source_stream::{SourceContext, SourceStream};
 use super::super::wire::ResponsePieces;
 use super::*;
@@ -76,8 +76,8 @@ async fn given(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
     let (_stage, stage) = watch::channel(ShutdownStage::Serving);
     let peer = Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None));
     let source = Source::new(Arc::new(Collections::all()), Dialer::Source);
-    let joined = peers.join(&peer, Direction::Callout, source, 1).unwrap();
-    let giving = SourceStream {
+    let joined = peers.join(&peer, Direction::Dialled, source, 1).unwrap();
+    let stream = SourceStream {
         common: Arc::new(SourceContext {
             peers: Arc::clone(&peers),
             pieces: ResponsePieces::default(),
@@ -90,19 +90,22 @@ async fn given(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
         sender,
         access: None,
     };
-    let (status, is_good) = giving.run().await;
+    let (status, is_good) = stream.run().await;
     (status.code(), is_good)
 }
 
 async fn taken(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
-    let taking = SinkStream {
-        objects: &SourceObjects::new("a", &[GATEWAYS.to_owned()], Arc::new(|_| {})),
-        peers: &Peers::new("galley"),
+    let stream = SinkStream {
+        objects: SourceObjects::new("a", &[GATEWAYS.to_owned()], Arc::new(|_| {})),
+        peers: Peers::new("galley"),
         inbound: inbound(ending),
         sender,
-        name: "a:1",
+        peer: Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None)),
+        access: None,
+        stage: None,
+        _place: None,
     };
-    let (status, is_good) = taking.run().await;
+    let (status, is_good) = stream.run().await;
     (status.code(), is_good)
 }
 
