@@ -327,7 +327,7 @@ impl<'a> AdsProtocol<'a> {
     }
 }
 
-/// As much of a client's words as a log line has room for, in one line.
+/// As much of a client's message as a log line has room for, in one line.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");
@@ -338,13 +338,13 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Envoy says each resource that it refuses on a line of its own.
+    /// Envoy names each resource that it refuses on a line of its own.
     #[test]
     fn a_refusal_is_one_line_of_the_log() {
-        let words = "Error adding/updating listener(s) a: no file\nb: no port\r\n";
+        let message = "Error adding/updating listener(s) a: no file\nb: no port\r\n";
         let line = "Error adding/updating listener(s) a: no file b: no port";
         assert_eq!(
-            (one_line(words).as_str(), one_line("")),
+            (one_line(message).as_str(), one_line("")),
             (line, String::new())
         );
         assert!((200..=256).contains(&one_line(&"é\n".repeat(2000)).len()));

@@ -215,7 +215,7 @@ mod tests {
 
     fn stream(
         hub: &Arc<Hub>,
-        says: Option<Bytes>,
+        first: Option<Bytes>,
     ) -> (AdsStream<FirstMessageBody>, Messages, Arc<Peer>) {
         let sender = Arc::new(ResponseSender::default());
         let outcome = Messages::new(&sender);
@@ -224,7 +224,7 @@ mod tests {
         let ads_stream = AdsStream {
             hub: Arc::clone(hub),
             sender,
-            inbound: Inbound::new(FirstMessageBody(says), BOUNDS),
+            inbound: Inbound::new(FirstMessageBody(first), BOUNDS),
             _permit: AddressLimit::new("stream", 1).enter(&peer.address).unwrap(),
             peer: Arc::clone(&peer),
             protocol: Protocol::StateOfTheWorld,
@@ -243,9 +243,9 @@ mod tests {
         assert!(bytes <= 2048, "{bytes}");
     }
 
-    async fn status(mut heard: Messages) -> (tonic::Code, String) {
+    async fn status(mut messages: Messages) -> (tonic::Code, String) {
         loop {
-            let frame = heard.frame().await.unwrap().unwrap();
+            let frame = messages.frame().await.unwrap().unwrap();
             if let Ok(trailers) = frame.into_trailers() {
                 let status = Status::from_header_map(&trailers).unwrap();
                 return (status.code(), status.message().to_owned());
@@ -256,7 +256,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_nothing_is_closed_after_a_minute() {
         let hub = hub();
-        let (ads_stream, heard, peer) = stream(&hub, Some(clusters()));
+        let (ads_stream, messages, peer) = stream(&hub, Some(clusters()));
         let (other, mut reads, _) = stream(&hub, Some(clusters()));
         let begun = Instant::now();
         let task = tokio::spawn(ads_stream.run());
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!((hub.sessions.all().len(), peer.streams()), (1, 0));
         peer.is_cut().await;
         assert_eq!(
-            status(heard).await,
+            status(messages).await,
             (
                 tonic::Code::DeadlineExceeded,
                 "a response was not read for 60 s".to_owned()
@@ -284,10 +284,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_client_is_closed_after_ten_seconds() {
         let hub = hub();
-        let (ads_stream, heard, _) = stream(&hub, None);
+        let (ads_stream, messages, _) = stream(&hub, None);
         let begun = Instant::now();
         let _task = tokio::spawn(ads_stream.run());
-        let ended = status(heard).await;
+        let ended = status(messages).await;
         assert_eq!(ended.0, tonic::Code::DeadlineExceeded);
         assert_eq!(begun.elapsed().as_secs(), 10);
         assert!(hub.sessions.all().is_empty());
@@ -296,7 +296,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failed_response_is_counted_and_the_stream_goes_on() {
         let hub = hub();
-        let (mut ads_stream, mut heard, peer) = stream(&hub, Some(clusters()));
+        let (mut ads_stream, mut messages, peer) = stream(&hub, Some(clusters()));
         let first = request(Type::Listener).encode_to_vec();
         let first = ClientRequest::from(StateRequest::from_message(first.into()).unwrap());
         let node = Arc::new(Node::read(first.node.as_ref()).unwrap());
@@ -308,7 +308,7 @@ mod tests {
                 .serve_joined(&stream_loop, joined, Box::new(first))
                 .await
         });
-        assert!(heard.frame().await.unwrap().unwrap().is_data());
+        assert!(messages.frame().await.unwrap().unwrap().is_data());
         assert_counted(
             &hub,
             &[
@@ -359,11 +359,11 @@ mod tests {
         let hub = hub();
         let sent = "pilot_xds_pushes{type=\"cds\"} 1";
         for reads in [true, false] {
-            let (ads_stream, mut heard, _) = stream(&hub, Some(clusters()));
+            let (ads_stream, mut messages, _) = stream(&hub, Some(clusters()));
             let task = tokio::spawn(ads_stream.run());
             if reads {
                 // It goes before anybody has looked at what it took.
-                assert!(heard.frame().await.unwrap().unwrap().is_data());
+                assert!(messages.frame().await.unwrap().unwrap().is_data());
                 assert_counted(&hub, &[sent]);
             } else {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -371,7 +371,7 @@ mod tests {
                 let text = hub.metrics.text(&Gauges::default(), ExpositionFormat::Text);
                 assert!(!text.contains("_senderr"), "{text}");
             }
-            drop(heard);
+            drop(messages);
             task.await.unwrap();
         }
         assert_counted(&hub, &["pilot_xds_pushes{type=\"cds_senderr\"} 1"]);

@@ -1,4 +1,4 @@
-//! gRPC's own question after health: serving from the first snapshot until TERM.
+//! gRPC's own request after health: serving from the first snapshot until TERM.
 
 use std::sync::Arc;
 
@@ -38,11 +38,11 @@ fn is_known(service: &str) -> bool {
 
 pub(super) async fn check(
     hub: Arc<Hub>,
-    mut asked: Inbound<Incoming>,
+    mut inbound: Inbound<Incoming>,
     sender: Arc<ResponseSender>,
 ) {
-    let end = match asked.first::<HealthCheckRequest>().await {
-        Ok(Some(question)) if is_known(&question.service) => {
+    let end = match inbound.first::<HealthCheckRequest>().await {
+        Ok(Some(request)) if is_known(&request.service) => {
             let status = serving_status(hub.lifecycle.is_serving());
             sender.put([framed(&HealthCheckResponse { status }).into()]);
             Status::ok("")
@@ -56,18 +56,18 @@ pub(super) async fn check(
 
 pub(super) async fn watch(
     hub: Arc<Hub>,
-    mut asked: Inbound<Incoming>,
+    mut inbound: Inbound<Incoming>,
     sender: Arc<ResponseSender>,
 ) {
-    let question = match asked.first::<HealthCheckRequest>().await {
-        Ok(Some(question)) => question,
+    let request = match inbound.first::<HealthCheckRequest>().await {
+        Ok(Some(request)) => request,
         Ok(None) => return sender.end(Status::invalid_argument("no request")),
         Err(status) => return sender.end(status),
     };
     let mut serving = hub.lifecycle.watch_serving();
     let mut sent = None;
     while !sender.is_gone() {
-        let status = if is_known(&question.service) {
+        let status = if is_known(&request.service) {
             serving_status(*serving.borrow_and_update())
         } else {
             UNKNOWN

@@ -106,7 +106,7 @@ mod tests {
             .collect()
     }
 
-    /// A stream that has asked for so many assignments.
+    /// A stream that has requested so many assignments.
     fn session(count: usize) -> Arc<Session> {
         let node = core::Node {
             id: "sidecar~10.0.0.1~a.demo~demo.svc.cluster.local".to_owned(),
@@ -125,7 +125,7 @@ mod tests {
         session
     }
 
-    /// Read in pieces; and the most that was kept of it before its end.
+    /// Read in pieces; and the most that was retained of it before its end.
     fn read_in_pieces(reader: &mut StreamReader, request: &DiscoveryRequest) -> (Request, usize) {
         let (mut come, mut most) = (Vec::new(), 0);
         for piece in request.encode_to_vec().chunks(1000) {
@@ -134,8 +134,8 @@ mod tests {
             let taken = reader.take(&come);
             come.drain(..taken);
         }
-        let asked = reader.finish(come.into(), VALUES).unwrap();
-        (asked.request.unwrap(), most)
+        let received = reader.finish(come.into(), VALUES).unwrap();
+        (received.request.unwrap(), most)
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl ResponseSender {
         wake(state);
     }
 
-    /// Returns when it became free, or the client went, since it was asked last.
+    /// Returns when it became free, or the client went, since the last call.
     pub(crate) async fn moved(&self) {
         self.moved.notified().await;
     }

@@ -150,7 +150,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
         .unwrap();
     until("the loss", || matches!(link.state(), LinkState::Broken(..))).await;
     assert!(link.objects.lost().is_some());
-    // Whoever applies changes was told.
+    // Whoever applies changes is notified.
     assert!(
         log.lock()
             .unwrap()
