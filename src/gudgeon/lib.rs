@@ -37,7 +37,7 @@
 //! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `redact` and
 //!   `secrets`: redaction of what may be a secret.
 //! * `descriptors`: how many connections may take descriptors. `serve`: listeners, limits of connections, permits, bodies,
-//!   routes, the end. `grpc`: streams that live for days. `mcp`: both ends of MCP on sockets.
+//!   routes, the end. `grpc`: streams that live for days, and their loop. `mcp`: both ends of MCP on sockets.
 //! * `process`: signals and panics. `shared`: the runtime, stages and clients that the roles of one process share. `admission` and
 //!   `webhook_configuration`: reviews, and the webhook configurations that lead to them.
 //! * `injector`, `discovery`, `galley`: the roles. `all`: the three in one process. `manifest`: `inject`. `validate`: `validate`, and `analyze`:
@@ -69,15 +69,18 @@
 //! module of this crate, or another crate and its module. The layout test of the workspace holds them to the sources.
 //!
 //! 1. A Service changes → bytes on a stream: `sources::registry` → `discovery::sources` → `discovery::hub` → `xds::snapshot` →
-//!    `xds::view` → `xds::stream` → `discovery::ads_stream` → `grpc`.
+//!    `xds::view` → `xds::stream` → `discovery::ads_protocol` → `grpc`.
 //! 2. A rule is saved in a file → bytes: `sources::disk` → `sources::tree` → `sources::known_files` → `sources::registry::files` →
 //!    `sources::catalogue`, then `sources::registry` → `discovery::sources` and on as in 1. In `all` galley reads it:
 //!    `sources::known_files` → `sources::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
 //!    `discovery::debug` or `galley::configz`.
 //! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::injection` → `inject::json_patch`.
 //! 4. A review of a rule → a verdict: `serve` → `admission` → `galley` → `api::config`.
-//! 5. A request of MCP → resources: `grpc` → `mcp` → `mcp::source` → `mcp::snapshot`; `galley::engine` makes the snapshots.
+//! 5. A request of MCP → resources: `grpc` → `mcp::source_stream` → `mcp::source` → `mcp::snapshot`; `galley::engine` makes the
+//!    snapshots.
 //! 6. TERM → exit: `process` → `shared` → `discovery` → `exit`; for the injector and galley likewise.
+//!
+//! The streams of 1 and 5 have one loop, `grpc::stream_loop`: it reads requests, waits for events, and writes responses.
 
 #![forbid(unsafe_code)]
 

@@ -580,6 +580,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             (
                 "grpc",
                 &[
+                    "clock",
                     "descriptors",
                     "file",
                     "log_rate_limiter",
@@ -783,7 +784,6 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/config/server/mod.rs", 465),
     ("sources/registry/kubernetes/source.rs", 441),
     ("gudgeon/grpc/connections.rs", 440),
-    ("gudgeon/discovery/ads_stream.rs", 472),
     ("gudgeon/discovery/sources/mcp.rs", 419),
 ];
 

@@ -26,7 +26,7 @@ pub(super) const BOUNDS: Bounds = Bounds {
     values: xds::stream::NAMES + 1000,
 };
 
-/// The same of what is asked after health and services: names, and nothing else.
+/// Bounds on a request to health and reflection: names, and nothing else.
 const SMALL_BOUNDS: Bounds = Bounds {
     bytes: 4 << 10,
     beyond: Code::OutOfRange,
@@ -125,8 +125,8 @@ impl Call<'_> {
     {
         let sender = Arc::new(ResponseSender::default());
         let answer = streaming(&sender);
-        let asked = Inbound::of(self.peer, self.body, SMALL_BOUNDS);
-        let (work, permit) = (work(Arc::clone(self.hub), asked, sender), self.permit);
+        let inbound = Inbound::of(self.peer, self.body, SMALL_BOUNDS);
+        let (work, permit) = (work(Arc::clone(self.hub), inbound, sender), self.permit);
         tokio::spawn(async move {
             work.await;
             drop(permit);

@@ -38,10 +38,10 @@ fn is_known(service: &str) -> bool {
 
 pub(super) async fn check(
     hub: Arc<Hub>,
-    mut asked: Inbound<Incoming>,
+    mut inbound: Inbound<Incoming>,
     sender: Arc<ResponseSender>,
 ) {
-    let end = match asked.first::<HealthCheckRequest>().await {
+    let end = match inbound.first::<HealthCheckRequest>().await {
         Ok(Some(request)) if is_known(&request.service) => {
             let status = serving_status(hub.lifecycle.is_serving());
             sender.put([framed(&HealthCheckResponse { status }).into()]);
@@ -56,10 +56,10 @@ pub(super) async fn check(
 
 pub(super) async fn watch(
     hub: Arc<Hub>,
-    mut asked: Inbound<Incoming>,
+    mut inbound: Inbound<Incoming>,
     sender: Arc<ResponseSender>,
 ) {
-    let request = match asked.first::<HealthCheckRequest>().await {
+    let request = match inbound.first::<HealthCheckRequest>().await {
         Ok(Some(request)) => request,
         Ok(None) => return sender.end(Status::invalid_argument("no request")),
         Err(status) => return sender.end(status),

@@ -13,12 +13,12 @@ use crate::secrets::redact_text;
 /// and the last one has its answer a second after the debounce.
 const OVER: Duration = Duration::from_secs(10);
 
-/// Conflicts that were told, by their hashes: objects may make many, and their texts are long.
+/// Conflicts that were logged, by their hashes: objects may make many, and their texts are long.
 #[derive(Debug, Default)]
 pub(super) struct LoggedConflicts(BTreeMap<u64, Option<Duration>>);
 
 impl LoggedConflicts {
-    /// Returns the conflicts among `all` that were not told yet.
+    /// Returns the conflicts among `all` that were not logged yet.
     pub(super) fn new_conflicts<'a>(
         &mut self,
         now: Duration,
@@ -99,14 +99,14 @@ mod tests {
 
     #[test]
     fn each_conflict_is_logged_once_for_as_long_as_it_stands() {
-        let mut told = LoggedConflicts::default();
+        let mut logged = LoggedConflicts::default();
         let (a, b) = (conflict("a"), conflict("b"));
         let second = Duration::from_secs;
         let mut news = |at: u64, all: &[&Conflict]| {
             let all: Vec<Conflict> = all.iter().map(|one| (*one).clone()).collect();
-            let news = told.new_conflicts(second(at), &all);
+            let news = logged.new_conflicts(second(at), &all);
             let keys = news.iter().map(|one| one.key.clone());
-            (keys.collect::<Vec<_>>().join(" "), told.deadline())
+            (keys.collect::<Vec<_>>().join(" "), logged.deadline())
         };
         assert_eq!(news(0, &[&a]), ("a".to_owned(), None));
         // Another proxy has found the same.

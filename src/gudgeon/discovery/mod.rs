@@ -1,8 +1,8 @@
 //! Discovery: services and rules from registries and files, resources for proxies over xDS.
 //!
 //! ```text
-//!  sources, mesh ──► hub ──► session ◄── ads_stream ◄── grpc
-//!                     ▲         ▲         (one task for each stream)
+//!  sources, mesh ──► hub ──► session ◄── ads_protocol ◄── ads_stream ◄── grpc
+//!                     ▲         ▲         (one task for each stream, in grpc's loop)
 //!                     └── monitor, debug ─┘
 //! ```
 //!
@@ -11,6 +11,7 @@
 //! The crate `xds` decides what a stream is owed; here are sockets, tasks and clocks. The hub alone knows all streams, and puts a
 //! pending push into each; no stream waits for another one's client.
 
+mod ads_protocol;
 mod ads_stream;
 mod certificates;
 mod conflict_log;

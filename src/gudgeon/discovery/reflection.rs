@@ -81,15 +81,15 @@ struct Wrong {
 
 pub(super) async fn answer(
     hub: Arc<Hub>,
-    mut asked: Inbound<Incoming>,
+    mut inbound: Inbound<Incoming>,
     sender: Arc<ResponseSender>,
 ) {
     let mut begun = false;
     while !sender.is_gone() {
         let next = async {
             match begun {
-                true => asked.next::<ReflectionRequest>().await,
-                false => asked.first().await,
+                true => inbound.next::<ReflectionRequest>().await,
+                false => inbound.first().await,
             }
         };
         tokio::select! {
@@ -150,7 +150,7 @@ mod tests {
     use prost_reflect::prost_types::FileDescriptorProto;
     use prost_reflect::{DescriptorPool, DynamicMessage};
 
-    fn asked(what: ReflectionQuery) -> ReflectionMessage {
+    fn answer_to(what: ReflectionQuery) -> ReflectionMessage {
         let request = ReflectionRequest {
             host: "h".to_owned(),
             what: Some(what),
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn services_are_listed_and_files_are_found_by_what_is_in_them() {
-        let ReflectionMessage::Services(all) = asked(ReflectionQuery::Services(String::new()))
+        let ReflectionMessage::Services(all) = answer_to(ReflectionQuery::Services(String::new()))
         else {
             panic!("services");
         };
@@ -180,7 +180,7 @@ mod tests {
                 ReflectionQuery::Symbol(service.clone()),
                 ReflectionQuery::File(path.to_owned()),
             ] {
-                let ReflectionMessage::Files(files) = asked(what) else {
+                let ReflectionMessage::Files(files) = answer_to(what) else {
                     panic!("{path}");
                 };
                 let file = FileDescriptorProto::decode(files.files[0].clone()).unwrap();
@@ -191,7 +191,7 @@ mod tests {
             ReflectionQuery::Symbol("x.Y".to_owned()),
             ReflectionQuery::File("x".to_owned()),
         ] {
-            assert!(matches!(asked(what), ReflectionMessage::Wrong(wrong) if wrong.code == 5));
+            assert!(matches!(answer_to(what), ReflectionMessage::Wrong(wrong) if wrong.code == 5));
         }
     }
     /// As another reader of descriptions understands them, and with what is spoken here.
@@ -207,11 +207,11 @@ mod tests {
             found.sort();
             assert_eq!(found, methods);
         }
-        let asked = ReflectionRequest {
+        let request = ReflectionRequest {
             host: "h".to_owned(),
             what: Some(ReflectionQuery::Symbol("x.Y".to_owned())),
         };
-        let answer = respond(asked).encode_to_vec();
+        let answer = respond(request).encode_to_vec();
         let kind = all.get_message_by_name("grpc.reflection.v1.ServerReflectionResponse");
         let read = DynamicMessage::decode(kind.unwrap(), &*answer).unwrap();
         assert_eq!(

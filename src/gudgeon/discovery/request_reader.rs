@@ -36,7 +36,8 @@ impl StreamReader {
 }
 
 impl MessageReader for StreamReader {
-    type Message = ClientRequest;
+    /// Boxed: a stream waits in its task with one.
+    type Message = Box<ClientRequest>;
 
     fn take(&mut self, come: &[u8]) -> usize {
         match (&self.session, self.protocol) {
@@ -51,8 +52,8 @@ impl MessageReader for StreamReader {
         self.reader.retained()
     }
 
-    fn finish(&mut self, left: Bytes, values: usize) -> Result<ClientRequest, Status> {
-        match (self.protocol, &self.session) {
+    fn finish(&mut self, left: Bytes, values: usize) -> Result<Box<ClientRequest>, Status> {
+        let request = match (self.protocol, &self.session) {
             (Protocol::Delta, _) => {
                 read::<DeltaDiscoveryRequest>(left, values).map(ClientRequest::from)
             }
@@ -64,7 +65,8 @@ impl MessageReader for StreamReader {
                 (rest, Some(names)) => read::<WithoutNames>(rest, values)
                     .map(|request| StateRequest::new(request, names).into()),
             },
-        }
+        };
+        request.map(Box::new)
     }
 }
 
@@ -104,7 +106,7 @@ mod tests {
             .collect()
     }
 
-    /// A stream that has asked for so many assignments.
+    /// A stream that has requested so many assignments.
     fn session(count: usize) -> Arc<Session> {
         let node = core::Node {
             id: "sidecar~10.0.0.1~a.demo~demo.svc.cluster.local".to_owned(),
@@ -123,7 +125,7 @@ mod tests {
         session
     }
 
-    /// Read in pieces; and the most that was kept of it before its end.
+    /// Read in pieces; and the most that was retained of it before its end.
     fn read_in_pieces(reader: &mut StreamReader, request: &DiscoveryRequest) -> (Request, usize) {
         let (mut come, mut most) = (Vec::new(), 0);
         for piece in request.encode_to_vec().chunks(1000) {
@@ -132,8 +134,8 @@ mod tests {
             let taken = reader.take(&come);
             come.drain(..taken);
         }
-        let asked = reader.finish(come.into(), VALUES).unwrap();
-        (asked.request.unwrap(), most)
+        let received = reader.finish(come.into(), VALUES).unwrap();
+        (received.request.unwrap(), most)
     }
 
     #[test]

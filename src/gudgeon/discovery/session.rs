@@ -214,8 +214,8 @@ impl Session {
     /// Types that the client has subscribed to.
     pub(super) fn subscribed_types(&self) -> BTreeSet<Type> {
         let inner = self.inner();
-        let asked = |kind: &Type| inner.stream.status(*kind).is_some();
-        Type::ALL.into_iter().filter(asked).collect()
+        let is_subscribed = |kind: &Type| inner.stream.status(*kind).is_some();
+        Type::ALL.into_iter().filter(is_subscribed).collect()
     }
 
     pub(super) fn written(&self) {

@@ -67,8 +67,8 @@ impl FromMessage for StateRequest {
 }
 
 impl From<StateRequest> for ClientRequest {
-    fn from(asked: StateRequest) -> Self {
-        let StateRequest { request, names } = asked;
+    fn from(received: StateRequest) -> Self {
+        let StateRequest { request, names } = received;
         let known = Type::from_url(&request.type_url).map(|kind| Request {
             version: request.version_info,
             nonce: request.response_nonce,
@@ -85,18 +85,18 @@ impl From<StateRequest> for ClientRequest {
 }
 
 impl From<DeltaDiscoveryRequest> for ClientRequest {
-    fn from(asked: DeltaDiscoveryRequest) -> Self {
-        let request = Type::from_url(&asked.type_url).map(|kind| Request {
-            nonce: asked.response_nonce,
-            names: asked.resource_names_subscribe.into(),
-            unsubscribe: asked.resource_names_unsubscribe,
-            initial: asked.initial_resource_versions.into_iter().collect(),
-            error: asked.error_detail.map(|error| error.message),
+    fn from(received: DeltaDiscoveryRequest) -> Self {
+        let request = Type::from_url(&received.type_url).map(|kind| Request {
+            nonce: received.response_nonce,
+            names: received.resource_names_subscribe.into(),
+            unsubscribe: received.resource_names_unsubscribe,
+            initial: received.initial_resource_versions.into_iter().collect(),
+            error: received.error_detail.map(|error| error.message),
             ..Request::of(kind)
         });
         Self {
-            node: asked.node,
-            url: asked.type_url,
+            node: received.node,
+            url: received.type_url,
             request,
         }
     }

@@ -63,8 +63,8 @@ pub(super) fn draw(page: &mut String, peers: &[StreamStatus]) {
 
 fn row(page: &mut String, peer: &StreamStatus) {
     let dialled = match peer.direction {
-        Direction::Server => "",
-        Direction::Callout => " (dialled)",
+        Direction::Accepted => "",
+        Direction::Dialled => " (dialled)",
     };
     let behind: Vec<_> = peer
         .collections

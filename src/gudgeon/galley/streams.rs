@@ -25,7 +25,7 @@ const NOWHERE: &str = "localhost:1";
 /// The MCP server and dialler, bound, not serving yet.
 pub(super) struct BoundStreams {
     server: McpServer,
-    callout: Option<SourceDialer>,
+    dialer: Option<SourceDialer>,
     /// The reason why the port is not ready, where the webhook makes its own certificate, which is of use without the port.
     optional: Option<String>,
 }
@@ -52,7 +52,7 @@ impl BoundStreams {
         };
         let (mode, meta) = (&flags.sink_auth_mode, &flags.sink_meta);
         // The flags of a sink are validated even if it is not dialled: a typing error shows now.
-        let callout = match flags.sink_address.as_str() {
+        let dialer = match flags.sink_address.as_str() {
             "" => SourceDialer::new(NOWHERE, mode, files, meta, received).map(|_| None)?,
             address => Some(SourceDialer::new(address, mode, files, meta, received)?),
         };
@@ -73,7 +73,7 @@ impl BoundStreams {
         })?;
         Ok(Self {
             server,
-            callout,
+            dialer,
             optional: self_signed.then_some(waits),
         })
     }
@@ -100,9 +100,9 @@ impl BoundStreams {
                 readiness.has(PART);
             }
         });
-        if let Some(callout) = self.callout {
+        if let Some(dialer) = self.dialer {
             let peers = Arc::clone(peers);
-            serving.spawn(callout.run(
+            serving.spawn(dialer.run(
                 Arc::clone(&collections),
                 peers,
                 engine.snapshots(),

@@ -41,7 +41,7 @@ pub(crate) trait MessageReader {
 }
 
 /// Reads messages when they are whole.
-pub(super) struct WholeMessages<M>(PhantomData<M>);
+pub(crate) struct WholeMessages<M>(PhantomData<fn() -> M>);
 
 impl<M> Default for WholeMessages<M> {
     fn default() -> Self {

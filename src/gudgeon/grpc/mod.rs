@@ -2,8 +2,10 @@
 //! streams that send the same, and limits on received bytes.
 //!
 //! ```text
-//!  connections ──► Calls (a role's services, by path) ──► a task: Inbound ◄─► ResponseSender ──► Messages
-//!                                                                          dial ──►
+//!  connections ──► Calls (a role's services, by path) ──► a task: Inbound ──► StreamLoop ──► ResponseSender ──► Messages
+//!                                                         dial ──►              ▲ │
+//!                                                                               │ ▼
+//!                                                                     StreamProtocol: ADS, both ends of MCP
 //! ```
 //!
 //! tonic provides the status; its codec keeps the largest message's buffer for as long as a stream lives, and its services
@@ -22,6 +24,7 @@ mod partial_message_limit;
 mod peer;
 mod pieces;
 mod response_sender;
+mod stream_loop;
 
 pub(crate) use address::Address;
 pub(crate) use addresses::{AddressLimit, AddressPermit};
@@ -32,7 +35,7 @@ pub(crate) use connections::{ConnectionOptions, GrpcListener, Port, run};
 pub(crate) use dial::DialledStream;
 pub(crate) use dial::{DialAddress, DialTarget, dial};
 pub(crate) use frames::{BodyError, Bounds, Inbound, begun, framed, prefix};
-pub(crate) use message_reader::{FromMessage, MessageReader, read};
+pub(crate) use message_reader::{FromMessage, MessageReader, WholeMessages, read};
 #[cfg(test)]
 pub(crate) use peer::Leaf;
 pub(crate) use peer::Peer;
@@ -40,3 +43,6 @@ pub(crate) use pieces::EncodedPieces;
 #[cfg(test)]
 pub(crate) use response_sender::Messages;
 pub(crate) use response_sender::ResponseSender;
+pub(crate) use stream_loop::{
+    Reads, StreamLoop, StreamProtocol, StreamWaits, closing, internal_error,
+};

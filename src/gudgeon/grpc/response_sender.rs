@@ -62,9 +62,16 @@ impl ResponseSender {
         wake(state);
     }
 
-    /// Returns when it became free, or the client went, since it was asked last.
+    /// Returns when it became free, or the client went, since the last call.
     pub(crate) async fn moved(&self) {
         self.moved.notified().await;
+    }
+
+    /// Returns when the client is gone.
+    pub(crate) async fn gone(&self) {
+        while !self.is_gone() {
+            self.moved().await;
+        }
     }
 
     fn written(&self) {

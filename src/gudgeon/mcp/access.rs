@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 
 use crate::exit::Failure;
 use crate::file;
+use crate::grpc::Peer;
 use crate::watch::{ReloadFiles, ReloadIntervals, Watcher, run_reload_loop};
 
 const INTERVALS: ReloadIntervals = ReloadIntervals {
@@ -78,6 +79,31 @@ impl CurrentList {
             true => format!("no client may connect: the access list {path} allows none"),
             false => format!("no client may connect: there is no access list at {path}"),
         })
+    }
+}
+
+/// The message for a client that may not connect.
+pub(super) const REFUSED: &str = "the certificate's identities are not allowed";
+
+/// Returns true if the list allows this client.
+pub(super) fn is_allowed(access: Option<&watch::Receiver<Arc<CurrentList>>>, peer: &Peer) -> bool {
+    let Some(list) = access else { return true };
+    let uris = peer.leaf.as_ref().map_or(&[][..], |leaf| &leaf.uris);
+    list.borrow().allows(uris)
+}
+
+/// Waits for another list.
+pub(super) async fn list_changed(access: &mut Option<watch::Receiver<Arc<CurrentList>>>) {
+    match access {
+        Some(access) => changed(access).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for ever once the sender is gone: there are no changes then.
+pub(super) async fn changed<T>(watched: &mut watch::Receiver<T>) {
+    if watched.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -202,11 +228,11 @@ mod tests {
         ] {
             let named: Vec<String> = identities.iter().map(|&one| one.to_owned()).collect();
             for (text, allowed) in [(&white, by_white), (&black, by_black)] {
-                let told = [DefaultAccess::Everyone, DefaultAccess::Nobody].map(|without| {
+                let allowed_by = [DefaultAccess::Everyone, DefaultAccess::Nobody].map(|without| {
                     let list = AccessList::parse(text).unwrap();
                     CurrentList::new(Some(list), without).allows(&named)
                 });
-                assert_eq!(told, allowed, "{identities:?} by {text}");
+                assert_eq!(allowed_by, allowed, "{identities:?} by {text}");
             }
             let nobody = CurrentList::new(None, DefaultAccess::Nobody);
             assert!(!nobody.allows(&named), "{identities:?}");

@@ -9,9 +9,10 @@ use tracing::warn;
 
 use super::peers::Peers;
 use super::secure::CredentialFiles;
-use super::sink_stream::{Apply, RESOURCES, SinkStream, SourceObjects};
+use super::sink_stream::{RESOURCES, SinkStream};
+use super::source_objects::{Apply, SourceObjects};
 use super::{METHOD, SOURCE, chance};
-use crate::grpc::{Bounds, DialAddress, DialTarget, dial};
+use crate::grpc::{Address, Bounds, DialAddress, DialTarget, Peer, dial};
 
 /// The address of a source, and the collections to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,14 +133,17 @@ impl Link {
             Err(cause) => return cause,
         };
         self.is(LinkState::Connected(self.peers.clock.now()));
-        let taking = SinkStream {
-            objects: &self.objects,
-            peers: &self.peers,
+        let stream = SinkStream {
+            objects: Arc::clone(&self.objects),
+            peers: Arc::clone(&self.peers),
             inbound: dialled.inbound,
             sender: dialled.sender,
-            name: &self.name,
+            peer: Arc::new(Peer::new(Address::Dialled(self.name.clone()), None)),
+            access: None,
+            stage: None,
+            _place: None,
         };
-        let (status, has_received) = taking.run().await;
+        let (status, has_received) = stream.run().await;
         if has_received {
             *failed = 0;
         }

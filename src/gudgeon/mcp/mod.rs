@@ -1,15 +1,18 @@
-//! The Mesh Configuration Protocol between sockets: streams on gRPC around the pure ends in `mcp`, for whichever role gives
-//! or takes.
+//! The Mesh Configuration Protocol between sockets: streams on gRPC around the pure ends in `mcp`, for whichever role is a source
+//! or a sink.
 //!
 //! ```text
-//!  snapshots ──► giving (one task for each stream) ──► server: sinks that dial
-//!                   │
+//!  snapshots ──► source_stream ◄── server: sinks that dial
+//!                   │     ▲─────── source_dialer: a sink that is dialled
 //!                   ▼
 //!                 peers ──► pages, metrics
 //!                   ▲
 //!                   │
-//!    objects ◄── taking ◄── link: a source that is dialled
+//!    source_objects ◄── sink_stream ◄── sink_listener: sources that dial
+//!                              ▲───── link: a source that is dialled
 //! ```
+//!
+//! Both streams are protocols of the one loop in `grpc::stream_loop`, a task for each stream.
 
 mod access;
 mod link;
@@ -22,6 +25,7 @@ mod sink_stream;
 mod snapshots;
 mod socket;
 mod source_dialer;
+mod source_objects;
 mod source_stream;
 #[cfg(test)]
 mod tests;
@@ -34,9 +38,9 @@ pub(crate) use link::{Link, LinkState, WantedSource};
 pub(crate) use peers::{Direction, Peers, StreamStatus, Subscribed};
 pub(crate) use secure::CredentialFiles;
 pub(crate) use server::{McpServer, McpServerSettings, PortAccess};
-pub(crate) use sink_stream::{Apply, ReceivedObject, SourceObjects};
 pub(crate) use snapshots::Snapshots;
 pub(crate) use source_dialer::SourceDialer;
+pub(crate) use source_objects::{Apply, ReceivedObject, SourceObjects};
 
 /// The services, by the paths of their methods.
 const SOURCE: &str = "istio.mcp.v1alpha1.ResourceSource";

@@ -18,19 +18,20 @@ use crate::log_rate_limiter::LogRateLimiter;
 /// Bytes.
 const SIZES: [f64; 6] = [256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0];
 
-/// The side that has dialled.
+/// The direction of a stream's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// The other side, to our server.
-    Server,
-    Callout,
+    /// The sink has dialled this program.
+    Accepted,
+    /// This program has dialled the sink.
+    Dialled,
 }
 
 impl Direction {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
-            Self::Server => "server",
-            Self::Callout => "callout",
+            Self::Accepted => "server",
+            Self::Dialled => "callout",
         }
     }
 }
@@ -222,8 +223,8 @@ pub(super) struct Counters {
     acks: LabelledMetric<2, Counter>,
     nacks: LabelledMetric<3, Counter>,
     stale: LabelledMetric<2, Counter>,
-    unsent: LabelledMetric<1, Counter>,
-    unheard: LabelledMetric<1, Counter>,
+    send_failures: LabelledMetric<1, Counter>,
+    recv_failures: LabelledMetric<1, Counter>,
     reconnections: LabelledMetric<1, Counter>,
 }
 
@@ -236,8 +237,8 @@ impl Counters {
             acks: LabelledMetric::default(),
             nacks: LabelledMetric::default(),
             stale: LabelledMetric::default(),
-            unsent: LabelledMetric::default(),
-            unheard: LabelledMetric::default(),
+            send_failures: LabelledMetric::default(),
+            recv_failures: LabelledMetric::default(),
             reconnections: LabelledMetric::default(),
         };
         this.clients(0);
@@ -272,12 +273,12 @@ impl Counters {
             (
                 "istio_mcp_send_failures_total",
                 "Responses not written completely",
-                &self.unsent,
+                &self.send_failures,
             ),
             (
                 "istio_mcp_recv_failures_total",
                 "Streams ended by a read error",
-                &self.unheard,
+                &self.recv_failures,
             ),
             (
                 "istio_mcp_reconnections",
@@ -330,12 +331,12 @@ impl Counters {
         stale.inc().saturating_add(1)
     }
 
-    pub(super) fn unsent(&self) {
-        self.unsent.get_or_create(&[self.us()]).inc();
+    pub(super) fn send_failed(&self) {
+        self.send_failures.get_or_create(&[self.us()]).inc();
     }
 
-    pub(super) fn unheard(&self) {
-        self.unheard.get_or_create(&[self.us()]).inc();
+    pub(super) fn recv_failed(&self) {
+        self.recv_failures.get_or_create(&[self.us()]).inc();
     }
 
     pub(super) fn reconnected(&self) {

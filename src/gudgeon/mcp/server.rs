@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use tonic::{Code, Status};
 use tracing::{error, info, warn};
 
-use super::access::{CurrentList, DefaultAccess};
+use super::access::{CurrentList, DefaultAccess, REFUSED, is_allowed};
 use super::peers::{Direction, Peers};
 use super::redacted_snapshots::without_secrets;
 use super::socket::Socket;
-use super::source_stream::{REFUSED, SourceContext, SourceStream, may};
+use super::source_stream::{SourceContext, SourceStream};
 use super::wire::ResponsePieces;
 use super::{METHOD, SOURCE, Snapshots, access};
 use crate::cli::VERSION;
@@ -220,7 +220,7 @@ pub(super) struct Guard {
 impl Guard {
     /// Returns the response to a client that is refused; `None` if it may stay.
     pub(super) fn refuses(&self, peer: &Peer) -> Option<Response<Reply>> {
-        if may(self.access.as_ref(), peer) {
+        if is_allowed(self.access.as_ref(), peer) {
             return None;
         }
         if let Some(count) = self.refusals.add() {
@@ -256,13 +256,13 @@ impl Calls for SourceService {
         }
         let source = Source::new(Arc::clone(&self.collections), Dialer::Sink);
         let peers = &self.common.peers;
-        let Some(joined) = peers.join(peer, Direction::Server, source, self.streams) else {
+        let Some(joined) = peers.join(peer, Direction::Accepted, source, self.streams) else {
             let message = format!("there are {} streams already", self.streams);
             return refused(&Status::resource_exhausted(message));
         };
         let sender = Arc::new(ResponseSender::default());
         let answer = versioned(&sender);
-        let giving = SourceStream {
+        let stream = SourceStream {
             common: Arc::clone(&self.common),
             joined,
             peer: Arc::clone(peer),
@@ -270,12 +270,12 @@ impl Calls for SourceService {
             sender,
             access: self.guard.access.clone(),
         };
-        tokio::spawn(giving.run());
+        tokio::spawn(stream.run());
         answer
     }
 
     fn handshake_failed(&self) {
-        self.common.peers.counters.unheard();
+        self.common.peers.counters.recv_failed();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The other port: where sources dial, and give.
+//! The other port: where sources dial, and send their objects.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use tracing::info;
 
 use super::peers::Peers;
 use super::server::{Guard, McpServer, versioned};
-use super::sink_stream::{RESOURCES, SinkStream, SourceObjects};
-use super::source_stream::{REFUSED, closing, listed, may};
+use super::sink_stream::{RESOURCES, SinkStream};
+use super::source_objects::SourceObjects;
 use super::{METHOD, SINK};
 use crate::grpc::{self, Bounds, Calls, Inbound, Peer, Reply, ResponseSender, refused};
 use crate::serve::ShutdownStage;
@@ -54,24 +54,6 @@ struct SinkService {
     places: Arc<()>,
 }
 
-/// An open stream.
-struct Open {
-    peer: Arc<Peer>,
-    sender: Arc<ResponseSender>,
-    _place: Arc<()>,
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.peer.closes();
-        if std::thread::panicking() {
-            self.sender.end(Status::internal(
-                "internal error; the stream ended, see the log",
-            ));
-        }
-    }
-}
-
 impl Calls for SinkService {
     fn answer(&self, peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Reply> {
         match grpc::call(&request) {
@@ -88,46 +70,24 @@ impl Calls for SinkService {
         }
         let sender = Arc::new(ResponseSender::default());
         let answer = versioned(&sender);
-        peer.opens();
-        let open = Open {
+        if let Some(more) = self.objects.log_limiters.dials.suffix_if_allowed() {
+            info!("source {} connected{more}", peer.address);
+        }
+        let stream = SinkStream {
+            objects: Arc::clone(&self.objects),
+            peers: Arc::clone(&self.peers),
+            inbound: Inbound::new(request.into_body(), self.bounds),
+            sender,
             peer: Arc::clone(peer),
-            sender: Arc::clone(&sender),
-            _place: Arc::clone(&self.places),
+            access: self.guard.access.clone(),
+            stage: Some(self.stage.clone()),
+            _place: Some(Arc::clone(&self.places)),
         };
-        let inbound = Inbound::new(request.into_body(), self.bounds);
-        let (objects, peers) = (Arc::clone(&self.objects), Arc::clone(&self.peers));
-        let (mut stage, mut access) = (self.stage.clone(), self.guard.access.clone());
-        tokio::spawn(async move {
-            let name = open.peer.address.to_string();
-            if let Some(more) = objects.log_limiters.dials.suffix_if_allowed() {
-                info!("source {name} connected{more}");
-            }
-            let taking = SinkStream {
-                objects: &objects,
-                peers: &peers,
-                inbound,
-                sender: Arc::clone(&open.sender),
-                name: &name,
-            };
-            let unwanted = async {
-                loop {
-                    listed(&mut access).await;
-                    if !may(access.as_ref(), &open.peer) {
-                        return;
-                    }
-                }
-            };
-            let status = tokio::select! {
-                (status, _) = taking.run() => status,
-                () = unwanted => Status::unauthenticated(REFUSED),
-                () = closing(&mut stage) => Status::unavailable("server shutting down"),
-            };
-            open.sender.end(status);
-        });
+        tokio::spawn(stream.run());
         answer
     }
 
     fn handshake_failed(&self) {
-        self.peers.counters.unheard();
+        self.peers.counters.recv_failed();
     }
 }

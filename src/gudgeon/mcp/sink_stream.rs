@@ -1,271 +1,170 @@
-//! One stream that takes: each response is answered before the next is read.
+//! The receiving end of one stream: each response is answered before the next is read.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use api::config::Object;
-use api::config::collections::type_url_of;
 use bytes::Bytes;
 use hyper::body::Body;
 use mcp::TRIGGER;
-use mcp::message::{self, RequestResources, Resources};
-use mcp::objects::ObjectReader;
-use mcp::sink::{self, Changes, ReadResult, ResourceReader, ResponseResult, Sink};
+use mcp::message::{RequestResources, Resources};
+use mcp::sink::{Changes, ResponseResult};
 use prost::Message as _;
-use sources::Origin;
+use tokio::sync::watch;
 use tonic::Status;
 use tracing::{info, warn};
 
+use super::access::{CurrentList, REFUSED, is_allowed, list_changed};
 use super::peers::Peers;
-use crate::grpc::{BodyError, Inbound, ResponseSender, framed};
-use crate::log_rate_limiter::LogRateLimiter;
+use super::source_objects::{OpenStream, Reader, ReceivedObject, SourceObjects};
+use crate::clock::Clock;
+use crate::grpc::{
+    BodyError, Inbound, Peer, Reads, ResponseSender, StreamLoop, StreamProtocol, StreamWaits,
+    WholeMessages, closing, framed, internal_error,
+};
 use crate::secrets;
+use crate::serve::ShutdownStage;
 
 /// Resources of one response at most.
 pub(super) const RESOURCES: usize = 200_000;
 /// A response that is longer is read beside the loop: its rules take their time.
 const LONG_BYTES: usize = 64 << 10;
 
-/// An object as a source has it.
-#[derive(Debug)]
-pub(crate) struct ReceivedObject {
-    /// The object. Its `spec` is `null`, as the body has the same content.
-    pub(crate) object: Arc<Object>,
-    /// Seconds since 1970.
-    pub(crate) created: Option<i64>,
-    /// `None`: all that is known is its source.
-    pub(crate) origin: Option<Origin>,
-}
-
-/// A source may transform Ingresses, as galley does.
-pub(super) const READER: ObjectReader = ObjectReader {
-    is_generated_name: transform::ingress::is_generated_name,
-};
-
-/// Reads objects, and when they were made.
-#[derive(Clone, Copy, Debug)]
-struct Reader;
-
-impl ResourceReader for Reader {
-    type Object = ReceivedObject;
-
-    fn read(
-        &self,
-        collection: &str,
-        resource: &message::Resource,
-    ) -> ReadResult<Arc<ReceivedObject>> {
-        let metadata = resource.metadata.as_ref();
-        let created = metadata.and_then(|metadata| metadata.create_time.as_ref());
-        let created = created.map(|time| time.seconds);
-        match READER.read(collection, resource) {
-            ReadResult::Good(object) => {
-                let mut object = Arc::unwrap_or_clone(object);
-                object.spec = serde_json::Value::Null;
-                let object = Arc::new(object);
-                ReadResult::Good(Arc::new(ReceivedObject {
-                    object,
-                    created,
-                    origin: None,
-                }))
-            }
-            ReadResult::Broken(rules) => ReadResult::Broken(rules),
-            ReadResult::Unreadable(cause) => ReadResult::Unreadable(cause),
-        }
-    }
-}
-
-/// The function that applies a source's changes.
-pub(crate) type Apply = Arc<dyn Fn(&Changes<ReceivedObject>) + Send + Sync>;
-
-/// The objects of one source, over all its streams.
-pub(crate) struct SourceObjects {
-    sink: Mutex<Sink<ReceivedObject>>,
-    /// Every collection was given once.
-    synced: AtomicBool,
-    /// Streams that are open.
-    streams: AtomicUsize,
-    /// The cause for which no stream gives it anything, until one does.
-    lost: Mutex<Option<Arc<str>>>,
-    apply: Apply,
-    pub(super) log_limiters: SourceLogRateLimiters,
-}
-
-/// The log limiters of one source.
-#[derive(Debug)]
-pub(super) struct SourceLogRateLimiters {
-    /// Limits for log lines: streams begun, responses applied, streams ended.
-    pub(super) dials: LogRateLimiter,
-    begins: LogRateLimiter,
-    pub(super) ends: LogRateLimiter,
-    /// Responses that are refused.
-    refused: LogRateLimiter,
-    /// Resources that break a rule.
-    broken: LogRateLimiter,
-}
-
-impl Default for SourceLogRateLimiters {
-    fn default() -> Self {
-        Self {
-            dials: LogRateLimiter::new(10),
-            begins: LogRateLimiter::new(10),
-            ends: LogRateLimiter::new(10),
-            refused: LogRateLimiter::new(10),
-            broken: LogRateLimiter::new(100),
-        }
-    }
-}
-
-impl fmt::Debug for SourceObjects {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("SourceObjects")
-            .field("sink", &self.sink)
-            .finish_non_exhaustive()
-    }
-}
-
-impl SourceObjects {
-    /// Creates an empty set. `id` is the ID that this program sends as a node.
-    pub(crate) fn new(id: &str, collections: &[String], apply: Apply) -> Arc<Self> {
-        let settings = sink::Settings {
-            id: id.to_owned(),
-            annotations: BTreeMap::new(),
-            incremental: true,
-        };
-        let types = collections.iter().map(|collection| {
-            let type_url = type_url_of(collection);
-            (collection.as_str(), type_url.unwrap_or_default())
-        });
-        let types: Vec<_> = types.collect();
-        let types = types.iter().map(|(name, url)| (*name, url.as_str()));
-        Arc::new(Self {
-            sink: Mutex::new(Sink::new(settings, types)),
-            synced: AtomicBool::new(false),
-            streams: AtomicUsize::new(0),
-            lost: Mutex::default(),
-            apply,
-            log_limiters: SourceLogRateLimiters::default(),
-        })
-    }
-
-    /// Returns true if every collection has been received once.
-    pub(crate) fn is_synced(&self) -> bool {
-        self.synced.load(Ordering::Relaxed)
-    }
-
-    /// Returns why no stream gives it anything, until one does.
-    pub(crate) fn lost(&self) -> Option<Arc<str>> {
-        self.cause().clone()
-    }
-
-    fn cause(&self) -> MutexGuard<'_, Option<Arc<str>>> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Marks the source as lost, and notifies the owner of its changes.
-    pub(super) fn lose(&self, cause: &str) {
-        let before = self.cause().replace(cause.into());
-        if before.as_deref() != Some(cause) {
-            (self.apply)(&Changes::default());
-        }
-    }
-
-    /// Marks the source as there again.
-    fn find(&self) {
-        let before = self.cause().take();
-        if before.is_some() {
-            (self.apply)(&Changes::default());
-        }
-    }
-
-    pub(crate) fn sink(&self) -> MutexGuard<'_, Sink<ReceivedObject>> {
-        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// An open stream among those of its source: with the last one the source is lost, however that stream ends.
-struct OpenStream<'a>(&'a SourceObjects);
-
-impl<'a> OpenStream<'a> {
-    fn new(objects: &'a SourceObjects) -> Self {
-        objects.streams.fetch_add(1, Ordering::Relaxed);
-        Self(objects)
-    }
-}
-
-impl Drop for OpenStream<'_> {
-    fn drop(&mut self) {
-        if self.0.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.lose("no stream is open");
-        }
-    }
-}
-
-/// A stream.
-pub(super) struct SinkStream<'a, B> {
-    pub(super) objects: &'a Arc<SourceObjects>,
-    pub(super) peers: &'a Arc<Peers>,
+/// A receiving stream.
+pub(super) struct SinkStream<B> {
+    pub(super) objects: Arc<SourceObjects>,
+    pub(super) peers: Arc<Peers>,
     pub(super) inbound: Inbound<B>,
     pub(super) sender: Arc<ResponseSender>,
-    /// The peer's name in the log.
-    pub(super) name: &'a str,
+    pub(super) peer: Arc<Peer>,
+    /// `None`: any source may stay.
+    pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
+    /// `None`: the stream is dropped at the end.
+    pub(super) stage: Option<watch::Receiver<ShutdownStage>>,
+    /// Among the sources that have dialled.
+    pub(super) _place: Option<Arc<()>>,
 }
 
-impl<B> SinkStream<'_, B>
+impl<B> SinkStream<B>
 where
     B: Body<Data = Bytes, Error: BodyError> + Send + Unpin + 'static,
 {
     /// Runs the stream to its end; returns true if a response was received, and the peer ended the stream.
-    pub(super) async fn run(mut self) -> (Status, bool) {
-        let mut has_received = false;
-        let objects = Arc::clone(self.objects);
-        let _open = OpenStream::new(&objects);
-        let status = self.run_stream(&mut has_received).await;
-        let is_refused = !(self.sender.is_gone() || self.inbound.is_ended());
-        if is_refused {
-            objects.sink().refuse();
-        }
-        (status, has_received && !is_refused)
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn holds its arguments twice for as long as it runs"
+    )]
+    pub(super) fn run(mut self) -> impl Future<Output = (Status, bool)> + Send {
+        async move { self.serve().await }
     }
 
-    async fn run_stream(&mut self, has_received: &mut bool) -> Status {
-        let asked = self.objects.sink().start(self.peers.clock.now());
-        // All first requests are sent before the first response is awaited.
-        self.sender
-            .put(asked.iter().map(|one| Bytes::from(framed(one))));
-        loop {
-            if self.sender.is_gone() {
-                let status = self.inbound.final_status().await;
-                return status.unwrap_or_else(|| Status::unavailable("peer disconnected"));
-            }
-            let free = self.sender.is_free();
-            tokio::select! {
-                response = self.inbound.next::<Resources>(), if free => match response {
-                    Ok(Some(response)) => {
-                        if !std::mem::replace(has_received, true)
-                            && let Some(more) = self.objects.log_limiters.begins.suffix_if_allowed()
-                        {
-                            info!("receiving configuration from {}{more}", self.name);
-                        }
-                        self.objects.find();
-                        match self.handle_response(response).await {
-                            Ok(answer) => self.sender.put([framed(&answer).into()]),
-                            Err(status) => return status,
-                        }
-                    }
-                    Ok(None) => return Status::ok(""),
-                    Err(status) => {
-                        self.peers.counters.unheard();
-                        return status;
-                    }
-                },
-                () = self.sender.moved() => {}
+    async fn serve(&mut self) -> (Status, bool) {
+        let stream_loop = StreamLoop::new(&self.peer, &self.sender, || ());
+        let _open = OpenStream::new(&self.objects);
+        let first = self.objects.sink().start(self.peers.clock.now());
+        let first = first.iter().map(|request| Bytes::from(framed(request)));
+        let mut protocol = SinkProtocol {
+            objects: &self.objects,
+            peers: &self.peers,
+            peer: &self.peer,
+            access: self.access.take(),
+            stage: self.stage.take(),
+            unsent: Some(first.collect()),
+            has_received: false,
+        };
+        let mut reader = WholeMessages::default();
+        let end = stream_loop.run(&mut self.inbound, &mut reader, &mut protocol);
+        let end = end.await;
+        if end.is_refused {
+            self.objects.sink().refuse();
+        }
+        (end.status, protocol.has_received && !end.is_refused)
+    }
+}
+
+/// The protocol of a sink.
+struct SinkProtocol<'a> {
+    objects: &'a Arc<SourceObjects>,
+    peers: &'a Peers,
+    peer: &'a Peer,
+    access: Option<watch::Receiver<Arc<CurrentList>>>,
+    stage: Option<watch::Receiver<ShutdownStage>>,
+    /// What the source is to have next: all first requests, or the answer to its response.
+    unsent: Option<Vec<Bytes>>,
+    has_received: bool,
+}
+
+impl<'a> StreamProtocol for SinkProtocol<'a> {
+    type Reader = WholeMessages<Resources>;
+    /// The access list has changed.
+    type Event = ();
+
+    const PEER_SENDS_STATUS: bool = true;
+
+    fn clock(&self) -> &Clock {
+        &self.peers.clock
+    }
+
+    async fn receive(&mut self, response: Resources) -> Result<(), Status> {
+        if !std::mem::replace(&mut self.has_received, true)
+            && let Some(more) = self.objects.log_limiters.begins.suffix_if_allowed()
+        {
+            info!("receiving configuration from {}{more}", self.peer.address);
+        }
+        self.objects.find();
+        let answer = self.handle_response(response).await?;
+        self.unsent = Some(vec![framed(&answer).into()]);
+        Ok(())
+    }
+
+    async fn event(&mut self, _is_free: bool) {
+        list_changed(&mut self.access).await;
+    }
+
+    async fn handle(&mut self, (): ()) -> Result<(), Status> {
+        match is_allowed(self.access.as_ref(), self.peer) {
+            true => Ok(()),
+            false => Err(Status::unauthenticated(REFUSED)),
+        }
+    }
+
+    fn next_response(&mut self, _now: Duration) -> Option<Vec<Bytes>> {
+        self.unsent.take()
+    }
+
+    fn waits(&mut self, _now: Duration, is_free: bool) -> Result<StreamWaits, Status> {
+        Ok(StreamWaits {
+            deadline: None,
+            // Each response is answered before the next one is read.
+            reads: match is_free {
+                true => Reads::Request,
+                false => Reads::Nothing,
+            },
+        })
+    }
+
+    fn shutdown(&self) -> impl Future<Output = ()> + Send + use<'a> {
+        let stage = self.stage.clone();
+        async move {
+            match stage {
+                Some(stage) => closing(stage).await,
+                None => std::future::pending().await,
             }
         }
     }
 
-    async fn handle_response(&mut self, response: Resources) -> Result<RequestResources, Status> {
+    fn disconnected(&self) -> Status {
+        Status::unavailable("peer disconnected")
+    }
+
+    fn read_failed(&self) {
+        self.peers.counters.recv_failed();
+    }
+}
+
+impl SinkProtocol<'_> {
+    async fn handle_response(&self, response: Resources) -> Result<RequestResources, Status> {
         let now = self.peers.clock.now();
         let collection = response.collection.clone();
         let bytes = response.encoded_len();
@@ -277,7 +176,7 @@ where
             let objects = Arc::clone(self.objects);
             let reads = move || objects.sink().handle_response(now, response, &Reader);
             let read = tokio::task::spawn_blocking(reads).await;
-            read.map_err(|_| Status::internal("internal error; the stream ended, see the log"))?
+            read.map_err(|_| internal_error())?
         } else {
             self.objects.sink().handle_response(now, response, &Reader)
         };
@@ -298,7 +197,8 @@ where
                 self.peers.counters.nacked(counted, error.code);
                 if let Some(more) = self.objects.log_limiters.refused.suffix_if_allowed() {
                     let message = &error.message;
-                    warn!("refused a response of {}: {message}{more}", self.name);
+                    let name = &self.peer.address;
+                    warn!("refused a response of {name}: {message}{more}");
                 }
             }
             (None, None) => {}
@@ -325,11 +225,8 @@ where
                 .map(|one| secrets::redact_text(one))
                 .collect();
             let errors = errors.join("; ");
-            let collection = &changes.collection;
-            warn!(
-                "{}: {collection} {name}: {errors}: {outcome}{more}",
-                self.name
-            );
+            let (source, collection) = (&self.peer.address, &changes.collection);
+            warn!("{source}: {collection} {name}: {errors}: {outcome}{more}");
         }
     }
 }

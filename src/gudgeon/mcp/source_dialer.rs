@@ -183,14 +183,14 @@ impl SourceDialer {
         let source = Source::new(Arc::clone(collections), Dialer::Source);
         let joined = common
             .peers
-            .join(&peer, Direction::Callout, source, usize::MAX);
+            .join(&peer, Direction::Dialled, source, usize::MAX);
         let Some(joined) = joined else {
             return failed("there are too many streams".to_owned());
         };
         if let Some(more) = begins.suffix_if_allowed() {
             info!("dialled the sink {}{more}", self.place);
         }
-        let giving = SourceStream {
+        let stream = SourceStream {
             common: Arc::clone(common),
             joined,
             peer,
@@ -198,7 +198,7 @@ impl SourceDialer {
             sender: dialled.sender,
             access: None,
         };
-        let ended = giving.run().await;
+        let ended = stream.run().await;
         drop(dialled.connection);
         ended
     }

@@ -1,7 +1,7 @@
-//! The sending end of one stream: a request, a snapshot or its free writer wakes it, and each time it takes one step.
-//! It queues nothing; a client that does not read costs one response.
+//! The sending end of one stream: requests and snapshots move it on, one response at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::log_repeats::should_log_repeat;
 use bytes::Bytes;
@@ -14,10 +14,14 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use super::Snapshots;
-use super::access::CurrentList;
-use super::peers::{PeerRegistration, Peers};
+use super::access::{CurrentList, REFUSED, changed, is_allowed, list_changed};
+use super::peers::{PeerRegistration, PeerStream, Peers};
 use super::wire::{ResponsePieces, encode};
-use crate::grpc::{BodyError, Inbound, Peer, ResponseSender};
+use crate::clock::Clock;
+use crate::grpc::{
+    BodyError, Inbound, Peer, Reads, ResponseSender, StreamLoop, StreamProtocol, StreamWaits,
+    WholeMessages, closing,
+};
 use crate::serve::ShutdownStage;
 
 /// Bytes of a sink's message that are logged.
@@ -43,146 +47,147 @@ pub(super) struct SourceStream<B> {
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
 }
 
-/// Sends the peer a status if the task panics.
-struct EndOnPanic {
-    sender: Arc<ResponseSender>,
-    peer: Arc<Peer>,
-}
-
-impl Drop for EndOnPanic {
-    fn drop(&mut self) {
-        self.peer.closes();
-        if std::thread::panicking() {
-            self.sender.end(Status::internal(
-                "internal error; the stream ended, see the log",
-            ));
-        }
-    }
-}
-
-/// The events that a stream waits for besides its requests.
-struct StreamWaits {
-    snapshots: watch::Receiver<Snapshots>,
-    stage: watch::Receiver<ShutdownStage>,
-    access: Option<watch::Receiver<Arc<CurrentList>>>,
-}
-
 impl<B> SourceStream<B>
 where
     B: Body<Data = Bytes, Error: BodyError> + Send + Unpin + 'static,
 {
     /// Runs the stream to its end. Returns true if the peer has answered a response, and ended the stream itself.
-    pub(super) async fn run(mut self) -> (Status, bool) {
-        self.peer.opens();
-        let _fallen = EndOnPanic {
-            sender: Arc::clone(&self.sender),
-            peer: Arc::clone(&self.peer),
-        };
-        let mut waits = StreamWaits {
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn holds its arguments twice for as long as it runs"
+    )]
+    pub(super) fn run(mut self) -> impl Future<Output = (Status, bool)> + Send {
+        async move { self.serve().await }
+    }
+
+    async fn serve(&mut self) -> (Status, bool) {
+        let stream_loop = StreamLoop::new(&self.peer, &self.sender, || ());
+        let mut protocol = SourceProtocol {
+            common: &self.common,
+            stream: &self.joined.stream,
+            peer: &self.peer,
             snapshots: self.common.snapshots.clone(),
-            stage: self.common.stage.clone(),
             access: self.access.take(),
+            has_answered: false,
         };
-        waits.snapshots.mark_changed();
-        let mut answered = false;
-        let status = loop {
-            if self.sender.is_gone() {
-                let status = self.inbound.final_status().await;
-                break status.unwrap_or_else(|| Status::cancelled("peer disconnected"));
-            }
-            self.send();
-            match self.event(&mut waits).await {
-                Ok(true) => answered = true,
-                Ok(false) => {}
-                Err(status) => break status,
-            }
-        };
-        if !self.sender.is_free() {
-            self.common.peers.counters.unsent();
-        }
-        let is_refused = !(self.sender.is_gone() || self.inbound.is_ended());
-        self.sender.end(status.clone());
-        (status, answered && !is_refused)
+        protocol.snapshots.mark_changed();
+        let mut reader = WholeMessages::default();
+        let end = stream_loop.run(&mut self.inbound, &mut reader, &mut protocol);
+        let end = end.await;
+        (end.status, protocol.has_answered && !end.is_refused)
+    }
+}
+
+/// The protocol of a source.
+struct SourceProtocol<'a> {
+    common: &'a SourceContext,
+    stream: &'a PeerStream,
+    peer: &'a Peer,
+    snapshots: watch::Receiver<Snapshots>,
+    access: Option<watch::Receiver<Arc<CurrentList>>>,
+    /// The sink has answered a response.
+    has_answered: bool,
+}
+
+enum SourceStreamEvent {
+    Snapshots,
+    AccessList,
+}
+
+impl<'a> StreamProtocol for SourceProtocol<'a> {
+    type Reader = WholeMessages<RequestResources>;
+    type Event = SourceStreamEvent;
+
+    const PEER_SENDS_STATUS: bool = true;
+
+    fn clock(&self) -> &Clock {
+        &self.common.peers.clock
     }
 
-    /// Sends one response, if one is due and the last one is written.
-    fn send(&self) {
-        if !self.sender.is_free() {
-            return;
-        }
-        let response = self.joined.stream.source().due();
-        let Some(response) = response else { return };
-        let lines = &self.common.peers.log_limiters;
-        if let Some(bytes) = response.oversized
-            && let Some(more) = lines.oversized.suffix_if_allowed()
-        {
-            warn!(
-                "sending {} the full state, {bytes} bytes of {}: the sink did not ask for incremental updates{more}",
-                self.joined.stream.name(),
-                response.collection
-            );
-        }
-        self.sender.put(encode(&response, &self.common.pieces));
+    async fn receive(&mut self, request: RequestResources) -> Result<(), Status> {
+        self.has_answered |= self.handle_request(&request)?;
+        Ok(())
     }
 
-    /// Handles the next event; returns true if a request or a response was processed.
-    async fn event(&mut self, waits: &mut StreamWaits) -> Result<bool, Status> {
-        let clock = &self.common.peers.clock;
-        let resume = self.joined.stream.source().resume(clock.now());
-        let pause = async {
-            match resume {
-                Some(at) => tokio::time::sleep_until(clock.instant(at)).await,
-                None => std::future::pending().await,
-            }
-        };
-        let inbound = &mut self.inbound;
-        let asked = async {
-            match resume {
-                // Other streams on the connection do not suffer from one that is read slowly.
-                Some(_) => Err(inbound.take_in().await),
-                None => inbound.next::<RequestResources>().await,
-            }
-        };
+    async fn event(&mut self, _is_free: bool) -> SourceStreamEvent {
         tokio::select! {
-            asked = asked => {
-                match asked {
-                    Ok(Some(request)) => self.handle_request(&request),
-                    Ok(None) => Err(Status::ok("")),
-                    Err(status) => {
-                        self.common.peers.counters.unheard();
-                        Err(status)
-                    }
-                }
-            }
-            () = pause => Ok(false),
-            () = changed(&mut waits.snapshots) => {
-                let snapshots = waits.snapshots.borrow_and_update();
-                let mut source = self.joined.stream.source();
+            () = changed(&mut self.snapshots) => SourceStreamEvent::Snapshots,
+            () = list_changed(&mut self.access) => SourceStreamEvent::AccessList,
+        }
+    }
+
+    async fn handle(&mut self, event: SourceStreamEvent) -> Result<(), Status> {
+        match event {
+            SourceStreamEvent::Snapshots => {
+                let snapshots = self.snapshots.borrow_and_update();
+                let mut source = self.stream.source();
                 for snapshot in snapshots.all() {
                     source.snapshot(Arc::clone(snapshot));
                 }
-                Ok(false)
             }
-            () = self.sender.moved() => Ok(false),
-            () = listed(&mut waits.access) => {
-                if may(waits.access.as_ref(), &self.peer) {
-                    return Ok(false);
-                }
-                info!("closing {}: the access list no longer allows it", self.joined.stream.name());
-                Err(Status::unauthenticated(REFUSED))
+            SourceStreamEvent::AccessList if is_allowed(self.access.as_ref(), self.peer) => {}
+            SourceStreamEvent::AccessList => {
+                let name = self.stream.name();
+                info!("closing {name}: the access list no longer allows it");
+                return Err(Status::unauthenticated(REFUSED));
             }
-            () = closing(&mut waits.stage) => Err(Status::unavailable("server shutting down")),
         }
+        Ok(())
     }
 
+    fn next_response(&mut self, _now: Duration) -> Option<Vec<Bytes>> {
+        let response = self.stream.source().due()?;
+        let limiters = &self.common.peers.log_limiters;
+        if let Some(bytes) = response.oversized
+            && let Some(more) = limiters.oversized.suffix_if_allowed()
+        {
+            warn!(
+                "sending {} the full state, {bytes} bytes of {}: the sink did not ask for incremental updates{more}",
+                self.stream.name(),
+                response.collection
+            );
+        }
+        Some(encode(&response, &self.common.pieces))
+    }
+
+    fn waits(&mut self, now: Duration, _is_free: bool) -> Result<StreamWaits, Status> {
+        let resume = self.stream.source().resume(now);
+        Ok(StreamWaits {
+            deadline: resume,
+            reads: match resume {
+                Some(_) => Reads::Ahead,
+                None => Reads::Request,
+            },
+        })
+    }
+
+    fn shutdown(&self) -> impl Future<Output = ()> + Send + use<'a> {
+        closing(self.common.stage.clone())
+    }
+
+    fn disconnected(&self) -> Status {
+        Status::cancelled("peer disconnected")
+    }
+
+    fn read_failed(&self) {
+        self.common.peers.counters.recv_failed();
+    }
+
+    fn response_unsent(&self) {
+        self.common.peers.counters.send_failed();
+    }
+}
+
+impl SourceProtocol<'_> {
+    /// Returns true if it is about a response.
     fn handle_request(&self, request: &RequestResources) -> Result<bool, Status> {
-        let stream = &self.joined.stream;
+        let stream = self.stream;
         let kind = stream
             .source()
             .request(self.common.peers.clock.now(), request);
         let counters = &self.common.peers.counters;
         let kind = kind.map_err(|fault| {
-            counters.unheard();
+            counters.recv_failed();
             if let Some(more) = self.common.peers.log_limiters.faults.suffix_if_allowed() {
                 info!("{}: {fault}{more}", stream.name());
             }
@@ -222,41 +227,5 @@ where
             }
         }
         Ok(kind != RequestKind::Ignored)
-    }
-}
-
-/// The status for a client that may not connect.
-pub(super) const REFUSED: &str = "the certificate's identities are not allowed";
-
-/// Returns true if this client is on the list.
-pub(super) fn may(access: Option<&watch::Receiver<Arc<CurrentList>>>, peer: &Peer) -> bool {
-    let Some(list) = access else { return true };
-    let uris = peer.leaf.as_ref().map_or(&[][..], |leaf| &leaf.uris);
-    list.borrow().allows(uris)
-}
-
-/// Returns when streams are to end, after the connection has sent GOAWAY.
-pub(super) async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
-    let is_closing = stage
-        .wait_for(|stage| *stage == ShutdownStage::Closing)
-        .await
-        .is_ok();
-    if !is_closing {
-        std::future::pending::<()>().await;
-    }
-    tokio::task::yield_now().await;
-}
-
-/// Waits for ever once the sender is gone: there are no changes then.
-async fn changed<T>(watched: &mut watch::Receiver<T>) {
-    if watched.changed().await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
-pub(super) async fn listed(access: &mut Option<watch::Receiver<Arc<CurrentList>>>) {
-    match access {
-        Some(access) => changed(access).await,
-        None => std::future::pending().await,
     }
 }

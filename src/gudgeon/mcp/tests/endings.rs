@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame};
 
 use super::super::peers::Direction;
-use super::super::sink_stream::{SinkStream, SourceObjects};
+use super::super::sink_stream::SinkStream;
 use super::super::source_stream::{SourceContext, SourceStream};
 use super::super::wire::ResponsePieces;
 use super::*;
@@ -19,10 +19,10 @@ use crate::grpc::{Address, Bounds, Inbound, Messages, Peer, ResponseSender, fram
 /// An answer that was not read before the request was reset.
 #[derive(Clone)]
 enum Ending {
-    Said(Code),
+    Status(Code),
     Silent,
     Endless,
-    /// Messages, and then what the peer says.
+    /// Messages, and then the peer's status.
     After(VecDeque<Vec<u8>>, Code),
 }
 
@@ -39,7 +39,7 @@ impl Body for Ending {
                 Some(message) => Ok(Frame::data(message.into())),
                 None => Err(Status::new(*code, "")),
             })),
-            Self::Said(code) => Poll::Ready(Some(Err(Status::new(*code, "")))),
+            Self::Status(code) => Poll::Ready(Some(Err(Status::new(*code, "")))),
             Self::Silent => Poll::Pending,
             Self::Endless => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 1024]))))),
         }
@@ -70,14 +70,14 @@ fn open() -> Arc<ResponseSender> {
     sender
 }
 
-async fn given(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
+async fn source_end(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
     let peers = Peers::new("galley");
     let (_published, snapshots) = watch::channel(Snapshots::default());
     let (_stage, stage) = watch::channel(ShutdownStage::Serving);
     let peer = Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None));
     let source = Source::new(Arc::new(Collections::all()), Dialer::Source);
-    let joined = peers.join(&peer, Direction::Callout, source, 1).unwrap();
-    let giving = SourceStream {
+    let joined = peers.join(&peer, Direction::Dialled, source, 1).unwrap();
+    let stream = SourceStream {
         common: Arc::new(SourceContext {
             peers: Arc::clone(&peers),
             pieces: ResponsePieces::default(),
@@ -90,36 +90,39 @@ async fn given(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
         sender,
         access: None,
     };
-    let (status, is_good) = giving.run().await;
+    let (status, is_good) = stream.run().await;
     (status.code(), is_good)
 }
 
-async fn taken(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
-    let taking = SinkStream {
-        objects: &SourceObjects::new("a", &[GATEWAYS.to_owned()], Arc::new(|_| {})),
-        peers: &Peers::new("galley"),
+async fn sink_end(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
+    let stream = SinkStream {
+        objects: SourceObjects::new("a", &[GATEWAYS.to_owned()], Arc::new(|_| {})),
+        peers: Peers::new("galley"),
         inbound: inbound(ending),
         sender,
-        name: "a:1",
+        peer: Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None)),
+        access: None,
+        stage: None,
+        _place: None,
     };
-    let (status, is_good) = taking.run().await;
+    let (status, is_good) = stream.run().await;
     (status.code(), is_good)
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_status_of_a_reset_stream_is_quoted() {
-    let refusal = Ending::Said(Code::Unauthenticated);
+    let refusal = Ending::Status(Code::Unauthenticated);
     let ended = (Code::Unauthenticated, false);
-    assert_eq!(given(refusal.clone(), reset()).await, ended);
-    assert_eq!(taken(refusal, reset()).await, ended);
+    assert_eq!(source_end(refusal.clone(), reset()).await, ended);
+    assert_eq!(sink_end(refusal, reset()).await, ended);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_leaves_without_a_status_is_not_awaited() {
     for ending in [Ending::Silent, Ending::Endless] {
-        let given = given(ending.clone(), reset()).await;
-        assert_eq!(given, (Code::Cancelled, false));
-        assert_eq!(taken(ending, reset()).await, (Code::Unavailable, false));
+        let end = source_end(ending.clone(), reset()).await;
+        assert_eq!(end, (Code::Cancelled, false));
+        assert_eq!(sink_end(ending, reset()).await, (Code::Unavailable, false));
     }
 }
 
@@ -161,7 +164,7 @@ async fn a_stream_counts_as_good_unless_this_side_ended_it() {
     ] {
         let messages = std::iter::once(response()).chain(second).collect();
         let ending = Ending::After(messages, Code::Unavailable);
-        assert_eq!(taken(ending, open()).await, (code, is_good));
+        assert_eq!(sink_end(ending, open()).await, (code, is_good));
     }
     for (second, code, is_good) in [
         (None, Code::Unavailable, true),
@@ -171,6 +174,6 @@ async fn a_stream_counts_as_good_unless_this_side_ended_it() {
     ] {
         let messages = std::iter::once(request()).chain(second).collect();
         let ending = Ending::After(messages, Code::Unavailable);
-        assert_eq!(given(ending, open()).await, (code, is_good));
+        assert_eq!(source_end(ending, open()).await, (code, is_good));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use transform::Key;
 use transform::ingress::{Generated, Outcome, Settings, transform};
 
-use super::super::sink_stream::READER;
+use super::super::source_objects::READER;
 
 fn transformed(names: &[&str]) -> Outcome {
     let ingress = |name: &&str| {

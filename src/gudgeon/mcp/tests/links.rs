@@ -150,7 +150,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
         .unwrap();
     until("the loss", || matches!(link.state(), LinkState::Broken(..))).await;
     assert!(link.objects.lost().is_some());
-    // Whoever applies changes was told.
+    // Whoever applies changes is notified.
     assert!(
         log.lock()
             .unwrap()
@@ -247,4 +247,55 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     out_stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, calls).await.unwrap().unwrap();
     until("its end", || source.peers.stream_statuses().is_empty()).await;
+}
+
+/// Its objects are those that later responses build on.
+#[tokio::test]
+async fn a_response_that_is_being_read_is_applied_before_its_stream_ends() {
+    const OBJECTS: usize = 3000;
+    let root = tempfile::tempdir().unwrap();
+    let address = format!("unix://{}", root.path().join("sink").display());
+    let applied = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&applied);
+    let apply = move |changes: &Changes<ReceivedObject>| {
+        *counted.lock().unwrap() += changes.set.len();
+    };
+    let objects = SourceObjects::new("me", &[ENTRIES.to_owned()], Arc::new(apply));
+    let server = McpServer::new(McpServerSettings {
+        address: address.clone(),
+        received: 16 << 20,
+        ..settings()
+    });
+    let (stage, watched) = watch::channel(ShutdownStage::Serving);
+    let peers = Peers::new("pilot");
+    let serves = server.unwrap();
+    let serves = serves.take(Arc::clone(&objects), Arc::clone(&peers), watched);
+    let serves = tokio::spawn(serves);
+    let mut source = Running::start(settings());
+    for at in 0..OBJECTS {
+        source.shelf.set(ENTRIES, entry(&format!("h{at}.example")));
+    }
+    source.publish();
+    let files = CredentialFiles::default();
+    let dialer = SourceDialer::new(&address, "NONE", files, &[], 1 << 20).unwrap();
+    let (_dialer_stage, watched) = watch::channel(ShutdownStage::Serving);
+    let dials = tokio::spawn(dialer.run(
+        Arc::new(Collections::all()),
+        Arc::clone(&source.peers),
+        source.snapshots.subscribe(),
+        watched,
+    ));
+    let end = std::time::Instant::now() + SOON;
+    while received_bytes(&peers, ENTRIES) < f64::from(64 << 10) {
+        assert!(std::time::Instant::now() < end, "no response came");
+        tokio::task::yield_now().await;
+    }
+    stage.send_replace(ShutdownStage::Closing);
+    tokio::time::timeout(SOON, serves).await.unwrap().unwrap();
+    until("all that was read", || {
+        let applied = *applied.lock().unwrap();
+        applied > 0 && applied == objects.sink().entries(ENTRIES).count()
+    })
+    .await;
+    dials.abort();
 }

@@ -19,9 +19,9 @@ use crate::grpc::{Bounds, Inbound, framed};
 const REQUESTS: [usize; 6] = [5_000, 2_000, 2_000, 2_000, 2_000, 2_000];
 
 /// Each message is a frame of its own: tonic's client would make large ones of many.
-struct Said(UnboundedReceiver<RequestResources>);
+struct RequestBody(UnboundedReceiver<RequestResources>);
 
-impl Body for Said {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -37,19 +37,19 @@ impl Body for Said {
 }
 
 struct Talk {
-    said: UnboundedSender<RequestResources>,
-    heard: Inbound<hyper::body::Incoming>,
+    requests: UnboundedSender<RequestResources>,
+    responses: Inbound<hyper::body::Incoming>,
 }
 
 impl Talk {
-    async fn open(connection: &mut SendRequest<Said>) -> Self {
-        let (said, to) = unbounded_channel();
+    async fn open(connection: &mut SendRequest<RequestBody>) -> Self {
+        let (requests, to) = unbounded_channel();
         let request = Request::post(
             "http://localhost/istio.mcp.v1alpha1.ResourceSource/EstablishResourceStream",
         )
         .header("content-type", "application/grpc")
         .header("te", "trailers");
-        let answer = connection.send_request(request.body(Said(to)).unwrap());
+        let answer = connection.send_request(request.body(RequestBody(to)).unwrap());
         let answer: Response<_> = tokio::time::timeout(SOON, answer).await.unwrap().unwrap();
         let bounds = Bounds {
             bytes: 4 << 20,
@@ -57,8 +57,8 @@ impl Talk {
             values: 1000,
         };
         Self {
-            said,
-            heard: Inbound::new(answer.into_body(), bounds),
+            requests,
+            responses: Inbound::new(answer.into_body(), bounds),
         }
     }
 
@@ -68,12 +68,12 @@ impl Talk {
             response_nonce: nonce.to_owned(),
             ..RequestResources::default()
         };
-        self.said.send(request).unwrap();
+        self.requests.send(request).unwrap();
     }
 
     async fn next(&mut self) -> Resources {
-        let heard = tokio::time::timeout(SOON, self.heard.next()).await;
-        heard.expect("waited in vain").unwrap().unwrap()
+        let response = tokio::time::timeout(SOON, self.responses.next()).await;
+        response.expect("waited in vain").unwrap().unwrap()
     }
 }
 
