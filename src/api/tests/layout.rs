@@ -1239,9 +1239,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "AuthorizationPolicy",
         &[
-            "api/config/discovery_notes.rs",
             "api/config/kinds/earlier.rs",
-            "api/config/kinds/effect.rs",
             "api/model/world.rs",
             "gudgeon/analyze/references.rs",
             "gudgeon/analyze/workloads.rs",
@@ -1253,7 +1251,6 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "DestinationRule",
         &[
-            "api/config/discovery_notes.rs",
             "api/model/world.rs",
             "gudgeon/analyze/codes.rs",
             "gudgeon/analyze/conflicts.rs",
@@ -1273,7 +1270,6 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "EnvoyFilter",
         &[
-            "api/config/discovery_notes.rs",
             "api/config/kinds/earlier.rs",
             "api/model/world.rs",
             "gudgeon/analyze/codes.rs",
@@ -1286,7 +1282,6 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "Gateway",
         &[
-            "api/config/discovery_notes.rs",
             "api/config/rules/parts.rs",
             "api/model/world.rs",
             "gudgeon/analyze/codes.rs",
@@ -1311,7 +1306,6 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
         "PeerAuthentication",
         &[
             "api/config/kinds/earlier.rs",
-            "api/config/kinds/effect.rs",
             "api/model/world.rs",
             "gudgeon/analyze/workloads.rs",
             "gudgeon/discovery/hub/peers.rs",
@@ -1322,9 +1316,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "RequestAuthentication",
         &[
-            "api/config/discovery_notes.rs",
             "api/config/kinds/earlier.rs",
-            "api/config/kinds/effect.rs",
             "api/model/world.rs",
             "gudgeon/analyze/claims.rs",
             "gudgeon/analyze/workloads.rs",
@@ -1339,7 +1331,6 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "ServiceEntry",
         &[
-            "api/config/discovery_notes.rs",
             "api/config/rules/parts.rs",
             "api/size.rs",
             "gudgeon/analyze/codes.rs",
@@ -1359,7 +1350,6 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "Sidecar",
         &[
-            "api/config/discovery_notes.rs",
             "api/model/world.rs",
             "gudgeon/analyze/workloads.rs",
             "sources/registry/configuration.rs",
@@ -1380,7 +1370,6 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "VirtualService",
         &[
-            "api/config/discovery_notes.rs",
             "api/model/world.rs",
             "gudgeon/analyze/claims.rs",
             "gudgeon/analyze/codes.rs",

@@ -12,7 +12,7 @@ use crate::names::is_host_pattern;
 /// Labels by which one setting prefers endpoints. Chosen: it names a few.
 pub const MOST_FAILOVER_LABELS: usize = 32;
 
-pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     let host = spec.get("host").and_then(Json::as_str);
     if host.is_some_and(|host| host.starts_with('*') && host != "*" && !is_host_pattern(host)) {

@@ -76,7 +76,7 @@ pub fn replaces_nothing(patch: &Json) -> bool {
     replaces_unnamed(apply_to, operation, is_named)
 }
 
-pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     if items(spec, "configPatches").count() > MOST_PATCHES {
         let why = format!("are applied in part: the first {MOST_PATCHES} are");

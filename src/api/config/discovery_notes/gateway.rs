@@ -43,7 +43,7 @@ pub fn is_certificate_hash(text: &str) -> bool {
         || text.split(':').count() == BYTES && pairs.all(|pair| is_digits(pair, 2))
 }
 
-pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, server) in items(spec, "servers") {
         let path = format!("spec.servers[{at}]");

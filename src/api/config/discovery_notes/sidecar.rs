@@ -71,7 +71,7 @@ pub fn egress_socket(bind: &str) -> Result<&str, String> {
     }
 }
 
-pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, listener) in items(spec, "egress") {
         let number = listener.get("port").map(|port| port.get("number"));
