@@ -26,7 +26,7 @@ pub use envoy_filter::{
     MOST_PATCHES, is_applied, is_unapplied_match, patched_message, replaces_nothing,
     replaces_unnamed,
 };
-pub use gateway::{is_certificate_hash, is_cipher_suite, is_key_pin};
+pub use gateway::{client_root, is_certificate_hash, is_cipher_suite, is_key_pin};
 pub use request_authentication::{LONGEST_FETCH, is_output_header};
 pub use service_entry::unserved_host;
 pub use sidecar::{MOST_EGRESS_LISTENERS, egress_socket};

@@ -20,6 +20,9 @@ mod fields;
 mod grpc_status;
 mod kinds;
 mod path;
+#[cfg(test)]
+#[path = "read_fields/tests.rs"]
+mod read_fields;
 pub mod regex_size;
 pub mod rules;
 mod scalars;

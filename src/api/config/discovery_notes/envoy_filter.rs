@@ -115,7 +115,10 @@ fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
         text("/match/context") == "WAYPOINT" || written.pointer("/match/waypoint").is_some();
     if is_unapplied_match(is_waypoint, text("/match/listener/portName")) {
         let (place, why) = match is_waypoint {
-            true => ("match", "is not applied: there are no waypoints"),
+            true if written.pointer("/match/waypoint").is_some() => {
+                ("match.waypoint", "is not applied: there are no waypoints")
+            }
+            true => ("match.context", "is not applied: there are no waypoints"),
             false => (
                 "match.listener.portName",
                 "is not applied: listeners are matched by portNumber",
@@ -192,7 +195,7 @@ mod tests {
             ),
             (
                 json!({"applyTo": "CLUSTER", "match": {"context": "WAYPOINT"}, "patch": merge}),
-                Some("match: is not applied: there are no waypoints"),
+                Some("match.context: is not applied: there are no waypoints"),
             ),
             (
                 json!({"applyTo": "LISTENER", "match": {"listener": {"portName": "a"}}, "patch": {"operation": "REMOVE"}}),

@@ -54,6 +54,14 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         for (to, destination) in items(http, "route") {
             headers::notes(|| path(&format!("route[{to}]")), destination, &mut found);
         }
+        if http
+            .get("websocketUpgrade")
+            .is_some_and(|asked| *asked == true)
+        {
+            let why =
+                "has no effect: every connection becomes a websocket that its client asks for";
+            found.push(Finding::warning(path("websocketUpgrade"), why));
+        }
         let code = http.pointer("/redirect/redirectCode");
         if code
             .and_then(Json::as_u64)
@@ -193,6 +201,16 @@ mod tests {
             [
                 "spec.http[0].redirect.redirectCode: is not served: proxies redirect with 301, 302, 303, 307 and 308 alone"
             ]
+        );
+        assert_eq!(
+            http(json!({"websocketUpgrade": true, "route": route})),
+            [
+                "spec.http[0].websocketUpgrade: has no effect: every connection becomes a websocket that its client asks for"
+            ]
+        );
+        assert_eq!(
+            http(json!({"websocketUpgrade": false, "route": route})),
+            [""; 0]
         );
         let fault = json!({"delay": {"fixedDelay": "1s"}, "abort": {"httpStatus": 500, "percentage": {"value": 1}}});
         assert_eq!(
