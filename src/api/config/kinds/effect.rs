@@ -46,6 +46,16 @@ impl Effect {
             Self::None => "none",
         }
     }
+
+    /// As [`Effect::as_str`], of one object: a kind is enforced in part for fields that few objects have. `has_notes`: something is
+    /// said of this one.
+    #[must_use]
+    pub const fn of_object(self, has_notes: bool) -> &'static str {
+        match self {
+            Self::Enforced { .. } if !has_notes => "enforced",
+            Self::Enforced { .. } | Self::Read | Self::None => self.as_str(),
+        }
+    }
 }
 
 /// What [`DRY_RUN`] does to objects of a kind.
