@@ -60,17 +60,17 @@ impl ResourceReader for Reader {
         let created = metadata.and_then(|metadata| metadata.create_time.as_ref());
         let created = created.map(|time| time.seconds);
         match READER.read(collection, resource) {
-            ReadResult::Good(object) => {
+            ReadResult::Accepted(object) => {
                 let mut object = Arc::unwrap_or_clone(object);
                 object.spec = serde_json::Value::Null;
                 let object = Arc::new(object);
-                ReadResult::Good(Arc::new(ReceivedObject {
+                ReadResult::Accepted(Arc::new(ReceivedObject {
                     object,
                     created,
                     origin: None,
                 }))
             }
-            ReadResult::Broken(rules) => ReadResult::Broken(rules),
+            ReadResult::Refused(findings) => ReadResult::Refused(findings),
             ReadResult::Unreadable(cause) => ReadResult::Unreadable(cause),
         }
     }
@@ -102,7 +102,7 @@ pub(super) struct SourceLogRateLimiters {
     /// Responses that are refused.
     refused: LogRateLimiter,
     /// Resources that break a rule.
-    broken: LogRateLimiter,
+    refused_objects: LogRateLimiter,
 }
 
 impl Default for SourceLogRateLimiters {
@@ -112,7 +112,7 @@ impl Default for SourceLogRateLimiters {
             begins: LogRateLimiter::new(10),
             ends: LogRateLimiter::new(10),
             refused: LogRateLimiter::new(10),
-            broken: LogRateLimiter::new(100),
+            refused_objects: LogRateLimiter::new(100),
         }
     }
 }
@@ -288,7 +288,7 @@ where
         match (&changes, &request.error_detail) {
             (Some(changes), _) => {
                 self.peers.counters.acked(&collection);
-                self.log_broken(changes);
+                self.log_refused(changes);
                 // Even an empty one: it may be the last missing collection.
                 (self.objects.apply)(changes);
             }
@@ -307,12 +307,17 @@ where
     }
 
     /// Resources that break a rule, with all rules.
-    fn log_broken(&self, changes: &Changes<ReceivedObject>) {
+    fn log_refused(&self, changes: &Changes<ReceivedObject>) {
         let sink = self.objects.sink();
         let all = sink.entries(&changes.collection);
-        let broken: BTreeSet<_> = changes.broken.iter().collect();
-        for (name, entry) in all.filter(|(name, _)| broken.contains(name)) {
-            let Some(more) = self.objects.log_limiters.broken.suffix_if_allowed() else {
+        let refused: BTreeSet<_> = changes.refused.iter().collect();
+        for (name, entry) in all.filter(|(name, _)| refused.contains(name)) {
+            let Some(more) = self
+                .objects
+                .log_limiters
+                .refused_objects
+                .suffix_if_allowed()
+            else {
                 continue;
             };
             let outcome = match entry.object {
@@ -320,7 +325,7 @@ where
                 None => "it is left out",
             };
             let errors: Vec<_> = entry
-                .broken
+                .findings
                 .iter()
                 .map(|one| secrets::redact_text(one))
                 .collect();

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use api::config::ObjectStatus;
 use api::config::collections::kind_of;
-use mcp::sink::{ObjectStatus, Outcome};
+use mcp::sink::Outcome;
 use serde_json::{Map, Value, json};
 use sources::Origin;
 use sources::config::{ConfigReport, Rejected};
@@ -67,10 +68,10 @@ impl Source {
         };
         let sink = objects.sink();
         for (collection, _) in sink.status() {
-            let broken = sink.entries(collection);
-            let broken = broken.filter(|(_, one)| one.status() != ObjectStatus::Good);
+            let refused = sink.entries(collection);
+            let refused = refused.filter(|(_, one)| one.status() != ObjectStatus::Accepted);
             let kind = kind_of(collection).map(|kind| kind.kind);
-            broken.for_each(|(name, _)| each(kind.unwrap_or(collection), name));
+            refused.for_each(|(name, _)| each(kind.unwrap_or(collection), name));
         }
     }
 }
@@ -281,10 +282,8 @@ fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
         for (name, one) in sink.entries(collection) {
-            let state = match one.status() {
-                ObjectStatus::Good => continue,
-                ObjectStatus::Stale => "stale",
-                ObjectStatus::Refused => "refused",
+            let ObjectStatus::Refused { serving } = one.status() else {
+                continue;
             };
             if refused.len() >= most {
                 return refused;
@@ -293,9 +292,9 @@ fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
                 collection: collection.to_string(),
                 name: name.to_string(),
                 origin: origin.clone(),
-                state,
+                state: serving.as_str(),
                 errors: one
-                    .broken
+                    .findings
                     .iter()
                     .map(|one| secrets::redact_text(one))
                     .collect(),
@@ -321,7 +320,7 @@ fn counts(received: &SourceObjects) -> (usize, usize) {
     let sink = received.sink();
     let all = sink.status().flat_map(|(name, _)| sink.entries(name));
     all.fold((0, 0), |(objects, rejected), (_, one)| {
-        let broken = usize::from(one.status() != ObjectStatus::Good);
-        (objects + 1, rejected + broken)
+        let refused = usize::from(one.status() != ObjectStatus::Accepted);
+        (objects + 1, rejected + refused)
     })
 }
