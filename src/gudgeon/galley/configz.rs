@@ -12,7 +12,7 @@ use mcp::collections::{Collections, Group};
 use mcp::message;
 use mcp::snapshot::{Collection, Resource};
 use serde_json::{Map, Value, json};
-use sources::config::Rejected;
+use sources::config::Refused;
 
 use super::admin_state::AdminState;
 use super::engine::GalleyEngine;
@@ -132,13 +132,13 @@ pub(super) fn is_listed(collection: &Collection) -> bool {
     !collections::is_always_empty(collection.name())
 }
 
-fn rejected(one: &Rejected) -> Value {
+fn rejected(one: &Refused) -> Value {
     json!({
         "collection": one.id.collection,
         "name": &*one.id.name,
         "origin": one.origin.to_string(),
-        "state": one.state.as_str(),
-        "errors": findings(&*one.errors),
+        "state": one.serving.as_str(),
+        "errors": findings(&*one.findings),
     })
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use api::config::ObjectStatus;
 use api::config::collections::kind_of;
+use api::config::{ObjectStatus, ServedInstead};
 use mcp::sink::Outcome;
 use serde_json::{Map, Value, json};
 use sources::Origin;
-use sources::config::{ConfigReport, Rejected};
+use sources::config::{ConfigReport, Refused};
 
 use super::local::Local;
 use super::{Sinks, Source, SourceOrigin};
@@ -21,19 +21,19 @@ use crate::mcp::{LinkState, SourceObjects};
 use crate::secrets;
 
 /// An object that is not served as it was sent or written; or a file that cannot be read, which has no name.
-struct Refused {
+struct RefusedRow {
     collection: String,
     name: String,
     origin: Origin,
-    state: &'static str,
+    serving: ServedInstead,
     errors: Vec<String>,
 }
 
-impl Refused {
+impl RefusedRow {
     fn json(&self) -> Value {
         json!({
             "collection": self.collection, "name": self.name, "origin": self.origin.to_string(),
-            "state": self.state, "errors": self.errors,
+            "state": self.serving.as_str(), "errors": self.errors,
         })
     }
 }
@@ -45,7 +45,7 @@ impl Source {
     }
 
     /// The first of them: words are made for those who read them.
-    fn refused(&self, most: usize) -> Vec<Refused> {
+    fn refused(&self, most: usize) -> Vec<RefusedRow> {
         match &self.origin {
             SourceOrigin::Link(link) => of_sink(&link.objects, &self.as_origin(), most),
             SourceOrigin::Port(_, objects) => of_sink(objects, &self.as_origin(), most),
@@ -161,7 +161,7 @@ impl Sinks {
                 escaped(&one.origin.to_string()),
                 escaped(&one.collection),
                 escaped(&one.name),
-                one.state,
+                one.serving.as_str(),
                 escaped(&one.errors.join("; "))
             );
         }
@@ -187,7 +187,7 @@ impl Sinks {
         let rejected: Vec<_> = source
             .refused(usize::MAX)
             .iter()
-            .map(Refused::json)
+            .map(RefusedRow::json)
             .collect();
         let sink = objects.sink();
         for (name, one) in sink.status() {
@@ -246,7 +246,7 @@ fn of_local(source: &Source, local: &Local) -> Value {
     let rejected: Vec<_> = source
         .refused(usize::MAX)
         .iter()
-        .map(Refused::json)
+        .map(RefusedRow::json)
         .collect();
     json!({
         "address": source.name(),
@@ -263,7 +263,7 @@ fn of_local(source: &Source, local: &Local) -> Value {
 pub(super) const FILE: &str = "File";
 
 /// The kind and name under which something that is not served as it is written is shown: a file by its path.
-pub(super) fn kind_and_name(one: &Rejected) -> (&str, &str) {
+pub(super) fn kind_and_name(one: &Refused) -> (&str, &str) {
     match one.id.kind() {
         "" => {
             let name = match &one.origin {
@@ -277,7 +277,7 @@ pub(super) fn kind_and_name(one: &Rejected) -> (&str, &str) {
     }
 }
 
-fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
+fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<RefusedRow> {
     let sink = held.sink();
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
@@ -288,11 +288,11 @@ fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
             if refused.len() >= most {
                 return refused;
             }
-            refused.push(Refused {
+            refused.push(RefusedRow {
                 collection: collection.to_string(),
                 name: name.to_string(),
                 origin: origin.clone(),
-                state: serving.as_str(),
+                serving,
                 errors: one
                     .findings
                     .iter()
@@ -304,13 +304,13 @@ fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
     refused
 }
 
-fn of_report(report: &ConfigReport, most: usize) -> Vec<Refused> {
-    let rejected = report.rejected.iter().take(most).map(|one| Refused {
+fn of_report(report: &ConfigReport, most: usize) -> Vec<RefusedRow> {
+    let rejected = report.rejected.iter().take(most).map(|one| RefusedRow {
         collection: one.id.collection.to_owned(),
         name: one.id.name.to_string(),
         origin: one.origin.clone(),
-        state: one.state.as_str(),
-        errors: one.errors.iter().map(ToString::to_string).collect(),
+        serving: one.serving,
+        errors: one.findings.iter().map(ToString::to_string).collect(),
     });
     rejected.collect()
 }
