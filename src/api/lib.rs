@@ -32,8 +32,8 @@
 //! is wrong; `overlay` lays it over defaults; the type comes off the [`wire`], and goes back to JSON that way.
 //!
 //! A new kind takes a `.proto` file, a row in `config/kinds.rs` and a file in `config/rules`. A kind that discovery acts on also takes
-//! its type in [`networking`] or [`security`], a line of [`discovery_kinds`], a field of [`model::World`], a file in `xds/rules`, and
-//! fields of the scope in `xds/scope`.
+//! a file of notes, a line of [`discovery_kinds`], which is its field of [`model::World`], a file in `xds/rules`, and fields of the
+//! scope in `xds/scope`.
 //!
 //! Objects of rules need no type: what is wrong with their JSON is found, all of it, and bytes are made of it and back.
 //!

@@ -65,11 +65,11 @@ impl ResourceReader for ObjectReader {
             found.retain(|finding| finding.is_error() && !is_excused(finding));
             config::limit(&mut found);
         }
-        let broken: Vec<_> = found.iter().map(Finding::to_string).collect();
-        if broken.is_empty() {
-            ReadResult::Good(Arc::new(object))
+        let findings: Vec<_> = found.iter().map(Finding::to_string).collect();
+        if findings.is_empty() {
+            ReadResult::Accepted(Arc::new(object))
         } else {
-            ReadResult::Broken(broken)
+            ReadResult::Refused(findings)
         }
     }
 }
@@ -85,12 +85,17 @@ mod tests {
     use std::time::Duration;
 
     use api::config::collections::{MESH, served, type_url_of};
+    use api::config::{ObjectStatus, ServedInstead};
     use prost::Message as _;
     use serde_json::json;
 
     use super::*;
     use crate::message::Resources;
-    use crate::sink::{ObjectStatus, Settings, Sink};
+    use crate::sink::{Settings, Sink};
+
+    const REFUSED: ObjectStatus = ObjectStatus::Refused {
+        serving: ServedInstead::Nothing,
+    };
 
     const COLLECTION: &str = "istio/networking/v1alpha3/virtualservices";
     const READER: ObjectReader = ObjectReader {
@@ -152,9 +157,9 @@ mod tests {
             .unwrap();
         assert!(handled.request.error_detail.is_none());
         let (_, held) = sink.entries(COLLECTION).next().unwrap();
-        assert_eq!(held.status(), ObjectStatus::Refused);
+        assert_eq!(held.status(), REFUSED);
         assert_eq!(
-            held.broken,
+            held.findings,
             ["spec.http[0].route: weights add up to 95, not 100"]
         );
     }
@@ -171,7 +176,7 @@ mod tests {
             "metadata": {"name": "web", "namespace": "shop"},
             "spec": broken.spec,
         }));
-        assert_eq!(status(&read.unwrap(), "shop/web"), ObjectStatus::Refused);
+        assert_eq!(status(&read.unwrap(), "shop/web"), REFUSED);
     }
 
     /// Only the name of a generated Gateway is exempt from validation.
@@ -187,11 +192,11 @@ mod tests {
         assert_eq!(found, []);
         let object = object.unwrap();
         for (name, wanted) in [
-            ("shop/web", ObjectStatus::Good),
-            ("shop/a.b", ObjectStatus::Refused),
-            ("shop/a.b-generated", ObjectStatus::Good),
-            ("shop/*-generated", ObjectStatus::Good),
-            ("s_/a.b-generated", ObjectStatus::Refused),
+            ("shop/web", ObjectStatus::Accepted),
+            ("shop/a.b", REFUSED),
+            ("shop/a.b-generated", ObjectStatus::Accepted),
+            ("shop/*-generated", ObjectStatus::Accepted),
+            ("s_/a.b-generated", REFUSED),
         ] {
             assert_eq!(status(&object, name), wanted, "{name}");
         }
@@ -220,7 +225,7 @@ mod tests {
             sink.handle_response(Duration::ZERO, response, &READER)
                 .unwrap();
             let (_, held) = sink.entries(COLLECTION).next().unwrap();
-            held.broken.join("; ")
+            held.findings.join("; ")
         };
         for (name, said) in [
             ("shop/web.v2", ""),
@@ -286,7 +291,7 @@ mod tests {
             assert!(handled.changes.is_some(), "{collection}");
             let (_, held) = sink.entries(collection).next().unwrap();
             let is_made = collection == SYNTHETIC;
-            assert!(!is_made || held.status() == ObjectStatus::Good);
+            assert!(!is_made || held.status() == ObjectStatus::Accepted);
         }
     }
 }

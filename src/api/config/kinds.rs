@@ -1,18 +1,21 @@
 //! The table of kinds: everything that asks what a kind is called, where it is served, by which table it is read and how far
 //! it is checked, by which rules, and what it changes, reads it here. A new kind is a `.proto` file, a row and a file of rules;
-//! one that discovery acts on is a line of [`discovery_kinds`](crate::discovery_kinds), too.
+//! one that discovery acts on is a file of notes and a line of [`discovery_kinds`](crate::discovery_kinds), too. No code matches
+//! the name of a kind to find what the kind is like.
 
 mod earlier;
 mod effect;
 
 use serde_json::Value as Json;
 
+use super::discovery_notes::{self, SpecNotes};
 use super::{Finding, rules};
 use crate::did_you_mean::nearest;
 use crate::schema::{self, Message};
 use crate::well_known::TYPE_URL_PREFIX;
 
 pub use earlier::EARLIER;
+use effect::DryRun;
 pub use effect::{Effect, Role, dry_run_note, notes, notes_of, without_effect};
 
 /// The depth to which an object is checked.
@@ -46,6 +49,12 @@ pub struct Kind {
     pub effect: Effect,
     /// Its rules beyond its types.
     pub(super) rule: Option<rules::Rule>,
+    /// What discovery does otherwise than a valid object says.
+    pub(super) notes: Option<SpecNotes>,
+    /// What the annotation of a policy that is only tried does to its objects.
+    dry_run: DryRun,
+    /// The part that today does the work of a kind without an effect; `None`: none does, or it has one of its own.
+    instead: Option<&'static str>,
 }
 
 impl PartialEq for Kind {
@@ -87,7 +96,10 @@ static NOTHING: Message = Message {
 };
 
 macro_rules! kinds {
-    ($($group:literal $versions:expr, $prefix:literal: {$($kind:literal $plural:literal $message:ident $check:ident $scope:ident $form:ident $effect:ident $($file:ident::$rule:ident)?)*})*) => {
+    ($($group:literal $versions:expr, $prefix:literal: {$(
+        $kind:literal $plural:literal $message:ident $check:ident $scope:ident $form:ident $effect:ident $($file:ident::$rule:ident)?
+        $(, notes $notes:ident)? $(, without $without:literal)* $(, dry_run $dry_run:ident)? $(, instead $instead:ident)?
+    )*})*) => {
         &[$($(Kind {
             group: $group,
             versions: &$versions,
@@ -98,21 +110,28 @@ macro_rules! kinds {
             message: &schema::$message,
             check: Check::$check,
             verbatim: kinds!($form),
-            effect: kinds!($effect),
+            effect: kinds!($effect $($without)*),
             rule: kinds!(rule $($file::$rule)?),
+            notes: kinds!(notes $($notes)?),
+            dry_run: kinds!(dry_run $($dry_run)?),
+            instead: kinds!(instead $($instead)?),
         },)*)*]
     };
     (rule) => { None };
     (rule $file:ident::$rule:ident) => { Some(rules::$file::$rule) };
+    (notes) => { None };
+    (notes $file:ident) => { Some(discovery_notes::$file::notes) };
+    (dry_run) => { DryRun::Unread };
+    (dry_run $dry_run:ident) => { DryRun::$dry_run };
+    (instead) => { None };
+    (instead $instead:ident) => { Some(earlier::$instead) };
     (cluster) => { true };
     (namespaced) => { false };
     (verbatim) => { true };
     (typed) => { false };
     (none) => { Effect::None };
     (read) => { Effect::Read };
-    (enforced) => { effect::ENFORCED };
-    (servers) => { effect::SERVERS };
-    (patches) => { effect::PATCHES };
+    (enforced $($without:literal)*) => { Effect::Enforced { by: Role::Discovery, without: &[$($without),*] } };
 }
 
 /// Kinds that are served and checked.
@@ -120,30 +139,30 @@ pub static KINDS: &[Kind] = TABLE;
 
 const TABLE: &[Kind] = kinds! {
     "networking.istio.io" ["v1alpha3", "v1beta1", "v1"], "istio/networking/v1alpha3/": {
-        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed enforced virtual_service::check
-        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed enforced destination_rule::check
-        "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed servers gateway::check
-        "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed enforced service_entry::check
-        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed enforced sidecar::check
+        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed enforced virtual_service::check, notes virtual_service
+        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed enforced destination_rule::check, notes destination_rule
+        "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed enforced gateway::check, notes gateway, without "servers.defaultEndpoint"
+        "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed enforced service_entry::check, notes service_entry
+        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed enforced sidecar::check, notes sidecar
         "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read workload_entry::check
     }
     "networking.istio.io" ["v1alpha3"], "istio/networking/v1alpha3/": {
-        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed patches envoy_filter::check
+        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed enforced envoy_filter::check, notes envoy_filter, without "filters", without "targetRefs"
     }
     "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
-        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed enforced authorization::check
-        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed enforced security::peer
-        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed enforced security::request
+        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed enforced authorization::check, notes authorization, dry_run Tried
+        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed enforced security::peer, dry_run Ignored
+        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed enforced security::request, notes request_authentication, dry_run Ignored
     }
     "authentication.istio.io" ["v1alpha1"], "istio/authentication/v1alpha1/": {
-        "Policy" "policies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full namespaced typed none authentication::policy
-        "MeshPolicy" "meshpolicies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full cluster typed none authentication::mesh_policy
+        "Policy" "policies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full namespaced typed none authentication::policy, instead PEERS_AND_ORIGINS
+        "MeshPolicy" "meshpolicies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full cluster typed none authentication::mesh_policy, instead PEERS_AND_ORIGINS_OF_ROOT
     }
     "rbac.istio.io" ["v1alpha1"], "istio/rbac/v1alpha1/": {
-        "ServiceRole" "serviceroles" ISTIO_RBAC_V1ALPHA1_SERVICEROLE Full namespaced typed none rbac::role
-        "ServiceRoleBinding" "servicerolebindings" ISTIO_RBAC_V1ALPHA1_SERVICEROLEBINDING Full namespaced typed none rbac::binding
-        "RbacConfig" "rbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full namespaced typed none rbac::old_config
-        "ClusterRbacConfig" "clusterrbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full cluster typed none rbac::config
+        "ServiceRole" "serviceroles" ISTIO_RBAC_V1ALPHA1_SERVICEROLE Full namespaced typed none rbac::role, instead POLICY
+        "ServiceRoleBinding" "servicerolebindings" ISTIO_RBAC_V1ALPHA1_SERVICEROLEBINDING Full namespaced typed none rbac::binding, instead POLICY
+        "RbacConfig" "rbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full namespaced typed none rbac::old_config, instead POLICY
+        "ClusterRbacConfig" "clusterrbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full cluster typed none rbac::config, instead POLICY
     }
     "config.istio.io" ["v1alpha2"], "istio/config/v1alpha2/": {
         "HTTPAPISpec" "httpapispecs" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPEC Full namespaced typed none mixer::api
@@ -152,13 +171,13 @@ const TABLE: &[Kind] = kinds! {
         "template" "templates" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_TEMPLATE Fields namespaced verbatim none
     }
     "config.istio.io" ["v1alpha2"], "istio/mixer/v1/config/client/": {
-        "QuotaSpec" "quotaspecs" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPEC Full namespaced typed none mixer::quota
-        "QuotaSpecBinding" "quotaspecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPECBINDING Full namespaced typed none mixer::quota_binding
+        "QuotaSpec" "quotaspecs" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPEC Full namespaced typed none mixer::quota, instead RATE_LIMITS
+        "QuotaSpecBinding" "quotaspecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPECBINDING Full namespaced typed none mixer::quota_binding, instead RATE_LIMITS
     }
     "config.istio.io" ["v1alpha2"], "istio/policy/v1beta1/": {
-        "rule" "rules" ISTIO_POLICY_V1BETA1_RULE Fields namespaced typed none
-        "handler" "handlers" ISTIO_POLICY_V1BETA1_HANDLER Fields namespaced typed none
-        "instance" "instances" ISTIO_POLICY_V1BETA1_INSTANCE Fields namespaced typed none
+        "rule" "rules" ISTIO_POLICY_V1BETA1_RULE Fields namespaced typed none, instead MIXER_PARTS
+        "handler" "handlers" ISTIO_POLICY_V1BETA1_HANDLER Fields namespaced typed none, instead MIXER_PARTS
+        "instance" "instances" ISTIO_POLICY_V1BETA1_INSTANCE Fields namespaced typed none, instead MIXER_PARTS
         "attributemanifest" "attributemanifests" ISTIO_POLICY_V1BETA1_ATTRIBUTEMANIFEST Fields namespaced typed none
     }
 };
@@ -182,6 +201,9 @@ const fn later(
         verbatim: false,
         effect: Effect::None,
         rule: None,
+        notes: None,
+        dry_run: DryRun::Unread,
+        instead: None,
     }
 }
 

@@ -20,9 +20,13 @@ mod fields;
 mod grpc_status;
 mod kinds;
 mod path;
+#[cfg(test)]
+#[path = "read_fields/tests.rs"]
+mod read_fields;
 pub mod regex_size;
 pub mod rules;
 mod scalars;
+mod status;
 #[cfg(test)]
 #[allow(
     clippy::needless_pass_by_value,
@@ -47,6 +51,7 @@ pub use kinds::{
     Check, EARLIER, Effect, KINDS, Kind, LATER, Role, dry_run_note, is_ours, kind, named, notes,
     notes_of, without_effect,
 };
+pub use status::{ObjectStatus, ServedInstead};
 pub use validation::check_rules;
 
 /// An object of a known kind.

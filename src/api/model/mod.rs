@@ -8,6 +8,7 @@ mod change;
 mod changes;
 mod credential;
 mod endpoint;
+pub mod kinds;
 mod object;
 mod protocol;
 mod service;

@@ -4,14 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{ClusterId, Credentials, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
+use super::{ClusterId, Credentials, Endpoint, Service, ServiceKey, Workload, WorkloadKey, kinds};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
-use crate::istio::networking::v1alpha3::{
-    DestinationRule, EnvoyFilter, Gateway, Sidecar, VirtualService,
-};
-use crate::security::{
-    AuthorizationPolicy, KeySet, KeysPlace, PeerAuthentication, RequestAuthentication,
-};
+use crate::security::{KeySet, KeysPlace};
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
 pub type EndpointShards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
@@ -60,62 +55,57 @@ pub fn is_dry_run(written: Option<&str>) -> bool {
 /// Objects of one kind, by namespace and name.
 pub type Objects<T> = BTreeMap<(Arc<str>, Arc<str>), Arc<Configured<T>>>;
 
-/// Everything that one snapshot is made of, at one moment. Cloning copies pointers; a registry changes its own with
-/// [`Arc::make_mut`] and gives clones away.
-///
-/// The order of arrival leaves no trace: equal state makes an equal world.
-#[derive(Clone, Debug, PartialEq)]
-pub struct World {
-    pub services: Arc<BTreeMap<ServiceKey, Arc<Service>>>,
-    /// Endpoints of the services. A service without any may be missing here, and endpoints without a service are not served.
-    pub endpoints: Arc<BTreeMap<ServiceKey, Arc<EndpointShards>>>,
-    pub workloads: Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
-    pub mesh: Arc<MeshConfig>,
-    pub networks: Arc<MeshNetworks>,
-    pub sidecars: Arc<Objects<Sidecar>>,
-    pub gateways: Arc<Objects<Gateway>>,
-    /// That are whole: a proxy refuses others.
-    pub credentials: Arc<Credentials>,
-    pub virtual_services: Arc<Objects<VirtualService>>,
-    pub destination_rules: Arc<Objects<DestinationRule>>,
-    pub envoy_filters: Arc<Objects<EnvoyFilter>>,
-    pub authorization_policies: Arc<Objects<AuthorizationPolicy>>,
-    pub peer_authentications: Arc<Objects<PeerAuthentication>>,
-    /// PeerAuthentications that some proxies may still go by, a moment after changes. Servers take what any of them lets clients
-    /// speak, and clients speak what all of them take.
-    pub earlier_peer_authentications: Vec<Arc<Objects<PeerAuthentication>>>,
-    pub request_authentications: Arc<Objects<RequestAuthentication>>,
-    /// Keys that were fetched. A place that is missing here has none yet.
-    pub key_sets: Arc<BTreeMap<KeysPlace, KeySet>>,
-    /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
-    pub plaintext: Arc<BTreeSet<IpAddr>>,
+macro_rules! world {
+    (services { $($_kind:ident $_field:ident;)* } world { $($kind:ident $field:ident;)* }) => {
+        /// Everything that one snapshot is made of, at one moment. Cloning copies pointers; a registry changes its own with
+        /// [`Arc::make_mut`] and gives clones away.
+        ///
+        /// The order of arrival leaves no trace: equal state makes an equal world.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct World {
+            pub services: Arc<BTreeMap<ServiceKey, Arc<Service>>>,
+            /// Endpoints of the services. A service without any may be missing here, and endpoints without a service are not
+            /// served.
+            pub endpoints: Arc<BTreeMap<ServiceKey, Arc<EndpointShards>>>,
+            pub workloads: Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
+            pub mesh: Arc<MeshConfig>,
+            pub networks: Arc<MeshNetworks>,
+            $(pub $field: Arc<Objects<kinds::$kind>>,)*
+            /// That are whole: a proxy refuses others.
+            pub credentials: Arc<Credentials>,
+            /// PeerAuthentications that some proxies may still go by, a moment after changes. Servers take what any of them lets
+            /// clients speak, and clients speak what all of them take.
+            pub earlier_peer_authentications: Vec<Arc<Objects<kinds::PeerAuthentication>>>,
+            /// Keys that were fetched. A place that is missing here has none yet.
+            pub key_sets: Arc<BTreeMap<KeysPlace, KeySet>>,
+            /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
+            pub plaintext: Arc<BTreeSet<IpAddr>>,
+        }
+
+        impl World {
+            /// One with nothing in it.
+            #[must_use]
+            pub fn new(mesh: Arc<MeshConfig>) -> Self {
+                Self {
+                    services: Arc::default(),
+                    endpoints: Arc::default(),
+                    workloads: Arc::default(),
+                    mesh,
+                    networks: Arc::default(),
+                    $($field: Arc::default(),)*
+                    credentials: Arc::default(),
+                    earlier_peer_authentications: Vec::new(),
+                    key_sets: Arc::default(),
+                    plaintext: Arc::default(),
+                }
+            }
+        }
+    };
 }
 
-impl World {
-    /// One with nothing in it.
-    #[must_use]
-    pub fn new(mesh: Arc<MeshConfig>) -> Self {
-        Self {
-            services: Arc::default(),
-            endpoints: Arc::default(),
-            workloads: Arc::default(),
-            mesh,
-            networks: Arc::default(),
-            sidecars: Arc::default(),
-            gateways: Arc::default(),
-            credentials: Arc::default(),
-            virtual_services: Arc::default(),
-            destination_rules: Arc::default(),
-            envoy_filters: Arc::default(),
-            authorization_policies: Arc::default(),
-            peer_authentications: Arc::default(),
-            earlier_peer_authentications: Vec::new(),
-            request_authentications: Arc::default(),
-            key_sets: Arc::default(),
-            plaintext: Arc::default(),
-        }
-    }
+crate::discovery_kinds!(world);
 
+impl World {
     /// The endpoints of a service, cluster by cluster.
     pub fn endpoints_of(&self, key: &ServiceKey) -> impl Iterator<Item = (&ClusterId, &Endpoint)> {
         self.endpoints

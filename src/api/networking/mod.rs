@@ -12,13 +12,12 @@ use prost::DecodeError;
 use serde_json::{Map, Value as Json};
 
 use crate::config::{self, Finding, Kind, Object};
-use crate::model::EndpointAddress;
+use crate::model::{EndpointAddress, kinds};
 use crate::read::{self, Invalid};
 use crate::schema::{Message, Typed};
 use crate::size;
 
 pub use crate::istio::networking::v1alpha3::*;
-use crate::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 
 /// A kind of object that discovery acts on.
 pub trait DiscoveryKind: Typed {
@@ -32,39 +31,19 @@ pub trait DiscoveryKind: Typed {
     const VERSIONS: &'static [&'static str] = Self::KIND.versions;
 }
 
-/// Passes the kinds that discovery acts on to a macro: the type of each, the field of whatever holds objects of all kinds, and
-/// `world` where the [`World`](crate::model::World) has that field, too.
-#[macro_export]
-macro_rules! discovery_kinds {
-    ($for_each:ident) => {
-        $for_each! {
-            ServiceEntry service_entries;
-            WorkloadEntry workload_entries;
-            Sidecar sidecars world;
-            Gateway gateways world;
-            VirtualService virtual_services world;
-            DestinationRule destination_rules world;
-            EnvoyFilter envoy_filters world;
-            AuthorizationPolicy authorization_policies world;
-            PeerAuthentication peer_authentications world;
-            RequestAuthentication request_authentications world;
-        }
-    };
-}
-
 macro_rules! kinds {
-    ($($kind:ident $field:ident $($world:ident)?;)*) => {$(
-        impl DiscoveryKind for $kind {
+    ($($group:ident { $($kind:ident $field:ident;)* })*) => {$($(
+        impl DiscoveryKind for kinds::$kind {
             const KIND: &'static Kind = config::row(stringify!($kind));
         }
 
-        impl Typed for $kind {
+        impl Typed for kinds::$kind {
             const MESSAGE: &'static Message = Self::KIND.message;
         }
-    )*};
+    )*)*};
 }
 
-discovery_kinds!(kinds);
+crate::discovery_kinds!(kinds);
 
 /// An object that was validated.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,23 +1,26 @@
 //! The state of the role as JSON documents, without secrets.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use api::config::collections::{self, MESH, SYNTHETIC};
-use api::config::{Finding, Object};
+use api::config::{Finding, Kind, Object};
 use api::schema;
 use api::wire;
 use mcp::collections::{Collections, Group};
 use mcp::message;
 use mcp::snapshot::{Collection, Resource};
 use serde_json::{Map, Value, json};
-use sources::config::Rejected;
+use sources::config::Refused;
 
 use super::admin_state::AdminState;
 use super::engine::GalleyEngine;
 use super::peers;
 use super::state_snapshot::StateSnapshot;
 use crate::{log, secrets};
+
+const SERVICE_ENTRIES: &str = "istio/networking/v1alpha3/serviceentries";
 
 /// Objects with findings that a document lists at most.
 const MOST: usize = 10_000;
@@ -80,8 +83,11 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
         .warned()
         .take(MOST)
         .map(|one| {
+            // Of an object that is refused nothing is served.
+            let kind = collections::any_kind_of(one.id.collection).filter(|_| one.is_accepted);
             json!({
                 "collection": one.id.collection, "name": &*one.id.name, "origin": one.origin.to_string(),
+                "effect": kind.map(|kind| kind.effect.of_object(true)),
                 "warnings": findings(one.warnings.iter().chain(&*one.notes)),
             })
         })
@@ -110,7 +116,15 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
 
 /// Returns the effect of the kind in gudgeon discovery; `None` if the collection has no kind.
 pub(super) fn effect(collection: &Collection) -> Option<&'static str> {
-    collections::kind_of(collection.name()).map(|kind| kind.effect.as_str())
+    kind_of(collection.name()).map(|kind| kind.effect.as_str())
+}
+
+/// The kind of the objects of a collection.
+fn kind_of(collection: &str) -> Option<&'static Kind> {
+    collections::kind_of(match collection {
+        SYNTHETIC => SERVICE_ENTRIES,
+        other => other,
+    })
 }
 
 /// Returns false for collections that are always empty.
@@ -118,13 +132,13 @@ pub(super) fn is_listed(collection: &Collection) -> bool {
     !collections::is_always_empty(collection.name())
 }
 
-fn rejected(one: &Rejected) -> Value {
+fn rejected(one: &Refused) -> Value {
     json!({
         "collection": one.id.collection,
         "name": &*one.id.name,
         "origin": one.origin.to_string(),
-        "state": one.state.as_str(),
-        "errors": findings(&*one.errors),
+        "state": one.serving.as_str(),
+        "errors": findings(&*one.findings),
     })
 }
 
@@ -147,11 +161,20 @@ pub(super) fn resources(engine: &GalleyEngine, name: &str) -> Option<String> {
     let members = collection.iter().flat_map(|one| one.members());
     let version = collection.as_ref().map(|one| one.version().to_string());
     let (quoted, version) = (json!(&**name), json!(version));
+    let current = engine.state_snapshot();
+    let noted = current.warned().filter(|one| *one.id.collection == **name);
+    let noted: BTreeSet<&str> = noted.map(|one| &*one.id.name).collect();
+    let kind = kind_of(name);
     let mut text = format!("{{\"collection\": {quoted}, \"version\": {version}, \"resources\": [");
     for (at, one) in members.enumerate() {
         let comma = if at == 0 { "" } else { "," };
         // Writing to a string cannot fail.
-        let _written = write!(text, "{comma}\n{:#}", resource(name, one));
+        let mut document = resource(name, one);
+        let effect = kind.map(|kind| kind.effect.of_object(noted.contains(&*one.name)));
+        if let Value::Object(fields) = &mut document {
+            fields.insert("effect".to_owned(), json!(effect));
+        }
+        let _written = write!(text, "{comma}\n{document:#}");
     }
     text.push_str("\n]}\n");
     Some(text)
@@ -197,11 +220,7 @@ fn body_of(collection: &str, name: &str, body: bytes::Bytes) -> Option<Value> {
     if collection == MESH {
         return wire::decode(&schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG, &body).ok();
     }
-    let of = match collection {
-        SYNTHETIC => "istio/networking/v1alpha3/serviceentries",
-        other => other,
-    };
-    let kind = collections::kind_of(of)?;
+    let kind = kind_of(collection)?;
     if kind.verbatim {
         // As encoded: with the names as written, and with nulls.
         return wire::decode_struct(&body).ok().map(Value::Object);

@@ -546,7 +546,7 @@ mod tests {
             assert_eq!(gateways(&engine), good);
             let rejected = engine.state_snapshot().made.rejected;
             assert_eq!(rejected.len(), 1);
-            assert_eq!(rejected[0].state, sources::config::ErrorEffect::Stale);
+            assert_eq!(rejected[0].serving, api::config::ServedInstead::Old);
         }
         assert_eq!(engine.state_snapshot().session.number, 3);
     }

@@ -195,10 +195,11 @@ mod tests {
     use std::task::{Context, Waker};
 
     use api::config::Finding;
+    use api::config::ServedInstead;
     use http_body_util::BodyExt as _;
     use prometheus_client::registry::Registry;
     use sources::Revision;
-    use sources::config::{ConfigReport, EntryId, ErrorEffect, Rejected};
+    use sources::config::{ConfigReport, EntryId, Refused};
 
     use super::*;
     use crate::galley::engine::{GalleyEngine, SourceEvent};
@@ -230,14 +231,14 @@ mod tests {
 
     fn refused(count: usize) -> ConfigReport {
         let errors: Arc<[_]> = vec![Finding::error("spec.hosts", "required"); 10].into();
-        let one = |at: usize| Rejected {
+        let one = |at: usize| Refused {
             id: EntryId {
                 collection: "istio/networking/v1alpha3/gateways",
                 name: format!("shop/{at}").into(),
             },
             origin: sources::Origin::file(format!("{at}.yaml")).at(1),
-            state: ErrorEffect::Refused,
-            errors: Arc::clone(&errors),
+            serving: ServedInstead::Nothing,
+            findings: Arc::clone(&errors),
             revision: Revision::default(),
         };
         ConfigReport {

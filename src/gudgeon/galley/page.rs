@@ -88,8 +88,8 @@ fn rejected(page: &mut String, current: &StateSnapshot) {
             escaped(&one.origin.to_string()),
             escaped(one.id.collection),
             escaped(&one.id.name),
-            one.state.as_str(),
-            describe_findings(&*one.errors)
+            one.serving.as_str(),
+            describe_findings(&*one.findings)
         );
     }
     html::more(page, count);

@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::Finding;
 use api::config::collections::{MESH, SYNTHETIC, type_url_of};
+use api::config::{Finding, ServedInstead};
 use api::mesh::MeshConfig;
 use mcp::objects;
 use mcp::publish::Publisher;
 use mcp::snapshot::{self, Resource};
 use prost::Message as _;
 use serde::de::DeserializeOwned;
-use sources::config::{CoreKind, Entry, EntryId, ErrorEffect, Rejected, Warned};
+use sources::config::{CoreKind, Entry, EntryId, Refused, Warned};
 use sources::{Origin, Revision};
 use transform::ingress::{
     self, Changes, GATEWAYS, Generated, Ingresses, Settings, VIRTUAL_SERVICES,
@@ -118,17 +118,17 @@ impl Processing {
     }
 
     /// Iterates over the invalid generated objects, each with the origin of its first Ingress.
-    pub(super) fn rejected(&self, origins: &Origins) -> impl Iterator<Item = Rejected> {
+    pub(super) fn rejected(&self, origins: &Origins) -> impl Iterator<Item = Refused> {
         let made = self.made.iter();
-        let broken = made.filter(|(_, checked)| !checked.errors.is_empty());
-        broken.map(|(id, checked)| Rejected {
+        let refused = made.filter(|(_, checked)| !checked.errors.is_empty());
+        refused.map(|(id, checked)| Refused {
             id: id.clone(),
             origin: origin(origins, &checked.made.of.to_string()),
-            state: match checked.served {
-                Some(_) => ErrorEffect::Stale,
-                None => ErrorEffect::Refused,
+            serving: match checked.served {
+                Some(_) => ServedInstead::Old,
+                None => ServedInstead::Nothing,
             },
-            errors: Arc::clone(&checked.errors),
+            findings: Arc::clone(&checked.errors),
             revision: Revision::default(),
         })
     }
@@ -531,7 +531,7 @@ mod tests {
             assert_eq!(play.names(VIRTUAL_SERVICES), [""; 0]);
             let rejected: Vec<_> = play.processing.rejected(&origins()).collect();
             assert_eq!(rejected.len(), 1);
-            assert_eq!(rejected[0].errors[0].path, "spec.hosts[0]");
+            assert_eq!(rejected[0].findings[0].path, "spec.hosts[0]");
             assert_eq!(rejected[0].origin.to_string(), "a.yaml:3");
             // Looked at again, and not validated again.
             play.processing.ingresses.invalidate_all();
@@ -601,8 +601,8 @@ mod tests {
             assert_eq!(version(&mut play), was);
             let rejected: Vec<_> = play.processing.rejected(&origins()).collect();
             assert_eq!(rejected.len(), 1);
-            assert_eq!(rejected[0].state, ErrorEffect::Stale);
-            assert_eq!(rejected[0].errors[0].message, "object is too large");
+            assert_eq!(rejected[0].serving, ServedInstead::Old);
+            assert_eq!(rejected[0].findings[0].message, "object is too large");
         }
         // The last good version is deleted with its Ingress, and not remembered.
         play.say(&name, None);
@@ -610,8 +610,8 @@ mod tests {
         play.say(&name, Some(&good));
         assert_eq!(play.names(GATEWAYS), [""; 0]);
         assert_eq!(
-            play.processing.rejected(&origins()).next().unwrap().state,
-            ErrorEffect::Refused
+            play.processing.rejected(&origins()).next().unwrap().serving,
+            ServedInstead::Nothing
         );
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mcp::collections::Group;
 use mcp::publish::Published;
 use mcp::session::{Reason, State};
-use sources::config::{ConfigReport, Rejected, Warned};
+use sources::config::{ConfigReport, Refused, Warned};
 
 /// A publish, for the page.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub(super) struct StateSnapshot {
 
 impl StateSnapshot {
     /// Iterates over the objects that are not served as written.
-    pub(super) fn rejected(&self) -> impl Iterator<Item = &Rejected> {
+    pub(super) fn rejected(&self) -> impl Iterator<Item = &Refused> {
         self.report.rejected.iter().chain(&self.made.rejected)
     }
 

@@ -187,7 +187,7 @@ impl SinkProtocol<'_> {
         match (&changes, &request.error_detail) {
             (Some(changes), _) => {
                 self.peers.counters.acked(&collection);
-                self.log_broken(changes);
+                self.log_refused(changes);
                 // Even an empty one: it may be the last missing collection.
                 (self.objects.apply)(changes);
             }
@@ -207,12 +207,17 @@ impl SinkProtocol<'_> {
     }
 
     /// Resources that break a rule, with all rules.
-    fn log_broken(&self, changes: &Changes<ReceivedObject>) {
+    fn log_refused(&self, changes: &Changes<ReceivedObject>) {
         let sink = self.objects.sink();
         let all = sink.entries(&changes.collection);
-        let broken: BTreeSet<_> = changes.broken.iter().collect();
-        for (name, entry) in all.filter(|(name, _)| broken.contains(name)) {
-            let Some(more) = self.objects.log_limiters.broken.suffix_if_allowed() else {
+        let refused: BTreeSet<_> = changes.refused.iter().collect();
+        for (name, entry) in all.filter(|(name, _)| refused.contains(name)) {
+            let Some(more) = self
+                .objects
+                .log_limiters
+                .refused_objects
+                .suffix_if_allowed()
+            else {
                 continue;
             };
             let outcome = match entry.object {
@@ -220,7 +225,7 @@ impl SinkProtocol<'_> {
                 None => "it is left out",
             };
             let errors: Vec<_> = entry
-                .broken
+                .findings
                 .iter()
                 .map(|one| secrets::redact_text(one))
                 .collect();

@@ -46,17 +46,17 @@ impl ResourceReader for Reader {
         let created = metadata.and_then(|metadata| metadata.create_time.as_ref());
         let created = created.map(|time| time.seconds);
         match READER.read(collection, resource) {
-            ReadResult::Good(object) => {
+            ReadResult::Accepted(object) => {
                 let mut object = Arc::unwrap_or_clone(object);
                 object.spec = serde_json::Value::Null;
                 let object = Arc::new(object);
-                ReadResult::Good(Arc::new(ReceivedObject {
+                ReadResult::Accepted(Arc::new(ReceivedObject {
                     object,
                     created,
                     origin: None,
                 }))
             }
-            ReadResult::Broken(rules) => ReadResult::Broken(rules),
+            ReadResult::Refused(findings) => ReadResult::Refused(findings),
             ReadResult::Unreadable(cause) => ReadResult::Unreadable(cause),
         }
     }
@@ -88,7 +88,7 @@ pub(super) struct SourceLogRateLimiters {
     /// Responses that are refused.
     pub(super) refused: LogRateLimiter,
     /// Resources that break a rule.
-    pub(super) broken: LogRateLimiter,
+    pub(super) refused_objects: LogRateLimiter,
 }
 
 impl Default for SourceLogRateLimiters {
@@ -98,7 +98,7 @@ impl Default for SourceLogRateLimiters {
             begins: LogRateLimiter::new(10),
             ends: LogRateLimiter::new(10),
             refused: LogRateLimiter::new(10),
-            broken: LogRateLimiter::new(100),
+            refused_objects: LogRateLimiter::new(100),
         }
     }
 }

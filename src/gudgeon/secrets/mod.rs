@@ -335,7 +335,7 @@ pub(crate) fn redact_report(report: &ConfigReport) -> ConfigReport {
     let hide = |all: &Arc<[Finding]>| all.iter().map(redact_finding).collect();
     let mut redacted = report.clone();
     for one in &mut redacted.rejected {
-        one.errors = hide(&one.errors);
+        one.findings = hide(&one.findings);
     }
     for one in &mut redacted.warned {
         one.warnings = hide(&one.warnings);

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::config::{ObjectStatus, ServedInstead};
+
 use super::collection_checksum::CollectionChecksum;
 use super::reader::{ReadResult, ResourceReader};
 use crate::message::{Resource, Resources};
@@ -25,25 +27,18 @@ pub struct SinkEntry<T> {
     /// The last good one.
     pub object: Option<Arc<T>>,
     /// The rules that the newest version breaks.
-    pub broken: Vec<String>,
-}
-
-/// The status of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObjectStatus {
-    Good,
-    /// The newest version breaks a rule, and the good one before it is kept.
-    Stale,
-    /// The object breaks a rule, and no good version precedes it.
-    Refused,
+    pub findings: Vec<String>,
 }
 
 impl<T> SinkEntry<T> {
     pub fn status(&self) -> ObjectStatus {
-        match (&self.object, self.broken.is_empty()) {
-            (_, true) => ObjectStatus::Good,
-            (Some(_), false) => ObjectStatus::Stale,
-            (None, false) => ObjectStatus::Refused,
+        let serving = match &self.object {
+            Some(_) => ServedInstead::Old,
+            None => ServedInstead::Nothing,
+        };
+        match self.findings.is_empty() {
+            true => ObjectStatus::Accepted,
+            false => ObjectStatus::Refused { serving },
         }
     }
 }
@@ -57,7 +52,7 @@ pub struct Changes<T> {
     /// Went.
     pub removed: Vec<Arc<str>>,
     /// Broke a rule: left out, or left as they were.
-    pub broken: Vec<Arc<str>>,
+    pub refused: Vec<Arc<str>>,
 }
 
 /// No changes of no collection.
@@ -73,13 +68,13 @@ impl<T> Changes<T> {
             collection,
             set: Vec::new(),
             removed: Vec::new(),
-            broken: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
     /// Returns true if nothing changed.
     pub fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.removed.is_empty() && self.broken.is_empty()
+        self.set.is_empty() && self.removed.is_empty() && self.refused.is_empty()
     }
 }
 
@@ -240,8 +235,8 @@ impl<T> SinkCollection<T> {
             None
         } else {
             match reader.read(collection, resource) {
-                ReadResult::Good(object) => Some(Ok(object)),
-                ReadResult::Broken(rules) => Some(Err(rules)),
+                ReadResult::Accepted(object) => Some(Ok(object)),
+                ReadResult::Refused(findings) => Some(Err(findings)),
                 ReadResult::Unreadable(cause) => return Err(format!("{name}: {cause}")),
             }
         };
@@ -329,20 +324,20 @@ impl<T> SinkCollection<T> {
                 content: member.content,
                 is_at_source: true,
                 object: None,
-                broken: Vec::new(),
+                findings: Vec::new(),
             });
         entry.version = member.version;
         entry.content = member.content;
         entry.is_at_source = true;
         match member.reading {
             Some(Ok(object)) => {
-                entry.broken.clear();
+                entry.findings.clear();
                 entry.object = Some(object.clone());
                 changes.set.push((name, object));
             }
-            Some(Err(rules)) => {
-                entry.broken = rules;
-                changes.broken.push(name);
+            Some(Err(findings)) => {
+                entry.findings = findings;
+                changes.refused.push(name);
             }
             None => {}
         }

@@ -22,7 +22,7 @@ use api::google::rpc::Status as RpcStatus;
 use api::text::cut;
 
 use self::collection::SinkCollection;
-pub use self::collection::{Changes, CollectionStatus, ObjectStatus, SinkEntry};
+pub use self::collection::{Changes, CollectionStatus, SinkEntry};
 use self::log::Log;
 pub use self::log::{KEPT, Logged, Outcome};
 pub use self::reader::{ReadResult, ResourceReader};

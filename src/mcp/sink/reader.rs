@@ -8,9 +8,9 @@ use crate::message::Resource;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadResult<T> {
     /// The object is decoded and valid.
-    Good(T),
+    Accepted(T),
     /// The object is decoded, and breaks these rules.
-    Broken(Vec<String>),
+    Refused(Vec<String>),
     /// The bytes are no message, or not of the expected type.
     Unreadable(String),
 }

@@ -1,5 +1,6 @@
 //! One sink, response by response.
 
+use api::config::ObjectStatus;
 use api::google::protobuf::Any;
 
 use super::*;
@@ -22,8 +23,8 @@ impl ResourceReader for Text {
         let text = String::from_utf8(body.value.to_vec()).unwrap();
         match text.chars().next() {
             Some('!') => ReadResult::Unreadable("it is shouted".to_owned()),
-            Some('?') => ReadResult::Broken(vec![text]),
-            _ => ReadResult::Good(Arc::new(text)),
+            Some('?') => ReadResult::Refused(vec![text]),
+            _ => ReadResult::Accepted(Arc::new(text)),
         }
     }
 }
@@ -103,8 +104,8 @@ impl Play {
         if let Some(changes) = handled.changes {
             let set = changes.set.iter().map(|(name, _)| format!("+{name}"));
             let removed = changes.removed.iter().map(|name| format!("-{name}"));
-            let broken = changes.broken.iter().map(|name| format!("?{name}"));
-            words.extend(set.chain(removed).chain(broken));
+            let refused = changes.refused.iter().map(|name| format!("?{name}"));
+            words.extend(set.chain(removed).chain(refused));
             assert_eq!(words.is_empty(), changes.is_empty());
         }
         (answer, words.join(" "))
@@ -113,7 +114,11 @@ impl Play {
     fn held(&self) -> String {
         let held = self.0.entries("a").map(|(name, held)| {
             let object = held.object.as_ref().map_or("-", |object| object.as_str());
-            format!("{name}={object}:{:?}", held.status())
+            let status = match held.status() {
+                ObjectStatus::Accepted => "accepted",
+                ObjectStatus::Refused { serving } => serving.as_str(),
+            };
+            format!("{name}={object}:{status}")
         });
         held.collect::<Vec<_>>().join(" ")
     }
@@ -144,7 +149,7 @@ fn all_replaces_and_some_adds_and_removes() {
     assert_eq!(play.handle(&all).1, "+n/2 +n/3 -n/1");
     let some = more("3", &[("n/1", "z"), ("n/2", "y")], &["n/3", "n/9", "n/2"]);
     assert_eq!(play.handle(&some).1, "+n/1 -n/3");
-    assert_eq!(play.held(), "n/1=z:Good n/2=y:Good");
+    assert_eq!(play.held(), "n/1=z:accepted n/2=y:accepted");
     assert!(!play.0.is_synced());
     let mut other = response("4", &[]);
     other.collection = "b".to_owned();
@@ -171,7 +176,7 @@ fn an_unreadable_resource_refuses_the_response_by_name() {
         "3 n/2: it is shouted; n/3: the body is other, not type.googleapis.com/t; \
          n/4: the body is nothing, not type.googleapis.com/t; a resource without a name"
     );
-    assert_eq!(play.held(), "n/1=x:Good");
+    assert_eq!(play.held(), "n/1=x:accepted");
     let (_, status) = play.0.status().next().unwrap();
     assert_eq!(status.version, "system 1");
     assert!(matches!(status.last_nack, Some((_, INVALID_ARGUMENT, _))));
@@ -210,21 +215,21 @@ fn an_object_that_breaks_a_rule_is_left_out_alone() {
     let mut play = Play::new();
     let all = response("1", &[("n/1", "?a"), ("n/2", "x"), ("n/3", "x")]);
     assert_eq!(play.handle(&all), ("ACK".into(), "+n/2 +n/3 ?n/1".into()));
-    assert_eq!(play.held(), "n/1=-:Refused n/2=x:Good n/3=x:Good");
+    assert_eq!(play.held(), "n/1=-:refused n/2=x:accepted n/3=x:accepted");
     // A good one before it is kept.
     let some = more("2", &[("n/2", "?b")], &[]);
     assert_eq!(play.handle(&some), ("ACK".into(), "?n/2".into()));
-    assert_eq!(play.held(), "n/1=-:Refused n/2=x:Stale n/3=x:Good");
+    assert_eq!(play.held(), "n/1=-:refused n/2=x:stale n/3=x:accepted");
     let held: Vec<_> = play
         .0
         .entries("a")
-        .map(|(_, held)| held.broken.clone())
+        .map(|(_, held)| held.findings.clone())
         .collect();
     assert_eq!(held, [vec!["?a".to_owned()], vec!["?b".to_owned()], vec![]]);
     // Gone is gone, and good is good.
     let all = response("3", &[("n/1", "y"), ("n/3", "?c")]);
     assert_eq!(play.handle(&all).1, "+n/1 -n/2 ?n/3");
-    assert_eq!(play.held(), "n/1=y:Good n/3=x:Stale");
+    assert_eq!(play.held(), "n/1=y:accepted n/3=x:stale");
     assert_eq!(play.handle(&more("4", &[("n/3", "x")], &[])).1, "+n/3");
     // A name that was never good is no loss.
     play.say(&more("5", &[("n/4", "?d")], &[]));
@@ -246,7 +251,7 @@ fn a_new_stream_says_what_is_there() {
         ("n/1", "v-x")
     );
     assert_eq!(versions[1].1, "v-?x");
-    assert_eq!(play.held(), "n/1=x:Good n/2=-:Refused");
+    assert_eq!(play.held(), "n/1=x:accepted n/2=-:refused");
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl ResourceReader for Bodies {
         if body.first() == Some(&UNREADABLE) {
             return ReadResult::Unreadable("9".to_owned());
         }
-        ReadResult::Good(Arc::new(body))
+        ReadResult::Accepted(Arc::new(body))
     }
 }
 

@@ -21,11 +21,12 @@ use std::time::Duration;
 use api::config::collections::{served, type_url_of};
 use api::config::document::documents;
 use api::config::{self, Finding, Object};
+use api::config::{ObjectStatus, ServedInstead};
 use bytes::Bytes;
 use mcp::collections::{Collections, Group};
 use mcp::message::Resources;
 use mcp::objects::{ObjectReader, resource};
-use mcp::sink::{ObjectStatus, Settings, Sink};
+use mcp::sink::{Settings, Sink};
 use mcp::snapshot::GroupSnapshot;
 use mcp::source::{Dialer, RequestKind, Source};
 use prost::Message as _;
@@ -109,18 +110,20 @@ impl Play {
             panic!("{written}: {held:?}");
         };
         assert_eq!(**name, named);
-        let mut broken = held.broken.clone();
-        let standing = match broken.is_empty() {
-            true => ObjectStatus::Good,
-            false => ObjectStatus::Refused,
+        let mut findings = held.findings.clone();
+        let standing = match findings.is_empty() {
+            true => ObjectStatus::Accepted,
+            false => ObjectStatus::Refused {
+                serving: ServedInstead::Nothing,
+            },
         };
         assert_eq!(held.status(), standing, "{written}");
         self.shelf.remove(collection, &named);
         self.publish();
         assert_eq!(self.sink.entries(collection).count(), 0);
         // In the order of the rules: there is no text whose order it could be.
-        broken.sort_unstable();
-        Some(broken)
+        findings.sort_unstable();
+        Some(findings)
     }
 }
 
@@ -148,13 +151,13 @@ fn every_row_is_validated_as_everywhere() {
                 "metadata": {"name": text("name"), "namespace": "ns"},
                 "spec": spec,
             });
-            let Some(broken) = play.said(&written) else {
+            let Some(findings) = play.said(&written) else {
                 continue;
             };
             sent += 1;
             let said = row["said"].as_array().unwrap().iter();
             let said = errors(said.map(|said| said.as_str().unwrap()));
-            assert_eq!(broken, said, "{written}");
+            assert_eq!(findings, said, "{written}");
         }
         assert!(sent > 300, "{sent}");
         // Each came by a response of its own, and went by one.
@@ -168,12 +171,12 @@ fn every_example_is_validated_as_everywhere() {
     let mut sent = 0;
     for example in examples::examples() {
         for expected in example.expected().unwrap_or_default() {
-            let Some(broken) = play.said(&expected.value) else {
+            let Some(findings) = play.said(&expected.value) else {
                 continue;
             };
             sent += 1;
             let said = errors(expected.said.iter().map(|(_, said)| said.as_str()));
-            assert_eq!(broken, said, "{}: {}", example.name, expected.value);
+            assert_eq!(findings, said, "{}: {}", example.name, expected.value);
         }
     }
     assert!(sent > 20, "{sent}");

@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 
+pub(crate) use api::config::ServedInstead;
 pub use origin::Origin;
 use places::Places;
 
@@ -37,14 +38,6 @@ pub(crate) trait Content: fmt::Debug {
 
 /// A place, and the position there.
 pub(crate) type CataloguePlace<P> = (P, usize);
-
-/// The version that is served for a refused object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ServedInstead {
-    /// Its last good version.
-    Old,
-    Nothing,
-}
 
 /// The result of validating a candidate and of resolving conflicts over its name.
 #[derive(Clone, Debug, PartialEq, Eq)]

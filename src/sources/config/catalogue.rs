@@ -7,11 +7,12 @@ mod source_entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::config::ServedInstead;
 use api::model::ClusterId;
 
 use super::core_kind::CoreKind;
 use super::entry::{Entry, EntryChange, EntryId, UncheckedObject};
-use super::report::{ConfigReport, ErrorEffect};
+use super::report::ConfigReport;
 use crate::catalogue::{Candidate, Catalogue, CatalogueChange, Content, Origin, Status};
 use crate::tree::printable;
 use source_entry::{KeptFindings, ObjectFindings, PlaceFindings};
@@ -266,13 +267,13 @@ impl ConfigCatalogue {
         };
         for problem in &self.problems {
             let origin = self.origin(&problem.place, "");
-            report.unnamed(origin, problem.state, &problem.cause);
+            report.unnamed(origin, problem.serving, &problem.cause);
         }
         let mut more = 0_usize;
         for place in &self.noted {
             let findings = self.findings.get(place);
             if let Some((line, cause)) = findings.and_then(|findings| findings.unread.as_ref()) {
-                report.unnamed(self.origin(place, "").at(*line), ErrorEffect::Stale, cause);
+                report.unnamed(self.origin(place, "").at(*line), ServedInstead::Old, cause);
             }
             for candidate in self.catalogue.at(place).unwrap_or_default() {
                 if candidate.findings.is_unexplained() {
@@ -288,13 +289,13 @@ impl ConfigCatalogue {
             if let Some((line, count)) = findings.and_then(|findings| findings.left_out) {
                 let cause = format!("more than {} objects: {count} are left out", self.most);
                 let origin = self.origin(place, "").at(line);
-                report.unnamed(origin, ErrorEffect::Refused, &cause);
+                report.unnamed(origin, ServedInstead::Nothing, &cause);
             }
         }
         if more > 0 {
             let cause =
                 format!("and {more} more objects are refused: validate the files to see why");
-            report.unnamed(self.origin("", ""), ErrorEffect::Refused, &cause);
+            report.unnamed(self.origin("", ""), ServedInstead::Nothing, &cause);
             // The summary comes first, because pages cut a long list.
             report.rejected.rotate_right(1);
         }

@@ -8,15 +8,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use api::config::Finding;
 use api::config::document::{self, LIMITS, Part};
+use api::config::{Finding, ServedInstead};
 use api::yaml::Malformed;
 
 use super::catalogue::{ConfigCatalogue, Root, SourceEntry, SourceProblem};
 use super::checked::{CheckOptions, CheckedObject, check_part};
 use super::core_kind::UsabilityCheck;
 use super::entry::{Entry, EntryChange, EntryId};
-use super::report::{ConfigReport, ErrorEffect};
+use super::report::ConfigReport;
 use crate::known_files::{FileReader, KnownFiles, walk_limits};
 
 /// Objects at most, and documents of one file.
@@ -94,7 +94,7 @@ impl Directory {
         objects.problems.clear();
         let scan = self.files.scan(objects)?;
         if let Some(cause) = scan.left_out {
-            objects.problem(Path::new(""), ErrorEffect::Refused, cause);
+            objects.problem(Path::new(""), ServedInstead::Nothing, cause);
         }
         let problems = std::mem::take(&mut objects.problems);
         objects.catalogue.problems(problems);
@@ -121,10 +121,10 @@ impl Directory {
 }
 
 impl DirectoryObjects {
-    fn problem(&mut self, place: &Path, state: ErrorEffect, cause: String) {
+    fn problem(&mut self, place: &Path, serving: ServedInstead, cause: String) {
         self.problems.insert(SourceProblem {
             place: place.to_string_lossy().into_owned(),
-            state,
+            serving,
             cause,
         });
     }
@@ -134,7 +134,7 @@ impl DirectoryObjects {
         let place = below.to_str();
         if place.is_none() {
             let cause = "its name is not UTF-8".to_owned();
-            self.problem(below, ErrorEffect::Refused, cause);
+            self.problem(below, ServedInstead::Nothing, cause);
         }
         place.map(Into::into)
     }
@@ -167,7 +167,7 @@ impl FileReader for DirectoryObjects {
 
     fn unread_folder(&mut self, below: &Path, cause: String) {
         let cause = format!("cannot read: {cause}");
-        self.problem(below, ErrorEffect::Stale, cause);
+        self.problem(below, ServedInstead::Old, cause);
     }
 
     fn remove(&mut self, below: &Path) {

@@ -46,5 +46,5 @@ mod server;
 pub use core_kind::{CoreKind, UsabilityCheck};
 pub use directory::{Directory, DirectoryScan, MOST_OBJECTS};
 pub use entry::{Entry, EntryChange, EntryId, UncheckedObject};
-pub use report::{ConfigReport, ErrorEffect, Rejected, Warned};
+pub use report::{ConfigReport, Refused, Warned};
 pub use server::{Server, ServerUpdate, WatchSettings};

@@ -4,52 +4,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use api::config::Finding;
+use api::config::{Finding, ServedInstead};
 
 use super::entry::{EntryId, UncheckedObject};
 use crate::catalogue::Origin;
 use crate::kind::Revision;
 
-/// The effect of an error on the object that has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ErrorEffect {
-    /// The object is left out.
-    Refused,
-    /// The last good version is served.
-    Stale,
-}
-
-impl ErrorEffect {
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Stale => "stale",
-        }
-    }
-}
-
 /// An object that is not served as it is written; or a file or directory that cannot be read, which has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejected {
+pub struct Refused {
     pub id: EntryId,
     /// In a file, the line of the first fault.
     pub origin: Origin,
-    pub state: ErrorEffect,
-    pub errors: Arc<[Finding]>,
+    pub serving: ServedInstead,
+    pub findings: Arc<[Finding]>,
     /// The refused version, of an API server's object.
     pub revision: Revision,
 }
 
-impl fmt::Display for Rejected {
+impl fmt::Display for Refused {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         place(&self.origin, &self.id, to)?;
-        write!(to, "{}: ", self.state.as_str())?;
-        write_findings(&self.errors, to)
+        write!(to, "{}: ", self.serving.as_str())?;
+        write_findings(&self.findings, to)
     }
 }
 
-impl Rejected {
+impl Refused {
     /// Returns the fault whatever version has it, and the line that tells it.
     #[must_use]
     pub fn line(&self) -> (String, String) {
@@ -61,7 +42,7 @@ impl Rejected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warned {
     pub id: EntryId,
-    /// The origin, as in [`Rejected`].
+    /// The origin, as in [`Refused`].
     pub origin: Origin,
     pub warnings: Arc<[Finding]>,
     /// What discovery does not serve as it is written; the log has no line for it.
@@ -78,7 +59,7 @@ impl fmt::Display for Warned {
 }
 
 impl Warned {
-    /// As [`Rejected::line`].
+    /// As [`Refused::line`].
     #[must_use]
     pub fn line(&self) -> (String, String) {
         with_fault(&self.origin, self.to_string())
@@ -112,7 +93,7 @@ fn write_findings(findings: &[Finding], to: &mut fmt::Formatter<'_>) -> fmt::Res
 /// The report of a source, sorted by file, or by kind and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigReport {
-    pub rejected: Vec<Rejected>,
+    pub rejected: Vec<Refused>,
     pub warned: Vec<Warned>,
     /// Objects that are served.
     pub served: usize,
@@ -140,17 +121,17 @@ impl ConfigReport {
 
     /// Each fault without its version, and the line that tells it.
     fn lines(&self) -> impl Iterator<Item = (String, String)> {
-        let rejected = self.rejected.iter().map(Rejected::line);
+        let rejected = self.rejected.iter().map(Refused::line);
         let warned = self.warned.iter().filter(|one| !one.warnings.is_empty());
         rejected.chain(warned.map(Warned::line))
     }
 
-    /// Counts the rejected objects by collection and state.
+    /// Counts the refused objects by collection and by what is served in their place.
     #[must_use]
-    pub fn counts(&self) -> BTreeMap<(&'static str, ErrorEffect), usize> {
+    pub fn counts(&self) -> BTreeMap<(&'static str, ServedInstead), usize> {
         let mut counts = BTreeMap::new();
         for one in &self.rejected {
-            *counts.entry((one.id.collection, one.state)).or_default() += 1;
+            *counts.entry((one.id.collection, one.serving)).or_default() += 1;
         }
         counts
     }
@@ -170,15 +151,15 @@ impl ConfigReport {
 mod tests {
     use super::*;
 
-    fn rejected(name: &str, state: ErrorEffect) -> Rejected {
-        Rejected {
+    fn rejected(name: &str, serving: ServedInstead) -> Refused {
+        Refused {
             id: EntryId {
                 collection: "istio/networking/v1alpha3/gateways",
                 name: name.into(),
             },
             origin: Origin::file("a.yaml").at(3),
-            state,
-            errors: [Finding::error("spec", "is bad"), Finding::error("", "x")].into(),
+            serving,
+            findings: [Finding::error("spec", "is bad"), Finding::error("", "x")].into(),
             revision: Revision::default(),
         }
     }
@@ -187,11 +168,11 @@ mod tests {
     fn another_version_with_the_same_fault_is_no_news() {
         let of = |version: &str, fault: &str| {
             let origin = Origin::of_cluster(&"Kubernetes".into(), &"demo/b", version);
-            let id = rejected("demo/b", ErrorEffect::Refused).id;
-            let refused = Rejected {
+            let id = rejected("demo/b", ServedInstead::Nothing).id;
+            let refused = Refused {
                 origin: origin.clone(),
-                errors: [Finding::error("spec", fault)].into(),
-                ..rejected("demo/b", ErrorEffect::Refused)
+                findings: [Finding::error("spec", fault)].into(),
+                ..rejected("demo/b", ServedInstead::Nothing)
             };
             let warned = Warned {
                 id,
@@ -215,23 +196,23 @@ mod tests {
 
     #[test]
     fn new_findings_are_logged_once() {
-        let unread = Rejected {
+        let unread = Refused {
             id: EntryId::default(),
-            ..rejected("", ErrorEffect::Stale)
+            ..rejected("", ServedInstead::Old)
         };
         let warned = Warned {
-            id: rejected("b", ErrorEffect::Stale).id,
+            id: rejected("b", ServedInstead::Old).id,
             origin: Origin::file("b.yaml").at(1),
             warnings: [Finding::warning("spec", "is old")].into(),
             notes: [Finding::warning("spec", "is noted")].into(),
             is_accepted: true,
         };
         let before = ConfigReport {
-            rejected: vec![rejected("n/a", ErrorEffect::Stale)],
+            rejected: vec![rejected("n/a", ServedInstead::Old)],
             ..ConfigReport::default()
         };
         let now = ConfigReport {
-            rejected: vec![rejected("n/a", ErrorEffect::Stale), unread],
+            rejected: vec![rejected("n/a", ServedInstead::Old), unread],
             warned: vec![warned],
             served: 1,
             ..ConfigReport::default()
@@ -254,7 +235,7 @@ mod tests {
         assert_eq!(now.warnings().values().copied().collect::<Vec<_>>(), [1]);
         let many = ConfigReport {
             rejected: (0..150)
-                .map(|at| rejected(&at.to_string(), ErrorEffect::Refused))
+                .map(|at| rejected(&at.to_string(), ServedInstead::Nothing))
                 .collect(),
             ..ConfigReport::default()
         };

@@ -7,7 +7,7 @@ use api::config::collections::any_kind_of;
 use api::config::{self, Check, Finding};
 use serde_json::{Value, json};
 
-use super::report::{ConfigReport, Rejected};
+use super::report::{ConfigReport, Refused};
 use super::server::check_as_stored;
 use super::{Directory, DirectoryScan, EntryChange};
 use crate::examples::{Expected, examples, notes};
@@ -99,9 +99,9 @@ type Said = (usize, Vec<String>);
 
 /// Objects of the mesh's kinds that are refused, or have warnings or notes.
 fn said(report: &ConfigReport) -> BTreeSet<Said> {
-    let is_ours = |one: &&Rejected| one.id.plain().is_none();
+    let is_ours = |one: &&Refused| one.id.plain().is_none();
     let errors = report.rejected.iter().filter(is_ours);
-    let errors = errors.map(|one| (one.origin.line(), words(&*one.errors)));
+    let errors = errors.map(|one| (one.origin.line(), words(&*one.findings)));
     let warned = report.warned.iter();
     let warnings = warned.map(|one| {
         (
@@ -126,7 +126,7 @@ fn rows_in_a_directory_are_judged_as_everything_is() {
         let all = |of: &dyn Fn(&ConfigReport) -> Vec<String>| of(&found.report);
         let rejected = |report: &ConfigReport| {
             let all = report.rejected.iter();
-            all.flat_map(|one| words(&*one.errors)).collect()
+            all.flat_map(|one| words(&*one.findings)).collect()
         };
         let warned = |report: &ConfigReport| {
             let all = report.warned.iter();

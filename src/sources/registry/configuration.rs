@@ -4,12 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::config::Object;
+use api::model::kinds;
 use api::model::{Configured, DISTRIBUTION, DRY_RUN, Objects, World, is_dry_run, is_near};
-use api::networking::{
-    self, DestinationRule, DiscoveryKind, EnvoyFilter, Gateway, ServiceEntry, Sidecar,
-    VirtualService, WorkloadEntry,
-};
-use api::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
+use api::networking::{self, DiscoveryKind};
 
 /// Namespace and name.
 pub type ObjectKey = (Arc<str>, Arc<str>);
@@ -38,29 +35,29 @@ pub(crate) trait EachKind {
 
 /// The field of the world that holds a kind.
 macro_rules! field {
-    ($_world:ident $_field:ident) => {
+    (services $_world:ident $_field:ident) => {
         None
     };
-    ($world:ident $field:ident world) => {
+    (world $world:ident $field:ident) => {
         Some(&mut $world.$field)
     };
 }
 
 macro_rules! kinds {
-    ($($kind:ident $field:ident $($part:ident)?;)*) => {
+    ($($group:ident { $($kind:ident $field:ident;)* })*) => {
         /// The objects of one source, or of all, by kind.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Configuration {
-            $(pub $field: Arc<Objects<$kind>>,)*
+            $($(pub $field: Arc<Objects<kinds::$kind>>,)*)*
         }
 
         /// An object of one of these kinds.
         #[derive(Clone, Debug, PartialEq)]
         pub enum AnyConfigured {
-            $($kind(Arc<Configured<$kind>>),)*
+            $($($kind(Arc<Configured<kinds::$kind>>),)*)*
         }
 
-        $(impl ConfigurationKind for $kind {
+        $($(impl ConfigurationKind for kinds::$kind {
             fn of(all: &Configuration) -> &Arc<Objects<Self>> {
                 &all.$field
             }
@@ -70,47 +67,47 @@ macro_rules! kinds {
             }
 
             fn in_world(_world: &mut World) -> Option<&mut Arc<Objects<Self>>> {
-                field!(_world $field $($part)?)
+                field!($group _world $field)
             }
-        })*
+        })*)*
 
         impl Configuration {
             /// The names of the kinds in the paths of an API server.
-            pub(crate) const PLURALS: &'static [&'static str] = &[$($kind::PLURAL,)*];
+            pub(crate) const PLURALS: &'static [&'static str] = &[$($(kinds::$kind::PLURAL,)*)*];
 
             /// Returns true if discovery acts on the kind with this group and plural.
             #[must_use]
             pub(crate) fn has(group: &str, plural: &str) -> bool {
-                $((group == $kind::GROUP && plural == $kind::PLURAL))||*
+                $($((group == kinds::$kind::GROUP && plural == kinds::$kind::PLURAL))||*)||*
             }
 
             /// Calls `action` for each kind, in the order of the list.
             pub(crate) fn each_kind(action: &mut impl EachKind) {
-                $(action.kind::<$kind>();)*
+                $($(action.kind::<kinds::$kind>();)*)*
             }
 
             /// The number of objects of each kind.
             pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
-                [$(($kind::NAME, self.$field.len()),)*].into_iter()
+                [$($((kinds::$kind::NAME, self.$field.len()),)*)*].into_iter()
             }
 
             /// Returns true if both hold the same pointers.
             #[must_use]
             pub fn is_same(&self, other: &Self) -> bool {
-                $(Arc::ptr_eq(&self.$field, &other.$field))&&*
+                $($(Arc::ptr_eq(&self.$field, &other.$field))&&*)&&*
             }
 
             /// Replaces the object of this kind and name. An equal one keeps its pointer.
             pub fn set(&mut self, one: AnyConfigured) {
                 match one {
-                    $(AnyConfigured::$kind(one) => set(&mut self.$field, one),)*
+                    $($(AnyConfigured::$kind(one) => set(&mut self.$field, one),)*)*
                 }
             }
 
             /// Removes an object, if it exists.
             pub fn remove(&mut self, kind: &str, key: &ObjectKey) {
                 match kind {
-                    $($kind::NAME => remove(&mut self.$field, key),)*
+                    $($(kinds::$kind::NAME => remove(&mut self.$field, key),)*)*
                     _ => {}
                 }
             }
@@ -124,7 +121,7 @@ macro_rules! kinds {
             /// Its body is not of the kind's message.
             pub fn of(object: &Object, created: Option<i64>) -> Result<Option<Self>, String> {
                 match object.kind.kind {
-                    $($kind::NAME => configured(object, created).map(Self::$kind).map(Some),)*
+                    $($(kinds::$kind::NAME => configured(object, created).map(Self::$kind).map(Some),)*)*
                     _ => Ok(None),
                 }
             }

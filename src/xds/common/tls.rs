@@ -79,7 +79,7 @@ pub(crate) fn client(
     (accounts, oldest): (&[&str], TlsProtocol),
     plain: &BTreeSet<PlainReason>,
 ) -> Vec<TransportSocketMatch> {
-    let secured = mutual(files, (port, subset, host), accounts, oldest);
+    let secured = mutual(files, server_name(port, subset, host), accounts, oldest);
     let reasons: Vec<_> = plain.iter().map(ToString::to_string).collect();
     let version = Version::of(reasons.join(",").as_bytes());
     let marker = (!plain.is_empty()).then(|| TransportSocketMatch {
@@ -106,10 +106,10 @@ pub(crate) fn client(
     marker.into_iter().chain(usual).collect()
 }
 
-/// Builds a transport socket with mutual TLS of the mesh, to one port's server.
+/// Builds a transport socket with mutual TLS of the mesh. `sni`: the name of the server that the client says.
 pub(crate) fn mutual(
     files: &Files,
-    (port, subset, host): (u16, &str, &str),
+    sni: String,
     accounts: &[&str],
     oldest: TlsProtocol,
 ) -> core::TransportSocket {
@@ -122,13 +122,14 @@ pub(crate) fn mutual(
             }),
             ..common(files, &[ALPN], accounts)
         }),
-        sni: server_name(port, subset, host),
+        sni,
         ..UpstreamTlsContext::default()
     };
     wire::transport_socket(TLS, &context)
 }
 
-fn server_name(port: u16, subset: &str, host: &str) -> String {
+/// The name of one port's server in the mesh.
+pub(crate) fn server_name(port: u16, subset: &str, host: &str) -> String {
     let name = format!("outbound_.{port}_.{subset}_.{host}");
     // Envoy refuses the cluster for a longer one, and sidecars do not ask for it.
     if is_sni(&name) { name } else { String::new() }
@@ -136,10 +137,7 @@ fn server_name(port: u16, subset: &str, host: &str) -> String {
 
 /// Builds the socket of [`mutual`] for proxyless gRPC. It takes no names of files: its bootstrap has providers of certificates,
 /// which Istio calls so, and it takes accounts as a field that Envoy has given up (gRFC A29).
-pub(crate) fn mutual_of_provider(
-    (port, subset, host): (u16, &str, &str),
-    accounts: &[&str],
-) -> core::TransportSocket {
+pub(crate) fn mutual_of_provider(sni: String, accounts: &[&str]) -> core::TransportSocket {
     let provided = |name: &str| CertificateProviderPluginInstance {
         instance_name: "default".to_owned(),
         certificate_name: name.to_owned(),
@@ -161,7 +159,7 @@ pub(crate) fn mutual_of_provider(
             validation_context_type: Some(validation),
             ..CommonTlsContext::default()
         }),
-        sni: server_name(port, subset, host),
+        sni,
         ..UpstreamTlsContext::default()
     };
     wire::transport_socket(TLS, &context)

@@ -180,8 +180,8 @@ impl ResourceReader for Bodies {
             .to_vec();
         match body.first() {
             Some(b'!') => ReadResult::Unreadable("!".to_owned()),
-            Some(b'?') => ReadResult::Broken(vec!["?".to_owned()]),
-            _ => ReadResult::Good(Arc::new(body)),
+            Some(b'?') => ReadResult::Refused(vec!["?".to_owned()]),
+            _ => ReadResult::Accepted(Arc::new(body)),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::config::Finding;
 
 const SCHEME: &str = "spiffe://";
 
-pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = targets::notes(spec);
     for (at, rule) in items(spec, "rules") {
         let path = |rest: String| format!("spec.rules[{at}].{rest}");

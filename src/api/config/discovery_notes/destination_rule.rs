@@ -12,7 +12,7 @@ use crate::names::is_host_pattern;
 /// Labels by which one setting prefers endpoints. Chosen: it names a few.
 pub const MOST_FAILOVER_LABELS: usize = 32;
 
-pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     let host = spec.get("host").and_then(Json::as_str);
     if host.is_some_and(|host| host.starts_with('*') && host != "*" && !is_host_pattern(host)) {
@@ -87,6 +87,48 @@ fn credential(path: &str, written: &Json, selects: bool, found: &mut Vec<Finding
     found.push(Finding::warning(format!("{path}.tls.credentialName"), why));
 }
 
+/// Fields of TLS for which its mode has no use.
+fn idle_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
+    let mode = tls.get("mode").and_then(Json::as_str);
+    let mode = mode.unwrap_or("DISABLE");
+    let idle: &[&str] = match mode {
+        "DISABLE" => &[
+            "clientCertificate",
+            "privateKey",
+            "caCertificates",
+            "caCrl",
+            "subjectAltNames",
+            "sni",
+            "insecureSkipVerify",
+        ],
+        "SIMPLE" => &["clientCertificate", "privateKey"],
+        "ISTIO_MUTUAL" => &[
+            "clientCertificate",
+            "privateKey",
+            "caCertificates",
+            "caCrl",
+            "insecureSkipVerify",
+        ],
+        _ => &[],
+    };
+    let is_written = |name: &str| {
+        tls.get(name).is_some_and(|value| {
+            *value != "" && *value != false && *value != Json::Array(Vec::new())
+        })
+    };
+    for name in idle.iter().filter(|name| is_written(name)) {
+        let why = format!("has no effect with {mode}");
+        found.push(Finding::warning(format!("{path}.{name}"), why));
+    }
+    if matches!(mode, "SIMPLE" | "MUTUAL")
+        && is_written("insecureSkipVerify")
+        && is_written("caCrl")
+    {
+        let why = "has no effect beside insecureSkipVerify";
+        found.push(Finding::warning(format!("{path}.caCrl"), why));
+    }
+}
+
 /// `selects`: the rule says which workloads it is for. `clusters`: those that its host has for each port.
 fn policy(
     path: &str,
@@ -137,6 +179,7 @@ fn policy(
         found.push(Finding::warning(format!("{path}.tls.sni"), why));
     }
     if let Some(tls) = written.get("tls") {
+        idle_tls(&format!("{path}.tls"), tls, found);
         files::client_notes(&format!("{path}.tls"), tls, found);
     }
     for (at, port) in items(written, "portLevelSettings") {
@@ -217,6 +260,49 @@ mod tests {
         let routers = "counts at routers alone: sidecars want a workloadSelector for it";
         assert_eq!(said("SIMPLE", false), [routers]);
         assert_eq!(said("ISTIO_MUTUAL", true), ["has no effect with this mode"]);
+    }
+
+    #[test]
+    fn a_note_names_fields_of_tls_that_its_mode_has_no_use_for() {
+        let idle = |tls: Json| -> String {
+            let found = notes(&json!({"host": "a", "trafficPolicy": {"tls": tls}})).into_iter();
+            let idle = found.map(|note| {
+                let field = note.path.strip_prefix("spec.trafficPolicy.tls.").unwrap();
+                format!("{field} {}", note.message)
+            });
+            idle.collect::<Vec<_>>().join("; ")
+        };
+        let pair = json!({"clientCertificate": "/c", "privateKey": "/k", "caCertificates": "/r", "sni": "s"});
+        let with = |mode: &str| {
+            let mut tls = pair.clone();
+            tls["mode"] = json!(mode);
+            idle(tls)
+        };
+        assert_eq!(with("MUTUAL"), "");
+        let names = |names: &[&str], why: &str| {
+            let all = names.iter().map(|name| format!("{name} {why}"));
+            all.collect::<Vec<_>>().join("; ")
+        };
+        let of_client = ["clientCertificate", "privateKey"];
+        assert_eq!(
+            with("SIMPLE"),
+            names(&of_client, "has no effect with SIMPLE")
+        );
+        let files = ["clientCertificate", "privateKey", "caCertificates"];
+        assert_eq!(
+            with("ISTIO_MUTUAL"),
+            names(&files, "has no effect with ISTIO_MUTUAL")
+        );
+        let all = ["clientCertificate", "privateKey", "caCertificates", "sni"];
+        assert_eq!(with("DISABLE"), names(&all, "has no effect with DISABLE"));
+        assert_eq!(idle(pair.clone()), with("DISABLE"));
+        let plain = json!({"mode": "DISABLE", "sni": "", "insecureSkipVerify": false, "subjectAltNames": []});
+        assert_eq!(idle(plain), "");
+        let unchecked = json!({"mode": "SIMPLE", "insecureSkipVerify": true, "caCrl": "/l"});
+        assert_eq!(
+            idle(unchecked),
+            "caCrl has no effect beside insecureSkipVerify"
+        );
     }
 
     #[test]
@@ -303,7 +389,7 @@ mod tests {
                 )],
             ),
             (
-                json!({"portLevelSettings": [{"tls": {"sni": "a\rb"}}]}),
+                json!({"portLevelSettings": [{"tls": {"mode": "SIMPLE", "sni": "a\rb"}}]}),
                 vec!["spec.trafficPolicy.portLevelSettings[0].tls.sni: is not served: it is no name, or longer than 255 bytes".to_owned()],
             ),
         ] {
@@ -323,7 +409,7 @@ mod tests {
             }
         }
         for (length, is_long) in [(255, false), (256, true)] {
-            let policy = json!({"tls": {"sni": "x".repeat(length)}});
+            let policy = json!({"tls": {"mode": "SIMPLE", "sni": "x".repeat(length)}});
             assert_eq!(said(policy), usize::from(is_long), "{length}");
         }
     }

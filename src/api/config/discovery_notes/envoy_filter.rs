@@ -76,7 +76,7 @@ pub fn replaces_nothing(patch: &Json) -> bool {
     replaces_unnamed(apply_to, operation, is_named)
 }
 
-pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     if items(spec, "configPatches").count() > MOST_PATCHES {
         let why = format!("are applied in part: the first {MOST_PATCHES} are");
@@ -115,7 +115,10 @@ fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
         text("/match/context") == "WAYPOINT" || written.pointer("/match/waypoint").is_some();
     if is_unapplied_match(is_waypoint, text("/match/listener/portName")) {
         let (place, why) = match is_waypoint {
-            true => ("match", "is not applied: there are no waypoints"),
+            true if written.pointer("/match/waypoint").is_some() => {
+                ("match.waypoint", "is not applied: there are no waypoints")
+            }
+            true => ("match.context", "is not applied: there are no waypoints"),
             false => (
                 "match.listener.portName",
                 "is not applied: listeners are matched by portNumber",
@@ -192,7 +195,7 @@ mod tests {
             ),
             (
                 json!({"applyTo": "CLUSTER", "match": {"context": "WAYPOINT"}, "patch": merge}),
-                Some("match: is not applied: there are no waypoints"),
+                Some("match.context: is not applied: there are no waypoints"),
             ),
             (
                 json!({"applyTo": "LISTENER", "match": {"listener": {"portName": "a"}}, "patch": {"operation": "REMOVE"}}),

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::super::Finding;
+use super::super::{Finding, quoted};
 use super::{files, items};
 
 /// Names that TLS of clients of 1.1 to 1.5 knew and Envoy refuses: there are no such suites.
@@ -43,7 +43,7 @@ pub fn is_certificate_hash(text: &str) -> bool {
         || text.split(':').count() == BYTES && pairs.all(|pair| is_digits(pair, 2))
 }
 
-pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, server) in items(spec, "servers") {
         let path = format!("spec.servers[{at}]");
@@ -58,19 +58,68 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
             let why = "is not served: routers carry no UDP, so that the server is left out";
             found.push(Finding::warning(format!("{path}.port.protocol"), why));
         }
+        if server.get("name").is_some_and(|name| name != "") {
+            let why =
+                "has no effect: statistics are called by the address that the server listens on";
+            found.push(Finding::warning(format!("{path}.name"), why));
+        }
         if let Some(tls) = server.get("tls") {
-            of_tls(&format!("{path}.tls"), tls, &mut found);
+            of_tls(
+                &format!("{path}.tls"),
+                tls,
+                "the server is left out",
+                &mut found,
+            );
             files::notes(&format!("{path}.tls"), tls, &mut found);
         }
     }
     found
 }
 
-fn of_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
+/// The root that clients of a server are checked by, which Envoy has one of: the server's own, or else the first that stands beside
+/// one of several certificates. Empty: neither is written.
+#[must_use]
+pub fn client_root<'a>(own: &'a str, mut of_pairs: impl Iterator<Item = &'a str>) -> &'a str {
+    match own {
+        "" => of_pairs.find(|root| !root.is_empty()).unwrap_or_default(),
+        own => own,
+    }
+}
+
+/// Fields that only matter where TLS ends, besides those of certificates, which a rule warns of.
+const OF_ENDS: [&str; 8] = [
+    "caCrl",
+    "subjectAltNames",
+    "verifyCertificateSpki",
+    "verifyCertificateHash",
+    "minProtocolVersion",
+    "maxProtocolVersion",
+    "cipherSuites",
+    "caCertCredentialName",
+];
+
+/// Returns true if a field is written, and with another value than its default.
+fn is_written(tls: &Json, name: &str) -> bool {
+    tls.get(name).is_some_and(|value| {
+        *value != "" && *value != "TLS_AUTO" && *value != Json::Array(Vec::new())
+    })
+}
+
+/// Notes on the TLS of a server. `closed`: what becomes of one that Envoy would refuse.
+pub(super) fn of_tls(path: &str, tls: &Json, closed: &str, found: &mut Vec<Finding>) {
     let mut warn = |field: String, why: &str| {
         found.push(Finding::warning(format!("{path}.{field}"), why));
     };
     let has = |name: &str| tls.get(name).is_some();
+    let mode = tls.get("mode").and_then(Json::as_str);
+    let mode = mode.unwrap_or("PASSTHROUGH");
+    if matches!(mode, "PASSTHROUGH" | "AUTO_PASSTHROUGH") {
+        for name in OF_ENDS.into_iter().filter(|name| is_written(tls, name)) {
+            let why = format!("has no effect with {mode}: TLS does not end there");
+            warn(name.to_owned(), &why);
+        }
+        return;
+    }
     if has("caCertCredentialName") && !has("credentialName") && !has("credentialNames") {
         let why = "has no effect without a credentialName";
         warn("caCertCredentialName".to_owned(), why);
@@ -84,23 +133,57 @@ fn of_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
             );
         }
     }
-    let mode = tls.get("mode").and_then(Json::as_str);
-    if mode == Some("SIMPLE") {
-        for name in [
-            "caCertificates",
-            "caCrl",
-            "subjectAltNames",
-            "verifyCertificateSpki",
-            "verifyCertificateHash",
-        ] {
-            if tls.get(name).is_some() {
-                warn(
-                    name.to_owned(),
-                    "has no effect with SIMPLE: no client is asked for a certificate",
-                );
-            }
-        }
-        return;
+    match mode {
+        "SIMPLE" => of_unasked_clients(path, tls, found),
+        _ => of_clients(path, tls, closed, found),
+    }
+}
+
+/// The roots beside several certificates, each with its field.
+fn pair_roots(tls: &Json) -> impl Iterator<Item = (String, &str)> {
+    let pairs = items(tls, "tlsCertificates").map(|(at, pair)| {
+        let root = pair.get("caCertificates").and_then(Json::as_str);
+        let field = format!("tlsCertificates[{at}].caCertificates");
+        (field, root.unwrap_or_default())
+    });
+    pairs.filter(|(_, root)| !root.is_empty())
+}
+
+/// Fields that say which clients are let in, where none is asked for a certificate.
+fn of_unasked_clients(path: &str, tls: &Json, found: &mut Vec<Finding>) {
+    let has = |name: &str| tls.get(name).is_some();
+    let of_certificates = [
+        "caCertificates",
+        "caCrl",
+        "subjectAltNames",
+        "verifyCertificateSpki",
+        "verifyCertificateHash",
+    ];
+    let mut fields: Vec<String> = of_certificates
+        .into_iter()
+        .filter(|name| has(name))
+        .map(str::to_owned)
+        .collect();
+    if has("caCertCredentialName") && (has("credentialName") || has("credentialNames")) {
+        fields.push("caCertCredentialName".to_owned());
+    }
+    fields.extend(pair_roots(tls).map(|(field, _)| field));
+    let why = "has no effect with SIMPLE: no client is asked for a certificate";
+    found.extend(
+        fields
+            .iter()
+            .map(|field| Finding::warning(format!("{path}.{field}"), why)),
+    );
+}
+
+/// Fields that say which clients are let in.
+fn of_clients(path: &str, tls: &Json, closed: &str, found: &mut Vec<Finding>) {
+    let own = tls.get("caCertificates").and_then(Json::as_str);
+    let roots = pair_roots(tls).map(|(_, root)| root);
+    let root = client_root(own.unwrap_or_default(), roots);
+    for (field, _) in pair_roots(tls).filter(|(_, other)| *other != root) {
+        let why = format!("has no effect: {} is the root of all clients", quoted(root));
+        found.push(Finding::warning(format!("{path}.{field}"), why));
     }
     for name in ["verifyCertificateSpki", "verifyCertificateHash"] {
         for (at, pin) in items(tls, name) {
@@ -110,8 +193,8 @@ fn of_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
                 _ => is_certificate_hash(pin),
             };
             if !is_taken {
-                let why = "is no SHA-256: the server is left out";
-                warn(format!("{name}[{at}]"), why);
+                let why = format!("is no SHA-256: {closed}");
+                found.push(Finding::warning(format!("{path}.{name}[{at}]"), why));
             }
         }
     }
@@ -163,6 +246,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table of servers")]
     fn a_note_names_fields_of_a_gateway_without_effect() {
         let kind = named("networking.istio.io", "Gateway").unwrap();
         let said = |server: Json| -> Vec<String> {
@@ -216,6 +300,50 @@ mod tests {
             [
                 "tls.verifyCertificateSpki[0]: is no SHA-256: the server is left out",
                 "tls.verifyCertificateHash[1]: is no SHA-256: the server is left out",
+            ]
+        );
+        let many = |mode: &str, root: &str| {
+            let pair = |at: usize| json!({"serverCertificate": "/c", "privateKey": "/k", "caCertificates": format!("/{at}")});
+            let mut tls = json!({"mode": mode, "tlsCertificates": [pair(1), pair(2)]});
+            tls["caCertificates"] = json!(root);
+            let found = said(json!({"port": port, "tls": tls})).into_iter();
+            let found = found.filter(|note| note.contains("tlsCertificates"));
+            found.collect::<Vec<_>>().join("; ")
+        };
+        let other = |at: usize, root: &str| {
+            format!(
+                "tls.tlsCertificates[{at}].caCertificates: has no effect: \"{root}\" is the root of all clients"
+            )
+        };
+        assert_eq!(many("MUTUAL", ""), other(1, "/1"));
+        assert_eq!(many("OPTIONAL_MUTUAL", "/2"), other(0, "/2"));
+        assert_eq!(
+            many("SIMPLE", "")
+                .matches("has no effect with SIMPLE")
+                .count(),
+            2
+        );
+        let through = json!({
+            "caCrl": "/l", "subjectAltNames": ["a"], "minProtocolVersion": "TLSV1_3", "maxProtocolVersion": "TLS_AUTO",
+            "cipherSuites": [],
+        });
+        for (mode, name) in [
+            (None, "PASSTHROUGH"),
+            (Some("AUTO_PASSTHROUGH"), "AUTO_PASSTHROUGH"),
+        ] {
+            let mut tls = through.clone();
+            if let Some(mode) = mode {
+                tls["mode"] = json!(mode);
+            }
+            let why = format!("has no effect with {name}: TLS does not end there");
+            let fields = ["caCrl", "subjectAltNames", "minProtocolVersion"];
+            let expected = fields.map(|field| format!("tls.{field}: {why}"));
+            assert_eq!(said(json!({"port": port, "tls": tls})), expected);
+        }
+        assert_eq!(
+            said(json!({"port": port, "name": "a"})),
+            [
+                "name: has no effect: statistics are called by the address that the server listens on"
             ]
         );
     }

@@ -18,7 +18,7 @@ pub fn is_output_header(name: &str) -> bool {
     is_header_name(name) && !name.starts_with(':')
 }
 
-pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let rules = items(spec, "jwtRules");
     let rules = rules.flat_map(|(at, rule)| of_rule(&format!("spec.jwtRules[{at}]"), rule));
     rules.chain(targets::notes(spec)).collect()

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::{files, items};
+use super::{files, gateway, items};
 use crate::config::Finding;
 use crate::names::LONGEST_SOCKET;
 
@@ -71,7 +71,19 @@ pub fn egress_socket(bind: &str) -> Result<&str, String> {
     }
 }
 
-pub(super) fn notes(spec: &Json) -> Vec<Finding> {
+/// Limits of what comes in.
+fn of_pool(path: &str, pool: Option<&Json>, found: &mut Vec<Finding>) {
+    let upgrade = pool.and_then(|pool| pool.pointer("/http/h2UpgradePolicy"));
+    if upgrade.is_some_and(|upgrade| *upgrade != "DEFAULT") {
+        let why = "has no effect: the protocol of a port says what is spoken to the application";
+        found.push(Finding::warning(
+            format!("{path}.http.h2UpgradePolicy"),
+            why,
+        ));
+    }
+}
+
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, listener) in items(spec, "egress") {
         let number = listener.get("port").map(|port| port.get("number"));
@@ -88,9 +100,18 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
         let why = format!("is served in part: the first {MOST_EGRESS_LISTENERS} listeners count");
         found.push(Finding::warning("spec.egress", why));
     }
+    of_pool(
+        "spec.inboundConnectionPool",
+        spec.get("inboundConnectionPool"),
+        &mut found,
+    );
     for (at, listener) in items(spec, "ingress") {
+        let pool = format!("spec.ingress[{at}].connectionPool");
+        of_pool(&pool, listener.get("connectionPool"), &mut found);
         if let Some(tls) = listener.get("tls") {
-            files::notes(&format!("spec.ingress[{at}].tls"), tls, &mut found);
+            let path = format!("spec.ingress[{at}].tls");
+            gateway::of_tls(&path, tls, "no client is let in there", &mut found);
+            files::notes(&path, tls, &mut found);
         }
         let endpoint = listener.get("defaultEndpoint").and_then(Json::as_str);
         let endpoint = endpoint.unwrap_or_default();
@@ -105,6 +126,8 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -146,5 +169,45 @@ mod tests {
             assert!(found.contains(why), "{path}: {found}");
         }
         assert!(egress_socket("127.0.0.1").is_err());
+    }
+
+    #[test]
+    fn a_note_names_fields_of_what_comes_in_without_effect() {
+        let kind = crate::config::named("networking.istio.io", "Sidecar").unwrap();
+        let said = |spec: Json| -> Vec<String> {
+            let notes = crate::config::notes(kind, &spec).into_iter();
+            let notes = notes.map(|note| format!("{}: {}", note.path, note.message));
+            notes.collect()
+        };
+        let pool = |upgrade: &str| json!({"http": {"h2UpgradePolicy": upgrade, "maxRetries": 1}});
+        let usual = pool("DEFAULT");
+        let silent =
+            json!({"ingress": [{"connectionPool": usual}], "inboundConnectionPool": usual});
+        assert_eq!(said(silent), [""; 0]);
+        let why = "has no effect: the protocol of a port says what is spoken to the application";
+        let upgrade = pool("UPGRADE");
+        assert_eq!(
+            said(
+                json!({"ingress": [{"connectionPool": upgrade}], "inboundConnectionPool": upgrade})
+            ),
+            [
+                format!("spec.inboundConnectionPool.http.h2UpgradePolicy: {why}"),
+                format!("spec.ingress[0].connectionPool.http.h2UpgradePolicy: {why}"),
+            ]
+        );
+        let tls = json!({"mode": "SIMPLE", "serverCertificate": "/c", "privateKey": "/k", "verifyCertificateSpki": ["x"]});
+        assert_eq!(
+            said(json!({"ingress": [{"tls": tls}]})),
+            [
+                "spec.ingress[0].tls.verifyCertificateSpki: has no effect with SIMPLE: no client is asked for a certificate"
+            ]
+        );
+        let tls = json!({"mode": "MUTUAL", "caCertificates": "/r", "verifyCertificateSpki": ["x"]});
+        assert_eq!(
+            said(json!({"ingress": [{"tls": tls}]})),
+            [
+                "spec.ingress[0].tls.verifyCertificateSpki[0]: is no SHA-256: no client is let in there"
+            ]
+        );
     }
 }

@@ -4,50 +4,67 @@ use super::{Kind, MIXER, later};
 
 /// A kind that the first releases had for an adapter or a template, by the collection that pilot asked for.
 macro_rules! legacy {
-    ($kind:literal $plural:literal) => {
-        later(
-            MIXER,
-            $kind,
-            $plural,
-            concat!("istio/config/v1alpha2/legacy/", $plural),
-        )
+    ($kind:literal $plural:literal $(, instead $instead:ident)?) => {
+        Kind {
+            instead: legacy!($($instead)?),
+            ..later(
+                MIXER,
+                $kind,
+                $plural,
+                concat!("istio/config/v1alpha2/legacy/", $plural),
+            )
+        }
     };
+    () => { None };
+    ($instead:ident) => { Some($instead) };
 }
+
+/// Parts that do today what kinds did that are gone.
+pub(super) const POLICY: &str = "AuthorizationPolicy";
+pub(super) const RATE_LIMITS: &str = "EnvoyFilter with a filter that limits rates";
+pub(super) const PEERS_AND_ORIGINS: &str =
+    "PeerAuthentication for peers, RequestAuthentication for origins";
+pub(super) const PEERS_AND_ORIGINS_OF_ROOT: &str =
+    "PeerAuthentication for peers, RequestAuthentication for origins, both in the root namespace";
+pub(super) const MIXER_PARTS: &str = "AuthorizationPolicy for checks, EnvoyFilter for quotas, Envoy's own metrics and the mesh's accessLogFile for reports";
+const LOG: &str = "the mesh's accessLogFile";
+const TRACES: &str = "the mesh's enableTracing";
+const METRICS: &str = "Envoy's own metrics";
 
 /// Kinds that releases up to 1.2 had for each of Mixer's adapters and templates, before there were handlers and instances:
 /// accepted, and not looked at. A cluster that was moved on has objects of them still.
 pub static EARLIER: &[Kind] = &[
-    legacy!("apikey" "apikeys"),
-    legacy!("authorization" "authorizations"),
+    legacy!("apikey" "apikeys", instead POLICY),
+    legacy!("authorization" "authorizations", instead POLICY),
     legacy!("bypass" "bypasses"),
-    legacy!("checknothing" "checknothings"),
-    legacy!("circonus" "circonuses"),
-    legacy!("cloudwatch" "cloudwatches"),
-    legacy!("denier" "deniers"),
-    legacy!("dogstatsd" "dogstatsds"),
+    legacy!("checknothing" "checknothings", instead POLICY),
+    legacy!("circonus" "circonuses", instead METRICS),
+    legacy!("cloudwatch" "cloudwatches", instead METRICS),
+    legacy!("denier" "deniers", instead POLICY),
+    legacy!("dogstatsd" "dogstatsds", instead METRICS),
     legacy!("edge" "edges"),
-    legacy!("fluentd" "fluentds"),
+    legacy!("fluentd" "fluentds", instead LOG),
     legacy!("kubernetesenv" "kubernetesenvs"),
     legacy!("kubernetes" "kuberneteses"),
-    legacy!("listchecker" "listcheckers"),
-    legacy!("listentry" "listentries"),
-    legacy!("logentry" "logentries"),
-    legacy!("memquota" "memquotas"),
-    legacy!("metric" "metrics"),
+    legacy!("listchecker" "listcheckers", instead POLICY),
+    legacy!("listentry" "listentries", instead POLICY),
+    legacy!("logentry" "logentries", instead LOG),
+    legacy!("memquota" "memquotas", instead RATE_LIMITS),
+    legacy!("metric" "metrics", instead METRICS),
     legacy!("noop" "noops"),
-    legacy!("opa" "opas"),
-    legacy!("prometheus" "prometheuses"),
-    legacy!("quota" "quotas"),
-    legacy!("rbac" "rbacs"),
-    legacy!("redisquota" "redisquotas"),
+    legacy!("opa" "opas", instead POLICY),
+    legacy!("prometheus" "prometheuses", instead METRICS),
+    legacy!("quota" "quotas", instead RATE_LIMITS),
+    legacy!("rbac" "rbacs", instead POLICY),
+    legacy!("redisquota" "redisquotas", instead RATE_LIMITS),
     legacy!("reportnothing" "reportnothings"),
-    legacy!("signalfx" "signalfxs"),
-    legacy!("solarwinds" "solarwindses"),
-    legacy!("stackdriver" "stackdrivers"),
-    legacy!("statsd" "statsds"),
-    legacy!("stdio" "stdios"),
-    legacy!("tracespan" "tracespans"),
-    legacy!("zipkin" "zipkins"),
+    legacy!("signalfx" "signalfxs", instead METRICS),
+    legacy!("solarwinds" "solarwindses", instead LOG),
+    legacy!("stackdriver" "stackdrivers", instead METRICS),
+    legacy!("statsd" "statsds", instead METRICS),
+    legacy!("stdio" "stdios", instead LOG),
+    legacy!("tracespan" "tracespans", instead TRACES),
+    legacy!("zipkin" "zipkins", instead TRACES),
 ];
 
 /// istioctl installs Istio by them, and repositories hold them beside rules. Gudgeon does not look for them in a cluster.
@@ -71,45 +88,15 @@ const INSTALL: &str = "install.istio.io";
 
 /// The kind that 1.2 and 1.3 had for a release, whose definition their charts install: accepted, and not looked at. What it says
 /// is not what its successor of the same name says.
-pub(super) static EARLY_POLICY: Kind = later(
-    RBAC,
-    "AuthorizationPolicy",
-    "authorizationpolicies",
-    "istio/rbac/v1alpha1/authorizationpolicies",
-);
+pub(super) static EARLY_POLICY: Kind = Kind {
+    instead: Some("AuthorizationPolicy of security.istio.io"),
+    ..later(
+        RBAC,
+        "AuthorizationPolicy",
+        "authorizationpolicies",
+        "istio/rbac/v1alpha1/authorizationpolicies",
+    )
+};
 
 /// Authorization until 1.5.
 pub(super) const RBAC: &str = "rbac.istio.io";
-
-/// The part that today does the work of a kind that is gone; `None`: none does, or it has one of its own.
-pub(super) fn replacement(group: &str, kind: &str) -> Option<&'static str> {
-    Some(match (group, kind) {
-        ("authentication.istio.io", "Policy") => {
-            "PeerAuthentication for peers, RequestAuthentication for origins"
-        }
-        ("authentication.istio.io", "MeshPolicy") => {
-            "PeerAuthentication for peers, RequestAuthentication for origins, both in the root namespace"
-        }
-        (RBAC, "AuthorizationPolicy") => "AuthorizationPolicy of security.istio.io",
-        (RBAC, _) => "AuthorizationPolicy",
-        (MIXER, "rule" | "handler" | "instance") => {
-            "AuthorizationPolicy for checks, EnvoyFilter for quotas, Envoy's own metrics and the mesh's accessLogFile for reports"
-        }
-        (
-            MIXER,
-            "apikey" | "authorization" | "checknothing" | "denier" | "listchecker" | "listentry"
-            | "opa" | "rbac",
-        ) => "AuthorizationPolicy",
-        (MIXER, "memquota" | "quota" | "redisquota" | "QuotaSpec" | "QuotaSpecBinding") => {
-            "EnvoyFilter with a filter that limits rates"
-        }
-        (MIXER, "fluentd" | "logentry" | "solarwinds" | "stdio") => "the mesh's accessLogFile",
-        (MIXER, "tracespan" | "zipkin") => "the mesh's enableTracing",
-        (
-            MIXER,
-            "circonus" | "cloudwatch" | "dogstatsd" | "metric" | "prometheus" | "signalfx"
-            | "stackdriver" | "statsd",
-        ) => "Envoy's own metrics",
-        _ => return None,
-    })
-}

@@ -2,9 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::earlier::replacement;
 use super::{Check, Kind, MIXER};
-use crate::config::{Finding, Object, Severity, discovery_notes, read_message};
+use crate::config::{Finding, Object, Severity, read_message};
 use crate::model::{DRY_RUN, is_dry_run};
 
 /// A part of gudgeon that acts on objects.
@@ -47,25 +46,28 @@ impl Effect {
             Self::None => "none",
         }
     }
+
+    /// As [`Effect::as_str`], of one object: a kind is enforced in part for fields that few objects have. `has_notes`: something is
+    /// said of this one.
+    #[must_use]
+    pub const fn of_object(self, has_notes: bool) -> &'static str {
+        match self {
+            Self::Enforced { .. } if !has_notes => "enforced",
+            Self::Enforced { .. } | Self::Read | Self::None => self.as_str(),
+        }
+    }
 }
 
-/// All of it.
-pub(super) const ENFORCED: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: &[],
-};
-
-/// EnvoyFilter. Its `filters` are of releases up to 1.2: `configPatches` took their place.
-pub(super) const PATCHES: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: &["filters", "targetRefs"],
-};
-
-/// Gateway: servers of routers.
-pub(super) const SERVERS: Effect = Effect::Enforced {
-    by: Role::Discovery,
-    without: &["servers.defaultEndpoint"],
-};
+/// What [`DRY_RUN`] does to objects of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DryRun {
+    /// Proxies try the policy, and do not enforce it.
+    Tried,
+    /// The policy is enforced all the same.
+    Ignored,
+    /// The annotation is none of this kind.
+    Unread,
+}
 
 /// Warnings of fields of a valid object that make no difference in this release, or another than they say; none of a kind that
 /// [`Check::Unused`] has one for. The spec is as it was written.
@@ -82,7 +84,7 @@ fn notes_of_spec(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         Effect::Enforced { without, .. } => without,
         Effect::Read => &[],
     };
-    let mut found = discovery_notes::notes(kind.kind, spec);
+    let mut found = kind.notes.map_or_else(Vec::new, |notes| notes(spec));
     for path in without {
         unused(path, spec, "spec", &mut found);
     }
@@ -105,13 +107,13 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
     if written.is_empty() {
         return None;
     }
-    match kind.kind {
-        "AuthorizationPolicy" => {}
-        "PeerAuthentication" | "RequestAuthentication" if is_dry_run(Some(written)) => {
+    match kind.dry_run {
+        DryRun::Tried => {}
+        DryRun::Ignored if is_dry_run(Some(written)) => {
             let text = format!("has no effect on a {}: it is enforced", kind.kind);
             return Some(Finding::warning(dry_run_path(), text));
         }
-        _ => return None,
+        DryRun::Ignored | DryRun::Unread => return None,
     }
     let action = spec.get("action").and_then(Json::as_str);
     let message = match (is_dry_run(Some(written)), action) {
@@ -136,8 +138,12 @@ fn dry_run_path() -> String {
 /// In one sentence, of a kind with [`Effect::None`]: it names the part that takes the kind's place today.
 #[must_use]
 pub fn without_effect(kind: &Kind) -> String {
-    let Kind { group, kind, .. } = kind;
-    let instead = replacement(group, kind);
+    let Kind {
+        group,
+        kind,
+        instead,
+        ..
+    } = kind;
     let instead = instead.map_or_else(String::new, |instead| format!("; in its place: {instead}"));
     if *group == MIXER {
         return format!("{kind} belonged to Mixer and is not used{instead}");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::config::{self, Effect, Finding};
+use api::config::{self, Finding};
 use api::model::ServiceKey;
 use api::networking::{DiscoveryKind as _, ServiceEntry};
 use api::security::RequestAuthentication;
@@ -264,11 +264,7 @@ fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
     let Some(kind) = kind else {
         return json!({"accepted": written.accepted, "messages": messages});
     };
-    // A kind is enforced in part for fields that few objects have.
-    let effect = match kind.effect {
-        Effect::Enforced { .. } if messages.is_empty() => "enforced",
-        Effect::Enforced { .. } | Effect::Read | Effect::None => kind.effect.as_str(),
-    };
+    let effect = kind.effect.of_object(!messages.is_empty());
     json!({"accepted": true, "effect": effect, "messages": messages})
 }
 

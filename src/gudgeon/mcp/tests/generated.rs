@@ -40,8 +40,8 @@ fn read_as(made: &Generated, name: &str) -> Result<String, Vec<String>> {
     let (namespace, short) = name.split_once('/').unwrap();
     (object.namespace, object.name) = (namespace.to_owned(), short.to_owned());
     match READER.read(made.collection, &resource(&object, None).message()) {
-        ReadResult::Good(object) => Ok(object.full_name()),
-        ReadResult::Broken(rules) => Err(rules),
+        ReadResult::Accepted(object) => Ok(object.full_name()),
+        ReadResult::Refused(findings) => Err(findings),
         ReadResult::Unreadable(cause) => panic!("{name}: {cause}"),
     }
 }

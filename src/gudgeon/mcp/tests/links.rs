@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use mcp::sink::{Changes, ObjectStatus};
+use api::config::{ObjectStatus, ServedInstead};
+use mcp::sink::Changes;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -109,10 +110,11 @@ async fn an_unreadable_object_refuses_a_response_and_an_invalid_one_itself() {
         .entries(ENTRIES)
         .map(|(name, held)| (name.to_string(), held.status()))
         .collect();
-    assert_eq!(standing["n/broken"], ObjectStatus::Refused);
+    let serving = ServedInstead::Nothing;
+    assert_eq!(standing["n/broken"], ObjectStatus::Refused { serving });
     assert_eq!(
         (standing["n/a.example"], standing["n/c.example"]),
-        (ObjectStatus::Good, ObjectStatus::Good)
+        (ObjectStatus::Accepted, ObjectStatus::Accepted)
     );
 }
 

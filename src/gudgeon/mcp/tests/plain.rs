@@ -233,7 +233,7 @@ impl sink::ResourceReader for Raw {
     type Object = ();
 
     fn read(&self, _: &str, _: &mcp::message::Resource) -> sink::ReadResult<Arc<()>> {
-        sink::ReadResult::Good(Arc::new(()))
+        sink::ReadResult::Accepted(Arc::new(()))
     }
 }
 

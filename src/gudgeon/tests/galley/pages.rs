@@ -1,6 +1,6 @@
 //! The visibility of pages per listener, and the absence of secrets in them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::place::{GalleyPlace, service};
 
@@ -128,6 +128,13 @@ fn no_secret_is_in_a_log_a_document_or_a_page() {
         let document = galley.document(&format!("/debug/configz?collection={collection}"));
         let resources = document["resources"].as_array().unwrap();
         assert_eq!(resources.len(), count, "{document}");
+        let effect = &document["resources"][0]["effect"];
+        let wanted = match collection {
+            "istio/policy/v1beta1/handlers" => json!("none"),
+            "istio/mesh/v1alpha1/MeshConfig" => Value::Null,
+            _ => json!("enforced"),
+        };
+        assert_eq!(*effect, wanted, "{collection}");
         all.push_str(&document.to_string());
     }
     assert!(all.contains("AQAB") && all.contains("compiledAdapter"));

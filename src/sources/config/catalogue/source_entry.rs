@@ -6,7 +6,7 @@ use api::config::Finding;
 
 use super::super::checked::CheckedObject;
 use super::super::entry::EntryId;
-use super::super::report::{ConfigReport, ErrorEffect, Rejected, Warned};
+use super::super::report::{ConfigReport, Refused, Warned};
 use super::{ConfigObjects, ConfigVersion};
 use crate::catalogue::{Candidate, Origin, ServedInstead, Status};
 use crate::kind::Revision;
@@ -58,7 +58,7 @@ pub(super) struct PlaceFindings {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::config) struct SourceProblem {
     pub(in crate::config) place: String,
-    pub(in crate::config) state: ErrorEffect,
+    pub(in crate::config) serving: ServedInstead,
     pub(in crate::config) cause: String,
 }
 
@@ -141,12 +141,12 @@ impl ConfigReport {
         let findings = &candidate.findings;
         let id = candidate.id.clone().unwrap_or_default();
         let wrong = candidate.origin.at(findings.wrong);
-        let mut reject = |state, origin: &Origin, errors| {
-            self.rejected.push(Rejected {
+        let mut refuse = |serving, origin: &Origin, errors| {
+            self.rejected.push(Refused {
                 id: id.clone(),
                 origin: origin.clone(),
-                state,
-                errors,
+                serving,
+                findings: errors,
                 revision: Revision {
                     uid: candidate.uid.clone(),
                     generation: findings.generation,
@@ -156,17 +156,13 @@ impl ConfigReport {
         match &candidate.status {
             Status::Accepted => {}
             Status::Refused { serving } => {
-                let state = match serving {
-                    ServedInstead::Old => ErrorEffect::Stale,
-                    ServedInstead::Nothing => ErrorEffect::Refused,
-                };
-                reject(state, &wrong, Arc::clone(&findings.errors));
+                refuse(*serving, &wrong, Arc::clone(&findings.errors));
             }
             Status::Shadowed { .. } => {
                 let first = first.map(ToString::to_string).unwrap_or_default();
                 let message = format!("duplicate of {first}");
                 let error = Finding::error("metadata.name", message);
-                reject(ErrorEffect::Refused, &candidate.origin, [error].into());
+                refuse(ServedInstead::Nothing, &candidate.origin, [error].into());
             }
         }
         // Of an object that is not used nothing is noted.
@@ -185,12 +181,12 @@ impl ConfigReport {
         }
     }
 
-    pub(super) fn unnamed(&mut self, origin: Origin, state: ErrorEffect, cause: &str) {
-        self.rejected.push(Rejected {
+    pub(super) fn unnamed(&mut self, origin: Origin, serving: ServedInstead, cause: &str) {
+        self.rejected.push(Refused {
             id: EntryId::default(),
             origin,
-            state,
-            errors: [Finding::error("", cause)].into(),
+            serving,
+            findings: [Finding::error("", cause)].into(),
             revision: Revision::default(),
         });
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use api::config::Finding;
 
 use super::super::checked::CheckedObject;
-use super::super::report::Rejected;
+use super::super::report::Refused;
 use super::*;
 use crate::config::CoreKind;
 
@@ -73,7 +73,7 @@ fn reconciled(catalogue: &mut ConfigCatalogue) -> String {
 
 fn told(catalogue: &mut ConfigCatalogue) -> Vec<String> {
     let report = catalogue.report();
-    let rejected = report.rejected.iter().map(Rejected::to_string);
+    let rejected = report.rejected.iter().map(Refused::to_string);
     let warned = report.warned.iter().map(ToString::to_string);
     rejected.chain(warned).collect()
 }
@@ -192,7 +192,7 @@ fn unchecked_objects_are_reported_and_not_served() {
     let report = catalogue.report();
     assert_eq!(report.warned.len(), MOST_EXPLAINED);
     assert_eq!(
-        &*report.rejected[0].errors,
+        &*report.rejected[0].findings,
         [Finding::error("spec", "is broken")]
     );
     // The log has no line for a note.
@@ -333,7 +333,7 @@ fn an_unreadable_file_keeps_its_objects() {
     assert!(told(&mut catalogue).is_empty());
     let problem = SourceProblem {
         place: "d".to_owned(),
-        state: ErrorEffect::Stale,
+        serving: ServedInstead::Old,
         cause: "no right".to_owned(),
     };
     catalogue.problems([problem].into());
@@ -471,7 +471,7 @@ proptest! {
             }
             fresh.reconcile();
             let stale: BTreeSet<_> = script.report().rejected.iter()
-                .filter(|one| one.state == ErrorEffect::Stale && one.id.is_whole())
+                .filter(|one| one.serving == ServedInstead::Old && one.id.is_whole())
                 .map(|one| one.id.name.to_string())
                 .collect();
             let without = |mut all: BTreeMap<String, String>| { all.retain(|name, _| !stale.contains(name)); all };
@@ -483,7 +483,7 @@ proptest! {
             let lines = |catalogue: &mut ConfigCatalogue| -> Vec<String> {
                 let report = catalogue.report();
                 let rest = report.rejected.iter().filter(|one| !stale.contains(&*one.id.name));
-                rest.map(Rejected::to_string).collect()
+                rest.map(Refused::to_string).collect()
             };
             prop_assert_eq!(lines(&mut script), lines(&mut fresh));
             prop_assert_eq!(script.report().served, now.len());

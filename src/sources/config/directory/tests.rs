@@ -172,7 +172,7 @@ fn a_file_that_is_broken_halfway_keeps_its_objects() {
         told.len() == 1 && told[0].starts_with("./a.yaml:1"),
         "{told:?}"
     );
-    assert_eq!(play.look.report.rejected[0].state, ErrorEffect::Stale);
+    assert_eq!(play.look.report.rejected[0].serving, ServedInstead::Old);
     assert_eq!((play.look(), play.told()), (String::new(), told));
     play.write("a.yaml", service("a", "y") + &service("b", "x"));
     assert_eq!(play.look(), "a");
@@ -210,12 +210,12 @@ fn a_broken_object_harms_itself_alone() {
     );
     play.write("b.yaml", service("y", "x").replace("hosts", "hots"));
     assert_eq!(play.look(), "");
-    assert_eq!(play.look.report.rejected[1].state, ErrorEffect::Refused);
+    assert_eq!(play.look.report.rejected[1].serving, ServedInstead::Nothing);
     assert_eq!(play.served(), 21);
     // Renamed within the list: gone, and another that was never good.
     play.write("a.yaml", all(&broken.replace("name: z", "name: w")));
     assert_eq!(play.look(), "z-");
-    assert_eq!(play.look.report.rejected[0].state, ErrorEffect::Refused);
+    assert_eq!(play.look.report.rejected[0].serving, ServedInstead::Nothing);
 }
 
 /// The finding that counts the remaining ones has no path, hence no line.
@@ -231,9 +231,9 @@ fn of_many_faults_the_first_is_named() {
     let line = format!("/a.yaml:{}", before + 7);
     let origin = rejected.origin.to_string();
     assert!(origin.ends_with(&line), "{origin}");
-    assert_eq!(rejected.errors.len(), 101);
-    assert_eq!(rejected.errors[0].path, "spec.hosts[0]");
-    assert_eq!(rejected.errors[100].message, "… and 50 more");
+    assert_eq!(rejected.findings.len(), 101);
+    assert_eq!(rejected.findings[0].path, "spec.hosts[0]");
+    assert_eq!(rejected.findings[100].message, "… and 50 more");
 }
 
 #[test]

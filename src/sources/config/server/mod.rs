@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::Finding;
 use api::config::collections::kind_of;
+use api::config::{Finding, ServedInstead};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 
@@ -34,7 +34,6 @@ use super::checked::CheckedObject;
 use super::core_kind::CoreKind;
 use super::directory::MOST_OBJECTS;
 use super::entry::{Entry, EntryId};
-use super::report::ErrorEffect;
 use crate::connect::Cluster;
 use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
 use crate::offload::LONG_BYTES;
@@ -385,9 +384,9 @@ impl Server {
             let problem = |key: &Key, cause: String| {
                 let place = place(&resource, key);
                 SourceProblem {
-                    state: match self.catalogue.is_there(&place) {
-                        true => ErrorEffect::Stale,
-                        false => ErrorEffect::Refused,
+                    serving: match self.catalogue.is_there(&place) {
+                        true => ServedInstead::Old,
+                        false => ServedInstead::Nothing,
                     },
                     place: place.to_string(),
                     cause: format!("{resource} {cause}"),

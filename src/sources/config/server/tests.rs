@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::config::{EntryChange, ErrorEffect, UsabilityCheck};
+use crate::config::{EntryChange, UsabilityCheck};
 use crate::fake::{Fake, Fault};
 use crate::watcher::WatchTiming;
 
@@ -313,8 +313,8 @@ async fn broken_ones_keep_what_the_same_object_was() {
     play.until(|heard, _| heard.report.rejected.len() == 2)
         .await;
     assert_eq!(
-        play.heard.as_ref().unwrap().report.rejected[0].state,
-        ErrorEffect::Stale
+        play.heard.as_ref().unwrap().report.rejected[0].serving,
+        ServedInstead::Old
     );
     assert_eq!(play.served(), ["VirtualService n/a"]);
     // The same is wrong with a later version.
@@ -332,8 +332,8 @@ async fn broken_ones_keep_what_the_same_object_was() {
     fake.put_in(VIRTUAL_SERVICES, broken);
     assert_eq!(play.next().await, ["VirtualService n/a-"]);
     assert_eq!(
-        play.heard.as_ref().unwrap().report.rejected[0].state,
-        ErrorEffect::Refused
+        play.heard.as_ref().unwrap().report.rejected[0].serving,
+        ServedInstead::Nothing
     );
     let deep = (0..300).fold(json!(1), |inner, _| json!([inner]));
     let mut object = service("c", "x");
@@ -580,7 +580,7 @@ async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
     let mut play = Play::new(&fake, false);
     let rejected = |heard: &ServerUpdate| -> Vec<_> {
         let all = heard.report.rejected.iter();
-        let all = all.map(|one| format!("{} {}", one.origin, one.state.as_str()));
+        let all = all.map(|one| format!("{} {}", one.origin, one.serving.as_str()));
         all.collect()
     };
     play.until(|heard, _| heard.synced && rejected(heard).len() == 1)
@@ -588,7 +588,7 @@ async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
     let heard = play.heard.as_ref().unwrap();
     let place = "Kubernetes/n/w refused";
     assert_eq!(rejected(heard), [place]);
-    let words = &heard.report.rejected[0].errors[0].message;
+    let words = &heard.report.rejected[0].findings[0].message;
     assert!(
         words.starts_with("virtualservices.networking.istio.io cannot be read: a value is not"),
         "{words}"

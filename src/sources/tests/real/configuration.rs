@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use api::config::ServedInstead;
 use serde_json::{Value, json};
-use sources::config::{EntryChange, ErrorEffect, Server, ServerUpdate, WatchSettings};
+use sources::config::{EntryChange, Server, ServerUpdate, WatchSettings};
 use tokio::time::timeout;
 
 use crate::reconciler::kube;
@@ -172,8 +173,13 @@ async fn kinds_come_change_and_go() {
     let heard = play
         .until("both", |heard, _| heard.report.rejected.len() == 2)
         .await;
-    let states: Vec<_> = heard.report.rejected.iter().map(|one| one.state).collect();
-    assert_eq!(states, [ErrorEffect::Stale, ErrorEffect::Refused]);
+    let states: Vec<_> = heard
+        .report
+        .rejected
+        .iter()
+        .map(|one| one.serving)
+        .collect();
+    assert_eq!(states, [ServedInstead::Old, ServedInstead::Nothing]);
     assert_eq!(play.server.all().count(), 3);
     assert!(play.said().is_empty());
     // A change of status is another version of the object, and no change of what it says.

@@ -31,7 +31,9 @@ pub(super) fn secure(
     parts.cluster.transport_socket = match written.mode() {
         TlSmode::Disable => None,
         TlSmode::IstioMutual => {
-            let place = (purpose.port, purpose.subset, purpose.host);
+            let own = Some(&written.sni).filter(|name| !name.is_empty() && is_sni(name));
+            let of_mesh = || tls::server_name(purpose.port, purpose.subset, purpose.host);
+            let sni = own.cloned().unwrap_or_else(of_mesh);
             let accounts: Vec<&str> = if written.subject_alt_names.is_empty() {
                 purpose.accounts.iter().map(|account| &**account).collect()
             } else {
@@ -42,9 +44,9 @@ pub(super) fn secure(
                     .collect()
             };
             Some(if purpose.grpc {
-                tls::mutual_of_provider(place, &accounts)
+                tls::mutual_of_provider(sni, &accounts)
             } else {
-                tls::mutual(purpose.files, place, &accounts, purpose.oldest_tls)
+                tls::mutual(purpose.files, sni, &accounts, purpose.oldest_tls)
             })
         }
         TlSmode::Simple | TlSmode::Mutual => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use api::config::discovery_notes::{is_certificate_hash, is_cipher_suite, is_key_pin};
+use api::config::discovery_notes::{client_root, is_certificate_hash, is_cipher_suite, is_key_pin};
 use api::istio::networking::v1alpha3::ServerTlsSettings;
 use api::networking::server_tls_settings::{TlSmode, TlsProtocol};
 use envoy_types::pb::envoy::config::core::v3 as core;
@@ -134,9 +134,18 @@ fn file_pairs(written: &ServerTlsSettings) -> Vec<FilePair<'_>> {
     }]
 }
 
+/// The roots that stand beside several certificates.
+fn pair_roots(written: &ServerTlsSettings) -> impl Iterator<Item = &str> {
+    let pairs = written.tls_certificates.iter();
+    pairs.map(|one| one.ca_certificates.as_str())
+}
+
 fn file_root(written: &ServerTlsSettings) -> FileRoot<'_> {
     FileRoot {
-        root: or(&written.ca_certificates, CLIENT_ROOT),
+        root: or(
+            client_root(&written.ca_certificates, pair_roots(written)),
+            CLIENT_ROOT,
+        ),
         crl: &written.ca_crl,
     }
 }

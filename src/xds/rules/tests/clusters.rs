@@ -385,6 +385,12 @@ fn connections_are_secured_as_a_rule_says_whatever_the_mesh_does() {
         ["istio"]
     );
 
+    let named = of("mode: ISTIO_MUTUAL, sni: own.example");
+    assert_eq!(upstream(&cluster(&*named, A)).sni, "own.example");
+    let long = format!("mode: ISTIO_MUTUAL, sni: {}", "a".repeat(256));
+    let of_mesh = "outbound_.80_._.a.demo.svc.cluster.local";
+    assert_eq!(upstream(&cluster(&*of(&long), A)).sni, of_mesh);
+
     let simple = cluster(&*of("mode: SIMPLE"), A);
     let context = upstream(&simple);
     assert_eq!(context.sni, "");

@@ -368,6 +368,13 @@ fn files_are_asked_for_by_name_and_each_has_its_objects() {
                 .to_owned(),
             vec!["file-cert:/1.crt~/1.key", "file-cert:/2.crt~/2.key"],
         ),
+        // Clients are checked by one root, be it written beside a certificate.
+        (
+            "{mode: MUTUAL, tlsCertificates: [{serverCertificate: /1.crt, privateKey: /1.key, caCertificates: /1.ca}, \
+             {serverCertificate: /2.crt, privateKey: /2.key, caCertificates: /2.ca}]}"
+                .to_owned(),
+            vec!["file-cert:/1.crt~/1.key", "file-cert:/2.crt~/2.key", "file-root:/1.ca"],
+        ),
         ("{mode: ISTIO_MUTUAL}".to_owned(), vec![]),
         (
             "{mode: ISTIO_MUTUAL, caCrl: /c/crl}".to_owned(),

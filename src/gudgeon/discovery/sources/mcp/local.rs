@@ -244,7 +244,7 @@ impl Local {
                 collection: collection.as_str().into(),
                 set: Vec::new(),
                 removed: Vec::new(),
-                broken: Vec::new(),
+                refused: Vec::new(),
             };
             for change in all {
                 match change {

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use api::config::collections::kind_of;
-use mcp::sink::{ObjectStatus, Outcome};
+use api::config::{ObjectStatus, ServedInstead};
+use mcp::sink::Outcome;
 use serde_json::{Map, Value, json};
 use sources::Origin;
-use sources::config::{ConfigReport, Rejected};
+use sources::config::{ConfigReport, Refused};
 
 use super::local::Local;
 use super::{Sinks, Source, SourceOrigin};
@@ -20,19 +21,19 @@ use crate::mcp::{LinkState, SourceObjects};
 use crate::secrets;
 
 /// An object that is not served as it was sent or written; or a file that cannot be read, which has no name.
-struct Refused {
+struct RefusedRow {
     collection: String,
     name: String,
     origin: Origin,
-    state: &'static str,
+    serving: ServedInstead,
     errors: Vec<String>,
 }
 
-impl Refused {
+impl RefusedRow {
     fn json(&self) -> Value {
         json!({
             "collection": self.collection, "name": self.name, "origin": self.origin.to_string(),
-            "state": self.state, "errors": self.errors,
+            "state": self.serving.as_str(), "errors": self.errors,
         })
     }
 }
@@ -44,7 +45,7 @@ impl Source {
     }
 
     /// The first of them: words are made for those who read them.
-    fn refused(&self, most: usize) -> Vec<Refused> {
+    fn refused(&self, most: usize) -> Vec<RefusedRow> {
         match &self.origin {
             SourceOrigin::Link(link) => of_sink(&link.objects, &self.as_origin(), most),
             SourceOrigin::Port(_, objects) => of_sink(objects, &self.as_origin(), most),
@@ -67,10 +68,10 @@ impl Source {
         };
         let sink = objects.sink();
         for (collection, _) in sink.status() {
-            let broken = sink.entries(collection);
-            let broken = broken.filter(|(_, one)| one.status() != ObjectStatus::Good);
+            let refused = sink.entries(collection);
+            let refused = refused.filter(|(_, one)| one.status() != ObjectStatus::Accepted);
             let kind = kind_of(collection).map(|kind| kind.kind);
-            broken.for_each(|(name, _)| each(kind.unwrap_or(collection), name));
+            refused.for_each(|(name, _)| each(kind.unwrap_or(collection), name));
         }
     }
 }
@@ -160,7 +161,7 @@ impl Sinks {
                 escaped(&one.origin.to_string()),
                 escaped(&one.collection),
                 escaped(&one.name),
-                one.state,
+                one.serving.as_str(),
                 escaped(&one.errors.join("; "))
             );
         }
@@ -186,7 +187,7 @@ impl Sinks {
         let rejected: Vec<_> = source
             .refused(usize::MAX)
             .iter()
-            .map(Refused::json)
+            .map(RefusedRow::json)
             .collect();
         let sink = objects.sink();
         for (name, one) in sink.status() {
@@ -245,7 +246,7 @@ fn of_local(source: &Source, local: &Local) -> Value {
     let rejected: Vec<_> = source
         .refused(usize::MAX)
         .iter()
-        .map(Refused::json)
+        .map(RefusedRow::json)
         .collect();
     json!({
         "address": source.name(),
@@ -262,7 +263,7 @@ fn of_local(source: &Source, local: &Local) -> Value {
 pub(super) const FILE: &str = "File";
 
 /// The kind and name under which something that is not served as it is written is shown: a file by its path.
-pub(super) fn kind_and_name(one: &Rejected) -> (&str, &str) {
+pub(super) fn kind_and_name(one: &Refused) -> (&str, &str) {
     match one.id.kind() {
         "" => {
             let name = match &one.origin {
@@ -276,26 +277,24 @@ pub(super) fn kind_and_name(one: &Rejected) -> (&str, &str) {
     }
 }
 
-fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
+fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<RefusedRow> {
     let sink = held.sink();
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
         for (name, one) in sink.entries(collection) {
-            let state = match one.status() {
-                ObjectStatus::Good => continue,
-                ObjectStatus::Stale => "stale",
-                ObjectStatus::Refused => "refused",
+            let ObjectStatus::Refused { serving } = one.status() else {
+                continue;
             };
             if refused.len() >= most {
                 return refused;
             }
-            refused.push(Refused {
+            refused.push(RefusedRow {
                 collection: collection.to_string(),
                 name: name.to_string(),
                 origin: origin.clone(),
-                state,
+                serving,
                 errors: one
-                    .broken
+                    .findings
                     .iter()
                     .map(|one| secrets::redact_text(one))
                     .collect(),
@@ -305,13 +304,13 @@ fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<Refused> {
     refused
 }
 
-fn of_report(report: &ConfigReport, most: usize) -> Vec<Refused> {
-    let rejected = report.rejected.iter().take(most).map(|one| Refused {
+fn of_report(report: &ConfigReport, most: usize) -> Vec<RefusedRow> {
+    let rejected = report.rejected.iter().take(most).map(|one| RefusedRow {
         collection: one.id.collection.to_owned(),
         name: one.id.name.to_string(),
         origin: one.origin.clone(),
-        state: one.state.as_str(),
-        errors: one.errors.iter().map(ToString::to_string).collect(),
+        serving: one.serving,
+        errors: one.findings.iter().map(ToString::to_string).collect(),
     });
     rejected.collect()
 }
@@ -321,7 +320,7 @@ fn counts(received: &SourceObjects) -> (usize, usize) {
     let sink = received.sink();
     let all = sink.status().flat_map(|(name, _)| sink.entries(name));
     all.fold((0, 0), |(objects, rejected), (_, one)| {
-        let broken = usize::from(one.status() != ObjectStatus::Good);
-        (objects + 1, rejected + broken)
+        let refused = usize::from(one.status() != ObjectStatus::Accepted);
+        (objects + 1, rejected + refused)
     })
 }

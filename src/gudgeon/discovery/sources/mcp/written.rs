@@ -7,7 +7,7 @@ use api::config::collections::any_kind_of;
 use api::config::{self, Finding, Kind};
 use serde_json::{Value, json};
 use sources::Origin;
-use sources::config::{ConfigReport, EntryId, Rejected, UncheckedObject};
+use sources::config::{ConfigReport, EntryId, Refused, UncheckedObject};
 use sources::registry::{ReceivedObjects, WrittenObject};
 
 use super::super::debug_view::DebugView;
@@ -81,7 +81,7 @@ fn warnings(reports: &[Arc<ConfigReport>]) -> BTreeMap<(&str, Arc<str>), Arc<[Fi
 }
 
 /// An object that is not served as it is written: what stays of it is shown beside.
-fn refused(one: &Rejected) -> Option<WrittenObject> {
+fn refused(one: &Refused) -> Option<WrittenObject> {
     let (kind, full) = kind_and_name(one);
     let api_version = match any_kind_of(one.id.collection) {
         Some(kind) => {
@@ -110,7 +110,7 @@ fn refused(one: &Rejected) -> Option<WrittenObject> {
         spec: json!({}).into(),
         origin: one.origin.clone(),
         accepted: false,
-        findings: one.errors.to_vec(),
+        findings: one.findings.to_vec(),
         notes: Vec::new(),
         revision: one.revision.clone(),
     })

@@ -1,0 +1,287 @@
+//! Routes of a VirtualService that are not served, or otherwise than they say.
+
+use serde_json::Value as Json;
+
+use super::{headers, is_one_line, is_parameter, items, unserved_regex};
+use crate::config::Finding;
+use crate::names::is_host_pattern;
+
+/// Returns true if proxies can match SNI against this name: a wildcard is the first label, and stands for any number of them.
+#[must_use]
+pub fn is_server_name(name: &str) -> bool {
+    let rest = name.strip_prefix("*.").unwrap_or(name);
+    !rest.is_empty() && !rest.contains('*')
+}
+
+pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut gateways = items(spec, "gateways").peekable();
+    let at_sidecars = gateways.peek().is_none() || gateways.any(|(_, one)| one == "mesh");
+    let is_empty = |field: &str| items(spec, field).next().is_none();
+    for (at, host) in items(spec, "hosts") {
+        let host = host.as_str().unwrap_or_default();
+        // Gateways have no services to tell apart.
+        let is_served = host == "*" && !at_sidecars;
+        let is_address = host.parse::<std::net::IpAddr>().is_ok();
+        let has_connections = !is_empty("tcp") || !is_empty("tls");
+        if is_address && at_sidecars && has_connections {
+            let how = "is served for requests alone: connections are told by the services that they are to";
+            found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
+        }
+        if !is_host_pattern(host) && !is_served && !is_address {
+            let how =
+                "is served for hosts that no service has: a wildcard of services is \"*.\" alone";
+            found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
+        }
+    }
+    for (at, route) in items(spec, "tls") {
+        for (of, one) in items(route, "match") {
+            for (name_at, name) in items(one, "sniHosts") {
+                let name = name.as_str().unwrap_or_default();
+                if !is_server_name(name) && (at_sidecars || name != "*") {
+                    let path = format!("spec.tls[{at}].match[{of}].sniHosts[{name_at}]");
+                    let why = "is not served: a wildcard of server names is \"*.\" alone";
+                    found.push(Finding::warning(path, why));
+                }
+            }
+        }
+    }
+    for (at, http) in items(spec, "http") {
+        let path = |field: &str| format!("spec.http[{at}].{field}");
+        let place = format!("spec.http[{at}]");
+        check_single_line(&place, http, &mut found);
+        headers::notes(|| place.clone(), http, &mut found);
+        for (to, destination) in items(http, "route") {
+            headers::notes(|| path(&format!("route[{to}]")), destination, &mut found);
+        }
+        if http
+            .get("websocketUpgrade")
+            .is_some_and(|asked| *asked == true)
+        {
+            let why =
+                "has no effect: every connection becomes a websocket that its client asks for";
+            found.push(Finding::warning(path("websocketUpgrade"), why));
+        }
+        let code = http.pointer("/redirect/redirectCode");
+        if code
+            .and_then(Json::as_u64)
+            .is_some_and(|code| !is_redirect(code))
+        {
+            let why = "is not served: proxies redirect with 301, 302, 303, 307 and 308 alone";
+            found.push(Finding::warning(path("redirect.redirectCode"), why));
+        }
+        for fault in ["delay", "abort"] {
+            let written = http.get("fault").and_then(|all| all.get(fault));
+            let has = |name: &str| written.is_some_and(|fault| fault.get(name).is_some());
+            if written.is_some() && !has("percentage") && !has("percent") {
+                let why = "has no effect: it says no percentage of requests";
+                found.push(Finding::warning(path(&format!("fault.{fault}")), why));
+            }
+        }
+    }
+    found
+}
+
+/// The regular expressions of a match.
+fn regexes(one: &Json) -> impl Iterator<Item = &str> {
+    let fields = one
+        .as_object()
+        .into_iter()
+        .flat_map(|fields| fields.values());
+    let texts = fields.flat_map(|field| {
+        let below = field
+            .as_object()
+            .into_iter()
+            .flat_map(|fields| fields.values());
+        std::iter::once(field).chain(below)
+    });
+    texts.filter_map(|text| text.get("regex")?.as_str())
+}
+
+/// Texts of an `http` entry that make it none where proxies do not take them.
+fn check_single_line(path: &str, http: &Json, found: &mut Vec<Finding>) {
+    for pointer in [
+        "/rewrite/uri",
+        "/rewrite/authority",
+        "/rewrite/uriRegexRewrite/rewrite",
+        "/redirect/uri",
+        "/redirect/authority",
+        "/redirect/prefixRewrite",
+    ] {
+        let written = http.pointer(pointer);
+        if !written.and_then(Json::as_str).is_none_or(is_one_line) {
+            let why = "is not served: it is more than one line";
+            let field = pointer.replace('/', ".");
+            found.push(Finding::warning(format!("{path}{field}"), why));
+        }
+    }
+    let pattern = http.pointer("/rewrite/uriRegexRewrite/match");
+    if let Some(why) = pattern.and_then(Json::as_str).and_then(unserved_regex) {
+        let path = format!("{path}.rewrite.uriRegexRewrite.match");
+        found.push(Finding::warning(path, why));
+    }
+    let cors = http.get("corsPolicy");
+    for (at, origin) in cors
+        .into_iter()
+        .flat_map(|cors| items(cors, "allowOrigins"))
+    {
+        let pattern = origin.get("regex").and_then(Json::as_str);
+        if let Some(why) = pattern.and_then(unserved_regex) {
+            let path = format!("{path}.corsPolicy.allowOrigins[{at}].regex");
+            found.push(Finding::warning(path, why));
+        }
+    }
+    for (at, one) in items(http, "match") {
+        if let Some(why) = regexes(one).find_map(unserved_regex) {
+            let path = format!("{path}.match[{at}]");
+            found.push(Finding::warning(path, why));
+        }
+        let names = one.get("queryParams").and_then(Json::as_object);
+        if names.is_some_and(|names| !names.keys().all(|name| is_parameter(name))) {
+            let path = format!("{path}.match[{at}].queryParams");
+            let why = "is not served: proxies take names of 1 to 1024 bytes";
+            found.push(Finding::warning(path, why));
+        }
+    }
+}
+
+/// Returns true if proxies redirect with this code; 0 is the usual one.
+const fn is_redirect(code: u64) -> bool {
+    matches!(code, 0 | 301 | 302 | 303 | 307 | 308)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{named, notes as notes_of};
+    use serde_json::json;
+
+    fn said(kind: &str, spec: &Json) -> Vec<String> {
+        let kind = named("networking.istio.io", kind).unwrap();
+        let notes = notes_of(kind, spec).into_iter();
+        notes
+            .map(|note| {
+                assert!(!note.is_error());
+                format!("{}: {}", note.path, note.message)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_note_names_fields_of_a_virtual_service_without_effect() {
+        let of = |spec: Json| said("VirtualService", &spec);
+        let route = json!([{"destination": {"host": "b"}}]);
+        assert_eq!(
+            of(json!({"hosts": ["a"], "gateways": ["mesh"], "http": [{"route": route}]})),
+            [""; 0]
+        );
+        assert_eq!(
+            of(json!({"hosts": ["a"], "gateways": ["g", "mesh"]})),
+            [""; 0]
+        );
+        let wild = "spec.hosts[0]: is served for hosts that no service has: a wildcard of services is \"*.\" alone";
+        assert_eq!(of(json!({"hosts": ["*-a.example"]})), [wild]);
+        // An address is no wildcard.
+        for address in ["10.0.0.1", "2001:db8::1"] {
+            assert_eq!(of(json!({"hosts": [address], "http": []})), [""; 0]);
+            let alone = "spec.hosts[0]: is served for requests alone: connections are told by the services that they are to";
+            assert_eq!(of(json!({"hosts": [address], "tcp": [{}]})), [alone]);
+        }
+        // As bookinfo has it.
+        assert_eq!(of(json!({"hosts": ["*"], "gateways": ["g"]})), [""; 0]);
+        assert_eq!(
+            of(json!({"hosts": ["*"], "gateways": ["g", "mesh"]})),
+            [wild]
+        );
+        assert_eq!(of(json!({"hosts": ["*"]})), [wild]);
+        let http = |http: Json| of(json!({"hosts": ["a"], "http": [http]}));
+        assert_eq!(http(json!({"delegate": {"name": "d"}})), [""; 0]);
+        assert_eq!(
+            http(json!({"redirect": {"uri": "/", "redirect_code": 304}})),
+            [
+                "spec.http[0].redirect.redirectCode: is not served: proxies redirect with 301, 302, 303, 307 and 308 alone"
+            ]
+        );
+        assert_eq!(
+            http(json!({"websocketUpgrade": true, "route": route})),
+            [
+                "spec.http[0].websocketUpgrade: has no effect: every connection becomes a websocket that its client asks for"
+            ]
+        );
+        assert_eq!(
+            http(json!({"websocketUpgrade": false, "route": route})),
+            [""; 0]
+        );
+        let fault = json!({"delay": {"fixedDelay": "1s"}, "abort": {"httpStatus": 500, "percentage": {"value": 1}}});
+        assert_eq!(
+            http(json!({"fault": fault, "route": route})),
+            ["spec.http[0].fault.delay: has no effect: it says no percentage of requests"]
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_server_name_is_said_to_be_none() {
+        let of = |gateways: &[&str]| {
+            let tls = json!([{"match": [{"sniHosts": ["a.b", "*.b"]}, {"sniHosts": ["*b", "*"]}]}]);
+            let spec = json!({"hosts": ["a.b"], "gateways": gateways, "tls": tls});
+            said("VirtualService", &spec)
+        };
+        let said = |at: usize| {
+            format!(
+                "spec.tls[0].match[1].sniHosts[{at}]: is not served: a wildcard of server names is \"*.\" alone"
+            )
+        };
+        assert_eq!(of(&[]), [said(0), said(1)]);
+        assert_eq!(of(&["g"]), [said(0)]);
+    }
+
+    #[test]
+    fn a_note_names_routes_that_envoy_refuses() {
+        let route = json!([{"destination": {"host": "b"}}]);
+        let http = |mut http: Json| {
+            if http.get("redirect").is_none() {
+                http["route"] = route.clone();
+            }
+            let notes = said("VirtualService", &json!({"hosts": ["a"], "http": [http]}));
+            notes.join("; ")
+        };
+        let line = "is not served: it is more than one line";
+        for (written, note) in [
+            (json!({"rewrite": {"uri": "a\nb"}}), format!("spec.http[0].rewrite.uri: {line}")),
+            (json!({"redirect": {"authority": "a\rb"}}), format!("spec.http[0].redirect.authority: {line}")),
+            (json!({"redirect": {"uri": "/x"}}), String::new()),
+            (json!({"match": [{"uri": {"regex": "/α[^/]\\xff"}}]}), String::new()),
+            (json!({"match": [{"withoutHeaders": {"x": {"regex": "*"}}}]}), String::new()),
+            (
+                json!({"match": [{"headers": {"x": {"regex": "[^\\x00-\\x{10FFFF}]"}}}]}),
+                "spec.http[0].match[0]: is not served: proxies match bytes, and refuse a regular expression with a number \
+                 above \\xff or a name beyond ASCII"
+                    .to_owned(),
+            ),
+            (
+                json!({"match": [{"queryParams": {"": {"exact": "x"}}}]}),
+                "spec.http[0].match[0].queryParams: is not served: proxies take names of 1 to 1024 bytes".to_owned(),
+            ),
+            (
+                json!({"headers": {"request": {"set": {"x": "%NO(x)%", "y": "%REQ(x)%"}}}}),
+                "spec.http[0].headers.request.set.x: is not served: it is too long, or has an operator that proxies do not take".to_owned(),
+            ),
+            (
+                json!({"headers": {"response": {"remove": ["x", "a\nb"]}}}),
+                "spec.http[0].headers.response.remove[1]: is not served: a name of a header is one line, and not longer than 16384 bytes".to_owned(),
+            ),
+        ] {
+            assert_eq!(http(written.clone()), note, "{written}");
+        }
+        let many: serde_json::Map<_, _> = (0..=super::super::MOST_HEADERS)
+            .map(|at| (format!("x{at}"), json!("a")))
+            .collect();
+        assert_eq!(
+            http(json!({"headers": {"request": {"add": many}}})),
+            "spec.http[0].headers.request: is served in part: proxies take 1000 headers there"
+        );
+        let policy = json!({"loadBalancer": {"consistentHash": {"httpHeaderName": ""}}, "tls": {"mode": "SIMPLE", "sni": "a\0"}});
+        let rule = json!({"host": "a", "trafficPolicy": {"portLevelSettings": [policy]}, "subsets": [{"trafficPolicy": policy}]});
+        assert_eq!(said("DestinationRule", &rule).len(), 4);
+    }
+}
