@@ -154,6 +154,24 @@ fn it_gets_every_signal_but_hup_and_usr1() {
     assert!(!is_alive(pid));
 }
 
+/// A C library keeps some of them to itself: both do 32 and 33, and musl 34.
+#[test]
+fn it_gets_every_real_time_signal() {
+    let printer = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/signals.py");
+    let setup = Setup::run("hello").args(&["--", "python3", printer]);
+    let mut agent = setup.start();
+    agent.wait_log("waiting\n");
+    for number in [32, 33, 34, 35, 64, libc::SIGTERM] {
+        agent.signal(number);
+        agent.wait_log(&format!("got {number}\n"));
+    }
+    assert_eq!(agent.wait().code(), Some(7), "{}", agent.log());
+    in_order(
+        &agent.log(),
+        &["got 64", "the command exited with code 7", "draining for"],
+    );
+}
+
 #[test]
 fn the_third_request_kills_it_and_the_proxy_still_drains() {
     let mut agent = script(Setup::run("hello"), DEAF);

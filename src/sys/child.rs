@@ -113,8 +113,7 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
     };
     let mut stack = Stack::new();
     // No handler of this process may run in the child.
-    let mask = inherited::current_mask();
-    inherited::set_mask(u64::MAX);
+    let mask = inherited::set_mask(u64::MAX);
     let borrowed = if apart {
         0
     } else {

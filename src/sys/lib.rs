@@ -307,15 +307,18 @@ pub fn hold_signals(set: u64) {
 /// No descriptor left.
 pub fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
     inherited::set_mask(set);
-    let signals = inherited::signal_set(set);
-    // SAFETY: the set is initialised; -1 asks for a new descriptor.
+    let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
+    // SAFETY: the call reads the kernel's 64 bits from a live word; -1 asks for a new descriptor.
     let fd = unsafe {
-        libc::signalfd(
+        libc::syscall(
+            libc::SYS_signalfd4,
             -1,
-            &raw const signals,
-            libc::SFD_NONBLOCK | libc::SFD_CLOEXEC,
+            &raw const set,
+            size_of::<u64>(),
+            flags,
         )
     };
+    let fd = c_int::try_from(fd).unwrap_or(-1);
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

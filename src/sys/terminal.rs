@@ -11,8 +11,7 @@ pub fn take_terminal_back(leader: Pid) {
         return;
     }
     // This process is in the background, see below.
-    let mask = inherited::current_mask();
-    inherited::set_mask(mask | 1 << (signal::SIGTTOU - 1));
+    let mask = inherited::set_mask(u64::MAX);
     // SAFETY: `getpgrp` has no arguments and cannot fail.
     let own = unsafe { libc::getpgrp() };
     // SAFETY: `tcsetpgrp` takes two integers.
