@@ -10,7 +10,7 @@ use crate::istio::networking::v1alpha3::{
     DestinationRule, EnvoyFilter, Gateway, Sidecar, VirtualService,
 };
 use crate::security::{
-    AuthorizationPolicy, KeySet, KeysPlace, PeerAuthentication, RequestAuthentication,
+    AuthorizationPolicy, JwksSource, KeySet, PeerAuthentication, RequestAuthentication,
 };
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
@@ -86,7 +86,7 @@ pub struct World {
     pub earlier_peer_authentications: Vec<Arc<Objects<PeerAuthentication>>>,
     pub request_authentications: Arc<Objects<RequestAuthentication>>,
     /// Keys that were fetched. A place that is missing here has none yet.
-    pub key_sets: Arc<BTreeMap<KeysPlace, KeySet>>,
+    pub key_sets: Arc<BTreeMap<JwksSource, KeySet>>,
     /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
     pub plaintext: Arc<BTreeSet<IpAddr>>,
 }

@@ -2,7 +2,7 @@
 //! tests.
 
 use api::networking::Sidecar;
-use api::security::{KeySet, KeysPlace, RequestAuthentication};
+use api::security::{JwksSource, KeySet, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3::data_source;
 use envoy_types::pb::envoy::config::listener::v3::{Listener, filter};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider::JwksSourceSpecifier;
@@ -163,7 +163,7 @@ fn keys_are_written_or_fetched_and_tokens_without_any_are_refused() {
         );
         let sets = sets.iter().map(|(uri, keys)| {
             (
-                KeysPlace::Set((*uri).into()),
+                JwksSource::Set((*uri).into()),
                 KeySet::published(keys).unwrap(),
             )
         });

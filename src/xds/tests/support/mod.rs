@@ -26,7 +26,7 @@ use api::networking::{
     DestinationRule, DiscoveryKind as Rule, EnvoyFilter, Gateway, Sidecar, VirtualService,
 };
 use api::security::{
-    AuthorizationPolicy, KeySet, KeysPlace, PeerAuthentication, RequestAuthentication,
+    AuthorizationPolicy, JwksSource, KeySet, PeerAuthentication, RequestAuthentication,
 };
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
@@ -769,7 +769,7 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
             ];
             let keys = uris.map(|uri| {
                 (
-                    KeysPlace::Set(uri.into()),
+                    JwksSource::Set(uri.into()),
                     KeySet::published(POINTS).unwrap(),
                 )
             });
