@@ -151,10 +151,10 @@ mod tests {
             .handle_response(Duration::ZERO, response, &READER)
             .unwrap();
         assert!(handled.request.error_detail.is_none());
-        let (_, held) = sink.entries(COLLECTION).next().unwrap();
-        assert_eq!(held.status(), ObjectStatus::Refused);
+        let (_, entry) = sink.entries(COLLECTION).next().unwrap();
+        assert_eq!(entry.status(), ObjectStatus::Refused);
         assert_eq!(
-            held.broken,
+            entry.broken,
             ["spec.http[0].route: weights add up to 95, not 100"]
         );
     }
@@ -219,10 +219,10 @@ mod tests {
             let response = response("1", COLLECTION, &named);
             sink.handle_response(Duration::ZERO, response, &READER)
                 .unwrap();
-            let (_, held) = sink.entries(COLLECTION).next().unwrap();
-            held.broken.join("; ")
+            let (_, entry) = sink.entries(COLLECTION).next().unwrap();
+            entry.broken.join("; ")
         };
-        for (name, said) in [
+        for (name, message) in [
             ("shop/web.v2", ""),
             ("shop/*-web-generated", ""),
             ("web", "metadata.namespace: \"\" is not a DNS label"),
@@ -238,7 +238,7 @@ mod tests {
                 "metadata.name: \"Bad_Name!\" is not a DNS name",
             ),
         ] {
-            assert_eq!(of(name), said, "{name}");
+            assert_eq!(of(name), message, "{name}");
         }
     }
 
@@ -252,8 +252,8 @@ mod tests {
         let response = response("1", collection, &resource(&object, None));
         sink.handle_response(Duration::ZERO, response, &READER)
             .unwrap();
-        let (_, held) = sink.entries(collection).next().unwrap();
-        held.status()
+        let (_, entry) = sink.entries(collection).next().unwrap();
+        entry.status()
     }
 
     #[test]
@@ -284,9 +284,9 @@ mod tests {
                 .handle_response(Duration::ZERO, response, &READER)
                 .unwrap();
             assert!(handled.changes.is_some(), "{collection}");
-            let (_, held) = sink.entries(collection).next().unwrap();
+            let (_, entry) = sink.entries(collection).next().unwrap();
             let is_made = collection == SYNTHETIC;
-            assert!(!is_made || held.status() == ObjectStatus::Good);
+            assert!(!is_made || entry.status() == ObjectStatus::Good);
         }
     }
 }

@@ -91,7 +91,7 @@ impl Play {
 
     /// Returns the sink's errors for an object that the source offers for a while; `None` if the object cannot be encoded as
     /// it is.
-    fn said(&mut self, written: &Value) -> Option<Vec<String>> {
+    fn sink_errors(&mut self, written: &Value) -> Option<Vec<String>> {
         let (object, found) = config::read(written);
         let object = object.filter(|_| !found.iter().any(Finding::is_error))?;
         // A message that is present but empty encodes to no bytes.
@@ -104,17 +104,17 @@ impl Play {
         self.shelf
             .set(collection, Arc::new(resource(&object, None)));
         self.publish();
-        let held: Vec<_> = self.sink.entries(collection).collect();
-        let [(name, held)] = held[..] else {
-            panic!("{written}: {held:?}");
+        let entries: Vec<_> = self.sink.entries(collection).collect();
+        let [(name, entry)] = entries[..] else {
+            panic!("{written}: {entries:?}");
         };
         assert_eq!(**name, named);
-        let mut broken = held.broken.clone();
+        let mut broken = entry.broken.clone();
         let standing = match broken.is_empty() {
             true => ObjectStatus::Good,
             false => ObjectStatus::Refused,
         };
-        assert_eq!(held.status(), standing, "{written}");
+        assert_eq!(entry.status(), standing, "{written}");
         self.shelf.remove(collection, &named);
         self.publish();
         assert_eq!(self.sink.entries(collection).count(), 0);
@@ -124,8 +124,8 @@ impl Play {
     }
 }
 
-fn errors<'a>(said: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let errors = said.filter(|said| !said.starts_with("warning: "));
+fn errors<'a>(findings: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let errors = findings.filter(|finding| !finding.starts_with("warning: "));
     let mut errors: Vec<_> = errors.map(str::to_owned).collect();
     errors.sort_unstable();
     errors
@@ -148,13 +148,13 @@ fn every_row_is_validated_as_everywhere() {
                 "metadata": {"name": text("name"), "namespace": "ns"},
                 "spec": spec,
             });
-            let Some(broken) = play.said(&written) else {
+            let Some(broken) = play.sink_errors(&written) else {
                 continue;
             };
             sent += 1;
-            let said = row["said"].as_array().unwrap().iter();
-            let said = errors(said.map(|said| said.as_str().unwrap()));
-            assert_eq!(broken, said, "{written}");
+            let findings = row["said"].as_array().unwrap().iter();
+            let wanted = errors(findings.map(|finding| finding.as_str().unwrap()));
+            assert_eq!(broken, wanted, "{written}");
         }
         assert!(sent > 300, "{sent}");
         // Each came by a response of its own, and went by one.
@@ -168,12 +168,12 @@ fn every_example_is_validated_as_everywhere() {
     let mut sent = 0;
     for example in examples::examples() {
         for expected in example.expected().unwrap_or_default() {
-            let Some(broken) = play.said(&expected.value) else {
+            let Some(broken) = play.sink_errors(&expected.value) else {
                 continue;
             };
             sent += 1;
-            let said = errors(expected.said.iter().map(|(_, said)| said.as_str()));
-            assert_eq!(broken, said, "{}: {}", example.name, expected.value);
+            let wanted = errors(expected.said.iter().map(|(_, finding)| finding.as_str()));
+            assert_eq!(broken, wanted, "{}: {}", example.name, expected.value);
         }
     }
     assert!(sent > 20, "{sent}");
