@@ -110,9 +110,9 @@ def check_families(text, families):
 def check_with_promtool(promtool, text):
     """It ends with 1 where it cannot read the text, and with 3 where it has something to say of a family."""
     done = subprocess.run([promtool, "check", "metrics"], input=text.encode(), capture_output=True, check=False)
-    said = (done.stdout + done.stderr).decode(errors="replace").splitlines()
-    check("promtool reads it", said if done.returncode not in (0, 3) else [])
-    check("promtool finds nothing in pintle's families", [line for line in said if line.startswith(PREFIX)])
+    lines = (done.stdout + done.stderr).decode(errors="replace").splitlines()
+    check("promtool reads it", lines if done.returncode not in (0, 3) else [])
+    check("promtool finds nothing in pintle's families", [line for line in lines if line.startswith(PREFIX)])
 
 
 def check_own(text):

@@ -76,39 +76,39 @@ class Sink:
     """One stream: what is said on it, and what is heard."""
 
     def __init__(self, channel, path=SOURCE):
-        self.said, self.heard = queue.Queue(), queue.Queue()
+        self.requests, self.responses = queue.Queue(), queue.Queue()
         call = channel.stream_stream(
             path,
             request_serializer=mcp_pb2.RequestResources.SerializeToString,
             response_deserializer=mcp_pb2.Resources.FromString,
         )
-        self.call = call(iter(self.said.get, None))
+        self.call = call(iter(self.requests.get, None))
         concurrent.futures.ThreadPoolExecutor(1).submit(self.listen)
 
     def listen(self):
         try:
             for response in self.call:
-                self.heard.put(response)
+                self.responses.put(response)
         except grpc.RpcError:
             pass
-        self.heard.put(self.call.code())
+        self.responses.put(self.call.code())
 
     def say(self, **fields):
-        self.said.put(mcp_pb2.RequestResources(sink_node=mcp_pb2.SinkNode(id="python"), **fields))
+        self.requests.put(mcp_pb2.RequestResources(sink_node=mcp_pb2.SinkNode(id="python"), **fields))
 
     def answer(self, response, error=None):
         detail = status_pb2.Status(code=3, message=error) if error else None
         self.say(collection=response.collection, response_nonce=response.nonce, incremental=response.incremental, error_detail=detail)
 
     def next(self):
-        return self.heard.get(timeout=DEADLINE)
+        return self.responses.get(timeout=DEADLINE)
 
     def is_quiet(self):
         time.sleep(QUIET)
-        return self.heard.empty()
+        return self.responses.empty()
 
     def close(self):
-        self.said.put(None)
+        self.requests.put(None)
         self.call.cancel()
 
 
@@ -207,16 +207,16 @@ def secured():
     flags = {"tlsCertFile": "server.pem", "tlsKeyFile": "server.key", "caCertFile": "root.pem", "accessListFile": "list.yaml"}
     galley = Galley(*[f"--{flag}={FOLDER}/{name}" for flag, name in flags.items()])
 
-    def heard(*pair):
+    def connected(*pair):
         credentials = grpc.ssl_channel_credentials(read("root.pem"), *[read(name) for name in pair])
         sink = Sink(grpc.secure_channel(galley.address(), credentials))
         sink.say(collection=ENTRIES)
         return sink, sink.next()
 
-    known, first = heard("known.key", "known.pem")
+    known, first = connected("known.key", "known.pem")
     check("who is on the list is served", names(first) == ["shop/a"], first)
-    check("who is not is told so", heard("other.key", "other.pem")[1] == grpc.StatusCode.UNAUTHENTICATED)
-    check("without a certificate nobody comes in", heard()[1] == grpc.StatusCode.UNAVAILABLE)
+    check("who is not is told so", connected("other.key", "other.pem")[1] == grpc.StatusCode.UNAUTHENTICATED)
+    check("without a certificate nobody comes in", connected()[1] == grpc.StatusCode.UNAVAILABLE)
     replace(f"{FOLDER}/list.yaml", f"allowed: ['{OTHER}']\n")
     check("who is no longer on the list is let go", known.next() == grpc.StatusCode.UNAUTHENTICATED)
     galley.end()
@@ -224,17 +224,17 @@ def secured():
 
 def called():
     """A sink that is dialled."""
-    heard, said = queue.Queue(), queue.Queue()
+    received, requests = queue.Queue(), queue.Queue()
 
     def serve(responses, context):
-        heard.put(dict(context.invocation_metadata()))
+        received.put(dict(context.invocation_metadata()))
 
         def listen():
             for response in responses:
-                heard.put(response)
+                received.put(response)
 
         concurrent.futures.ThreadPoolExecutor(1).submit(listen)
-        yield from iter(said.get, None)
+        yield from iter(requests.get, None)
 
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
     handler = grpc.stream_stream_rpc_method_handler(
@@ -247,17 +247,17 @@ def called():
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     galley = Galley("--insecure", f"--sinkAddress=127.0.0.1:{port}", "--sinkMeta=who=galley")
-    metadata = heard.get(timeout=DEADLINE)
+    metadata = received.get(timeout=DEADLINE)
     check("it says who it is", metadata.get("who") == "galley" and "version" in metadata, metadata)
-    trigger = heard.get(timeout=DEADLINE)
+    trigger = received.get(timeout=DEADLINE)
     check("it says first that it is a source", trigger.collection == "$triggerCollection" and not trigger.nonce, trigger)
     refusal = status_pb2.Status(code=12, message="unsupported collection")
-    said.put(mcp_pb2.RequestResources(collection=trigger.collection, error_detail=refusal))
-    said.put(mcp_pb2.RequestResources(collection=ENTRIES))
-    first = heard.get(timeout=DEADLINE)
+    requests.put(mcp_pb2.RequestResources(collection=trigger.collection, error_detail=refusal))
+    requests.put(mcp_pb2.RequestResources(collection=ENTRIES))
+    first = received.get(timeout=DEADLINE)
     check("a refusal of that is ignored", names(first) == ["shop/a"], first)
     galley.end()
-    said.put(None)
+    requests.put(None)
     server.stop(None)
 
 

@@ -57,10 +57,10 @@ class Life:
         deadline = time.monotonic() + measure.DEADLINE_SECONDS
         while (found := self.counted(name)) < number:
             if time.monotonic() > deadline or self.agent.poll() is not None:
-                measure.fail(f"wait for {name} {number:.0f}, it is {found:.0f}:\n{self.said()[-2000:]}")
+                measure.fail(f"wait for {name} {number:.0f}, it is {found:.0f}:\n{self.log_text()[-2000:]}")
             time.sleep(0.02)
 
-    def said(self):
+    def log_text(self):
         return measure.contents(f"{self.folder}/log")
 
     def epochs(self, number):
@@ -80,7 +80,7 @@ class Life:
 
     def orphans(self, number):
         name = "pintle_orphans_reaped_total"
-        proxy = int(PROXY_STARTED.findall(self.said())[-1])
+        proxy = int(PROXY_STARTED.findall(self.log_text())[-1])
         for _ in range(-(-number // STORM)):
             began = self.counted(name)
             os.kill(proxy, signal.SIGUSR1)

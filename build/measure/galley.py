@@ -115,12 +115,12 @@ def validated(folder, files):
         [gudgeon.GUDGEON, "validate", "-f", directory], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         preexec_fn=gudgeon.on(gudgeon.SERVER_CORE),
     )
-    said = process.stdout.read().decode()
+    output = process.stdout.read().decode()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     shutil.rmtree(directory)
-    if process.returncode != 0 or not said.startswith(f"{files} objects, {files} valid"):
-        measure.fail(f"validate {files} files: {said}")
+    if process.returncode != 0 or not output.startswith(f"{files} objects, {files} valid"):
+        measure.fail(f"validate {files} files: {output}")
     return (used.ru_utime + used.ru_stime) * 1000
 
 

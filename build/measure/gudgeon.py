@@ -93,10 +93,10 @@ class Server:
     def answered(self, client):
         """What it says; a client that fails ends everything."""
         with client:
-            said = self.output(client)
+            output = self.output(client)
         if client.returncode != 0:
             measure.fail(f"go on without clients of {self.name}: {measure.contents(self.log.name)[-2000:]}")
-        return json.loads(said)
+        return json.loads(output)
 
     def output(self, client):
         return client.stdout.read()
@@ -142,10 +142,10 @@ class All(Server):
 
 
 def figures(client):
-    said = client.communicate()[0]
+    output = client.communicate()[0]
     if client.returncode != 0:
         measure.fail("go on without a client")
-    found = json.loads(said)
+    found = json.loads(output)
     found["cost"] = found["processor_seconds"] / found["answers"] * 1e6
     return found
 

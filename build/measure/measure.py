@@ -261,9 +261,9 @@ class Trace:
             ["strace", "-f", "-ttt", "-p", str(pid), "-o", self.file.name], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
         )
         # It says on its stderr when it has attached, and why when it cannot.
-        said = self.strace.stderr.readline().decode()
-        if "attached" not in said:
-            fail(f"trace process {pid}: {said.strip()}")
+        line = self.strace.stderr.readline().decode()
+        if "attached" not in line:
+            fail(f"trace process {pid}: {line.strip()}")
         # Attaching is an interruption to some, and what they do then is not what they do by themselves.
         time.sleep(0.3)
         self.since = time.time()
@@ -339,8 +339,8 @@ def once(manager, mode, **more):
             stderr=subprocess.PIPE, check=False, timeout=DEADLINE_SECONDS,
         )
     except subprocess.TimeoutExpired as late:
-        said = (late.stderr or b"") + (late.stdout or b"")
-        fail(f"wait any longer for the child of {manager.name} ({mode}): {said.decode(errors='replace')}")
+        output = (late.stderr or b"") + (late.stdout or b"")
+        fail(f"wait any longer for the child of {manager.name} ({mode}): {output.decode(errors='replace')}")
     found = re.search(rb"^bench (\d+)$", done.stderr, re.MULTILINE)
     if not found:
         fail(f"hear the child of {manager.name}: {(done.stderr + done.stdout).decode(errors='replace')}")

@@ -62,12 +62,12 @@ def svg(title, panels):
     rows = -(-len(panels) // COLUMNS)
     width = 2 * MARGIN + COLUMNS * PANEL + (COLUMNS - 1) * GAP
     height = 2 * MARGIN + 30 + rows * height_of_one - GAP
-    said = "; ".join(one.title + ": " + ", ".join(f"{name} {one.number(value)}" for name, value in one.bars) for one in panels)
+    description = "; ".join(one.title + ": " + ", ".join(f"{name} {one.number(value)}" for name, value in one.bars) for one in panels)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
         'aria-labelledby="title said" font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">',
         f'<title id="title">{escape(title)}</title>',
-        f'<desc id="said">{escape(said)}</desc>',
+        f'<desc id="said">{escape(description)}</desc>',
         f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8" fill="{PAPER}" stroke="#d1d9e0"/>',
         text(MARGIN, MARGIN + 10, title + ". Less is better; the dashed line is what pintle proxy promises.", 12, FAINT),
     ]

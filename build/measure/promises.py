@@ -135,7 +135,7 @@ def of_gudgeon(found, quick):
         verdicts.append(judged(value, limits[key], room))
         row(what, shown, promised, verdicts[-1])
 
-    def told(what, shown):
+    def figure(what, shown):
         row(what, shown, "", "")
 
     one("gudgeon: binary", found["binary"], "binary", f"{found['binary']:.0f} kB", f"{limits['binary']} kB")
@@ -144,9 +144,9 @@ def of_gudgeon(found, quick):
         for key, how in ("cost", "HTTP/1.1"), ("http2", "HTTP/2"), ("new", "no two alike"):
             what, cost = f"reviews a second on one core, {name} template, {how}", took["least"][key]
             one(what, cost, "review", f"{1e6 / cost:.0f}", f"{1e6 / limits['review']:.0f}", room)
-            told("  in the middle of all rounds", f"{1e6 / took[key]:.0f}")
-        told("  on the wall, the client beside it", f"{took['wall']:.0f}")
-        told("  of that TLS and HTTP, as GET /ready shows", f"{took['ready']:.0f} µs")
+            figure("  in the middle of all rounds", f"{1e6 / took[key]:.0f}")
+        figure("  on the wall, the client beside it", f"{took['wall']:.0f}")
+        figure("  of that TLS and HTTP, as GET /ready shows", f"{took['ready']:.0f} µs")
     for name, took in found["latencies"].items():
         what = f"99 of 100 at {gudgeon.RATE} a second, {name} template"
         shown, promised = f"{took['p99'] / 1000:.2f} ms", f"{limits['latency'] / 1000:.0f} ms"
@@ -160,16 +160,16 @@ def of_gudgeon(found, quick):
     before, after = found["kept"]
     what = f"resident more after {found['reviews']} reviews, {found['reloads']} reloads"
     one(what, after - before, "kept", f"{after - before} kB", f"{limits['kept']} kB")
-    told("  resident then", f"{after} kB")
+    figure("  resident then", f"{after} kB")
     one("start to ready", found["start"], "start", f"{found['start']:.1f} ms", f"{limits['start']} ms", room)
     what, value = "gudgeon inject, 1000 Deployments, processor time", found["manifests"] * 1000
     one(what, value, "manifests", f"{value:.0f} ms", f"{limits['manifests']} ms", room)
-    told("  resident at most", f"{found['manifests_kb']} kB")
+    figure("  resident at most", f"{found['manifests_kb']} kB")
     for what, costs in found["growth"].items():
         shown = ", ".join(f"{size}: {cost:.0f} µs" for size, cost in costs.items())
         bend = gudgeon.bend(costs)
         one(f"one more of the {what}, last to first", bend, "growth", f"{bend:.2f}", f"{limits['growth']:.2f}", room)
-        told(f"  {shown}", "")
+        figure(f"  {shown}", "")
     return verdicts
 
 
@@ -186,7 +186,7 @@ def of_discovery(quick, proxies):
         verdicts.append(judged(value, limits[key], room))
         row(what, shown, promised, verdicts[-1])
 
-    def told(what, shown):
+    def figure(what, shown):
         row(what, shown, "", "")
 
     verdicts += at_rest(["discovery"], quick)
@@ -197,19 +197,19 @@ def of_discovery(quick, proxies):
         for when, resident in zip(("", f", {found['changes']} changes"), kinds):
             what = f"resident, {load['services']} services, {discovery.PROXIES} proxies, {variant}{when}"
             one(what, resident, "resident", f"{resident} kB", f"{limits['resident']} kB")
-    told("  before the first proxy", f"{before} kB")
+    figure("  before the first proxy", f"{before} kB")
     for variant, (*kinds, sent) in found["from an API server"].items():
         for when, resident in zip(("", f", {found['changes']} changes"), kinds):
             what = f"  of an API server, {variant}{when}"
             one(what, resident, "resident_api_server", f"{resident} kB", f"{limits['resident_api_server']} kB")
         one("  sent to a proxy that comes", sent, "sent", f"{sent / 1000:.0f} kB", f"{limits['sent'] / 1000:.0f} kB")
     if more > 1:
-        told(f"  with {proxies} proxies", f"{load['resident']} kB")
-    told(f"  with {proxies} over 20 connections", f"{found['together']} kB")
-    told(f"  with {proxies} at most, while all come at once", f"{load['resident_most']} kB")
-    told(f"  with {proxies} after changes of endpoints and services", f"{load['resident_after']} kB")
-    told("  until every proxy had everything, the proxies beside it", f"{load['complete_ms'] / 1000:.1f} s")
-    told("  processor time of that", f"{load['complete_processor_ms'] / 1000:.1f} s")
+        figure(f"  with {proxies} proxies", f"{load['resident']} kB")
+    figure(f"  with {proxies} over 20 connections", f"{found['together']} kB")
+    figure(f"  with {proxies} at most, while all come at once", f"{load['resident_most']} kB")
+    figure(f"  with {proxies} after changes of endpoints and services", f"{load['resident_after']} kB")
+    figure("  until every proxy had everything, the proxies beside it", f"{load['complete_ms'] / 1000:.1f} s")
+    figure("  processor time of that", f"{load['complete_processor_ms'] / 1000:.1f} s")
     last, cost = (statistics.median(change[key] for change in load["changes"]) for key in ("last_ms", "processor_ms"))
     what = f"an endpoint's change for {discovery.PROXIES} proxies, processor time"
     one(what, cost * more, "change", f"{cost * more:.0f} ms", f"{limits['change']} ms", room)
@@ -218,19 +218,19 @@ def of_discovery(quick, proxies):
     alone, among = found["one namespace"]
     what = f"a rule of one namespace of {discovery.NAMESPACES}, to it without the others"
     one(what, among / alone, "others", f"{among / alone:.2f}", f"{limits['others']:.2f}", room)
-    told(f"  processor time of its change, {proxies} proxies", f"{among:.0f} ms")
+    figure(f"  processor time of its change, {proxies} proxies", f"{among:.0f} ms")
     for what, costs in found["growth"].items():
         shown = ", ".join(f"{size}: {cost:.0f}" for size, cost in costs.items())
         bend = gudgeon.bend(costs)
         one(f"one more {what}, last to first", bend, "growth", f"{bend:.2f}", f"{limits['growth']:.2f}", room)
-        told(f"  {shown}", "")
+        figure(f"  {shown}", "")
     rules = ", ".join(f"{count} {kind}s" for kind, count in discovery.RULES.items())
-    told(f"with {rules}", "")
+    figure(f"with {rules}", "")
     for key, what, unit in ("all_rules_memory", "resident", "kB"), ("all_rules_push", "processor time of a push", "ms"):
         together, lines = found[key]
         what = f"  {what}, to the sum of their lines"
         one(what, together / lines, key, f"{together / lines:.2f}", f"{limits[key]:.2f}", room if unit == "ms" else 1.0)
-        told(f"  together {together:.0f} {unit}, the sum {lines:.0f} {unit}", "")
+        figure(f"  together {together:.0f} {unit}, the sum {lines:.0f} {unit}", "")
     return verdicts
 
 
@@ -245,20 +245,20 @@ def of_galley(quick):
         verdicts.append(judged(value, limits[key], room))
         row(what, shown, promised, verdicts[-1])
 
-    def told(what, shown):
+    def figure(what, shown):
         row(what, shown, "", "")
 
     verdicts += at_rest(["galley"], quick)
     what = "reviews a second on one core, a rule with two routes"
     least, middle = min(found["review"]), statistics.median(found["review"])
     one(what, least, "review", f"{1e6 / least:.0f}", f"{1e6 / limits['review']:.0f}", room)
-    told("  in the middle of all rounds", f"{1e6 / middle:.0f}")
+    figure("  in the middle of all rounds", f"{1e6 / middle:.0f}")
     what = f"start to ready, {galley.FILES} files"
     one(what, found["start"], "start", f"{found['start']:.0f} ms", f"{limits['start']} ms", room)
     one(f"resident, {galley.FILES} files", found["files"], "files", f"{found['files']} kB", f"{limits['files']} kB")
     last, cost = (statistics.median(turn[key] for turn in found["one"]["turns"]) for key in ("last_ms", "processor_ms"))
     one("  one of them changes: a sink has it", last, "last", f"{last:.0f} ms", f"{limits['last']} ms", room)
-    told("  processor time of that", f"{cost:.0f} ms")
+    figure("  processor time of that", f"{cost:.0f} ms")
     sinks = found["sinks"]
     last = statistics.median(turn["spread_ms"] for turn in sinks["turns"])
     what = f"{galley.CHANGES} rules change: first of {galley.SINKS} sinks to last"
@@ -266,12 +266,12 @@ def of_galley(quick):
     each = (sinks["resident_after"] - sinks["resident_before"]) / galley.SINKS
     one("  resident for a sink", each, "sink", f"{each:.0f} kB", f"{limits['sink']} kB")
     what = f"gudgeon validate, {galley.MANIFESTS} files, processor time"
-    told(what, f"{found['validate']:.0f} ms")
+    figure(what, f"{found['validate']:.0f} ms")
     for what, costs in found["growth"].items():
         shown = ", ".join(f"{size}: {cost:.0f}" for size, cost in costs.items())
         bend = gudgeon.bend(costs)
         one(f"one more {what}, last to first", bend, "growth", f"{bend:.2f}", f"{limits['growth']:.2f}", room)
-        told(f"  {shown}", "")
+        figure(f"  {shown}", "")
     return verdicts
 
 

@@ -141,14 +141,14 @@ mod tests {
         push_index(&mut path, 0);
         push_key(&mut path, "x-y_Z9");
         assert_eq!(path, "spec.http[0].x-y_Z9");
-        for (key, shown) in [
+        for (key, written) in [
             ("a/b", r#"["a/b"]"#),
             ("", r#"[""]"#),
             ("a\"\n", r#"["a\"\n"]"#),
         ] {
             let mut path = String::from("m");
             push_key(&mut path, key);
-            assert_eq!(path, format!("m{shown}"));
+            assert_eq!(path, format!("m{written}"));
         }
         let mut path = String::new();
         push_key(&mut path, &"x".repeat(5000));

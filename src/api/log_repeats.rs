@@ -40,8 +40,8 @@ mod tests {
     #[test]
     fn the_same_words_are_said_at_powers_of_two() {
         let mut repeats = LogRepeatLimiter::default();
-        let said: Vec<u64> = (0..20).filter_map(|_| repeats.observe("away")).collect();
-        assert_eq!(said, [1, 2, 4, 8, 16]);
+        let counts: Vec<u64> = (0..20).filter_map(|_| repeats.observe("away")).collect();
+        assert_eq!(counts, [1, 2, 4, 8, 16]);
         assert_eq!(repeats.observe("forbidden"), Some(1));
         assert!(repeats.forget());
         assert!(!repeats.forget());

@@ -182,7 +182,7 @@ mod tests {
         );
         assert_eq!(endpoint([&*long, &*long, "a"]), 9);
         assert_eq!(text(&long), None);
-        let words = text(&format!("{long}x")).unwrap();
-        assert_eq!(words, "want at most 1024 bytes, got 1025");
+        let message = text(&format!("{long}x")).unwrap();
+        assert_eq!(message, "want at most 1024 bytes, got 1025");
     }
 }

@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn credentials_go_and_the_rest_stays() {
-        for (text, shown) in [
+        for (text, redacted) in [
             ("", ""),
             ("no URL at all: a@b", "no URL at all: a@b"),
             ("http://c:8500/v1?a=b@c", "http://c:8500/v1?a=b@c"),
@@ -83,7 +83,7 @@ mod tests {
                 "http://…@b and http://…@d",
             ),
         ] {
-            assert_eq!(without_credentials(text), shown);
+            assert_eq!(without_credentials(text), redacted);
         }
     }
 
@@ -96,8 +96,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_is_too_much(text in "[a-z:/@?# \"…]{0,40}") {
-            let shown = without_credentials(&text);
-            prop_assert_eq!(without_credentials(&shown).into_owned(), shown.into_owned());
+            let redacted = without_credentials(&text);
+            prop_assert_eq!(without_credentials(&redacted).into_owned(), redacted.into_owned());
         }
 
         #[test]

@@ -148,13 +148,13 @@ mod tests {
             revision: given.revision.clone(),
             ..Parameters::default()
         };
-        let (own, told) = load(None, given).unwrap();
+        let (own, own_warnings) = load(None, given).unwrap();
         let (printed, warnings) = load(Some(&text), revision).unwrap();
         // The image's tag names no release: whoever has a template can say what its agent is.
         assert_eq!(
-            (told.len(), warnings.len()),
+            (own_warnings.len(), warnings.len()),
             (0, 1),
-            "{told:?} {warnings:?}"
+            "{own_warnings:?} {warnings:?}"
         );
         let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "livenessProbe": {"tcpSocket": {"port": 1}}}]}});
         let outcome = own.inject(&Request::default(), &pod);

@@ -61,8 +61,8 @@ mod tests {
             (Some(0), &none, &none, 0),
             (Some(0), &limit("x"), &none, 0),
         ];
-        for (said, pod, values, wanted) in rows {
-            assert_eq!(estimated(said, pod, values), wanted, "{said:?} {pod}");
+        for (setting, pod, values, wanted) in rows {
+            assert_eq!(estimated(setting, pod, values), wanted, "{setting:?} {pod}");
         }
     }
 }

@@ -370,7 +370,11 @@ mod tests {
         for (image, warned) in [("p:latest", 1), ("p:1.4.2", 0), ("pintle-envoy:9", 0)] {
             let (_, warnings) = load(&template(image)).unwrap();
             assert_eq!(warnings.len(), warned, "{warnings:?}");
-            assert!(warnings.iter().all(|said| said.contains("probers: legacy")));
+            assert!(
+                warnings
+                    .iter()
+                    .all(|warning| warning.contains("probers: legacy"))
+            );
         }
         let overlay = |image: &str| {
             format!(
@@ -383,11 +387,11 @@ mod tests {
             assert!(
                 warnings
                     .iter()
-                    .all(|said| said.contains("as probers: current would"))
+                    .all(|warning| warning.contains("as probers: current would"))
             );
         }
-        let said = format!("probers: legacy\n{}", template("p:latest"));
-        assert_eq!(load(&said).unwrap().1, Vec::<String>::new());
+        let text = format!("probers: legacy\n{}", template("p:latest"));
+        assert_eq!(load(&text).unwrap().1, Vec::<String>::new());
     }
 
     #[test]
@@ -471,7 +475,7 @@ mod tests {
     /// A template may need more than an empty pod, so that this breaks no configuration.
     #[test]
     fn loading_reports_output_that_is_no_yaml() {
-        let said = "printed for an empty pod";
+        let prefix = "printed for an empty pod";
         let rows = [
             (
                 "templates:\n  sidecar: |\n    spec:\n      a: b\n       c: d",
@@ -496,13 +500,13 @@ mod tests {
                 panic!("{text}: {warnings:?}");
             };
             assert!(
-                warning.starts_with(said) && warning.contains(wanted),
+                warning.starts_with(prefix) && warning.contains(wanted),
                 "{warning}"
             );
         }
         // Charts print other resources by these names, for other data.
         let (_, warnings) = load("templates: {sidecar: '', waypoint: 'a: {{ .Nosuch }}'}").unwrap();
-        assert!(!warnings[0].contains(said), "{warnings:?}");
+        assert!(!warnings[0].contains(prefix), "{warnings:?}");
     }
 
     #[test]

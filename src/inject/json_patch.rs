@@ -247,7 +247,7 @@ fn list<'a>(
 /// The elements of a list that stay: pairs of old and new index, both rising, as many as possible.
 #[derive(Debug)]
 struct Plan {
-    kept: Vec<(usize, usize)>,
+    staying: Vec<(usize, usize)>,
     /// For each old element true if it is removed, for each new one true if it is added.
     goes: Vec<bool>,
     comes: Vec<bool>,
@@ -273,14 +273,18 @@ impl Plan {
                 .and_then(VecDeque::pop_front);
             pairs.extend(found.map(|old| (old, new)));
         }
-        let kept = rising(&pairs);
+        let staying = rising(&pairs);
         let (mut goes, mut comes) = (vec![true; before.len()], vec![true; after.len()]);
-        for (old, new) in &kept {
+        for (old, new) in &staying {
             if let (Some(goes), Some(comes)) = (goes.get_mut(*old), comes.get_mut(*new)) {
                 (*goes, *comes) = (false, false);
             }
         }
-        Self { kept, goes, comes }
+        Self {
+            staying,
+            goes,
+            comes,
+        }
     }
 
     /// Removes elements, from the last to the first.
@@ -304,7 +308,7 @@ impl Plan {
     ) {
         let coming = after.iter().enumerate();
         let coming = coming.filter(|(index, _)| self.comes.get(*index) == Some(&true));
-        for (length, (index, value)) in (self.kept.len()..).zip(coming) {
+        for (length, (index, value)) in (self.staying.len()..).zip(coming) {
             operations.push(match (absent, index == length) {
                 (true, _) => Operation::Add(path.to_owned(), Content::List(value)),
                 (false, true) => Operation::Add(format!("{path}/-"), Content::Whole(value)),
@@ -321,7 +325,7 @@ impl Plan {
         after: &'a [Value],
         operations: &mut Vec<Operation<'a>>,
     ) {
-        for (old, new) in &self.kept {
+        for (old, new) in &self.staying {
             if let (Some(a), Some(b)) = (before.get(*old), after.get(*new))
                 && !json_eq(a, b)
             {

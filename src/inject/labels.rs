@@ -103,16 +103,20 @@ mod tests {
         ] {
             let mut pod = json!({"metadata": {}});
             let owner = Owner::default();
-            let said = add(&mut pod, Labels::None, &owner, &[(NETWORK, network)]);
+            let warnings = add(&mut pod, Labels::None, &owner, &[(NETWORK, network)]);
             let found = pod::label(&pod, NETWORK).is_some();
-            assert_eq!((found, said.is_empty()), (is_label, is_label), "{network}");
+            assert_eq!(
+                (found, warnings.is_empty()),
+                (is_label, is_label),
+                "{network}"
+            );
         }
     }
 
     #[test]
     fn a_network_that_is_left_out_is_said() {
         let long = "/".repeat(300);
-        for (pod, network, words) in [
+        for (pod, network, part) in [
             (json!({}), "n/1", Some("such a text: \"n/1\"")),
             (
                 json!({"spec": {"containers": [{"name": "istio-proxy", "env": [{"name": "ISTIO_META_NETWORK", "value": "n/1"}]}]}}),
@@ -133,11 +137,13 @@ mod tests {
         ] {
             let mut pod = pod;
             let owner = Owner::default();
-            let said = add(&mut pod, Labels::None, &owner, &[(NETWORK, network)]);
-            assert_eq!(said.len(), words.into_iter().count(), "{said:?}");
+            let warnings = add(&mut pod, Labels::None, &owner, &[(NETWORK, network)]);
+            assert_eq!(warnings.len(), part.into_iter().count(), "{warnings:?}");
             assert!(
-                said.iter().all(|said| said.contains(words.unwrap())),
-                "{said:?}"
+                warnings
+                    .iter()
+                    .all(|warning| warning.contains(part.unwrap())),
+                "{warnings:?}"
             );
         }
     }

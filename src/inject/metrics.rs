@@ -183,7 +183,7 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
                 )
             })
             .collect();
-        let mut is_told = true;
+        let mut is_stated = true;
         if let Some((written, list)) = list {
             // Agents without support for several targets scrape the first.
             if let Some(first) = list.first() {
@@ -194,10 +194,10 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
             let list: Vec<Value> = list
                 .map(|one| json!({"port": one.port.to_string(), "path": one.path}))
                 .collect();
-            is_told = path.is_none() && at.is_none() && target_text(&list) == written;
+            is_stated = path.is_none() && at.is_none() && target_text(&list) == written;
             text.insert(TARGETS.0.to_owned(), list.into());
         }
-        let forms = forms(annotations, has_targets, is_told);
+        let forms = forms(annotations, has_targets, is_stated);
         text.extend(forms.map(|forms| (FORMS.to_owned(), forms)));
         set_variable(pod, VARIABLE, &Value::Object(text).to_string());
     }
@@ -447,20 +447,20 @@ mod tests {
 
     #[test]
     fn targets_that_cannot_be_asked_stay_and_are_told_of() {
-        for (said, cause) in [
+        for (targets, cause) in [
             ("x:/m", r#"port "x" is not in 1..65535"#),
             ("80,:/m", r#"port "" is not in 1..65535"#),
             ("0", r#"port "0" is not in 1..65535"#),
             ("8080:/m,15090:/n", "port 15090 is the proxy's own"),
             ("15999", "port 15999 is the proxy's own"),
         ] {
-            let mut made = pod(&json!({"prometheus.istio.io/scrape-targets": said}));
+            let mut made = pod(&json!({"prometheus.istio.io/scrape-targets": targets}));
             let warning = merge(&mut made, 15999).unwrap();
             let wanted =
                 format!("annotation prometheus.istio.io/scrape-targets has no effect: {cause}");
             assert_eq!(warning, wanted);
             let left = made["metadata"]["annotations"].as_object().unwrap();
-            assert_eq!(left["prometheus.istio.io/scrape-targets"], said);
+            assert_eq!(left["prometheus.istio.io/scrape-targets"], targets);
             assert_eq!(made.pointer("/spec/containers/0/env"), None);
         }
     }
@@ -485,11 +485,15 @@ mod tests {
                 "path has no effect: it holds control characters",
             ),
         ] {
-            let mut said = json!({"prometheus.io/path": path, "prometheus.io/port": port});
+            let mut annotations = json!({"prometheus.io/path": path, "prometheus.io/port": port});
             let warning = ["annotation prometheus.io/", wanted].concat();
-            assert_eq!(merge(&mut pod(&said), 15020), Some(warning));
-            said["prometheus.istio.io/scrape-targets"] = json!("8080");
-            assert_eq!(merge(&mut pod(&said), 15020), None, "it does not count");
+            assert_eq!(merge(&mut pod(&annotations), 15020), Some(warning));
+            annotations["prometheus.istio.io/scrape-targets"] = json!("8080");
+            assert_eq!(
+                merge(&mut pod(&annotations), 15020),
+                None,
+                "it does not count"
+            );
         }
     }
 

@@ -276,13 +276,13 @@ impl Injection<'_> {
         let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
         let mut variables: Vec<_> = pairs.collect();
         let own_network = own_network.filter(|name| !name.is_empty());
-        let is_said = path.iter().any(|(key, _)| key == "net");
+        let is_set = path.iter().any(|(key, _)| key == "net");
         // The values are a default: a variable that is there is the user's, or the template's own.
         let has_variable = pod::proxy(made)
             .and_then(|proxy| proxy.get("env")?.as_array())
             .is_some_and(|env| env.iter().any(|one| pod::name(one) == warnings::NETWORK));
         let of_others = self.configuration.network(path);
-        let network = own_network.or_else(|| of_others.filter(|_| is_said || !has_variable));
+        let network = own_network.or_else(|| of_others.filter(|_| is_set || !has_variable));
         variables.extend(network.map(|name| (warnings::NETWORK.to_owned(), name.to_owned())));
         metrics::set_variables(made, &variables);
     }

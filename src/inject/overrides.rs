@@ -91,8 +91,8 @@ impl Overrides {
                 let name = pod::name(one).to_owned();
                 places.entry(name).or_default().push_back(place);
             }
-            let kept = containers.into_iter().map(Some).collect();
-            PendingList { kept, places }
+            let containers = containers.into_iter().map(Some).collect();
+            PendingList { containers, places }
         });
         PendingOverrides(lists)
     }
@@ -203,7 +203,7 @@ pub(crate) struct PendingOverrides([PendingList; 2]);
 #[derive(Debug)]
 struct PendingList {
     /// Overrides that are not taken yet.
-    kept: Vec<Option<Value>>,
+    containers: Vec<Option<Value>>,
     /// By name.
     places: HashMap<String, VecDeque<usize>>,
 }
@@ -214,13 +214,13 @@ impl PendingOverrides {
         let mut lists = CONTAINERS.iter().zip(&mut self.0);
         let (_, waiting) = lists.find(|(known, _)| **known == list)?;
         let place = waiting.places.get_mut(name)?.pop_front()?;
-        waiting.kept.get_mut(place)?.take()
+        waiting.containers.get_mut(place)?.take()
     }
 
     /// Appends the remaining overrides to their lists, unless their name is taken.
     pub(crate) fn put_back(self, pod: &mut Value) {
         for (list, waiting) in CONTAINERS.into_iter().zip(self.0) {
-            let mut remaining = waiting.kept.into_iter().flatten().peekable();
+            let mut remaining = waiting.containers.into_iter().flatten().peekable();
             if remaining.peek().is_none() {
                 continue;
             }

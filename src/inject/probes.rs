@@ -506,12 +506,16 @@ mod tests {
                 }
                 let mut made = json!({"spec": {"containers": [container]}});
                 let mut warnings = Vec::new();
-                let told = rewriting.rewrite(&mut made, |_, _| false, &mut warnings);
+                let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut warnings);
                 let wanted = since.is_some_and(|since| probers >= since);
-                assert_eq!(told.len(), usize::from(wanted), "{probers:?} {container}");
+                assert_eq!(
+                    rewritten.len(),
+                    usize::from(wanted),
+                    "{probers:?} {container}"
+                );
                 assert_eq!(made["spec"]["containers"][0] != container, wanted);
-                let is_told = !wanted && probers != Legacy && since.is_some();
-                assert_eq!(warnings.len(), usize::from(is_told), "{warnings:?}");
+                let is_reported = !wanted && probers != Legacy && since.is_some();
+                assert_eq!(warnings.len(), usize::from(is_reported), "{warnings:?}");
             }
         }
     }
@@ -538,8 +542,10 @@ mod tests {
             };
             let mut made = json!({"spec": {"containers": [{"name": "a",
                 "livenessProbe": {"httpGet": {"port": 80}, "timeoutSeconds": timeout}}]}});
-            let told = rewriting.rewrite(&mut made, |_, _| false, &mut Vec::new());
-            let found = told[&path].get("timeoutSeconds").and_then(Value::as_i64);
+            let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut Vec::new());
+            let found = rewritten[&path]
+                .get("timeoutSeconds")
+                .and_then(Value::as_i64);
             assert_eq!(found, wanted, "{timeout} {stored:?}");
         }
     }

@@ -246,13 +246,13 @@ mod tests {
         let container = Kind::Object(schema::object("Container").unwrap());
         let wanted = json!({"name": "p", "args": ["a"], "env": [{"name": "B", "value": ""}], "ports": [{"containerPort": 80}], "tty": false,
             "resources": {"limits": {"cpu": "1000m"}}, "readinessProbe": {"httpGet": {"path": "/", "port": 1}}});
-        let kept = json!({"name": "p", "args": ["a"], "env": [{"name": "A", "value": "x"}, {"name": "B"}], "ports": [{"containerPort": 80, "protocol": "TCP"}],
+        let stored = json!({"name": "p", "args": ["a"], "env": [{"name": "A", "value": "x"}, {"name": "B"}], "ports": [{"containerPort": 80, "protocol": "TCP"}],
             "resources": {"limits": {"cpu": "1"}}, "readinessProbe": {"httpGet": {"path": "/", "port": 1, "scheme": "HTTP"}, "timeoutSeconds": 1},
             "terminationMessagePath": "/dev/termination-log"});
-        assert!(contains(&kept, &wanted, container));
+        assert!(contains(&stored, &wanted, container));
         let mut unset = wanted.clone();
         unset["readinessProbe"]["timeoutSeconds"] = json!(0);
-        assert!(contains(&kept, &unset, container));
+        assert!(contains(&stored, &unset, container));
         for (key, value) in [
             ("args", json!(["a", "b"])),
             ("args", json!([])),
@@ -264,7 +264,7 @@ mod tests {
         ] {
             let mut other = wanted.clone();
             other[key] = value;
-            assert!(!contains(&kept, &other, container), "{other}");
+            assert!(!contains(&stored, &other, container), "{other}");
         }
     }
 }

@@ -260,15 +260,15 @@ mod tests {
             is_fragment: true,
             brackets: true,
         };
-        let said = AgentSettings {
+        let configured = AgentSettings {
             probers: Some(Probers::Current),
             add_labels: Some(true),
             ..silent
         };
-        assert_eq!(said.probers(Release::Istio(1)), Probers::Current);
-        assert_eq!(said.labels(Release::Istio(1)), Labels::All);
+        assert_eq!(configured.probers(Release::Istio(1)), Probers::Current);
+        assert_eq!(configured.labels(Release::Istio(1)), Labels::All);
         assert!(silent.guesses(Release::Unknown));
-        assert!(!said.guesses(Release::Unknown));
+        assert!(!configured.guesses(Release::Unknown));
         let overlay = AgentSettings {
             is_fragment: false,
             ..silent

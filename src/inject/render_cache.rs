@@ -292,9 +292,9 @@ mod tests {
     proptest! {
         #[test]
         fn render_cache_does_not_change_output(
-            words in prop::collection::vec((word(), word(), word()), 2..6)
+            parts in prop::collection::vec((word(), word(), word()), 2..6)
         ) {
-            let texts: Vec<String> = words
+            let texts: Vec<String> = parts
                 .iter()
                 .map(|(quoted, plain, label)| overlay_text(quoted, plain, label))
                 .collect();
@@ -303,12 +303,12 @@ mod tests {
 
         #[test]
         fn whatever_changes_is_read(
-            at in 0..600_usize, length in 0..4_usize, put in "[ -~\n]{0,4}", words in (word(), word())
+            at in 0..600_usize, length in 0..4_usize, put in "[ -~\n]{0,4}", parts in (word(), word())
         ) {
-            let text = overlay_text(&words.0, "f", "l");
+            let text = overlay_text(&parts.0, "f", "l");
             let Some((begin, end)) = text.split_at_checked(at.min(text.len())) else { return Ok(()) };
             let Some(end) = end.get(length.min(end.len())..) else { return Ok(()) };
-            let texts = [text.clone(), format!("{begin}{put}{end}"), overlay_text(&words.1, "f", "l")];
+            let texts = [text.clone(), format!("{begin}{put}{end}"), overlay_text(&parts.1, "f", "l")];
             reads(&texts, layer::read);
         }
     }

@@ -403,9 +403,9 @@ mod tests {
         assert_eq!(Value::Object(status.replaced.clone()), wanted);
 
         let stock = BTreeSet::from(["istiod-ca-cert".to_owned()]);
-        let mut kept = after.clone();
-        kept["spec"]["volumes"][0]["configMap"]["defaultMode"] = json!(420);
-        for now in [&after, &kept] {
+        let mut stored = after.clone();
+        stored["spec"]["volumes"][0]["configMap"]["defaultMode"] = json!(420);
+        for now in [&after, &stored] {
             let found = volumes(now, &status, &stock);
             assert_eq!(found.restored["istiod-ca-cert"], mine);
             assert!(found.staying.is_empty() && found.withheld.is_empty());

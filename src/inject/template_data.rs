@@ -208,8 +208,9 @@ mod tests {
         };
         let (configuration, _) = Configuration::load(sources, Parameters::default()).unwrap();
         let request = Request::default();
-        let said = annotation.map(|said| json!({"sidecar.istio.io/proxyImageType": said}));
-        let pod = json!({"metadata": {"annotations": said}, "spec": {}});
+        let annotations =
+            annotation.map(|image_type| json!({"sidecar.istio.io/proxyImageType": image_type}));
+        let pod = json!({"metadata": {"annotations": annotations}, "spec": {}});
         let owner = Owner::of(&pod, &request, "ns");
         let data = TemplateData {
             configuration: &configuration,

@@ -176,8 +176,12 @@ mod tests {
             (Some("both"), &["c", "b"]),
             (Some("b,both,b"), &["b", "c"]),
         ];
-        for (said, wanted) in rows {
-            assert_eq!(names(known.choose(said)), Ok(wanted.to_vec()), "{said:?}");
+        for (choice, wanted) in rows {
+            assert_eq!(
+                names(known.choose(choice)),
+                Ok(wanted.to_vec()),
+                "{choice:?}"
+            );
         }
         assert_eq!(
             names(known.choose(Some("b,x"))),

@@ -24,7 +24,7 @@ pub(crate) struct Removal {
     /// Elements that are no template's: what the annotations hold of them is not put back, and the pod's own stay.
     pub(crate) withheld: TemplateNames,
     /// Those of which the annotations hold more or less than the pod has.
-    told: TemplateNames,
+    mismatched: TemplateNames,
 }
 
 impl Removal {
@@ -34,10 +34,10 @@ impl Removal {
             (
                 OVERRIDES,
                 "container",
-                &self.told.containers,
+                &self.mismatched.containers,
                 ", but for variables and ports that the annotation does not have",
             ),
-            (STATUS, "volume", &self.told.volumes, ""),
+            (STATUS, "volume", &self.mismatched.volumes, ""),
         ];
         lists.into_iter().flat_map(|(annotation, kind, names, but)| {
             names.iter().map(move |name| {
@@ -105,7 +105,7 @@ pub(crate) fn uninject(
         originals.clear();
     }
     let metrics = metrics::originals(pod, earlier);
-    let (withheld, told) = take_out(pod, earlier, names);
+    let (withheld, mismatched) = take_out(pod, earlier, names);
     // As the injection left them: the proxy's variable may have other values of the same annotations.
     let replaced = replaced_values::unchanged(pod, earlier);
     let metrics = metrics
@@ -116,7 +116,7 @@ pub(crate) fn uninject(
     let removal = Removal {
         originals,
         withheld,
-        told,
+        mismatched,
     };
     let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
         return removal;

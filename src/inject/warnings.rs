@@ -241,17 +241,21 @@ mod tests {
             ),
         ];
         for (name, good, bad) in rows {
-            let told = |value: &str| proxy_ends(15000, |asked| (asked == name).then_some(value));
+            let warnings =
+                |value: &str| proxy_ends(15000, |asked| (asked == name).then_some(value));
             for value in good {
-                assert_eq!(told(value), Vec::<String>::new(), "{name}: {value}");
+                assert_eq!(warnings(value), Vec::<String>::new(), "{name}: {value}");
             }
             for value in bad {
-                let said = told(value);
-                let [said] = said.as_slice() else {
-                    panic!("{name}: {value}: {said:?}");
+                let found = warnings(value);
+                let [warning] = found.as_slice() else {
+                    panic!("{name}: {value}: {found:?}");
                 };
-                assert!(said.starts_with(&format!("annotation {name}: ")), "{said}");
-                assert!(said.len() < MAX_WARNING, "{said}");
+                assert!(
+                    warning.starts_with(&format!("annotation {name}: ")),
+                    "{warning}"
+                );
+                assert!(warning.len() < MAX_WARNING, "{warning}");
             }
         }
         assert_eq!(proxy_ends(15000, |_| None), Vec::<String>::new());

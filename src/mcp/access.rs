@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_invalid_list_is_reported_with_its_line() {
-        for (text, words) in [
+        for (text, message) in [
             ("- a", "line 1: expected isBlackList and allowed"),
             ("x: 1", "line 1: unknown field \"x\""),
             (
@@ -183,7 +183,7 @@ mod tests {
             ),
             ("allowed:\n- !x a", "line 2: cannot use the tag \"!x\""),
         ] {
-            assert_eq!(AccessList::parse(text).unwrap_err(), words, "{text}");
+            assert_eq!(AccessList::parse(text).unwrap_err(), message, "{text}");
         }
         assert!(AccessList::parse("a: [").is_err());
     }

@@ -57,7 +57,7 @@ impl ResourceReader for ObjectReader {
         object.annotations = metadata.annotations;
         let is_generated = (self.is_generated_name)(collection, &metadata.name);
         let is_excused = |finding: &Finding| is_generated && finding.path == "metadata.name";
-        // Generated ServiceEntries are not held to the rules for users.
+        // Generated ServiceEntries are not entry to the rules for users.
         let mut found = Vec::new();
         if !is_made {
             found.extend(Object::misnamed(kind, &metadata.name));
@@ -156,10 +156,10 @@ mod tests {
             .handle_response(Duration::ZERO, response, &READER)
             .unwrap();
         assert!(handled.request.error_detail.is_none());
-        let (_, held) = sink.entries(COLLECTION).next().unwrap();
-        assert_eq!(held.status(), REFUSED);
+        let (_, entry) = sink.entries(COLLECTION).next().unwrap();
+        assert_eq!(entry.status(), REFUSED);
         assert_eq!(
-            held.findings,
+            entry.findings,
             ["spec.http[0].route: weights add up to 95, not 100"]
         );
     }
@@ -224,10 +224,10 @@ mod tests {
             let response = response("1", COLLECTION, &named);
             sink.handle_response(Duration::ZERO, response, &READER)
                 .unwrap();
-            let (_, held) = sink.entries(COLLECTION).next().unwrap();
-            held.findings.join("; ")
+            let (_, entry) = sink.entries(COLLECTION).next().unwrap();
+            entry.findings.join("; ")
         };
-        for (name, said) in [
+        for (name, message) in [
             ("shop/web.v2", ""),
             ("shop/*-web-generated", ""),
             ("web", "metadata.namespace: \"\" is not a DNS label"),
@@ -243,7 +243,7 @@ mod tests {
                 "metadata.name: \"Bad_Name!\" is not a DNS name",
             ),
         ] {
-            assert_eq!(of(name), said, "{name}");
+            assert_eq!(of(name), message, "{name}");
         }
     }
 
@@ -257,8 +257,8 @@ mod tests {
         let response = response("1", collection, &resource(&object, None));
         sink.handle_response(Duration::ZERO, response, &READER)
             .unwrap();
-        let (_, held) = sink.entries(collection).next().unwrap();
-        held.status()
+        let (_, entry) = sink.entries(collection).next().unwrap();
+        entry.status()
     }
 
     #[test]
@@ -289,9 +289,9 @@ mod tests {
                 .handle_response(Duration::ZERO, response, &READER)
                 .unwrap();
             assert!(handled.changes.is_some(), "{collection}");
-            let (_, held) = sink.entries(collection).next().unwrap();
+            let (_, entry) = sink.entries(collection).next().unwrap();
             let is_made = collection == SYNTHETIC;
-            assert!(!is_made || held.status() == ObjectStatus::Accepted);
+            assert!(!is_made || entry.status() == ObjectStatus::Accepted);
         }
     }
 }

@@ -392,7 +392,7 @@ mod tests {
             let mut play: Play = Session::new(["files", "crds"]);
             play.start(NOW);
             // The sources' objects now, those sent to this session, and those that the transforms know while they run.
-            let mut said: BTreeMap<&str, u8> = BTreeMap::new();
+            let mut reported: BTreeMap<&str, u8> = BTreeMap::new();
             let mut known: Option<BTreeMap<&str, u8>> = None;
             let mut mesh = None;
             for (kind, at, value) in script {
@@ -401,8 +401,8 @@ mod tests {
                     0 | 1 if play.is_current(number) => {
                         let object = (kind == 0).then_some(value);
                         match object {
-                            Some(object) => said.insert(NAMES[at], object),
-                            None => said.remove(NAMES[at]),
+                            Some(object) => reported.insert(NAMES[at], object),
+                            None => reported.remove(NAMES[at]),
                         };
                         play.object(number, NAMES[at], object)
                     }
@@ -421,7 +421,7 @@ mod tests {
                     Step::Replay(number) => {
                         prop_assert_eq!(number, play.number());
                         prop_assert!(known.is_none());
-                        said.clear();
+                        reported.clear();
                     }
                     Step::Begin(with, objects) => {
                         prop_assert_eq!(Some(with), mesh);
@@ -438,7 +438,7 @@ mod tests {
                 }
                 prop_assert_eq!(known.is_some(), play.state() == State::Processing);
                 if let Some(known) = &known {
-                    prop_assert_eq!(known, &said);
+                    prop_assert_eq!(known, &reported);
                 }
             }
         }

@@ -310,8 +310,8 @@ mod tests {
         let of_kube = error.to_string();
         assert!(of_kube.contains("the-token") && of_kube.contains("the-password"));
         let error = kube::Error::Auth(error);
-        let words = "the credential plugin failed with exit status: 3";
-        assert_eq!(chain(&error), words);
-        assert_eq!(chain(&kube::Error::Service(Box::new(error))), words);
+        let message = "the credential plugin failed with exit status: 3";
+        assert_eq!(chain(&error), message);
+        assert_eq!(chain(&kube::Error::Service(Box::new(error))), message);
     }
 }

@@ -203,7 +203,7 @@ mod tests {
             message: "no".to_owned(),
             after: None,
         };
-        for (cause, words) in [
+        for (cause, message) in [
             (
                 refused(403),
                 "cannot watch pods web: the account has no right to the verb \"watch\" on \"pods\": no (403)",
@@ -218,7 +218,7 @@ mod tests {
                 "cannot watch pods web: the response exceeds 10 bytes",
             ),
         ] {
-            assert_eq!(failure(cause), words);
+            assert_eq!(failure(cause), message);
         }
     }
 

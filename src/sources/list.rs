@@ -172,7 +172,7 @@ mod tests {
         let cluster = fake.cluster();
         let all = cluster.list_all(resource, false, 1_000).await.unwrap();
         assert_eq!(all.unwrap().len(), 250);
-        for (lie, words) in [
+        for (lie, ending) in [
             (
                 Lie::Pages(0),
                 "a list has no end, in pages with hardly anything",
@@ -182,13 +182,13 @@ mod tests {
             fake.lies("list", KIND, Some(lie));
             let asked = fake.request_count(KIND);
             let failed = cluster.list_all(resource, false, 1_000).await.unwrap_err();
-            assert!(failed.to_string().ends_with(words), "{failed}");
+            assert!(failed.to_string().ends_with(ending), "{failed}");
             assert!(fake.request_count(KIND) - asked < 150);
         }
         fake.lies("list", KIND, None);
         let failed = cluster.list_all(resource, false, 249).await.unwrap_err();
-        let words = "there are more than 249 objects";
-        assert!(failed.to_string().ends_with(words), "{failed}");
+        let ending = "there are more than 249 objects";
+        assert!(failed.to_string().ends_with(ending), "{failed}");
     }
 
     #[tokio::test]

@@ -437,7 +437,7 @@ impl<K: Kind> Watcher<K> {
                 self.panicked(store, &mut health);
             }
             // Ignore this source's own notification.
-            if std::mem::take(&mut health.told) {
+            if std::mem::take(&mut health.others_notified) {
                 others.mark_unchanged();
             }
             if std::mem::take(&mut health.lasted) {
@@ -488,7 +488,7 @@ struct Health {
     /// No request was answered since a watch began.
     was_away: bool,
     /// Other sources of the server were notified that the server answers again.
-    told: bool,
+    others_notified: bool,
     /// The next list for the sake of objects that were left out.
     room: RoomList,
     /// The last warning about objects.
@@ -502,7 +502,7 @@ impl Health {
         self.opened = Some(Instant::now());
         if std::mem::take(&mut self.was_away) {
             recovery.answered();
-            self.told = true;
+            self.others_notified = true;
         }
     }
 }

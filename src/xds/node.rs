@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_bad_id_is_quoted_with_the_part_that_is_wrong() {
-        for (id, said) in [
+        for (id, cause) in [
             ("a~b", "want four parts, TYPE~IP~NAME~DOMAIN"),
             ("", "want four parts, TYPE~IP~NAME~DOMAIN"),
             (
@@ -416,14 +416,14 @@ mod tests {
                 "want the name POD.NAMESPACE, got \"\"",
             ),
         ] {
-            let heard = Node::read(Some(&node(id, Vec::new()))).unwrap_err();
-            assert_eq!(heard.to_string(), format!("node id {id:?}: {said}"));
+            let error = Node::read(Some(&node(id, Vec::new()))).unwrap_err();
+            assert_eq!(error.to_string(), format!("node id {id:?}: {cause}"));
         }
-        let heard = Node::read(None).unwrap_err();
-        assert_eq!(heard.to_string(), "the first request has no node");
+        let error = Node::read(None).unwrap_err();
+        assert_eq!(error.to_string(), "the first request has no node");
         let long = "~".repeat(1000);
-        let heard = Node::read(Some(&node(&long, Vec::new()))).unwrap_err();
-        assert!(heard.to_string().len() < 400);
+        let error = Node::read(Some(&node(&long, Vec::new()))).unwrap_err();
+        assert!(error.to_string().len() < 400);
     }
 
     #[test]
@@ -488,8 +488,8 @@ mod tests {
             let read = Node::read(Some(&node(ID, metadata)));
             match (read, beyond) {
                 (Ok(_), None) => {}
-                (Err(BadNode::TooLarge(words)), Some(said)) => {
-                    assert!(words.starts_with(said) && words.len() < 400, "{words}");
+                (Err(BadNode::TooLarge(cause)), Some(expected)) => {
+                    assert!(cause.starts_with(expected) && cause.len() < 400, "{cause}");
                 }
                 (read, beyond) => panic!("{beyond:?}: {read:?}"),
             }

@@ -278,14 +278,14 @@ mod tests {
 
     #[test]
     fn a_name_that_is_none_is_refused() {
-        for (bytes, words) in [
+        for (bytes, part) in [
             (&b"\x1a\x02\xff\xfe"[..], "UTF-8"),
             (b"\x1a\x05ab", "behind its message"),
             (b"\x18\x05", "not a string"),
             (b"\x1a", ""),
         ] {
             let cause = ResourceNames::of_request(Bytes::from_static(bytes)).unwrap_err();
-            assert!(cause.to_string().contains(words), "{cause}");
+            assert!(cause.to_string().contains(part), "{cause}");
         }
     }
 }

@@ -177,12 +177,12 @@ impl ProxyRules {
     /// Its listeners for services, each with the rules of that listener alone.
     pub(crate) fn listeners_of(&self) -> Vec<(&EgressListener, Self)> {
         let all = self.visible.listeners.iter();
-        all.map(|(stand, visibility)| {
+        all.map(|(listener, visibility)| {
             let own = Self {
                 visibility: visibility.clone(),
                 ..self.clone()
             };
-            (stand, own)
+            (listener, own)
         })
         .collect()
     }
@@ -195,7 +195,7 @@ impl ProxyRules {
     /// Returns these rules for the routes of requests that come in at a socket; `None`: no socket of a Sidecar has routes of
     /// this name.
     pub(crate) fn at_socket(&self, routes: &str) -> Option<Self> {
-        self.with_routes(routes, |stand| Some(&stand.socket.as_ref()?.routes))
+        self.with_routes(routes, |listener| Some(&listener.socket.as_ref()?.routes))
     }
 
     /// Returns these rules for the routes of a Sidecar's port that applications use as a proxy; `None`: no such port has routes

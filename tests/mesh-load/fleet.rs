@@ -86,7 +86,7 @@ pub(crate) async fn run(flags: Run) -> Result<String, Failure> {
     let complete = began.elapsed();
     let ran = server::ran(flags.pid)?;
     sleep(QUIET).await;
-    let held = fleet.check(&flags)?;
+    let clusters = fleet.check(&flags)?;
     let resident = server::resident(flags.pid)?;
     let most = server::most_resident(flags.pid)?;
     let bytes = fleet.bytes.get();
@@ -105,7 +105,7 @@ pub(crate) async fn run(flags: Run) -> Result<String, Failure> {
         rules.push(fleet.rule(&flags, change).await?);
     }
     let figures = json!({
-        "proxies": flags.proxies, "services": flags.services, "clusters": held,
+        "proxies": flags.proxies, "services": flags.services, "clusters": clusters,
         "complete_ms": millis(complete), "complete_processor_ms": millis(ran.saturating_sub(before)),
         "bytes": bytes.iter().sum::<u64>(), "bytes_by_kind": by_kind, "different_resources": fleet.library.borrow().len(),
         "resident_before": empty, "resident": resident, "resident_most": most,

@@ -38,7 +38,7 @@ pub(crate) struct Request {
 
 /// One type of one proxy.
 #[derive(Debug, Default)]
-struct Held {
+struct TypeState {
     asked: bool,
     version: String,
     nonce: String,
@@ -53,7 +53,7 @@ struct Held {
 #[derive(Debug)]
 pub(crate) struct Proxy {
     protocol: Protocol,
-    held: [Held; 4],
+    types: [TypeState; 4],
     nonces: HashSet<String>,
     /// Clusters that wait for an assignment, since when at least, and the response of clusters that is accepted then.
     warming: BTreeSet<String>,
@@ -65,7 +65,7 @@ impl Proxy {
     pub(crate) fn new(protocol: Protocol) -> Self {
         Self {
             protocol,
-            held: Default::default(),
+            types: Default::default(),
             nonces: HashSet::new(),
             warming: BTreeSet::new(),
             since: Duration::ZERO,
@@ -84,23 +84,23 @@ impl Proxy {
 
     /// Returns true if every subscribed resource has been received and accepted.
     pub(crate) fn is_complete(&self) -> bool {
-        let all_there = |held: &Held| {
-            held.responses > 0
-                && held
+        let all_there = |state: &TypeState| {
+            state.responses > 0
+                && state
                     .names
                     .iter()
-                    .all(|name| held.resources.contains_key(name))
+                    .all(|name| state.resources.contains_key(name))
         };
         // Without a name there is no response to wait for.
-        let named = |held: &Held| held.asked && (held.names.is_empty() || all_there(held));
-        let [clusters, endpoints, listeners, routes] = &self.held;
+        let named = |state: &TypeState| state.asked && (state.names.is_empty() || all_there(state));
+        let [clusters, endpoints, listeners, routes] = &self.types;
         let wholes = clusters.responses > 0 && listeners.responses > 0;
-        let nameless = |held: &Held| !held.asked && held.names.is_empty();
+        let nameless = |state: &TypeState| !state.asked && state.names.is_empty();
         wholes
             && !self.unaccepted
             && [endpoints, routes]
                 .into_iter()
-                .all(|held| nameless(held) || named(held))
+                .all(|state| nameless(state) || named(state))
     }
 
     pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<&Rc<Facts>> {
@@ -120,8 +120,8 @@ impl Proxy {
         Kind::ALL.map(|kind| self.of(kind).version.as_str())
     }
 
-    fn of(&self, kind: Kind) -> &Held {
-        let [clusters, endpoints, listeners, routes] = &self.held;
+    fn of(&self, kind: Kind) -> &TypeState {
+        let [clusters, endpoints, listeners, routes] = &self.types;
         match kind {
             Kind::Cluster => clusters,
             Kind::Endpoint => endpoints,
@@ -130,8 +130,8 @@ impl Proxy {
         }
     }
 
-    fn of_mut(&mut self, kind: Kind) -> &mut Held {
-        let [clusters, endpoints, listeners, routes] = &mut self.held;
+    fn of_mut(&mut self, kind: Kind) -> &mut TypeState {
+        let [clusters, endpoints, listeners, routes] = &mut self.types;
         match kind {
             Kind::Cluster => clusters,
             Kind::Endpoint => endpoints,
@@ -141,12 +141,12 @@ impl Proxy {
     }
 
     fn request(&mut self, kind: Kind, names: Vec<String>, unsubscribe: Vec<String>) -> Request {
-        let held = self.of_mut(kind);
-        held.asked = true;
+        let state = self.of_mut(kind);
+        state.asked = true;
         Request {
             kind,
-            version: held.version.clone(),
-            nonce: held.nonce.clone(),
+            version: state.version.clone(),
+            nonce: state.nonce.clone(),
             names,
             unsubscribe,
         }
@@ -163,17 +163,17 @@ impl Proxy {
 
     /// A request with these names, if they are others than before.
     fn subscribe(&mut self, kind: Kind, names: BTreeSet<String>) -> Option<Request> {
-        let held = self.of_mut(kind);
-        if held.names == names {
+        let state = self.of_mut(kind);
+        if state.names == names {
             return None;
         }
-        let added = names.difference(&held.names).cloned().collect();
-        let gone: Vec<String> = held.names.difference(&names).cloned().collect();
+        let added = names.difference(&state.names).cloned().collect();
+        let gone: Vec<String> = state.names.difference(&names).cloned().collect();
         for name in &gone {
-            held.resources.remove(name);
+            state.resources.remove(name);
         }
-        held.left.extend(gone.iter().cloned());
-        held.names = names;
+        state.left.extend(gone.iter().cloned());
+        state.names = names;
         Some(match self.protocol {
             Protocol::State => self.accept(kind),
             Protocol::Delta => self.request(kind, added, gone),
@@ -211,33 +211,34 @@ impl Proxy {
         if names.len() != response.resources.len() {
             return Err("a name is there twice".to_owned());
         }
-        let held = self.of_mut(response.kind);
-        if !held.asked {
+        let state = self.of_mut(response.kind);
+        if !state.asked {
             return Err("nobody asked".to_owned());
         }
         let by_name = matches!(response.kind, Kind::Endpoint | Kind::Route);
-        let strange = |name: &&&str| !held.names.contains(**name) && !held.left.contains(**name);
+        let strange = |name: &&&str| !state.names.contains(**name) && !state.left.contains(**name);
         if by_name && let Some(name) = names.iter().find(strange) {
             return Err(format!("{name} was not subscribed"));
         }
         let is_same = |one: &Rc<Facts>| {
-            held.resources
+            state
+                .resources
                 .get(&one.name)
                 .is_some_and(|had| Rc::ptr_eq(had, one))
         };
         let is_whole = matches!(response.kind, Kind::Cluster | Kind::Listener);
         // Assignments come again when their cluster has changed.
         if response.kind != Kind::Endpoint
-            && held.responses > 0
+            && state.responses > 0
             && response.removed.is_empty()
             && response.resources.iter().all(is_same)
-            && (protocol == Protocol::Delta || !is_whole || names.len() == held.resources.len())
+            && (protocol == Protocol::Delta || !is_whole || names.len() == state.resources.len())
         {
             return Err("nothing in it is new".to_owned());
         }
-        held.responses += 1;
-        held.version.clone_from(&response.version);
-        held.nonce.clone_from(&response.nonce);
+        state.responses += 1;
+        state.version.clone_from(&response.version);
+        state.nonce.clone_from(&response.nonce);
         Ok(())
     }
 
@@ -245,11 +246,11 @@ impl Proxy {
     fn keep(&mut self, response: Response) -> BTreeSet<String> {
         let is_whole = matches!(response.kind, Kind::Cluster | Kind::Listener);
         let protocol = self.protocol;
-        let held = self.of_mut(response.kind);
+        let state = self.of_mut(response.kind);
         let mut gone: BTreeSet<String> = response.removed.into_iter().collect();
         if protocol == Protocol::State && is_whole {
             let names: BTreeSet<&str> = response.resources.iter().map(|one| &*one.name).collect();
-            gone = held
+            gone = state
                 .resources
                 .keys()
                 .filter(|name| !names.contains(name.as_str()))
@@ -257,11 +258,11 @@ impl Proxy {
                 .collect();
         }
         for name in &gone {
-            held.resources.remove(name);
+            state.resources.remove(name);
         }
         for one in response.resources {
-            if is_whole || held.names.contains(&one.name) {
-                held.resources.insert(one.name.clone(), one);
+            if is_whole || state.names.contains(&one.name) {
+                state.resources.insert(one.name.clone(), one);
             }
         }
         gone
@@ -300,9 +301,10 @@ impl Proxy {
             .iter()
             .filter_map(eds)
             .collect();
-        let mut said: Vec<Request> = self.subscribe(Kind::Endpoint, names).into_iter().collect();
-        said.extend(self.warm());
-        Ok(said)
+        let mut requests: Vec<Request> =
+            self.subscribe(Kind::Endpoint, names).into_iter().collect();
+        requests.extend(self.warm());
+        Ok(requests)
     }
 
     /// Accepts the clusters when none waits any more. The first time listeners come next.
@@ -311,11 +313,11 @@ impl Proxy {
             return Vec::new();
         }
         self.unaccepted = false;
-        let mut said = vec![self.accept(Kind::Cluster)];
+        let mut requests = vec![self.accept(Kind::Cluster)];
         if !self.of(Kind::Listener).asked {
-            said.push(self.request(Kind::Listener, Vec::new(), Vec::new()));
+            requests.push(self.request(Kind::Listener, Vec::new(), Vec::new()));
         }
-        said
+        requests
     }
 
     fn endpoints(&mut self, response: Response) -> Result<Vec<Request>, String> {
@@ -327,9 +329,9 @@ impl Proxy {
         if let Some(name) = gone.iter().find(|name| clusters.contains_key(*name)) {
             return Err(format!("cluster {name} has lost its assignment"));
         }
-        let mut said = vec![self.accept(Kind::Endpoint)];
-        said.extend(self.warm());
-        Ok(said)
+        let mut requests = vec![self.accept(Kind::Endpoint)];
+        requests.extend(self.warm());
+        Ok(requests)
     }
 
     fn listeners(&mut self, now: Duration, response: Response) -> Result<Vec<Request>, String> {
@@ -339,9 +341,9 @@ impl Proxy {
         let names = listeners
             .flat_map(|one| one.routes.iter().cloned())
             .collect();
-        let mut said = vec![self.accept(Kind::Listener)];
-        said.extend(self.subscribe(Kind::Route, names));
-        Ok(said)
+        let mut requests = vec![self.accept(Kind::Listener)];
+        requests.extend(self.subscribe(Kind::Route, names));
+        Ok(requests)
     }
 
     fn routes(&mut self, now: Duration, response: Response) -> Result<Vec<Request>, String> {
@@ -352,9 +354,9 @@ impl Proxy {
 
     /// Checks that the clusters of listeners and routes exist, and are warm unless the server has waited for long enough.
     fn leads_somewhere(&self, now: Duration, response: &Response) -> Result<(), String> {
-        let held = &self.of(response.kind).resources;
+        let known = &self.of(response.kind).resources;
         for one in &response.resources {
-            if held.get(&one.name).is_some_and(|had| Rc::ptr_eq(had, one)) {
+            if known.get(&one.name).is_some_and(|had| Rc::ptr_eq(had, one)) {
                 continue;
             }
             for cluster in &one.clusters {

@@ -18,7 +18,7 @@ use tonic::{Request, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::rules::{self, Rules};
-use crate::wire::Said;
+use crate::wire::RequestStream;
 use crate::{Failure, Sinks, server};
 
 const PATH: &str = "/istio.mcp.v1alpha1.ResourceSource/EstablishResourceStream";
@@ -35,7 +35,7 @@ const MESSAGE_BYTES: usize = 64 << 20;
 
 /// The resources of one sink.
 #[derive(Default)]
-struct Held {
+struct SinkState {
     /// The version of each resource, and which change it is of.
     resources: BTreeMap<String, (String, usize)>,
     nonces: HashSet<String>,
@@ -48,7 +48,7 @@ struct Held {
 struct Fleet {
     start: Instant,
     rules: usize,
-    sinks: Vec<RefCell<Held>>,
+    sinks: Vec<RefCell<SinkState>>,
     /// The last change of each rule.
     wanted: RefCell<Vec<usize>>,
     bytes: Cell<usize>,
@@ -94,7 +94,7 @@ pub(crate) async fn run(flags: Sinks) -> Result<String, Failure> {
 impl Fleet {
     /// Runs one sink, until an error.
     async fn live(&self, at: usize, address: &str) -> Result<(), Failure> {
-        let held = self.sinks.get(at).ok_or("there is no such sink")?;
+        let state = self.sinks.get(at).ok_or("there is no such sink")?;
         let incremental = at % 2 == 1;
         let request = |nonce: String| RequestResources {
             sink_node: Some(SinkNode {
@@ -107,29 +107,29 @@ impl Fleet {
             ..RequestResources::default()
         };
         let channel = Endpoint::from_shared(address.to_owned())?.connect().await?;
-        let (say, mut heard) = open(channel, request(String::new())).await?;
-        while let Some(response) = heard.message().await? {
+        let (say, mut responses) = open(channel, request(String::new())).await?;
+        while let Some(response) = responses.message().await? {
             let now = self.start.elapsed();
             let nonce = response.nonce.clone();
-            let mut held = held.borrow_mut();
+            let mut state = state.borrow_mut();
             if incremental != response.incremental && !response.resources.is_empty() {
                 return Err("the other kind of response".into());
             }
-            if !held.nonces.insert(nonce.clone()) {
+            if !state.nonces.insert(nonce.clone()) {
                 return Err(format!("nonce {nonce:?} again").into());
             }
-            held.responses += 1;
-            held.first.get_or_insert(now);
-            self.take(&mut held, response)?;
-            if held.complete.is_none() && self.is_complete(&held) {
-                held.complete = Some(now);
+            state.responses += 1;
+            state.first.get_or_insert(now);
+            self.take(&mut state, response)?;
+            if state.complete.is_none() && self.is_complete(&state) {
+                state.complete = Some(now);
             }
             say.send(request(nonce))?;
         }
         Err("the server ended the stream".into())
     }
 
-    fn take(&self, held: &mut Held, response: Resources) -> Result<(), Failure> {
+    fn take(&self, state: &mut SinkState, response: Resources) -> Result<(), Failure> {
         if response.collection != COLLECTION || response.system_version_info.is_empty() {
             return Err(format!("a response of {:?}", response.collection).into());
         }
@@ -142,7 +142,7 @@ impl Fleet {
         let mut news = 0;
         for resource in response.resources {
             let (name, version, change) = self.read(resource)?;
-            let is_new = held
+            let is_new = state
                 .resources
                 .insert(name, (version.clone(), change))
                 .is_none_or(|(had, _)| had != version);
@@ -151,7 +151,7 @@ impl Fleet {
                 return Err("a difference that is none".into());
             }
         }
-        if news == 0 && held.responses > 1 {
+        if news == 0 && state.responses > 1 {
             return Err("nothing in it is new".into());
         }
         Ok(())
@@ -174,10 +174,11 @@ impl Fleet {
         Ok((metadata.name, metadata.version, change))
     }
 
-    fn is_complete(&self, held: &Held) -> bool {
-        held.resources.len() == self.rules
+    fn is_complete(&self, state: &SinkState) -> bool {
+        state.resources.len() == self.rules
             && self.wanted.borrow().iter().enumerate().all(|(at, wanted)| {
-                held.resources
+                state
+                    .resources
                     .get(&rules::name(at))
                     .is_some_and(|(_, change)| change == wanted)
             })
@@ -213,8 +214,8 @@ impl Fleet {
         turn: usize,
     ) -> Result<serde_json::Value, Failure> {
         for sink in &self.sinks {
-            let mut held = sink.borrow_mut();
-            (held.complete, held.first) = (None, None);
+            let mut state = sink.borrow_mut();
+            (state.complete, state.first) = (None, None);
         }
         let ran = server::ran(flags.pid)?;
         let first = turn * flags.changes;
@@ -226,11 +227,11 @@ impl Fleet {
         }
         let written = self.start.elapsed();
         self.all("a change").await?;
-        let moments = |of: fn(&Held) -> Option<Duration>| {
+        let moments = |of: fn(&SinkState) -> Option<Duration>| {
             self.sinks.iter().filter_map(move |one| of(&one.borrow()))
         };
-        let last = moments(|held| held.complete).max().unwrap_or_default();
-        let published = moments(|held| held.first).min().unwrap_or_default();
+        let last = moments(|state| state.complete).max().unwrap_or_default();
+        let published = moments(|state| state.first).min().unwrap_or_default();
         let ran = server::ran(flags.pid)?.saturating_sub(ran);
         sleep(QUIET).await;
         if let Some(why) = &*self.failure.borrow() {
@@ -248,7 +249,7 @@ async fn open(
     channel: Channel,
     first: RequestResources,
 ) -> Result<(UnboundedSender<RequestResources>, Streaming<Resources>), Failure> {
-    let (say, said) = unbounded_channel();
+    let (say, requests) = unbounded_channel();
     // The server answers only after the first request.
     say.send(first)?;
     let mut client = Grpc::new(channel).max_decoding_message_size(MESSAGE_BYTES);
@@ -256,7 +257,7 @@ async fn open(
     let codec = ProstCodec::<RequestResources, Resources>::default();
     let response = client
         .streaming(
-            Request::new(Said(said)),
+            Request::new(RequestStream(requests)),
             PathAndQuery::from_static(PATH),
             codec,
         )

@@ -87,13 +87,13 @@ impl Pair {
         pair
     }
 
-    fn say(&mut self, said: Request) {
-        let kind = Type::from_url(said.kind.url()).unwrap();
+    fn say(&mut self, sent: Request) {
+        let kind = Type::from_url(sent.kind.url()).unwrap();
         let request = xds::stream::Request {
-            version: said.version,
-            nonce: said.nonce,
-            names: said.names.into(),
-            unsubscribe: said.unsubscribe,
+            version: sent.version,
+            nonce: sent.nonce,
+            names: sent.names.into(),
+            unsubscribe: sent.unsubscribe,
             ..xds::stream::Request::of(kind)
         };
         self.stream.request(self.now, &request).unwrap();
@@ -117,8 +117,8 @@ impl Pair {
     /// Exchanges messages until both sides are idle.
     fn settle(&mut self) -> Result<(), String> {
         while let Some(response) = self.next() {
-            for said in self.proxy.hear(self.now, self.now, response)? {
-                self.say(said);
+            for request in self.proxy.hear(self.now, self.now, response)? {
+                self.say(request);
             }
         }
         Ok(())
@@ -196,8 +196,8 @@ fn a_server_that_is_wrong_is_found_out() {
             });
         }),
         ("still sends to", Kind::Cluster, |response| {
-            let kept = |one: &std::rc::Rc<crate::facts::Facts>| one.name != yaml::cluster(0);
-            response.resources.retain(kept);
+            let is_other = |one: &std::rc::Rc<crate::facts::Facts>| one.name != yaml::cluster(0);
+            response.resources.retain(is_other);
             response.removed.push(yaml::cluster(0));
         }),
         ("lost its assignment", Kind::Endpoint, |response| {
@@ -206,10 +206,11 @@ fn a_server_that_is_wrong_is_found_out() {
         }),
     ];
     for protocol in BOTH {
-        for (words, kind, spoil) in spoils {
+        for (message, kind, spoil) in spoils {
             let mut pair = Pair::new(protocol, world(0..3, 0));
-            let is_later =
-                words == "still sends to" || words == "lost its assignment" || words == "again";
+            let is_later = message == "still sends to"
+                || message == "lost its assignment"
+                || message == "again";
             if is_later {
                 pair.settle().unwrap();
                 pair.push(world(0..4, 1), PushScope::Full);
@@ -220,11 +221,11 @@ fn a_server_that_is_wrong_is_found_out() {
                     spoil(&mut response);
                 }
                 match pair.proxy.hear(pair.now, pair.now, response) {
-                    Ok(said) => said.into_iter().for_each(|said| pair.say(said)),
+                    Ok(requests) => requests.into_iter().for_each(|request| pair.say(request)),
                     Err(why) => break why,
                 }
             };
-            assert!(why.contains(words), "{protocol:?} {why}: want {words}");
+            assert!(why.contains(message), "{protocol:?} {why}: want {message}");
         }
     }
 }
@@ -242,8 +243,8 @@ fn routes_to_a_cluster_that_is_not_there_are_found_out() {
                 routes = Some(response);
                 break;
             }
-            for said in ahead.proxy.hear(ahead.now, ahead.now, response).unwrap() {
-                ahead.say(said);
+            for request in ahead.proxy.hear(ahead.now, ahead.now, response).unwrap() {
+                ahead.say(request);
             }
         }
         let mut routes = routes.expect("routes come");

@@ -20,9 +20,9 @@ use crate::facts::{Kind, Library};
 use crate::proxy::{Protocol, Request, Response};
 
 /// The requests of a proxy, as a stream.
-pub(crate) struct Said<T>(pub(crate) UnboundedReceiver<T>);
+pub(crate) struct RequestStream<T>(pub(crate) UnboundedReceiver<T>);
 
-impl<T> Stream for Said<T> {
+impl<T> Stream for RequestStream<T> {
     type Item = T;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
@@ -61,24 +61,28 @@ impl Line {
         // The server answers only after the first request.
         match protocol {
             Protocol::State => {
-                let (say, said) = unbounded_channel();
+                let (say, requests) = unbounded_channel();
                 let request = DiscoveryRequest {
                     node: Some(node),
                     ..state(first)
                 };
                 say.send(request)?;
-                let heard = client.stream_aggregated_resources(Said(said)).await?;
-                Ok(Self::State(say, heard.into_inner()))
+                let response = client
+                    .stream_aggregated_resources(RequestStream(requests))
+                    .await?;
+                Ok(Self::State(say, response.into_inner()))
             }
             Protocol::Delta => {
-                let (say, said) = unbounded_channel();
+                let (say, requests) = unbounded_channel();
                 let request = DeltaDiscoveryRequest {
                     node: Some(node),
                     ..delta(first)
                 };
                 say.send(request)?;
-                let heard = client.delta_aggregated_resources(Said(said)).await?;
-                Ok(Self::Delta(say, heard.into_inner()))
+                let response = client
+                    .delta_aggregated_resources(RequestStream(requests))
+                    .await?;
+                Ok(Self::Delta(say, response.into_inner()))
             }
         }
     }
@@ -93,8 +97,8 @@ impl Line {
 
     pub(crate) async fn hear(&mut self) -> Result<Came, Failure> {
         let came = match self {
-            Self::State(_, heard) => heard.message().await?.map(Came::State),
-            Self::Delta(_, heard) => heard.message().await?.map(Came::Delta),
+            Self::State(_, responses) => responses.message().await?.map(Came::State),
+            Self::Delta(_, responses) => responses.message().await?.map(Came::Delta),
         };
         Ok(came.ok_or("the server ended a stream")?)
     }

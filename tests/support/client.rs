@@ -136,15 +136,15 @@ impl Application {
         let listener = TcpListener::bind(address).unwrap();
         let port = listener.local_addr().unwrap().port();
         let heads = Arc::new(Mutex::new(Vec::new()));
-        let (kept, answer) = (Arc::clone(&heads), Arc::new(answer));
+        let (recorded, answer) = (Arc::clone(&heads), Arc::new(answer));
         // It ends with the test's process.
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (kept, answer) = (Arc::clone(&kept), Arc::clone(&answer));
+                let (recorded, answer) = (Arc::clone(&recorded), Arc::clone(&answer));
                 thread::spawn(move || {
                     let mut stream = stream.unwrap();
                     let head = read_head(&mut stream);
-                    kept.lock().unwrap().push(head.clone());
+                    recorded.lock().unwrap().push(head.clone());
                     // A client that has gone is its own business.
                     drop(answer(&head, &mut stream));
                     drop(stream.shutdown(Shutdown::Write));
@@ -197,8 +197,8 @@ impl Agent {
     pub(crate) fn wait_readiness(&self, status: u16, text: &str) {
         let end = Instant::now() + DEADLINE;
         loop {
-            let said = ask(self.status.number, &request("GET /healthz/ready", ""));
-            if let Ok(reply) = &said
+            let response = ask(self.status.number, &request("GET /healthz/ready", ""));
+            if let Ok(reply) = &response
                 && reply.status == status
                 && reply.text().trim_end() == text
             {
@@ -206,7 +206,7 @@ impl Agent {
             }
             assert!(
                 Instant::now() < end,
-                "waited in vain for {status} {text:?}, the last was {said:?}"
+                "waited in vain for {status} {text:?}, the last was {response:?}"
             );
             thread::sleep(Duration::from_millis(10));
         }

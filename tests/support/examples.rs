@@ -315,7 +315,7 @@ fn expected(part: &Part<'_>) -> Option<Expected> {
     config::limit(&mut findings);
     let first = findings.iter().find(|found| found.is_error());
     let line = first.map_or_else(|| part.begin(), |first| part.line(&first.path));
-    let said = |all: &[Finding]| {
+    let texts = |all: &[Finding]| {
         let all = all.iter();
         all.map(|found| (part.line(&found.path), found.to_string()))
             .collect()
@@ -327,8 +327,8 @@ fn expected(part: &Part<'_>) -> Option<Expected> {
     Some(Expected {
         namespace,
         name,
-        said: said(&findings),
-        notes: said(&noted),
+        said: texts(&findings),
+        notes: texts(&noted),
         accepted: !findings.iter().any(Finding::is_error),
         line,
         value,

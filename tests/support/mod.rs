@@ -373,10 +373,10 @@ impl Agent {
     pub(crate) fn memory(&self, field: &str) -> u64 {
         let path = format!("/proc/{}/smaps_rollup", self.child.id());
         let text = fs::read_to_string(path).unwrap();
-        let mut words = text
+        let mut fields = text
             .split_ascii_whitespace()
             .skip_while(|word| *word != field);
-        words.nth(1).unwrap().parse().unwrap()
+        fields.nth(1).unwrap().parse().unwrap()
     }
 
     pub(crate) fn signal(&self, signal: i32) {

@@ -55,18 +55,18 @@ class Chart:
         if self.minor <= 4:
             return coalesced(self.defaults(), spec)
         whole = laid_over(self.profile(), spec)
-        said = laid_over(whole.get("values") or {}, whole.get("unvalidatedValues"))
+        values = laid_over(whole.get("values") or {}, whole.get("unvalidatedValues"))
         for name in ("hub", "tag"):
-            if whole.get(name) and not (said.get("global") or {}).get(name):
-                put(said, ["global", name], whole[name])
-        put(said, ["global", "istioNamespace"], (said.get("global") or {}).get("istioNamespace") or NAMESPACE)
+            if whole.get(name) and not (values.get("global") or {}).get(name):
+                put(values, ["global", name], whole[name])
+        put(values, ["global", "istioNamespace"], (values.get("global") or {}).get("istioNamespace") or NAMESPACE)
         if self.minor <= 8:
-            put(said, ["global", "telemetryNamespace"], NAMESPACE)
+            put(values, ["global", "telemetryNamespace"], NAMESPACE)
         if whole.get("meshConfig"):
-            said["meshConfig"] = laid_over(whole["meshConfig"], said.get("meshConfig"))
+            values["meshConfig"] = laid_over(whole["meshConfig"], values.get("meshConfig"))
         cni = bool(((whole.get("components") or {}).get("cni") or {}).get("enabled"))
-        put(said, ["pilot", "cni", "enabled"] if self.minor >= 24 else ["istio_cni", "enabled"], cni)
-        return coalesced(self.defaults(), said)
+        put(values, ["pilot", "cni", "enabled"] if self.minor >= 24 else ["istio_cni", "enabled"], cni)
+        return coalesced(self.defaults(), values)
 
     def context(self, values):
         def get(path):
@@ -104,10 +104,10 @@ class Chart:
         return data["config"], data.get("values") or json.dumps(values), mesh
 
 
-def coalesced(defaults, said):
+def coalesced(defaults, values):
     """As Helm: the user's word wins, and null takes the chart's away."""
     found = copied(defaults)
-    for key, value in said.items():
+    for key, value in values.items():
         if value is None and key in found:
             del found[key]
         elif isinstance(value, dict) and isinstance(found.get(key), dict):

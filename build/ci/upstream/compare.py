@@ -86,13 +86,13 @@ class Meaning:
 
     def variable(self, one):
         """A variable, or nothing where it says nothing to the agent: no probes, or what is its default already."""
-        said = one.get("value")
-        if not isinstance(said, dict) or not isinstance(said["JSON"], dict):
+        parsed = one.get("value")
+        if not isinstance(parsed, dict) or not isinstance(parsed["JSON"], dict):
             return one
-        if one["name"] == "ISTIO_KUBE_APP_PROBERS" and not said["JSON"]:
+        if one["name"] == "ISTIO_KUBE_APP_PROBERS" and not parsed["JSON"]:
             return None
         if one["name"] == "PROXY_CONFIG":
-            left = {key: value for key, value in said["JSON"].items() if self.defaults.get(key) != value}
+            left = {key: value for key, value in parsed["JSON"].items() if self.defaults.get(key) != value}
             return {**one, "value": {"JSON": left}}
         return one
 

@@ -34,7 +34,7 @@ def wanted(release, names):
     return not names or any(release == name or release.startswith(f"{name}.") for name in names)
 
 
-def told(release, word, name, lines, verbose):
+def report(release, word, name, lines, verbose):
     print(f"{release}: {word}: {name}", file=sys.stderr)
     for line in lines if verbose else lines[:3]:
         print(f"    {line if verbose else line[:300]}", file=sys.stderr)
@@ -50,9 +50,9 @@ def injected(release, injector, pool, options):
     found = list(pool.map(lambda one: injector.judge(one, release), goldens))
     for one in found:
         if one.failed:
-            told(release.name, "failed", one.golden.name, one.failed, options.verbose)
+            report(release.name, "failed", one.golden.name, one.failed, options.verbose)
         elif options.verbose and one.sentences:
-            told(release.name, "different", f"{one.golden.name} by {', '.join(sorted(one.sentences))}", one.differences, True)
+            report(release.name, "different", f"{one.golden.name} by {', '.join(sorted(one.sentences))}", one.differences, True)
     count = collections.Counter(one.word for one in found)
     sentences = counted(sentence for one in found if one.word == "different" for sentence in one.sentences)
     share = f"{100 * count['equal'] / len(found):.0f} %" if found else "-"
@@ -66,10 +66,10 @@ def validated(repository, release, validator, pool, options):
         given = [one for one in found[kind] if options.golden in one.name]
         judged = list(zip(given, pool.map(lambda one, kind=kind: validator.judge(one, kind), given)))
         count = collections.Counter(word for _, (word, _) in judged)
-        for sample, (word, said) in judged:
+        for sample, (word, findings) in judged:
             if word == "failed" or (options.verbose and word != "taken"):
-                told(release, word, sample.name, said, options.verbose)
-            named += said if word == "different" else []
+                report(release, word, sample.name, findings, options.verbose)
+            named += findings if word == "different" else []
         failed += count["failed"]
         row += [count["taken"], count["refused"]]
     return [*row, sum(1 for _ in named), failed, counted(named)]
@@ -81,9 +81,9 @@ def served(repository, release, folder, options):
         return None
     for one in found:
         if one.failed:
-            told(release, "failed", one.name, one.failed, options.verbose)
+            report(release, "failed", one.name, one.failed, options.verbose)
         elif options.verbose and one.sentences:
-            told(release, "different", f"{one.name} by {', '.join(sorted(one.sentences))}", one.differences, True)
+            report(release, "different", f"{one.name} by {', '.join(sorted(one.sentences))}", one.differences, True)
     count = collections.Counter((one.kept, one.word) for one in found)
     kept = [count[True, word] for word in ("equal", "different")]
     failed = count[True, "failed"] + count[False, "failed"]

@@ -82,6 +82,6 @@ class Validator:
             return ("different", [named]) if named else ("failed", [crash])
         if sample.taken is None or sample.taken == (not errors):
             return "refused" if errors else "taken", errors
-        said = errors or ["nothing is wrong with it"]
-        named = [verdicts.sentence(kind, sample.name, one) for one in said]
-        return ("different", sorted(set(named))) if all(named) else ("failed", [one for one, name in zip(said, named) if not name])
+        findings = errors or ["nothing is wrong with it"]
+        named = [verdicts.sentence(kind, sample.name, one) for one in findings]
+        return ("different", sorted(set(named))) if all(named) else ("failed", [one for one, name in zip(findings, named) if not name])

@@ -149,8 +149,8 @@ def field(number, value):
 
 
 def request(node, kind, names=()):
-    said = b"".join(field(3, name) for name in names)
-    return field(2, node) + said + field(4, f"type.googleapis.com/envoy.config.{kind}")
+    resource_names = b"".join(field(3, name) for name in names)
+    return field(2, node) + resource_names + field(4, f"type.googleapis.com/envoy.config.{kind}")
 
 
 class Discovery:
@@ -205,21 +205,21 @@ class Discovery:
         metadata = {"INTERCEPTION_MODE": "NONE", "HTTP10": "1"}.items()
         metadata = b"".join(field(1, field(1, key) + field(2, field(3, value))) for key, value in metadata)
         node = field(1, f"sidecar~{address}~{name}~{namespace}.svc.cluster.local") + field(3, metadata)
-        said = queue.Queue()
+        requests = queue.Queue()
         with grpc.insecure_channel(self.address("grpc")) as channel:
-            heard = channel.stream_stream(METHOD)(iter(said.get, None), timeout=DEADLINE)
+            responses = channel.stream_stream(METHOD)(iter(requests.get, None), timeout=DEADLINE)
             for kind in FIRST:
-                said.put(request(node, kind))
-                next(heard)
+                requests.put(request(node, kind))
+                next(responses)
             clusters, _, listeners, _ = self.dump(name)
             targets = [led(chain) for one in listeners for chain in one["filter_chains"]]
             assignments = {one["name"] for one in clusters if one.get("type") == "EDS"}
             routes = {to.removeprefix("route ") for to, inner in targets if to and to.startswith("route ") and not inner}
             for kind, names in zip(LATER, (routes, assignments)):
-                said.put(request(node, kind, sorted(names)))
-                next(heard)
+                requests.put(request(node, kind, sorted(names)))
+                next(responses)
             found = facts(*self.dump(name))
-            said.put(None)
+            requests.put(None)
         return found
 
     def dump(self, name):
@@ -283,7 +283,7 @@ RULES = [
 
 def sentence(difference, name, given):
     path, want, got = difference
-    return next((said for said, pattern, holds in RULES if re.search(pattern, path) and holds(want, got, name, given)), None)
+    return next((text for text, pattern, holds in RULES if re.search(pattern, path) and holds(want, got, name, given)), None)
 
 
 @dataclasses.dataclass
@@ -314,7 +314,7 @@ def judge(repository, release, program, folder):
         differ = differences({name: want.get(name, ABSENT)}, {name: got.get(name, ABSENT)})
         one = Judged(name, name in want, [], set(), [shown(difference) for difference in differ])
         for difference, text in zip(differ, one.differences):
-            said = sentence(difference, name, given)
-            one.sentences.add(said) if said else one.failed.append(text)
+            reason = sentence(difference, name, given)
+            one.sentences.add(reason) if reason else one.failed.append(text)
         found.append(one)
     return found

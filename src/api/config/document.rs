@@ -361,8 +361,8 @@ fn parse_bool(scalar: &Scalar) -> Option<bool> {
     if scalar.plain() == Plain::Text && !scalar.plain {
         return None;
     }
-    let is = |words: [&str; 3]| {
-        words
+    let is = |spellings: [&str; 3]| {
+        spellings
             .iter()
             .any(|word| scalar.text.eq_ignore_ascii_case(word))
     };

@@ -405,8 +405,8 @@ mod tests {
     fn kinds_that_are_gone_are_known_by_what_they_belonged_to() {
         for row in EARLIER {
             assert_eq!(kind("config.istio.io/v1alpha2", row.kind).unwrap(), row);
-            let words = format!("{} belonged to Mixer and is not used", row.kind);
-            assert!(unchecked(row).starts_with(&words));
+            let prefix = format!("{} belonged to Mixer and is not used", row.kind);
+            assert!(unchecked(row).starts_with(&prefix));
             let collection = format!("istio/config/v1alpha2/legacy/{}", row.plural);
             assert!(super::super::collections::is_always_empty(&collection));
         }

@@ -15,13 +15,13 @@ fn object(kind: &str, spec: Json) -> Json {
 }
 
 /// All that is said, one line each.
-fn said(value: &Json) -> Vec<String> {
+fn finding_texts(value: &Json) -> Vec<String> {
     let (_, findings) = read(value);
     findings.iter().map(ToString::to_string).collect()
 }
 
-fn said_of(kind: &str, spec: Json) -> Vec<String> {
-    said(&object(kind, spec))
+fn spec_finding_texts(kind: &str, spec: Json) -> Vec<String> {
+    finding_texts(&object(kind, spec))
 }
 
 /// The one spelling, where nothing is wrong.
@@ -108,7 +108,7 @@ fn the_outside_of_an_object_is_checked() {
             vec!["warning: kind: Telemetry is not used by gudgeon and was not checked"],
         ),
     ] {
-        assert_eq!(said(&value), want, "{value}");
+        assert_eq!(finding_texts(&value), want, "{value}");
     }
     let base = object("Gateway", json!({}));
     for (key, part, want) in [
@@ -153,7 +153,7 @@ fn the_outside_of_an_object_is_checked() {
     ] {
         let mut value = base.clone();
         value[key] = part;
-        assert_eq!(said(&value), want, "{value}");
+        assert_eq!(finding_texts(&value), want, "{value}");
     }
 }
 
@@ -162,9 +162,9 @@ fn a_name_has_at_most_253_letters() {
     let long = "a".repeat(254);
     let mut value = object("Gateway", json!({}));
     value["metadata"]["name"] = long.clone().into();
-    assert_eq!(said(&value).len(), 1);
+    assert_eq!(finding_texts(&value).len(), 1);
     value["metadata"]["name"] = long.get(1..).unwrap().into();
-    assert_eq!(said(&value), Vec::<String>::new());
+    assert_eq!(finding_texts(&value), Vec::<String>::new());
 }
 
 #[test]
@@ -190,14 +190,14 @@ fn a_field_has_two_spellings_and_is_written_once() {
         json!({"trafficPolicy": {"outlierDetection": {"consecutive5xxErrors": 5}}})
     );
     assert_eq!(
-        said_of(
+        spec_finding_texts(
             "DestinationRule",
             json!({"traffic_policy": {}, "trafficPolicy": {}})
         ),
         ["spec.trafficPolicy: written twice"]
     );
     assert_eq!(
-        said_of(
+        spec_finding_texts(
             "DestinationRule",
             json!({"traffic_policy": {"load_balancer": {"simpl": 1}}})
         ),
@@ -216,7 +216,7 @@ fn a_field_has_two_spellings_and_is_written_once() {
 #[test]
 fn an_unknown_field_is_told_the_nearest() {
     assert_eq!(
-        said_of(
+        spec_finding_texts(
             "VirtualService",
             json!({"htp": [], "somethingElse": 1, "a/b/c/d": 2})
         ),
@@ -227,7 +227,7 @@ fn an_unknown_field_is_told_the_nearest() {
         ]
     );
     assert_eq!(
-        said_of(
+        spec_finding_texts(
             "VirtualService",
             route(json!({"rout": null, "match": [{"querry_params": {}}]}))
         ),
@@ -246,7 +246,7 @@ fn only_the_peers_of_an_old_policy_read_null_as_empty() {
     );
     assert_eq!(policy, json!({"peers": [{"mtls": {}}, {"mtls": {}}, {}]}));
     assert_eq!(
-        said_of("Policy", json!({"peers": [{"mtls": null, "jwt": {}}]})),
+        spec_finding_texts("Policy", json!({"peers": [{"mtls": null, "jwt": {}}]})),
         ["spec.peers[0]: only one of mtls, jwt may be set"]
     );
     let again = spelled("Policy", json!({"peers": [{"jwt": null}]}));
@@ -284,14 +284,14 @@ fn enums_are_names_or_their_numbers() {
         (json!({}), "expected a string".to_owned()),
     ] {
         let path = "spec.trafficPolicy.loadBalancer.simple";
-        assert_eq!(said(&simple(value)), [format!("{path}: {want}")]);
+        assert_eq!(finding_texts(&simple(value)), [format!("{path}: {want}")]);
     }
 }
 
 #[test]
 fn of_a_oneof_one_is_set() {
     assert_eq!(
-        said_of(
+        spec_finding_texts(
             "VirtualService",
             route(
                 json!({"match": [{"uri": {"prefix": "/", "regex": 1, "exact": "/a"}}, {"uri": {"exact": null, "prefix": ""}}]})
@@ -303,7 +303,7 @@ fn of_a_oneof_one_is_set() {
         ]
     );
     assert_eq!(
-        said_of(
+        spec_finding_texts(
             "VirtualService",
             route(json!({"match": [{"uri": {"prefix": "/", "exact": "/a"}}]}))
         ),
@@ -338,7 +338,7 @@ fn numbers_are_read_in_all_their_forms() {
         (json!([]), "expected an integer"),
     ] {
         assert_eq!(
-            said(&weight(value)),
+            finding_texts(&weight(value)),
             [format!("spec.http[0].route[0].weight: {want}")]
         );
     }
@@ -370,7 +370,7 @@ fn numbers_are_read_in_all_their_forms() {
         (json!(false), "expected a number"),
     ] {
         assert_eq!(
-            said(&percent(value)),
+            finding_texts(&percent(value)),
             [format!("spec.http[0].mirrorPercentage.value: {want}")]
         );
     }
@@ -380,16 +380,16 @@ fn numbers_are_read_in_all_their_forms() {
 fn an_error_says_to_quote_a_value_that_is_not_a_string() {
     for value in [json!(true), json!(80), json!(null)] {
         assert_eq!(
-            said_of("VirtualService", json!({"hosts": ["a", value]})),
+            spec_finding_texts("VirtualService", json!({"hosts": ["a", value]})),
             ["spec.hosts[1]: expected a string; quote the value"]
         );
     }
     assert_eq!(
-        said_of("VirtualService", json!({"hosts": "a"})),
+        spec_finding_texts("VirtualService", json!({"hosts": "a"})),
         ["spec.hosts: want a list, got \"a\""]
     );
     assert_eq!(
-        said_of(
+        spec_finding_texts(
             "Gateway",
             json!({"selector": {"a b": 1, "c": []}, "servers": [null, {"port": "http"}]})
         ),
@@ -401,7 +401,7 @@ fn an_error_says_to_quote_a_value_that_is_not_a_string() {
         ]
     );
     assert_eq!(
-        said_of(
+        spec_finding_texts(
             "Gateway",
             json!({"servers": [{"tls": {"httpsRedirect": "true"}}]})
         ),
@@ -438,11 +438,11 @@ fn durations_are_protos_and_gos() {
     }
     assert_eq!(of("315576000000s").0, "315576000000s");
     assert_eq!(
-        said(&timeout("315576000001s")),
+        finding_texts(&timeout("315576000001s")),
         ["spec.http[0].timeout: \"315576000001s\" is not a duration"]
     );
     assert_eq!(
-        said_of("VirtualService", route(json!({"timeout": 5}))),
+        spec_finding_texts("VirtualService", route(json!({"timeout": 5}))),
         ["spec.http[0].timeout: expected a duration such as \"1.5s\""]
     );
 }
@@ -464,7 +464,7 @@ fn bytes_are_base64_of_any_alphabet() {
         );
     }
     assert_eq!(
-        said(&body(json!("a b"))),
+        finding_texts(&body(json!("a b"))),
         ["spec.http[0].directResponse.body.bytes: \"a b\" is not base64"]
     );
 }
@@ -493,7 +493,7 @@ fn keys_of_maps_may_be_numbers() {
         json!({"portLevelMtls": {"8080": {"mode": "STRICT"}, "9": {}}})
     );
     assert_eq!(
-        said_of(
+        spec_finding_texts(
             "PeerAuthentication",
             json!({"portLevelMtls": {"8080": {}, "08080": {}, "x": {}, "-1": {}, "99999999999": {}}})
         ),
@@ -522,7 +522,7 @@ fn a_struct_is_any_object() {
     let again = Object::of_resource(read_back.kind, "default/a", read_back.body).unwrap();
     assert_eq!(again.spec, read_back.spec);
     assert_eq!(
-        said(&patch(json!([1]))),
+        finding_texts(&patch(json!([1]))),
         ["spec.configPatches[0].patch.value: want an object, got a list"]
     );
 }
@@ -542,7 +542,7 @@ fn fields_of_older_releases_are_kept_with_a_warning() {
         route(json!({"append_headers": {"a": "b"}, "removeResponseHeaders": null})),
     );
     assert_eq!(
-        said(&value),
+        finding_texts(&value),
         ["warning: spec.http[0].appendHeaders: deprecated, only releases up to 1.5 have it"]
     );
     let object = read(&value).0.unwrap();
@@ -565,7 +565,7 @@ fn adapters_are_served_as_they_are_written() {
     let again = Object::of_resource(object.kind, "default/a", object.body).unwrap();
     assert_eq!(again.spec, object.spec);
     assert_eq!(
-        said_of("adapter", json!({"sesion_based": true})),
+        spec_finding_texts("adapter", json!({"sesion_based": true})),
         ["spec.sesion_based: unknown field, did you mean \"sessionBased\"?"]
     );
 }
@@ -766,11 +766,14 @@ fn size_and_depth_are_bounded() {
             json!({"configPatches": [{"patch": {"value": nested(levels)}}]}),
         )
     };
-    assert_eq!(said(&deep(MOST_DEPTH - 6)), Vec::<String>::new());
-    assert_eq!(said(&deep(MOST_DEPTH - 5)), ["nested too deeply"]);
+    assert_eq!(finding_texts(&deep(MOST_DEPTH - 6)), Vec::<String>::new());
+    assert_eq!(finding_texts(&deep(MOST_DEPTH - 5)), ["nested too deeply"]);
     let large = |bytes| object("VirtualService", json!({"hosts": ["a".repeat(bytes)]}));
-    assert_eq!(said(&large(MOST_BYTES - 1000)), Vec::<String>::new());
-    assert_eq!(said(&large(MOST_BYTES)), ["object is too large"]);
+    assert_eq!(
+        finding_texts(&large(MOST_BYTES - 1000)),
+        Vec::<String>::new()
+    );
+    assert_eq!(finding_texts(&large(MOST_BYTES)), ["object is too large"]);
 }
 
 #[test]

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn said(spec: Json) -> Vec<String> {
+    fn finding_texts(spec: Json) -> Vec<String> {
         let (object, findings) = check(&json!({
             "apiVersion": "networking.istio.io/v1",
             "kind": "VirtualService",
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn fields_and_rules_stand_in_one_order() {
         assert_eq!(
-            said(
+            finding_texts(
                 json!({"hosts": ["a_"], "htp": [], "http": [{"timeout": "0s", "route": [{"destination": {"host": "x", "nothing": 1}}]}], "gateways": ["/"]})
             ),
             [
@@ -110,7 +110,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            said(route(&json!([{"destination": {"host": "x"}}]))),
+            finding_texts(route(&json!([{"destination": {"host": "x"}}]))),
             Vec::<String>::new()
         );
     }
@@ -118,22 +118,22 @@ mod tests {
     #[test]
     fn rules_skip_an_unreadable_field() {
         let both = |weight: Json| json!([{"destination": {"host": "x"}, "weight": weight}, {"destination": {"host": "y"}, "weight": 1}]);
-        let unread = said(route(&both(json!("x"))));
+        let unread = finding_texts(route(&both(json!("x"))));
         assert_eq!(unread.len(), 1, "{unread:?}");
         assert!(
             unread[0].starts_with("spec.http[0].route[0].weight: "),
             "{unread:?}"
         );
         assert_eq!(
-            said(route(&both(json!(98)))),
+            finding_texts(route(&both(json!(98)))),
             ["spec.http[0].route: weights add up to 99, not 100"]
         );
-        let unread = said(route(&json!([{"destination": 5}])));
+        let unread = finding_texts(route(&json!([{"destination": 5}])));
         assert_eq!(
             unread,
             ["spec.http[0].route[0].destination: want an object, got 5"]
         );
-        let unread = said(route(&json!([null])));
+        let unread = finding_texts(route(&json!([null])));
         assert_eq!(unread, ["spec.http[0].route[0]: must not be null"]);
     }
 
@@ -144,8 +144,9 @@ mod tests {
             "metadata": {"name": "a", "namespace": "ns"},
             "spec": spec,
         }));
-        let said = findings.into_iter();
-        said.map(|found| format!("{}: {}", found.path, found.message))
+        let findings = findings.into_iter();
+        findings
+            .map(|found| format!("{}: {}", found.path, found.message))
             .collect()
     }
 
@@ -153,7 +154,7 @@ mod tests {
     fn two_members_of_a_oneof_hide_nothing_below_them() {
         let redirect = json!({"port": 80, "derivePort": "FROM_REQUEST_PORT", "redirectCode": 200, "scheme": "ftp"});
         assert_eq!(
-            said(json!({"hosts": ["a"], "http": [{"redirect": redirect}]})),
+            finding_texts(json!({"hosts": ["a"], "http": [{"redirect": redirect}]})),
             [
                 "spec.http[0].redirect: only one of port, derivePort may be set",
                 "spec.http[0].redirect.redirectCode: 200 is neither 0 nor in 300..399",
@@ -179,7 +180,7 @@ mod tests {
         );
         // A field that is there twice was not read: nobody knows which was meant.
         assert_eq!(
-            said(
+            finding_texts(
                 json!({"hosts": ["a"], "http": [{"redirect": {"uri": "/", "redirectCode": 1, "redirect_code": 302}}]})
             ),
             ["spec.http[0].redirect.redirectCode: written twice"]
@@ -273,12 +274,14 @@ mod tests {
             ("QuotaSpec", CONFIG, json!({"rules": [{"quotas": [{"quota": "a", "charge": 1}], "match": [{"clause": {"a": {"exact": 5}}}]}]}), "spec.rules[0].match[0].clause.a.exact"),
         ];
         for (kind, group, spec, unread) in rows {
-            let said = of(kind, group, spec.clone());
-            let errors = said.iter().filter(|said| !said.contains(": deprecated, "));
+            let findings = of(kind, group, spec.clone());
+            let errors = findings
+                .iter()
+                .filter(|text| !text.contains(": deprecated, "));
             let errors: Vec<_> = errors.collect();
             assert!(
                 matches!(*errors, [one] if one.starts_with(&format!("{unread}: "))),
-                "{kind} {spec}: {said:#?}"
+                "{kind} {spec}: {findings:#?}"
             );
         }
     }
@@ -288,7 +291,7 @@ mod tests {
         let hosts: Vec<_> = (0..150).map(|at| format!("a_{at}")).collect();
         let mut spec = route(&json!([{"destination": {"host": "x"}}]));
         spec["hosts"] = json!(hosts);
-        let all = said(spec);
+        let all = finding_texts(spec);
         assert_eq!(all.len(), 101);
         assert!(all[99].starts_with("spec.hosts[99]: "));
         assert_eq!(all[100], ": … and 50 more");

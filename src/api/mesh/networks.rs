@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn an_invalid_network_is_reported_with_its_path_and_line() {
-        for (text, said) in [
+        for (text, message) in [
             (
                 "networks:\n  a:\n    endpoints:\n    - fromCidr: 10.0.0.0/33\n",
                 "line 4: networks.a.endpoints[0]: want a range such as 10.1.0.0/16, got \"10.0.0.0/33\"",
@@ -135,7 +135,7 @@ mod tests {
                 "line 1: networks.a.gateways[0]: want address or registryServiceName",
             ),
         ] {
-            assert_eq!(cause(text), said, "{text}");
+            assert_eq!(cause(text), message, "{text}");
         }
     }
 }

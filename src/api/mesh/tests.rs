@@ -44,9 +44,9 @@ fn settings_that_mean_something_else_in_discovery_are_warned_of() {
 #[test]
 fn a_config_map_is_told_from_what_it_holds() {
     let text = "apiVersion: v1\ndata:\n  mesh: |\n    trustDomain: a\nkind: ConfigMap\nmetadata: {name: istio}\n";
-    let said = "line 5: kind: this is a ConfigMap; give what is in its data.mesh, or data.meshNetworks for the networks";
-    assert_eq!(cause(text), said);
-    assert_eq!(parse_served(text).unwrap_err().to_string(), said);
+    let message = "line 5: kind: this is a ConfigMap; give what is in its data.mesh, or data.meshNetworks for the networks";
+    assert_eq!(cause(text), message);
+    assert_eq!(parse_served(text).unwrap_err().to_string(), message);
 }
 
 #[test]
@@ -684,7 +684,7 @@ fn discovery_has_defaults_of_its_own() {
 
 #[test]
 fn fields_that_contradict_each_other_are_refused() {
-    for (text, said) in [
+    for (text, message) in [
         (
             "accessLogEncoding: JSON\naccessLogFormat: '[1]'\n",
             "line 2: accessLogFormat: not an object of strings: \
@@ -719,7 +719,7 @@ fn fields_that_contradict_each_other_are_refused() {
             "line 1: localityLbSetting: distribute and failover exclude each other",
         ),
     ] {
-        assert_eq!(cause(text), said, "{text}");
+        assert_eq!(cause(text), message, "{text}");
     }
     let text = "accessLogEncoding: JSON\naccessLogFormat: '{\"a\": \"%DURATION%\"}'\n";
     read(text);
@@ -742,7 +742,7 @@ fn one_that_is_handed_on_may_be_less_strict() {
 /// A proxy that is started with them ends at once; discovery starts none, and galley's proxies may be others.
 #[test]
 fn proxies_have_settings_that_pintle_accepts() {
-    for (text, said) in [
+    for (text, message) in [
         (
             "{drainDuration: 1.5s}",
             "drainDuration: duration 1.500s is not a whole number of seconds",
@@ -793,9 +793,9 @@ fn proxies_have_settings_that_pintle_accepts() {
         ),
     ] {
         let whole = format!("{{defaultConfig: {text}}}");
-        assert_eq!(cause(&whole), format!("line 1: defaultConfig.{said}"));
+        assert_eq!(cause(&whole), format!("line 1: defaultConfig.{message}"));
         let wrong = parse_proxy(&proxy_defaults(), text).unwrap_err();
-        assert_eq!(wrong.to_string(), format!("line 1: {said}"));
+        assert_eq!(wrong.to_string(), format!("line 1: {message}"));
         let is_general = text.contains("connectTimeout: 0s");
         let of_discovery = parse_over(&discovery_defaults(), &whole);
         assert_eq!(of_discovery.is_ok(), !is_general, "{text}");
@@ -905,10 +905,10 @@ const STRICTER: &[(&str, &str)] = &[
 /// Galley's sinks know best what they take beyond the rules that all releases have.
 #[test]
 fn discovery_checks_more_than_galley() {
-    for (text, said) in STRICTER {
-        assert_eq!(cause(text), format!("line 1: {said}"), "{text}");
+    for (text, message) in STRICTER {
+        assert_eq!(cause(text), format!("line 1: {message}"), "{text}");
         let wrong = parse_over(&discovery_defaults(), text).unwrap_err();
-        assert_eq!(wrong.to_string(), format!("line 1: {said}"), "{text}");
+        assert_eq!(wrong.to_string(), format!("line 1: {message}"), "{text}");
         assert!(parse_served(text).is_ok(), "{text}");
     }
     for text in [
@@ -925,7 +925,7 @@ fn discovery_checks_more_than_galley() {
 #[test]
 fn settings_of_resources_are_those_that_envoy_accepts() {
     let log = "accessLogFile: /dev/stdout\n";
-    for (text, said) in [
+    for (text, message) in [
         (
             "proxyListenPort: 15006\n".to_owned(),
             "line 1: proxyListenPort: port 15006 is the proxy's own: it listens on 15000, 15006, 15020, 15021, 15090",
@@ -950,7 +950,7 @@ fn settings_of_resources_are_those_that_envoy_accepts() {
         ),
     ] {
         let wrong = parse_over(&discovery_defaults(), &text).unwrap_err();
-        assert_eq!(wrong.to_string(), said, "{text}");
+        assert_eq!(wrong.to_string(), message, "{text}");
         // Whoever makes no resources of it has proxies that may listen elsewhere, and be another Envoy.
         assert!(parse(&text).is_ok(), "{text}");
         assert!(parse_served(&text).is_ok(), "{text}");

@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn text_is_an_address_or_a_range() {
-        for (text, shown) in [
+        for (text, printed) in [
             ("10.0.0.1", Some("10.0.0.1")),
             ("10.0.0.1/32", Some("10.0.0.1")),
             ("2001:db8::1/128", Some("2001:db8::1")),
@@ -147,7 +147,7 @@ mod tests {
             let read: Result<Address, ()> = text.parse();
             assert_eq!(
                 read.ok().map(|address| address.to_string()).as_deref(),
-                shown,
+                printed,
                 "{text}"
             );
         }

@@ -112,13 +112,13 @@ mod tests {
             ("tls.key", "key-of-it"),
             ("ca.crt", "root-of-it"),
         ]);
-        let shown = format!(
+        let printed = format!(
             "{one:?} {:?}",
             Credentials::from([(("n".into(), "a".into()), Arc::new(one.clone().unwrap()))])
         );
         assert!(
-            !shown.contains("-of-it") && !shown.contains("107"),
-            "{shown}"
+            !printed.contains("-of-it") && !printed.contains("107"),
+            "{printed}"
         );
         assert_eq!(one.unwrap().size(), 11 + 9 + 10);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{ClusterId, Credentials, Endpoint, Service, ServiceKey, Workload, WorkloadKey, kinds};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
-use crate::security::{KeySet, KeysPlace};
+use crate::security::{JwksSource, KeySet};
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
 pub type EndpointShards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
@@ -77,7 +77,7 @@ macro_rules! world {
             /// clients speak, and clients speak what all of them take.
             pub earlier_peer_authentications: Vec<Arc<Objects<kinds::PeerAuthentication>>>,
             /// Keys that were fetched. A place that is missing here has none yet.
-            pub key_sets: Arc<BTreeMap<KeysPlace, KeySet>>,
+            pub key_sets: Arc<BTreeMap<JwksSource, KeySet>>,
             /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
             pub plaintext: Arc<BTreeSet<IpAddr>>,
         }

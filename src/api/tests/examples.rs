@@ -74,10 +74,10 @@ fn objects_of_each_kind_and_their_beginnings() {
             let name = format!("{folder}/{}-{what}", row.kind);
             let bytes = std::fs::read(&name).unwrap();
             assert_eq!(rules::kind(&bytes), Some(row), "{name}");
-            let mut said = rules::said(&bytes).unwrap();
-            said.retain(api::config::Finding::is_error);
-            if said.is_empty() != is_good {
-                others.push((name, said));
+            let mut findings = rules::findings(&bytes).unwrap();
+            findings.retain(api::config::Finding::is_error);
+            if findings.is_empty() != is_good {
+                others.push((name, findings));
             }
         }
     }

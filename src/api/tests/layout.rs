@@ -812,19 +812,19 @@ fn sources(name: &str) -> Vec<(PathBuf, String)> {
 
 /// Without the items that are compiled for tests alone: modules, functions and implementations at the edge of the file.
 fn code(text: &str) -> String {
-    let mut kept = String::new();
+    let mut compiled = String::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if line != "#[cfg(test)]" {
-            kept.push_str(line);
-            kept.push('\n');
+            compiled.push_str(line);
+            compiled.push('\n');
             continue;
         }
         // An item without a body is one line; a body, and the arguments of an attribute, end at the edge.
         let is_last = |line: &str| !line.starts_with(' ') && line.ends_with([';', '}']);
         lines.find(|line| is_last(line));
     }
-    kept
+    compiled
 }
 
 /// Tests and what runs while building are no part of the library.
@@ -996,10 +996,10 @@ fn declared_types(text: &str) -> Vec<String> {
             None if line.starts_with(' ') => return None,
             None => line,
         };
-        let mut words = line.trim_start().splitn(2, ' ');
-        let is_type = KEYWORDS.contains(&words.next()?);
+        let mut tokens = line.trim_start().splitn(2, ' ');
+        let is_type = KEYWORDS.contains(&tokens.next()?);
         let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-        let name: String = words
+        let name: String = tokens
             .next()?
             .chars()
             .take_while(|letter| is_part(*letter))

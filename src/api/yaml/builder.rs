@@ -78,7 +78,7 @@ pub(super) struct Builder {
     /// All nodes and bytes so far, against the limits.
     account: Account,
     /// The part of it that copies for aliases cost: they stay from item to item.
-    kept: Account,
+    alias_account: Account,
     pub(super) root: Option<Built>,
 }
 
@@ -94,7 +94,7 @@ impl Builder {
             splits,
             item: None,
             account: Account::default(),
-            kept: Account::default(),
+            alias_account: Account::default(),
             root: None,
         }
     }
@@ -178,7 +178,7 @@ impl Builder {
     /// Takes an item that is whole. The next one has an account of its own.
     pub(super) fn item(&mut self) -> Option<Node> {
         let item = self.item.take()?;
-        self.account = self.kept;
+        self.account = self.alias_account;
         Some(item)
     }
 
@@ -251,7 +251,7 @@ impl Builder {
         if anchor != 0 {
             // A copy waits for its aliases.
             self.pay(line, built.cost)?;
-            self.kept.add(built.cost);
+            self.alias_account.add(built.cost);
             self.anchors.insert(anchor, built.clone());
         }
         self.place(built, line)

@@ -28,7 +28,7 @@ fn show(node: &Node) -> String {
     }
 }
 
-fn shown(text: &str) -> String {
+fn read_text(text: &str) -> String {
     read(text, LIMITS)
         .unwrap()
         .as_ref()
@@ -70,14 +70,14 @@ fn the_reader_returns_the_written_tree() {
         ("[\n  2001:db8::,\n  x y::]", "[2001:db8::,x y::]"),
         ("[a: , 'b':, {\"c\":1}]", "[{a:~},{b:~},{c:1}]"),
     ] {
-        assert_eq!(shown(text), tree, "{text}");
+        assert_eq!(read_text(text), tree, "{text}");
     }
 }
 
 #[test]
 fn comments_may_be_long() {
     let text = format!("a:\n{}  b: 1 # and more\n", "  # words\n".repeat(300));
-    assert_eq!(shown(&text), "{a:{b:1}}");
+    assert_eq!(read_text(&text), "{a:{b:1}}");
 }
 
 #[test]

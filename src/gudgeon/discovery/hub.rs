@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use api::model::{Changes, Objects, Reason};
-use api::security::{KeySet, KeysPlace, RequestAuthentication};
+use api::security::{JwksSource, KeySet, RequestAuthentication};
 use sources::registry::{Registries, SourceId};
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info};
@@ -176,7 +176,7 @@ impl Hub {
     }
 
     /// Keys were fetched: proxies whose policies use others than before are to have them.
-    pub(super) fn put_key_sets(&self, keys: BTreeMap<KeysPlace, KeySet>) {
+    pub(super) fn put_key_sets(&self, keys: BTreeMap<JwksSource, KeySet>) {
         self.inputs().put_key_sets(self.clock.now(), keys);
         self.changed.notify_one();
     }

@@ -46,7 +46,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
         let forbidden = hub.jwks.forbidden(&hub.with_registries(Registries::world));
         for fetch in due {
             let (fetcher, forbidden, of) = (Arc::clone(&fetcher), forbidden.clone(), fetch.clone());
-            let task = async move { fetcher.fetch_jwks(&of.place, &forbidden, of.timeout).await };
+            let task = async move { fetcher.fetch_jwks(&of.source, &forbidden, of.timeout).await };
             let task = tasks.spawn(task);
             under_way.insert(task.id(), (fetch, task));
         }
@@ -92,7 +92,7 @@ fn fetched_one(hub: &Hub, fetch: &Fetch, fetched: Result<KeySet, FetchError>) {
         Err(error) => error.reason(),
     };
     hub.metrics.jwks_fetched(result);
-    let (at, from) = (hub.clock.now(), origin(fetch.place.url()));
+    let (at, from) = (hub.clock.now(), origin(fetch.source.url()));
     let mut state = hub.jwks.state();
     let failed = fetched.as_ref().err().map(ToString::to_string);
     let news = state.done(fetch, fetched, at, hub.jwks.refresh);

@@ -68,7 +68,7 @@ fn goldens() {
 
 struct Case {
     name: String,
-    said: Map<String, Value>,
+    fields: Map<String, Value>,
 }
 
 impl Case {
@@ -76,28 +76,31 @@ impl Case {
         let Value::Object(own) = case else {
             panic!("a case is an object")
         };
-        let mut said = own.get("base").map_or_else(Map::new, |base| {
-            let mut base = known[base.as_str().unwrap()].said.clone();
+        let mut fields = own.get("base").map_or_else(Map::new, |base| {
+            let mut base = known[base.as_str().unwrap()].fields.clone();
             base.retain(|key, _| {
                 !["result", "skipped", "refused", "patch", "warnings"].contains(&key.as_str())
             });
             base
         });
-        said.extend(own);
-        let of = said["pod"].get("of").map(|of| &known[of.as_str().unwrap()]);
-        if let Some(Outcome::Injected(injected)) = of.map(|case| case.outcome(&case.said["pod"])) {
-            said["pod"] = injected.pod;
+        fields.extend(own);
+        let of = fields["pod"]
+            .get("of")
+            .map(|of| &known[of.as_str().unwrap()]);
+        if let Some(Outcome::Injected(injected)) = of.map(|case| case.outcome(&case.fields["pod"]))
+        {
+            fields["pod"] = injected.pod;
         }
         let mut case = Self {
-            name: said["name"].as_str().unwrap().to_owned(),
-            said,
+            name: fields["name"].as_str().unwrap().to_owned(),
+            fields,
         };
-        if case.said["pod"].to_string().contains("VERSION") {
+        if case.fields["pod"].to_string().contains("VERSION") {
             let any = json!({"spec": {"containers": [{"name": "any"}]}});
             let Outcome::Injected(injected) = case.outcome(&any) else {
                 panic!("{}", case.name)
             };
-            case.said["pod"] = named(&case.said["pod"], &injected.version);
+            case.fields["pod"] = named(&case.fields["pod"], &injected.version);
         }
         case
     }
@@ -107,7 +110,7 @@ impl Case {
     }
 
     fn text(&self, key: &str) -> Option<&str> {
-        self.said.get(key).map(|value| value.as_str().unwrap())
+        self.fields.get(key).map(|value| value.as_str().unwrap())
     }
 
     fn configuration(&self) -> Configuration {
@@ -117,7 +120,7 @@ impl Case {
             mesh: self.text("mesh"),
         };
         let pairs = self
-            .said
+            .fields
             .get("environment")
             .and_then(Value::as_object)
             .into_iter()
@@ -125,7 +128,7 @@ impl Case {
         let environment = pairs
             .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()))
             .collect();
-        let given = self.said.get("parameters").cloned().unwrap_or_default();
+        let given = self.fields.get("parameters").cloned().unwrap_or_default();
         let text = |key: &str| given[key].as_str().map(str::to_owned);
         let settings = given["settings"].as_object().into_iter().flatten();
         let parameters = Parameters {
@@ -146,17 +149,20 @@ impl Case {
 
     fn request(&self) -> Request {
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-        let origin = self.said.get("manifest").map_or(Origin::Webhook, |outer| {
-            let map = |key: &str| outer[key].as_object().cloned().unwrap_or_default();
-            Origin::Manifest(Box::new(OuterObject {
-                api_version: text(outer, "apiVersion"),
-                kind: text(outer, "kind"),
-                name: text(outer, "name"),
-                namespace: text(outer, "namespace"),
-                labels: map("labels"),
-                annotations: map("annotations"),
-            }))
-        });
+        let origin = self
+            .fields
+            .get("manifest")
+            .map_or(Origin::Webhook, |outer| {
+                let map = |key: &str| outer[key].as_object().cloned().unwrap_or_default();
+                Origin::Manifest(Box::new(OuterObject {
+                    api_version: text(outer, "apiVersion"),
+                    kind: text(outer, "kind"),
+                    name: text(outer, "name"),
+                    namespace: text(outer, "namespace"),
+                    labels: map("labels"),
+                    annotations: map("annotations"),
+                }))
+            });
         Request {
             namespace: self.text("namespace").unwrap_or("ns").to_owned(),
             native: match self.text("native") {
@@ -165,7 +171,7 @@ impl Case {
                 _ => NativeSidecars::Off,
             },
             path: self
-                .said
+                .fields
                 .get("path")
                 .and_then(Value::as_array)
                 .into_iter()
@@ -182,7 +188,7 @@ impl Case {
 
     fn check(&self) -> Result<(), String> {
         let (configuration, request, pod) =
-            (self.configuration(), self.request(), &self.said["pod"]);
+            (self.configuration(), self.request(), &self.fields["pod"]);
         let outcome = configuration.inject(&request, pod);
         if configuration.inject(&request, pod) != outcome {
             return Err("equal input, other output".to_owned());
@@ -216,7 +222,7 @@ impl Case {
                 ) {
                     return Err(format!("the second pass changes something: {again:?}"));
                 }
-                if let Some(wanted) = self.said.get("patch") {
+                if let Some(wanted) = self.fields.get("patch") {
                     // As text: the order of keys is part of it.
                     let (patch, wanted) = (
                         patch.to_string(),
@@ -234,13 +240,13 @@ impl Case {
             Outcome::Skipped { .. } | Outcome::Refused { .. } => String::new(),
         };
         for key in ["result", "skipped", "refused"] {
-            if let Some(wanted) = self.said.get(key) {
+            if let Some(wanted) = self.fields.get(key) {
                 same(key, &found, &named(&json!({key: wanted}), &version))?;
             }
         }
         if !["result", "skipped", "refused", "patch"]
             .iter()
-            .any(|key| self.said.contains_key(*key))
+            .any(|key| self.fields.contains_key(*key))
         {
             let found = found.to_string();
             let found = if version.is_empty() {
@@ -254,7 +260,7 @@ impl Case {
             ));
         }
         let wanted = self
-            .said
+            .fields
             .get("warnings")
             .cloned()
             .unwrap_or_else(|| json!([]));

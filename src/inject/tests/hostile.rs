@@ -91,11 +91,11 @@ fn core_dumps_are_the_administrators_to_allow() {
         let made = injected(&configuration, pod);
         let found = container(&made.pod, "enable-core-dump");
         assert_eq!(found.is_some(), wanted);
-        let said = made
+        let is_reported = made
             .warnings
             .iter()
             .any(|warning| warning.contains("sidecar.istio.io/enableCoreDump has no effect"));
-        assert_eq!(said, pod == &asks && !wanted, "{:?}", made.warnings);
+        assert_eq!(is_reported, pod == &asks && !wanted, "{:?}", made.warnings);
         if let Some(found) = found {
             assert_eq!(found["command"], json!(["sysctl"]));
             let wanted = json!(["-w", "kernel.core_pattern=/var/lib/istio/core.proxy"]);
@@ -108,16 +108,16 @@ fn core_dumps_are_the_administrators_to_allow() {
 #[test]
 fn no_word_of_the_author_runs_beside_rights() {
     let configuration = built_in(&[("coreDump", "true")], None);
-    let said = json!({"sidecar.istio.io/enableCoreDump": "true", "proxy.istio.io/config": "configPath: /of/the/author"});
-    let made = injected(&configuration, &annotated(&said));
+    let annotations = json!({"sidecar.istio.io/enableCoreDump": "true", "proxy.istio.io/config": "configPath: /of/the/author"});
+    let made = injected(&configuration, &annotated(&annotations));
     let dump = container(&made.pod, "enable-core-dump").unwrap();
     assert_eq!(dump["securityContext"]["privileged"], true);
     assert!(!dump.to_string().contains("author"), "{dump}");
     for path in [
         "/a; id", "/a\\nb", "/$(id)", "/`id`", "/a && b", "/\\u2028", "/a'b", "/a|b",
     ] {
-        let said = json!({"sidecar.istio.io/enableCoreDump": "true", "proxy.istio.io/config": format!("configPath: \"{path}\"")});
-        let message = refused(&configuration, &annotated(&said));
+        let annotations = json!({"sidecar.istio.io/enableCoreDump": "true", "proxy.istio.io/config": format!("configPath: \"{path}\"")});
+        let message = refused(&configuration, &annotated(&annotations));
         assert!(
             message.contains("config invalid: configPath: "),
             "{message}"
@@ -152,8 +152,11 @@ fn no_status_brings_back_what_no_annotation_may_say() {
                 assert_eq!(refused(configuration, &earlier(key, value)), direct);
             }
             for value in ["81\n  privileged: true", "81\u{2028}"] {
-                let said = refused(configuration, &earlier(key, value));
-                assert!(said.ends_with("it holds a control character"), "{said}");
+                let message = refused(configuration, &earlier(key, value));
+                assert!(
+                    message.ends_with("it holds a control character"),
+                    "{message}"
+                );
             }
             let made = injected(configuration, &earlier(key, "81"));
             assert_eq!(made.pod["metadata"]["annotations"][key], "81");
@@ -272,10 +275,10 @@ fn no_word_of_the_author_is_a_line_of_the_template() {
         json!([{"kind": line, "apiVersion": "apps/v1", "name": "x", "controller": true}]);
     pods.push(owned);
     // A container that an earlier pass kept is one of the pod's again before a template sees it.
-    let kept = json!({"containers": [{"name": line}]}).to_string();
+    let overrides = json!({"containers": [{"name": line}]}).to_string();
     let status = json!({"containers": ["istio-proxy", line]}).to_string();
     pods.push(annotated(
-        &json!({"proxy.istio.io/overrides": kept, "sidecar.istio.io/status": status}),
+        &json!({"proxy.istio.io/overrides": overrides, "sidecar.istio.io/status": status}),
     ));
     for pod in pods {
         let message = refused(&configuration, &pod);
@@ -289,9 +292,9 @@ fn no_word_of_the_author_is_a_line_of_the_template() {
     };
     assert!(message.contains("control character"), "{message}");
     // Harmless values pass.
-    let said = json!({"proxy.istio.io/config": "configPath: /x\nproxyMetadata: {A: \"{'b': [1 2]}\"}", "note": "a\nb",
+    let annotations = json!({"proxy.istio.io/config": "configPath: /x\nproxyMetadata: {A: \"{'b': [1 2]}\"}", "note": "a\nb",
         "k8s.v1.cni.cncf.io/networks": "[\n  {\"name\": \"a\"}\n]\n"});
-    let made = injected(&configuration, &annotated(&said)).pod;
+    let made = injected(&configuration, &annotated(&annotations)).pod;
     let proxy = container(&made, "istio-proxy").unwrap();
     assert_eq!(proxy["args"][1], "/x");
     assert_eq!(
@@ -337,9 +340,9 @@ fn names_lend_no_rights() {
             // Resource limits are no privilege.
             wanted["resources"]["limits"]["cpu"] = json!("7");
             assert_eq!(container(&made.pod, name), Some(&wanted));
-            let mut said = made.warnings.iter();
+            let mut warnings = made.warnings.iter();
             assert!(
-                said.any(|warning| warning.starts_with(&format!(
+                warnings.any(|warning| warning.starts_with(&format!(
                     "container {name:?} is the template's: what the pod says of its image, command"
                 ))),
                 "{:?}",
@@ -445,8 +448,8 @@ fn an_annotation_grants_no_rights() {
                 let mut claimed = honest.clone();
                 let all = claimed["spec"]["initContainers"].as_array_mut().unwrap();
                 let one = all.iter_mut().find(|one| &one["name"] == name).unwrap();
-                let said = one.get(key).is_some();
-                if key == "resources" || (said && ["image", "args"].contains(&key.as_str())) {
+                let is_set = one.get(key).is_some();
+                if key == "resources" || (is_set && ["image", "args"].contains(&key.as_str())) {
                     // A change of these fields shows in any comparison.
                     continue;
                 }
@@ -459,14 +462,14 @@ fn an_annotation_grants_no_rights() {
             }
         }
         // Defaults of the API server do not make a container differ.
-        let mut kept = honest.clone();
-        for one in kept["spec"]["initContainers"].as_array_mut().unwrap() {
+        let mut stored = honest.clone();
+        for one in stored["spec"]["initContainers"].as_array_mut().unwrap() {
             one["terminationMessagePath"] = json!("/dev/termination-log");
             one["terminationMessagePolicy"] = json!("File");
             one["imagePullPolicy"] = json!("IfNotPresent");
             one["volumeMounts"] = json!([{"name": "kube-api-access-x", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]);
         }
-        let again = configuration.inject(&request(), &kept);
+        let again = configuration.inject(&request(), &stored);
         assert!(
             matches!(
                 again,
@@ -517,11 +520,11 @@ fn named(count: usize, annotation: &str) -> Value {
     let status =
         json!({"version": "v", "containers": names, "labels": names, "annotations": names});
     let list: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
-    let kept = json!({"containers": list});
+    let overrides = json!({"containers": list});
     pod["metadata"]["annotations"] = match annotation {
         "status" => json!({"sidecar.istio.io/status": status.to_string()}),
         _ => {
-            json!({"sidecar.istio.io/status": json!({"containers": names}).to_string(), "proxy.istio.io/overrides": kept.to_string()})
+            json!({"sidecar.istio.io/status": json!({"containers": names}).to_string(), "proxy.istio.io/overrides": overrides.to_string()})
         }
     };
     pod["metadata"]["labels"] = entries(count, |_| json!("x"));
@@ -845,12 +848,12 @@ fn no_annotation_keeps_a_proxy_from_starting() {
                 "{of}, {map}, {more}: {names:?}"
             );
             assert!(names.len() >= 2, "{of}: {names:?}");
-            let said = injected
+            let warnings = injected
                 .warnings
                 .iter()
                 .filter(|one| one.starts_with(&format!("{variable} of istio-proxy is left out: ")));
             assert_eq!(
-                said.count(),
+                warnings.count(),
                 usize::from(!fits),
                 "{of}: {:?}",
                 injected.warnings

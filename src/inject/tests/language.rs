@@ -271,8 +271,8 @@ fn tracing_by_getters() {
             "{tracing}"
         );
     }
-    let held = value("(.ProxyConfig.GetTracing).GetZipkin", "");
-    assert_eq!(held.as_deref(), Ok("{}"));
+    let zipkin = value("(.ProxyConfig.GetTracing).GetZipkin", "");
+    assert_eq!(zipkin.as_deref(), Ok("{}"));
 }
 
 #[test]
@@ -427,7 +427,7 @@ fn a_template_that_asks_for_native_sidecars_by_env_hears_of_the_flag() {
         Parameters::default(),
     )
     .unwrap();
-    for (native, said, wanted) in [
+    for (native, annotation, wanted) in [
         (NativeSidecars::Off, None, "false"),
         (NativeSidecars::Off, Some("true"), "true"),
         (NativeSidecars::On, None, "true"),
@@ -435,21 +435,24 @@ fn a_template_that_asks_for_native_sidecars_by_env_hears_of_the_flag() {
         (NativeSidecars::Jobs, None, "false"),
     ] {
         let mut pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "web", "image": "i"}]}});
-        if let Some(said) = said {
-            pod["metadata"]["annotations"] = json!({"sidecar.istio.io/nativeSidecar": said});
+        if let Some(annotation) = annotation {
+            pod["metadata"]["annotations"] = json!({"sidecar.istio.io/nativeSidecar": annotation});
         }
         let request = Request {
             native,
             ..Request::default()
         };
         let Outcome::Injected(injected) = configuration.inject(&request, &pod) else {
-            panic!("{native:?} {said:?}");
+            panic!("{native:?} {annotation:?}");
         };
         let spec = &injected.pod["spec"];
         let all = ["initContainers", "containers"].map(|list| spec[list].as_array());
         let mut all = all.into_iter().flatten().flatten();
         let proxy = all.find(|one| one["name"] == "istio-proxy").unwrap();
-        assert_eq!(proxy["env"][0]["value"], wanted, "{native:?} {said:?}");
+        assert_eq!(
+            proxy["env"][0]["value"], wanted,
+            "{native:?} {annotation:?}"
+        );
     }
 }
 
@@ -472,8 +475,8 @@ fn a_fragment_of_istiod_has_the_proxy_first_where_it_holds_the_application() {
         let (configuration, _) = Configuration::load(sources, Parameters::default()).unwrap();
         let mut pod = json!({"metadata": {"name": "a"}, "spec": {
             "initContainers": [{"name": "first", "image": "i"}], "containers": [{"name": "web", "image": "i"}]}});
-        if let Some(said) = of_pod {
-            pod["metadata"]["annotations"] = json!({"proxy.istio.io/config": said});
+        if let Some(settings) = of_pod {
+            pod["metadata"]["annotations"] = json!({"proxy.istio.io/config": settings});
         }
         let Outcome::Injected(injected) = configuration.inject(&Request::default(), &pod) else {
             panic!("{tag} {mesh} {values}");
@@ -486,7 +489,7 @@ fn a_fragment_of_istiod_has_the_proxy_first_where_it_holds_the_application() {
         let names = names.map(|one| one["name"].as_str().unwrap());
         names.collect::<Vec<_>>().join(" ")
     };
-    let (held, not) = (
+    let (holding, not) = (
         "global: {proxy: {holdApplicationUntilProxyStarts: true}}",
         "{}",
     );
@@ -494,7 +497,7 @@ fn a_fragment_of_istiod_has_the_proxy_first_where_it_holds_the_application() {
     let last = "istio-validation first istio-init web istio-proxy";
     let holds = "holdApplicationUntilProxyStarts: true";
     assert_eq!(names("1.8.6", "{}", not, None), last);
-    assert_eq!(names("1.7.8", "{}", held, None), first);
+    assert_eq!(names("1.7.8", "{}", holding, None), first);
     assert_eq!(
         names("1.8.6", &format!("defaultConfig: {{{holds}}}"), not, None),
         first
@@ -502,7 +505,7 @@ fn a_fragment_of_istiod_has_the_proxy_first_where_it_holds_the_application() {
     assert_eq!(names("1.8.6", "{}", not, Some(holds)), first);
     // Earlier releases keep the fragment's order.
     assert_eq!(
-        names("1.5.10", "{}", held, None),
+        names("1.5.10", "{}", holding, None),
         "first istio-init istio-validation web istio-proxy"
     );
 }
@@ -1026,8 +1029,8 @@ fn a_list_of_volumes_is_shown_by_name() {
         };
         let second = configuration.inject(&Request::default(), &first.pod);
         assert!(matches!(second, Outcome::Skipped { .. }), "{second:?}");
-        let kept = &first.pod["metadata"]["annotations"]["sidecar.istio.io/userVolume"];
-        assert_eq!(kept, volumes);
+        let stored = &first.pod["metadata"]["annotations"]["sidecar.istio.io/userVolume"];
+        assert_eq!(stored, volumes);
         first.pod["spec"].clone()
     };
     for config in [None, Some(stock)] {

@@ -159,9 +159,10 @@ fn injected_by(configuration: &Configuration, request: &Request, pod: &Value) ->
 fn stripped(value: &Value) -> Value {
     match value {
         Value::Object(entries) => {
-            let kept = entries.iter().filter(|(_, value)| !value.is_null());
+            let present = entries.iter().filter(|(_, value)| !value.is_null());
             Value::Object(
-                kept.map(|(key, value)| (key.clone(), stripped(value)))
+                present
+                    .map(|(key, value)| (key.clone(), stripped(value)))
                     .collect(),
             )
         }
@@ -368,7 +369,7 @@ fn overlaid() -> impl Strategy<Value = Value> {
         any::<bool>(),
         0_usize..3,
     );
-    let said = prop::sample::subsequence(
+    let annotations = prop::sample::subsequence(
         vec![
             ("prometheus.io/port", "80"),
             ("prometheus.io/path", "/m"),
@@ -382,8 +383,8 @@ fn overlaid() -> impl Strategy<Value = Value> {
         ],
         0..=4,
     );
-    (pod(), prop::option::of(proxy), said, any::<bool>()).prop_map(
-        |(mut pod, proxy, said, in_init)| {
+    (pod(), prop::option::of(proxy), annotations, any::<bool>()).prop_map(
+        |(mut pod, proxy, annotations, in_init)| {
             if let Some((mut proxy, auto, place)) = proxy {
                 if auto {
                     proxy["image"] = json!("auto");
@@ -401,7 +402,7 @@ fn overlaid() -> impl Strategy<Value = Value> {
                 let list = pod["spec"][list].as_array_mut().unwrap();
                 list.insert(place.min(list.len()), proxy);
             }
-            for (key, value) in said {
+            for (key, value) in annotations {
                 if !pod["metadata"]["annotations"].is_object() {
                     pod["metadata"]["annotations"] = json!({});
                 }
@@ -446,7 +447,7 @@ fn settings() -> impl Strategy<Value = Given> {
 }
 
 /// Adds the defaults of an API server.
-fn kept(pod: &Value) -> Value {
+fn with_defaults(pod: &Value) -> Value {
     let mut pod = pod.clone();
     for list in ["initContainers", "containers"] {
         for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
@@ -507,10 +508,10 @@ fn sorted(value: &Value) -> Value {
 fn plain(value: &Value) -> Value {
     match value {
         Value::Object(entries) => {
-            let kept = entries.iter().filter(|(_, value)| {
+            let present = entries.iter().filter(|(_, value)| {
                 !value.is_null() && **value != json!([]) && **value != json!({})
             });
-            let mut sorted: Vec<_> = kept
+            let mut sorted: Vec<_> = present
                 .map(|(key, value)| {
                     (
                         key.clone(),
@@ -559,7 +560,7 @@ fn crosswise(
 ) -> Result<(), String> {
     let all = &*ALL;
     let first = injected_by(&all[from], requests[0], pod);
-    for again in [&first, &kept(&first)] {
+    for again in [&first, &with_defaults(&first)] {
         if !is_unchanged_by(&all[from], requests[0], again) {
             let outcome = all[from].inject(requests[0], again);
             return Err(format!("{from} after itself: {outcome:?}"));
@@ -715,8 +716,8 @@ proptest! {
             prop_assert_eq!(is_there(&json!([moved]), &first["spec"]["initContainers"], "moved"), Ok(()));
         }
         prop_assert!(is_unchanged_by(&configuration, &request, &first), "{:?}", configuration.inject(&request, &first));
-        let kept = kept(&first);
-        prop_assert!(is_unchanged_by(&configuration, &request, &kept), "{:?}", configuration.inject(&request, &kept));
+        let stored = with_defaults(&first);
+        prop_assert!(is_unchanged_by(&configuration, &request, &stored), "{:?}", configuration.inject(&request, &stored));
     }
 
     #[test]
@@ -753,8 +754,8 @@ proptest! {
         let redirects = first["spec"]["initContainers"].as_array().is_some_and(|list| list.iter().any(|one| one["name"] == "istio-init"));
         prop_assert_eq!(redirects, mode != Some("NONE") && !cni);
         prop_assert!(is_unchanged_by(&configuration, &request, &first), "{:?}", configuration.inject(&request, &first));
-        let kept = kept(&first);
-        prop_assert!(is_unchanged_by(&configuration, &request, &kept), "{:?}", configuration.inject(&request, &kept));
+        let stored = with_defaults(&first);
+        prop_assert!(is_unchanged_by(&configuration, &request, &stored), "{:?}", configuration.inject(&request, &stored));
     }
 
     #[test]

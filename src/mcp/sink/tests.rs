@@ -100,27 +100,27 @@ impl Play {
             || "ACK".to_owned(),
             |error| format!("{} {}", error.code, error.message),
         );
-        let mut words = Vec::new();
+        let mut changed = Vec::new();
         if let Some(changes) = handled.changes {
             let set = changes.set.iter().map(|(name, _)| format!("+{name}"));
             let removed = changes.removed.iter().map(|name| format!("-{name}"));
             let refused = changes.refused.iter().map(|name| format!("?{name}"));
-            words.extend(set.chain(removed).chain(refused));
-            assert_eq!(words.is_empty(), changes.is_empty());
+            changed.extend(set.chain(removed).chain(refused));
+            assert_eq!(changed.is_empty(), changes.is_empty());
         }
-        (answer, words.join(" "))
+        (answer, changed.join(" "))
     }
 
-    fn held(&self) -> String {
-        let held = self.0.entries("a").map(|(name, held)| {
-            let object = held.object.as_ref().map_or("-", |object| object.as_str());
-            let status = match held.status() {
+    fn stored_text(&self) -> String {
+        let entries = self.0.entries("a").map(|(name, entry)| {
+            let object = entry.object.as_ref().map_or("-", |object| object.as_str());
+            let status = match entry.status() {
                 ObjectStatus::Accepted => "accepted",
                 ObjectStatus::Refused { serving } => serving.as_str(),
             };
             format!("{name}={object}:{status}")
         });
-        held.collect::<Vec<_>>().join(" ")
+        entries.collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -149,7 +149,7 @@ fn all_replaces_and_some_adds_and_removes() {
     assert_eq!(play.handle(&all).1, "+n/2 +n/3 -n/1");
     let some = more("3", &[("n/1", "z"), ("n/2", "y")], &["n/3", "n/9", "n/2"]);
     assert_eq!(play.handle(&some).1, "+n/1 -n/3");
-    assert_eq!(play.held(), "n/1=z:accepted n/2=y:accepted");
+    assert_eq!(play.stored_text(), "n/1=z:accepted n/2=y:accepted");
     assert!(!play.0.is_synced());
     let mut other = response("4", &[]);
     other.collection = "b".to_owned();
@@ -176,15 +176,15 @@ fn an_unreadable_resource_refuses_the_response_by_name() {
         "3 n/2: it is shouted; n/3: the body is other, not type.googleapis.com/t; \
          n/4: the body is nothing, not type.googleapis.com/t; a resource without a name"
     );
-    assert_eq!(play.held(), "n/1=x:accepted");
+    assert_eq!(play.stored_text(), "n/1=x:accepted");
     let (_, status) = play.0.status().next().unwrap();
     assert_eq!(status.version, "system 1");
     assert!(matches!(status.last_nack, Some((_, INVALID_ARGUMENT, _))));
     // However many they are.
     let names: Vec<_> = (0..2_000).map(|n| format!("n/{n}")).collect();
     let members: Vec<_> = names.iter().map(|name| (&**name, "!")).collect();
-    let words = play.say(&response("3", &members));
-    assert!(words.ends_with("; and 1980 more"), "{words}");
+    let answer = play.say(&response("3", &members));
+    assert!(answer.ends_with("; and 1980 more"), "{answer}");
     let long = "x".repeat(100_000);
     assert!(play.say(&response("4", &[(&long, "!")])).len() <= NACK_BYTES + 2);
 }
@@ -195,8 +195,8 @@ fn another_collection_is_unimplemented() {
     let mut other = response("1", &[("n/1", "!")]);
     for collection in ["c", ""] {
         other.collection = collection.to_owned();
-        let words = format!("12 unsupported collection {collection:?}");
-        assert_eq!(play.say(&other), words);
+        let answer = format!("12 unsupported collection {collection:?}");
+        assert_eq!(play.say(&other), answer);
     }
     // A source that has dialled begins with the trigger.
     let trigger = Resources {
@@ -207,7 +207,7 @@ fn another_collection_is_unimplemented() {
         play.say(&trigger),
         "12 unsupported collection \"$triggerCollection\""
     );
-    assert_eq!(play.held(), "");
+    assert_eq!(play.stored_text(), "");
 }
 
 #[test]
@@ -215,21 +215,30 @@ fn an_object_that_breaks_a_rule_is_left_out_alone() {
     let mut play = Play::new();
     let all = response("1", &[("n/1", "?a"), ("n/2", "x"), ("n/3", "x")]);
     assert_eq!(play.handle(&all), ("ACK".into(), "+n/2 +n/3 ?n/1".into()));
-    assert_eq!(play.held(), "n/1=-:refused n/2=x:accepted n/3=x:accepted");
+    assert_eq!(
+        play.stored_text(),
+        "n/1=-:refused n/2=x:accepted n/3=x:accepted"
+    );
     // A good one before it is kept.
     let some = more("2", &[("n/2", "?b")], &[]);
     assert_eq!(play.handle(&some), ("ACK".into(), "?n/2".into()));
-    assert_eq!(play.held(), "n/1=-:refused n/2=x:stale n/3=x:accepted");
-    let held: Vec<_> = play
+    assert_eq!(
+        play.stored_text(),
+        "n/1=-:refused n/2=x:stale n/3=x:accepted"
+    );
+    let findings: Vec<_> = play
         .0
         .entries("a")
-        .map(|(_, held)| held.findings.clone())
+        .map(|(_, entry)| entry.findings.clone())
         .collect();
-    assert_eq!(held, [vec!["?a".to_owned()], vec!["?b".to_owned()], vec![]]);
+    assert_eq!(
+        findings,
+        [vec!["?a".to_owned()], vec!["?b".to_owned()], vec![]]
+    );
     // Gone is gone, and good is good.
     let all = response("3", &[("n/1", "y"), ("n/3", "?c")]);
     assert_eq!(play.handle(&all).1, "+n/1 -n/2 ?n/3");
-    assert_eq!(play.held(), "n/1=y:accepted n/3=x:stale");
+    assert_eq!(play.stored_text(), "n/1=y:accepted n/3=x:stale");
     assert_eq!(play.handle(&more("4", &[("n/3", "x")], &[])).1, "+n/3");
     // A name that was never good is no loss.
     play.say(&more("5", &[("n/4", "?d")], &[]));
@@ -251,7 +260,7 @@ fn a_new_stream_says_what_is_there() {
         ("n/1", "v-x")
     );
     assert_eq!(versions[1].1, "v-?x");
-    assert_eq!(play.held(), "n/1=x:accepted n/2=-:refused");
+    assert_eq!(play.stored_text(), "n/1=x:accepted n/2=-:refused");
 }
 
 #[test]
@@ -503,10 +512,10 @@ fn the_last_requests_are_kept() {
         removed: 0,
     };
     assert_eq!((&*log[2].nonce, &log[2].outcome), ("1", &nothing));
-    let Outcome::Nacked(code, words) = &log[3].outcome else {
+    let Outcome::Nacked(code, message) = &log[3].outcome else {
         panic!("{log:?}")
     };
-    assert_eq!((*code, &**words), (3, "n/1: it is shouted"));
+    assert_eq!((*code, &**message), (3, "n/1: it is shouted"));
     for n in 0..1000 {
         play.say(&response(&n.to_string(), &[]));
     }

@@ -143,11 +143,11 @@ mod tests {
 
     /// `NAME=OBJECT`, or `-NAME`.
     fn text(changes: &[UnionChange<u8>]) -> String {
-        let words = changes.iter().map(|change| match &change.object {
+        let texts = changes.iter().map(|change| match &change.object {
             Some(object) => format!("{}={object}", change.name),
             None => format!("-{}", change.name),
         });
-        words.collect::<Vec<_>>().join(" ")
+        texts.collect::<Vec<_>>().join(" ")
     }
 
     #[test]

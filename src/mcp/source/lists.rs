@@ -185,9 +185,9 @@ mod tests {
         let ends = (0..20).find(|turn| {
             let names = turn * 2..turn * 2 + 2;
             let twice = [names.clone(), names].into_iter().find_map(|names| {
-                let heard = list(&mut one, "a", names);
+                let outcome = list(&mut one, "a", names);
                 while one.due().is_some() {}
-                heard.err()
+                outcome.err()
             });
             twice.is_some()
         });

@@ -243,18 +243,18 @@ fn a_change_that_is_taken_back_is_not_sent() {
 #[test]
 fn an_unknown_collection_ends_the_stream() {
     let mut play = Play::published();
-    let words = |play: &mut Play, name: &str, nonce: &str| {
+    let message = |play: &mut Play, name: &str, nonce: &str| {
         let fault = play.source.request(NOW, &request(name, nonce));
         fault.unwrap_err().to_string()
     };
-    assert_eq!(words(&mut play, "X", ""), "unsupported collection \"X\"");
-    assert_eq!(words(&mut play, "X", "1"), "unsupported collection \"X\"");
+    assert_eq!(message(&mut play, "X", ""), "unsupported collection \"X\"");
+    assert_eq!(message(&mut play, "X", "1"), "unsupported collection \"X\"");
     // Only a source that has sent a trigger accepts the response to it.
     assert_eq!(
-        words(&mut play, TRIGGER, ""),
+        message(&mut play, TRIGGER, ""),
         "unsupported collection \"$triggerCollection\""
     );
-    assert!(words(&mut play, &"é".repeat(9999), "").len() < 300);
+    assert!(message(&mut play, &"é".repeat(9999), "").len() < 300);
 }
 
 #[test]

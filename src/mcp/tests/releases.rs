@@ -105,8 +105,8 @@ fn whatever_a_release_asks_for_is_answered_on_one_stream() {
                 collection: (*collection).to_owned(),
                 ..RequestResources::default()
             };
-            let heard = source.request(Duration::ZERO, &request);
-            assert!(heard.is_ok(), "{name}: {collection}: {heard:?}");
+            let outcome = source.request(Duration::ZERO, &request);
+            assert!(outcome.is_ok(), "{name}: {collection}: {outcome:?}");
         }
         for group in Group::ALL {
             let mut shelf = GroupSnapshot::new(&collections, group);

@@ -100,19 +100,19 @@ impl Model {
         let refused = self.refused.get(collection);
         assert_ne!(refused, Some(&response.system_version_info), "sent again");
         if response.incremental && !self.unsure.contains(collection) {
-            let held = self.accepted.entry(collection.clone()).or_default();
+            let versions = self.accepted.entry(collection.clone()).or_default();
             let something = response.resources.len() + response.removed_resources.len();
             assert!(is_owed || something > 0, "nothing is sent");
             for resource in &response.resources {
                 let metadata = resource.metadata.as_ref().unwrap();
                 assert_ne!(
-                    held.get(&metadata.name),
+                    versions.get(&metadata.name),
                     Some(&metadata.version),
                     "it has not changed"
                 );
             }
             for name in &response.removed_resources {
-                assert!(held.contains_key(name), "{name} was not there");
+                assert!(versions.contains_key(name), "{name} was not there");
             }
         }
     }
@@ -125,18 +125,18 @@ impl Model {
             return;
         }
         self.refused.remove(collection);
-        let held = self.accepted.entry(collection.clone()).or_default();
+        let versions = self.accepted.entry(collection.clone()).or_default();
         if !response.incremental {
-            held.clear();
+            versions.clear();
         }
         for name in &response.removed_resources {
-            held.remove(name);
+            versions.remove(name);
         }
         for resource in &response.resources {
             let metadata = resource.metadata.as_ref().unwrap();
-            held.insert(metadata.name.clone(), metadata.version.clone());
+            versions.insert(metadata.name.clone(), metadata.version.clone());
         }
-        let members = held
+        let members = versions
             .iter()
             .map(|(name, version)| member(name, Version::parse(version).unwrap()));
         if members.sum::<Sum>().to_string() == response.system_version_info {
@@ -235,14 +235,14 @@ impl Play {
                 }
                 model.refused.remove(collection);
                 model.owed.insert(collection.clone());
-                let held = request.initial_resource_versions.clone();
-                model.accepted.insert(collection.clone(), held);
+                let listed = request.initial_resource_versions.clone();
+                model.accepted.insert(collection.clone(), listed);
             }
-            heard @ (RequestKind::Acked | RequestKind::Nacked(_)) => {
+            kind @ (RequestKind::Acked | RequestKind::Nacked(_)) => {
                 let nonce = self.model.flying.remove(collection).unwrap();
                 assert_eq!(nonce, request.response_nonce);
                 let (response, accepted) = self.answers.remove(&nonce).unwrap();
-                assert_eq!(accepted, heard == RequestKind::Acked);
+                assert_eq!(accepted, kind == RequestKind::Acked);
                 self.model.answered(&response, accepted);
             }
             RequestKind::Stale => {
@@ -348,11 +348,11 @@ impl Play {
 
     /// Names and bodies in the snapshot, and at the sink.
     fn both(&self, collection: &str) -> [Vec<(String, Bytes)>; 2] {
-        let held = self.sink.entries(collection);
-        let held = held.map(|(name, held)| {
+        let entries = self.sink.entries(collection);
+        let entries = entries.map(|(name, entry)| {
             (
                 name.to_string(),
-                held.object.clone().unwrap().as_ref().clone(),
+                entry.object.clone().unwrap().as_ref().clone(),
             )
         });
         let published = self.published.as_ref().unwrap().get(collection).unwrap();
@@ -370,7 +370,7 @@ impl Play {
             });
             (member.name.to_string(), bodies.next().unwrap())
         });
-        [published.collect(), held.collect()]
+        [published.collect(), entries.collect()]
     }
 }
 
@@ -389,8 +389,8 @@ proptest! {
         play.drain();
         for collection in COLLECTIONS {
             if play.is_readable(collection) {
-                let [published, held] = play.both(collection);
-                prop_assert_eq!(published, held);
+                let [published, received] = play.both(collection);
+                prop_assert_eq!(published, received);
             }
         }
         // Unreadable members are removed, so that the sink accepts all.
@@ -405,8 +405,8 @@ proptest! {
         play.publish();
         play.drain();
         for collection in COLLECTIONS {
-            let [published, held] = play.both(collection);
-            prop_assert_eq!(published, held);
+            let [published, received] = play.both(collection);
+            prop_assert_eq!(published, received);
         }
         // All is sent: a sink that reconnects gets none of the members that it has listed.
         play.cut();
@@ -418,8 +418,8 @@ proptest! {
         }
         for response in &play.to_sink {
             let named = &named[&response.collection];
-            let mut told = response.resources.iter().map(|one| &one.metadata.as_ref().unwrap().name);
-            prop_assert!(!incremental || told.all(|name| !named.contains_key(name)));
+            let mut names = response.resources.iter().map(|one| &one.metadata.as_ref().unwrap().name);
+            prop_assert!(!incremental || names.all(|name| !named.contains_key(name)));
             prop_assert!(response.removed_resources.is_empty());
         }
         // The rest changes nothing, either.

@@ -92,7 +92,7 @@ impl Play {
 
     /// Returns the sink's errors for an object that the source offers for a while; `None` if the object cannot be encoded as
     /// it is.
-    fn said(&mut self, written: &Value) -> Option<Vec<String>> {
+    fn sink_errors(&mut self, written: &Value) -> Option<Vec<String>> {
         let (object, found) = config::read(written);
         let object = object.filter(|_| !found.iter().any(Finding::is_error))?;
         // A message that is present but empty encodes to no bytes.
@@ -105,19 +105,19 @@ impl Play {
         self.shelf
             .set(collection, Arc::new(resource(&object, None)));
         self.publish();
-        let held: Vec<_> = self.sink.entries(collection).collect();
-        let [(name, held)] = held[..] else {
-            panic!("{written}: {held:?}");
+        let entries: Vec<_> = self.sink.entries(collection).collect();
+        let [(name, entry)] = entries[..] else {
+            panic!("{written}: {entries:?}");
         };
         assert_eq!(**name, named);
-        let mut findings = held.findings.clone();
+        let mut findings = entry.findings.clone();
         let standing = match findings.is_empty() {
             true => ObjectStatus::Accepted,
             false => ObjectStatus::Refused {
                 serving: ServedInstead::Nothing,
             },
         };
-        assert_eq!(held.status(), standing, "{written}");
+        assert_eq!(entry.status(), standing, "{written}");
         self.shelf.remove(collection, &named);
         self.publish();
         assert_eq!(self.sink.entries(collection).count(), 0);
@@ -127,8 +127,8 @@ impl Play {
     }
 }
 
-fn errors<'a>(said: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let errors = said.filter(|said| !said.starts_with("warning: "));
+fn errors<'a>(findings: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let errors = findings.filter(|finding| !finding.starts_with("warning: "));
     let mut errors: Vec<_> = errors.map(str::to_owned).collect();
     errors.sort_unstable();
     errors

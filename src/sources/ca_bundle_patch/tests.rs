@@ -83,10 +83,10 @@ fn only_what_differs_is_patched_and_nothing_else() {
 }
 
 #[test]
-fn where_all_is_equal_nothing_is_sent() {
-    let held = decided(&json!([entry("sidecar-injector.istio.io", &base64())]));
+fn an_equal_bundle_gets_no_patch() {
+    let decision = decided(&json!([entry("sidecar-injector.istio.io", &base64())]));
     let entries = vec!["sidecar-injector.istio.io".to_owned()];
-    assert_eq!(held, Decision::Held { entries });
+    assert_eq!(decision, Decision::Held { entries });
 }
 
 #[test]

@@ -12,9 +12,9 @@ impl Content for Script {
     type Findings = ();
 }
 
-fn put(all: &mut Catalogue<Script>, place: &str, words: &str) {
-    let words = words.split_whitespace().zip(1..);
-    let candidates = words.map(|(word, line)| {
+fn put(all: &mut Catalogue<Script>, place: &str, script: &str) {
+    let script = script.split_whitespace().zip(1..);
+    let candidates = script.map(|(word, line)| {
         let (word, uid) = word.split_once('@').unwrap_or((word, ""));
         let (name, says) = match word.split_once('=') {
             Some((name, says)) => (name, Some(says.to_owned())),

@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn errors_of_a_kubeconfig_show_no_secret() {
-        for (text, words) in [
+        for (text, part) in [
             (
                 "users: [{name: u, user: hush}]",
                 "a value is not struct AuthInfo",
@@ -177,9 +177,9 @@ mod tests {
             ("a: 1\nb: {", "line "),
             ("a: 1\na: hush", "line 2: the key \"a\" twice"),
         ] {
-            let said = read(text.as_bytes()).unwrap_err();
-            assert!(said.contains(words), "{said}");
-            assert!(!said.contains("hush"), "{said}");
+            let error = read(text.as_bytes()).unwrap_err();
+            assert!(error.contains(part), "{error}");
+            assert!(!error.contains("hush"), "{error}");
         }
         assert_eq!(read(b"\xff").unwrap_err(), "it is no text");
     }

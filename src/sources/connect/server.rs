@@ -71,8 +71,8 @@ mod tests {
         ] {
             let found = url(&Config::new(server.parse().unwrap()));
             let found = found.map(|found| found.to_string());
-            let words = format!("the server is neither a URL nor a host:port pair: {server:?}");
-            assert_eq!(found, wanted.map(str::to_owned).ok_or(words));
+            let message = format!("the server is neither a URL nor a host:port pair: {server:?}");
+            assert_eq!(found, wanted.map(str::to_owned).ok_or(message));
         }
         for server in ["ftp://me:S3CRET@api.example", "me:S3CRET@:6443"] {
             let secret = Config::new(server.parse().unwrap());

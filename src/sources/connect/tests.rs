@@ -69,7 +69,7 @@ async fn a_password_in_an_address_is_not_shown() {
 #[tokio::test]
 async fn a_kubeconfig_that_is_none_says_so() {
     let long = format!("# {}\n", "x".repeat(1 << 20));
-    for (text, words) in [
+    for (text, part) in [
         ("{", "cannot use the kubeconfig "),
         (
             "apiVersion: v1\nkind: Config\n",
@@ -87,7 +87,7 @@ async fn a_kubeconfig_that_is_none_says_so() {
     ] {
         let (_file, access) = kubeconfig(text);
         let error = Cluster::open(&access).await.unwrap_err().to_string();
-        assert!(error.contains(words), "{error}");
+        assert!(error.contains(part), "{error}");
         assert!(
             !error.contains("secret-token") && !error.contains('\n'),
             "{error}"
@@ -109,9 +109,9 @@ async fn a_server_that_is_not_there_is_found_out_later() {
     let (_file, access) = kubeconfig(&two_contexts(""));
     let cluster = Cluster::open(&access).await.unwrap();
     let failure = cluster.version().await.unwrap_err();
-    let words = failure.to_string();
-    assert!(words.starts_with("cannot get /version: "), "{words}");
-    assert!(words.contains("refused"), "{words}");
+    let message = failure.to_string();
+    assert!(message.starts_with("cannot get /version: "), "{message}");
+    assert!(message.contains("refused"), "{message}");
     assert!(matches!(failure.cause, Cause::Broken(_)));
 }
 
@@ -175,7 +175,7 @@ async fn a_foreign_kubeconfig_reaches_nothing_of_this_machine() {
             .await
             .is_ok()
     );
-    for (cluster, user, words) in [
+    for (cluster, user, part) in [
         ("", "exec: {command: touch}", "exec"),
         (
             "",
@@ -196,7 +196,7 @@ async fn a_foreign_kubeconfig_reaches_nothing_of_this_machine() {
             .unwrap_err();
         assert_eq!(
             refused.to_string(),
-            format!("cannot use the kubeconfig: {words} is not allowed here")
+            format!("cannot use the kubeconfig: {part} is not allowed here")
         );
     }
     let long = vec![b' '; (1 << 20) + 1];
@@ -245,8 +245,8 @@ async fn a_secret_of_a_plugin_or_a_key_is_not_said() {
     ] {
         let (_file, access) = kubeconfig(&of_one("server: 'http://127.0.0.1:1'", &user));
         let error = Cluster::open(&access).await.unwrap_err().to_string();
-        let words = format!("cannot prepare connections to http://127.0.0.1:1/: {why}");
-        assert_eq!(error, words);
+        let message = format!("cannot prepare connections to http://127.0.0.1:1/: {why}");
+        assert_eq!(error, message);
     }
 }
 
@@ -255,11 +255,11 @@ async fn a_token_that_no_header_can_have_is_refused() {
     for token in [r#""S3CRET\n""#, r#""S3\u0001CRET""#] {
         let text = of_one("server: 'http://127.0.0.1:1'", &format!("token: {token}"));
         let (_file, access) = kubeconfig(&text);
-        let words = "cannot connect to http://127.0.0.1:1/: the token has characters that no header can have";
+        let message = "cannot connect to http://127.0.0.1:1/: the token has characters that no header can have";
         let error = Cluster::open(&access).await.unwrap_err();
-        assert_eq!(error.to_string(), words);
+        assert_eq!(error.to_string(), message);
         let error = Cluster::of_kubeconfig(text.as_bytes()).await.unwrap_err();
-        assert_eq!(error.to_string(), words);
+        assert_eq!(error.to_string(), message);
     }
 }
 

@@ -155,8 +155,8 @@ mod tests {
         ] {
             std::fs::write(&path, text).unwrap();
             let error = TokenFile::open(path.clone()).unwrap_err().to_string();
-            let words = format!("cannot read the token file {}: {why}", path.display());
-            assert_eq!(error, words);
+            let message = format!("cannot read the token file {}: {why}", path.display());
+            assert_eq!(error, message);
         }
     }
 }

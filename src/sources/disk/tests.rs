@@ -95,10 +95,10 @@ fn a_hanging_path_is_skipped_until_it_answers() {
         .env(HUNG, root.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&inner.stdout);
+    let output = String::from_utf8_lossy(&inner.stdout);
     let wrong = String::from_utf8_lossy(&inner.stderr);
-    assert!(inner.status.success(), "{said} {wrong}");
-    assert!(said.contains("1 passed"), "{said}");
+    assert!(inner.status.success(), "{output} {wrong}");
+    assert!(output.contains("1 passed"), "{output}");
 }
 
 #[test]
@@ -116,13 +116,13 @@ fn beside_a_hung_mount() {
     many_links_hold_one_thread(&root);
     let all = ["a", "m hangs", "n hangs", "z"];
     let begin = Instant::now();
-    assert_eq!(shown(disk.list(&folder, 10).unwrap()), all);
+    assert_eq!(name_texts(disk.list(&folder, 10).unwrap()), all);
     assert!(begin.elapsed() < CALL * 10, "{:?}", begin.elapsed());
     assert!(disk.hangs());
     // The hanging path is not read again, and others are.
     let begin = Instant::now();
     for _ in 0..10 {
-        assert_eq!(shown(disk.list(&folder, 10).unwrap()), all);
+        assert_eq!(name_texts(disk.list(&folder, 10).unwrap()), all);
         assert_eq!(disk.read(&folder.join("z"), 10).unwrap().0, b"1");
     }
     assert!(begin.elapsed() < CALL, "{:?}", begin.elapsed());
@@ -134,7 +134,7 @@ fn beside_a_hung_mount() {
     disk.begin();
     assert_eq!(disk.read(&folder.join("m"), 10).unwrap().0, b"2");
     assert_eq!(
-        shown(disk.list(&folder, 10).unwrap()),
+        name_texts(disk.list(&folder, 10).unwrap()),
         ["a", "m", "n hangs", "z"]
     );
     // The server is gone, which unblocks the calls with an error.
@@ -148,7 +148,7 @@ fn beside_a_hung_mount() {
         assert!(Instant::now() < end, "it hangs for ever");
         thread::yield_now();
     }
-    while shown(disk.list(&folder, 10).unwrap()) != ["a", "m", "n dangles", "z"] {
+    while name_texts(disk.list(&folder, 10).unwrap()) != ["a", "m", "n dangles", "z"] {
         assert!(Instant::now() < end, "{disk:?}");
     }
     assert!(!disk.hangs());
@@ -167,8 +167,8 @@ fn beside_a_hung_mount() {
     assert!(error.to_string().starts_with("16 files hang"), "{error}");
 }
 
-fn shown(names: Vec<Name>) -> Vec<String> {
-    let shown = names.into_iter().map(|Name { name, is }| {
+fn name_texts(names: Vec<Name>) -> Vec<String> {
+    let texts = names.into_iter().map(|Name { name, is }| {
         let is = match is {
             FileKind::Known(..) => "",
             FileKind::Dangling => " dangles",
@@ -176,7 +176,7 @@ fn shown(names: Vec<Name>) -> Vec<String> {
         };
         format!("{}{is}", name.display())
     });
-    shown.collect()
+    texts.collect()
 }
 
 /// One mount that is gone, and many links there: one of them is waited for.
@@ -190,7 +190,7 @@ fn many_links_hold_one_thread(root: &Path) {
     fs::write(many.join("z"), "1").unwrap();
     let mut other = Disk::default();
     let begin = Instant::now();
-    let names = shown(other.list(&root.join("way"), 99).unwrap());
+    let names = name_texts(other.list(&root.join("way"), 99).unwrap());
     assert!(begin.elapsed() < CALL * 5, "{:?}", begin.elapsed());
     let hanging = names.iter().filter(|name| name.ends_with(" hangs"));
     assert_eq!((names.len(), hanging.count()), (33, MOST_HANGING * 2));

@@ -48,7 +48,7 @@ impl FileReader for RecordedReads {
 struct Play {
     root: TempDir,
     files: KnownFiles,
-    told: RecordedReads,
+    reads: RecordedReads,
 }
 
 impl Play {
@@ -58,7 +58,7 @@ impl Play {
         Self {
             root,
             files,
-            told: RecordedReads::default(),
+            reads: RecordedReads::default(),
         }
     }
 
@@ -72,11 +72,11 @@ impl Play {
 
     /// The lines of a scan, and the number of files that it read.
     fn scan(&mut self) -> (String, usize) {
-        let scan = self.files.scan(&mut self.told).unwrap();
-        (std::mem::take(&mut self.told.lines).join(", "), scan.read)
+        let scan = self.files.scan(&mut self.reads).unwrap();
+        (std::mem::take(&mut self.reads.lines).join(", "), scan.read)
     }
 
-    fn said(&mut self) -> String {
+    fn scan_lines(&mut self) -> String {
         self.scan().0
     }
 
@@ -84,8 +84,8 @@ impl Play {
     fn settle(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            let (said, read) = self.scan();
-            assert_eq!(said, "");
+            let (lines, read) = self.scan();
+            assert_eq!(lines, "");
             if read == 0 {
                 return;
             }
@@ -107,26 +107,26 @@ fn a_file_is_passed_on_once_for_each_content_and_not_read_while_it_stays() {
     play.write("a.yaml", "3");
     assert_eq!(play.scan(), ("a.yaml 3".to_owned(), 1));
     play.settle();
-    play.told.wanted = Some("b.yaml");
+    play.reads.wanted = Some("b.yaml");
     assert_eq!(play.scan(), ("b.yaml 2".to_owned(), 1));
-    play.told.wanted = None;
+    play.reads.wanted = None;
     play.files.forget_stamps();
     assert_eq!(play.scan(), ("a.yaml 3, b.yaml 2".to_owned(), 2));
     fs::remove_file(play.path("a.yaml")).unwrap();
-    assert_eq!(play.said(), "a.yaml -");
-    assert_eq!(play.said(), "");
+    assert_eq!(play.scan_lines(), "a.yaml -");
+    assert_eq!(play.scan_lines(), "");
 }
 
 #[test]
 fn a_file_that_can_be_read_again_is_news_even_with_the_content_of_before() {
     let mut play = Play::new();
     play.write("a.yaml", "1");
-    assert_eq!(play.said(), "a.yaml 1");
+    assert_eq!(play.scan_lines(), "a.yaml 1");
     fs::rename(play.path("a.yaml"), play.path("away")).unwrap();
     symlink("nowhere", play.path("a.yaml")).unwrap();
-    assert_eq!(play.said(), "a.yaml ! the link leads nowhere");
+    assert_eq!(play.scan_lines(), "a.yaml ! the link leads nowhere");
     fs::rename(play.path("away"), play.path("a.yaml")).unwrap();
-    assert_eq!(play.said(), "a.yaml 1");
+    assert_eq!(play.scan_lines(), "a.yaml 1");
 }
 
 #[test]
@@ -135,13 +135,13 @@ fn files_below_a_directory_that_cannot_be_read_are_not_gone() {
     fs::create_dir(play.path("d")).unwrap();
     play.write("d/a.yaml", "1");
     play.write("d-b.yaml", "2");
-    assert_eq!(play.said(), "d/a.yaml 1, d-b.yaml 2");
+    assert_eq!(play.scan_lines(), "d/a.yaml 1, d-b.yaml 2");
     fs::rename(play.path("d"), play.path(".d")).unwrap();
     fs::remove_file(play.path("d-b.yaml")).unwrap();
     symlink("nowhere", play.path("d")).unwrap();
-    assert_eq!(play.said(), "d/ ! the link leads nowhere, d-b.yaml -");
+    assert_eq!(play.scan_lines(), "d/ ! the link leads nowhere, d-b.yaml -");
     fs::remove_file(play.path("d")).unwrap();
-    assert_eq!(play.said(), "d/a.yaml -");
+    assert_eq!(play.scan_lines(), "d/a.yaml -");
 }
 
 #[test]
@@ -150,24 +150,24 @@ fn files_beyond_the_limit_are_counted_and_no_longer_known() {
     for name in ["b.yaml", "c.yaml", "d.yaml"] {
         play.write(name, "1");
     }
-    assert_eq!(play.said(), "b.yaml 1, c.yaml 1, d.yaml 1");
+    assert_eq!(play.scan_lines(), "b.yaml 1, c.yaml 1, d.yaml 1");
     play.write("a.yaml", "1");
     play.write("e.yaml", "1");
-    let scan = play.files.scan(&mut play.told).unwrap();
-    let words = "more than 3 files: 2 are left out".to_owned();
-    assert_eq!((scan.left_out, scan.files), (Some(words), 3));
-    assert_eq!(play.told.lines, ["a.yaml 1", "d.yaml -"]);
+    let scan = play.files.scan(&mut play.reads).unwrap();
+    let message = "more than 3 files: 2 are left out".to_owned();
+    assert_eq!((scan.left_out, scan.files), (Some(message), 3));
+    assert_eq!(play.reads.lines, ["a.yaml 1", "d.yaml -"]);
 }
 
 #[test]
 fn a_directory_that_is_gone_changes_nothing() {
     let mut play = Play::new();
     play.write("a.yaml", "1");
-    play.said();
+    play.scan_lines();
     let away = play.root.path().with_extension("away");
     fs::rename(play.root.path(), &away).unwrap();
-    assert!(play.files.scan(&mut play.told).is_err());
-    assert!(play.told.lines.is_empty());
+    assert!(play.files.scan(&mut play.reads).is_err());
+    assert!(play.reads.lines.is_empty());
     fs::rename(&away, play.root.path()).unwrap();
-    assert_eq!(play.said(), "");
+    assert_eq!(play.scan_lines(), "");
 }

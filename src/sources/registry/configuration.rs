@@ -188,10 +188,10 @@ mod tests {
         let before = all.clone();
         all.set(one);
         assert!(all.is_same(&before));
-        let kept = all.destination_rules.values().next().unwrap();
-        assert_eq!((kept.created, kept.prefers_close), (Some(7), true));
-        assert!(kept.dry_run);
-        assert_eq!(kept.spec.host, "a.example");
+        let stored = all.destination_rules.values().next().unwrap();
+        assert_eq!((stored.created, stored.prefers_close), (Some(7), true));
+        assert!(stored.dry_run);
+        assert_eq!(stored.spec.host, "a.example");
         let counts: Vec<_> = all.counts().filter(|(_, count)| *count > 0).collect();
         assert_eq!(counts, [("DestinationRule", 1)]);
         let key = ("n".into(), "a".into());

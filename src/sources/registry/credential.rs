@@ -194,8 +194,11 @@ mod tests {
         let encoded = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
         let secret = json!({"kind": "Secret", "type": "kubernetes.io/tls", "data": {"tls.crt": encoded(&chain), "tls.key": encoded(&key)}});
         let secret: SecretData = serde_json::from_value(secret).unwrap();
-        let shown = format!("{secret:?} {:?}", secret.whole());
-        assert!(shown.contains("pair: true") && shown.len() < 200, "{shown}");
+        let printed = format!("{secret:?} {:?}", secret.whole());
+        assert!(
+            printed.contains("pair: true") && printed.len() < 200,
+            "{printed}"
+        );
         for none in [
             json!({}),
             json!({"data": null, "stringData": null}),

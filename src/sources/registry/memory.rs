@@ -196,10 +196,10 @@ mod tests {
             + &entry("c", 80)
             + "{apiVersion: apps/v1, kind: Deployment}\n---\n"
             + "{apiVersion: v1, kind: Service, metadata: {name: d}, spec: {ports: [{port: 99999}]}}\n";
-        let said = memory.put(wrong.as_bytes()).unwrap_err();
-        let said: Vec<_> = said.iter().map(ToString::to_string).collect();
+        let errors = memory.put(wrong.as_bytes()).unwrap_err();
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
-            said,
+            errors,
             [
                 "discovery does not serve apps/v1 Deployment",
                 "line 4: ServiceEntry default/b: spec.ports[0].number: port 0 is not in 1..65535",
@@ -209,8 +209,11 @@ mod tests {
         );
         assert!(memory.put(b"a: [").is_err());
         // An empty body deletes nothing.
-        let said = memory.put(b"").unwrap_err();
-        assert!(said[0].to_string().starts_with("want a body"), "{said:?}");
+        let errors = memory.put(b"").unwrap_err();
+        assert!(
+            errors[0].to_string().starts_with("want a body"),
+            "{errors:?}"
+        );
         assert_eq!(&*memory.body(), entry("a", 80).as_bytes());
     }
 
@@ -230,8 +233,8 @@ mod tests {
         let mut memory = memory();
         let wrong = memory.put(body.as_bytes()).unwrap_err();
         assert_eq!(wrong.len(), 1);
-        let said = format!("{wrong:?}");
-        assert!(said.contains("Secret: refused"), "{said}");
+        let printed = format!("{wrong:?}");
+        assert!(printed.contains("Secret: refused"), "{printed}");
         let password =
             "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {password: hunter2}\n";
         for body in [

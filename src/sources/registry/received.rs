@@ -209,9 +209,9 @@ mod tests {
     fn objects_come_change_and_go() {
         let mut all = ReceivedObjects::default();
         set(&mut all, &entry("a.example"), Some(7), "mcp://x").unwrap();
-        let said = all.configuration().clone();
-        let [one] = &said.service_entries.values().collect::<Vec<_>>()[..] else {
-            panic!("{said:?}")
+        let before = all.configuration().clone();
+        let [one] = &before.service_entries.values().collect::<Vec<_>>()[..] else {
+            panic!("{before:?}")
         };
         assert_eq!(
             (&*one.namespace, &*one.name, one.created),
@@ -219,7 +219,7 @@ mod tests {
         );
         assert!(one.prefers_close);
         set(&mut all, &entry("a.example"), Some(7), "mcp://x").unwrap();
-        assert!(said.is_same(all.configuration()));
+        assert!(before.is_same(all.configuration()));
         let written = all.written().next().unwrap();
         assert!(written.accepted && written.spec.value()["hosts"][0] == "a.example");
         // Bytes that are no such thing; the version before stays.
@@ -227,7 +227,7 @@ mod tests {
         broken.body = vec![0xff].into();
         let broken = Arc::new(broken);
         assert!(set(&mut all, &broken, None, "mcp://x").is_err());
-        assert!(said.is_same(all.configuration()));
+        assert!(before.is_same(all.configuration()));
         let written = all.written().next().unwrap();
         assert!(!written.accepted && !written.findings.is_empty());
         assert_eq!(&*written.api_version, "networking.istio.io/v1");

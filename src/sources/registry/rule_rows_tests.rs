@@ -43,25 +43,25 @@ fn files_are_judged_as_everything_is() {
 fn an_api_servers_objects_are_judged_as_everything_is() {
     for row in rows() {
         let object = row.value();
-        let Some(shown) = as_served(&object) else {
+        let Some(written) = as_served(&object) else {
             panic!("{object}");
         };
-        assert_eq!(words(&shown.findings), row.said, "{object}");
-        assert_eq!(words(&shown.notes), words(&notes(&object)), "{object}");
-        assert_eq!(shown.accepted, !is_refused(&row.said), "{object}");
+        assert_eq!(words(&written.findings), row.said, "{object}");
+        assert_eq!(words(&written.notes), words(&notes(&object)), "{object}");
+        assert_eq!(written.accepted, !is_refused(&row.said), "{object}");
     }
 }
 
 /// The findings alone.
-fn said(expected: &Expected) -> Vec<String> {
-    expected.said.iter().map(|(_, said)| said.clone()).collect()
+fn finding_texts(expected: &Expected) -> Vec<String> {
+    expected.said.iter().map(|(_, text)| text.clone()).collect()
 }
 
 fn noted(expected: &Expected) -> Vec<String> {
     expected
         .notes
         .iter()
-        .map(|(_, said)| said.clone())
+        .map(|(_, text)| text.clone())
         .collect()
 }
 
@@ -100,14 +100,14 @@ fn examples_in_files_are_judged_as_everything_is() {
                 let Item::Bad { cause, .. } = item else {
                     panic!("{}", example.name);
                 };
-                let mut errors = said(&expected).into_iter();
-                let first = errors.find(|said| !said.starts_with("warning: "));
+                let mut errors = finding_texts(&expected).into_iter();
+                let first = errors.find(|text| !text.starts_with("warning: "));
                 assert!(cause.contains(&first.unwrap()), "{}: {cause}", example.name);
                 continue;
             };
             assert_eq!(
                 words(&written.findings),
-                said(&expected),
+                finding_texts(&expected),
                 "{}",
                 example.name
             );
@@ -126,21 +126,26 @@ fn examples_in_an_api_server_are_judged_as_everything_is() {
     for example in examples() {
         for expected in example.expected().unwrap_or_default() {
             // Skips examples with errors outside of the spec: an API server has checked those fields itself.
-            let is_own = |said: &String| {
-                let path = said.strip_prefix("warning: ").unwrap_or(said);
+            let is_own = |text: &String| {
+                let path = text.strip_prefix("warning: ").unwrap_or(text);
                 !path.starts_with("spec") && !path.starts_with("kind: ")
             };
-            let said = said(&expected);
-            if said.iter().any(is_own) {
+            let findings = finding_texts(&expected);
+            if findings.iter().any(is_own) {
                 continue;
             }
-            let Some(shown) = as_served(&expected.value) else {
+            let Some(written) = as_served(&expected.value) else {
                 continue;
             };
             seen += 1;
-            assert_eq!(words(&shown.findings), said, "{}", expected.value);
-            assert_eq!(words(&shown.notes), noted(&expected), "{}", expected.value);
-            assert_eq!(shown.accepted, expected.accepted, "{}", expected.value);
+            assert_eq!(words(&written.findings), findings, "{}", expected.value);
+            assert_eq!(
+                words(&written.notes),
+                noted(&expected),
+                "{}",
+                expected.value
+            );
+            assert_eq!(written.accepted, expected.accepted, "{}", expected.value);
         }
     }
     assert!(seen > 200, "{seen}");
@@ -179,9 +184,9 @@ fn examples_that_are_received_are_judged_as_everything_is() {
                 "{}",
                 example.name
             );
-            let said = said(&expected);
+            let findings = finding_texts(&expected);
             for found in words(&written.findings) {
-                assert!(said.contains(&found), "{}: {found}", example.name);
+                assert!(findings.contains(&found), "{}: {found}", example.name);
             }
         }
     }
@@ -206,14 +211,14 @@ fn kubernetes_own_kinds_are_judged_alike_by_both_readers_of_files() {
         let rejected = scan.report.rejected.iter().map(ToString::to_string);
         let by_galley = rejected.reduce(|all, one| all + "; " + &one);
         assert_eq!(by_galley.is_none(), scan.changes.len() == 1, "{text}");
-        for said in [&by_discovery, &by_galley] {
-            let is_as_expected = match (said, refused) {
+        for outcome in [&by_discovery, &by_galley] {
+            let is_as_expected = match (outcome, refused) {
                 (None, None) => true,
-                (Some(said), Some(refused)) => said.contains(refused),
+                (Some(cause), Some(refused)) => cause.contains(refused),
                 (Some(_), None) | (None, Some(_)) => false,
             };
             if !is_as_expected {
-                others.push(format!("{text}: {said:?}"));
+                others.push(format!("{text}: {outcome:?}"));
             }
         }
     }

@@ -169,7 +169,7 @@ mod tests {
             "status": {"validationMessages": []},
         });
         let condition = conditions(&Value::Null, &messages, 3);
-        let with = |all: &[Value], said: Value, generation: Value| json!({"validationMessages": said, "observedGeneration": generation, "conditions": all});
+        let with = |all: &[Value], written: Value, generation: Value| json!({"validationMessages": written, "observedGeneration": generation, "conditions": all});
         let mut full = bare.clone();
         full["status"] = with(&condition, json!(messages), json!("3"));
         let old = with(&condition, json!(messages), json!("2"));

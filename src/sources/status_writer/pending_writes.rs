@@ -186,14 +186,14 @@ mod tests {
         }
     }
 
-    fn said(all: &[(&str, u64, &[&str])]) -> BTreeMap<Subject, ObjectMessages> {
+    fn desired(all: &[(&str, u64, &[&str])]) -> BTreeMap<Subject, ObjectMessages> {
         let one = |(name, content, messages): &(&str, u64, &[&str])| {
-            let said = ObjectMessages {
+            let wanted = ObjectMessages {
                 content: *content,
                 generation: None,
                 messages: messages.iter().map(|text| json!(text)).collect(),
             };
-            (subject(name), said)
+            (subject(name), wanted)
         };
         all.iter().map(one).collect()
     }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_written_status_is_not_written_again() {
         let mut pending = PendingWrites::default();
-        let first = said(&[("a", 1, &["x"]), ("b", 1, &[])]);
+        let first = desired(&[("a", 1, &["x"]), ("b", 1, &[])]);
         let all = work(&mut pending, &first);
         assert_eq!(names(&all), ["a"]);
         // Not before it is done.
@@ -214,15 +214,15 @@ mod tests {
         assert_eq!(work(&mut pending, &first), []);
         // Other words, and the same words about something else.
         assert_eq!(
-            names(&work(&mut pending, &said(&[("a", 1, &["y"])]))),
+            names(&work(&mut pending, &desired(&[("a", 1, &["y"])]))),
             ["a"]
         );
         assert_eq!(
-            names(&work(&mut pending, &said(&[("a", 2, &["x"])]))),
+            names(&work(&mut pending, &desired(&[("a", 2, &["x"])]))),
             ["a"]
         );
         // Nothing is wrong any more: once.
-        let none = said(&[("a", 2, &[])]);
+        let none = desired(&[("a", 2, &[])]);
         let all = work(&mut pending, &none);
         assert!(names(&all) == ["a"] && all[0].messages.is_empty());
         pending.done(&all[0]);
@@ -235,17 +235,17 @@ mod tests {
         for name in ["a", "b", "gone"] {
             pending.found(subject(name));
         }
-        let wanted = said(&[("a", 1, &["x"]), ("b", 1, &[])]);
+        let wanted = desired(&[("a", 1, &["x"]), ("b", 1, &[])]);
         assert_eq!(names(&work(&mut pending, &wanted)), ["a", "b"]);
         // An object that went and came back is a new one.
-        work(&mut pending, &said(&[]));
+        work(&mut pending, &desired(&[]));
         assert_eq!(names(&work(&mut pending, &wanted)), ["a"]);
     }
 
     #[test]
     fn failed_writes_go_last_and_refused_ones_wait() {
         let mut pending = PendingWrites::default();
-        let wanted = said(&[("a", 1, &["x"]), ("b", 1, &["x"]), ("c", 1, &["x"])]);
+        let wanted = desired(&[("a", 1, &["x"]), ("b", 1, &["x"]), ("c", 1, &["x"])]);
         let now = Instant::now();
         let all = pending.work(&wanted, now);
         pending.failed(&all[0]);
@@ -260,11 +260,11 @@ mod tests {
         assert_eq!(names(&pending.work(&wanted, now)), [""; 0]);
         assert_eq!(pending.next_try(now), Some(REFUSED));
         // Of another version of the object it need not be so.
-        let newer = said(&[("a", 1, &["x"]), ("b", 1, &["x"]), ("c", 2, &["x"])]);
+        let newer = desired(&[("a", 1, &["x"]), ("b", 1, &["x"]), ("c", 2, &["x"])]);
         assert_eq!(names(&pending.work(&newer, now)), ["c"]);
         assert_eq!(names(&pending.work(&wanted, now + REFUSED)), ["c"]);
         // The right is missing: that is so of all of the kind in the namespace. Without the kind it is so of all.
-        let more = said(&[("c", 2, &["x"]), ("d", 1, &["x"]), ("other/e", 1, &["x"])]);
+        let more = desired(&[("c", 2, &["x"]), ("d", 1, &["x"]), ("other/e", 1, &["x"])]);
         for (extent, others) in [
             (RefusalExtent::Namespace, &["e"][..]),
             (RefusalExtent::Kind, &[]),
@@ -283,7 +283,7 @@ mod tests {
         let mut pending = PendingWrites::default();
         let mut order = Vec::new();
         for round in 0..4 {
-            let wanted = said(&[("a", round, &["x"]), ("b", round, &["x"]), ("c", 0, &["x"])]);
+            let wanted = desired(&[("a", round, &["x"]), ("b", round, &["x"]), ("c", 0, &["x"])]);
             let all = work(&mut pending, &wanted);
             order.push(all[0].subject.key.name.to_string());
             pending.done(&all[0]);

@@ -59,14 +59,14 @@ fn put(fake: &Fake, kind: &str, name: &str, generation: i64) {
 /// `KIND NAME`, the content and the messages of each.
 type Telling<'a> = &'a [(&'static str, &'a str, u64, &'a [&'a str])];
 
-fn said(all: Telling<'_>) -> DesiredMessages {
+fn desired(all: Telling<'_>) -> DesiredMessages {
     let all = all.iter().map(|(plural, name, content, messages)| {
         let subject = Subject {
             group: GROUP,
             plural,
             key: key(name),
         };
-        let said = ObjectMessages {
+        let wanted = ObjectMessages {
             content: *content,
             generation: None,
             messages: messages
@@ -74,7 +74,7 @@ fn said(all: Telling<'_>) -> DesiredMessages {
                 .map(|text| json!({"message": text}))
                 .collect(),
         };
-        (subject, said)
+        (subject, wanted)
     });
     Arc::new(all.collect())
 }
@@ -86,13 +86,18 @@ impl Writing {
             kinds.filter(|kind| kind.group == GROUP && [SERVICES, GATEWAYS].contains(&kind.plural));
         let kinds: Vec<_> = kinds.collect();
         assert_eq!(kinds.len(), 2);
-        let (to, told) = watch::channel(said(first));
-        let running = tokio::spawn(write_statuses(fake.cluster(), kinds, PACE, told));
+        let (to, desired_messages) = watch::channel(desired(first));
+        let running = tokio::spawn(write_statuses(
+            fake.cluster(),
+            kinds,
+            PACE,
+            desired_messages,
+        ));
         Self { fake, to, running }
     }
 
     fn tell(&self, all: Telling<'_>) {
-        self.to.send_replace(said(all));
+        self.to.send_replace(desired(all));
     }
 
     /// The messages of a status, and the generation that they are about.
@@ -321,9 +326,9 @@ async fn messages_of_one_generation_are_not_written_to_another() {
     let fake = fake().await;
     put(&fake, SERVICES, "a", 2);
     let tell = |generation| {
-        let mut all = (*said(&[(SERVICES, "a", 1, &["x"])])).clone();
+        let mut all = (*desired(&[(SERVICES, "a", 1, &["x"])])).clone();
         all.values_mut()
-            .for_each(|said| said.generation = Some(generation));
+            .for_each(|messages| messages.generation = Some(generation));
         Arc::new(all)
     };
     let writing = Writing::start(fake, &[]);

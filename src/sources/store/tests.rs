@@ -46,7 +46,7 @@ fn thing(name: &str, value: u32) -> Thing {
 }
 
 /// Renders changes as text: `a=1`, or `-a`.
-fn said(changes: &Changes<Thing>) -> Vec<String> {
+fn changes_text(changes: &Changes<Thing>) -> Vec<String> {
     let say = |change: &Change<Thing>| match change {
         Change::Set(key, thing) => format!("{key}={}", thing.value),
         Change::Gone(key) => format!("-{key}"),
@@ -55,7 +55,7 @@ fn said(changes: &Changes<Thing>) -> Vec<String> {
 }
 
 async fn next(reader: &mut Reader<Thing>) -> Vec<String> {
-    said(&reader.changed().await.unwrap())
+    changes_text(&reader.changed().await.unwrap())
 }
 
 fn waits(reader: &mut Reader<Thing>) -> bool {
@@ -113,7 +113,7 @@ async fn a_late_reader_receives_all_objects() {
     let mut late = reader.clone();
     let changes = late.changed().await.unwrap();
     assert!(changes.whole);
-    assert_eq!(said(&changes), ["b=1"]);
+    assert_eq!(changes_text(&changes), ["b=1"]);
     drop(writer);
     assert!(late.changed().await.is_none());
 }
@@ -203,11 +203,11 @@ proptest! {
                     writer.replace(all.iter().map(|(name, value)| thing(&name.to_string(), *value)).collect());
                 }
                 Step::Ask => {
-                    let told = reader.take_changes();
-                    if told.whole {
+                    let changes = reader.take_changes();
+                    if changes.whole {
                         mirror.clear();
                     }
-                    for change in told.changes {
+                    for change in changes.changes {
                         match change {
                             Change::Set(key, thing) => mirror.insert(key.name.to_string(), thing.value),
                             Change::Gone(key) => mirror.remove(&*key.name),
@@ -226,23 +226,23 @@ async fn objects_that_cannot_be_read_are_named_up_to_a_bound() {
     let key = |at: usize| Key::new("", &format!("t{at:05}"));
     let all = (0..NAMED + 5).map(|at| thing(&key(at).name, 1));
     writer.replace(all.collect());
-    let said = |reader: &Reader<Thing>| {
+    let unreadable_counts = |reader: &Reader<Thing>| {
         let fresh = reader.freshness();
         (fresh.unreadable.len(), fresh.more_unreadable)
     };
     for at in 0..NAMED + 5 {
         // A reader holds the earlier version.
-        let held = reader.freshness();
+        let reading = reader.freshness();
         assert_eq!(writer.cannot_read(&key(at), "no"), at + 1);
-        drop(held);
+        drop(reading);
     }
-    assert_eq!(said(&reader), (NAMED, 5));
+    assert_eq!(unreadable_counts(&reader), (NAMED, 5));
     assert!(
         reader.get(&key(NAMED + 4)).is_some(),
         "its last version stays"
     );
     writer.set(thing(&key(0).name, 2));
-    assert_eq!(said(&reader), (NAMED - 1, 5));
+    assert_eq!(unreadable_counts(&reader), (NAMED - 1, 5));
     // By a list, too.
     let unreadable = (0..NAMED + 3).map(|at| (key(at), "no".into())).collect();
     let listed = ObjectList {
@@ -251,7 +251,7 @@ async fn objects_that_cannot_be_read_are_named_up_to_a_bound() {
         ..ObjectList::all(Vec::new())
     };
     writer.replace_within(listed, usize::MAX);
-    assert_eq!(said(&reader), (NAMED, 3));
+    assert_eq!(unreadable_counts(&reader), (NAMED, 3));
     assert_eq!(reader.freshness().without_room(), 2);
     assert!(
         reader.get(&key(NAMED + 2)).is_some(),

@@ -189,8 +189,8 @@ pub(super) fn rest(
     } else {
         Vec::new()
     };
-    let is_said = |name: &str| desired.iter().any(|desired| desired.name() == name);
-    let mut own = REST.into_iter().filter(|name| !is_said(name));
+    let is_desired = |name: &str| desired.iter().any(|desired| desired.name() == name);
+    let mut own = REST.into_iter().filter(|name| !is_desired(name));
     let there = own
         .clone()
         .find_map(|name| entries.iter().find(|entry| entry.name() == name));

@@ -315,9 +315,9 @@ fn an_entry_of_our_own_name_leads_where_the_others_lead() {
 
 #[test]
 fn a_fail_that_is_found_stays() {
-    let held = json!([entry("a", "Fail", PEM)]);
-    assert_eq!(patch(&built_in(), &held, false), json!([]));
-    assert_eq!(patch(&built_in(), &held, true), json!([]));
+    let entries = json!([entry("a", "Fail", PEM)]);
+    assert_eq!(patch(&built_in(), &entries, false), json!([]));
+    assert_eq!(patch(&built_in(), &entries, true), json!([]));
     let ignores = json!([entry("a", "Ignore", PEM)]);
     assert_eq!(patch(&built_in(), &ignores, false), json!([]));
 }
@@ -398,20 +398,20 @@ fn a_file_is_completed_and_read_in_both_versions() {
 /// A missing `sideEffects` is filled in, and a value that v1 no longer takes is replaced.
 #[test]
 fn side_effects_that_may_be_said_are_kept() {
-    for (written, kept) in [
+    for (written, served) in [
         ("None", "None"),
         ("NoneOnDryRun", "NoneOnDryRun"),
         ("Some", "None"),
         ("Unknown", "None"),
     ] {
         let text = FILE.replace("sideEffects: Unknown", &format!("sideEffects: {written}"));
-        assert_eq!(of_file(&text).whole["webhooks"][0]["sideEffects"], kept);
+        assert_eq!(of_file(&text).whole["webhooks"][0]["sideEffects"], served);
     }
 }
 
 #[test]
 fn files_without_one_webhook_configuration_are_refused() {
-    for (text, words) in [
+    for (text, part) in [
         ("", "want one ValidatingWebhookConfiguration, not 0 objects"),
         ("a: [", "line 1: "),
         (&format!("{FILE}---\n{FILE}"), "not 2 objects"),
@@ -442,12 +442,12 @@ fn files_without_one_webhook_configuration_are_refused() {
     ] {
         let read = Validation::of_file(text, "istio-galley", service());
         let cause = read.expect_err(text);
-        assert!(cause.contains(words), "{cause}: {words}");
+        assert!(cause.contains(part), "{cause}: {part}");
     }
 }
 
 /// As the API server shows it, completed.
-fn shown() -> Value {
+fn served_entries() -> Value {
     let mut entries: Vec<Value> = of_file(FILE)
         .entries()
         .into_iter()
@@ -469,9 +469,9 @@ fn shown() -> Value {
 #[test]
 fn entries_are_held_to_what_a_file_says_of_them() {
     let wanted = of_file(FILE);
-    assert_eq!(patch(&wanted, &shown(), false), json!([]));
+    assert_eq!(patch(&wanted, &served_entries(), false), json!([]));
     let case = |change: fn(&mut Value), expected: Value| {
-        let mut entries = shown();
+        let mut entries = served_entries();
         change(&mut entries);
         assert_eq!(patch(&wanted, &entries, false), expected);
     };
@@ -511,7 +511,7 @@ fn entries_are_held_to_what_a_file_says_of_them() {
         json!([]),
     );
     // One entry is missing, and one is another program's.
-    let mut entries = shown();
+    let mut entries = served_entries();
     entries[1]["name"] = json!("other.example.com");
     entries[1]["clientConfig"]["url"] = json!("https://10.0.0.2/admitmixer");
     let made = patch(&wanted, &entries, true);
@@ -529,7 +529,7 @@ fn entries_are_held_to_what_a_file_says_of_them() {
 #[test]
 fn an_added_entry_validates_the_kinds_that_a_file_omits() {
     let wanted = of_file(FILE);
-    let mut entries = shown();
+    let mut entries = served_entries();
     entries.as_array_mut().unwrap().pop();
     let made = patch(&wanted, &entries, false);
     assert_eq!(made[0]["name"], "validation.istio.io");

@@ -28,7 +28,7 @@ const WORDS: usize = 256;
 /// Objects of a list, and those that are none, as far as there is room for them.
 pub(super) struct Items<K> {
     room: usize,
-    kept: FairRoom<Result<K, Box<str>>>,
+    objects: FairRoom<Result<K, Box<str>>>,
     left_out: BTreeSet<Key>,
     more_left_out: usize,
     /// Namespaces that have given way.
@@ -41,7 +41,7 @@ impl<K: Kind> Items<K> {
     pub(super) fn new(room: usize) -> Self {
         Self {
             room,
-            kept: FairRoom::default(),
+            objects: FairRoom::default(),
             left_out: BTreeSet::new(),
             more_left_out: 0,
             full: BTreeSet::new(),
@@ -52,7 +52,7 @@ impl<K: Kind> Items<K> {
     pub(super) fn end(self) -> ObjectList<K> {
         let mut objects = Vec::new();
         let mut unreadable = BTreeMap::new();
-        for (key, (one, _)) in self.kept.into_objects() {
+        for (key, (one, _)) in self.objects.into_objects() {
             match one {
                 Ok(object) => objects.push(object),
                 Err(why) => drop(unreadable.insert(key, why)),
@@ -93,9 +93,9 @@ impl<K: Kind> Items<K> {
                 (key, size, Err(why))
             }
         };
-        match self.kept.make_room(&key, size, self.room) {
+        match self.objects.make_room(&key, size, self.room) {
             Some(given_up) => {
-                drop(self.kept.insert(key, one, size));
+                drop(self.objects.insert(key, one, size));
                 given_up.into_iter().for_each(|key| self.leave_out(key));
             }
             None => {

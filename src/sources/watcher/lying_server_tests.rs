@@ -130,11 +130,11 @@ async fn lie(verb: &'static str, lie: Lie) {
 
 /// Runs each lie in a cluster of its own, in parallel.
 async fn all(verb: &'static str, lies: &[Lie]) {
-    let mut told = tokio::task::JoinSet::new();
+    let mut tasks = tokio::task::JoinSet::new();
     for one in lies {
-        told.spawn(lie(verb, *one));
+        tasks.spawn(lie(verb, *one));
     }
-    while let Some(one) = told.join_next().await {
+    while let Some(one) = tasks.join_next().await {
         one.unwrap();
     }
 }

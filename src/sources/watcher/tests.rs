@@ -56,21 +56,21 @@ fn run(fake: &Fake, selection: Selection, timing: WatchTiming) -> (Running, Read
     (Running(tokio::spawn(source.run(writer))), reader)
 }
 
-async fn told(reader: &mut Reader<Thing>) -> Changes<Thing> {
-    let told = timeout(Duration::from_secs(10), reader.changed()).await;
-    told.expect("nothing changed for 10 s").unwrap()
+async fn next_changes(reader: &mut Reader<Thing>) -> Changes<Thing> {
+    let changes = timeout(Duration::from_secs(10), reader.changed()).await;
+    changes.expect("nothing changed for 10 s").unwrap()
 }
 
 /// The next changes that are any, as `a=1` and `-a`.
 async fn next(reader: &mut Reader<Thing>) -> Vec<String> {
     loop {
-        let told = told(reader).await;
-        if !told.changes.is_empty() {
+        let changes = next_changes(reader).await;
+        if !changes.changes.is_empty() {
             let say = |change: &Change<Thing>| match change {
                 Change::Set(key, thing) => format!("{key}={}", thing.value),
                 Change::Gone(key) => format!("-{key}"),
             };
-            return told.changes.iter().map(say).collect();
+            return changes.changes.iter().map(say).collect();
         }
     }
 }
@@ -111,10 +111,10 @@ async fn a_panic_is_a_failed_try_and_objects_stay() {
             .await
             .expect("not within 10 s");
     };
-    until(&mut reader, &|told| told.freshness.listed).await;
+    until(&mut reader, &|changes| changes.freshness.listed).await;
     // An event, and then each list.
     fake.put(thing("panics", 1));
-    until(&mut reader, &|told| told.freshness.stale.is_some()).await;
+    until(&mut reader, &|changes| changes.freshness.stale.is_some()).await;
     let (_, why) = reader.freshness().stale.unwrap();
     let expected = "the watch of mutatingwebhookconfigurations.admissionregistration.k8s.io panicked, see the log";
     assert_eq!(why, expected);
@@ -122,14 +122,14 @@ async fn a_panic_is_a_failed_try_and_objects_stay() {
     fake.delete("panics");
     fake.delete("a");
     fake.put(thing("b", 1));
-    until(&mut reader, &|told| told.freshness.stale.is_none()).await;
+    until(&mut reader, &|changes| changes.freshness.stale.is_none()).await;
     assert!(reader.get(&name("a")).is_none() && reader.get(&name("b")).is_some());
 }
 
 /// Waits for the store to be stale, and returns the reason.
 async fn stale(reader: &mut Reader<Thing>) -> String {
     loop {
-        if let Some((_, why)) = told(reader).await.freshness.stale {
+        if let Some((_, why)) = next_changes(reader).await.freshness.stale {
             return why;
         }
     }
@@ -152,8 +152,8 @@ async fn objects_are_listed_in_pages_and_appear_at_once() {
         fake.put(thing(&format!("t{n:03}"), n));
     }
     let (_running, mut reader) = run(&fake, Selection::default(), PACE);
-    assert!(told(&mut reader).await.changes.is_empty());
-    assert_eq!(told(&mut reader).await.changes.len(), 250);
+    assert!(next_changes(&mut reader).await.changes.is_empty());
+    assert_eq!(next_changes(&mut reader).await.changes.len(), 250);
     assert_eq!(fake.log()[..3], ["list", "list 100", "list 200"]);
     fake.put(thing("t000", 7));
     assert_eq!(next(&mut reader).await, ["t000=7"]);
@@ -434,7 +434,7 @@ async fn a_list_of_nothing_is_a_list() {
         )],
     );
     let (_running, mut reader) = run(&fake, Selection::default(), PACE);
-    while !told(&mut reader).await.freshness.listed {}
+    while !next_changes(&mut reader).await.freshness.listed {}
     fake.put(thing("a", 1));
     assert_eq!(next(&mut reader).await, ["a=1"]);
 }
@@ -484,9 +484,12 @@ async fn one_of_a_wrong_type_is_left_out_alone_or_stays_as_it_was() {
         all.collect::<Vec<_>>()
     };
     let of_b = "b: a value is not u32 at line 1 column ";
-    let said = unreadable(&reader);
-    assert!(said.len() == 1 && said[0].starts_with(of_b), "{said:?}");
-    assert!(!said[0].contains("secret"), "{said:?}");
+    let messages = unreadable(&reader);
+    assert!(
+        messages.len() == 1 && messages[0].starts_with(of_b),
+        "{messages:?}"
+    );
+    assert!(!messages[0].contains("secret"), "{messages:?}");
     assert_eq!(reader.freshness().stale, None);
     // By a watch: the last version stays, and other objects are updated.
     until(|| fake.count("watch") == 1).await;
@@ -626,7 +629,7 @@ async fn long_and_short_events_keep_their_order() {
     }
     fake.put(thing("b", 1));
     while reader.get(&Key::new("", "b")).is_none() {
-        told(&mut reader).await;
+        next_changes(&mut reader).await;
     }
     assert_eq!(reader.get(&Key::new("", "a")).unwrap().value, 19);
     fake.put(long(20));

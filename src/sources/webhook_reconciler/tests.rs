@@ -117,7 +117,7 @@ async fn the_bundle_is_written_and_mended() {
 }
 
 #[tokio::test]
-async fn where_it_is_equal_nothing_is_sent() {
+async fn an_equal_bundle_gets_no_request() {
     let fake = Fake::start().await;
     fake.put(configuration("c", "ours"));
     let (_running, handle) = run(&fake, &["c"]);

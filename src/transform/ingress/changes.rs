@@ -374,7 +374,7 @@ mod tests {
             let hosts: [&[&str]; 8] = [
                 &[], &["a"], &["a.b"], &["a-b"], &["a.b", "a-b", "a"], &["localhost"], &["", "a"], &["a.b", "a.b"],
             ];
-            let mut kept = Ingresses::new(settings());
+            let mut ingresses = Ingresses::new(settings());
             let mut all: BTreeMap<Key, Ingress> = BTreeMap::new();
             let mut seen: BTreeMap<(&'static str, Key), Generated> = BTreeMap::new();
             let mut is_there = false;
@@ -387,23 +387,23 @@ mod tests {
                             false => json!({"number": 80}),
                         };
                         let one = ingress(hosts, &port);
-                        kept.set(key.clone(), Some(one.clone()));
+                        ingresses.set(key.clone(), Some(one.clone()));
                         all.insert(key, one);
                     }
                     None if which == 8 => {
-                        kept.set(key.clone(), None);
+                        ingresses.set(key.clone(), None);
                         all.remove(&key);
                     }
                     None => {
                         is_there = !is_there;
-                        kept.service(&Key::new(namespaces[namespace], "web"));
+                        ingresses.service(&Key::new(namespaces[namespace], "web"));
                         for namespace in namespaces {
-                            kept.service(&Key::new(namespace, "web"));
+                            ingresses.service(&Key::new(namespace, "web"));
                         }
                     }
                 }
                 let port = |_: &Key, _: &str| is_there.then_some(81);
-                let changes = kept.changes(&port);
+                let changes = ingresses.changes(&port);
                 for key in changes.removed {
                     prop_assert!(seen.remove(&key).is_some(), "{key:?}");
                 }
@@ -413,11 +413,11 @@ mod tests {
                 let whole = transform(&all, &settings(), &port);
                 let expected: Vec<_> = whole.generated.iter().collect();
                 prop_assert_eq!(seen.values().collect::<Vec<_>>(), expected);
-                let mut said: Vec<String> = kept.findings().map(|one| format!("{one:?}")).collect();
+                let mut findings: Vec<String> = ingresses.findings().map(|one| format!("{one:?}")).collect();
                 let mut whole: Vec<String> = whole.findings.iter().map(|one| format!("{one:?}")).collect();
-                said.sort();
+                findings.sort();
                 whole.sort();
-                prop_assert_eq!(said, whole);
+                prop_assert_eq!(findings, whole);
             }
         }
     }

@@ -248,11 +248,11 @@ mod tests {
             ("shop-1/web", tls(&["c.example"])),
         ]);
         let servers = servers(&made);
-        let shown = servers
+        let ports = servers
             .iter()
             .map(|one| format!("{} {}", one["port"]["name"], one["hosts"][0]).replace('"', ""));
         assert_eq!(
-            shown.collect::<Vec<_>>(),
+            ports.collect::<Vec<_>>(),
             [
                 "https-443-i-web-shop a.example",
                 "https-443-i-web-shop-1 b.example",
@@ -316,10 +316,10 @@ mod tests {
             .map(|one| one.ingress.to_string())
             .collect();
         assert_eq!(cut, ["attacker/b", "attacker/c"]);
-        let words = &made.findings[1];
-        assert_eq!(words.path, "spec.rules[0].http.paths[0]");
+        let finding = &made.findings[1];
+        assert_eq!(finding.path, "spec.rules[0].http.paths[0]");
         assert_eq!(
-            words.message,
+            finding.message,
             "this and 3999 more are not served: the VirtualService of shop.example, which Ingresses share, has no room for them"
         );
     }
@@ -355,9 +355,9 @@ mod tests {
         let mut first = paths("shop.example", 1);
         first["metadata"] = json!({"annotations": {"a": "x".repeat(1400 << 10)}});
         let made = made(&[("a/web", first), ("b/web", paths("shop.example", 2000))]);
-        let said = findings(&made);
+        let messages = findings(&made);
         assert_eq!(
-            said,
+            messages,
             [
                 "a/web metadata: labels and annotations are not taken over: they are longer than 262144 bytes"
             ]

@@ -22,7 +22,7 @@ fn key(name: &str) -> Key {
 }
 
 /// Metadata and spec as JSON.
-fn shown(entry: &SyntheticEntry) -> Value {
+fn entry_json(entry: &SyntheticEntry) -> Value {
     json!({
         "name": entry.key.to_string(),
         "created": entry.create_time.as_ref().map(|time| time.seconds),
@@ -116,7 +116,7 @@ fn a_service_with_its_endpoints_is_an_entry() {
     let entry = services.entry(&key("cart"), &mesh()).unwrap();
     let ports = json!({"dns": 5353, "http-web": 8080});
     assert_eq!(
-        shown(&entry),
+        entry_json(&entry),
         json!({
             "name": "shop/cart",
             "created": 60,
@@ -168,10 +168,10 @@ fn a_port_is_found_by_its_name() {
 
 #[test]
 fn the_order_in_which_they_come_does_not_matter() {
-    let words = cart();
+    let objects = cart();
     let mut entries = BTreeSet::new();
     for first in 0..24_usize {
-        let mut left: Vec<_> = words.to_vec();
+        let mut left: Vec<_> = objects.to_vec();
         let mut services = Services::default();
         let mut entry = None;
         let mut order = first;
@@ -182,7 +182,7 @@ fn the_order_in_which_they_come_does_not_matter() {
                 entry = services.entry(&key, &mesh());
             }
         }
-        entries.insert(shown(&entry.unwrap()).to_string());
+        entries.insert(entry_json(&entry.unwrap()).to_string());
     }
     assert_eq!(entries.len(), 1);
 }
@@ -190,7 +190,7 @@ fn the_order_in_which_they_come_does_not_matter() {
 fn entry_of(service: Value) -> Value {
     let mut services = Services::default();
     services.service(key("x"), read(service));
-    shown(&services.entry(&key("x"), &mesh()).unwrap())
+    entry_json(&services.entry(&key("x"), &mesh()).unwrap())
 }
 
 #[test]
@@ -200,11 +200,11 @@ fn a_service_without_endpoints_or_address_is_an_entry_too() {
         json!({"ports": null}),
         json!(null),
     ] {
-        let shown = entry_of(json!({"metadata": {"name": "x"}, "spec": spec}));
-        assert_eq!(shown["name"], "shop/x");
-        assert_eq!(shown["annotations"], json!({}));
+        let entry = entry_of(json!({"metadata": {"name": "x"}, "spec": spec}));
+        assert_eq!(entry["name"], "shop/x");
+        assert_eq!(entry["annotations"], json!({}));
         assert_eq!(
-            shown["spec"],
+            entry["spec"],
             json!({
                 "hosts": ["x.shop.svc.cluster.local"],
                 "addresses": ["0.0.0.0"],
@@ -216,13 +216,13 @@ fn a_service_without_endpoints_or_address_is_an_entry_too() {
 
 #[test]
 fn an_external_name_is_its_one_endpoint() {
-    let shown = entry_of(json!({
+    let entry = entry_of(json!({
         "metadata": {"labels": {"l": "1"}},
         "spec": {"type": "ExternalName", "externalName": "example.com", "clusterIP": "10.0.0.1",
             "ports": [{"name": "https", "port": 443}]},
     }));
     assert_eq!(
-        shown["spec"],
+        entry["spec"],
         json!({
             "hosts": ["x.shop.svc.cluster.local"],
             "addresses": ["0.0.0.0"],
@@ -257,8 +257,8 @@ fn a_protocol_is_the_first_word_of_a_port_s_name() {
         ("http", 25, "TCP", "HTTP"),
     ] {
         let port = json!({"name": name, "port": number, "protocol": kind});
-        let shown = entry_of(json!({"spec": {"ports": [port]}}));
-        let found = shown["spec"]["ports"][0]["protocol"].as_str();
+        let entry = entry_of(json!({"spec": {"ports": [port]}}));
+        let found = entry["spec"]["ports"][0]["protocol"].as_str();
         assert_eq!(found.unwrap_or_default(), protocol, "{name} {number}");
     }
 }
@@ -290,7 +290,7 @@ fn slices_count_alone() {
     let one = json!([{"addresses": ["10.2.0.4"], "conditions": null}]);
     let changed = services.slice(key("a"), slice("a", "cart", one.clone()));
     assert_eq!(changed, [key("cart")].into());
-    let entry = shown(&services.entry(&key("cart"), &mesh()).unwrap());
+    let entry = entry_json(&services.entry(&key("cart"), &mesh()).unwrap());
     let addresses = |entry: &Value| -> Vec<String> {
         let endpoints = entry["spec"]["endpoints"].as_array().unwrap();
         let addresses = endpoints
@@ -308,12 +308,12 @@ fn slices_count_alone() {
     assert_eq!(changed, [key("cart"), key("other")].into());
     services.slice(key("b"), None);
     // The Endpoints remain.
-    let entry = shown(&services.entry(&key("cart"), &mesh()).unwrap());
+    let entry = entry_json(&services.entry(&key("cart"), &mesh()).unwrap());
     assert_eq!(addresses(&entry), ["10.1.0.2", "10.1.0.1"]);
 }
 
 /// Few of each, so that they meet.
-fn words() -> impl Strategy<Value = Word> {
+fn any_word() -> impl Strategy<Value = Word> {
     const SERVICES: [&str; 2] = ["s0", "s1"];
     const PODS: [&str; 3] = ["p0", "p1", "p2"];
     const NODES: [&str; 2] = ["n0", "n1"];
@@ -363,9 +363,9 @@ fn words() -> impl Strategy<Value = Word> {
 proptest! {
     /// Entries regenerated after each change equal those of a fresh state.
     #[test]
-    fn a_change_names_the_entries_that_it_is_seen_in(script in prop::collection::vec(words(), 0..40)) {
+    fn a_change_names_the_entries_that_it_is_seen_in(script in prop::collection::vec(any_word(), 0..40)) {
         let mut services = Services::default();
-        let mut kept = BTreeMap::new();
+        let mut entries = BTreeMap::new();
         let mut last = BTreeMap::new();
         for word in script {
             let at = match &word {
@@ -378,16 +378,16 @@ proptest! {
             last.insert(at, word.clone());
             for key in tell(&mut services, word) {
                 let entry = services.entry(&key, &mesh());
-                kept.insert(key, entry);
+                entries.insert(key, entry);
             }
             let mut fresh = Services::default();
             for word in last.values().rev().cloned() {
                 tell(&mut fresh, word);
             }
             for name in ["s0", "s1"] {
-                let kept = kept.get(&key(name)).and_then(Option::as_ref);
+                let entry = entries.get(&key(name)).and_then(Option::as_ref);
                 let fresh = fresh.entry(&key(name), &mesh());
-                prop_assert_eq!(kept, fresh.as_ref());
+                prop_assert_eq!(entry, fresh.as_ref());
             }
         }
         // Without objects the indices are empty.

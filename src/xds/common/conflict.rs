@@ -96,9 +96,9 @@ impl Conflicts {
         let of_namespace = self.by_namespace.entry(namespace).or_default();
         let of_rule = self.by_rule.entry(cause).or_default();
         *of_rule += 1;
-        let is_told = *of_rule <= MOST_OF_RULE && *of_namespace < MOST_OF_NAMESPACE;
-        *of_namespace += usize::from(is_told);
-        is_told
+        let is_listed = *of_rule <= MOST_OF_RULE && *of_namespace < MOST_OF_NAMESPACE;
+        *of_namespace += usize::from(is_listed);
+        is_listed
     }
 
     /// Returns the conflicts, with a count of those beyond the limits.

@@ -318,7 +318,7 @@ mod tests {
         .unwrap();
         let read = Cluster::decode(bytes.as_slice()).unwrap();
         assert_eq!(read.encoded_len(), bytes.len(), "nothing is unknown in it");
-        let shown = format!("{read:?}");
+        let printed = format!("{read:?}");
         for part in [
             "\"uid\"",
             "\"tlsMode\"",
@@ -326,7 +326,7 @@ mod tests {
             "Healthy",
             "value: 3",
         ] {
-            assert!(shown.contains(part), "{part} in {shown}");
+            assert!(printed.contains(part), "{part} in {printed}");
         }
     }
 

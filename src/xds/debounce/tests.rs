@@ -17,8 +17,8 @@ fn text(batch: &Batch) -> String {
     let full = batch.full.then_some("full").into_iter();
     let hosts = batch.hosts.iter().map(|host| &**host);
     let proxies = batch.proxies.iter().map(|proxy| &*proxy.name);
-    let words: Vec<_> = full.chain(hosts).chain(proxies).collect();
-    words.join(" ")
+    let texts: Vec<_> = full.chain(hosts).chain(proxies).collect();
+    texts.join(" ")
 }
 
 /// Plays (time, change) and asks at every millisecond. Says what went out when; each snapshot takes `making`.

@@ -281,8 +281,8 @@ mod tests {
             let mut reader = RequestReader::default();
             let bytes = request.encode_to_vec();
             for _ in 0..2 {
-                let heard = hear(&mut reader, &list, &bytes, &sizes);
-                prop_assert_eq!(heard.request, Some(sorted(request.clone())));
+                let read = hear(&mut reader, &list, &bytes, &sizes);
+                prop_assert_eq!(read.request, Some(sorted(request.clone())));
             }
         }
 
@@ -296,8 +296,8 @@ mod tests {
         ) {
             let named = Request { names, ..Request::default() }.encode_to_vec();
             let bytes = [begin, named, end].concat();
-            let heard = hear(&mut RequestReader::default(), &list, &bytes, &sizes);
-            prop_assert_eq!(heard.request, Request::decode(&*bytes).ok().map(sorted));
+            let read = hear(&mut RequestReader::default(), &list, &bytes, &sizes);
+            prop_assert_eq!(read.request, Request::decode(&*bytes).ok().map(sorted));
         }
     }
 
@@ -319,9 +319,9 @@ mod tests {
         let (list, request) = acknowledgement(1000);
         let bytes = request.encode_to_vec();
         for size in [1, 7, 1000, 8183] {
-            let heard = hear(&mut RequestReader::default(), &list, &bytes, &[size]);
-            assert_eq!(heard.request.as_ref(), Some(&request));
-            assert!(heard.names_apart && heard.most < 64, "{}", heard.most);
+            let read = hear(&mut RequestReader::default(), &list, &bytes, &[size]);
+            assert_eq!(read.request.as_ref(), Some(&request));
+            assert!(read.names_apart && read.most < 64, "{}", read.most);
         }
     }
 
@@ -337,10 +337,10 @@ mod tests {
             order(&mut request.names);
             let bytes = request.encode_to_vec();
             for size in [1, 7, 1000, 8183] {
-                let heard = hear(&mut RequestReader::default(), &list, &bytes, &[size]);
-                assert_eq!(heard.request, Some(sorted(request.clone())));
+                let read = hear(&mut RequestReader::default(), &list, &bytes, &[size]);
+                assert_eq!(read.request, Some(sorted(request.clone())));
                 let most = 64 + 1000_usize.div_ceil(64) * 8;
-                assert!(heard.names_apart && heard.most < most, "{}", heard.most);
+                assert!(read.names_apart && read.most < most, "{}", read.most);
             }
         }
     }
@@ -351,9 +351,9 @@ mod tests {
         request.names.reverse();
         request.names.remove(50);
         let bytes = request.encode_to_vec();
-        let heard = hear(&mut RequestReader::default(), &list, &bytes, &[100]);
-        assert_eq!(heard.request, Some(sorted(request)));
-        assert!(!heard.names_apart);
+        let read = hear(&mut RequestReader::default(), &list, &bytes, &[100]);
+        assert_eq!(read.request, Some(sorted(request)));
+        assert!(!read.names_apart);
     }
 
     #[test]
@@ -361,9 +361,9 @@ mod tests {
         let (list, mut request) = acknowledgement(100);
         request.names.pop();
         let bytes = request.encode_to_vec();
-        let heard = hear(&mut RequestReader::default(), &list, &bytes, &[100]);
-        assert_eq!(heard.request, Some(request));
-        assert!(heard.names_apart);
+        let read = hear(&mut RequestReader::default(), &list, &bytes, &[100]);
+        assert_eq!(read.request, Some(request));
+        assert!(read.names_apart);
     }
 
     #[test]
@@ -374,8 +374,8 @@ mod tests {
         let mut reader = RequestReader::default();
         assert_eq!(reader.take(&bytes, |_| None), 3);
         assert_eq!(reader.retained(), 3);
-        let heard = hear(&mut RequestReader::default(), &list, &bytes, &[100]);
-        assert_eq!(heard.request, Some(request));
-        assert!(!heard.names_apart);
+        let read = hear(&mut RequestReader::default(), &list, &bytes, &[100]);
+        assert_eq!(read.request, Some(request));
+        assert!(!read.names_apart);
     }
 }

@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn a_host_is_shorter_the_nearer_it_is() {
         let domain = "ns.svc.cluster.local";
-        for (host, domain, shown) in [
+        for (host, domain, expected) in [
             (
                 "a.ns.svc.cluster.local",
                 domain,
@@ -69,7 +69,7 @@ mod tests {
                 "ns.svc.cluster.local ns ns.svc ns.svc.cluster",
             ),
         ] {
-            assert_eq!(forms(host, domain).join(" "), shown, "{host}");
+            assert_eq!(forms(host, domain).join(" "), expected, "{host}");
         }
     }
 

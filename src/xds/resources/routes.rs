@@ -311,7 +311,7 @@ impl<'a> RoutesBuilder<'a> {
         &mut self,
         mut domains: Vec<String>,
         of: &str,
-        told_at: impl Fn(Conflict) -> Conflict,
+        with_subject: impl Fn(Conflict) -> Conflict,
     ) -> Vec<String> {
         let own: Arc<str> = of.into();
         domains.retain(|domain| match self.domain_owners.entry(domain.clone()) {
@@ -322,7 +322,7 @@ impl<'a> RoutesBuilder<'a> {
             hash_map::Entry::Occupied(taken) => {
                 let message = format!("{of} is left out: {} has it", taken.get());
                 let conflict = Conflict::new(DUPLICATE_DOMAIN, &**domain, message);
-                self.conflicts.add(0, told_at(conflict));
+                self.conflicts.add(0, with_subject(conflict));
                 false
             }
         });

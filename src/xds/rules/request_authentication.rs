@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::config::discovery_notes::{is_header_name, is_one_line, is_output_header};
 use api::model::ObjectRef;
 use api::security::jwt_rule::Presence;
-use api::security::{JwtRule, KeySet, KeysPlace, RequestAuthentication};
+use api::security::{JwksSource, JwtRule, KeySet, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
 use envoy_types::pb::envoy::config::route::v3::{RouteMatch, route_match::PathSpecifier};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider::{
@@ -37,8 +37,8 @@ pub(crate) const PAYLOAD: &str = "payload";
 /// Claims that are lists in one text, with spaces between (RFC 8693 for the first).
 const LISTS: [&str; 2] = ["scope", "permission"];
 
-/// Keys that were fetched, by their places.
-pub(crate) type KeySets = BTreeMap<KeysPlace, KeySet>;
+/// Keys that were fetched, by their sources.
+pub(crate) type KeySets = BTreeMap<JwksSource, KeySet>;
 
 /// `envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication`, with providers in order: `envoy-types` holds them in a hash map.
 #[derive(Clone, PartialEq, Message)]
@@ -190,15 +190,15 @@ fn keys_of(rule: &JwtRule, fetched: &KeySets) -> Result<KeySet, &'static str> {
         return KeySet::inline(&rule.jwks)
             .map_err(|_| "tokens are refused: jwks has no key that proxies can use");
     }
-    let Some(place) = KeysPlace::of(rule) else {
+    let Some(source) = JwksSource::of(rule) else {
         return Err(
             "tokens are refused: neither jwks nor jwksUri says a key, and the issuer is no URL",
         );
     };
-    let keys = fetched.get(&place).cloned();
-    keys.ok_or(match place {
-        KeysPlace::Set(_) => "tokens are refused: no keys were fetched from jwksUri yet",
-        KeysPlace::Discovery(_) => "tokens are refused: no keys of the issuer were fetched yet",
+    let keys = fetched.get(&source).cloned();
+    keys.ok_or(match source {
+        JwksSource::Set(_) => "tokens are refused: no keys were fetched from jwksUri yet",
+        JwksSource::Discovery(_) => "tokens are refused: no keys of the issuer were fetched yet",
     })
 }
 

@@ -146,9 +146,9 @@ impl Visible {
         let written = spec.egress.iter().take(MOST_EGRESS_LISTENERS);
         let mut routes = BTreeSet::new();
         let imported = written.filter_map(|written| {
-            let stand = EgressListener::new(written, &mut routes)?;
+            let listener = EgressListener::new(written, &mut routes)?;
             let imports = Imports::new(&written.hosts, namespace, sidecar, &rules.domain);
-            Some((stand, imports))
+            Some((listener, imports))
         });
         let imported: Vec<_> = imported.collect();
         let whole = if spec.egress.is_empty() {
@@ -156,9 +156,9 @@ impl Visible {
         } else {
             imported_by_any(rules, namespace, &imported)
         };
-        let listeners = imported.iter().map(|(stand, imports)| {
-            let visibility = whole.through(rules, namespace, imports, stand);
-            (stand.clone(), Arc::new(visibility))
+        let listeners = imported.iter().map(|(listener, imports)| {
+            let visibility = whole.through(rules, namespace, imports, listener);
+            (listener.clone(), Arc::new(visibility))
         });
         let mut listeners: Vec<_> = listeners.collect();
         let policy = spec.outbound_traffic_policy.as_ref();
@@ -217,10 +217,10 @@ impl Visible {
     /// Returns the view of the port's listener, or else of the one whose services have their own ports.
     pub(super) fn of_port(&self, port: u16) -> Option<&Arc<Visibility>> {
         let mut all = self.listeners.iter();
-        let of_port = all.find(|(stand, _)| stand.port == Some(port) && !stand.is_proxy);
+        let of_port = all.find(|(listener, _)| listener.port == Some(port) && !listener.is_proxy);
         let of_others = || {
             let mut all = self.listeners.iter();
-            all.find(|(stand, _)| stand.is_of_all_ports())
+            all.find(|(listener, _)| listener.is_of_all_ports())
         };
         of_port.or_else(of_others).map(|(_, visibility)| visibility)
     }
@@ -363,7 +363,7 @@ fn imported_by_any(
 ) -> Visibility {
     let service_ports = rules.services.seeing(|service| {
         let mut all = imported.iter();
-        all.any(|(stand, imports)| imports_service(stand, imports, service))
+        all.any(|(listener, imports)| imports_service(listener, imports, service))
             && rules.is_visible(service, namespace)
     });
     let through = |keeps: fn(&VirtualService) -> bool| {
@@ -386,36 +386,36 @@ fn imported_by_any(
 /// port of that number, and the routes of that port are then its own.
 fn name_routes(listeners: &mut [(EgressListener, Arc<Visibility>)]) {
     let mut taken: BTreeSet<Arc<str>> = BTreeSet::new();
-    for (stand, visibility) in listeners.iter().filter(|(stand, _)| !stand.is_proxy) {
-        taken.extend(stand.socket.as_ref().map(|socket| socket.routes.clone()));
+    for (listener, visibility) in listeners.iter().filter(|(listener, _)| !listener.is_proxy) {
+        taken.extend(listener.socket.as_ref().map(|socket| socket.routes.clone()));
         let all = visibility.service_ports.all();
         let with_routes = all.filter(|one| {
-            let is_behind = stand.port.is_none_or(|port| port == one.port.number);
+            let is_behind = listener.port.is_none_or(|port| port == one.port.number);
             is_behind && one.carries_http()
         });
         let ports: BTreeSet<u16> = with_routes.map(|one| one.port.number).collect();
         taken.extend(ports.iter().map(|port| Arc::from(port.to_string())));
     }
-    for (stand, _) in listeners {
-        stand.name_routes(|name| taken.contains(name));
+    for (listener, _) in listeners {
+        listener.name_routes(|name| taken.contains(name));
     }
 }
 
 /// Listeners with the ports of their routes: of two that have a port, or all ports, the first counts.
 fn listeners_of_hosts(listeners: &[(EgressListener, Arc<Visibility>)]) -> Vec<ListenerOfHosts<'_>> {
     let mut by_port: HashMap<u16, usize> = HashMap::new();
-    for (at, (stand, _)) in listeners.iter().enumerate() {
-        let port = stand.port.filter(|_| !stand.is_proxy);
+    for (at, (listener, _)) in listeners.iter().enumerate() {
+        let port = listener.port.filter(|_| !listener.is_proxy);
         if let Some(port) = port {
             by_port.entry(port).or_insert(at);
         }
     }
     let mut all = listeners.iter();
-    let of_others = all.position(|(stand, _)| stand.is_of_all_ports());
+    let of_others = all.position(|(listener, _)| listener.is_of_all_ports());
     let all = listeners
         .iter()
         .enumerate()
-        .map(|(at, (stand, visibility))| {
+        .map(|(at, (listener, visibility))| {
             let routed = visibility
                 .service_ports
                 .all()
@@ -426,15 +426,15 @@ fn listeners_of_hosts(listeners: &[(EgressListener, Arc<Visibility>)]) -> Vec<Li
                 rules: &visibility.virtual_services,
                 below_wildcards: &visibility.below_wildcards,
                 service_ports: &visibility.service_ports,
-                has_all: stand.is_proxy || stand.socket.is_some(),
+                has_all: listener.is_proxy || listener.socket.is_some(),
                 routed: routed.into_iter().filter(own).collect(),
             }
         });
     all.collect()
 }
 
-fn imports_service(stand: &EgressListener, imports: &Imports, service: &Service) -> bool {
-    let number = stand.port.filter(|_| !stand.is_proxy);
+fn imports_service(listener: &EgressListener, imports: &Imports, service: &Service) -> bool {
+    let number = listener.port.filter(|_| !listener.is_proxy);
     let key = &service.key;
     let has_port = number.is_none_or(|number| service.port(number).is_some());
     has_port && imports.have(&key.namespace, &key.hostname.to_ascii_lowercase())
@@ -460,7 +460,7 @@ impl Visibility {
         rules: &ExportedObjects,
         namespace: Option<&Arc<str>>,
         imports: &Imports,
-        stand: &EgressListener,
+        listener: &EgressListener,
     ) -> Self {
         let through = |keeps: fn(&VirtualService) -> bool| {
             let sees =
@@ -469,7 +469,7 @@ impl Visibility {
         };
         let service_ports = self
             .service_ports
-            .keeping(|service| imports_service(stand, imports, service));
+            .keeping(|service| imports_service(listener, imports, service));
         Self::new(
             service_ports,
             through(has_requests),

@@ -7,7 +7,7 @@ use api::model::{
     ChangedKind, ChangedName, Changes, Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World,
 };
 use api::networking::DiscoveryKind;
-use api::security::{JwtRule, KeysPlace};
+use api::security::{JwksSource, JwtRule};
 
 use super::{Snapshot, SnapshotBase};
 use crate::node::{self, Node};
@@ -243,8 +243,8 @@ fn with_other_keys(older: &World, newer: &World) -> BTreeSet<Arc<str>> {
         return BTreeSet::new();
     }
     let is_other = |rule: &JwtRule| {
-        let place = KeysPlace::of(rule);
-        place.is_some_and(|place| before.get(&place) != after.get(&place))
+        let source = JwksSource::of(rule);
+        source.is_some_and(|source| before.get(&source) != after.get(&source))
     };
     let policies = newer.request_authentications.values();
     policies

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn conflicts_do_not_depend_on_the_order_of_proxies() {
-        let told = |order: [&str; 3]| {
+        let conflicts_of = |order: [&str; 3]| {
             let snapshot = snapshot();
             for namespace in order {
                 report(&snapshot, namespace, &format!("proxy.{namespace}"));
@@ -148,7 +148,7 @@ mod tests {
             snapshot.caches.report([other], &"proxy.z".into());
             snapshot.conflicts()
         };
-        let all = told(["a", "b", "c"]);
+        let all = conflicts_of(["a", "b", "c"]);
         let [other, conflict] = &*all else {
             panic!("not two: {all:?}");
         };
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(conflict.services.len(), 3);
         assert_eq!(&*conflict.proxy, "proxy.a");
         for order in [["b", "a", "c"], ["c", "b", "a"], ["b", "c", "a"]] {
-            assert_eq!(told(order), all, "{order:?}");
+            assert_eq!(conflicts_of(order), all, "{order:?}");
         }
     }
 
@@ -169,12 +169,12 @@ mod tests {
                 .iter()
                 .for_each(|id| report(&earlier, namespace, id));
         }
-        for (there, told) in [("a1", &["a"][..]), ("a2", &["a"]), ("b1", &["b"])] {
+        for (there, expected) in [("a1", &["a"][..]), ("a2", &["a"]), ("b1", &["b"])] {
             let next = snapshot();
             next.keep_conflicts(&earlier, |proxy| proxy == there);
             // What the other namespace has mended is not told there any more.
             let all = next.conflicts();
-            assert!(all.len() == 1 && namespaces(&all[0]) == told, "{all:?}");
+            assert!(all.len() == 1 && namespaces(&all[0]) == expected, "{all:?}");
             assert_eq!(&*all[0].proxy, there);
             let last = snapshot();
             last.keep_conflicts(&next, |proxy| proxy != there);
@@ -185,9 +185,9 @@ mod tests {
         report(&next, "c", "c1");
         report(&next, "a", "a3");
         next.keep_conflicts(&earlier, |proxy| proxy != "a1");
-        let told = next.conflicts();
-        assert_eq!(namespaces(&told[0]), ["a", "b", "c"]);
-        assert_eq!(&*told[0].proxy, "a2");
+        let conflicts = next.conflicts();
+        assert_eq!(namespaces(&conflicts[0]), ["a", "b", "c"]);
+        assert_eq!(&*conflicts[0].proxy, "a2");
     }
 
     #[test]

@@ -177,10 +177,13 @@ mod tests {
     #[test]
     fn kept_entries_are_not_made_again() {
         let cache: ReuseCache<u8, Arc<Resource>> = ReuseCache::default();
-        let kept = cache.get(1, || resource("a", "1"));
+        let cached = cache.get(1, || resource("a", "1"));
         let _dropped = cache.get(2, || resource("b", "1"));
         let later = cache.keeping(|key| *key == 1);
-        assert!(Arc::ptr_eq(&kept, &later.get(1, || panic!("it is there"))));
+        assert!(Arc::ptr_eq(
+            &cached,
+            &later.get(1, || panic!("it is there"))
+        ));
         assert_eq!(later.get(2, || resource("b", "2")), resource("b", "2"));
         assert_eq!(later.len(), 2);
     }

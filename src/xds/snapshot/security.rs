@@ -141,7 +141,7 @@ impl Snapshot {
             return;
         }
         let tls = traffic.of(None, service_port.port.number).tls();
-        let words = match tls.map(ClientTlsSettings::mode) {
+        let parties = match tls.map(ClientTlsSettings::mode) {
             Some(TlSmode::IstioMutual) => ("mutual TLS", "accept none"),
             Some(TlSmode::Disable) => ("plain text", "accept mutual TLS alone"),
             Some(TlSmode::Simple | TlSmode::Mutual) | None => return,
@@ -149,7 +149,7 @@ impl Snapshot {
         let (servers, _) = self.servers(service_port);
         if self.agreement(tls, &servers) == Agreement::Conflict {
             conflicts.push(MTLS_CONFLICT, Some(rule), || {
-                let (client, servers) = words;
+                let (client, servers) = parties;
                 let message = format!(
                     "requests of sidecars fail: {rule} has them speak {client} to {}, and workloads of it {servers}",
                     service_port.authority()

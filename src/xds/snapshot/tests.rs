@@ -238,14 +238,14 @@ fn of_two_services_on_one_port_the_older_wins() {
     let listener = view.get(Type::Listener, "0.0.0.0_9000").unwrap();
     let bytes = String::from_utf8_lossy(&listener.body).into_owned();
     assert!(bytes.contains("outbound|9000||old.demo") && !bytes.contains("young"));
-    let told: Vec<_> = snapshot
+    let messages: Vec<_> = snapshot
         .conflicts()
         .into_iter()
         .inspect(|conflict| assert_eq!(&*conflict.proxy, FIRST))
         .map(|conflict| format!("{} {} {}", conflict.metric, conflict.key, conflict.message))
         .collect();
     assert_eq!(
-        told,
+        messages,
         [
             "pilot_conflict_outbound_listener_http_over_current_tcp 0.0.0.0_9000 \
              http.demo.svc.cluster.local:9000 is left out: old.demo.svc.cluster.local:9000 is older",
@@ -271,22 +271,22 @@ fn conflicts_of_reused_resources_are_still_reported() {
     let own = Conflict::new(REJECTED_CONFIG, "key", "of its own".to_owned());
     let of = |proxy: &str| own.clone().of(&proxy.into());
     snapshot.caches.report([of(FIRST)], &FIRST.into());
-    let told = |snapshot: &Snapshot| -> Vec<&'static str> {
+    let metrics = |snapshot: &Snapshot| -> Vec<&'static str> {
         let all = snapshot.conflicts().into_iter();
         all.map(|one| one.metric).collect()
     };
     let listener = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
-    assert_eq!(told(&snapshot), [listener, REJECTED_CONFIG]);
+    assert_eq!(metrics(&snapshot), [listener, REJECTED_CONFIG]);
 
     let next = snapshot.next(world.clone(), None, None).snapshot;
-    assert_eq!(told(&next), [listener]);
+    assert_eq!(metrics(&next), [listener]);
     next.keep_conflicts(&snapshot, |proxy| proxy == FIRST);
-    assert_eq!(told(&next), [listener, REJECTED_CONFIG]);
+    assert_eq!(metrics(&next), [listener, REJECTED_CONFIG]);
     let last = next.next(world, None, None).snapshot;
     last.keep_conflicts(&next, |_| false);
-    assert_eq!(told(&last), [listener]);
+    assert_eq!(metrics(&last), [listener]);
     drop((resting, snapshot, next));
-    assert_eq!(told(&last), [""; 0]);
+    assert_eq!(metrics(&last), [""; 0]);
 }
 
 /// Who calls the ports where traffic is caught is not passed on to them, and no service can have them.
@@ -723,8 +723,8 @@ fn a_service_on_the_port_for_applications_is_left_out_where_both_are_bound() {
     assert_eq!(names(&*view, Type::Route), "http_proxy");
     let name = "outbound|15080||clash.demo.svc.cluster.local";
     let message = format!("{name} is left out: the proxy listens there");
-    let told = (name.to_owned(), message, "127.0.0.2".to_owned());
-    assert_eq!(invalid(&snapshot), [told]);
+    let expected = (name.to_owned(), message, "127.0.0.2".to_owned());
+    assert_eq!(invalid(&snapshot), [expected]);
 }
 
 /// Who has one address for services and a Sidecar's ingress keeps the ingress; on the port for applications, that.
@@ -748,16 +748,16 @@ fn an_ingress_in_the_place_of_another_listener_is_told() {
     let direction = |name| direction(&*view, name);
     assert_eq!(direction("127.0.0.2_15080"), TrafficDirection::Outbound);
     assert_eq!(direction("127.0.0.2_8080"), TrafficDirection::Inbound);
-    let told =
+    let expected =
         |key: &str, message: &str| (key.to_owned(), message.to_owned(), "127.0.0.2".to_owned());
     assert_eq!(
         invalid(&snapshot),
         [
-            told(
+            expected(
                 "127.0.0.2_8080",
                 "listener 127.0.0.2_8080 of services is left out: the proxy has one of its own there"
             ),
-            told(
+            expected(
                 "inbound|15080|a|inbound.demo",
                 "the ingress of Sidecar demo/inbound on 15080 is left out: the proxy listens there"
             ),

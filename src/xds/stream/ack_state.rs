@@ -337,9 +337,9 @@ mod tests {
 
     #[test]
     fn words_are_cut_between_characters() {
-        let words = format!("{}é", "x".repeat(NACK_BYTES - 1));
+        let message = format!("{}é", "x".repeat(NACK_BYTES - 1));
         let mut ack_state = sent(&[3]);
-        ack_state.classify_request(NOW, SOTW, "3", Some(&words));
+        ack_state.classify_request(NOW, SOTW, "3", Some(&message));
         assert_eq!(ack_state.nack().unwrap().message.len(), NACK_BYTES - 1);
     }
 }

@@ -183,11 +183,11 @@ impl Stream {
         content: Option<&[(Arc<str>, Version)]>,
     ) -> Vec<(Arc<str>, Version)> {
         // The name of a listener at any IPv6 address begins with a colon.
-        let words = message
+        let tokens = message
             .split(|letter: char| letter.is_whitespace() || letter == ',')
             .map(|word| word.trim_start_matches(['\'', '"', '(']))
             .map(|word| word.trim_end_matches(['\'', '"', ':', ';', ')', '.']));
-        let found = words.filter_map(|word| match content {
+        let found = tokens.filter_map(|word| match content {
             Some(content) => {
                 let at = content.binary_search_by(|(known, _)| (**known).cmp(word));
                 content.get(at.ok()?).cloned()

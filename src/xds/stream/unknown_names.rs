@@ -172,7 +172,7 @@ mod tests {
             is_subscribed: &|name| name.starts_with("held"),
             is_there: &|name| name.starts_with("there"),
         };
-        unknown.subscribe(kind, &asked).map(|kept| kept.len())
+        unknown.subscribe(kind, &asked).map(|known| known.len())
     }
 
     fn names(word: &str, count: usize) -> Vec<String> {
@@ -188,12 +188,12 @@ mod tests {
         let mut unknown = UnknownNames::default();
         for word in ["held", "there"] {
             let many = names(word, 50_000);
-            let kept = subscribe(&mut unknown, Type::Endpoint, &refs(&many), true);
-            assert_eq!(kept, Ok(50_000));
+            let known = subscribe(&mut unknown, Type::Endpoint, &refs(&many), true);
+            assert_eq!(known, Ok(50_000));
         }
         let some = names("x", UNKNOWN_NAMES - 1);
-        let kept = subscribe(&mut unknown, Type::Endpoint, &refs(&some), true);
-        assert_eq!(kept, Ok(UNKNOWN_NAMES - 1));
+        let known = subscribe(&mut unknown, Type::Endpoint, &refs(&some), true);
+        assert_eq!(known, Ok(UNKNOWN_NAMES - 1));
         // All types together.
         assert_eq!(subscribe(&mut unknown, Type::Route, &["y"], false), Ok(1));
         assert!(!unknown.owes(Type::Route));
@@ -211,8 +211,8 @@ mod tests {
         // Others each time.
         for word in ["a", "b", "c"] {
             let some = names(word, UNKNOWN_NAMES - 1);
-            let kept = subscribe(&mut unknown, Type::Endpoint, &refs(&some), true);
-            assert_eq!(kept, Ok(UNKNOWN_NAMES - 1));
+            let known = subscribe(&mut unknown, Type::Endpoint, &refs(&some), true);
+            assert_eq!(known, Ok(UNKNOWN_NAMES - 1));
         }
     }
 
@@ -223,14 +223,14 @@ mod tests {
         let (first, more) = (names("x", UNKNOWN_NAMES), names("a", 500));
         subscribe(&mut unknown, Type::Endpoint, &refs(&first), true).unwrap();
         let all = [refs(&more), refs(&first)].concat();
-        for told in [500, 0, 0] {
-            let kept = subscribe(&mut unknown, Type::Endpoint, &all, true);
-            assert_eq!(kept, Ok(UNKNOWN_NAMES));
-            assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), told);
+        for expected in [500, 0, 0] {
+            let known = subscribe(&mut unknown, Type::Endpoint, &all, true);
+            assert_eq!(known, Ok(UNKNOWN_NAMES));
+            assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), expected);
         }
         // Others are others, and whoever comes back is told again.
-        let kept = subscribe(&mut unknown, Type::Endpoint, &all[1..], true);
-        assert_eq!(kept, Ok(UNKNOWN_NAMES));
+        let known = subscribe(&mut unknown, Type::Endpoint, &all[1..], true);
+        assert_eq!(known, Ok(UNKNOWN_NAMES));
         assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), 499);
         subscribe(&mut unknown, Type::Endpoint, &refs(&first), true).unwrap();
         assert!(!unknown.owes(Type::Endpoint));

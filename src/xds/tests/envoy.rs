@@ -86,8 +86,8 @@ fn envoy_takes_whatever_the_rules_let_through() {
         let row = support::with_rule(kind, &spec, path)?;
         let snapshot = Snapshot::new(row.world, support::settings());
         let all = vec![bootstrap(&*snapshot.view(&row.node))];
-        let shown: String = spec.chars().take(300).collect();
-        Some((format!("{kind} {shown}"), all))
+        let beginning: String = spec.chars().take(300).collect();
+        Some((format!("{kind} {beginning}"), all))
     });
     let cases: Vec<_> = cases.collect();
     let mut envoy = Envoy::new(directory.path());

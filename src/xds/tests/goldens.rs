@@ -117,8 +117,8 @@ fn cluster(text: &mut String, cluster: &Cluster) {
             envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions::decode(
                 any.value.as_slice(),
             );
-        let shown = format!("{:?}", options.unwrap().upstream_protocol_options.unwrap());
-        notes.push(shown.split('(').next().unwrap().to_owned());
+        let printed = format!("{:?}", options.unwrap().upstream_protocol_options.unwrap());
+        notes.push(printed.split('(').next().unwrap().to_owned());
     }
     notes.extend(balancing(cluster));
     if !cluster.alt_stat_name.is_empty() {
@@ -381,20 +381,20 @@ fn every_kind_of_proxy_is_given_what_is_written_down() {
     let mut wrong = Vec::new();
     for row in support::rows("/etc/certs") {
         let snapshot = Snapshot::new(row.world, support::settings());
-        let shown = summary(&snapshot, &*snapshot.view(&row.node));
+        let found = summary(&snapshot, &*snapshot.view(&row.node));
         let path = folder.join(format!("{}.txt", row.name));
         if write {
-            std::fs::write(&path, &shown).unwrap();
+            std::fs::write(&path, &found).unwrap();
             continue;
         }
         let wanted = std::fs::read_to_string(&path).unwrap();
-        if wanted != shown {
+        if wanted != found {
             let line = wanted
                 .lines()
-                .zip(shown.lines())
+                .zip(found.lines())
                 .position(|(one, other)| one != other);
             wrong.push(format!(
-                "{}: line {:?}\n{shown}",
+                "{}: line {:?}\n{found}",
                 row.name,
                 line.map(|line| line + 1)
             ));

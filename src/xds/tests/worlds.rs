@@ -94,13 +94,13 @@ fn world(seeds: &[Seed], variant: usize) -> World {
         builder.0.plaintext = Arc::new(plaintext.into());
     }
     for seed in seeds {
-        let words = ["HTTP", "TCP", "", "GRPC", "TLS", "GRPC-WEB"];
+        let protocols = ["HTTP", "TCP", "", "GRPC", "TLS", "GRPC-WEB"];
         let mut numbers = BTreeSet::new();
         let ports: Vec<_> = seed
             .ports
             .iter()
             .filter(|(number, _)| numbers.insert(*number))
-            .map(|(number, word)| format!("{}/{}", 80 + number, words[usize::from(word % 6)]))
+            .map(|(number, word)| format!("{}/{}", 80 + number, protocols[usize::from(word % 6)]))
             .collect();
         let ports: Vec<_> = ports.iter().map(String::as_str).collect();
         let resolution = [
@@ -178,13 +178,13 @@ fn bytes(sets: &[Arc<Set>]) -> Vec<Vec<Resource>> {
 /// Of names that are there twice the last counts, as in a registry.
 fn last_of_each(seeds: Vec<Seed>) -> Vec<Seed> {
     let mut known = BTreeSet::new();
-    let mut kept: Vec<_> = seeds
+    let mut last: Vec<_> = seeds
         .into_iter()
         .rev()
         .filter(|seed| known.insert(seed.name))
         .collect();
-    kept.reverse();
-    kept
+    last.reverse();
+    last
 }
 
 prop_compose! {
@@ -329,7 +329,7 @@ fn endpoints_that_are_called_plain_come_and_go() {
         (MESHES.len() + 1, &[1, 2], &[1], true),
     ] {
         let old = Snapshot::new(world(&of(before), variant), settings());
-        let held = everything(&*old.view(node));
+        let earlier = everything(&*old.view(node));
         let next = old.next(world(&of(after), variant), Some(&hosts), None);
         let fresh = Snapshot::new(world(&of(after), variant), settings());
         let case = format!("{variant} {before:?} {after:?}");
@@ -341,7 +341,7 @@ fn endpoints_that_are_called_plain_come_and_go() {
             .iter()
             .position(|kind| *kind == Type::Cluster)
             .unwrap();
-        let is_same = held[clusters].version() == after[clusters].version();
+        let is_same = earlier[clusters].version() == after[clusters].version();
         assert_eq!(is_same, !is_full, "{case}");
     }
 }
@@ -365,33 +365,33 @@ proptest! {
     ) {
         let mut seeds = last_of_each(seeds);
         let before = Snapshot::new(world(&seeds, mesh), settings());
-        let held: Vec<_> = proxies().iter().map(|node| everything(&*before.view(node))).collect();
+        let earlier: Vec<_> = proxies().iter().map(|node| everything(&*before.view(node))).collect();
         let at = at % seeds.len();
         seeds[at].endpoints = endpoints;
         let changed = format!("s{}.demo.svc.cluster.local", seeds[at].name);
         let hosts = BTreeSet::from([Arc::from(changed.as_str())]);
         let next = before.next(world(&seeds, mesh), Some(&hosts), None);
         let fresh = Snapshot::new(world(&seeds, mesh), settings());
-        for (node, held) in proxies().iter().zip(held) {
+        for (node, earlier) in proxies().iter().zip(earlier) {
             let after = everything(&*next.snapshot.view(node));
             prop_assert_eq!(bytes(&after), bytes(&everything(&*fresh.view(node))), "{:?}", node);
             // Whoever did not change and has no address that moved, holds what he held.
             let moved = node.addresses.iter().any(|address| next.moved.contains(address));
             if !next.full && !moved {
-                for (kind, (held, after)) in Type::ALL.into_iter().zip(held.iter().zip(&after)) {
-                    let same = kind == Type::Endpoint || held.version() == after.version();
+                for (kind, (earlier, after)) in Type::ALL.into_iter().zip(earlier.iter().zip(&after)) {
+                    let same = kind == Type::Endpoint || earlier.version() == after.version();
                     prop_assert!(same, "{:?} of {:?}", kind, node);
                 }
             }
             // The bytes of what did not change are the same bytes.
             // But where it matters where the proxy is, an endpoint may say that.
             let by_locality = MESHES[mesh % MESHES.len()].contains("locality");
-            for (kind, (held, after)) in Type::ALL.into_iter().zip(held.iter().zip(&after)) {
+            for (kind, (earlier, after)) in Type::ALL.into_iter().zip(earlier.iter().zip(&after)) {
                 if by_locality && matches!(kind, Type::Endpoint | Type::Cluster) {
                     continue;
                 }
                 for resource in after.iter() {
-                    if let Some(known) = held.get(&resource.name) {
+                    if let Some(known) = earlier.get(&resource.name) {
                         let shared = known.version != resource.version || Arc::ptr_eq(known, resource) || is_own(&resource.name);
                         prop_assert!(shared, "{:?}", resource);
                     }

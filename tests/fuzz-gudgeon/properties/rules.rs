@@ -86,11 +86,11 @@ const NUMBERS: &[i64] = &[
 ];
 
 pub(crate) fn check(bytes: &[u8]) {
-    said(bytes);
+    findings(bytes);
 }
 
 /// All that is said, if it is an object.
-pub(crate) fn said(bytes: &[u8]) -> Option<Vec<Finding>> {
+pub(crate) fn findings(bytes: &[u8]) -> Option<Vec<Finding>> {
     let (kind, object) = object(bytes)?;
     let (read, findings) = config::check(&object);
     let (again, others) = config::check(&object);

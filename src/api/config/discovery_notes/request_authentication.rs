@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::{is_header_name, is_one_line, items, targets};
 use crate::config::Finding;
 use crate::duration;
-use crate::security::{KeySet, KeysPlace, MOST_KEYS};
+use crate::security::{JwksSource, KeySet, MOST_KEYS};
 
 /// The longest that discovery waits for keys, whatever an object says. Chosen: a minute.
 pub const LONGEST_FETCH: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ fn of_rule(path: &str, rule: &Json) -> Vec<Finding> {
     let mut note = |path: String, message: String| found.push(Finding::warning(path, message));
     let text = |name: &str| rule.get(name).and_then(Json::as_str).unwrap_or_default();
     let (inline, fetched) = (text("jwks"), text("jwksUri"));
-    let issuer = KeysPlace::of_issuer(text("issuer"));
+    let issuer = JwksSource::of_issuer(text("issuer"));
     match (inline, fetched) {
         ("", "") if issuer.is_none() => note(
             path.to_owned(),

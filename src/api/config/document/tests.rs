@@ -125,9 +125,9 @@ fn numbers_that_json_does_not_have_are_found() {
     let part = &document.parts()[0];
     let mut findings = vec![Finding::error("b.e", "not a number")];
     part.add_number_findings(&mut findings);
-    let said: Vec<_> = findings.iter().map(ToString::to_string).collect();
+    let messages: Vec<_> = findings.iter().map(ToString::to_string).collect();
     assert_eq!(
-        said,
+        messages,
         [
             "b.e: not a number",
             "a[1]: .inf is not a JSON number; quote the value",
@@ -422,8 +422,8 @@ fn many_lists_without_items_cost_nothing() {
 #[test]
 fn text_that_is_no_text_has_its_line() {
     assert_eq!(utf8(b"a: 1"), Ok("a: 1"));
-    let said = utf8(b"a: 1\nb: 2\n\xff\n").unwrap_err();
-    assert_eq!(said.to_string(), "line 3: it is not UTF-8");
+    let error = utf8(b"a: 1\nb: 2\n\xff\n").unwrap_err();
+    assert_eq!(error.to_string(), "line 3: it is not UTF-8");
 }
 
 #[test]
@@ -461,6 +461,6 @@ fn values_of_json_are_counted_as_those_of_a_file() {
     let count = count_values(&many(200_000)).unwrap();
     assert_eq!((count.values, count.objects), (200_000, 0));
     assert_eq!(count_values(cases[1].0).unwrap().objects, 2);
-    let words = "more than 200000 values".to_owned();
-    assert_eq!(count_values(&many(200_001)), Err(words));
+    let message = "more than 200000 values".to_owned();
+    assert_eq!(count_values(&many(200_001)), Err(message));
 }

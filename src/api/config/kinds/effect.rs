@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_is_tried_says_so() {
-        let said = |action: Option<&str>, written: &str| {
+        let note_text = |action: Option<&str>, written: &str| {
             let object = json!({
                 "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
                 "metadata": {"name": "p", "namespace": "n", "annotations": {"istio.io/dry-run": written}},
@@ -196,10 +196,10 @@ mod tests {
                 object.spec = json!({"rules": [{}]});
             }
             let found = notes_of(&object).into_iter();
-            let words = found.map(|note| format!("{}: {}", note.path, note.message));
-            words.collect::<Vec<_>>().join("; ")
+            let texts = found.map(|note| format!("{}: {}", note.path, note.message));
+            texts.collect::<Vec<_>>().join("; ")
         };
-        for (action, written, words) in [
+        for (action, written, part) in [
             (
                 None,
                 "true",
@@ -216,10 +216,10 @@ mod tests {
             (Some("DENY"), "false", ""),
             (Some("DENY"), "", ""),
         ] {
-            let said = said(action, written);
+            let text = note_text(action, written);
             assert!(
-                said.contains(words) && said.is_empty() == words.is_empty(),
-                "{written}: {said}"
+                text.contains(part) && text.is_empty() == part.is_empty(),
+                "{written}: {text}"
             );
         }
         for name in ["PeerAuthentication", "RequestAuthentication"] {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_note_names_the_kind_or_the_field_without_effect() {
-        let said = |api_version: &str, name: &str, spec: Json| -> Vec<String> {
+        let note_texts = |api_version: &str, name: &str, spec: Json| -> Vec<String> {
             let kind = kind(api_version, name).unwrap();
             let notes = notes(kind, &spec).into_iter();
             notes
@@ -266,11 +266,11 @@ mod tests {
                 "AuthorizationPolicy",
             ),
         ] {
-            let words = format!(
+            let text = format!(
                 "kind: {name} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it; \
                  in its place: {instead}"
             );
-            assert_eq!(said(api_version, name, json!({})), [words]);
+            assert_eq!(note_texts(api_version, name, json!({})), [text]);
             assert_eq!(
                 named(api_version.split_once('/').unwrap().0, name)
                     .unwrap()
@@ -279,7 +279,7 @@ mod tests {
             );
         }
         assert_eq!(
-            said("config.istio.io/v1alpha2", "handler", json!({})),
+            note_texts("config.istio.io/v1alpha2", "handler", json!({})),
             [
                 "kind: handler belonged to Mixer and is not used; in its place: AuthorizationPolicy for checks, EnvoyFilter for \
                  quotas, Envoy's own metrics and the mesh's accessLogFile for reports"
@@ -287,35 +287,35 @@ mod tests {
         );
         // It has a warning of its own.
         assert_eq!(
-            said("telemetry.istio.io/v1", "Telemetry", json!({})),
+            note_texts("telemetry.istio.io/v1", "Telemetry", json!({})),
             [""; 0]
         );
         let none = [""; 0];
         assert_eq!(
-            said(networking, "WorkloadEntry", json!({"address": "10.0.0.1"})),
+            note_texts(networking, "WorkloadEntry", json!({"address": "10.0.0.1"})),
             none
         );
         let entry = json!({
             "hosts": ["a.b"], "exportTo": ["."],
             "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}],
         });
-        assert_eq!(said(networking, "ServiceEntry", entry), none);
+        assert_eq!(note_texts(networking, "ServiceEntry", entry), none);
         let sidecar = json!({
             "ingress": [{"port": {"number": 1}}, {"tls": {"mode": "SIMPLE"}}],
             "egress": [{"hosts": ["./*"]}], "outbound_traffic_policy": {"mode": "ALLOW_ANY"},
             "inbound_connection_pool": {"tcp": {"maxConnections": 1}},
         });
-        assert_eq!(said(networking, "Sidecar", sidecar), none);
+        assert_eq!(note_texts(networking, "Sidecar", sidecar), none);
         let policy = json!({"targetRef": {"kind": "Service", "name": "a"}});
         assert_eq!(
-            said(security, "AuthorizationPolicy", policy),
+            note_texts(security, "AuthorizationPolicy", policy),
             [
                 "spec.targetRef: holds for all ports of the workloads that the Service selects: there are no waypoints"
             ]
         );
         let policy = json!({"targetRefs": [{"kind": "Service", "name": "a"}, {"group": "networking.istio.io", "kind": "ServiceEntry", "name": "a"}]});
         assert_eq!(
-            said(security, "RequestAuthentication", policy),
+            note_texts(security, "RequestAuthentication", policy),
             [
                 "spec.targetRefs[0]: holds for all ports of the workloads that the Service selects: there are no waypoints",
                 "spec.targetRefs[1]: holds for no proxy: there is no ServiceEntry to enforce it; a selector finds workloads",
@@ -327,16 +327,16 @@ mod tests {
             "host": "a", "exportTo": ["."], "trafficPolicy": {"port_level_settings": [policy]},
             "subsets": [{"name": "b", "trafficPolicy": policy}],
         });
-        let words = [
+        let texts = [
             "trafficPolicy.portLevelSettings[0]",
             "subsets[0].trafficPolicy",
         ]
         .map(|place| {
             format!("spec.{place}.tls.credentialName: counts at routers alone: sidecars want a workloadSelector for it")
         });
-        assert_eq!(said(networking, "DestinationRule", rule), words);
+        assert_eq!(note_texts(networking, "DestinationRule", rule), texts);
         let routes =
             json!({"hosts": ["a"], "tcp": [{}], "http": [{"match": [{"statPrefix": "b"}]}]});
-        assert_eq!(said(networking, "VirtualService", routes), none);
+        assert_eq!(note_texts(networking, "VirtualService", routes), none);
     }
 }

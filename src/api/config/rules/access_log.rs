@@ -359,7 +359,7 @@ mod tests {
     /// Each was shown to Envoy 1.40.0, which refused it.
     #[test]
     fn an_error_says_why_envoy_refuses_a_format() {
-        for (format, said) in [
+        for (format, message) in [
             (
                 "a %FOO% b",
                 "\"%FOO%\": Envoy 1.40 has no command operator FOO",
@@ -388,9 +388,9 @@ mod tests {
                 "\"%UPSTREAM_METADATA(a):5%\": UPSTREAM_METADATA takes no length",
             ),
         ] {
-            assert_eq!(fault(format).as_deref(), Some(said), "{format}");
+            assert_eq!(fault(format).as_deref(), Some(message), "{format}");
         }
-        for (format, shown) in [
+        for (format, part) in [
             ("%", "%"),
             ("%%%", "%"),
             ("%PROTOCOL%%", "%"),
@@ -414,11 +414,11 @@ mod tests {
                 "%REQ(a):18446744073709551616%",
             ),
         ] {
-            let said = format!(
+            let message = format!(
                 "{} begins no command operator; a percent sign is written %%",
-                quoted(shown)
+                quoted(part)
             );
-            assert_eq!(fault(format), Some(said), "{format}");
+            assert_eq!(fault(format), Some(message), "{format}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{Change, Changes, Reason, World};
-use api::security::{KeySet, KeysPlace};
+use api::security::{JwksSource, KeySet};
 use sources::registry::Registries;
 use xds::debounce::{Debounce, DebounceOptions, DueBatch};
 
@@ -15,7 +15,7 @@ use super::peers::PeerAuthenticationHistory;
 use super::plaintext::Plaintext;
 use crate::discovery::metrics::DiscoveryMetrics;
 
-type KeySets = Arc<BTreeMap<KeysPlace, KeySet>>;
+type KeySets = Arc<BTreeMap<JwksSource, KeySet>>;
 
 #[derive(Debug)]
 pub(super) struct SnapshotInputs {
@@ -67,7 +67,7 @@ impl SnapshotInputs {
     }
 
     /// Takes keys that were fetched: proxies whose policies use others than before are to have them.
-    pub(super) fn put_key_sets(&mut self, now: Duration, keys: BTreeMap<KeysPlace, KeySet>) {
+    pub(super) fn put_key_sets(&mut self, now: Duration, keys: BTreeMap<JwksSource, KeySet>) {
         self.key_sets = Arc::new(keys);
         self.change_all(now, Reason::Config);
     }

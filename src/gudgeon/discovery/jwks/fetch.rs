@@ -1,4 +1,4 @@
-//! One set of keys from its place: a name is resolved, its addresses are looked at, and the one that was looked at is asked.
+//! One set of keys from its source: a name is resolved, its addresses are looked at, and the one that was looked at is asked.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::model::Network;
-use api::security::{KeySet, KeysPlace, NoKeySet};
+use api::security::{JwksSource, KeySet, NoKeySet};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
@@ -57,7 +57,7 @@ pub(in crate::discovery) enum FetchError {
     /// Longer than so many bytes.
     TooLong(usize),
     Answer(String),
-    /// A document of an issuer without a place of keys.
+    /// A document of an issuer without a source of keys.
     Document,
     Keys(NoKeySet),
 }
@@ -160,14 +160,14 @@ impl Fetcher {
 
     pub(in crate::discovery) async fn fetch_jwks(
         &self,
-        place: &KeysPlace,
+        source: &JwksSource,
         forbidden: &Forbidden,
         limit: Duration,
     ) -> Result<KeySet, FetchError> {
         let fetched = async {
-            let text = match place {
-                KeysPlace::Set(url) => self.get(url, forbidden, MOST_BYTES).await?,
-                KeysPlace::Discovery(url) => {
+            let text = match source {
+                JwksSource::Set(url) => self.get(url, forbidden, MOST_BYTES).await?,
+                JwksSource::Discovery(url) => {
                     let document = self.get(url, forbidden, MOST_DOCUMENT_BYTES).await?;
                     let url = jwks_uri(&document).ok_or(FetchError::Document)?;
                     self.get(&url, forbidden, MOST_BYTES).await?

@@ -18,7 +18,7 @@ use std::time::Duration;
 use api::config::discovery_notes::LONGEST_FETCH;
 use api::duration;
 use api::model::{Network, Objects, World};
-use api::security::{KeysPlace, RequestAuthentication};
+use api::security::{JwksSource, RequestAuthentication};
 
 use self::fetch::Forbidden;
 pub(super) use self::fetch::{FetchError, Fetcher};
@@ -34,24 +34,24 @@ const MOST: usize = 1000;
 
 /// A JWKS location that a policy uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct WantedPlace {
+pub(super) struct WantedJwksSource {
     /// The namespaces whose policies want it, each with the longest that a rule of its own gives. What one namespace says keeps no
     /// other from its keys: each has its share of the fetches, and any of them may fetch.
     timeouts: BTreeMap<Arc<str>, Duration>,
     by: Vec<RuleOf>,
 }
 
-/// Namespace and name of a policy, and the place of its rule.
+/// Namespace and name of a policy, and the source of its rule.
 type RuleOf = (Arc<str>, Arc<str>, usize);
 
-/// The places that keys are fetched from, and rules whose places are too many.
+/// The sources that keys are fetched from, and rules whose sources are too many.
 #[derive(Debug, Default)]
 pub(super) struct WantedKeys {
-    wanted: BTreeMap<KeysPlace, WantedPlace>,
+    wanted: BTreeMap<JwksSource, WantedJwksSource>,
     left_out: Vec<RuleOf>,
 }
 
-/// One place, for those who look at it.
+/// One source, for those who look at it.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     /// `https://HOST:PORT`: the rest of a URL may be secret.
@@ -102,15 +102,17 @@ impl Jwks {
     /// Returns true if all that is wanted was asked for once, or waited for long enough.
     pub(crate) fn has_settled(&self, world: &World, now: Duration) -> bool {
         let (state, all) = (self.state(), wanted(&world.request_authentications));
-        all.wanted.keys().all(|place| state.is_settled(place, now))
+        all.wanted
+            .keys()
+            .all(|source| state.is_settled(source, now))
     }
 
-    /// The number of places that the first snapshot still waits for.
+    /// The number of sources that the first snapshot still waits for.
     pub(crate) fn awaited(&self, now: Duration) -> usize {
         self.state().count_awaited(now)
     }
 
-    /// The number of places that have no keys, for metrics.
+    /// The number of sources that have no keys, for metrics.
     pub(crate) fn without_keys(&self) -> usize {
         self.rows().iter().filter(|row| row.keys.is_none()).count()
     }
@@ -150,24 +152,24 @@ impl Jwks {
     }
 }
 
-/// Places that rules want keys of, each once, as far as they are fetched.
+/// Sources that rules want keys of, each once, as far as they are fetched.
 pub(super) fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
     let mut all = WantedKeys::default();
     let mut of_namespace = HashMap::<Arc<str>, usize>::new();
     let mut beyond = Vec::new();
     for policy in policies.values() {
         for (at, rule) in policy.spec.jwt_rules.iter().enumerate() {
-            let Some(place) = KeysPlace::of(rule) else {
+            let Some(source) = JwksSource::of(rule) else {
                 continue;
             };
             let namespace = &policy.namespace;
             let by = (namespace.clone(), policy.name.clone(), at);
-            let known = all.wanted.get(&place);
+            let known = all.wanted.get(&source);
             if !known.is_some_and(|one| one.timeouts.contains_key(namespace)) {
                 let count = of_namespace.entry(namespace.clone()).or_default();
                 let is_beyond = known.is_none() && all.wanted.len() >= MOST;
                 if *count >= MOST_OF_NAMESPACE || is_beyond {
-                    beyond.push((place, by));
+                    beyond.push((source, by));
                     continue;
                 }
                 *count += 1;
@@ -177,15 +179,15 @@ pub(super) fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
             let timeout = written
                 .map_or(TIMEOUT, Duration::from_nanos)
                 .min(LONGEST_FETCH);
-            let one = all.wanted.entry(place).or_default();
+            let one = all.wanted.entry(source).or_default();
             let longest = one.timeouts.entry(namespace.clone()).or_default();
             *longest = timeout.max(*longest);
             one.by.push(by);
         }
     }
     // Keys that another namespace has fetched are as good.
-    for (place, by) in beyond {
-        match all.wanted.get_mut(&place) {
+    for (source, by) in beyond {
+        match all.wanted.get_mut(&source) {
             Some(one) => one.by.push(by),
             None => all.left_out.push(by),
         }
@@ -198,8 +200,8 @@ pub(super) fn origin(url: &str) -> String {
     let uri: Option<hyper::Uri> = url.parse().ok();
     let parts = uri.as_ref().and_then(|uri| {
         let authority = uri.authority()?.as_str();
-        let place = authority.rsplit('@').next().unwrap_or(authority);
-        Some(format!("{}://{place}", uri.scheme_str()?))
+        let host = authority.rsplit('@').next().unwrap_or(authority);
+        Some(format!("{}://{host}", uri.scheme_str()?))
     });
     parts.unwrap_or_else(|| "no URL".to_owned())
 }
@@ -213,8 +215,8 @@ mod tests {
     use super::*;
 
     fn policies(all: &[(&str, Vec<(String, i64)>)]) -> Objects<RequestAuthentication> {
-        let policies = all.iter().map(|(namespace, places)| {
-            let rules = places.iter().map(|(url, seconds)| JwtRule {
+        let policies = all.iter().map(|(namespace, sources)| {
+            let rules = sources.iter().map(|(url, seconds)| JwtRule {
                 jwks_uri: url.clone(),
                 timeout: (*seconds > 0).then_some(protobuf::Duration {
                     seconds: *seconds,
@@ -241,14 +243,14 @@ mod tests {
 
     #[test]
     fn each_namespace_wants_a_place_with_a_timeout_of_its_own() {
-        let place = |at: usize| format!("https://{at}/keys");
+        let url = |at: usize| format!("https://{at}/keys");
         // One that has as many as it may gets what others fetch.
-        let many = (0..=MOST_OF_NAMESPACE + 1).map(|at| (place(at), 900));
-        let own = vec![(place(0), 1), (place(0), 3), (place(MOST_OF_NAMESPACE), 0)];
+        let many = (0..=MOST_OF_NAMESPACE + 1).map(|at| (url(at), 900));
+        let own = vec![(url(0), 1), (url(0), 3), (url(MOST_OF_NAMESPACE), 0)];
         let all = wanted(&policies(&[("a", many.collect()), ("v", own)]));
         assert_eq!(all.wanted.len(), MOST_OF_NAMESPACE + 1);
         let of = |at: usize| {
-            let one = &all.wanted[&KeysPlace::Set(place(at).into())];
+            let one = &all.wanted[&JwksSource::Set(url(at).into())];
             let timeouts = one.timeouts.iter();
             let timeouts: Vec<_> = timeouts.map(|(of, time)| (&**of, time.as_secs())).collect();
             (timeouts, one.by.len())

@@ -6,27 +6,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::backoff::Bounds;
-use api::security::{KeySet, KeysPlace};
+use api::security::{JwksSource, KeySet};
 
 use super::fetch::FetchError;
-use super::{MOST, MOST_OF_NAMESPACE, Row, RuleOf, WantedKeys, WantedPlace, origin};
+use super::{MOST, MOST_OF_NAMESPACE, Row, RuleOf, WantedJwksSource, WantedKeys, origin};
 
 /// Fetches at once: an answer may be a megabyte.
 const AT_ONCE: usize = 16;
-/// Fetches at once for one namespace: places that do not answer keep other namespaces from theirs no longer.
+/// Fetches at once for one namespace: sources that do not answer keep other namespaces from theirs no longer.
 const OF_NAMESPACE_AT_ONCE: usize = 2;
 /// Between failures.
 const AGAIN: Bounds = Bounds {
     first: Duration::from_secs(1),
     most: Duration::from_secs(60),
 };
-/// A fetch of another namespace may last this much longer than its timeout, which its own timer ends: whoever gives a place as much
+/// A fetch of another namespace may last this much longer than its timeout, which its own timer ends: whoever gives a source as much
 /// time does not ask it a second time meanwhile.
 const GRACE: Duration = Duration::from_secs(1);
 /// The longest wait of the first snapshot for a first try at keys. Without it proxies that have keys would lose them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The turns, timeout and backoff of one namespace that wants a place.
+/// The turns, timeout and backoff of one namespace that wants a source.
 #[derive(Debug)]
 struct Share {
     timeout: Duration,
@@ -84,7 +84,7 @@ impl Entry {
     }
 
     /// Replaces the namespaces. One that is new tries at once, unless keys are there that are not to be fetched again yet.
-    fn want(&mut self, wanted: WantedPlace, now: Duration) {
+    fn want(&mut self, wanted: WantedJwksSource, now: Duration) {
         let is_fetched = self.fetched.is_some() && self.error.is_none();
         let next = self.each_share().map(|(_, share)| share.due).min();
         let due = next.filter(|_| is_fetched).unwrap_or(now);
@@ -124,7 +124,7 @@ impl Entry {
 pub(in crate::discovery) struct Fetch {
     /// Its number among all fetches: the result of one that was abandoned is not that of a newer one.
     pub(in crate::discovery) number: u64,
-    pub(in crate::discovery) place: KeysPlace,
+    pub(in crate::discovery) source: JwksSource,
     pub(in crate::discovery) namespace: Arc<str>,
     pub(in crate::discovery) timeout: Duration,
 }
@@ -138,19 +138,19 @@ pub(in crate::discovery) struct FetchOutcome {
     pub(in crate::discovery) trouble: bool,
 }
 
-/// Fetches and places that no policy wants any more.
+/// Fetches and sources that no policy wants any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::discovery) struct Unwanted {
-    /// Places were forgotten, with their keys.
+    /// Sources were forgotten, with their keys.
     pub(in crate::discovery) keys: bool,
     /// The numbers of fetches that are to be aborted. Each counts until it has ended.
     pub(in crate::discovery) fetches: BTreeSet<u64>,
 }
 
-/// All places.
+/// All sources.
 #[derive(Debug, Default)]
 pub(in crate::discovery) struct Schedule {
-    entries: BTreeMap<KeysPlace, Entry>,
+    entries: BTreeMap<JwksSource, Entry>,
     left_out: Vec<RuleOf>,
     /// The namespaces of the fetches that go on, by number. Whoever changes its policies gets no further ones by that.
     running: BTreeMap<u64, Arc<str>>,
@@ -159,15 +159,15 @@ pub(in crate::discovery) struct Schedule {
 }
 
 impl Schedule {
-    /// Replaces the wanted places. Places that no rule wants any more are forgotten, with their keys.
+    /// Replaces the wanted sources. Sources that no rule wants any more are forgotten, with their keys.
     pub(in crate::discovery) fn want(&mut self, all: WantedKeys, now: Duration) -> Unwanted {
         let WantedKeys { wanted, left_out } = all;
         self.left_out = left_out;
         let before = self.entries.len();
-        self.entries.retain(|place, _| wanted.contains_key(place));
+        self.entries.retain(|source, _| wanted.contains_key(source));
         let keys = self.entries.len() < before;
-        for (place, wanted) in wanted {
-            let entry = self.entries.entry(place);
+        for (source, wanted) in wanted {
+            let entry = self.entries.entry(source);
             let entry = entry.or_insert_with(|| Entry::new(now));
             entry.want(wanted, now);
         }
@@ -194,12 +194,12 @@ impl Schedule {
     pub(in crate::discovery) fn due(&mut self, now: Duration) -> Vec<Fetch> {
         let mut busy = self.busy();
         let mut all = Vec::new();
-        for (place, entry) in &self.entries {
+        for (source, entry) in &self.entries {
             for (namespace, share) in entry.each_share() {
                 if entry.ready(share).is_some_and(|ready| ready <= now) {
                     let fetch = Fetch {
                         number: 0,
-                        place: place.clone(),
+                        source: source.clone(),
                         namespace: namespace.clone(),
                         timeout: share.timeout,
                     };
@@ -207,7 +207,7 @@ impl Schedule {
                 }
             }
         }
-        // Who waits longest comes first; of a place, who gives it most time.
+        // Who waits longest comes first; of a source, who gives it most time.
         all.sort_by_key(|(due, fetch)| (*due, Reverse(fetch.timeout)));
         let mut found = Vec::new();
         for (_, mut fetch) in all {
@@ -218,10 +218,10 @@ impl Schedule {
             if *of_namespace >= OF_NAMESPACE_AT_ONCE {
                 continue;
             }
-            let Some(entry) = self.entries.get_mut(&fetch.place) else {
+            let Some(entry) = self.entries.get_mut(&fetch.source) else {
                 continue;
             };
-            // An earlier one of this round may be of the same place.
+            // An earlier one of this round may be of the same source.
             let share = entry.shares.get(&fetch.namespace);
             let ready = share.and_then(|share| entry.ready(share));
             if ready.is_none_or(|ready| ready > now) {
@@ -271,7 +271,7 @@ impl Schedule {
         refresh: Duration,
     ) -> FetchOutcome {
         self.running.remove(&fetch.number);
-        let Some(entry) = self.entries.get_mut(&fetch.place) else {
+        let Some(entry) = self.entries.get_mut(&fetch.source) else {
             return FetchOutcome::default();
         };
         let share = entry.shares.get_mut(&fetch.namespace);
@@ -315,10 +315,10 @@ impl Schedule {
         }
     }
 
-    pub(in crate::discovery) fn key_sets(&self) -> BTreeMap<KeysPlace, KeySet> {
+    pub(in crate::discovery) fn key_sets(&self) -> BTreeMap<JwksSource, KeySet> {
         let entries = self.entries.iter();
         entries
-            .filter_map(|(place, entry)| Some((place.clone(), entry.keys.clone()?)))
+            .filter_map(|(source, entry)| Some((source.clone(), entry.keys.clone()?)))
             .collect()
     }
 
@@ -329,27 +329,27 @@ impl Schedule {
         until.filter(move |until| *until > now)
     }
 
-    /// The number of places that are waited for.
+    /// The number of sources that are waited for.
     pub(in crate::discovery) fn count_awaited(&self, now: Duration) -> usize {
         self.awaited(now).count()
     }
 
-    /// Returns the time at which the wait for the first of the awaited places ends.
+    /// Returns the time at which the wait for the first of the awaited sources ends.
     pub(in crate::discovery) fn patience(&self, now: Duration) -> Option<Duration> {
         self.awaited(now).min()
     }
 
-    /// Returns true if a place is known, and waited for no longer.
-    pub(in crate::discovery) fn is_settled(&self, place: &KeysPlace, now: Duration) -> bool {
-        let entry = self.entries.get(place);
+    /// Returns true if a source is known, and waited for no longer.
+    pub(in crate::discovery) fn is_settled(&self, source: &JwksSource, now: Duration) -> bool {
+        let entry = self.entries.get(source);
         entry.is_some_and(|entry| entry.is_tried() || entry.since + PATIENCE <= now)
     }
 
     pub(in crate::discovery) fn rows(&self) -> Vec<Row> {
         let entries = self.entries.iter();
         entries
-            .map(|(place, entry)| Row {
-                origin: origin(place.url()),
+            .map(|(source, entry)| Row {
+                origin: origin(source.url()),
                 keys: entry.keys.as_ref().map(KeySet::keys),
                 fetched: entry.fetched,
                 error: entry.error.clone(),
@@ -406,19 +406,19 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn place(name: &str) -> KeysPlace {
-        KeysPlace::Set(format!("https://me:secret@{name}:8443/keys?a=secret").into())
+    fn source(name: &str) -> JwksSource {
+        JwksSource::Set(format!("https://me:secret@{name}:8443/keys?a=secret").into())
     }
 
-    fn wanted(namespace: &str, name: &str) -> (KeysPlace, WantedPlace) {
-        let wanted = WantedPlace {
+    fn wanted(namespace: &str, name: &str) -> (JwksSource, WantedJwksSource) {
+        let wanted = WantedJwksSource {
             timeouts: [(namespace.into(), second(5))].into(),
             by: vec![(namespace.into(), "p".into(), 1)],
         };
-        (place(name), wanted)
+        (source(name), wanted)
     }
 
-    fn places(wanted: impl IntoIterator<Item = (KeysPlace, WantedPlace)>) -> WantedKeys {
+    fn sources(wanted: impl IntoIterator<Item = (JwksSource, WantedJwksSource)>) -> WantedKeys {
         WantedKeys {
             wanted: wanted.into_iter().collect(),
             left_out: vec![("n".into(), "more".into(), 2)],
@@ -431,14 +431,14 @@ mod tests {
     }
 
     fn names(due: &[Fetch]) -> Vec<String> {
-        let of = |fetch: &Fetch| origin(fetch.place.url());
+        let of = |fetch: &Fetch| origin(fetch.source.url());
         due.iter().map(of).collect()
     }
 
     fn fetch(number: u64, namespace: &str, name: &str, timeout: u64) -> Fetch {
         Fetch {
             number,
-            place: place(name),
+            source: source(name),
             namespace: namespace.into(),
             timeout: second(timeout),
         }
@@ -453,11 +453,11 @@ mod tests {
     fn keys_are_fetched_again_and_the_last_good_ones_stay() {
         let mut all = Schedule::default();
         assert_eq!(
-            all.want(places([wanted("n", "a")]), second(10)),
+            all.want(sources([wanted("n", "a")]), second(10)),
             unwanted(false, [])
         );
         assert_eq!(all.next(second(9)), Some(second(10)));
-        let is_settled = |all: &Schedule, now| all.is_settled(&place("a"), second(now));
+        let is_settled = |all: &Schedule, now| all.is_settled(&source("a"), second(now));
         assert_eq!(
             (all.count_awaited(second(10)), all.patience(second(10))),
             (1, Some(second(15)))
@@ -505,7 +505,7 @@ mod tests {
             assert_eq!(all.next(now), Some(now + second(wait)));
             now += second(wait);
         }
-        assert_eq!(all.key_sets()[&place("a")], keys("1"));
+        assert_eq!(all.key_sets()[&source("a")], keys("1"));
         let notes = all.notes();
         let words = "spec.jwtRules[1]: the last fetched keys stay in use: the host has no address";
         assert_eq!(notes[&("n".into(), "p".into())], [words]);
@@ -517,7 +517,7 @@ mod tests {
         assert!(all.rows().is_empty() && all.key_sets().is_empty());
         assert!(!is_settled(&all, 5000));
         assert_eq!(good(&mut all, "3", now), FetchOutcome::default());
-        all.want(places([wanted("n", "a")]), now);
+        all.want(sources([wanted("n", "a")]), now);
         assert_eq!(all.count_awaited(now), 1);
         let words = "spec.jwtRules[1]: tokens are refused until keys are fetched";
         assert_eq!(all.notes()[&("n".into(), "p".into())], [words]);
@@ -530,7 +530,7 @@ mod tests {
         let mut all = Schedule::default();
         let slow = (0..50).map(|at| wanted("a", &format!("slow-{at:02}")));
         let more = (0..20).map(|at| wanted(&format!("m{at:02}"), &format!("zone-{at:02}")));
-        all.want(places(slow.chain(more)), second(0));
+        all.want(sources(slow.chain(more)), second(0));
         let due = all.due(second(0));
         assert_eq!(due.len(), AT_ONCE);
         let is_slow = |name: &String| name.contains("slow");
@@ -554,32 +554,32 @@ mod tests {
         );
     }
 
-    /// A place that two namespaces want.
-    fn shared(name: &str, timeouts: [(&str, u64); 2]) -> (KeysPlace, WantedPlace) {
+    /// A source that two namespaces want.
+    fn shared(name: &str, timeouts: [(&str, u64); 2]) -> (JwksSource, WantedJwksSource) {
         let timeouts = timeouts.map(|(namespace, timeout)| (namespace.into(), second(timeout)));
-        let wanted = WantedPlace {
+        let wanted = WantedJwksSource {
             timeouts: timeouts.into(),
             by: vec![("v".into(), "p".into(), 0)],
         };
-        (place(name), wanted)
+        (source(name), wanted)
     }
 
-    /// A place that two namespaces name is fetched in the turns of both.
+    /// A source that two namespaces name is fetched in the turns of both.
     #[test]
     fn a_place_is_fetched_in_the_share_of_each_namespace_that_wants_it() {
         let mut all = Schedule::default();
         let slow = || (0..49).map(|at| wanted("a", &format!("slow-{at:02}")));
-        all.want(places(slow()), second(0));
+        all.want(sources(slow()), second(0));
         assert_eq!(all.due(second(0)).len(), OF_NAMESPACE_AT_ONCE);
         let theirs = shared("victim", [("a", 60), ("v", 5)]);
-        all.want(places(slow().chain([theirs])), second(1));
+        all.want(sources(slow().chain([theirs])), second(1));
         let victim = fetch(3, "v", "victim", 5);
         assert_eq!(all.due(second(1)), std::slice::from_ref(&victim));
         all.done(&victim, Ok(keys("1")), second(2), REFRESH);
         assert_eq!(all.key_sets().len(), 1);
         // Neither has to fetch again until then, nor has one that comes later.
         let more = [("a", 60), ("w", 5)];
-        all.want(places([shared("victim", more)]), second(3));
+        all.want(sources([shared("victim", more)]), second(3));
         assert_eq!(all.next(second(3)), Some(second(2) + REFRESH));
     }
 
@@ -590,7 +590,7 @@ mod tests {
     #[test]
     fn a_namespace_waits_no_longer_than_it_says_itself() {
         let mut all = Schedule::default();
-        let hasty = || places([shared("x", [("a", 1), ("v", 5)])]);
+        let hasty = || sources([shared("x", [("a", 1), ("v", 5)])]);
         all.want(hasty(), second(0));
         // Who gives it most time goes first, and its failure is that of all.
         assert_eq!(all.due(second(0)), [fetch(1, "v", "x", 5)]);
@@ -600,22 +600,22 @@ mod tests {
 
         // Who gives it less fails alone, and nothing is settled by that.
         let mut all = Schedule::default();
-        all.want(places([wanted("a", "x")]), second(0));
+        all.want(sources([wanted("a", "x")]), second(0));
         assert_eq!(all.due(second(0)), [fetch(1, "a", "x", 5)]);
-        all.want(places([shared("x", [("a", 5), ("v", 9)])]), second(1));
+        all.want(sources([shared("x", [("a", 5), ("v", 9)])]), second(1));
         assert_eq!(
             (all.due(second(5)), all.next(second(5))),
             (vec![], Some(second(10)))
         );
         all.done(&fetch(1, "a", "x", 5), failed(5), second(5), REFRESH);
-        assert!(!all.is_settled(&place("x"), second(4)));
+        assert!(!all.is_settled(&source("x"), second(4)));
         assert_eq!(all.due(second(5)), [fetch(2, "v", "x", 9)]);
         all.done(&fetch(2, "v", "x", 9), failed(9), second(5), REFRESH);
-        assert!(all.is_settled(&place("x"), second(4)));
+        assert!(all.is_settled(&source("x"), second(4)));
 
         // Who gives it more holds up nobody.
         let mut all = Schedule::default();
-        all.want(places([shared("x", [("a", 60), ("v", 5)])]), second(0));
+        all.want(sources([shared("x", [("a", 60), ("v", 5)])]), second(0));
         assert_eq!(all.due(second(0)), [fetch(1, "a", "x", 60)]);
         assert_eq!(
             (all.due(second(5)), all.next(second(5))),
@@ -626,7 +626,7 @@ mod tests {
 
         // Who gives it as much does not ask it as well, although its turn comes before the first one's timer has run.
         let mut all = Schedule::default();
-        all.want(places([shared("x", [("a", 5), ("v", 5)])]), second(0));
+        all.want(sources([shared("x", [("a", 5), ("v", 5)])]), second(0));
         let of = |number| fetch(number, "a", "x", 5);
         assert_eq!(all.due(second(0)), [of(1)]);
         assert_eq!(all.due(second(5)), []);
@@ -636,11 +636,11 @@ mod tests {
         assert_eq!(all.due(late + second(1)), [of(2)]);
     }
 
-    /// Two who give one place different times do not say by turns what they met: each change is a line, and a status.
+    /// Two who give one source different times do not say by turns what they met: each change is a line, and a status.
     #[test]
     fn the_trouble_of_a_place_is_what_those_meet_who_wait_longest() {
         let mut all = Schedule::default();
-        let both = || places([shared("x", [("a", 60), ("v", 5)])]);
+        let both = || sources([shared("x", [("a", 60), ("v", 5)])]);
         all.want(both(), second(0));
         let long = all.due(second(0)).remove(0);
         let short = all.due(second(6)).remove(0);
@@ -666,7 +666,7 @@ mod tests {
         let long = all.due(second(1200)).remove(0);
         let refused = done(&mut all, &long, Err(FetchError::Resolve), 1201);
         assert_eq!(refused, (true, "the host has no address".to_owned()));
-        all.want(places([wanted("v", "x")]), second(1300));
+        all.want(sources([wanted("v", "x")]), second(1300));
         let alone = all.due(second(1300)).remove(0);
         assert_eq!(done(&mut all, &alone, failed(5), 1305), (true, words("5s")));
     }
@@ -676,23 +676,23 @@ mod tests {
     fn an_abandoned_fetch_counts_until_it_ends() {
         let mut all = Schedule::default();
         let round = |at: u64| (0..50).map(move |one| wanted("n", &format!("{at}-{one:02}")));
-        assert_eq!(all.want(places(round(0)), second(0)), unwanted(false, []));
+        assert_eq!(all.want(sources(round(0)), second(0)), unwanted(false, []));
         let first = all.due(second(0));
         assert_eq!(first.len(), OF_NAMESPACE_AT_ONCE);
         for at in 1..20 {
-            let news = all.want(places(round(at)), second(at));
+            let news = all.want(sources(round(at)), second(at));
             assert_eq!(news, unwanted(true, [1, 2]));
             assert_eq!(all.due(second(at)), []);
         }
         // Another one has its turn meanwhile, and this one when they have ended.
         let other = wanted("v", "v");
-        all.want(places(round(20).chain([other])), second(20));
+        all.want(sources(round(20).chain([other])), second(20));
         assert_eq!(all.due(second(20)), [fetch(3, "v", "v", 5)]);
         all.aborted(&first[0]);
         assert_eq!(all.due(second(20)), [fetch(4, "n", "20-00", 5)]);
-        // One of the same place.
-        all.want(places([]), second(21));
-        all.want(places([wanted("n", "20-00")]), second(22));
+        // One of the same source.
+        all.want(sources([]), second(21));
+        all.want(sources([wanted("n", "20-00")]), second(22));
         assert_eq!(all.due(second(22)), []);
         all.aborted(&first[1]);
         let newer = fetch(5, "n", "20-00", 5);
@@ -705,7 +705,7 @@ mod tests {
         assert!(late(&mut all, &newer).keys);
     }
 
-    /// Each further namespace that names a place costs as much as the first one: all of it happens on the loop.
+    /// Each further namespace that names a source costs as much as the first one: all of it happens on the loop.
     #[test]
     fn twice_as_many_namespaces_cost_twice_as_many_looks() {
         let looks = |namespaces: usize| {
@@ -714,10 +714,10 @@ mod tests {
             let wanted = (0..10).map(|at| {
                 let by = Vec::new();
                 let timeouts = timeouts.clone();
-                (place(&at.to_string()), WantedPlace { timeouts, by })
+                (source(&at.to_string()), WantedJwksSource { timeouts, by })
             });
             let (mut all, before) = (Schedule::default(), LOOKS.get());
-            all.want(places(wanted), second(0));
+            all.want(sources(wanted), second(0));
             let due = all.due(second(0));
             assert_eq!((due.len(), all.next(second(0))), (10, Some(second(6))));
             for one in &due {

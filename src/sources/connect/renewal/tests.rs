@@ -96,8 +96,8 @@ async fn picky(roots: RootCertStore, wanted: CertificateDer<'static>) -> String 
             };
             let mut head = [0; 4096];
             let _read = connection.read(&mut head).await;
-            let shown = connection.get_ref().1.peer_certificates().unwrap();
-            let code = if shown[0] == wanted { 200 } else { 401 };
+            let certificates = connection.get_ref().1.peer_certificates().unwrap();
+            let code = if certificates[0] == wanted { 200 } else { 401 };
             let length = VERSION.len();
             let answer = format!(
                 "HTTP/1.1 {code} X\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{VERSION}"

@@ -112,8 +112,8 @@ mod tests {
             ("http://consul:8500/v1", "path"),
             ("http://consul:8500?a=b", "path"),
         ] {
-            let said = bad.parse::<Address>().unwrap_err().to_string();
-            assert!(said.contains(why), "{bad}: {said}");
+            let message = bad.parse::<Address>().unwrap_err().to_string();
+            assert!(message.contains(why), "{bad}: {message}");
         }
     }
 

@@ -214,12 +214,12 @@ impl CatalogState {
             (_, Ok(_)) => {}
             (_, Err(why)) => {
                 // A refused path falls back to the other, a closed connection to fewer queries: neither is an error.
-                let is_told = match ended.end {
+                let is_reported = match ended.end {
                     End::Refused { status: 403 | 404 } => ended.way == QueryPath::Catalog,
                     End::Closed => schedule.is_failing(),
                     End::Answered { .. } | End::Refused { .. } | End::Useless | End::Away => true,
                 };
-                if is_told {
+                if is_reported {
                     self.fail(&why);
                 }
             }

@@ -310,51 +310,51 @@ mod tests {
             domain: "cluster.local".into(),
             trust_domain: "td".into(),
         };
-        let (mut heard, now) = (
+        let (mut state, now) = (
             ClusterState::new(names, PATIENCE, ["a", "b"]),
             Instant::now(),
         );
-        heard.freshness("a", listed(None), now);
-        change(&mut heard, "a", now);
-        assert_eq!((heard.due(), heard.emit(now + PATIENCE)), (None, None));
-        heard.freshness("b", listed(None), now);
-        assert_eq!(heard.due(), Some(now + GATHER));
-        let told = heard.emit(now + GATHER).unwrap();
-        assert_eq!(told.sync_state, SyncState::Synced);
-        assert_eq!(told.counts, BTreeMap::from([("Namespace", 1)]));
-        (heard, now + GATHER)
+        state.freshness("a", listed(None), now);
+        change(&mut state, "a", now);
+        assert_eq!((state.due(), state.emit(now + PATIENCE)), (None, None));
+        state.freshness("b", listed(None), now);
+        assert_eq!(state.due(), Some(now + GATHER));
+        let update = state.emit(now + GATHER).unwrap();
+        assert_eq!(update.sync_state, SyncState::Synced);
+        assert_eq!(update.counts, BTreeMap::from([("Namespace", 1)]));
+        (state, now + GATHER)
     }
 
-    fn change(heard: &mut ClusterState, name: &str, now: Instant) {
+    fn change(state: &mut ClusterState, name: &str, now: Instant) {
         let key = Key::new("", name);
         let namespace = Namespace {
             key,
             ..Namespace::default()
         };
-        heard.objects.set(Arc::new(namespace));
-        heard.changed(now);
+        state.objects.set(Arc::new(namespace));
+        state.changed(now);
     }
 
     #[test]
     fn objects_without_room_are_told_by_name_and_number() {
-        let (mut heard, now) = synced();
+        let (mut state, now) = synced();
         let fresh = Freshness {
             more_unreadable: 7,
             left_out: Arc::new([Key::new("n", "c")].into()),
             more_left_out: 2,
             ..listed(None)
         };
-        assert!(heard.freshness("a", fresh.clone(), now));
-        assert!(!heard.freshness("a", fresh.clone(), now));
+        assert!(state.freshness("a", fresh.clone(), now));
+        assert!(!state.freshness("a", fresh.clone(), now));
         let other = Freshness {
             left_out: Arc::default(),
             ..fresh.clone()
         };
-        assert!(heard.freshness("a", other, now) && heard.freshness("a", fresh, now));
-        heard.changed(now);
-        let told = heard.emit(now + GATHER).unwrap();
-        assert_eq!(told.sync_state, SyncState::Synced);
-        let said: Vec<_> = told
+        assert!(state.freshness("a", other, now) && state.freshness("a", fresh, now));
+        state.changed(now);
+        let update = state.emit(now + GATHER).unwrap();
+        assert_eq!(update.sync_state, SyncState::Synced);
+        let problems: Vec<_> = update
             .problems
             .iter()
             .map(|one| (one.object.to_string(), &*one.refusal.message))
@@ -364,8 +364,8 @@ mod tests {
             ("*", "7 objects of this kind cannot be read, either"),
             ("*", "2 objects of this kind have no room, either"),
         ];
-        let expected = expected.map(|(object, words)| (object.to_owned(), words));
-        assert_eq!(said, expected);
+        let expected = expected.map(|(object, message)| (object.to_owned(), message));
+        assert_eq!(problems, expected);
     }
 
     /// They are refused in `/debug/configz`, as what breaks a rule is.
@@ -376,18 +376,18 @@ mod tests {
             domain: "cluster.local".into(),
             trust_domain: "td".into(),
         };
-        let mut heard = ClusterState::new(names, PATIENCE, ["sidecars"]);
+        let mut state = ClusterState::new(names, PATIENCE, ["sidecars"]);
         let now = Instant::now();
         let fresh = Freshness {
             left_out: Arc::new([Key::new("n", "c")].into()),
             more_left_out: 2,
             ..listed(None)
         };
-        assert!(heard.freshness("sidecars", fresh, now));
-        heard.changed(now);
-        let told = heard.emit(now + GATHER).unwrap();
-        assert_eq!(told.left_out.to_string(), "3 of sidecars");
-        let all = told.written(&"here".into());
+        assert!(state.freshness("sidecars", fresh, now));
+        state.changed(now);
+        let update = state.emit(now + GATHER).unwrap();
+        assert_eq!(update.left_out.to_string(), "3 of sidecars");
+        let all = update.written(&"here".into());
         let all: Vec<_> = all
             .iter()
             .map(|one| (&*one.kind, &*one.name, one.accepted, &one.findings[..]))
@@ -400,68 +400,68 @@ mod tests {
 
     #[test]
     fn changes_within_the_gathering_time_are_emitted_together() {
-        let (mut heard, now) = synced();
-        assert_eq!((heard.due(), heard.emit(now)), (None, None));
-        change(&mut heard, "b", now);
-        assert_eq!(heard.emit(now), None);
-        change(&mut heard, "c", now + GATHER / 2);
-        assert_eq!(heard.due(), Some(now + GATHER));
-        assert_eq!(heard.emit(now + GATHER).unwrap().counts["Namespace"], 3);
-        assert_eq!(heard.emit(now + GATHER * 2), None);
+        let (mut state, now) = synced();
+        assert_eq!((state.due(), state.emit(now)), (None, None));
+        change(&mut state, "b", now);
+        assert_eq!(state.emit(now), None);
+        change(&mut state, "c", now + GATHER / 2);
+        assert_eq!(state.due(), Some(now + GATHER));
+        assert_eq!(state.emit(now + GATHER).unwrap().counts["Namespace"], 3);
+        assert_eq!(state.emit(now + GATHER * 2), None);
     }
 
     #[test]
     fn a_source_is_lost_after_a_while_and_others_are_told_on() {
-        let (mut heard, now) = synced();
-        heard.freshness("a", listed(Some(now)), now);
-        let told = heard.emit(now).unwrap();
+        let (mut state, now) = synced();
+        state.freshness("a", listed(Some(now)), now);
+        let update = state.emit(now).unwrap();
         assert_eq!(
-            (told.sync_state, told.error.as_deref(), told.lost),
+            (update.sync_state, update.error.as_deref(), update.lost),
             (SyncState::Synced, Some("away"), None)
         );
-        assert_eq!(heard.due(), Some(now + PATIENCE));
-        change(&mut heard, "b", now);
+        assert_eq!(state.due(), Some(now + PATIENCE));
+        change(&mut state, "b", now);
         assert_eq!(
-            heard.emit(now + GATHER).unwrap().sync_state,
+            state.emit(now + GATHER).unwrap().sync_state,
             SyncState::Synced
         );
-        let told = heard.emit(now + PATIENCE).unwrap();
+        let update = state.emit(now + PATIENCE).unwrap();
         assert_eq!(
-            told.sync_state,
+            update.sync_state,
             SyncState::Stale {
                 error: "away".into()
             }
         );
-        assert_eq!(told.lost, Some(now));
-        assert_eq!((heard.due(), heard.emit(now + PATIENCE * 2)), (None, None));
+        assert_eq!(update.lost, Some(now));
+        assert_eq!((state.due(), state.emit(now + PATIENCE * 2)), (None, None));
     }
 
     #[test]
     fn after_a_gap_all_is_told_at_once_or_after_a_while() {
         for together in [true, false] {
-            let (mut heard, now) = synced();
-            heard.freshness("a", listed(Some(now)), now);
-            heard.freshness("b", listed(Some(now)), now);
+            let (mut state, now) = synced();
+            state.freshness("a", listed(Some(now)), now);
+            state.freshness("b", listed(Some(now)), now);
             let now = now + PATIENCE * 2;
-            assert!(heard.emit(now).is_some());
-            heard.freshness("a", listed(None), now);
-            change(&mut heard, "b", now);
-            assert_eq!(heard.emit(now + GATHER), None);
-            assert_eq!(heard.due(), Some(now + TOGETHER));
+            assert!(state.emit(now).is_some());
+            state.freshness("a", listed(None), now);
+            change(&mut state, "b", now);
+            assert_eq!(state.emit(now + GATHER), None);
+            assert_eq!(state.due(), Some(now + TOGETHER));
             if together {
-                heard.freshness("b", listed(None), now + GATHER);
-                change(&mut heard, "c", now + GATHER);
-                let told = heard.emit(now + GATHER).unwrap();
+                state.freshness("b", listed(None), now + GATHER);
+                change(&mut state, "c", now + GATHER);
+                let update = state.emit(now + GATHER).unwrap();
                 assert_eq!(
-                    (told.counts["Namespace"], told.sync_state),
+                    (update.counts["Namespace"], update.sync_state),
                     (3, SyncState::Synced)
                 );
-                assert_eq!(heard.emit(now + GATHER * 2), None);
+                assert_eq!(state.emit(now + GATHER * 2), None);
             } else {
-                let told = heard.emit(now + TOGETHER).unwrap();
-                assert_eq!(told.counts["Namespace"], 2);
+                let update = state.emit(now + TOGETHER).unwrap();
+                assert_eq!(update.counts["Namespace"], 2);
                 assert_eq!(
-                    told.sync_state,
+                    update.sync_state,
                     SyncState::Stale {
                         error: "away".into()
                     }

@@ -334,8 +334,8 @@ mod tests {
                 .iter()
                 .find(|rule| rule.starts_with(&format!("{group}]")));
             let rule = of_group.unwrap_or_else(|| panic!("no rule for {group}"));
-            let mut words = rule.split(|letter: char| !letter.is_ascii_alphanumeric());
-            assert!(words.any(|word| word == plural), "{plural}: {rule}");
+            let mut names = rule.split(|letter: char| !letter.is_ascii_alphanumeric());
+            assert!(names.any(|word| word == plural), "{plural}: {rule}");
         }
     }
 
@@ -348,8 +348,8 @@ mod tests {
         );
         assert!(small.size() > SPEC);
         let large = of(SPEC - 10);
-        let words = "16385 bytes of what has no effect: more than 16384 are not kept";
-        assert_eq!(large.plain.spec(), Err(words.to_owned()));
+        let message = "16385 bytes of what has no effect: more than 16384 are not kept";
+        assert_eq!(large.plain.spec(), Err(message.to_owned()));
         assert!(large.size() < 1024);
     }
 

@@ -312,7 +312,7 @@ mod tests {
         serde_json::from_str(&object.to_string()).unwrap()
     }
 
-    fn words(configs: &Configs) -> Vec<String> {
+    fn problem_texts(configs: &Configs) -> Vec<String> {
         let say = |problem: Problem| {
             format!(
                 "{} {}: {}",
@@ -349,26 +349,26 @@ mod tests {
                 .created,
             Some(7)
         );
-        let said = words(&configs);
+        let problems = problem_texts(&configs);
         assert!(
-            said.len() == 1 && said[0].starts_with("ServiceEntry demo/b: spec.hosts[0]: "),
-            "{said:?}"
+            problems.len() == 1 && problems[0].starts_with("ServiceEntry demo/b: spec.hosts[0]: "),
+            "{problems:?}"
         );
         let before = configs.configuration().clone();
         writer.set(read(&entry("a", "")));
         configs.apply(reader.changed().await.unwrap());
         assert!(before.is_same(configs.configuration()));
-        assert_eq!(words(&configs).len(), 2);
+        assert_eq!(problem_texts(&configs).len(), 2);
         writer.set(read(&entry("a", "c.example")));
         configs.apply(reader.changed().await.unwrap());
         assert_eq!(hosts(&configs), ["c.example"]);
-        assert_eq!(words(&configs).len(), 1);
+        assert_eq!(problem_texts(&configs).len(), 1);
         // A list that has neither.
         writer.replace(vec![read(&entry("d", "d.example"))]);
         let mut late = reader.clone();
         configs.apply(late.changed().await.unwrap());
         assert_eq!(hosts(&configs), ["d.example"]);
-        assert!(words(&configs).is_empty());
+        assert!(problem_texts(&configs).is_empty());
     }
 
     /// The status says of which version its findings are.
@@ -388,14 +388,12 @@ mod tests {
             configs.apply(reader.changed().await.unwrap());
             let problem = configs.problems().next().unwrap();
             let Refusal {
-                message: words,
-                revision,
-                ..
+                message, revision, ..
             } = problem.refusal;
-            all.push((words, revision.uid.to_string(), revision.generation));
+            all.push((message, revision.uid.to_string(), revision.generation));
         }
-        let words = Arc::clone(&all[0].0);
-        let of = |uid: &str, generation| (Arc::clone(&words), uid.to_owned(), generation);
+        let message = Arc::clone(&all[0].0);
+        let of = |uid: &str, generation| (Arc::clone(&message), uid.to_owned(), generation);
         assert_eq!(all, [of("u", 1), of("u", 2), of("v", 1)]);
         // Versions that are used differ by their content alone.
         refused("v", 3, "a.example");
@@ -479,8 +477,8 @@ mod tests {
             "more than 200000 values"
         );
         assert!(refused.size() < 1_000, "{}", refused.size());
-        let words = &read(100_000).read().unwrap_err().message.to_string();
-        assert!(words.starts_with("spec.hosts: 100000 hosts"), "{words}");
+        let message = &read(100_000).read().unwrap_err().message.to_string();
+        assert!(message.starts_with("spec.hosts: 100000 hosts"), "{message}");
     }
 
     #[test]

@@ -177,10 +177,10 @@ fn check(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> Check
 }
 
 /// An object whose spec is not stored, or is no JSON.
-fn unshown(words: &str, accepted: bool) -> Checked {
+fn unshown(message: &str, accepted: bool) -> Checked {
     let finding = match accepted {
-        true => Finding::warning("", words),
-        false => Finding::error("", words),
+        true => Finding::warning("", message),
+        false => Finding::error("", message),
     };
     Checked {
         accepted,
@@ -194,7 +194,7 @@ fn unshown(words: &str, accepted: bool) -> Checked {
 pub(in crate::registry) fn as_served(object: &Value) -> Option<WrittenObject> {
     struct AsServed<'a> {
         object: &'a Value,
-        shown: Option<WrittenObject>,
+        written: Option<WrittenObject>,
     }
     impl EachKind for AsServed<'_> {
         fn kind<T: ConfigurationKind>(&mut self) {
@@ -203,7 +203,7 @@ pub(in crate::registry) fn as_served(object: &Value) -> Option<WrittenObject> {
             }
             let text = self.object.to_string();
             let custom: super::custom::Custom<T> = serde_json::from_str(&text).unwrap();
-            let shown = match custom.read() {
+            let object = match custom.read() {
                 Ok(one) => written(Origin::default(), one, None),
                 Err(refusal) => WrittenObject {
                     api_version: "".into(),
@@ -219,24 +219,24 @@ pub(in crate::registry) fn as_served(object: &Value) -> Option<WrittenObject> {
                     revision: refusal.revision.clone(),
                 },
             };
-            self.shown = Some(shown);
+            self.written = Some(object);
         }
     }
     let mut served = AsServed {
         object,
-        shown: None,
+        written: None,
     };
     Configuration::each_kind(&mut served);
-    served.shown.or_else(|| {
+    served.written.or_else(|| {
         let update = ClusterUpdate {
             others: super::core_object::EffectlessObjects::of(object)?,
             ..ClusterUpdate::default()
         };
-        let shown = update.written(&"here".into()).pop()?;
+        let written = update.written(&"here".into()).pop()?;
         let is_counted = update.others.accepted().next().is_some();
-        assert_eq!(shown.accepted, is_counted, "{object}");
+        assert_eq!(written.accepted, is_counted, "{object}");
         let problems: Vec<_> = update.others.problems(&"here".into()).collect();
         assert_eq!(problems.is_empty(), is_counted, "{problems:?}");
-        Some(shown)
+        Some(written)
     })
 }

@@ -104,8 +104,8 @@ mod tests {
         };
         objects.set_json(CoreKind::Service, &service(80)).unwrap();
         let ports = |objects: &mut Objects| {
-            let said = objects.contribution();
-            let all = said.services.values();
+            let contribution = objects.contribution();
+            let all = contribution.services.values();
             all.map(|service| service.ports[0].number)
                 .collect::<Vec<_>>()
         };

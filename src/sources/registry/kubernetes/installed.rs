@@ -32,16 +32,16 @@ mod tests {
 
     #[test]
     fn only_where_all_are_missing_it_is_said_and_once() {
-        let said = |found: &[bool]| {
+        let times_logged = |found: &[bool]| {
             let installed = Installed::default();
             found.iter().for_each(|_| installed.expect_one_more());
-            let said = found
+            let last = found
                 .iter()
                 .filter(|is| installed.is_the_last_of_none(**is));
-            said.count()
+            last.count()
         };
-        assert_eq!(said(&[false, false, false]), 1);
-        assert_eq!(said(&[false, true, false]), 0);
-        assert_eq!(said(&[true]), 0);
+        assert_eq!(times_logged(&[false, false, false]), 1);
+        assert_eq!(times_logged(&[false, true, false]), 0);
+        assert_eq!(times_logged(&[true]), 0);
     }
 }

@@ -8,7 +8,7 @@ use api::model::{Change, Changes, Reason, Registry, World};
 use proptest::prelude::*;
 
 use super::Registries;
-use super::tests::{Said, endpoint, pod, registries, service, source};
+use super::tests::{ContributionBuilder, endpoint, pod, registries, service, source};
 use crate::registry::{Contribution, SourceId};
 
 #[derive(Clone, Debug)]
@@ -67,15 +67,15 @@ fn host(of: u8) -> String {
     format!("s{of}.example")
 }
 
-fn said(of: &SourceId, objects: &[Object]) -> Contribution {
+fn contribution(of: &SourceId, objects: &[Object]) -> Contribution {
     let cluster = of.cluster.as_str();
     let head = |of: &u8| {
         let host = host(*of);
         format!("hosts: [{host}], resolution: STATIC, ports: [{{number: 80, name: http}}]")
     };
-    let mut said = Said::default();
+    let mut builder = ContributionBuilder::default();
     for object in objects {
-        said = match object {
+        builder = match object {
             Object::Service {
                 host: name,
                 port,
@@ -86,19 +86,19 @@ fn said(of: &SourceId, objects: &[Object]) -> Contribution {
                 if !kubernetes {
                     one.registry = of.registry;
                 }
-                said.service(one)
+                builder.service(one)
             }
             Object::Endpoints { host: of, last } => {
                 let all = last.iter().map(|last| endpoint(&format!("10.0.0.{last}")));
-                said.endpoints(&host(*of), all.collect())
+                builder.endpoints(&host(*of), all.collect())
             }
-            Object::Pod { name, app } => said.pod(pod(
+            Object::Pod { name, app } => builder.pod(pod(
                 cluster,
                 &format!("p{name}"),
                 &format!("10.0.1.{name}"),
                 &format!("app={app}"),
             )),
-            Object::Selecting { name, host, app } => said.entry(
+            Object::Selecting { name, host, app } => builder.entry(
                 &format!("e{name}"),
                 &format!(
                     "{{{}, workloadSelector: {{labels: {{app: '{app}'}}}}}}",
@@ -110,16 +110,16 @@ fn said(of: &SourceId, objects: &[Object]) -> Contribution {
                     .iter()
                     .map(|last| format!("{{address: 10.0.2.{last}, serviceAccount: a}}"))
                     .collect();
-                said.entry(
+                builder.entry(
                     &format!("e{name}"),
                     &format!("{{{}, endpoints: [{}]}}", head(host), all.join(",")),
                 )
             }
-            Object::Place { name, app, last } => said.place(
+            Object::Place { name, app, last } => builder.place(
                 &format!("w{name}"),
                 &format!("{{address: 10.0.3.{last}, labels: {{app: '{app}'}}}}"),
             ),
-            Object::Sidecar { name, port } => said.sidecar(
+            Object::Sidecar { name, port } => builder.sidecar(
                 &format!("c{name}"),
                 &format!(
                     "{{ingress: [{{port: {{number: {}, name: http}}, defaultEndpoint: ':80'}}]}}",
@@ -128,7 +128,7 @@ fn said(of: &SourceId, objects: &[Object]) -> Contribution {
             ),
         };
     }
-    said.0
+    builder.0
 }
 
 fn object() -> impl Strategy<Value = Object> {
@@ -224,9 +224,9 @@ proptest! {
             let before = stepped.world();
             let changes = match step {
                 Step::Put(of, objects) => {
-                    let said = said(&ids[*of], objects);
-                    last.insert(*of, said.clone());
-                    stepped.put(&ids[*of], said)
+                    let contribution = contribution(&ids[*of], objects);
+                    last.insert(*of, contribution.clone());
+                    stepped.put(&ids[*of], contribution)
                 }
                 Step::Remove(of) => {
                     last.remove(of);
@@ -247,8 +247,8 @@ proptest! {
             } else {
                 trust(&mut fresh, other);
             }
-            for (of, said) in all {
-                fresh.put(&ids[*of], said.clone());
+            for (of, contribution) in all {
+                fresh.put(&ids[*of], contribution.clone());
             }
             trust(&mut fresh, other);
             prop_assert_eq!(stepped.world(), fresh.world());

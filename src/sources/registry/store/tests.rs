@@ -72,9 +72,9 @@ pub(super) fn configured<T: DiscoveryKind>(
 
 /// Builds a contribution.
 #[derive(Clone, Default)]
-pub(super) struct Said(pub(super) Contribution);
+pub(super) struct ContributionBuilder(pub(super) Contribution);
 
-impl Said {
+impl ContributionBuilder {
     pub(super) fn object<T: ConfigurationKind>(mut self, name: &str, spec: &str) -> Self {
         let one = Arc::new(configured::<T>("demo", name, spec));
         self.0.configuration.set(T::any(one));
@@ -171,7 +171,7 @@ fn joined<T: ToString>(parts: impl IntoIterator<Item = T>) -> String {
 }
 
 /// A line for each service, and one for each of its endpoints.
-pub(super) fn shown(world: &World) -> Vec<String> {
+pub(super) fn world_lines(world: &World) -> Vec<String> {
     let mut lines = Vec::new();
     for (key, service) in world.services.iter() {
         let ports = service.ports.iter().map(|port| {
@@ -216,8 +216,12 @@ pub(super) fn shown(world: &World) -> Vec<String> {
     lines
 }
 
-fn put(registries: &mut Registries, source: &SourceId, said: Said) -> Changes {
-    registries.put(source, said.0)
+fn put(
+    registries: &mut Registries,
+    source: &SourceId,
+    contribution: ContributionBuilder,
+) -> Changes {
+    registries.put(source, contribution.0)
 }
 
 fn hosts(hosts: &[&str]) -> Change {
@@ -291,11 +295,11 @@ fn an_entry_is_a_service_for_each_host() {
         ),
     ] {
         let mut registries = registries("");
-        let changes = put(&mut registries, &files, Said::default().entry("b", spec));
+        let changes = put(&mut registries, &files, ContributionBuilder::default().entry("b", spec));
         assert_eq!(changes.pushes(), full(Reason::Service));
-        assert_eq!(shown(&registries.world()), want, "{spec}");
+        assert_eq!(world_lines(&registries.world()), want, "{spec}");
         assert!(!registries.remove(&files).is_empty());
-        assert_eq!(shown(&registries.world()), Vec::<String>::new());
+        assert_eq!(world_lines(&registries.world()), Vec::<String>::new());
     }
 }
 
@@ -304,16 +308,16 @@ fn an_entry_selects_places_and_pods_of_every_source() {
     let mut registries = registries("");
     let files = source(Registry::External, "local");
     let entry = format!("{B} workloadSelector: {{labels: {{app: b}}}}}}");
-    let said = Said::default()
+    let contribution = ContributionBuilder::default()
         .entry("b", &entry)
         .place(
             "vm",
             "{address: 10.0.1.1, labels: {app: b}, ports: {http: 81}, serviceAccount: vm}",
         )
         .place("other", "{address: 10.0.1.2, labels: {app: c}}");
-    put(&mut registries, &files, said.clone());
+    put(&mut registries, &files, contribution.clone());
     let east = source(Registry::Kubernetes, "east");
-    let pods = Said::default()
+    let pods = ContributionBuilder::default()
         .pod(pod("east", "b-1", "10.0.2.1", "app=b,v=1"))
         .pod(pod("east", "c-1", "10.0.2.2", "app=c"));
     let changes = put(&mut registries, &east, pods.clone());
@@ -323,7 +327,7 @@ fn an_entry_selects_places_and_pods_of_every_source() {
         "Endpoints demo/b.example; Pod demo/b-1 demo/c-1"
     );
     assert_eq!(
-        shown(&registries.world()),
+        world_lines(&registries.world()),
         [
             "b.example STATIC http:8080:Http:Number(8080) local=240.0.0.1",
             "  east 10.0.2.1:8080 http app=b,v=1 w1  spiffe://cluster.local/ns/demo/sa/pod",
@@ -345,8 +349,8 @@ fn an_entry_selects_places_and_pods_of_every_source() {
     unready.health = Health::NotReady;
     let changes = put(&mut registries, &east, pods.pod(unready));
     assert_eq!(changes.pushes(), [hosts(&["b.example"])]);
-    let said = said.place("other", "{address: 10.0.1.2, labels: {app: b}}");
-    put(&mut registries, &files, said);
+    let contribution = contribution.place("other", "{address: 10.0.1.2, labels: {app: b}}");
+    put(&mut registries, &files, contribution);
     assert_eq!(
         registries
             .world()
@@ -378,11 +382,11 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
     put(
         &mut registries,
         &east,
-        Said::default()
+        ContributionBuilder::default()
             .service(other)
             .endpoints(host, vec![endpoint("10.0.2.1")]),
     );
-    let one = Said::default()
+    let one = ContributionBuilder::default()
         .service(service(host, "local", "10.2.0.1"))
         .endpoints(host, vec![endpoint("10.0.1.1"), endpoint("10.0.1.2")]);
     assert_eq!(
@@ -393,11 +397,11 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
     let changes = put(
         &mut registries,
         &central,
-        Said::default().endpoints(host, vec![endpoint("10.0.3.1")]),
+        ContributionBuilder::default().endpoints(host, vec![endpoint("10.0.3.1")]),
     );
     assert_eq!(changes.pushes(), [hosts(&[host])]);
     assert_eq!(
-        shown(&registries.world()),
+        world_lines(&registries.world()),
         [
             "b.demo.svc.cluster.local STATIC http:80:Http:Number(8080) east=10.1.0.1,local=10.2.0.1",
             "  central 10.0.3.1:8080 http  w1  ",
@@ -414,7 +418,7 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
     registries.remove(&east);
     registries.remove(&central);
     assert_eq!(
-        shown(&registries.world()),
+        world_lines(&registries.world()),
         [
             "b.demo.svc.cluster.local STATIC http:80:Http:Number(8080) local=10.2.0.1",
             "  local 10.0.1.1:8080 http  w1  ",
@@ -422,7 +426,7 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
         ]
     );
     // The last endpoint: the service stays.
-    let none = Said::default().service(service(host, "local", "10.2.0.1"));
+    let none = ContributionBuilder::default().service(service(host, "local", "10.2.0.1"));
     assert_eq!(
         put(&mut registries, &local, none).pushes(),
         [hosts(&[host])]
@@ -439,23 +443,25 @@ fn of_one_name_in_other_registries_the_first_counts() {
     let entry = format!("{B} endpoints: [{{address: 10.0.0.1}}]}}");
     let mut elsewhere = service("b.example", "consul", "10.9.0.1");
     elsewhere.registry = Registry::Consul;
-    let said = Said::default().entry("b", &entry).entry("a", &entry);
-    put(&mut registries, &files, said);
+    let contribution = ContributionBuilder::default()
+        .entry("b", &entry)
+        .entry("a", &entry);
+    put(&mut registries, &files, contribution);
     put(
         &mut registries,
         &consul,
-        Said::default()
+        ContributionBuilder::default()
             .service(elsewhere)
             .endpoints("b.example", vec![endpoint("10.0.9.1")]),
     );
     assert_eq!(
-        shown(&registries.world()),
+        world_lines(&registries.world()),
         [
             "b.example STATIC http:80:Http:Number(8080) consul=10.9.0.1",
             "  consul 10.0.9.1:8080 http  w1  ",
         ]
     );
-    let said = |registries: &Registries| -> Vec<_> {
+    let report_lines = |registries: &Registries| -> Vec<_> {
         let reports = registries.reports().into_iter();
         reports
             .map(|report| {
@@ -467,18 +473,22 @@ fn of_one_name_in_other_registries_the_first_counts() {
             .collect()
     };
     assert_eq!(
-        said(&registries),
+        report_lines(&registries),
         [
             "External/local ServiceEntry a: b.example is not used: Consul/consul has it",
             "External/local ServiceEntry b: b.example is not used: Consul/consul has it",
         ]
     );
     registries.remove(&consul);
-    assert_eq!(said(&registries), [""; 0]);
+    assert_eq!(report_lines(&registries), [""; 0]);
     let memory = source(Registry::Memory, "v2-debug");
-    put(&mut registries, &memory, Said::default().entry("a", &entry));
+    put(
+        &mut registries,
+        &memory,
+        ContributionBuilder::default().entry("a", &entry),
+    );
     assert_eq!(
-        said(&registries),
+        report_lines(&registries),
         [
             "External/local ServiceEntry a: not used: Mock/v2-debug has one of this name",
             "Mock/v2-debug ServiceEntry a: b.example is not used: ServiceEntry demo/b has it",
@@ -496,13 +506,13 @@ fn an_entry_selects_no_more_than_its_hosts_and_ports_leave_room_for() {
         list(&|at| format!("h{at}.example")),
         list(&|at| format!("{{number: {at}, name: p{at}, protocol: HTTP}}")),
     );
-    let mut said = Said::default().entry("e", &entry);
+    let mut contribution = ContributionBuilder::default().entry("e", &entry);
     for at in 10..40 {
         let place = format!("{{address: 10.0.0.{at}, labels: {{a: b}}}}");
-        said = said.place(&format!("w{at}"), &place);
+        contribution = contribution.place(&format!("w{at}"), &place);
     }
     let files = source(Registry::External, "local");
-    put(&mut registries, &files, said);
+    put(&mut registries, &files, contribution);
     let world = registries.world();
     let served: usize = world
         .endpoints
@@ -512,13 +522,13 @@ fn an_entry_selects_no_more_than_its_hosts_and_ports_leave_room_for() {
         .map(|shard| shard.len())
         .sum();
     assert_eq!(served, 27 * 60);
-    let told: Vec<_> = registries
+    let messages: Vec<_> = registries
         .take_new_reports()
         .into_iter()
         .map(|report| report.message)
         .collect();
     let expected = "selects 30 workloads, and the first 27 are used: more than 100000 places with its hosts and ports: split the entry";
-    assert_eq!(told, [expected]);
+    assert_eq!(messages, [expected]);
 }
 
 /// Each of the two objects is valid by itself.
@@ -532,22 +542,22 @@ fn a_host_without_resolution_is_reported() {
         )
     };
     let place = |address: &str| format!("{{address: {address}, labels: {{a: b}}}}");
-    let said = Said::default()
+    let contribution = ContributionBuilder::default()
         .place("named", &place("db.example"))
         .place("numbered", &place("10.0.0.1"))
         .place("other", "{address: db.example, labels: {a: c}}");
     put(
         &mut registries,
         &files,
-        said.clone().entry("e", &entry("STATIC")),
+        contribution.clone().entry("e", &entry("STATIC")),
     );
-    let told = |registries: &mut Registries| -> Vec<_> {
+    let new_reports = |registries: &mut Registries| -> Vec<_> {
         let news = registries.take_new_reports().into_iter();
         news.map(|report| format!("{} {}: {}", report.kind, report.name, report.message))
             .collect()
     };
     assert_eq!(
-        told(&mut registries),
+        new_reports(&mut registries),
         [
             "WorkloadEntry named: not used by ServiceEntry demo/e, whose resolution is STATIC: db.example is a name"
         ]
@@ -555,19 +565,20 @@ fn a_host_without_resolution_is_reported() {
     put(
         &mut registries,
         &files,
-        said.clone().entry("e", &entry("DNS")),
+        contribution.clone().entry("e", &entry("DNS")),
     );
-    assert_eq!(told(&mut registries), [""; 0]);
+    assert_eq!(new_reports(&mut registries), [""; 0]);
     put(
         &mut registries,
         &files,
-        said.clone().entry("e", &entry("STATIC")),
+        contribution.clone().entry("e", &entry("STATIC")),
     );
-    assert_eq!(told(&mut registries).len(), 1);
+    assert_eq!(new_reports(&mut registries).len(), 1);
     put(
         &mut registries,
         &files,
-        said.entry("e", &entry("STATIC"))
+        contribution
+            .entry("e", &entry("STATIC"))
             .place("named", &place("10.0.0.2")),
     );
     assert!(registries.reports().is_empty());
@@ -583,7 +594,7 @@ fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
              [{{address: {address}, labels: {{security.istio.io/tlsMode: {mode}}}}}]}}"
         )
     };
-    let said = Said::default()
+    let contribution = ContributionBuilder::default()
         .entry("a", &entry("a.example", "STATIC", "10.0.0.1", "istio"))
         .entry("b", &entry("b.example", "STATIC", "10.0.0.2", "disabled"))
         .entry("c", &entry("c.example", "DNS", "10.0.0.3", "istio"))
@@ -591,7 +602,7 @@ fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
     let plain = |last: &[u8]| last.iter().map(|last| [10, 0, 0, *last].into()).collect();
     let auto = "enableAutoMtls: true\n";
     let mut registries = registries(auto);
-    put(&mut registries, &files, said.clone());
+    put(&mut registries, &files, contribution.clone());
     for (addresses, changes) in [
         (&[1][..], vec![Change::Full(Reason::Endpoint)]),
         (&[1, 2], vec![]),
@@ -609,7 +620,7 @@ fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
     // No proxy uses mutual TLS, or every proxy must.
     for mesh in ["", "enableAutoMtls: true\nauthPolicy: MUTUAL_TLS\n"] {
         let mut registries = self::registries(mesh);
-        put(&mut registries, &files, said.clone());
+        put(&mut registries, &files, contribution.clone());
         assert_eq!(registries.set_plaintext(plain(&[1])).pushes(), []);
     }
 }
@@ -625,7 +636,7 @@ fn entries_of_one_host_and_namespace_are_one_service() {
              [{{address: {address}}}]}}"
         )
     };
-    let said = Said::default()
+    let contribution = ContributionBuilder::default()
         .entry(
             "a",
             &entry(
@@ -646,10 +657,10 @@ fn entries_of_one_host_and_namespace_are_one_service() {
             "c",
             &entry("", "{number: 90, name: tcp, protocol: TCP}", "10.0.0.3"),
         );
-    put(&mut registries, &files, said.clone());
+    put(&mut registries, &files, contribution.clone());
     let world = registries.world();
     assert_eq!(
-        shown(&world),
+        world_lines(&world),
         [
             "b.example STATIC http:80:Http:Number(80) local=10.9.0.1,10.9.0.2",
             "  local 10.0.0.1:80 http  w1  ",
@@ -659,21 +670,21 @@ fn entries_of_one_host_and_namespace_are_one_service() {
     let service = world.services.values().next().unwrap();
     let accounts: Vec<_> = service.accounts.iter().map(|account| &**account).collect();
     assert_eq!(accounts, ["one", "two"]);
-    let told: Vec<_> = registries
+    let reports: Vec<_> = registries
         .take_new_reports()
         .into_iter()
         .map(|report| (report.name.to_string(), report.message, report.whole))
         .collect();
-    let words = "port tcp 90 TCP of b.example is not used: ServiceEntry demo/a, which is older, has the ports of that name";
-    assert_eq!(told, [("c".to_owned(), words.to_owned(), false)]);
+    let message = "port tcp 90 TCP of b.example is not used: ServiceEntry demo/a, which is older, has the ports of that name";
+    assert_eq!(reports, [("c".to_owned(), message.to_owned(), false)]);
     // An endpoint of one of them leaves: only endpoints change.
-    let less = said.clone().entry("b", "{hosts: [b.example], location: MESH_INTERNAL, subjectAltNames: [two], addresses: [10.9.0.2], ports: [{number: 80, name: web, protocol: HTTP, targetPort: 8080}], resolution: STATIC}");
+    let less = contribution.clone().entry("b", "{hosts: [b.example], location: MESH_INTERNAL, subjectAltNames: [two], addresses: [10.9.0.2], ports: [{number: 80, name: web, protocol: HTTP, targetPort: 8080}], resolution: STATIC}");
     assert_eq!(
         put(&mut registries, &files, less).pushes(),
         [hosts(&["b.example"])]
     );
     // The oldest entry is removed: the next one defines the ports.
-    let mut rest = Said::default();
+    let mut rest = ContributionBuilder::default();
     for (name, port, address) in [
         ("b", "{number: 80, name: web, protocol: TCP}", "10.0.0.2"),
         ("c", "{number: 90, name: tcp, protocol: TCP}", "10.0.0.3"),
@@ -682,7 +693,7 @@ fn entries_of_one_host_and_namespace_are_one_service() {
     }
     put(&mut registries, &files, rest);
     assert_eq!(
-        shown(&registries.world()),
+        world_lines(&registries.world()),
         [
             "b.example STATIC web:80:Tcp:Number(80) ",
             "  local 10.0.0.2:80 web  w1  "
@@ -701,24 +712,24 @@ fn names_of_a_younger_entry_are_no_endpoints_of_an_older_one_with_addresses() {
              [{{address: {address}}}]}}"
         )
     };
-    let said = Said::default()
+    let contribution = ContributionBuilder::default()
         .entry("a", &entry("STATIC", "10.0.0.1"))
         .entry("b", &entry("DNS", "x.example"));
-    put(&mut registries, &files, said);
+    put(&mut registries, &files, contribution);
     assert_eq!(
-        shown(&registries.world()),
+        world_lines(&registries.world()),
         [
             "b.example STATIC http:80:Http:Number(80)  external",
             "  local 10.0.0.1:80 http  w1  "
         ]
     );
-    let told: Vec<_> = registries
+    let messages: Vec<_> = registries
         .reports()
         .into_iter()
         .map(|report| report.message)
         .collect();
     assert_eq!(
-        told,
+        messages,
         [
             "resolution DNS of b.example is not used: ServiceEntry demo/a, which is older, says STATIC"
         ]
@@ -729,7 +740,7 @@ fn names_of_a_younger_entry_are_no_endpoints_of_an_older_one_with_addresses() {
 #[test]
 fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
     let files = source(Registry::External, "local");
-    for (protocol, more, told) in [
+    for (protocol, more, is_reported) in [
         ("protocol: HTTP", "", true),
         ("protocol: GRPC", "", true),
         ("protocol: HTTP2", "", true),
@@ -747,13 +758,17 @@ fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
             "{{hosts: [b.example], {more} ports: [{{number: 443, name: https, {protocol}}}, {{number: 80, name: web, protocol: \
              HTTP}}], resolution: NONE}}"
         );
-        put(&mut registries, &files, Said::default().entry("e", &entry));
+        put(
+            &mut registries,
+            &files,
+            ContributionBuilder::default().entry("e", &entry),
+        );
         let reports = registries.take_new_reports();
-        let words: Vec<_> = reports.iter().map(|report| &*report.message).collect();
+        let messages: Vec<_> = reports.iter().map(|report| &*report.message).collect();
         assert_eq!(
-            words.len(),
-            usize::from(told),
-            "{protocol} {more}: {words:?}"
+            messages.len(),
+            usize::from(is_reported),
+            "{protocol} {more}: {messages:?}"
         );
         for report in reports {
             assert!(
@@ -774,7 +789,11 @@ fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
     };
     let mut registries = Registries::new(settings, Arc::default(), Arc::default());
     let entry = "{hosts: [b.example], ports: [{number: 443, name: https, protocol: HTTP}], resolution: DNS}";
-    put(&mut registries, &files, Said::default().entry("e", entry));
+    put(
+        &mut registries,
+        &files,
+        ContributionBuilder::default().entry("e", entry),
+    );
     assert_eq!(registries.take_new_reports(), []);
 }
 
@@ -789,12 +808,12 @@ fn endpoints_are_named_beside_a_full_change() {
              [{{address: 10.0.0.{last}}}]}}"
         )
     };
-    let said = |c: &str, b: u8| {
-        let said = Said::default().entry("c", &entry(c, 9));
-        said.entry("b", &entry("b.example", b))
+    let contribution_of = |c: &str, b: u8| {
+        let contribution = ContributionBuilder::default().entry("c", &entry(c, 9));
+        contribution.entry("b", &entry("b.example", b))
     };
-    put(&mut registries, &files, said("c1.example", 1));
-    let changes = put(&mut registries, &files, said("c2.example", 2));
+    put(&mut registries, &files, contribution_of("c1.example", 1));
+    let changes = put(&mut registries, &files, contribution_of("c2.example", 2));
     let both = [Change::Full(Reason::Service), hosts(&["b.example"])];
     assert_eq!(changes.pushes(), both);
     assert_eq!(
@@ -813,15 +832,19 @@ fn long_texts_of_what_is_selected_take_more_room() {
         "{{hosts: [h1.example], ports: [{}], resolution: STATIC, workloadSelector: {{labels: {{a: b}}}}}}",
         ports.join(", ")
     );
-    let mut said = Said::default().entry("e", &entry);
+    let mut contribution = ContributionBuilder::default().entry("e", &entry);
     let long = "x".repeat(1024);
     for at in 10..30 {
         let place = format!(
             "{{address: 10.0.0.{at}, labels: {{a: b}}, locality: {long}, network: {long}, serviceAccount: {long}}}"
         );
-        said = said.place(&format!("w{at}"), &place);
+        contribution = contribution.place(&format!("w{at}"), &place);
     }
-    put(&mut registries, &source(Registry::External, "local"), said);
+    put(
+        &mut registries,
+        &source(Registry::External, "local"),
+        contribution,
+    );
     let world = registries.world();
     let key = ServiceKey::new("h1.example", "demo");
     let served: usize = world.endpoints[&key]
@@ -830,13 +853,16 @@ fn long_texts_of_what_is_selected_take_more_room() {
         .sum();
     // Each is 12 places for each port.
     assert_eq!(served, 8 * 1_000);
-    let told: Vec<_> = registries
+    let messages: Vec<_> = registries
         .take_new_reports()
         .into_iter()
         .map(|report| report.message)
         .collect();
-    let words = "selects 20 workloads, and the first 8 are used: ";
-    assert!(told.iter().any(|told| told.starts_with(words)), "{told:?}");
+    let prefix = "selects 20 workloads, and the first 8 are used: ";
+    assert!(
+        messages.iter().any(|message| message.starts_with(prefix)),
+        "{messages:?}"
+    );
 }
 
 #[test]
@@ -847,49 +873,53 @@ fn objects_that_are_left_out_are_reported_once() {
     let entry = format!("{B} endpoints: [{{address: 10.0.0.1}}]}}");
     let both = entry.replacen("b.example", "c.example, b.example", 1);
     assert_ne!(entry, both);
-    let said = Said::default().entry("b", &entry);
-    put(&mut registries, &files, said.clone());
+    let contribution = ContributionBuilder::default().entry("b", &entry);
+    put(&mut registries, &files, contribution.clone());
     assert_eq!(registries.take_new_reports(), []);
-    let service = Said::default().service(service("b.example", "local", "10.2.0.1"));
+    let service = ContributionBuilder::default().service(service("b.example", "local", "10.2.0.1"));
     put(&mut registries, &cluster, service.clone());
-    let told = |registries: &mut Registries| -> Vec<_> {
+    let new_reports = |registries: &mut Registries| -> Vec<_> {
         let news = registries.take_new_reports().into_iter();
         news.map(|report| (report.name.to_string(), report.whole))
             .collect()
     };
-    assert_eq!(told(&mut registries), [("b".to_owned(), true)]);
-    assert_eq!(told(&mut registries), []);
+    assert_eq!(new_reports(&mut registries), [("b".to_owned(), true)]);
+    assert_eq!(new_reports(&mut registries), []);
     // Nothing served changes.
-    let said = said.entry("a", &both);
-    let changes = put(&mut registries, &files, said.clone());
+    let contribution = contribution.entry("a", &both);
+    let changes = put(&mut registries, &files, contribution.clone());
     assert_eq!(changes.pushes(), full(Reason::Service));
-    assert_eq!(told(&mut registries), [("a".to_owned(), false)]);
-    let changes = put(&mut registries, &files, said.clone().entry("d", &entry));
+    assert_eq!(new_reports(&mut registries), [("a".to_owned(), false)]);
+    let changes = put(
+        &mut registries,
+        &files,
+        contribution.clone().entry("d", &entry),
+    );
     assert!(changes.is_empty(), "{changes}");
-    assert_eq!(told(&mut registries), [("d".to_owned(), true)]);
-    put(&mut registries, &files, said.clone());
+    assert_eq!(new_reports(&mut registries), [("d".to_owned(), true)]);
+    put(&mut registries, &files, contribution.clone());
     put(&mut registries, &cluster, service);
-    assert_eq!(told(&mut registries), []);
+    assert_eq!(new_reports(&mut registries), []);
     // The remaining entries are one service.
     registries.remove(&cluster);
-    assert_eq!(told(&mut registries), []);
+    assert_eq!(new_reports(&mut registries), []);
     let memory = source(Registry::Memory, "v2-debug");
     put(
         &mut registries,
         &memory,
-        Said::default().sidecar("s", "{egress: [{hosts: ['*/*']}]}"),
+        ContributionBuilder::default().sidecar("s", "{egress: [{hosts: ['*/*']}]}"),
     );
     put(
         &mut registries,
         &files,
-        said.sidecar("s", "{egress: [{hosts: ['*/*']}]}"),
+        contribution.sidecar("s", "{egress: [{hosts: ['*/*']}]}"),
     );
-    assert_eq!(told(&mut registries), [("s".to_owned(), true)]);
+    assert_eq!(new_reports(&mut registries), [("s".to_owned(), true)]);
 }
 
 /// A service by a word, its endpoints by numbers: `1` is ready at 10.0.1.1, `1!` is not, `1@9` listens elsewhere, `1=a` has
 /// another account.
-fn described(kind: &str, endpoints: &str) -> Said {
+fn described(kind: &str, endpoints: &str) -> ContributionBuilder {
     let host = "b.demo.svc.cluster.local";
     let mut one = service(host, "local", "10.2.0.1");
     match kind {
@@ -911,19 +941,19 @@ fn described(kind: &str, endpoints: &str) -> Said {
         }
         one
     });
-    Said::default()
+    ContributionBuilder::default()
         .service(one)
         .endpoints(host, endpoints.collect())
 }
 
-fn told(changes: &Changes) -> String {
+fn changes_text(changes: &Changes) -> String {
     let pushes = changes.pushes();
-    let words = pushes.iter().map(|change| match change {
+    let texts = pushes.iter().map(|change| match change {
         Change::Endpoints(hosts) => format!("endpoints of {}", hosts.len()),
         Change::Full(reason) => format!("full {}", reason.as_str()),
         Change::Proxy(proxy) => format!("proxy {}", proxy.name),
     });
-    words.collect::<Vec<_>>().join(", ")
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 #[test]
@@ -963,10 +993,14 @@ fn each_difference_yields_its_change() {
         let mut registries = registries(mesh);
         put(&mut registries, &local, described(before, was));
         let changes = put(&mut registries, &local, described(after, is));
-        assert_eq!(told(&changes), want, "{mesh} {before} {was} {after} {is}");
+        assert_eq!(
+            changes_text(&changes),
+            want,
+            "{mesh} {before} {was} {after} {is}"
+        );
         assert!(put(&mut registries, &local, described(after, is)).is_empty());
     }
-    let nobodys = Said::default().endpoints("a.example", vec![endpoint("10.0.1.1")]);
+    let nobodys = ContributionBuilder::default().endpoints("a.example", vec![endpoint("10.0.1.1")]);
     assert!(put(&mut registries(""), &local, nobodys).is_empty());
 }
 
@@ -978,22 +1012,30 @@ fn a_pod_concerns_its_proxy() {
     let relabelled = pod("local", "b-1", "10.0.1.1", "app=c");
     let mut owned = one.clone();
     owned.owner = Some("b".into());
-    let rows: [(Said, Said, &[Change]); 5] = [
-        (Said::default(), Said::default().pod(one.clone()), &proxy),
-        (Said::default().pod(one.clone()), Said::default(), &proxy),
+    let rows: [(ContributionBuilder, ContributionBuilder, &[Change]); 5] = [
         (
-            Said::default().pod(one.clone()),
-            Said::default().pod(relabelled),
+            ContributionBuilder::default(),
+            ContributionBuilder::default().pod(one.clone()),
             &proxy,
         ),
         (
-            Said::default().pod(one.clone()),
-            Said::default().pod(owned),
+            ContributionBuilder::default().pod(one.clone()),
+            ContributionBuilder::default(),
+            &proxy,
+        ),
+        (
+            ContributionBuilder::default().pod(one.clone()),
+            ContributionBuilder::default().pod(relabelled),
+            &proxy,
+        ),
+        (
+            ContributionBuilder::default().pod(one.clone()),
+            ContributionBuilder::default().pod(owned),
             &[],
         ),
         (
-            Said::default().pod(one.clone()),
-            Said::default().pod(one),
+            ContributionBuilder::default().pod(one.clone()),
+            ContributionBuilder::default().pod(one),
             &[],
         ),
     ];
@@ -1011,9 +1053,9 @@ fn configuration_of_the_mesh_concerns_everyone() {
     let mut registries = registries("");
     let files = source(Registry::External, "local");
     let entry = format!("{B} endpoints: [{{address: 10.0.0.1, serviceAccount: b}}]}}");
-    let said = Said::default().entry("b", &entry);
-    put(&mut registries, &files, said.clone());
-    let with = said.sidecar(
+    let contribution = ContributionBuilder::default().entry("b", &entry);
+    put(&mut registries, &files, contribution.clone());
+    let with = contribution.sidecar(
         "s",
         "{ingress: [{port: {number: 80, name: http}, defaultEndpoint: ':80'}]}",
     );
@@ -1030,7 +1072,7 @@ fn configuration_of_the_mesh_concerns_everyone() {
     );
     registries.set_mesh(mesh("trustDomain: example"));
     let account = "  local 10.0.0.1:8080 http  w1  spiffe://example/ns/demo/sa/b";
-    assert_eq!(shown(&registries.world())[1], account);
+    assert_eq!(world_lines(&registries.world())[1], account);
     let networks = Arc::new(mesh::parse_networks("networks: {a: {}}").unwrap().config);
     assert_eq!(
         registries.set_networks(networks.clone()).pushes(),
@@ -1046,7 +1088,7 @@ fn rules_of_two_sources_are_those_of_the_first() {
     let cluster = source(Registry::Kubernetes, "local");
     let files = source(Registry::External, "local");
     let of = |host: &str| {
-        Said::default()
+        ContributionBuilder::default()
             .object::<VirtualService>(
                 "v",
                 &format!(
@@ -1081,12 +1123,12 @@ fn rules_of_two_sources_are_those_of_the_first() {
         .into_iter()
         .map(|report| (report.kind, report.message))
         .collect();
-    let words = "not used: Kubernetes/local has one of this name".to_owned();
+    let message = "not used: Kubernetes/local has one of this name".to_owned();
     assert_eq!(
         lost,
         [
-            ("DestinationRule", words.clone()),
-            ("VirtualService", words)
+            ("DestinationRule", message.clone()),
+            ("VirtualService", message)
         ]
     );
     let counts = BTreeMap::from([("DestinationRule", 1), ("VirtualService", 1)]);
@@ -1097,7 +1139,7 @@ fn rules_of_two_sources_are_those_of_the_first() {
     assert_eq!(registries.remove(&cluster).pushes(), full(Reason::Config));
     assert_eq!(hosts(&registries), ["other.example"; 2]);
     assert_eq!(
-        put(&mut registries, &files, Said::default()).pushes(),
+        put(&mut registries, &files, ContributionBuilder::default()).pushes(),
         full(Reason::Config)
     );
     assert_eq!(hosts(&registries), [""; 0]);
@@ -1108,11 +1150,12 @@ fn an_annotation_of_an_entry_prefers_near_endpoints() {
     let mut registries = registries("");
     let files = source(Registry::External, "local");
     for near in [false, true, false] {
-        let mut said = Said::default().entry("b", &format!("{B} exportTo: ['.', web]}}"));
-        for one in Arc::make_mut(&mut said.0.configuration.service_entries).values_mut() {
+        let mut contribution =
+            ContributionBuilder::default().entry("b", &format!("{B} exportTo: ['.', web]}}"));
+        for one in Arc::make_mut(&mut contribution.0.configuration.service_entries).values_mut() {
             Arc::make_mut(one).prefers_close = near;
         }
-        put(&mut registries, &files, said);
+        put(&mut registries, &files, contribution);
         let world = registries.world();
         let mut services = world.services.values();
         assert!(services.all(|service| service.prefers_close == near));
@@ -1129,10 +1172,10 @@ fn sources_are_counted_and_waited_for() {
     registries.set_sync_state(&files, SyncState::Syncing);
     registries.set_sync_state(&east, SyncState::Syncing);
     assert_eq!(registries.missing().collect::<Vec<_>>(), [&east, &files]);
-    let said = Said::default()
+    let contribution = ContributionBuilder::default()
         .service(service("b", "east", "10.0.0.1"))
         .endpoints("b", vec![endpoint("10.0.1.1"), endpoint("10.0.1.2")]);
-    put(&mut registries, &east, said);
+    put(&mut registries, &east, contribution);
     registries.set_sync_state(&east, SyncState::Synced);
     let lost = SyncState::Stale {
         error: "refused".into(),

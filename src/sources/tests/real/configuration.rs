@@ -103,36 +103,36 @@ impl Play {
 
     async fn until(
         &mut self,
-        words: &str,
+        awaited: &str,
         what: impl Fn(&ServerUpdate, &Server) -> bool,
     ) -> ServerUpdate {
         let found = timeout(Duration::from_secs(60), async {
             loop {
-                let heard = self.server.changed().await;
+                let update = self.server.changed().await;
                 let word = |change: &EntryChange| match change {
                     EntryChange::Set(id, ..) => Some(id.to_string()),
                     EntryChange::Moved(..) => None,
                     EntryChange::Gone(id) => Some(format!("{id}-")),
                 };
-                self.changes.extend(heard.changes.iter().filter_map(word));
-                if what(&heard, &self.server) {
-                    return heard;
+                self.changes.extend(update.changes.iter().filter_map(word));
+                if what(&update, &self.server) {
+                    return update;
                 }
             }
         });
         let found = found.await;
-        found.unwrap_or_else(|_| panic!("{words}: not within a minute: {:?}", self.changes))
+        found.unwrap_or_else(|_| panic!("{awaited}: not within a minute: {:?}", self.changes))
     }
 
     /// Returns the changes since the last call.
-    fn said(&mut self) -> Vec<String> {
+    fn take_changes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.changes)
     }
 
-    async fn next(&mut self, words: &str) -> Vec<String> {
-        self.until(words, |heard, _| !heard.changes.is_empty())
+    async fn next(&mut self, awaited: &str) -> Vec<String> {
+        self.until(awaited, |update, _| !update.changes.is_empty())
             .await;
-        self.said()
+        self.take_changes()
     }
 }
 
@@ -141,9 +141,9 @@ impl Play {
 async fn kinds_come_change_and_go() {
     let mut play = Play::new().await;
     let definitions = Definitions;
-    play.until("nothing is installed", |heard, _| heard.synced)
+    play.until("nothing is installed", |update, _| update.synced)
         .await;
-    assert!(play.said().is_empty());
+    assert!(play.take_changes().is_empty());
     define("VirtualService", "virtualservices", &["v1alpha3"]);
     write("VirtualService", "a", &route("x")).await;
     assert_eq!(
@@ -170,8 +170,8 @@ async fn kinds_come_change_and_go() {
     // The last good version stays; an object that never was valid is absent.
     write("VirtualService", "a", &json!({"hosts": ["web"], "htp": []})).await;
     write("VirtualService", "c", &json!({"hosts": ["web"], "htp": []})).await;
-    let heard = play
-        .until("both", |heard, _| heard.report.rejected.len() == 2)
+    let update = play
+        .until("both", |update, _| update.report.rejected.len() == 2)
         .await;
     let states: Vec<_> = heard
         .report
@@ -181,7 +181,7 @@ async fn kinds_come_change_and_go() {
         .collect();
     assert_eq!(states, [ServedInstead::Old, ServedInstead::Nothing]);
     assert_eq!(play.server.all().count(), 3);
-    assert!(play.said().is_empty());
+    assert!(play.take_changes().is_empty());
     // A change of status is another version of the object, and no change of what it says.
     let path =
         format!("/apis/networking.istio.io/v1/namespaces/{NAMESPACE}/virtualservices/b/status");
@@ -192,13 +192,13 @@ async fn kinds_come_change_and_go() {
     kubectl(&["delete", "virtualservice", "a", "-n", NAMESPACE]);
     play.until("gone", |_, server| server.all().count() == 2)
         .await;
-    assert_eq!(play.said(), ["VirtualService configuration/a-"]);
+    assert_eq!(play.take_changes(), ["VirtualService configuration/a-"]);
     kubectl(&["delete", "crd", "virtualservices.networking.istio.io"]);
     play.until("the kind is gone", |_, server| server.all().count() == 1)
         .await;
-    assert_eq!(play.said(), ["VirtualService configuration/b-"]);
-    play.until("no fault", |heard, _| {
-        heard.stale.is_none() && heard.report.rejected.is_empty()
+    assert_eq!(play.take_changes(), ["VirtualService configuration/b-"]);
+    play.until("no fault", |update, _| {
+        update.stale.is_none() && update.report.rejected.is_empty()
     })
     .await;
     drop(definitions);
@@ -219,17 +219,17 @@ async fn an_outage_of_the_server_changes_nothing() {
         "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i", "namespace": NAMESPACE},
         "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}},
     }));
-    play.until("all is read", |heard, server| {
-        heard.synced && server.all().count() == 2
+    play.until("all is read", |update, server| {
+        update.synced && server.all().count() == 2
     })
     .await;
-    play.said();
+    play.take_changes();
     kube("stop");
-    let heard = play.until("lost", |heard, _| heard.stale.is_some()).await;
-    assert!(heard.synced && play.server.all().count() == 2);
+    let update = play.until("lost", |update, _| update.stale.is_some()).await;
+    assert!(update.synced && play.server.all().count() == 2);
     kube("start");
-    play.until("back", |heard, _| heard.stale.is_none()).await;
-    assert!(play.said().is_empty());
+    play.until("back", |update, _| update.stale.is_none()).await;
+    assert!(play.take_changes().is_empty());
     write("Gateway", "h", &servers()).await;
     assert_eq!(play.next("it goes on").await, ["Gateway configuration/h"]);
 }
@@ -257,13 +257,13 @@ async fn configuration_faults_are_written_into_the_status() {
             if get()["status"]["validationMessages"] == *wanted {
                 return;
             }
-            let _heard = timeout(Duration::from_millis(100), play.server.changed()).await;
+            let _update = timeout(Duration::from_millis(100), play.server.changed()).await;
         }
         panic!("not within a minute: {}", get());
     };
-    let said =
+    let wanted =
         json!([{"type": {"code": "IST0106", "name": "SchemaValidationError"}, "level": "ERROR"}]);
-    until(&mut play, &said).await;
+    until(&mut play, &wanted).await;
     let condition = get()["status"]["conditions"][0].clone();
     let text = "spec.htp: unknown field, did you mean \"http\"?";
     assert_eq!(

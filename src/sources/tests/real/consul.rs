@@ -69,19 +69,19 @@ async fn maintenance(id: &str, enabled: bool) {
 
 fn start() -> watch::Receiver<ConsulUpdate> {
     let consul = Consul::new(url().parse().unwrap(), None, "west".into());
-    let (to, said) = watch::channel(ConsulUpdate::default());
+    let (to, updates) = watch::channel(ConsulUpdate::default());
     // Ends with the runtime of its test.
     tokio::spawn(consul.run(to));
-    said
+    updates
 }
 
 async fn until(
-    said: &mut watch::Receiver<ConsulUpdate>,
+    updates: &mut watch::Receiver<ConsulUpdate>,
     within: Duration,
     what: &str,
     is_so: impl FnMut(&ConsulUpdate) -> bool,
 ) {
-    let came = tokio::time::timeout(within, said.wait_for(is_so)).await;
+    let came = tokio::time::timeout(within, updates.wait_for(is_so)).await;
     drop(
         came.unwrap_or_else(|_| panic!("{what}: not within {within:?}"))
             .unwrap(),
@@ -89,9 +89,9 @@ async fn until(
 }
 
 /// Addresses of a service, the ready ones.
-fn ready(said: &ConsulUpdate, name: &str) -> Vec<String> {
+fn ready(update: &ConsulUpdate, name: &str) -> Vec<String> {
     let key = ServiceKey::new(&format!("{name}.service.consul"), "default");
-    let endpoints = said.contribution.endpoints.get(&key);
+    let endpoints = update.contribution.endpoints.get(&key);
     let ready = endpoints.into_iter().flat_map(|endpoints| endpoints.iter());
     ready
         .filter(|endpoint| endpoint.health == Health::Ready)
@@ -99,70 +99,76 @@ fn ready(said: &ConsulUpdate, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn has(said: &ConsulUpdate, name: &str) -> bool {
+fn has(update: &ConsulUpdate, name: &str) -> bool {
     let key = ServiceKey::new(&format!("{name}.service.consul"), "default");
-    said.contribution.services.contains_key(&key)
+    update.contribution.services.contains_key(&key)
 }
 
 #[tokio::test]
 #[ignore = "takes Consul: build/kube-test"]
 async fn instances_come_and_go_and_their_checks_count() {
-    let mut said = start();
-    until(&mut said, SOON * 5, "synced", |said| {
-        said.sync_state == SyncState::Synced
+    let mut updates = start();
+    until(&mut updates, SOON * 5, "synced", |update| {
+        update.sync_state == SyncState::Synced
     })
     .await;
-    assert!(has(&said.borrow(), "consul"), "it is a service like others");
+    assert!(
+        has(&updates.borrow(), "consul"),
+        "it is a service like others"
+    );
     register("web", "web-1", "10.1.0.1", &["version|v1", "plain"]).await;
-    until(&mut said, SOON * 2, "the first", |said| {
-        ready(said, "web") == ["10.1.0.1"]
+    until(&mut updates, SOON * 2, "the first", |update| {
+        ready(update, "web") == ["10.1.0.1"]
     })
     .await;
     {
-        let said = said.borrow();
+        let update = updates.borrow();
         let key = ServiceKey::new("web.service.consul", "default");
-        let service = &said.contribution.services[&key];
+        let service = &update.contribution.services[&key];
         assert_eq!(service.ports.len(), 1);
         assert_eq!(service.ports[0].protocol, Protocol::Http);
-        let endpoint = &said.contribution.endpoints[&key][0];
+        let endpoint = &update.contribution.endpoints[&key][0];
         assert_eq!(endpoint.locality.region(), "dc1");
         assert_eq!(endpoint.labels.len(), 1);
     }
     register("web", "web-2", "10.1.0.2", &[]).await;
-    until(&mut said, SOON, "the second", |said| {
-        ready(said, "web") == ["10.1.0.1", "10.1.0.2"]
+    until(&mut updates, SOON, "the second", |update| {
+        ready(update, "web") == ["10.1.0.1", "10.1.0.2"]
     })
     .await;
     tell("PUT", "/v1/agent/check/fail/check-web-2", &Value::Null).await;
-    until(&mut said, SOON, "a critical check", |said| {
-        ready(said, "web") == ["10.1.0.1"]
+    until(&mut updates, SOON, "a critical check", |update| {
+        ready(update, "web") == ["10.1.0.1"]
     })
     .await;
     tell("PUT", "/v1/agent/check/pass/check-web-2", &Value::Null).await;
-    until(&mut said, SOON, "it passes", |said| {
-        ready(said, "web").len() == 2
+    until(&mut updates, SOON, "it passes", |update| {
+        ready(update, "web").len() == 2
     })
     .await;
     maintenance("web-1", true).await;
-    until(&mut said, SOON, "maintenance", |said| {
-        ready(said, "web") == ["10.1.0.2"]
+    until(&mut updates, SOON, "maintenance", |update| {
+        ready(update, "web") == ["10.1.0.2"]
     })
     .await;
     maintenance("web-1", false).await;
-    until(&mut said, SOON, "no maintenance", |said| {
-        ready(said, "web").len() == 2
+    until(&mut updates, SOON, "no maintenance", |update| {
+        ready(update, "web").len() == 2
     })
     .await;
 
     // Another order of tags raises the index, and is no change.
-    said.borrow_and_update();
+    updates.borrow_and_update();
     register("web", "web-1", "10.1.0.1", &["plain", "version|v1"]).await;
     tokio::time::sleep(SOON * 2).await;
-    assert!(!said.has_changed().unwrap());
+    assert!(!updates.has_changed().unwrap());
 
     deregister("web-1").await;
     deregister("web-2").await;
-    until(&mut said, SOON * 2, "it is gone", |said| !has(said, "web")).await;
+    until(&mut updates, SOON * 2, "it is gone", |update| {
+        !has(update, "web")
+    })
+    .await;
 }
 
 /// The agent accepts 200 connections of one client by default.
@@ -174,22 +180,25 @@ async fn more_services_than_the_agent_takes_connections() {
     for at in 0..SERVICES {
         register(&name(at), &name(at), "10.2.0.1", &[]).await;
     }
-    let mut said = start();
-    let all = |said: &ConsulUpdate| (0..SERVICES).all(|at| ready(said, &name(at)).len() == 1);
-    let synced = |said: &ConsulUpdate| said.sync_state == SyncState::Synced && all(said);
-    until(&mut said, SOON * 20, "all of them", synced).await;
+    let mut updates = start();
+    let all = |update: &ConsulUpdate| (0..SERVICES).all(|at| ready(update, &name(at)).len() == 1);
+    let synced = |update: &ConsulUpdate| update.sync_state == SyncState::Synced && all(update);
+    until(&mut updates, SOON * 20, "all of them", synced).await;
     // One that is waited for, and one that is read in turn.
     for at in [0, SERVICES - 1] {
         register(&name(at), &name(at), "10.2.0.2", &[]).await;
     }
-    let moved = |said: &ConsulUpdate, at| ready(said, &name(at)) == ["10.2.0.2"];
-    until(&mut said, SOON * 13, "both moved", |said| {
-        moved(said, 0) && moved(said, SERVICES - 1)
+    let moved = |update: &ConsulUpdate, at| ready(update, &name(at)) == ["10.2.0.2"];
+    until(&mut updates, SOON * 13, "both moved", |update| {
+        moved(update, 0) && moved(update, SERVICES - 1)
     })
     .await;
-    assert_eq!(said.borrow().sync_state, SyncState::Synced);
+    assert_eq!(updates.borrow().sync_state, SyncState::Synced);
     for at in 0..SERVICES {
         deregister(&name(at)).await;
     }
-    until(&mut said, SOON * 5, "all gone", |said| !has(said, &name(0))).await;
+    until(&mut updates, SOON * 5, "all gone", |update| {
+        !has(update, &name(0))
+    })
+    .await;
 }

@@ -59,13 +59,13 @@ async fn injector() -> Cluster {
 async fn the_role_is_enough() {
     let _shipped = Shipped::new();
     let file = ca("corporate");
-    let kept = keep(
+    let reconciler = keep(
         injector().await,
         NAME,
         CaBundle::File(file.clone().into_bytes()),
     );
-    until("all four have it", || kept.handle.is_in_sync()).await;
-    assert_eq!(kept.handle.statuses()[0].entries.len(), 4);
+    until("all four have it", || reconciler.handle.is_in_sync()).await;
+    assert_eq!(reconciler.handle.statuses()[0].entries.len(), 4);
     for entry in 0..4 {
         assert_eq!(bundle(NAME, entry), file);
     }
@@ -93,14 +93,14 @@ async fn the_role_is_enough() {
 async fn the_role_is_for_one_name() {
     let _shipped = Shipped::new();
     let other = Configuration::new("somebody-elses");
-    let kept = keep(injector().await, other.0, own());
+    let reconciler = keep(injector().await, other.0, own());
     until("it is refused", || {
-        kept.handle.statuses()[0].error.is_some()
+        reconciler.handle.statuses()[0].error.is_some()
     })
     .await;
-    let standing = &kept.handle.statuses()[0];
-    assert_eq!(standing.state, ReconcileState::Waiting);
-    let error = standing.error.clone().unwrap();
+    let status = &reconciler.handle.statuses()[0];
+    assert_eq!(status.state, ReconcileState::Waiting);
+    let error = status.error.clone().unwrap();
     assert!(
         error.starts_with(
             "cannot list mutatingwebhookconfigurations.admissionregistration.k8s.io somebody-elses: \

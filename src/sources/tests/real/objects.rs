@@ -15,10 +15,10 @@ const OBJECTS: usize = 130;
 
 async fn next(reader: &mut Reader<WebhookConfiguration>) -> Vec<Change<WebhookConfiguration>> {
     loop {
-        let told = timeout(Duration::from_secs(30), reader.changed()).await;
-        let told = told.expect("nothing changed for 30 s").unwrap();
-        if !told.changes.is_empty() {
-            return told.changes;
+        let changes = timeout(Duration::from_secs(30), reader.changed()).await;
+        let changes = changes.expect("nothing changed for 30 s").unwrap();
+        if !changes.changes.is_empty() {
+            return changes.changes;
         }
     }
 }

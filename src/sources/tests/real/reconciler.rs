@@ -51,12 +51,12 @@ async fn a_bundle_replaced_by_hand_is_mended() {
     let name = Configuration::new("mended");
     let before = without_bundles(configuration(name.0));
     let file = ca("corporate");
-    let kept = keep(
+    let reconciler = keep(
         admin().await,
         name.0,
         CaBundle::File(file.clone().into_bytes()),
     );
-    until("the bundle is there", || kept.handle.is_in_sync()).await;
+    until("the bundle is there", || reconciler.handle.is_in_sync()).await;
     assert_eq!(
         (bundle(name.0, 0), bundle(name.0, 2)),
         (file.clone(), file.clone())
@@ -70,10 +70,10 @@ async fn a_bundle_replaced_by_hand_is_mended() {
     apply(&crate::support::webhooks(name.0));
     assert_eq!(bundle(name.0, 0), file);
     assert_eq!(without_bundles(configuration(name.0)), before);
-    let standing = &kept.handle.statuses()[0];
-    assert_eq!(standing.state, ReconcileState::Held);
+    let status = &reconciler.handle.statuses()[0];
+    assert_eq!(status.state, ReconcileState::Held);
     assert_eq!(
-        standing.attempts, 4,
+        status.attempts, 4,
         "one at the start, and one for each time"
     );
 }
@@ -81,16 +81,16 @@ async fn a_bundle_replaced_by_hand_is_mended() {
 #[tokio::test]
 #[ignore = "takes an API server: build/kube-test"]
 async fn a_configuration_is_waited_for() {
-    let kept = keep(admin().await, "late", own());
+    let reconciler = keep(admin().await, "late", own());
     until("it is missed", || {
-        kept.handle.statuses()[0].state == ReconcileState::Missing
+        reconciler.handle.statuses()[0].state == ReconcileState::Missing
     })
     .await;
     let name = Configuration::new("late");
-    until("the bundle is there", || kept.handle.is_in_sync()).await;
+    until("the bundle is there", || reconciler.handle.is_in_sync()).await;
     drop(name);
     until("it is missed again", || {
-        kept.handle.statuses()[0].state == ReconcileState::Missing
+        reconciler.handle.statuses()[0].state == ReconcileState::Missing
     })
     .await;
 }
@@ -108,7 +108,9 @@ async fn replicas_do_not_fight() {
         replicas.push(keep(admin().await, name.0, own()));
     }
     until("all are there", || {
-        replicas.iter().all(|kept| kept.handle.is_in_sync())
+        replicas
+            .iter()
+            .all(|reconciler| reconciler.handle.is_in_sync())
     })
     .await;
     let count = || bundle(name.0, 0).matches("BEGIN CERTIFICATE").count();
@@ -116,7 +118,11 @@ async fn replicas_do_not_fight() {
     let rests = version(name.0);
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(version(name.0), rests, "somebody still writes");
-    assert!(replicas.iter().all(|kept| kept.handle.is_in_sync()));
+    assert!(
+        replicas
+            .iter()
+            .all(|reconciler| reconciler.handle.is_in_sync())
+    );
     assert_eq!(bundle(name.0, 0), bundle(name.0, 2));
     // One goes, and another comes.
     drop(replicas.pop());
@@ -142,33 +148,34 @@ pub(crate) fn kube(verb: &str) {
 async fn a_server_that_stops_and_starts() {
     let name = Configuration::new("outage");
     let (old, new) = (ca("old"), ca("new"));
-    let kept = keep(
+    let reconciler = keep(
         admin().await,
         name.0,
         CaBundle::File(old.clone().into_bytes()),
     );
-    until("the bundle is there", || kept.handle.is_in_sync()).await;
+    until("the bundle is there", || reconciler.handle.is_in_sync()).await;
     kube("stop");
     until("it is noticed", || {
-        kept.handle.statuses()[0].error.is_some()
+        reconciler.handle.statuses()[0].error.is_some()
     })
     .await;
-    let standing = &kept.handle.statuses()[0];
-    assert_eq!(standing.state, ReconcileState::Held, "as it was last seen");
-    let error = standing.error.clone().unwrap();
+    let status = &reconciler.handle.statuses()[0];
+    assert_eq!(status.state, ReconcileState::Held, "as it was last seen");
+    let error = status.error.clone().unwrap();
     assert!(error.starts_with("cannot "), "{error}");
     // The certificates are renewed while the server is away.
-    kept.handle
+    reconciler
+        .handle
         .set_bundle(CaBundle::File(new.clone().into_bytes()));
     until("it fails", || {
-        kept.handle.statuses()[0].state == ReconcileState::Failing
+        reconciler.handle.statuses()[0].state == ReconcileState::Failing
     })
     .await;
-    assert!(!kept.handle.is_in_sync());
+    assert!(!reconciler.handle.is_in_sync());
     kube("start");
-    until("the new one is there", || kept.handle.is_in_sync()).await;
+    until("the new one is there", || reconciler.handle.is_in_sync()).await;
     assert_eq!(bundle(name.0, 0), new);
-    assert_eq!(kept.handle.statuses()[0].error, None);
+    assert_eq!(reconciler.handle.statuses()[0].error, None);
     // The watch is alive: a later change is seen.
     replace(name.0, "");
     until("it is mended", || bundle(name.0, 0) == new).await;

@@ -56,11 +56,11 @@ fn compact() {
     let list = kubectl(&["get", "--raw", "/api/v1/nodes?limit=1"]);
     let list: Value = serde_json::from_str(&list).unwrap();
     let command = std::fs::read_to_string(run().join("etcd.command")).unwrap();
-    let mut words = command.split('\0');
-    words
+    let mut arguments = command.split('\0');
+    arguments
         .find(|word| *word == "--advertise-client-urls")
         .unwrap();
-    let url = format!("{}/v3/kv/compaction", words.next().unwrap());
+    let url = format!("{}/v3/kv/compaction", arguments.next().unwrap());
     let body = json!({"revision": list["metadata"]["resourceVersion"]}).to_string();
     let curl = ["-sf", "--noproxy", "*", "-o", "/dev/null", "-d", &body];
     let done = Command::new("curl").args(curl).arg(url).status().unwrap();

@@ -32,7 +32,7 @@ fn settings() -> ClusterSettings {
 /// Ended when it is dropped, with the namespace.
 struct Source<T> {
     running: JoinHandle<()>,
-    told: watch::Receiver<T>,
+    updates: watch::Receiver<T>,
     _trust_domain: watch::Sender<Arc<str>>,
 }
 
@@ -63,23 +63,23 @@ impl<T> Drop for Source<T> {
 impl Source<ClusterUpdate> {
     async fn start() -> Self {
         let (trust_domain, theirs) = watch::channel("td".into());
-        let (to, told) = watch::channel(ClusterUpdate::default());
+        let (to, updates) = watch::channel(ClusterUpdate::default());
         let running = tokio::spawn(run(admin().await, settings(), theirs, to));
         Self {
             running,
-            told,
+            updates,
             _trust_domain: trust_domain,
         }
     }
 }
 
 impl<T: Clone + std::fmt::Debug> Source<T> {
-    async fn until(&mut self, words: &str, what: impl FnMut(&T) -> bool) -> T {
-        let mut last = self.told.clone();
-        let found = timeout(Duration::from_secs(60), self.told.wait_for(what)).await;
+    async fn until(&mut self, awaited: &str, what: impl FnMut(&T) -> bool) -> T {
+        let mut last = self.updates.clone();
+        let found = timeout(Duration::from_secs(60), self.updates.wait_for(what)).await;
         let Ok(found) = found else {
             panic!(
-                "{words}: not within a minute: {:#?}",
+                "{awaited}: not within a minute: {:#?}",
                 *last.borrow_and_update()
             );
         };
@@ -129,8 +129,8 @@ fn place() -> ServiceKey {
 }
 
 /// `ADDRESS:PORT LOCALITY POD` of each.
-fn brief(told: &ClusterUpdate) -> Vec<String> {
-    let all = told.contribution.endpoints.get(&place());
+fn brief(update: &ClusterUpdate) -> Vec<String> {
+    let all = update.contribution.endpoints.get(&place());
     let say = |one: &Endpoint| {
         let pod = one.pod.as_deref().unwrap_or("-");
         format!("{}:{} {} {pod}", one.address, one.port, one.locality)
@@ -144,19 +144,24 @@ async fn endpoints_pods_and_nodes_come_in_any_order() {
     prepare();
     endpoints(&[("10.0.0.1", 8080, "x"), ("10.0.0.1", 9090, "y")]);
     let mut source = Source::start().await;
-    let told = source
-        .until("all is read", |told| told.sync_state == SyncState::Synced)
+    let update = source
+        .until("all is read", |update| {
+            update.sync_state == SyncState::Synced
+        })
         .await;
-    assert_eq!(brief(&told), ["10.0.0.1:8080  -", "10.0.0.1:9090  -"]);
-    assert_eq!(told.contribution.services[&place()].ports.len(), 1);
-    assert_eq!(told.counts.get("EndpointSlice"), None);
-    assert!(told.counts["Endpoints"] >= 1 && told.error.is_none());
+    assert_eq!(brief(&update), ["10.0.0.1:8080  -", "10.0.0.1:9090  -"]);
+    assert_eq!(update.contribution.services[&place()].ports.len(), 1);
+    assert_eq!(update.counts.get("EndpointSlice"), None);
+    assert!(update.counts["Endpoints"] >= 1 && update.error.is_none());
     // Two pods of one host.
     pod("x", "10.0.0.1");
     pod("y", "10.0.0.1");
     let both = ["10.0.0.1:8080  registry/x", "10.0.0.1:9090  registry/y"];
-    let told = source.until("pods", |told| brief(told) == both).await;
-    for (endpoint, name) in told.contribution.endpoints[&place()].iter().zip(["x", "y"]) {
+    let update = source.until("pods", |update| brief(update) == both).await;
+    for (endpoint, name) in update.contribution.endpoints[&place()]
+        .iter()
+        .zip(["x", "y"])
+    {
         assert_eq!(endpoint.labels.get("app").map(AsRef::as_ref), Some(name));
         assert_eq!(
             endpoint.account.as_deref(),
@@ -169,15 +174,17 @@ async fn endpoints_pods_and_nodes_come_in_any_order() {
             format!("10.0.0.1:8080 {region} registry/x"),
             format!("10.0.0.1:9090 {region} registry/y"),
         ];
-        source.until("the node", |told| brief(told) == placed).await;
+        source
+            .until("the node", |update| brief(update) == placed)
+            .await;
     }
     endpoints(&[]);
     source
-        .until("no endpoint", |told| brief(told).is_empty())
+        .until("no endpoint", |update| brief(update).is_empty())
         .await;
     assert!(
         source
-            .told
+            .updates
             .borrow()
             .contribution
             .services
@@ -185,8 +192,8 @@ async fn endpoints_pods_and_nodes_come_in_any_order() {
     );
     kubectl(&["delete", "service", "a", "-n", NAMESPACE]);
     source
-        .until("no service", |told| {
-            !told.contribution.services.contains_key(&place())
+        .until("no service", |update| {
+            !update.contribution.services.contains_key(&place())
         })
         .await;
 }
@@ -213,10 +220,12 @@ fn definition() -> Value {
 async fn a_kind_is_installed_and_removed_while_it_is_read() {
     prepare();
     let mut source = Source::start().await;
-    let told = source
-        .until("all is read", |told| told.sync_state == SyncState::Synced)
+    let update = source
+        .until("all is read", |update| {
+            update.sync_state == SyncState::Synced
+        })
         .await;
-    assert!(told.contribution.configuration.service_entries.is_empty() && told.error.is_none());
+    assert!(update.contribution.configuration.service_entries.is_empty() && update.error.is_none());
     apply(&definition());
     kubectl(&[
         "wait",
@@ -231,23 +240,23 @@ async fn a_kind_is_installed_and_removed_while_it_is_read() {
             "spec": {"hosts": [host], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"},
         }));
     }
-    let hosts = |told: &ClusterUpdate| -> Vec<String> {
-        let all = told.contribution.configuration.service_entries.values();
+    let hosts = |update: &ClusterUpdate| -> Vec<String> {
+        let all = update.contribution.configuration.service_entries.values();
         all.flat_map(|one| one.spec.hosts.clone()).collect()
     };
-    let told = source
-        .until("the entry", |told| {
-            hosts(told) == ["a.example"] && told.problems.len() == 1
+    let update = source
+        .until("the entry", |update| {
+            hosts(update) == ["a.example"] && update.problems.len() == 1
         })
         .await;
-    assert_eq!(told.problems[0].object.to_string(), "registry/bad");
+    assert_eq!(update.problems[0].object.to_string(), "registry/bad");
     kubectl(&["delete", "crd", "serviceentries.networking.istio.io"]);
     source
-        .until("no entry", |told| hosts(told).is_empty())
+        .until("no entry", |update| hosts(update).is_empty())
         .await;
     source
-        .until("no fault", |told| {
-            told.error.is_none() && told.sync_state == SyncState::Synced
+        .until("no fault", |update| {
+            update.error.is_none() && update.sync_state == SyncState::Synced
         })
         .await;
 }
@@ -259,24 +268,26 @@ async fn an_outage_is_said_and_changes_nothing() {
     endpoints(&[("10.0.0.1", 8080, "x")]);
     let mut source = Source::start().await;
     let before = source
-        .until("all is read", |told| told.sync_state == SyncState::Synced)
+        .until("all is read", |update| {
+            update.sync_state == SyncState::Synced
+        })
         .await;
     kube("stop");
     let lost = source
-        .until("lost", |told| told.sync_state != SyncState::Synced)
+        .until("lost", |update| update.sync_state != SyncState::Synced)
         .await;
     assert_eq!(lost.contribution, before.contribution);
     assert!(lost.error.is_some_and(|error| error.starts_with("cannot ")));
     kube("start");
     let back = source
-        .until("back", |told| {
-            told.sync_state == SyncState::Synced && told.error.is_none()
+        .until("back", |update| {
+            update.sync_state == SyncState::Synced && update.error.is_none()
         })
         .await;
     assert_eq!(brief(&back), brief(&before));
     endpoints(&[("10.0.0.2", 8080, "x")]);
     source
-        .until("it goes on", |told| brief(told) == ["10.0.0.2:8080  -"])
+        .until("it goes on", |update| brief(update) == ["10.0.0.2:8080  -"])
         .await;
 }
 
@@ -302,7 +313,7 @@ async fn a_secret_names_a_cluster() {
     prepare();
     endpoints(&[("10.0.0.1", 8080, "x")]);
     let (trust_domain, theirs) = watch::channel("td".into());
-    let (to, told) = watch::channel(Remotes::new());
+    let (to, updates) = watch::channel(Remotes::new());
     let local: Cluster = admin().await;
     let (knows, mut known) = watch::channel(false);
     let namespace = NAMESPACE.to_owned();
@@ -310,7 +321,7 @@ async fn a_secret_names_a_cluster() {
     known.wait_for(|known| *known).await.unwrap();
     let mut source = Source {
         running,
-        told,
+        updates,
         _trust_domain: trust_domain,
     };
     apply(&json!({
@@ -323,7 +334,7 @@ async fn a_secret_names_a_cluster() {
     }));
     let east = |all: &Remotes| {
         all.get("east")
-            .is_some_and(|told| brief(told) == ["10.0.0.1:8080  -"])
+            .is_some_and(|update| brief(update) == ["10.0.0.1:8080  -"])
     };
     let all = source
         .until("the cluster", |all| east(all) && all["bad"].error.is_some())

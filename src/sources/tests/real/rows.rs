@@ -24,10 +24,10 @@ struct Definitions;
 impl Drop for Definitions {
     fn drop(&mut self) {
         let names = KINDS.iter().map(crd);
-        let words = ["delete", "crd", "--ignore-not-found"].map(str::to_owned);
-        let words: Vec<String> = words.into_iter().chain(names).collect();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let _there_or_not = try_kubectl(&words, "");
+        let arguments = ["delete", "crd", "--ignore-not-found"].map(str::to_owned);
+        let arguments: Vec<String> = arguments.into_iter().chain(names).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let _there_or_not = try_kubectl(&arguments, "");
     }
 }
 
@@ -69,16 +69,18 @@ fn object(row: &Value, at: usize) -> Option<(Value, Vec<String>)> {
     let object = json!({
         "apiVersion": text("apiVersion"), "kind": text("kind"), "metadata": metadata, "spec": spec,
     });
-    let said = row["said"].as_array()?.iter();
-    let said: Vec<_> = said.map(|said| said.as_str().unwrap().to_owned()).collect();
+    let expected = row["said"].as_array()?.iter();
+    let expected: Vec<_> = expected
+        .map(|finding| finding.as_str().unwrap().to_owned())
+        .collect();
     // Neither name nor namespace changes the findings, and the server keeps the whole object.
     let (_, findings) = config::check(&object);
     let is_same = findings
         .iter()
         .map(Finding::to_string)
-        .eq(said.iter().cloned());
+        .eq(expected.iter().cloned());
     let is_kept = object["spec"].is_object() && !object.to_string().contains("null");
-    (is_same && is_kept).then_some((object, said))
+    (is_same && is_kept).then_some((object, expected))
 }
 
 /// Picks rows of each kind at equal distances.
@@ -89,9 +91,9 @@ fn chosen() -> Vec<(Value, Vec<String>)> {
         .enumerate()
     {
         let row: Value = serde_json::from_str(line).unwrap();
-        if let Some((object, said)) = object(&row, at) {
+        if let Some((object, expected)) = object(&row, at) {
             let kind = object["kind"].as_str().unwrap().to_owned();
-            kinds.entry(kind).or_default().push((object, said));
+            kinds.entry(kind).or_default().push((object, expected));
         }
     }
     let chosen = kinds.into_values().flat_map(|rows| {
@@ -118,9 +120,9 @@ async fn rows_are_judged_as_everywhere() {
     let definitions: Vec<_> = all.iter().map(|kind| definition(kind)).collect();
     apply(&json!({"apiVersion": "v1", "kind": "List", "items": definitions}));
     let names = all.iter().map(|kind| format!("crd/{}", crd(kind)));
-    let words = ["wait".to_owned(), "--for=condition=Established".to_owned()];
-    let words: Vec<String> = words.into_iter().chain(names).collect();
-    kubectl(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let arguments = ["wait".to_owned(), "--for=condition=Established".to_owned()];
+    let arguments: Vec<String> = arguments.into_iter().chain(names).collect();
+    kubectl(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     let chosen = chosen();
     let kinds: BTreeSet<_> = chosen
         .iter()
@@ -149,11 +151,11 @@ async fn rows_are_judged_as_everywhere() {
         })
     };
     let (_trust_domain, theirs) = watch::channel("td".into());
-    let (to, mut told) = watch::channel(ClusterUpdate::default());
+    let (to, mut updates) = watch::channel(ClusterUpdate::default());
     let running = tokio::spawn(run(admin().await, settings, theirs, to));
     let wanted = chosen.len();
-    let all = |told: &ClusterUpdate| told.written(&"Kubernetes".into()).len() >= wanted;
-    let found = timeout(Duration::from_secs(60), told.wait_for(all)).await;
+    let all = |update: &ClusterUpdate| update.written(&"Kubernetes".into()).len() >= wanted;
+    let found = timeout(Duration::from_secs(60), updates.wait_for(all)).await;
     let written = found
         .expect("all objects within a minute")
         .unwrap()
@@ -163,19 +165,21 @@ async fn rows_are_judged_as_everywhere() {
         .iter()
         .map(|one| ((&*one.kind, &*one.name), one))
         .collect();
-    for (object, said) in &chosen {
+    for (object, expected) in &chosen {
         let text = |value: &Value| Arc::<str>::from(value.as_str().unwrap());
         let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
         let one = written[&(&*kind, &*name)];
         // In the order of the fields, which the server writes by name.
-        let sorted = |said: &[String]| {
-            let mut said = said.to_vec();
-            said.sort_unstable();
-            said
+        let sorted = |texts: &[String]| {
+            let mut texts = texts.to_vec();
+            texts.sort_unstable();
+            texts
         };
         let findings: Vec<_> = one.findings.iter().map(ToString::to_string).collect();
-        assert_eq!(sorted(&findings), sorted(said), "{object}");
-        let is_refused = said.iter().any(|said| !said.starts_with("warning: "));
+        assert_eq!(sorted(&findings), sorted(expected), "{object}");
+        let is_refused = expected
+            .iter()
+            .any(|finding| !finding.starts_with("warning: "));
         assert_eq!(one.accepted, !is_refused, "{object}");
     }
 }

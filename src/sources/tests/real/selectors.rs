@@ -56,7 +56,7 @@ async fn answer(
     let entry = request.uri().path().trim_start_matches('/').to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap();
-    let said = |path: &str| {
+    let text_at = |path: &str| {
         review
             .pointer(path)
             .and_then(Value::as_str)
@@ -64,8 +64,8 @@ async fn answer(
             .to_owned()
     };
     asked.lock().unwrap().push((
-        said("/request/namespace"),
-        said("/request/object/metadata/name"),
+        text_at("/request/namespace"),
+        text_at("/request/object/metadata/name"),
         entry,
     ));
     let answer = json!({"apiVersion": review["apiVersion"], "kind": review["kind"],

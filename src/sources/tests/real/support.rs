@@ -119,25 +119,25 @@ pub(crate) async fn admin() -> Cluster {
 }
 
 /// Ended when it is dropped.
-pub(crate) struct Kept {
+pub(crate) struct RunningReconciler {
     task: JoinHandle<()>,
     pub(crate) handle: ReconcilerHandle,
 }
 
-impl Drop for Kept {
+impl Drop for RunningReconciler {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-pub(crate) fn keep(cluster: Cluster, configuration: &str, bundle: CaBundle) -> Kept {
+pub(crate) fn keep(cluster: Cluster, configuration: &str, bundle: CaBundle) -> RunningReconciler {
     let order = DesiredState {
         configurations: vec![configuration.to_owned()],
         entry: "sidecar-injector.istio.io".to_owned(),
     };
     let (reconciler, handle) = WebhookReconciler::new(order, WatchTiming::default());
     handle.set_bundle(bundle);
-    Kept {
+    RunningReconciler {
         task: tokio::spawn(reconciler.run(cluster)),
         handle,
     }

@@ -119,9 +119,9 @@ pub(crate) fn build(
     // A wildcard must not give each service of a mesh a thousand chains.
     let mut room = FairBudget::new(ROOM, ROOM_OF_RULE, rules.namespaces());
     let mut http_addresses = HttpAddresses::default();
-    for (stand, rules) in &groups {
+    for (listener, rules) in &groups {
         let service_ports = rules.routed();
-        let Some(wildcard) = Wildcard::new(stand, place) else {
+        let Some(wildcard) = Wildcard::new(listener, place) else {
             continue;
         };
         let mut builder = Builder {
@@ -129,9 +129,9 @@ pub(crate) fn build(
             mesh,
             place,
             wildcard,
-            port: stand.port,
-            socket: stand.socket.clone(),
-            sidecar: rules.imported_by().filter(|_| !stand.is_of_all_ports()),
+            port: listener.port,
+            socket: listener.socket.clone(),
+            sidecar: rules.imported_by().filter(|_| !listener.is_of_all_ports()),
             shared: BTreeMap::new(),
             room: &mut room,
             http_addresses: &mut http_addresses,
@@ -139,18 +139,18 @@ pub(crate) fn build(
             patcher,
             out,
         };
-        if stand.socket.is_some() {
-            builder.at_socket(service_ports, stand);
+        if listener.socket.is_some() {
+            builder.at_socket(service_ports, listener);
             out = builder.finish();
             continue;
         }
-        if stand.is_proxy {
-            builder.proxy(stand);
+        if listener.is_proxy {
+            builder.proxy(listener);
             out = builder.out;
             continue;
         }
         // Behind listeners of certain ports those of all others come.
-        let is_left = |service_port: &ServicePort| match stand.port {
+        let is_left = |service_port: &ServicePort| match listener.port {
             Some(port) => service_port.port.number == port,
             None => !earlier.iter().any(|(port, service_ports)| {
                 let is_routed = service_port.protocol.is_http();
@@ -171,7 +171,7 @@ pub(crate) fn build(
                 service_port.protocol.is_auto()
                     || (service_port.protocol.is_http() && !declared.is_http())
             };
-            match stand.protocol.filter(counts) {
+            match listener.protocol.filter(counts) {
                 Some(protocol) => {
                     let declared = ServicePort {
                         protocol,
@@ -183,7 +183,7 @@ pub(crate) fn build(
             }
         }
         out = builder.finish();
-        earlier.extend(stand.port.map(|port| (port, service_ports)));
+        earlier.extend(listener.port.map(|port| (port, service_ports)));
     }
     out
 }

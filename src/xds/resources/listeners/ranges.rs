@@ -300,14 +300,18 @@ pub(crate) fn complete(chains: Vec<OwnedChain>, room: &mut FairBudget) -> Comple
     let mut all: Vec<_> = chains
         .into_iter()
         .zip(parsed)
-        .filter_map(|(owned, ranges)| kept(owned, &ranges, &left_out))
+        .filter_map(|(owned, ranges)| without_left_out(owned, &ranges, &left_out))
         .collect();
     all.extend(copies);
     Completed { chains: all, lost }
 }
 
 /// A chain without ranges that are left out; `None`: it has no others.
-fn kept(owned: OwnedChain, ranges: &[Network], left_out: &HashSet<Network>) -> Option<FilterChain> {
+fn without_left_out(
+    owned: OwnedChain,
+    ranges: &[Network],
+    left_out: &HashSet<Network>,
+) -> Option<FilterChain> {
     let mut chain = owned.chain;
     if ranges.iter().any(|range| left_out.contains(range)) {
         let matching = chain.filter_chain_match.as_mut()?;
@@ -341,7 +345,7 @@ mod tests {
     }
 
     /// A chain in words: names, ranges, and its filter.
-    fn words(chain: &FilterChain) -> String {
+    fn chain_text(chain: &FilterChain) -> String {
         let matching = chain.filter_chain_match.clone().unwrap_or_default();
         let ranges = matching.prefix_ranges.iter();
         let ranges: Vec<_> = ranges
@@ -376,7 +380,7 @@ mod tests {
     fn of(chains: Vec<OwnedChain>) -> Vec<String> {
         let done = complete(chains, &mut whole_room());
         assert_eq!(done.lost.len(), 0);
-        done.chains.iter().map(words).collect()
+        done.chains.iter().map(chain_text).collect()
     }
 
     #[test]
@@ -475,23 +479,23 @@ mod tests {
         assert_eq!(done.lost.keys().collect::<Vec<_>>(), [&rule("evil/r")]);
         let lost = done.lost[&rule("evil/r")];
         assert!((100..200).contains(&lost), "{lost}");
-        let found: Vec<_> = done.chains.iter().map(words).collect();
+        let found: Vec<_> = done.chains.iter().map(chain_text).collect();
         for range in ["11.0.0.0/8", "12.0.0.0/8"] {
-            let all = found.iter().filter(|words| words.contains(range));
+            let all = found.iter().filter(|text| text.contains(range));
             assert_eq!(all.count(), 1001, "{range}");
         }
         // What is left out is left out whole, and the rest of that chain stays.
         let own = done.chains[1].filter_chain_match.as_ref().unwrap();
         assert_eq!(own.prefix_ranges.len(), 200 - lost);
-        let told: Vec<_> = done.conflicts("0.0.0.0_443").collect();
-        assert_eq!(told.len(), 1);
-        assert_eq!(told[0].objects, [rule("evil/r")]);
+        let conflicts: Vec<_> = done.conflicts("0.0.0.0_443").collect();
+        assert_eq!(conflicts.len(), 1);
+        assert_eq!(conflicts[0].objects, [rule("evil/r")]);
         assert!(
-            told[0].message.starts_with(&format!(
+            conflicts[0].message.starts_with(&format!(
                 "{lost} destinationSubnets of VirtualService evil/r are left out at 0.0.0.0_443"
             )),
             "{}",
-            told[0].message
+            conflicts[0].message
         );
     }
 

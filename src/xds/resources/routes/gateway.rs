@@ -208,8 +208,8 @@ impl RoutesBuilder<'_> {
         (host, what): (&str, &str),
     ) {
         let verb = rule.map_or("is", |_| "are");
-        let told_at = [Some(server.from()), rule.map(|rule| &rule.from)];
-        for object in told_at.into_iter().flatten() {
+        let subjects = [Some(server.from()), rule.map(|rule| &rule.from)];
+        for object in subjects.into_iter().flatten() {
             self.conflicts.push(REJECTED_CONFIG, Some(object), || {
                 let message = format!(
                     "{what} at {} {verb} left out: {older} of another namespace is older and has the host",

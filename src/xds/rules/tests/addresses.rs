@@ -32,7 +32,7 @@ fn with(registry: Registry, protocol: &str, addresses: &[&str], endpoint: &str) 
     world
 }
 
-fn told(snapshot: &Snapshot) -> Vec<String> {
+fn conflict_texts(snapshot: &Snapshot) -> Vec<String> {
     let all = snapshot.conflicts().into_iter();
     all.map(|one| one.message).collect()
 }
@@ -47,9 +47,12 @@ fn an_address_of_a_service_with_requests_has_no_listener_of_another() {
                 view.get(Type::Listener, "10.96.0.1_80").is_none(),
                 "{registry:?} {protocol}"
             );
-            let told = told(&snapshot);
-            let words = "t.x.svc.cluster.local:80 is left out: a.demo.svc.cluster.local has it";
-            assert!(told.iter().any(|one| one.starts_with(words)), "{told:?}");
+            let conflicts = conflict_texts(&snapshot);
+            let prefix = "t.x.svc.cluster.local:80 is left out: a.demo.svc.cluster.local has it";
+            assert!(
+                conflicts.iter().any(|one| one.starts_with(prefix)),
+                "{conflicts:?}"
+            );
         }
     }
     // Elsewhere it has its own.
@@ -125,7 +128,7 @@ fn a_rule_for_an_address_keeps_it_from_younger_service_entries() {
         let routes: RouteConfiguration = decoded(&*view, Type::Route, "80");
         let mut hosts = routes.virtual_hosts.into_iter();
         let it = hosts.find(|host| host.domains.iter().any(|one| one == "10.50.0.1"));
-        (it.unwrap().name, told(&snapshot))
+        (it.unwrap().name, conflict_texts(&snapshot))
     };
     let (entry, rule) = ("t.x.svc.cluster.local:80", "VirtualService shop/r");
     assert_eq!(
@@ -233,7 +236,7 @@ fn an_endpoint_of_a_headless_service_is_no_service_entrys() {
             "{created}"
         );
         assert_eq!(
-            told(&snapshot),
+            conflict_texts(&snapshot),
             [
                 "t.x.svc.cluster.local:9092 is left out: kafka.shop.svc.cluster.local has it, which is of Kubernetes"
             ]
@@ -270,10 +273,10 @@ fn an_endpoint_takes_no_address_of_a_service_of_kubernetes() {
         let view = snapshot.view(&node("demo", &[]));
         let own = (protocol == "TCP").then_some("outbound|9092||v.shop.svc.cluster.local");
         assert_eq!(leads_to(&*view, "10.96.0.7_9092").as_deref(), own);
-        let words = format!(
+        let message = format!(
             "h.x.svc.cluster.local:9092 is left out: v.shop.svc.cluster.local has it, {why}"
         );
-        assert_eq!(told(&snapshot), [words]);
+        assert_eq!(conflict_texts(&snapshot), [message]);
     }
 }
 
@@ -310,7 +313,7 @@ fn a_pod_of_a_headless_service_keeps_its_requests() {
     assert!(view.get(Type::Listener, "10.1.0.9_80").is_none());
     assert!(view.get(Type::Listener, "10.1.0.10_80").is_some());
     assert_eq!(
-        told(&snapshot),
+        conflict_texts(&snapshot),
         [
             "t.x.svc.cluster.local:80 is left out: an endpoint of h.shop.svc.cluster.local has it, which is of Kubernetes"
         ]
@@ -405,21 +408,21 @@ fn a_rule_for_ranges_leaves_the_addresses_in_them_their_requests() {
         virtual_service(&mut world, "x/r", 1, &spec);
         let snapshot = snapshot(world);
         let view = snapshot.view(&node("demo", &[]));
-        (ranges_of(&*view, "0.0.0.0_80"), told(&snapshot))
+        (ranges_of(&*view, "0.0.0.0_80"), conflict_texts(&snapshot))
     };
-    let held = "10.96.0.1/32 http_connection_manager";
-    let (chains, said) = of("10.96.0.1/32", &["240.0.0.0/24"]);
+    let own_chain = "10.96.0.1/32 http_connection_manager";
+    let (chains, conflicts) = of("10.96.0.1/32", &["240.0.0.0/24"]);
     assert_eq!(chains, ["240.0.0.0/24 tcp_proxy"]);
     assert!(
-        said[0].starts_with("1 destinationSubnets of VirtualService x/r are left out"),
-        "{said:?}"
+        conflicts[0].starts_with("1 destinationSubnets of VirtualService x/r are left out"),
+        "{conflicts:?}"
     );
-    let (chains, said) = of("10.96.0.0/24", &["240.0.0.0/24"]);
-    assert_eq!(chains[0], held, "{chains:?}");
-    assert_eq!(said, [""; 0]);
+    let (chains, conflicts) = of("10.96.0.0/24", &["240.0.0.0/24"]);
+    assert_eq!(chains[0], own_chain, "{chains:?}");
+    assert_eq!(conflicts, [""; 0]);
     // Its own range says so once.
     let (chains, _) = of("10.96.0.0/24", &["10.96.0.0/12"]);
-    assert_eq!(chains.iter().filter(|one| **one == held).count(), 1);
+    assert_eq!(chains.iter().filter(|one| **one == own_chain).count(), 1);
 }
 
 /// Many hosts with the same addresses, and many ranges over addresses of others, cost linear work.

@@ -44,15 +44,15 @@ struct Incoming {
 impl Incoming {
     /// From a row, up to its arrow.
     fn read(row: &str) -> Self {
-        let mut words = row.split_whitespace();
-        let is_http = words.next().unwrap() == "http";
+        let mut fields = row.split_whitespace();
+        let is_http = fields.next().unwrap() == "http";
         let mut one = Self {
             port: if is_http { HTTP } else { TCP },
             peer: Some([127, 0, 0, 1].into()),
             ..Self::default()
         };
         let mut rest = Vec::new();
-        for word in words {
+        for word in fields {
             match word.split_once('=') {
                 Some(("as", id)) => one.identity = Some(format!("spiffe://{id}")),
                 Some(("from", address)) => one.peer = Some(address.parse().unwrap()),
@@ -335,7 +335,7 @@ fn policies_decide_as_the_rows_say() {
 }
 
 /// What is told of the policies of a workload, and what each port decides.
-fn told(policies: &[&str]) -> (Vec<Conflict>, [Vec<Rbac>; 2]) {
+fn conflicts_and_decisions(policies: &[&str]) -> (Vec<Conflict>, [Vec<Rbac>; 2]) {
     let mut world = workload_world();
     for (at, spec) in policies.iter().enumerate() {
         policy(&mut world, &format!("p{at}"), spec);
@@ -351,7 +351,7 @@ fn filters_stand_in_order_and_each_once() {
     let rule = "rules: [{to: [{operation: {ports: ['9080']}}]}]";
     let specs = ["AUDIT", "ALLOW", "DENY"].map(|action| format!("action: {action}\n{rule}"));
     let specs: Vec<_> = specs.iter().map(String::as_str).collect();
-    let (conflicts, all) = told(&specs);
+    let (conflicts, all) = conflicts_and_decisions(&specs);
     assert_eq!(conflicts, []);
     for decisions in all {
         let actions: Vec<_> = decisions.iter().map(Rbac::action).collect();
@@ -370,7 +370,7 @@ fn one_that_is_not_enforced_as_written_keeps_out_and_says_so() {
             && decisions[0].policies.is_empty()
     };
     let custom = "action: CUSTOM\nprovider: {name: a}\nrules: [{}]";
-    let (conflicts, [http, tcp]) = told(&["rules: [{}]", custom]);
+    let (conflicts, [http, tcp]) = conflicts_and_decisions(&["rules: [{}]", custom]);
     assert!(closed(&http) && closed(&tcp));
     assert_eq!(conflicts.len(), 1);
     let conflict = &conflicts[0];
@@ -380,20 +380,20 @@ fn one_that_is_not_enforced_as_written_keeps_out_and_says_so() {
         "AuthorizationPolicy demo/p1"
     );
     assert_eq!(conflict.key, "AuthorizationPolicy demo/p1");
-    let words = "denies everything: the mesh has no extensionProviders named \"a\"";
-    assert_eq!(conflict.message, words);
+    let message = "denies everything: the mesh has no extensionProviders named \"a\"";
+    assert_eq!(conflict.message, message);
     // Too long for a proxy: a rule that lets in is none, and one that keeps out denies everything.
     let of = |action: &str| {
         format!("action: {action}\nrules: [{{from: [{{source: {{namespaces: ['{long}*']}}}}]}}]")
     };
-    let (conflicts, [http, _]) = told(&[&of("ALLOW")]);
+    let (conflicts, [http, _]) = conflicts_and_decisions(&[&of("ALLOW")]);
     assert!(closed(&http));
     assert!(
         conflicts[0]
             .message
             .contains("spec.rules[0] matches nothing: a value is too long")
     );
-    let (conflicts, [http, _]) = told(&[&of("DENY")]);
+    let (conflicts, [http, _]) = conflicts_and_decisions(&[&of("DENY")]);
     let anybody = Incoming::read("http GET /");
     assert!(!anybody.passes(&http[0]));
     assert!(
@@ -406,7 +406,7 @@ fn one_that_is_not_enforced_as_written_keeps_out_and_says_so() {
         "rules: [{{from: [{{source: {{requestPrincipals: ['{}']}}}}]}}]",
         "a/".repeat(33)
     );
-    let (conflicts, [http, tcp]) = told(&[&slashes]);
+    let (conflicts, [http, tcp]) = conflicts_and_decisions(&[&slashes]);
     assert!(closed(&http) && closed(&tcp));
     assert!(
         conflicts[0].message.contains("has more than 32 slashes"),
@@ -421,7 +421,7 @@ fn policies_of_a_workload_have_a_bound() {
         "action: DENY\nrules: [{{to: [{{operation: {{paths: [{}]}}}}]}}]",
         paths.join(", ")
     );
-    let (conflicts, all) = told(&[&spec]);
+    let (conflicts, all) = conflicts_and_decisions(&[&spec]);
     for decisions in all {
         assert!(decisions.len() == 1 && decisions[0].policies.is_empty());
     }
@@ -437,7 +437,7 @@ fn policies_of_a_workload_have_a_bound() {
         "action: DENY\nrules: [{{to: [{{operation: {{paths: [{}]}}}}]}}]",
         paths[..1000].join(", ")
     );
-    let (conflicts, _) = told(&[&small]);
+    let (conflicts, _) = conflicts_and_decisions(&[&small]);
     assert_eq!(conflicts, []);
 }
 

@@ -31,7 +31,7 @@ fn by(rules: &[&str]) -> Arc<dyn View> {
 }
 
 /// In words: how long it may be idle, and live; whether it stays with one endpoint; where its tunnel leads.
-fn words(proxy: &TcpProxy) -> String {
+fn proxy_text(proxy: &TcpProxy) -> String {
     let seconds =
         |time: &Option<Duration>| time.map_or("-".to_owned(), |time| time.seconds.to_string());
     let tunnel = proxy.tunneling_config.as_ref();
@@ -90,7 +90,7 @@ fn connections_have_what_a_rule_says_of_their_destination() {
         let view = by(&[&format!("host: a\ntrafficPolicy: {{{policy}}}")]);
         let all = carriers(&*view, LISTENER);
         assert_eq!(
-            all.iter().map(words).collect::<Vec<_>>(),
+            all.iter().map(proxy_text).collect::<Vec<_>>(),
             [wanted],
             "{policy}"
         );
@@ -111,7 +111,7 @@ fn a_subset_has_its_own_where_a_rule_leads_to_it_alone() {
         let spec = format!("hosts: [a]\ntcp: [{{route: [{route}]}}]");
         virtual_service(&mut world, "v", 1, &spec);
         let all = carriers(&*view(world), LISTENER);
-        all.iter().map(words).collect::<Vec<_>>()
+        all.iter().map(proxy_text).collect::<Vec<_>>()
     };
     let one = "{destination: {host: a, subset: v1, port: {number: 90}}";
     assert_eq!(to(&format!("{one}}}")), ["7 - 0 t.example:1"]);
@@ -171,7 +171,7 @@ fn each_namespace_has_its_own() {
         let view = snapshot.view(&node(namespace, labels));
         let all = carriers(&*view, LISTENER);
         assert_eq!(
-            all.iter().map(words).collect::<Vec<_>>(),
+            all.iter().map(proxy_text).collect::<Vec<_>>(),
             [wanted],
             "{namespace} {labels:?}"
         );
@@ -185,7 +185,7 @@ fn each_namespace_has_its_own() {
 
 #[test]
 fn responses_that_count_as_errors_are_those_that_a_rule_lists() {
-    let said = |codes: &str, port: u16| {
+    let error_matcher = |codes: &str, port: u16| {
         let spec = format!(
             "host: a\ntrafficPolicy: {{outlierDetection: {{outlierDetectionHttpErrorCodes: [{codes}]}}}}"
         );
@@ -202,17 +202,17 @@ fn responses_that_count_as_errors_are_those_that_a_rule_lists() {
         let options = HttpProtocolOptions::decode(&*all?.value).unwrap();
         Some(format!("{:?}", options.outlier_detection?.error_matcher?))
     };
-    let both = said("429, 500, 429, 9", 80).unwrap();
+    let both = error_matcher("429, 500, 429, 9", 80).unwrap();
     assert_eq!(both.matches("Exact(").count(), 2, "{both}");
     assert!(
         both.contains("Exact(\"429\")") && both.contains("OrMatch"),
         "{both}"
     );
-    let one = said("429", 80).unwrap();
+    let one = error_matcher("429", 80).unwrap();
     assert!(
         one.contains("Exact(\"429\")") && !one.contains("OrMatch"),
         "{one}"
     );
-    assert_eq!(said("9", 80), None, "no response has it");
-    assert_eq!(said("429", 90), None, "there are no requests");
+    assert_eq!(error_matcher("9", 80), None, "no response has it");
+    assert_eq!(error_matcher("429", 90), None, "there are no requests");
 }

@@ -294,11 +294,11 @@ fn options(cluster: &Cluster) -> HttpProtocolOptions {
 
 #[test]
 fn connections_speak_what_a_rule_says() {
-    let said = |http: &str| {
+    let options_text = |http: &str| {
         let one = policy(&format!("connectionPool: {{http: {{{http}}}}}"));
         format!("{:?}", options(&one))
     };
-    let upgraded = said(
+    let upgraded = options_text(
         "h2UpgradePolicy: UPGRADE, maxConcurrentStreams: 9, http2KeepAlive: {interval: 7s, timeout: 1s}",
     );
     for part in [
@@ -308,7 +308,7 @@ fn connections_speak_what_a_rule_says() {
     ] {
         assert!(upgraded.contains(part), "{part} in {upgraded}");
     }
-    assert!(said("useClientProtocol: true").contains("UseDownstreamProtocolConfig"));
+    assert!(options_text("useClientProtocol: true").contains("UseDownstreamProtocolConfig"));
     let common = |pool: &str| {
         let one = policy(&format!("connectionPool: {{{pool}}}"));
         options(&one).common_http_protocol_options.unwrap()
@@ -446,7 +446,7 @@ fn the_systems_roots_are_those_of_a_file() {
 /// Envoy refuses a cluster for a longer name.
 #[test]
 fn a_name_that_tls_says_has_a_length() {
-    let said = |host: &str, tls: &str| {
+    let sni_length = |host: &str, tls: &str| {
         let mut world = world();
         if let Some(name) = host.strip_suffix(".svc.cluster.local") {
             service(&mut world, name, &[(80, "HTTP")], &[]);
@@ -462,18 +462,26 @@ fn a_name_that_tls_says_has_a_length() {
         let by_host = !one.typed_extension_protocol_options.is_empty();
         (upstream(&one).sni.len(), by_host)
     };
-    for (length, said_length) in [(255, 255), (256, 0)] {
+    for (length, expected_length) in [(255, 255), (256, 0)] {
         let tls = format!("mode: SIMPLE, sni: {}", "x".repeat(length));
-        assert_eq!(said("a", &tls), (said_length, said_length == 0), "{length}");
+        assert_eq!(
+            sni_length("a", &tls),
+            (expected_length, expected_length == 0),
+            "{length}"
+        );
     }
     // `outbound_.80_._.` stands before it.
-    for (length, said_length) in [(239, 255), (240, 0)] {
+    for (length, expected_length) in [(239, 255), (240, 0)] {
         let end = ".svc.cluster.local";
         let mut host = "x.".repeat(length / 2);
         host.truncate(length - end.len() - 1);
         let host = format!("{host}x{end}");
         assert_eq!(host.len(), length);
-        assert_eq!(said(&host, "mode: ISTIO_MUTUAL").0, said_length, "{length}");
+        assert_eq!(
+            sni_length(&host, "mode: ISTIO_MUTUAL").0,
+            expected_length,
+            "{length}"
+        );
     }
 }
 
@@ -542,15 +550,15 @@ fn a_program_with_grpc_is_told_of_tls() {
     let mutual = of("mode: ISTIO_MUTUAL, subjectAltNames: [spiffe://x/ns/y/sa/z]");
     let context = upstream(&mutual);
     assert_eq!(context.sni, "outbound_.80_._.a.demo.svc.cluster.local");
-    let shown = format!("{:?}", context.common_tls_context.unwrap());
+    let context_text = format!("{:?}", context.common_tls_context.unwrap());
     for part in [
         "\"default\"",
         "\"ROOTCA\"",
         "Exact(\"spiffe://x/ns/y/sa/z\")",
     ] {
-        assert!(shown.contains(part), "{part}: {shown}");
+        assert!(context_text.contains(part), "{part}: {context_text}");
     }
-    assert!(!shown.contains(".pem"), "{shown}");
+    assert!(!context_text.contains(".pem"), "{context_text}");
     assert!(mutual.transport_socket_matches.is_empty());
     let simple = of("mode: SIMPLE");
     assert!(

@@ -26,7 +26,7 @@ fn mesh(address: bool) -> World {
 }
 
 /// A chain in words: names, ranges, sources, and where it leads.
-fn words(chain: &FilterChain) -> String {
+fn chain_text(chain: &FilterChain) -> String {
     let short = |name: &str| {
         let host = name.rsplit('|').next().unwrap_or_default();
         let port = name.split('|').nth(1).unwrap_or_default();
@@ -35,14 +35,14 @@ fn words(chain: &FilterChain) -> String {
             port => format!("{}:{port}", host.split('.').next().unwrap()),
         }
     };
-    let mut words = Vec::new();
+    let mut parts = Vec::new();
     if let Some(matching) = &chain.filter_chain_match {
-        words.extend(matching.server_names.iter().cloned());
+        parts.extend(matching.server_names.iter().cloned());
         for (sign, ranges) in [
             ("", &matching.prefix_ranges),
             ("from ", &matching.source_prefix_ranges),
         ] {
-            words.extend(ranges.iter().map(|range| {
+            parts.extend(ranges.iter().map(|range| {
                 let bits = range.prefix_len.unwrap().value;
                 format!("{sign}{}/{bits}", range.address_prefix)
             }));
@@ -60,15 +60,15 @@ fn words(chain: &FilterChain) -> String {
             all.collect::<Vec<_>>().join(" + ")
         }
     };
-    format!("{} -> {to}", words.join(" ")).trim().to_owned()
+    format!("{} -> {to}", parts.join(" ")).trim().to_owned()
 }
 
 fn chains(view: &dyn View, name: &str) -> Vec<String> {
     let listener: Listener = decoded(view, Type::Listener, name);
     let all = listener.filter_chains.iter();
     let rest = listener.default_filter_chain.iter();
-    all.map(words)
-        .chain(rest.map(|chain| format!("else {}", words(chain))))
+    all.map(chain_text)
+        .chain(rest.map(|chain| format!("else {}", chain_text(chain))))
         .collect()
 }
 
@@ -213,7 +213,7 @@ fn tcp_goes_by_where_it_wants_to_and_where_it_comes_from() {
 /// TLS is told by its names: a rule that has none is said to have no effect there, unless it is for other ports.
 #[test]
 fn tcp_is_not_for_ports_of_tls() {
-    let told = |ports: &[(u16, &str)], spec: &str| {
+    let conflicts_of = |ports: &[(u16, &str)], spec: &str| {
         let mut world = world();
         service(&mut world, "s.demo", ports, &[]);
         virtual_service(
@@ -228,24 +228,24 @@ fn tcp_is_not_for_ports_of_tls() {
             listener[0], "s.demo.svc.cluster.local -> s:443",
             "as without the rule"
         );
-        let told = snapshot.conflicts().into_iter();
-        let of_rule = told.filter(|one| !one.objects.is_empty());
+        let conflicts = snapshot.conflicts().into_iter();
+        let of_rule = conflicts.filter(|one| !one.objects.is_empty());
         of_rule.map(|one| one.message).collect::<Vec<_>>()
     };
-    let said = "tcp of VirtualService demo/r does not apply to s.demo.svc.cluster.local:443: tls routes match connections of TLS and HTTPS";
+    let message = "tcp of VirtualService demo/r does not apply to s.demo.svc.cluster.local:443: tls routes match connections of TLS and HTTPS";
     let (tls, both) = ([(443, "TLS")], [(443, "HTTPS"), (7000, "TCP")]);
     let all = format!("tcp: [{{{X}}}]");
     let of_port = format!("tcp: [{{match: [{{port: 443}}], {X}}}]");
-    assert_eq!(told(&tls, &all), [said]);
-    assert_eq!(told(&tls, &of_port), [said]);
-    assert_eq!(told(&both, &of_port), [said]);
-    assert_eq!(told(&both, &all), [""; 0]);
+    assert_eq!(conflicts_of(&tls, &all), [message]);
+    assert_eq!(conflicts_of(&tls, &of_port), [message]);
+    assert_eq!(conflicts_of(&both, &of_port), [message]);
+    assert_eq!(conflicts_of(&both, &all), [""; 0]);
     let of_others = format!("tcp: [{{match: [{{port: 7000}}], {X}}}]");
-    assert_eq!(told(&both, &of_others), [""; 0]);
+    assert_eq!(conflicts_of(&both, &of_others), [""; 0]);
     let with_tls = format!(
         "{all}\ntls: [{{match: [{{sniHosts: [s.demo.svc.cluster.local]}}], route: [{{destination: {{host: s}}}}]}}]"
     );
-    assert_eq!(told(&tls, &with_tls), [""; 0]);
+    assert_eq!(conflicts_of(&tls, &with_tls), [""; 0]);
 }
 
 /// Listeners are told apart by labels and namespaces only where rules for connections ask for them.
@@ -309,12 +309,12 @@ fn routes_of_connections_are_bounded() {
     let view = snapshot.view(&node("demo", &[]));
     let listener = view.get(Type::Listener, "0.0.0.0_443").unwrap();
     assert!(listener.body.len() < 6 << 20, "{}", listener.body.len());
-    let told = snapshot.conflicts();
-    let told = told
+    let conflicts = snapshot.conflicts();
+    let conflicts = conflicts
         .iter()
         .filter(|one| one.metric == "gudgeon_rules_too_large");
     // One of the rule's chains at all ports, one of those that are copied at this one.
-    assert_eq!(told.count(), 2);
+    assert_eq!(conflicts.count(), 2);
 }
 
 /// Returns true if connections of the one chain stay together by the client's address, where these are the rules.
@@ -359,7 +359,7 @@ fn routes_for_hosts_that_no_service_has_are_told() {
     let tls = "tls: [{match: [{sniHosts: [x.example]}], route: [{destination: {host: a}}]}]";
     let of_edge = tls.replace("[{sniHosts", "[{gateways: [g], sniHosts");
     let tcp = "tcp: [{route: [{destination: {host: a, port: {number: 90}}}]}]";
-    let told = |spec: &str| {
+    let rules_without_service = |spec: &str| {
         let mut world = world();
         service(&mut world, "own.example", &[(443, "TLS")], &[]);
         virtual_service(&mut world, "v", 1, spec);
@@ -374,7 +374,11 @@ fn routes_for_hosts_that_no_service_has_are_told() {
         format!("hosts: ['*.other.example']\ngateways: [mesh, g]\n{tls}")
             .replace("x.example", "x.other.example"),
     ] {
-        assert_eq!(told(&spec), ["VirtualService demo/v"], "{spec}");
+        assert_eq!(
+            rules_without_service(&spec),
+            ["VirtualService demo/v"],
+            "{spec}"
+        );
     }
     for spec in [
         format!("hosts: [x.example, OWN.example]\n{tls}"),
@@ -384,6 +388,6 @@ fn routes_for_hosts_that_no_service_has_are_told() {
         format!("hosts: [x.example]\ngateways: [mesh, g]\n{of_edge}"),
         "hosts: [x.example]\nhttp: [{route: [{destination: {host: a}}]}]".to_owned(),
     ] {
-        assert_eq!(told(&spec), [""; 0], "{spec}");
+        assert_eq!(rules_without_service(&spec), [""; 0], "{spec}");
     }
 }

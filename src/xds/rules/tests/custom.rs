@@ -114,8 +114,8 @@ fn patterns(list: Option<&ListStringMatcher>) -> Vec<String> {
 fn a_provider_is_asked_by_requests_about_what_a_policy_matches() {
     let rule = "to: [{operation: {paths: [/admin]}}]";
     let deny = "action: DENY\nrules: [{to: [{operation: {paths: [/no]}}]}]";
-    let (http, tcp, told) = made(with(HTTP, &[deny, &custom("web", rule)]));
-    assert_eq!(told, []);
+    let (http, tcp, conflicts) = made(with(HTTP, &[deny, &custom("web", rule)]));
+    assert_eq!(conflicts, []);
     assert_eq!(names(&http)[..3], ["rbac", "ext_authz", "rbac"]);
     let shadow: Rbac = http_config(&http[0]);
     assert_eq!(
@@ -167,8 +167,8 @@ fn a_provider_is_asked_by_requests_about_what_a_policy_matches() {
 
 #[test]
 fn a_provider_is_asked_by_grpc_about_connections_too() {
-    let (http, tcp, told) = made(with(GRPC, &[&custom("calls", "")]));
-    assert_eq!(told, []);
+    let (http, tcp, conflicts) = made(with(GRPC, &[&custom("calls", "")]));
+    assert_eq!(conflicts, []);
     assert_eq!(names(&http)[..2], ["rbac", "ext_authz"]);
     let filter: ExtAuthz = http_config(&http[1]);
     assert!(!filter.failure_mode_allow && filter.status_on_error.is_none());
@@ -214,7 +214,7 @@ fn several_providers_stand_in_the_order_of_their_names_and_behind_tokens() {
         "t",
         &format!("jwtRules: [{{issuer: i, jwks: '{keys}'}}]"),
     );
-    let (http, _, told) = made(world.clone());
+    let (http, _, conflicts) = made(world.clone());
     assert_eq!(
         names(&http)[..5],
         ["jwt_authn", "rbac", "ext_authz", "rbac", "ext_authz"]
@@ -227,9 +227,9 @@ fn several_providers_stand_in_the_order_of_their_names_and_behind_tokens() {
     let shadow: Rbac = http_config(&http[3]);
     assert_eq!(shadow.shadow_rules.unwrap().policies.len(), 2);
     // One of them cannot be asked about connections, and lets none in.
-    assert_eq!(told.len(), 2);
-    let words = "spec.rules[0] denies connections: its provider checks requests only";
-    assert!(told[0].message.ends_with(words), "{told:?}");
+    assert_eq!(conflicts.len(), 2);
+    let message = "spec.rules[0] denies connections: its provider checks requests only";
+    assert!(conflicts[0].message.ends_with(message), "{conflicts:?}");
     let body = |world: &World| {
         let view = snapshot(world.clone()).view(&workload());
         view.get(Type::Listener, "virtualInbound")
@@ -294,13 +294,13 @@ fn a_provider_that_cannot_be_asked_lets_nothing_in_and_says_why() {
             "provider \"a\": includeAdditionalHeadersInCheck has what is no header",
         ),
     ] {
-        let (filters, tcp, told) = made(with(&providers, &[&custom("a", "")]));
+        let (filters, tcp, conflicts) = made(with(&providers, &[&custom("a", "")]));
         let first: Rbac = http_config(&filters[0]);
         assert!(first.rules.unwrap().policies.is_empty(), "{why}");
         let first: NetworkRbac = config(&tcp[0]);
         assert!(first.rules.unwrap().policies.is_empty(), "{why}");
-        let words = format!("denies everything: {why}");
-        assert_eq!(told[0].message, words);
+        let message = format!("denies everything: {why}");
+        assert_eq!(conflicts[0].message, message);
     }
 }
 
@@ -319,8 +319,8 @@ fn a_policy_that_is_tried_stands_in_shadows_alone() {
     };
     let deny = "action: DENY\nrules: [{to: [{operation: {paths: [/a]}}]}]";
     let allow = "action: ALLOW\nrules: [{to: [{operation: {paths: [/b]}}]}]";
-    let (filters, tcp, told) = tried(&[deny, allow], &["action: DENY\nrules: [{}]"]);
-    assert_eq!(told, []);
+    let (filters, tcp, conflicts) = tried(&[deny, allow], &["action: DENY\nrules: [{}]"]);
+    assert_eq!(conflicts, []);
     assert_eq!(names(&filters)[..3], ["rbac", "rbac", "rbac"]);
     let shadows: Vec<Rbac> = filters[..3].iter().map(http_config).collect();
     for (shadow, prefix, name) in [
@@ -351,19 +351,19 @@ fn a_policy_that_is_tried_stands_in_shadows_alone() {
     assert_eq!(shadow.shadow_rules.unwrap().policies.len(), 1);
     // Nothing is asked, and nothing is logged.
     let custom = custom("nobody", "");
-    let (filters, tcp, told) = tried(&[&custom, "action: AUDIT\nrules: [{}]"], &[]);
+    let (filters, tcp, conflicts) = tried(&[&custom, "action: AUDIT\nrules: [{}]"], &[]);
     assert!(!names(&filters).contains(&"rbac") && tcp.len() == 1);
-    assert_eq!(told, []);
+    assert_eq!(conflicts, []);
     // One that is too large is left out, and closes nothing.
     let paths: Vec<_> = (0..30_000).map(|at| format!("/path-{at:05}")).collect();
     let large = format!(
         "action: DENY\nrules: [{{to: [{{operation: {{paths: [{}]}}}}]}}]",
         paths.join(", ")
     );
-    let (filters, _, told) = tried(&[&large], &[]);
+    let (filters, _, conflicts) = tried(&[&large], &[]);
     assert!(!names(&filters).contains(&"rbac"));
     assert!(
-        told[0].message.starts_with("no policy is tried: "),
-        "{told:?}"
+        conflicts[0].message.starts_with("no policy is tried: "),
+        "{conflicts:?}"
     );
 }

@@ -15,21 +15,21 @@ fn seen(world: World) -> (Vec<String>, Vec<String>) {
     let snapshot = snapshot(world);
     let view = snapshot.view(&node("demo", &[]));
     let routes = routes_of(&*view, "80", "a.demo.svc.cluster.local:80");
-    let shown = routes.iter().map(|route| {
+    let texts = routes.iter().map(|route| {
         let matching = matches(route.r#match.as_ref().unwrap());
         let to = goes(route).replace(".svc.cluster.local", "");
         format!("{}: {matching} -> {to}", route.name)
     });
-    let told = snapshot.conflicts().into_iter();
-    let told = told.filter(|one| one.metric == "gudgeon_delegates_left_out");
-    (shown.collect(), told.map(|one| one.message).collect())
+    let conflicts = snapshot.conflicts().into_iter();
+    let conflicts = conflicts.filter(|one| one.metric == "gudgeon_delegates_left_out");
+    (texts.collect(), conflicts.map(|one| one.message).collect())
 }
 
 const ANSWER: &str = "directResponse: {status: 418}";
 
 #[test]
 fn routes_of_a_delegate_stand_where_it_is_named() {
-    let (routes, told) = of(
+    let (routes, conflicts) = of(
         "[{name: first, match: [{uri: {exact: /}}], directResponse: {status: 200}}, \
           {name: left, match: [{uri: {prefix: /b}}], delegate: {name: d, namespace: demo}}, \
           {name: last, directResponse: {status: 404}}]",
@@ -46,7 +46,7 @@ fn routes_of_a_delegate_stand_where_it_is_named() {
             "last: /* -> answer 404",
         ]
     );
-    assert_eq!(told, [""; 0]);
+    assert_eq!(conflicts, [""; 0]);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn matches_are_combined_where_they_do_not_contradict() {
         ),
         ("{sourceLabels: {a: b}}", "{sourceLabels: {a: c}}", none),
     ] {
-        let (routes, told) = of(
+        let (routes, conflicts) = of(
             &format!(
                 "[{{match: [{root}], delegate: {{name: d}}}}, {{directResponse: {{status: 404}}}}]"
             ),
@@ -160,7 +160,11 @@ fn matches_are_combined_where_they_do_not_contradict() {
                 .trim_end_matches(" -> answer 418")
         });
         assert_eq!(found, wanted, "{root} {leaf}");
-        assert_eq!(told.len(), usize::from(wanted.is_none()), "{told:?}");
+        assert_eq!(
+            conflicts.len(),
+            usize::from(wanted.is_none()),
+            "{conflicts:?}"
+        );
     }
     assert!(
         of(
@@ -171,14 +175,14 @@ fn matches_are_combined_where_they_do_not_contradict() {
             .ends_with("or no one match says which do")
     );
     // Of several those that fit.
-    let (routes, told) = of(
+    let (routes, conflicts) = of(
         "[{match: [{uri: {prefix: /a}}, {uri: {prefix: /b}}], delegate: {name: d}}]",
         &format!(
             "[{{match: [{{uri: {{exact: /a/1}}}}, {{uri: {{exact: /b/1}}}}, {{uri: {{exact: /c}}}}], {ANSWER}}}]"
         ),
     );
     assert_eq!(routes, [": =/a/1 -> answer 418", ": =/b/1 -> answer 418"]);
-    assert_eq!(told, [""; 0]);
+    assert_eq!(conflicts, [""; 0]);
 }
 
 /// Both lists hold, and a name without a namespace is one of its own rule's.
@@ -220,9 +224,9 @@ fn gateways_of_both_are_those_that_both_have() {
                 found.push(name);
             }
         }
-        let told = snapshot.conflicts().into_iter();
-        let told = told.filter(|one| one.metric == "gudgeon_delegates_left_out");
-        (found.join(" "), told.count())
+        let conflicts = snapshot.conflicts().into_iter();
+        let conflicts = conflicts.filter(|one| one.metric == "gudgeon_delegates_left_out");
+        (found.join(" "), conflicts.count())
     };
     for (root, leaf, found) in [
         ("", "", "mesh demo/g other/g"),
@@ -256,7 +260,7 @@ fn a_delegate_inherits_the_fields_of_its_rule() {
     );
     let view = view(world);
     let routes = routes_of(&*view, "80", "a.demo.svc.cluster.local:80");
-    let shown: Vec<_> = routes
+    let fields: Vec<_> = routes
         .iter()
         .map(|route| {
             let Some(envoy_types::pb::envoy::config::route::v3::route::Action::Route(action)) =
@@ -275,7 +279,7 @@ fn a_delegate_inherits_the_fields_of_its_rule() {
         .collect();
     let c = || "outbound|80||c.other.svc.cluster.local".to_owned();
     let root = || "root".to_owned();
-    assert_eq!(shown, [(c(), 2, root()), (c(), 1, root())]);
+    assert_eq!(fields, [(c(), 2, root()), (c(), 1, root())]);
     let from = view.get(Type::Route, "80").unwrap().from.clone();
     let from: Vec<_> = from.iter().map(ToString::to_string).collect();
     assert_eq!(from, ["VirtualService demo/r", "VirtualService other/d"]);
@@ -285,7 +289,7 @@ fn a_delegate_inherits_the_fields_of_its_rule() {
 fn a_delegate_must_be_there_for_the_rule() {
     let root = "hosts: [a]\nhttp: [{delegate: {name: d, namespace: other}}, {directResponse: {status: 404}}]";
     let answer = format!("http: [{{{ANSWER}}}]");
-    for (leaf, serves, said) in [
+    for (leaf, serves, part) in [
         (answer.clone(), true, None),
         (format!("{answer}\nexportTo: ['*']"), true, None),
         (format!("{answer}\nexportTo: [demo]"), true, None),
@@ -308,18 +312,25 @@ fn a_delegate_must_be_there_for_the_rule() {
         let mut world = world();
         virtual_service(&mut world, "r", 1, root);
         virtual_service(&mut world, "other/d", 1, &leaf);
-        let (routes, told) = seen(world);
+        let (routes, conflicts) = seen(world);
         assert_eq!(routes[0].ends_with("418"), serves, "{leaf}");
-        assert_eq!(told.len(), usize::from(said.is_some()), "{told:?}");
-        for (told, said) in told.iter().zip(said) {
-            assert!(told.contains(said), "{told}");
+        assert_eq!(
+            conflicts.len(),
+            usize::from(part.is_some()),
+            "{conflicts:?}"
+        );
+        for (conflict, part) in conflicts.iter().zip(part) {
+            assert!(conflict.contains(part), "{conflict}");
         }
     }
     let mut world = world();
     virtual_service(&mut world, "r", 1, root);
-    let (routes, told) = seen(world);
+    let (routes, conflicts) = seen(world);
     assert_eq!(routes, [": /* -> answer 404"]);
-    assert!(told[0].contains("no VirtualService other/d"), "{told:?}");
+    assert!(
+        conflicts[0].contains("no VirtualService other/d"),
+        "{conflicts:?}"
+    );
 }
 
 /// Whoever sees the rule is told where its delegate changes, or comes.
@@ -369,9 +380,9 @@ fn routes_of_delegates_are_bounded() {
     let view = snapshot.view(&node("demo", &[]));
     let routes = view.get(Type::Route, "80").unwrap();
     assert!(routes.body.len() < 40 << 20, "{}", routes.body.len());
-    let told = snapshot.conflicts();
-    let told = told
+    let conflicts = snapshot.conflicts();
+    let conflicts = conflicts
         .iter()
         .filter(|one| one.metric == "gudgeon_rules_too_large");
-    assert!(told.count() >= 20);
+    assert!(conflicts.count() >= 20);
 }

@@ -211,10 +211,10 @@ fn a_packed_message_of_another_type_takes_the_place_and_is_told() {
             .default_source_code
             .is_some()
     );
-    let told = conflicts(with(&patches));
+    let messages = conflicts(with(&patches));
     let want = "patch 0 of EnvoyFilter demo/f does not merge in 0.0.0.0_80: type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault is \
                 replaced by type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua";
-    assert_eq!(told, [want]);
+    assert_eq!(messages, [want]);
 }
 
 #[test]
@@ -573,10 +573,10 @@ fn clusters_come_go_and_change() {
     assert_eq!(cluster(&*view, "in").name, "in");
     let resource = view.get(Type::Cluster, "mine").unwrap();
     assert_eq!(resource.from[0].to_string(), "EnvoyFilter demo/f");
-    let told = conflicts(world);
+    let messages = conflicts(world);
     let want =
         "patch 3 of EnvoyFilter demo/f is not applied: there is one of the name BlackHoleCluster";
-    assert_eq!(told, [want]);
+    assert_eq!(messages, [want]);
 }
 
 /// The lookups of a cluster as a proxy since 1.34 has it, whose service has names for addresses; and the cluster.
@@ -702,9 +702,10 @@ fn reading_patches_of_clusters_of_names_counts_as_work() {
         let snapshot = snapshot(world);
         let view = snapshot.view(&Arc::new(node));
         let cluster = cluster(&*view, "outbound|80||a.demo.svc.cluster.local");
-        let told = snapshot.conflicts().into_iter().map(|one| one.message);
-        let told = told.filter(|message| message.contains("patches would make it too large"));
-        (cluster.alt_stat_name[..2].to_owned(), told.count())
+        let messages = snapshot.conflicts().into_iter().map(|one| one.message);
+        let messages =
+            messages.filter(|message| message.contains("patches would make it too large"));
+        (cluster.alt_stat_name[..2].to_owned(), messages.count())
     };
     assert_eq!(named_last(Resolution::Static), ("n3".to_owned(), 0));
     assert_eq!(named_last(Resolution::Dns), ("n2".to_owned(), 1));
@@ -930,14 +931,14 @@ fn patches_that_cannot_be_read_leave_the_others() {
         LbPolicy::Random
     );
     assert!(view.get(Type::Listener, "0.0.0.0_80").is_some());
-    let told = conflicts(world);
+    let messages = conflicts(world);
     assert!(
-        told.iter().all(|one| one.starts_with(
+        messages.iter().all(|one| one.starts_with(
             "patch 3 of EnvoyFilter demo/f is not applied: match.proxy.proxyVersion:"
         )),
-        "{told:?}"
+        "{messages:?}"
     );
-    assert_eq!(told.len(), 1);
+    assert_eq!(messages.len(), 1);
 }
 
 #[test]
@@ -968,12 +969,13 @@ fn bytes_added_by_patches_are_bounded() {
     let view = snapshot.view(&node("demo", &[]));
     let routes = view.get(Type::Route, "80").unwrap();
     assert!(routes.body.len() < 2 << 20, "{}", routes.body.len());
-    let told: Vec<_> = snapshot.conflicts();
+    let conflicts: Vec<_> = snapshot.conflicts();
     assert!(
-        told.iter()
+        conflicts
+            .iter()
             .any(|one| one.message.contains("patches would make it too large"))
     );
-    assert!(told.iter().any(|one| {
+    assert!(conflicts.iter().any(|one| {
         one.message
             .contains("a proxy has more than 500, or more than 3 MiB")
     }));
@@ -1026,8 +1028,8 @@ fn patched_routes(matching: &str) -> (Vec<String>, Vec<String>) {
     });
     let mut patched: Vec<_> = patched.map(|one| one.name.to_string()).collect();
     patched.sort();
-    let told = snapshot.conflicts().into_iter();
-    (patched, told.map(|one| one.message).collect())
+    let conflicts = snapshot.conflicts().into_iter();
+    (patched, conflicts.map(|one| one.message).collect())
 }
 
 #[test]
@@ -1050,21 +1052,21 @@ fn routes_of_routers_are_meant_by_port_server_and_gateway_whatever_they_are_boun
         ("gateway: demo/h", &[]),
         ("portName: a", &[]),
     ] {
-        let (patched, told) = patched_routes(matching);
+        let (patched, conflicts) = patched_routes(matching);
         assert_eq!(patched, want, "{matching}");
-        assert_eq!(told, [""; 0], "{matching}");
+        assert_eq!(conflicts, [""; 0], "{matching}");
     }
     // Routes in plain text are those of all Gateways of a port, as in Istio.
     for (matching, of) in [
         ("portNumber: 81, portName: a3", "http.81"),
         ("name: http.81, gateway: demo/g", "http.81"),
     ] {
-        let (patched, told) = patched_routes(matching);
+        let (patched, conflicts) = patched_routes(matching);
         assert_eq!(patched, [""; 0], "{matching}");
         let want = format!(
             "patch 0 of EnvoyFilter demo/f does not match {of}: routes of requests in plain text are those of all Gateways of a port: they have no gateway \
              and no portName"
         );
-        assert_eq!(told, [want]);
+        assert_eq!(conflicts, [want]);
     }
 }

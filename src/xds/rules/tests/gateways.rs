@@ -95,7 +95,7 @@ pub(super) fn context(chain: &FilterChain) -> Option<DownstreamTlsContext> {
 }
 
 /// `[NAMES] tls http.80`, or the clusters of what is no HTTP.
-fn shown_chain(chain: &FilterChain) -> String {
+fn chain_text(chain: &FilterChain) -> String {
     let mut text = String::new();
     if let Some(matching) = &chain.filter_chain_match {
         if !matching.server_names.is_empty() {
@@ -135,20 +135,20 @@ fn listeners(view: &dyn View) -> Vec<(Listener, Vec<String>)> {
     let all = view.all(Type::Listener);
     let all = all.iter().map(|resource| {
         let listener = Listener::decode(&*resource.body).unwrap();
-        let chains = listener.filter_chains.iter().map(shown_chain).collect();
+        let chains = listener.filter_chains.iter().map(chain_text).collect();
         (listener, chains)
     });
     all.collect()
 }
 
 /// `NAME: CHAIN; CHAIN`, sorted.
-fn shown(view: &dyn View) -> Vec<String> {
+fn listener_texts(view: &dyn View) -> Vec<String> {
     let all = listeners(view).into_iter();
     all.map(|(listener, chains)| format!("{}: {}", listener.name, chains.join("; ")))
         .collect()
 }
 
-fn shown_route(route: &Route) -> String {
+fn route_text(route: &Route) -> String {
     let matching = route.r#match.as_ref().unwrap();
     let path = match matching.path_specifier.as_ref().unwrap() {
         route::route_match::PathSpecifier::Prefix(path) => format!("{path}*"),
@@ -166,10 +166,10 @@ fn shown_route(route: &Route) -> String {
     format!("{path} {to}")
 }
 
-fn shown_host(host: &VirtualHost) -> String {
+fn host_text(host: &VirtualHost) -> String {
     let redirects = host.require_tls() == virtual_host::TlsRequirementType::All;
     let redirects = if redirects { " redirects" } else { "" };
-    let routes: Vec<_> = host.routes.iter().map(shown_route).collect();
+    let routes: Vec<_> = host.routes.iter().map(route_text).collect();
     let domains = host.domains.join(" ");
     format!(
         "{} [{domains}]{redirects}: {}",
@@ -181,7 +181,7 @@ fn shown_host(host: &VirtualHost) -> String {
 fn hosts(view: &dyn View, name: &str) -> Vec<String> {
     let routes: RouteConfiguration = decoded(view, Type::Route, name);
     assert!(routes.ignore_port_in_host_matching);
-    routes.virtual_hosts.iter().map(shown_host).collect()
+    routes.virtual_hosts.iter().map(host_text).collect()
 }
 
 fn seen(world: World) -> Arc<dyn View> {
@@ -198,7 +198,7 @@ fn a_gateway_without_rules_answers_404() {
     let mut world = world();
     gateway(&mut world, "g", 1, HTTP);
     let view = seen(world);
-    assert_eq!(shown(&*view), ["0.0.0.0_80: http.80"]);
+    assert_eq!(listener_texts(&*view), ["0.0.0.0_80: http.80"]);
     assert_eq!(hosts(&*view, "http.80"), ["blackhole:80 [*]: /* 404"]);
     assert!(view.get(Type::Route, "http.81").is_none());
     assert_eq!(view.all(Type::Route).len(), 1);
@@ -443,7 +443,7 @@ fn matches_hold_for_the_gateways_and_ports_that_they_name() {
         let routes = routes_of(view, name, host);
         routes
             .iter()
-            .map(|one| shown_route(one).split(' ').next().unwrap().to_owned())
+            .map(|one| route_text(one).split(' ').next().unwrap().to_owned())
             .collect()
     };
     let edge = snapshot.view(&router("edge"));
@@ -494,13 +494,13 @@ fn rules_with_one_host_are_merged_and_catch_alls_come_last() {
             "x.example:80 [x.example x.example:80]: /1* {A}, /2* {B}, /3* {A}, /* {A}"
         )]
     );
-    let told: Vec<_> = snapshot
+    let messages: Vec<_> = snapshot
         .conflicts()
         .into_iter()
         .map(|one| one.message)
         .collect();
     assert_eq!(
-        told,
+        messages,
         [
             "the route of VirtualService demo/second for all requests to x.example is left out: VirtualService demo/first has one"
         ]
@@ -591,13 +591,13 @@ fn gateways_on_one_port_are_merged_and_the_older_wins() {
         gateway(&mut world, "first", 1, &spec(std::slice::from_ref(&first)));
         let snapshot = snapshot(world);
         let view = snapshot.view(&router("edge"));
-        let mut found = shown(&*view);
+        let mut found = listener_texts(&*view);
         found.sort();
         let mut listens: Vec<_> = listens.split('|').collect();
         listens.sort_unstable();
         assert_eq!(found, listens, "{first} {second}");
-        let told: Vec<_> = snapshot.conflicts();
-        let told: Vec<_> = told
+        let conflicts: Vec<_> = snapshot.conflicts();
+        let messages: Vec<_> = conflicts
             .iter()
             .map(|one| {
                 assert_eq!(one.metric, "pilot_total_rejected_configs");
@@ -609,29 +609,29 @@ fn gateways_on_one_port_are_merged_and_the_older_wins() {
             .filter(|text| !text.is_empty())
             .into_iter()
             .collect();
-        assert_eq!(told, expected);
+        assert_eq!(messages, expected);
     }
 }
 
 /// Envoy refuses a listener that it cannot bind, and a router that starts is never ready.
 #[test]
 fn a_server_that_the_router_cannot_bind_is_left_out() {
-    let told = |bind: &str, addresses: &str| {
+    let conflict_of = |bind: &str, addresses: &str| {
         let mut world = world();
         let spec = HTTP.replace("hosts:", &format!("bind: '{bind}', hosts:"));
         gateway(&mut world, "g", 1, &spec);
         let snapshot = snapshot(world);
         let fields = [("istio", "edge"), ("INSTANCE_IPS", addresses)];
         let view = snapshot.view(&router_of("router", "edge", &fields));
-        let listens = shown(&*view).len();
-        let mut told = snapshot.conflicts().into_iter();
-        let told = told.next().map(|one| {
+        let listens = listener_texts(&*view).len();
+        let mut conflicts = snapshot.conflicts().into_iter();
+        let conflict = conflicts.next().map(|one| {
             assert_eq!(one.metric, "pilot_total_rejected_configs");
             assert_eq!(one.objects[0].to_string(), "Gateway demo/g");
             one.message
         });
-        assert_eq!(listens, usize::from(told.is_none()), "{bind}");
-        told
+        assert_eq!(listens, usize::from(conflict.is_none()), "{bind}");
+        conflict
     };
     for (bind, addresses, address) in [
         ("10.9.0.1", "", None),
@@ -653,7 +653,7 @@ fn a_server_that_the_router_cannot_bind_is_left_out() {
                 "spec.servers[0] of Gateway demo/g is left out: {address} is no address of the router"
             )
         });
-        assert_eq!(told(bind, addresses), expected, "{bind} {addresses}");
+        assert_eq!(conflict_of(bind, addresses), expected, "{bind} {addresses}");
     }
 }
 
@@ -728,11 +728,11 @@ fn a_server_on_one_address_takes_no_connections_from_another_namespace() {
         }
         let snapshot = snapshot(world);
         let view = snapshot.view(&router("edge"));
-        assert_eq!(shown(&*view), listens, "{gateways:?}");
-        let told: Vec<_> = snapshot.conflicts();
-        let told: Vec<_> = told.iter().map(|one| &*one.message).collect();
+        assert_eq!(listener_texts(&*view), listens, "{gateways:?}");
+        let conflicts: Vec<_> = snapshot.conflicts();
+        let messages: Vec<_> = conflicts.iter().map(|one| &*one.message).collect();
         let left_out = left_out.map(|what| format!("spec.servers[0] of Gateway {what}"));
-        assert_eq!(told, Vec::from_iter(left_out));
+        assert_eq!(messages, Vec::from_iter(left_out));
     }
 }
 
@@ -754,12 +754,12 @@ fn beside(
     }
     let snapshot = snapshot(world);
     let hosts = hosts(&*snapshot.view(&router("edge")), "http.80");
-    let told = snapshot.conflicts().into_iter().map(|one| {
+    let conflicts = snapshot.conflicts().into_iter().map(|one| {
         assert_eq!(one.metric, "pilot_total_rejected_configs");
         let objects = one.objects.iter().map(ToString::to_string);
         (one.message, objects.collect())
     });
-    (hosts, told.collect())
+    (hosts, conflicts.collect())
 }
 
 #[test]
@@ -775,21 +775,21 @@ fn a_younger_gateway_of_another_namespace_redirects_no_host_of_an_older_one() {
     let left_out = "the redirect of v.example at spec.servers[0] of Gateway evil/g is left out: Gateway demo/g of another namespace \
                     is older and has the host";
     for hosts in ["hosts: [v.example]", "hosts: ['*']"] {
-        let (served, told) = beside(&[("demo/g", hosts), ("evil/g", redirects)], &[answers]);
+        let (served, conflicts) = beside(&[("demo/g", hosts), ("evil/g", redirects)], &[answers]);
         assert_eq!(served, [evil, own], "{hosts}");
         assert_eq!(
-            told,
+            conflicts,
             [(left_out.to_owned(), vec!["Gateway evil/g".to_owned()])]
         );
     }
     // Of one namespace each server may say so.
-    let (served, told) = beside(
+    let (served, conflicts) = beside(
         &[("demo/g", "hosts: ['*']"), ("demo/h", redirects)],
         &[answers],
     );
     let redirected = own.replace("]:", "] redirects:");
     assert_eq!(served, [evil, &*redirected]);
-    assert!(told.is_empty(), "{told:?}");
+    assert!(conflicts.is_empty(), "{conflicts:?}");
     // Nor does it serve in plain text what the older one redirects.
     let (served, _) = beside(
         &[("demo/g", redirects), ("evil/g", "hosts: [v.example]")],
@@ -818,7 +818,7 @@ fn a_host_is_the_older_servers_where_namespaces_differ() {
     let same = "hosts: [v.example]\ngateways: [demo/h]";
     let left_out = "the routes of VirtualService evil/w for v.example at spec.servers[0] of Gateway evil/g is left out: Gateway \
                     demo/g of another namespace is older and has the host";
-    for (gateways, rules, served, is_told) in [
+    for (gateways, rules, served, is_reported) in [
         // Two servers that name it, a wildcard with routes for it, and one that has none.
         (
             &[("demo/g", v), ("evil/g", v)][..],
@@ -870,11 +870,16 @@ fn a_host_is_the_older_servers_where_namespaces_differ() {
             false,
         ),
     ] {
-        let (found, told) = beside(gateways, rules);
+        let (found, conflicts) = beside(gateways, rules);
         assert_eq!(found, served, "{gateways:?} {rules:?}");
         let objects = ["Gateway evil/g", "VirtualService evil/w"].map(str::to_owned);
-        let expected = is_told.then(|| (left_out.replace("is left", "are left"), objects.to_vec()));
-        assert_eq!(told, Vec::from_iter(expected), "{gateways:?} {rules:?}");
+        let expected =
+            is_reported.then(|| (left_out.replace("is left", "are left"), objects.to_vec()));
+        assert_eq!(
+            conflicts,
+            Vec::from_iter(expected),
+            "{gateways:?} {rules:?}"
+        );
     }
 }
 
@@ -925,7 +930,7 @@ fn servers_of_one_namespace_leave_policies_and_servers_of_others_their_room() {
     insert(&mut world.authorization_policies, policy);
     let snapshot = snapshot(world);
     let view = snapshot.view(&router("edge"));
-    let names = shown(&*view);
+    let names = listener_texts(&*view);
     for name in ["0.0.0.0_80: http.80", "0.0.0.0_81: http.81"] {
         assert!(names.iter().any(|one| one == name), "{name}");
     }
@@ -939,12 +944,12 @@ fn servers_of_one_namespace_leave_policies_and_servers_of_others_their_room() {
         "{} {bytes}",
         names.len()
     );
-    let told = snapshot.conflicts();
-    assert_eq!(told.len(), 21, "{:?}", told.first());
-    for one in &told {
+    let conflicts = snapshot.conflicts();
+    assert_eq!(conflicts.len(), 21, "{:?}", conflicts.first());
+    for one in &conflicts {
         assert_eq!(one.objects[0].to_string(), "Gateway evil/g");
     }
-    assert!(told.iter().any(|one| one.message.ends_with(
+    assert!(conflicts.iter().any(|one| one.message.ends_with(
         "is left out: the policies of the router leave no room for more servers of its namespace"
     )));
 }
@@ -994,10 +999,14 @@ fn policies_in_the_chains_of_a_rule_take_the_room_of_that_rule() {
         })
         .collect();
     assert_eq!(names, ["e0.example", "e1.example", "e2.example"]);
-    let told = snapshot.conflicts();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0].objects[0].to_string(), "VirtualService evil/v");
-    assert!(told[0].message.contains("its chains are larger than 4 MiB"));
+    let conflicts = snapshot.conflicts();
+    assert_eq!(conflicts.len(), 1, "{conflicts:?}");
+    assert_eq!(conflicts[0].objects[0].to_string(), "VirtualService evil/v");
+    assert!(
+        conflicts[0]
+            .message
+            .contains("its chains are larger than 4 MiB")
+    );
 }
 
 #[test]
@@ -1076,12 +1085,12 @@ fn a_router_listens_where_its_own_services_lead() {
     own.selector = labels(&[("istio", "edge")]);
     let snapshot = snapshot(world);
     let view = snapshot.view(&router("edge"));
-    assert_eq!(shown(&*view), ["0.0.0.0_8080: http.8080"]);
+    assert_eq!(listener_texts(&*view), ["0.0.0.0_8080: http.8080"]);
     assert_eq!(hosts(&*view, "http.8080"), [format!("*:80 [*]: /* {A}")]);
     // Of another namespace none is its own.
     let other = snapshot.view(&router("elsewhere"));
     assert_eq!(
-        shown(&*other),
+        listener_texts(&*other),
         ["0.0.0.0_80: http.80", "0.0.0.0_8080: http.8080"]
     );
     assert_eq!(hosts(&*other, "http.8080"), ["blackhole:8080 [*]: /* 404"]);
@@ -1232,7 +1241,7 @@ fn carried(server: &str, rule: &str) -> Vec<String> {
         &format!("selector: {{istio: edge}}\nservers: [{server}]"),
     );
     virtual_service(&mut world, "v", 1, &format!("gateways: [g]\n{rule}"));
-    shown(&*seen(world))
+    listener_texts(&*seen(world))
 }
 
 #[test]
@@ -1335,7 +1344,7 @@ fn no_two_chains_have_the_same_condition() {
         virtual_service(&mut world, &format!("v{at}"), at, spec);
     }
     assert_eq!(
-        shown(&*seen(world)),
+        listener_texts(&*seen(world)),
         [format!(
             "0.0.0.0_443: [x.example] {B}; [y.example] tls https.443.a.second.demo"
         )]
@@ -1356,7 +1365,7 @@ fn tls_is_led_to_a_cluster_by_its_server_name() {
     let snapshot = snapshot(world.clone());
     let view = snapshot.view(&router("edge"));
     assert_eq!(
-        shown(&*view),
+        listener_texts(&*view),
         ["0.0.0.0_15443: [*.local] sni_cluster BlackHoleCluster"]
     );
     let names = |view: &dyn View| -> BTreeMap<String, usize> {
@@ -1546,7 +1555,7 @@ fn rules_without_routes_that_a_server_serves_are_told() {
     let plain = "{port: {number: 80, name: b, protocol: HTTP}, hosts: ['*.example']}";
     let http = "http: [{route: [{destination: {host: a}}]}]";
     let tls = "tls: [{match: [{sniHosts: [x.example]}], route: [{destination: {host: a, port: {number: 90}}}]}]";
-    let told = |servers: &[&str], host: &str, rules: &str| {
+    let conflicts_of = |servers: &[&str], host: &str, rules: &str| {
         let mut world = world();
         let spec = format!(
             "selector: {{istio: edge}}\nservers: [{}]",
@@ -1557,8 +1566,8 @@ fn rules_without_routes_that_a_server_serves_are_told() {
         virtual_service(&mut world, "v", 1, &spec);
         let snapshot = snapshot(world);
         drop(snapshot.view(&router("demo")).all(Type::Listener));
-        let told = snapshot.conflicts().into_iter();
-        told.map(|one| one.message).collect::<Vec<_>>()
+        let conflicts = snapshot.conflicts().into_iter();
+        conflicts.map(|one| one.message).collect::<Vec<_>>()
     };
     let connections = "{port: {number: 90, name: c, protocol: TCP}, hosts: ['*.example']}";
     let ends = "{port: {number: 444, name: d, protocol: TLS}, hosts: ['*.example'], tls: {mode: SIMPLE, credentialName: c}}";
@@ -1582,7 +1591,7 @@ fn rules_without_routes_that_a_server_serves_are_told() {
         let want = format!(
             "none of its routes applies at spec.servers[0] of Gateway demo/g, which {does}"
         );
-        let found = told(&[server], "x.example", rules);
+        let found = conflicts_of(&[server], "x.example", rules);
         assert!(found.contains(&want), "{server} {rules}: {found:?}");
     }
     for (servers, host, rules) in [
@@ -1595,14 +1604,18 @@ fn rules_without_routes_that_a_server_serves_are_told() {
         (&[connections, through], "x.example", tcp),
         (&[plain, connections], "x.example", tcp),
     ] {
-        assert_eq!(told(servers, host, rules), [""; 0], "{servers:?} {rules}");
+        assert_eq!(
+            conflicts_of(servers, host, rules),
+            [""; 0],
+            "{servers:?} {rules}"
+        );
     }
 }
 
 /// A tenant has any number of rules, and of servers.
 #[test]
 fn of_rules_for_requests_where_tls_goes_on_some_are_told() {
-    let told = |servers: u16, rules: usize| {
+    let conflicts_of = |servers: u16, rules: usize| {
         let mut world = world();
         let through = |at| {
             let port = 1000 + at;
@@ -1636,8 +1649,8 @@ fn of_rules_for_requests_where_tls_goes_on_some_are_told() {
         (each.len(), more)
     };
     let more = "10 more conflicts of VirtualService demo/v0 are not listed";
-    assert_eq!(told(30, 1), (20, vec![more.to_owned()]));
-    assert_eq!(told(1, 250), (200, Vec::new()));
+    assert_eq!(conflicts_of(30, 1), (20, vec![more.to_owned()]));
+    assert_eq!(conflicts_of(1, 250), (200, Vec::new()));
 }
 
 /// A tenant has any number of both, and each rule is told at some servers.
@@ -1702,10 +1715,11 @@ fn hosts_of_rules_for_connections_are_looked_at_within_their_room() {
     let looks = steps(|| drop(view.all(Type::Listener)));
     // 2,000,000 without a bound.
     assert!((10_000..500_000).contains(&looks), "{looks}");
-    let told = snapshot.conflicts();
+    let conflicts = snapshot.conflicts();
     assert!(
-        told.iter()
+        conflicts
+            .iter()
             .any(|one| one.message.contains("its chains are larger than 4 MiB")),
-        "{told:?}"
+        "{conflicts:?}"
     );
 }

@@ -120,14 +120,14 @@ fn tls_of_clients_that_are_not_of_the_mesh_ends_at_a_sidecar() {
         let snapshot = snapshot(world);
         let view = snapshot.view(&node("demo", &[]));
         assert_eq!(chains(&*view, 8443), wanted, "{protocol} {tls} {mode}");
-        let told: Vec<_> = snapshot
+        let messages: Vec<_> = snapshot
             .conflicts()
             .into_iter()
             .map(|one| one.message)
             .collect();
         let strict = "the tls of Sidecar demo/s on 8443 has no effect: a policy requires mutual TLS of the mesh there";
         let expected = (mode == "STRICT").then(|| strict.to_owned());
-        assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
+        assert_eq!(messages, expected.into_iter().collect::<Vec<_>>());
         if tls == SIMPLE {
             let from = view
                 .get(Type::Listener, "virtualInbound")
@@ -158,13 +158,13 @@ fn a_listener_with_unusable_tls_admits_no_client() {
     };
     let proxy = format!("{:?}", TcpProxy::decode(&*any.value).unwrap());
     assert!(proxy.contains("BlackHoleCluster"), "{proxy}");
-    let told: Vec<_> = snapshot
+    let messages: Vec<_> = snapshot
         .conflicts()
         .into_iter()
         .map(|one| one.message)
         .collect();
     assert_eq!(
-        told,
+        messages,
         [
             "the tls of Sidecar demo/s on 8443 denies all connections: tls.verifyCertificateHash has no hash of a certificate"
         ]

@@ -115,10 +115,10 @@ fn clients_speak_http2_where_the_mesh_wants_it_and_no_rule_says_otherwise() {
             destination_rule(&mut world, "d", 1, &spec);
         }
         let options = cluster(&*view(world), name).typed_extension_protocol_options;
-        let said = format!("{:?}", options.values().map(spoken).collect::<Vec<_>>());
+        let spoken_text = format!("{:?}", options.values().map(spoken).collect::<Vec<_>>());
         ["Clients", "Http2", "Http1"]
             .into_iter()
-            .find(|one| said.contains(one))
+            .find(|one| spoken_text.contains(one))
             .unwrap_or("")
     };
     let upgrade = "h2UpgradePolicy: UPGRADE";

@@ -22,7 +22,7 @@ fn a_patch_that_matches_nothing_is_told() {
     let backlog = "{tcp_backlog_size: 7}";
     let header = "{response_headers_to_add: [{header: {key: x, value: y}}]}";
     let added = "{name: mine, type: STATIC}";
-    for (patch, is_told) in [
+    for (patch, is_reported) in [
         (http("INSERT_AFTER", "envoy.cors", "x"), false),
         (http("INSERT_BEFORE", "istio_authn", "x"), true),
         (http("INSERT_AFTER", "istio_authn", "x"), true),
@@ -156,7 +156,7 @@ fn a_patch_that_matches_nothing_is_told() {
             true,
         ),
     ] {
-        let want: &[&str] = if is_told { &[TOLD] } else { &[] };
+        let want: &[&str] = if is_reported { &[TOLD] } else { &[] };
         assert_eq!(conflicts(with(&patch)), want, "{patch}");
     }
     // Each by itself.
@@ -164,7 +164,7 @@ fn a_patch_that_matches_nothing_is_told() {
     assert_eq!(conflicts(with(&both)), [TOLD.replace("patch 0", "patch 1")]);
 }
 
-fn told(snapshot: &Snapshot) -> usize {
+fn unmatched_patches(snapshot: &Snapshot) -> usize {
     let all = snapshot.conflicts();
     assert!(
         all.iter()
@@ -191,16 +191,16 @@ fn a_patch_is_not_told_before_what_it_may_match_is_made() {
     let view = snapshot.view(&node("demo", &[]));
     drop(view.all(Type::Cluster));
     drop(view.all(Type::Listener));
-    assert_eq!(told(&snapshot), 0);
+    assert_eq!(unmatched_patches(&snapshot), 0);
     let names = ["80", "8080", "8088"];
     for name in names {
-        assert_eq!(told(&snapshot), 0, "{name}");
+        assert_eq!(unmatched_patches(&snapshot), 0, "{name}");
         view.get(Type::Route, name).unwrap();
     }
-    assert_eq!(told(&snapshot), 1);
+    assert_eq!(unmatched_patches(&snapshot), 1);
     // It is of those that are connected.
     drop(view);
-    assert_eq!(told(&snapshot), 0);
+    assert_eq!(unmatched_patches(&snapshot), 0);
 }
 
 #[test]
@@ -217,34 +217,34 @@ fn a_patch_is_told_if_no_proxy_of_several_matches() {
     // Of the other namespace's proxy none matches.
     let other = first.view(&node("other", &[]));
     make(&*other);
-    assert_eq!(told(&first), 1);
+    assert_eq!(unmatched_patches(&first), 1);
     let own = first.view(&node("demo", &[]));
-    assert_eq!(told(&first), 0, "it may have it yet");
+    assert_eq!(unmatched_patches(&first), 0, "it may have it yet");
     make(&*own);
-    assert_eq!(told(&first), 0);
+    assert_eq!(unmatched_patches(&first), 0);
 
     // What differs for nobody is not made again.
     let next = first.next(world.clone(), None, None).snapshot;
     next.keep_patch_matches(&first, |_| true);
-    assert_eq!(told(&next), 0);
+    assert_eq!(unmatched_patches(&next), 0);
     let [other, own] = [(other, "other"), (own, "demo")].map(|(older, namespace)| {
         let view = next.view(&node(namespace, &[]));
         drop(older);
         view
     });
-    assert_eq!(told(&next), 0);
+    assert_eq!(unmatched_patches(&next), 0);
 
     // A proxy that is to get something else may match or not.
     let last = next.next(world, None, None).snapshot;
     last.keep_patch_matches(&next, |proxy| proxy.contains("other"));
-    assert_eq!(told(&last), 0);
+    assert_eq!(unmatched_patches(&last), 0);
     let newer = last.view(&node("demo", &[]));
     drop(own);
-    assert_eq!(told(&last), 0);
+    assert_eq!(unmatched_patches(&last), 0);
     make(&*newer);
-    assert_eq!(told(&last), 0);
+    assert_eq!(unmatched_patches(&last), 0);
     drop(newer);
-    assert_eq!(told(&last), 1, "it is gone");
+    assert_eq!(unmatched_patches(&last), 1, "it is gone");
     drop(other);
-    assert_eq!(told(&last), 0);
+    assert_eq!(unmatched_patches(&last), 0);
 }

@@ -70,7 +70,7 @@ fn taken(world: World) -> String {
             if secured { "t" } else { "" }
         )
     };
-    let mut words: Vec<_> = PORTS
+    let mut letters: Vec<_> = PORTS
         .iter()
         .map(|port| match of(Some(*port)) {
             chains if chains.is_empty() => kinds(of(None)),
@@ -81,10 +81,17 @@ fn taken(world: World) -> String {
         let name = format!("outbound|{port}||web.demo.svc.cluster.local");
         let matches = cluster(&*view, &name).transport_socket_matches.len();
         let assignment: ClusterLoadAssignment = decoded(&*view, Type::Endpoint, &name);
-        let is_told = format!("{assignment:?}").contains("tlsMode");
-        words.push((if is_told && matches > 0 { "t" } else { "p" }).to_owned());
+        let says_tls_mode = format!("{assignment:?}").contains("tlsMode");
+        letters.push(
+            (if says_tls_mode && matches > 0 {
+                "t"
+            } else {
+                "p"
+            })
+            .to_owned(),
+        );
     }
-    words.join(" ")
+    letters.join(" ")
 }
 
 const OFF: &str = "";
@@ -202,10 +209,10 @@ fn a_port_of_no_service_takes_both_where_a_policy_says_so() {
     let chains = listener.filter_chains.iter().filter_map(|chain| {
         let matching = chain.filter_chain_match.as_ref()?;
         let is_it = matching.destination_port.as_ref()?.value == 7;
-        let words = matching.application_protocols.join(" ");
+        let protocols = matching.application_protocols.join(" ");
         let transport = matching.transport_protocol.as_str();
         let ends = chain.transport_socket.is_some();
-        is_it.then(|| format!("{transport} {words} {ends}"))
+        is_it.then(|| format!("{transport} {protocols} {ends}"))
     });
     let expected = ["tls istio true", "tls  false", "  false"];
     assert_eq!(chains.collect::<Vec<_>>(), expected);
@@ -230,8 +237,8 @@ fn a_proxy_without_certificates_is_plain_unless_it_must_not() {
         assert_eq!(chains.any(secured), is_secured, "{mode}");
         let name = "outbound|9080||web.demo.svc.cluster.local";
         let assignment: ClusterLoadAssignment = decoded(&*view, Type::Endpoint, name);
-        let is_told = format!("{assignment:?}").contains("tlsMode");
-        assert_eq!(is_told, is_secured, "{mode}");
+        let says_tls_mode = format!("{assignment:?}").contains("tlsMode");
+        assert_eq!(says_tls_mode, is_secured, "{mode}");
     }
 }
 

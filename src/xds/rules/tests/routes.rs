@@ -39,18 +39,18 @@ fn text(matcher: &StringMatcher) -> String {
 
 /// A match in words: the path, headers with `!` where they must not match, query parameters with `?`.
 pub(super) fn matches(matching: &RouteMatch) -> String {
-    let mut words = vec![match matching.path_specifier.as_ref().unwrap() {
+    let mut parts = vec![match matching.path_specifier.as_ref().unwrap() {
         PathSpecifier::Prefix(prefix) => format!("{prefix}*"),
         PathSpecifier::Path(path) => format!("={path}"),
         PathSpecifier::SafeRegex(regex) => format!("~{}", regex.regex),
         other => panic!("{other:?}"),
     }];
-    words.extend(
+    parts.extend(
         matching
             .case_sensitive
             .map(|one| format!("case {}", one.value)),
     );
-    words.extend(matching.headers.iter().map(|header| {
+    parts.extend(matching.headers.iter().map(|header| {
         let not = if header.invert_match { "!" } else { "" };
         let what = match header.header_match_specifier.as_ref().unwrap() {
             HeaderMatchSpecifier::StringMatch(matcher) => text(matcher),
@@ -64,7 +64,7 @@ pub(super) fn matches(matching: &RouteMatch) -> String {
         };
         format!("{not}{} {what}{missing}", header.name)
     }));
-    words.extend(matching.query_parameters.iter().map(|query| {
+    parts.extend(matching.query_parameters.iter().map(|query| {
         let what = match query.query_parameter_match_specifier.as_ref().unwrap() {
             QueryParameterMatchSpecifier::StringMatch(matcher) => text(matcher),
             QueryParameterMatchSpecifier::PresentMatch(true) => "there".to_owned(),
@@ -72,7 +72,7 @@ pub(super) fn matches(matching: &RouteMatch) -> String {
         };
         format!("?{} {what}", query.name)
     }));
-    words.join(", ")
+    parts.join(", ")
 }
 
 /// Where a request goes.
@@ -108,9 +108,9 @@ pub(super) fn goes(route: &Route) -> String {
     }
 }
 
-fn said(http: &str) -> Vec<String> {
+fn route_texts(http: &str) -> Vec<String> {
     let routes = of(http);
-    let said = routes.iter().map(|route| {
+    let texts = routes.iter().map(|route| {
         format!(
             "{}: {} -> {}",
             route.name,
@@ -118,7 +118,7 @@ fn said(http: &str) -> Vec<String> {
             goes(route)
         )
     });
-    said.collect()
+    texts.collect()
 }
 
 fn action(http: &str) -> RouteAction {
@@ -160,8 +160,8 @@ fn requests_are_told_apart_by_what_matches() {
         ("port: 80, uri: {prefix: /x}", "/x*"),
         ("gateways: [mesh], uri: {prefix: /x}", "/x*"),
     ] {
-        let said = said(&format!("[{{match: [{{{condition}}}], {TO_B}}}]"));
-        assert_eq!(said, [format!(": {wanted} -> {B}")], "{condition}");
+        let texts = route_texts(&format!("[{{match: [{{{condition}}}], {TO_B}}}]"));
+        assert_eq!(texts, [format!(": {wanted} -> {B}")], "{condition}");
     }
     for condition in [
         "port: 81",
@@ -169,22 +169,22 @@ fn requests_are_told_apart_by_what_matches() {
         "sourceNamespace: other",
         "sourceLabels: {app: y}",
     ] {
-        let said = said(&format!("[{{match: [{{{condition}}}], {TO_B}}}]"));
+        let texts = route_texts(&format!("[{{match: [{{{condition}}}], {TO_B}}}]"));
         // It is as if there were no rule.
         let usual = "default: /* -> outbound|80||a.demo.svc.cluster.local";
-        assert_eq!(said, [usual], "{condition}");
+        assert_eq!(texts, [usual], "{condition}");
     }
 }
 
 #[test]
 fn each_match_is_a_route_in_order_and_nothing_gets_past_one_of_everything() {
-    let said = said(&format!(
+    let texts = route_texts(&format!(
         "[{{name: first, match: [{{name: one, uri: {{exact: /x}}}}, {{uri: {{exact: /y}}}}], {TO_B}}},\
           {{match: [{{name: two, uri: {{prefix: /z}}}}], directResponse: {{status: 418}}}},\
           {{name: all, {TO_B}}}, {{name: never, {TO_B}}}]"
     ));
     assert_eq!(
-        said,
+        texts,
         [
             format!("first.one: =/x -> {B}"),
             format!("first: =/y -> {B}"),
@@ -225,8 +225,8 @@ fn requests_go_to_one_destination_or_to_several_by_weight() {
             "100 outbound|80||a.demo.svc.cluster.local",
         ),
     ] {
-        let said = said(&format!("[{{route: {route}}}]"));
-        assert_eq!(said, [format!(": /* -> {wanted}")], "{route}");
+        let texts = route_texts(&format!("[{{route: {route}}}]"));
+        assert_eq!(texts, [format!(": /* -> {wanted}")], "{route}");
     }
 }
 
@@ -255,11 +255,14 @@ fn requests_are_redirected_and_answered() {
             "redirect 0 https \"\" 0 same",
         ),
     ] {
-        let said = said(&format!("[{{redirect: {{{redirect}}}}}]"));
-        assert_eq!(said, [format!(": /* -> {wanted}")], "{redirect}");
+        let texts = route_texts(&format!("[{{redirect: {{{redirect}}}}}]"));
+        assert_eq!(texts, [format!(": /* -> {wanted}")], "{redirect}");
     }
     // Envoy has no such redirect: nobody is sent anywhere by it.
-    assert_eq!(said("[{redirect: {uri: /x, redirectCode: 304}}]"), [""; 0]);
+    assert_eq!(
+        route_texts("[{redirect: {uri: /x, redirectCode: 304}}]"),
+        [""; 0]
+    );
     let routes = of("[{directResponse: {status: 503, body: {string: closed}}}]");
     let Some(Action::DirectResponse(response)) = &routes[0].action else {
         panic!("an answer");

@@ -16,7 +16,7 @@ fn path(view: &dyn View, name: &str) -> Option<String> {
 }
 
 /// The rules that hold for a service, from each of these namespaces.
-fn held(world: &World, namespaces: &[&str]) -> Vec<Option<String>> {
+fn applied_rules(world: &World, namespaces: &[&str]) -> Vec<Option<String>> {
     let snapshot = snapshot(world.clone());
     let views = namespaces.iter().map(|one| snapshot.view(&node(one, &[])));
     views.map(|view| path(&*view, A)).collect()
@@ -34,17 +34,17 @@ fn the_clients_namespace_comes_before_the_services_and_that_before_the_root() {
         "host: '*.demo.svc.cluster.local'",
     );
     assert_eq!(
-        held(&world, &["demo", "other", "third"]),
+        applied_rules(&world, &["demo", "other", "third"]),
         [some("root"), some("root"), some("root")]
     );
     destination_rule(&mut world, "demo/own", 1, host);
     assert_eq!(
-        held(&world, &["demo", "other", "third"]),
+        applied_rules(&world, &["demo", "other", "third"]),
         [some("own"), some("own"), some("own")]
     );
     destination_rule(&mut world, "other/client", 1, host);
     assert_eq!(
-        held(&world, &["demo", "other", "third"]),
+        applied_rules(&world, &["demo", "other", "third"]),
         [some("own"), some("client"), some("own")]
     );
     // Of one namespace the more specific host.
@@ -54,7 +54,7 @@ fn the_clients_namespace_comes_before_the_services_and_that_before_the_root() {
         0,
         "host: '*.demo.svc.cluster.local'",
     );
-    assert_eq!(held(&world, &["other"]), [some("client")]);
+    assert_eq!(applied_rules(&world, &["other"]), [some("client")]);
 }
 
 #[test]
@@ -68,7 +68,11 @@ fn a_rule_is_seen_by_those_that_it_is_exported_to() {
     ] {
         let mut world = world();
         destination_rule(&mut world, "demo/d", 1, &format!("host: a\nexportTo: {to}"));
-        assert_eq!(held(&world, &["demo", "other", "third"]), wanted, "{to}");
+        assert_eq!(
+            applied_rules(&world, &["demo", "other", "third"]),
+            wanted,
+            "{to}"
+        );
     }
     let answers = |world: &World| -> Vec<usize> {
         let snapshot = snapshot(world.clone());
@@ -290,11 +294,11 @@ fn routes_of_one_rule_are_bounded() {
         .map(|one| one.body.len())
         .sum();
     assert!(bytes < 40 << 20, "{bytes}");
-    let told = snapshot
+    let conflicts = snapshot
         .conflicts()
         .into_iter()
         .filter(|one| one.metric == "gudgeon_rules_too_large");
-    assert!(told.count() >= 1);
+    assert!(conflicts.count() >= 1);
 }
 
 /// A tenant's wildcard must not give every service of the mesh as much as one rule may have.
@@ -338,13 +342,13 @@ fn routes_of_a_wildcard_are_bounded() {
     );
     let conflicts = snapshot.conflicts();
     for rule in ["VirtualService demo/wide", "DestinationRule demo/wide"] {
-        let told = conflicts.iter().filter(|one| {
+        let conflicts = conflicts.iter().filter(|one| {
             let mut objects = one.objects.iter();
             objects.any(|object| object.to_string() == rule)
         });
         assert!(
-            told.clone().count() > 0
-                && told
+            conflicts.clone().count() > 0
+                && conflicts
                     .clone()
                     .all(|one| one.metric == "gudgeon_rules_too_large"),
             "{rule}"

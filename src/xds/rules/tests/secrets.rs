@@ -47,13 +47,13 @@ fn seen(world: &World, node: &Arc<Node>) -> (usize, Vec<String>, Vec<String>) {
         assert!(view.get(Type::Secret, name).is_some() && view.name(Type::Secret, name).is_some());
     }
     let listener = view.get(Type::Listener, "0.0.0.0_443");
-    let told = snapshot
+    let messages = snapshot
         .conflicts()
         .into_iter()
         .map(|one| one.message)
         .collect();
     let Some(listener) = listener else {
-        return (0, names, told);
+        return (0, names, messages);
     };
     let listener = Listener::decode(&*listener.body).unwrap();
     let mut asked = Vec::new();
@@ -69,7 +69,7 @@ fn seen(world: &World, node: &Arc<Node>) -> (usize, Vec<String>, Vec<String>) {
     }
     asked.sort();
     assert_eq!(asked, names, "what is asked for is there, and nothing else");
-    (listener.filter_chains.len(), names, told)
+    (listener.filter_chains.len(), names, messages)
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_server_has_the_certificate_that_it_names() {
         for (name, data) in secrets {
             credential(&mut world, name, data);
         }
-        let told = if wrong.is_empty() {
+        let expected = if wrong.is_empty() {
             Vec::new()
         } else {
             vec![format!(
@@ -170,18 +170,22 @@ fn a_server_has_the_certificate_that_it_names() {
             )]
         };
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        let (found, asked, said) = match chains {
+        let (found, asked, messages) = match chains {
             // A pair without its root is there, and nobody asks for it.
             1 if !names.is_empty() => {
                 let snapshot = snapshot(world);
                 let view = snapshot.view(&edge);
                 let listener: Listener = decoded(&*view, Type::Listener, "0.0.0.0_443");
-                let said = snapshot.conflicts().into_iter().map(|one| one.message);
-                (listener.filter_chains.len(), names.clone(), said.collect())
+                let messages = snapshot.conflicts().into_iter().map(|one| one.message);
+                (
+                    listener.filter_chains.len(),
+                    names.clone(),
+                    messages.collect(),
+                )
             }
             _ => seen(&world, &edge),
         };
-        assert_eq!((found, asked, said), (chains, names, told), "{tls}");
+        assert_eq!((found, asked, messages), (chains, names, expected), "{tls}");
     }
 }
 
@@ -207,8 +211,8 @@ fn a_served_secret_has_the_content_of_its_source() {
         panic!("a root");
     };
     assert_eq!(text(root.trusted_ca), "root");
-    let shown = format!("{view:?} {:?}", view.all(Type::Secret));
-    assert!(!shown.contains("107"), "{shown}");
+    let printed = format!("{view:?} {:?}", view.all(Type::Secret));
+    assert!(!printed.contains("107"), "{printed}");
 }
 
 #[test]
@@ -234,9 +238,9 @@ fn other_namespaces_receive_no_secret() {
     }
     let untrusted = router("edge");
     assert!(!has(&untrusted, "kubernetes://a"));
-    let (chains, _, told) = seen(&world, &untrusted);
+    let (chains, _, messages) = seen(&world, &untrusted);
     assert_eq!(chains, 1);
-    assert!(told[0].ends_with("secret a is not given to a stream that is neither of this machine nor of a certificate for its namespace"), "{told:?}");
+    assert!(messages[0].ends_with("secret a is not given to a stream that is neither of this machine nor of a certificate for its namespace"), "{messages:?}");
     let sidecar = trusted(&node("edge", &[("istio", "edge")]));
     let mut proxyless = (*edge).clone();
     proxyless.grpc = true;
@@ -312,10 +316,10 @@ fn secrets_are_looked_for_by_name_where_routers_are() {
             ..Settings::default()
         };
         let wanted = crate::snapshot::named_credentials(&world, &settings).into_iter();
-        let shown: Vec<_> = wanted
+        let lines: Vec<_> = wanted
             .map(|(namespace, name)| format!("{namespace}/{name}"))
             .collect();
-        shown.join(" ")
+        lines.join(" ")
     };
     for (tls, own, wanted) in [
         (
@@ -384,9 +388,9 @@ fn files_are_asked_for_by_name_and_each_has_its_objects() {
     ] {
         let mut world = with(&tls);
         credential(&mut world, "a", &PAIR);
-        let (chains, names, told) = seen(&world, &trusted(&router("edge")));
+        let (chains, names, messages) = seen(&world, &trusted(&router("edge")));
         assert_eq!((chains, names), (2, wanted.iter().map(|name| (*name).to_owned()).collect()), "{tls}");
-        assert_eq!(told, [""; 0]);
+        assert_eq!(messages, [""; 0]);
     }
     // Whoever has them: nobody shows who he is for what he has himself.
     let world = with(&format!(
@@ -465,8 +469,8 @@ mod of_clients {
             given, wanted,
             "what is asked for is there, and nothing else"
         );
-        let told = snapshot.conflicts().into_iter();
-        (names, told.map(|one| one.message).collect())
+        let conflicts = snapshot.conflicts().into_iter();
+        (names, conflicts.map(|one| one.message).collect())
     }
 
     fn ruled(name: &str, tls: &str, more: &str) -> World {
@@ -545,17 +549,19 @@ mod of_clients {
                 "other/a",
                 &[PAIR[0], PAIR[1], ("ca.crt", "root")],
             );
-            let (names, told) = asked(&world, &edge);
+            let (names, messages) = asked(&world, &edge);
             let wanted = wanted.map(|names| {
                 names
                     .iter()
                     .map(|name| (*name).to_owned())
                     .collect::<Vec<_>>()
             });
-            assert_eq!(names, wanted.clone().ok(), "{tls}: {told:?}");
+            assert_eq!(names, wanted.clone().ok(), "{tls}: {messages:?}");
             let why = wanted.err();
             let why = why.map(|why| format!("{A} is left out: {why}"));
-            let left_out = told.iter().find(|message| message.contains("is left out"));
+            let left_out = messages
+                .iter()
+                .find(|message| message.contains("is left out"));
             assert_eq!(left_out, why.as_ref(), "{tls}");
         }
     }
@@ -654,18 +660,18 @@ mod of_clients {
                 .is_some()
             );
         }
-        let told = snapshot
+        let conflicts = snapshot
             .conflicts()
             .into_iter()
             .map(|one| one.message)
             .collect::<Vec<_>>();
-        let told = told
+        let message = conflicts
             .iter()
             .find(|one| one.contains("files of a proxy"))
             .unwrap();
         assert!(
-            told.starts_with("outbound|80|v100|a.demo.svc.cluster.local is left out"),
-            "{told}"
+            message.starts_with("outbound|80|v100|a.demo.svc.cluster.local is left out"),
+            "{message}"
         );
     }
 
@@ -697,8 +703,8 @@ mod of_clients {
         ] {
             let mut world = ruled(rule, MUTUAL, more);
             credential(&mut world, "demo/a", &all);
-            let (names, told) = asked(&world, &node);
-            assert_eq!(names, wanted, "{more} {}: {told:?}", node.id);
+            let (names, messages) = asked(&world, &node);
+            assert_eq!(names, wanted, "{more} {}: {messages:?}", node.id);
         }
         // For others there is no rule, and no TLS of it.
         let mut world = ruled("demo/d", MUTUAL, selecting);

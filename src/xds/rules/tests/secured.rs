@@ -9,7 +9,7 @@ use crate::snapshot::{Agreement, PortSecurity};
 
 /// Host, port, policies, rule, servers, client, and whether they agree.
 fn row(port: &PortSecurity) -> String {
-    let joined = |words: Vec<String>| words.join("|");
+    let joined = |names: Vec<String>| names.join("|");
     format!(
         "{}{}{}:{} {} {} {} {} {:?}",
         port.host.split('.').next().unwrap(),
@@ -96,7 +96,7 @@ fn a_client_and_its_servers_agree_or_not() {
 /// The stock rule of 1.1 to 1.4 for a mesh whose policy nobody enforces any more: all calls fail, and the rule says why.
 #[test]
 fn a_rule_that_workloads_do_not_agree_with_is_told() {
-    let told = |mesh: &str, policies: &[peers::Policy<'_>], rule: &str| {
+    let conflicts_of = |mesh: &str, policies: &[peers::Policy<'_>], rule: &str| {
         let mut world = peers::peer_world(mesh, policies);
         destination_rule(&mut world, "istio-system/default", 1, rule);
         let all = snapshot(world).conflicts().into_iter();
@@ -112,20 +112,20 @@ fn a_rule_that_workloads_do_not_agree_with_is_told() {
     let plain = "host: '*.local'\ntrafficPolicy: {tls: {mode: DISABLE}}";
     let (auto, off) = ("enableAutoMtls: true\n", "enableAutoMtls: false\n");
     let strict = [("demo", "mtls: {mode: STRICT}")];
-    let said = |client: &str, port: u16, servers: &str| {
+    let message = |client: &str, port: u16, servers: &str| {
         format!(
             "DestinationRule istio-system/default has them speak {client} to web.demo.svc.cluster.local:{port}, and workloads \
              of it {servers}"
         )
     };
-    let none = [9080, 9081].map(|port| said("mutual TLS", port, "accept none"));
-    let alone = [9080, 9081].map(|port| said("plain text", port, "accept mutual TLS alone"));
-    assert_eq!(told(off, &[], mutual), none);
-    assert_eq!(told(auto, &[], mutual), [""; 0]);
-    assert_eq!(told(off, &strict, mutual), [""; 0]);
-    assert_eq!(told(auto, &strict, plain), alone);
-    assert_eq!(told(auto, &[], plain), [""; 0]);
-    assert_eq!(told(off, &[], "host: '*.local'"), [""; 0]);
+    let none = [9080, 9081].map(|port| message("mutual TLS", port, "accept none"));
+    let alone = [9080, 9081].map(|port| message("plain text", port, "accept mutual TLS alone"));
+    assert_eq!(conflicts_of(off, &[], mutual), none);
+    assert_eq!(conflicts_of(auto, &[], mutual), [""; 0]);
+    assert_eq!(conflicts_of(off, &strict, mutual), [""; 0]);
+    assert_eq!(conflicts_of(auto, &strict, plain), alone);
+    assert_eq!(conflicts_of(auto, &[], plain), [""; 0]);
+    assert_eq!(conflicts_of(off, &[], "host: '*.local'"), [""; 0]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn policies_in_force_are_those_of_the_workload() {
 /// Discovery tells policies as not enforced if a proxy has none of its workload's connections.
 #[test]
 fn policies_of_a_proxy_that_intercepts_nothing_are_told() {
-    let told = |mode: Mode, ingress: bool| {
+    let unenforced = |mode: Mode, ingress: bool| {
         let mut world = world();
         service(
             &mut world,
@@ -178,7 +178,7 @@ fn policies_of_a_proxy_that_intercepts_nothing_are_told() {
         "AuthorizationPolicy demo/deny",
         "PeerAuthentication demo/p0",
     ];
-    assert_eq!(told(Mode::None, false), both);
-    assert_eq!(told(Mode::None, true), [""; 0]);
-    assert_eq!(told(Mode::Redirect, false), [""; 0]);
+    assert_eq!(unenforced(Mode::None, false), both);
+    assert_eq!(unenforced(Mode::None, true), [""; 0]);
+    assert_eq!(unenforced(Mode::Redirect, false), [""; 0]);
 }

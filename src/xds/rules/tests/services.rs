@@ -133,14 +133,17 @@ fn a_name_means_what_each_namespace_sees_by_it() {
     let snapshot = super::snapshot(world);
     let view = snapshot.view(&node("third", &[]));
     assert_eq!(addresses(&*view, twin), ["10.0.7.1"]);
-    let told = snapshot.conflicts();
-    let twice = told
+    let conflicts = snapshot.conflicts();
+    let twice = conflicts
         .iter()
         .filter(|one| one.metric == "pilot_duplicate_envoy_clusters");
-    assert_eq!(twice.clone().count(), 2, "{told:?}");
+    assert_eq!(twice.clone().count(), 2, "{conflicts:?}");
     // That is so for none but those.
     let message = "other/twin.example is left out for proxies that see demo/twin.example, too, which is older";
-    assert!(twice.clone().all(|one| one.message == message), "{told:?}");
+    assert!(
+        twice.clone().all(|one| one.message == message),
+        "{conflicts:?}"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use api::security::PeerAuthentication;
 use super::*;
 
 /// Conflicts as `KIND NAMESPACE/NAME: MESSAGE`, each at the object that it is about.
-fn told(world: World) -> Vec<String> {
+fn conflict_texts(world: World) -> Vec<String> {
     let all = snapshot(world).conflicts().into_iter();
     all.map(|conflict| {
         let object = conflict.objects.first().unwrap();
@@ -39,7 +39,7 @@ fn sidecars_with_the_selector_of_an_older_one_are_told() {
         ("other/e", all),
     ]);
     assert_eq!(
-        told(world),
+        conflict_texts(world),
         [
             "Sidecar demo/a: it has no effect: Sidecar demo/z comes first and has no selector either",
             "Sidecar demo/d: it has no effect: Sidecar demo/b comes first and has the same selector",
@@ -65,7 +65,7 @@ fn a_strict_policy_that_loses_to_a_permissive_one_is_told() {
         ("other/strict", "{mtls: {mode: STRICT}}"),
     ]);
     assert_eq!(
-        told(world),
+        conflict_texts(world),
         [
             "PeerAuthentication demo/strict: it has no effect: PeerAuthentication demo/usual comes first and has no selector either",
             "PeerAuthentication demo/web-2: it has no effect: PeerAuthentication demo/web comes first and has the same selector",
@@ -103,7 +103,7 @@ fn parts_of_destination_rules_that_an_older_one_has_are_told() {
     ]);
     let older = "has no effect: DestinationRule demo/a comes first and has one for this host";
     assert_eq!(
-        told(world),
+        conflict_texts(world),
         [
             format!("DestinationRule demo/b: its subset v1 {older}"),
             format!("DestinationRule demo/b: its trafficPolicy {older}"),

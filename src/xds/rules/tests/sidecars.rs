@@ -121,28 +121,29 @@ fn a_proxy_has_what_its_sidecar_imports() {
 
 #[test]
 fn a_listener_that_is_for_nothing_is_told() {
-    let told = |port: u16, protocol: &str| {
+    let conflicts_of = |port: u16, protocol: &str| {
         let mut world = mesh();
         let port = format!("{{number: {port}, protocol: {protocol}, name: p}}");
         let spec = format!("egress: [{{port: {port}, hosts: ['./*']}}, {{hosts: ['*/*']}}]");
         sidecar(&mut world, "demo/s", 1, &spec);
         let snapshot = snapshot(world);
         let _made = snapshot.view(&node("demo", &[])).all(Type::Listener);
-        let told = snapshot.conflicts().into_iter();
-        told.map(|one| (one.objects[0].to_string(), one.message))
+        let conflicts = snapshot.conflicts().into_iter();
+        conflicts
+            .map(|one| (one.objects[0].to_string(), one.message))
             .collect::<Vec<_>>()
     };
-    assert_eq!(told(80, "HTTP"), []);
-    assert_eq!(told(3128, "HTTP_PROXY"), []);
+    assert_eq!(conflicts_of(80, "HTTP"), []);
+    assert_eq!(conflicts_of(3128, "HTTP_PROXY"), []);
     let message = "the egress listener on 7000 of Sidecar demo/s is left out: no service that it imports has that port";
     assert_eq!(
-        told(7000, "TCP"),
+        conflicts_of(7000, "TCP"),
         [("Sidecar demo/s".to_owned(), message.to_owned())]
     );
 }
 
 /// Objects and services that are named, each with what is told of them.
-fn told_at(world: World, spec: &str, kinds: &[Type]) -> Vec<String> {
+fn conflict_texts(world: World, spec: &str, kinds: &[Type]) -> Vec<String> {
     let mut world = world;
     sidecar(&mut world, "demo/s", 1, spec);
     let snapshot = snapshot(world);
@@ -150,18 +151,18 @@ fn told_at(world: World, spec: &str, kinds: &[Type]) -> Vec<String> {
     for kind in kinds {
         drop(view.all(*kind));
     }
-    let told = snapshot.conflicts().into_iter().map(|one| {
+    let texts = snapshot.conflicts().into_iter().map(|one| {
         let objects = one.objects.iter().map(ToString::to_string);
         let services = one.services.iter().map(|one| one.hostname.to_string());
         let at: Vec<_> = objects.chain(services).collect();
         format!("{}: {}", at.join(", "), one.message)
     });
-    told.collect()
+    texts.collect()
 }
 
 #[test]
 fn conflicts_with_a_sidecar_listener_name_their_objects() {
-    let at = |world: World, spec: &str| told_at(world, spec, &[Type::Listener]);
+    let at = |world: World, spec: &str| conflict_texts(world, spec, &[Type::Listener]);
     assert_eq!(
         at(
             mesh(),
@@ -227,20 +228,20 @@ fn conflicts_of_two_namespaces_name_the_objects_of_both() {
     for name in ["demo/s", "third/s"] {
         sidecar(&mut world, name, 1, spec);
     }
-    let told_to = |namespaces: [&str; 2]| {
+    let conflicts_after = |namespaces: [&str; 2]| {
         let snapshot = snapshot(world.clone());
         for namespace in namespaces {
             drop(snapshot.view(&node(namespace, &[])).all(Type::Listener));
         }
         snapshot.conflicts()
     };
-    let told = told_to(["demo", "third"]);
-    let [conflict] = &*told else {
-        panic!("not told once: {told:?}");
+    let conflicts = conflicts_after(["demo", "third"]);
+    let [conflict] = &*conflicts else {
+        panic!("not told once: {conflicts:?}");
     };
     let objects: Vec<_> = conflict.objects.iter().map(ToString::to_string).collect();
     assert_eq!(objects, ["Sidecar demo/s", "Sidecar third/s"]);
-    assert_eq!(told_to(["third", "demo"]), told);
+    assert_eq!(conflicts_after(["third", "demo"]), conflicts);
 }
 
 /// A rule is left out where the older one is seen, and nowhere else; and what has a domain is named.
@@ -270,7 +271,7 @@ fn conflicts_name_the_older_rule_that_won() {
         "it does not see the older one"
     );
     assert_eq!(
-        told_at(world.clone(), "egress: [{hosts: ['./*']}]", &[Type::Route]),
+        conflict_texts(world.clone(), "egress: [{hosts: ['./*']}]", &[Type::Route]),
         [
             "VirtualService demo/young: http of VirtualService demo/young is left out at sidecars that see VirtualService other/old, \
              too, which is older"
@@ -284,9 +285,9 @@ fn conflicts_name_the_older_rule_that_won() {
         9,
         "hosts: [b.demo]\nhttp: [{route: [{destination: {host: a.demo.svc.cluster.local}}]}]",
     );
-    let all = told_at(world, "egress: [{hosts: ['*/*']}]", &[Type::Route]);
+    let all = conflict_texts(world, "egress: [{hosts: ['*/*']}]", &[Type::Route]);
     let one = "VirtualService demo/v: VirtualService demo/v is left out: b.demo.svc.cluster.local:80 has it";
-    assert!(all.iter().any(|told| told == one), "{all:?}");
+    assert!(all.iter().any(|text| text == one), "{all:?}");
 }
 
 /// A host that no service has is served where its destinations listen, else where requests usually come in, or it is told.
@@ -319,18 +320,18 @@ fn a_host_whose_destinations_are_not_imported_has_the_usual_port_or_is_told() {
             let to = routes::goes(&host.unwrap().routes[0]);
             assert_eq!(to, "outbound|8081||far.other.svc.cluster.local", "{egress}");
         }
-        let told = snapshot.conflicts().into_iter();
-        let told = told.filter(|one| one.key == "api.internal");
-        let told: Vec<_> = told
+        let conflicts = snapshot.conflicts().into_iter();
+        let conflicts = conflicts.filter(|one| one.key == "api.internal");
+        let conflicts: Vec<_> = conflicts
             .map(|one| (one.objects[0].to_string(), one.message))
             .collect();
-        (served.join(" "), told)
+        (served.join(" "), conflicts)
     };
     let proxy = "{port: {number: 3128, protocol: HTTP_PROXY, name: p}, bind: 127.0.0.1, captureMode: NONE, hosts: ['./*']}";
     let of_others =
         "{port: {number: 80, protocol: HTTP, name: h}, hosts: ['other/*']}, {hosts: ['./*']}";
     let without = "{hosts: [./near.demo.svc.cluster.local, ./api.internal]}";
-    for (egress, served, is_told) in [
+    for (egress, served, is_reported) in [
         ("{hosts: ['*/*']}", "8081", false),
         ("{hosts: ['./*']}", "80", false),
         ("{hosts: ['other/*']}", "", false),
@@ -340,8 +341,9 @@ fn a_host_whose_destinations_are_not_imported_has_the_usual_port_or_is_told() {
     ] {
         let message = "api.internal of VirtualService demo/api is served at no port of proxies that Sidecar demo/s holds for: no service \
                        has this host, and they import none with requests at 80, 8081";
-        let told = is_told.then(|| ("VirtualService demo/api".to_owned(), message.to_owned()));
-        let wanted = (served.to_owned(), Vec::from_iter(told));
+        let expected =
+            is_reported.then(|| ("VirtualService demo/api".to_owned(), message.to_owned()));
+        let wanted = (served.to_owned(), Vec::from_iter(expected));
         assert_eq!(seen(egress), wanted, "{egress}");
     }
 }

@@ -39,17 +39,17 @@ fn leads(filter: &Filter) -> String {
 }
 
 /// All of it, each chain with what it is for.
-fn shown(listener: &Listener) -> String {
+fn listener_text(listener: &Listener) -> String {
     let of = |chain: &FilterChain| {
         let matched = chain.filter_chain_match.clone().unwrap_or_default();
         let names = matched.server_names.join(",");
-        let words = [&*names, &matched.transport_protocol].concat();
+        let text = [&*names, &matched.transport_protocol].concat();
         let sniffed = matched.application_protocols.first().map(String::as_str);
-        let words = [&*words, sniffed.unwrap_or_default()].concat();
+        let text = [&*text, sniffed.unwrap_or_default()].concat();
         let to = leads(chain.filters.last().unwrap());
-        match &*words {
+        match &*text {
             "" => to,
-            words => format!("{words}: {to}"),
+            text => format!("{text}: {to}"),
         }
     };
     let all = listener
@@ -81,12 +81,12 @@ fn at(world: &World, spec: &str, path: &str) -> (Option<Listener>, Vec<String>) 
         assert_eq!(found.from[0].to_string(), "Sidecar demo/s");
     }
     let listener = found.map(|one| Listener::decode(&*one.body).unwrap());
-    let told = snapshot.conflicts().into_iter();
-    let told = told.map(|one| {
+    let conflicts = snapshot.conflicts().into_iter();
+    let conflicts = conflicts.map(|one| {
         let objects: Vec<_> = one.objects.iter().map(ToString::to_string).collect();
         format!("{}: {}", objects.join(" "), one.message)
     });
-    (listener, told.collect())
+    (listener, conflicts.collect())
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_socket_leads_to_all_that_its_listener_imports() {
             "Sidecar demo/s: unix:///run/app_0 routes connections to {oldest} only: it cannot distinguish those to {more} more service ports"
         )
     };
-    for (protocol, hosts, wanted, told) in [
+    for (protocol, hosts, wanted, expected) in [
         ("HTTP", "'*/*'", "http local", None),
         ("GRPC", "./*", "http local", None),
         ("HTTP_PROXY", "./*", "http local", None),
@@ -149,10 +149,14 @@ fn a_socket_leads_to_all_that_its_listener_imports() {
                 "egress: [{{port: {{number: 0, name: local, protocol: {protocol:?}}}, bind: 'unix:///run/app', {capture}hosts: \
                  [{hosts}]}}, {{hosts: ['~/*']}}]"
             );
-            let (listener, said) = at(&mesh(), &spec, "/run/app");
-            let found = listener.as_ref().map(shown).unwrap_or_default();
+            let (listener, conflicts) = at(&mesh(), &spec, "/run/app");
+            let found = listener.as_ref().map(listener_text).unwrap_or_default();
             assert_eq!(found, wanted, "{spec}");
-            assert_eq!(said, told.clone().into_iter().collect::<Vec<_>>(), "{spec}");
+            assert_eq!(
+                conflicts,
+                expected.clone().into_iter().collect::<Vec<_>>(),
+                "{spec}"
+            );
             let Some(listener) = listener else { continue };
             assert_eq!(listener.bind_to_port, None, "it is there for applications");
             let address = listener.address.unwrap().address;
@@ -248,8 +252,8 @@ fn no_listener_is_in_the_place_of_a_file() {
         )
     };
     for path in ["/run/app", "@app", "/run/certs", "/var/run/app/s"] {
-        let (listener, told) = at(&mesh(), &spec(path, ""), path);
-        assert_eq!(told, [""; 0], "{path}");
+        let (listener, conflicts) = at(&mesh(), &spec(path, ""), path);
+        assert_eq!(conflicts, [""; 0], "{path}");
         let address = listener.unwrap().address.unwrap().address;
         let mode = if path.starts_with('@') { 0 } else { 0o666 };
         let path = path.to_owned();
@@ -280,20 +284,20 @@ fn no_listener_is_in_the_place_of_a_file() {
         assert!(notes[0].message.starts_with("is not served: "), "{path}");
     }
     // Files of one proxy: its application's socket, and the log of the mesh.
-    let told = |why: &str, path: &str| {
+    let message = |why: &str, path: &str| {
         format!("Sidecar demo/s: listener unix://{path}_0 of services is left out: {why}")
     };
     let application = "ingress: [{port: {number: 8080, name: a, protocol: HTTP}, defaultEndpoint: 'unix:///run/app/s'}]\n";
     for path in ["/run/app/s", "/run/app"] {
         let found = at(&mesh(), &spec(path, application), path);
-        let why = told("the proxy's application is there", path);
+        let why = message("the proxy's application is there", path);
         assert_eq!(found, (None, vec![why]), "{path}");
     }
     let mut world = mesh();
     Arc::make_mut(&mut world.mesh).access_log_file = "/var/log/access".to_owned();
     for path in ["/var/log/access", "/var/log"] {
         let found = at(&world, &spec(path, ""), path);
-        let why = told("a file of the proxy's own is there", path);
+        let why = message("a file of the proxy's own is there", path);
         assert_eq!(found, (None, vec![why]), "{path}");
     }
     assert!(at(&world, &spec("/var/lo", ""), "/var/lo").0.is_some());
@@ -312,7 +316,7 @@ fn no_listener_is_in_the_place_of_an_endpoint() {
         service(&mut world, host, &[(9000, "HTTP")], &[(address, "v1")]);
         world
     };
-    let told = |path: &str, of: &str| {
+    let message = |path: &str, of: &str| {
         format!(
             "Sidecar demo/s: listener unix://{path}_0 of services is left out: unix:///run/app/s is an endpoint of {of}, and Envoy \
              would remove it"
@@ -323,7 +327,7 @@ fn no_listener_is_in_the_place_of_an_endpoint() {
         let found = at(&world, &spec(path), path);
         assert_eq!(
             found,
-            (None, vec![told(path, "app.demo.svc.cluster.local")]),
+            (None, vec![message(path, "app.demo.svc.cluster.local")]),
             "{path}"
         );
     }

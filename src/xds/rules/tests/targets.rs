@@ -75,30 +75,36 @@ fn target_refs_apply_a_policy_to_the_workloads_of_a_service() {
 /// A policy whose service is mistyped guards nothing, and is told.
 #[test]
 fn a_policy_without_a_target_is_reported() {
-    let told = |targets: &str| {
+    let conflicts_of = |targets: &str| {
         let all = snapshot(with("demo", targets)).conflicts().into_iter();
-        let told = all.map(|one| {
+        let conflicts = all.map(|one| {
             assert_eq!(one.metric, "gudgeon_policies_not_enforced_as_written");
             format!("{}: {}", one.objects[0], one.message)
         });
-        told.collect::<Vec<_>>()
+        conflicts.collect::<Vec<_>>()
     };
-    assert_eq!(told("targetRefs: [{kind: Service, name: a}]"), [""; 0]);
+    assert_eq!(
+        conflicts_of("targetRefs: [{kind: Service, name: a}]"),
+        [""; 0]
+    );
     let another = "targetRef: {kind: GatewayClass, group: gateway.networking.k8s.io, name: a}";
-    assert_eq!(told(another), [""; 0]);
+    assert_eq!(conflicts_of(another), [""; 0]);
     let of = |what: &str, name: &str, why: &str| {
         let kinds = ["AuthorizationPolicy", "RequestAuthentication"];
-        let words = format!("holds for {what}: the Service {name} of its namespace {why}");
-        kinds.map(|kind| format!("{kind} demo/p: {words}"))
+        let message = format!("holds for {what}: the Service {name} of its namespace {why}");
+        kinds.map(|kind| format!("{kind} demo/p: {message}"))
     };
     let none = "targetRef: {kind: Service, name: z}";
-    assert_eq!(told(none), of("nobody", "z", "is not there"));
+    assert_eq!(conflicts_of(none), of("nobody", "z", "is not there"));
     let nobody = "targetRef: {kind: Service, name: b}";
-    assert_eq!(told(nobody), of("nobody", "b", "selects no workloads"));
+    assert_eq!(
+        conflicts_of(nobody),
+        of("nobody", "b", "selects no workloads")
+    );
     // Another one is there.
     let others = "its other targets alone";
     let one = "targetRefs: [{kind: Service, name: a}, {kind: Service, name: z}]";
-    assert_eq!(told(one), of(others, "z", "is not there"));
+    assert_eq!(conflicts_of(one), of(others, "z", "is not there"));
     let one = "targetRefs: [{kind: Service, name: b}, {kind: Service, name: a}]";
-    assert_eq!(told(one), of(others, "b", "selects no workloads"));
+    assert_eq!(conflicts_of(one), of(others, "b", "selects no workloads"));
 }

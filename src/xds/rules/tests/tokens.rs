@@ -2,7 +2,7 @@
 //! tests.
 
 use api::networking::Sidecar;
-use api::security::{KeySet, KeysPlace, RequestAuthentication};
+use api::security::{JwksSource, KeySet, RequestAuthentication};
 use envoy_types::pb::envoy::config::core::v3::data_source;
 use envoy_types::pb::envoy::config::listener::v3::{Listener, filter};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider::JwksSourceSpecifier;
@@ -72,9 +72,9 @@ fn made(world: World) -> (Option<JwtAuthentication>, Vec<Conflict>) {
 fn provider(rule: &str) -> (JwtProvider, Vec<Conflict>) {
     let mut world = workload_world();
     policy(&mut world, "p", &format!("jwtRules: [{{{rule}}}]"));
-    let (found, told) = made(world);
+    let (found, conflicts) = made(world);
     let name = "ns[demo]-policy[p]-rule[0]";
-    (found.unwrap().providers.remove(name).unwrap(), told)
+    (found.unwrap().providers.remove(name).unwrap(), conflicts)
 }
 
 fn keys(provider: &JwtProvider) -> &str {
@@ -111,8 +111,8 @@ fn ways(filter: &JwtAuthentication) -> Vec<String> {
 
 #[test]
 fn a_rule_says_whose_tokens_count_and_where_they_are() {
-    let (plain, told) = provider(&format!("issuer: i, jwks: '{KEYS}'"));
-    assert_eq!(told, []);
+    let (plain, conflicts) = provider(&format!("issuer: i, jwks: '{KEYS}'"));
+    assert_eq!(conflicts, []);
     assert_eq!(plain.issuer, "i");
     assert_eq!(plain.payload_in_metadata, "payload");
     assert!(!plain.forward && plain.from_headers.is_empty() && plain.from_params.is_empty());
@@ -122,12 +122,12 @@ fn a_rule_says_whose_tokens_count_and_where_they_are() {
         normalize.unwrap().space_delimited_claims
     };
     assert_eq!(lists(&plain), ["scope", "permission"]);
-    let (full, told) = provider(&format!(
+    let (full, conflicts) = provider(&format!(
         "issuer: i, audiences: [a, b], jwks: '{KEYS}', fromHeaders: [{{name: x, prefix: 'T '}}, {{name: y}}], fromParams: [p], \
          fromCookies: [c], outputPayloadToHeader: x-payload, forwardOriginalToken: true, \
          outputClaimToHeaders: [{{header: x-sub, claim: sub}}], spaceDelimitedClaims: [roles]"
     ));
-    assert_eq!(told, []);
+    assert_eq!(conflicts, []);
     assert_eq!(full.audiences, ["a", "b"]);
     let headers = full.from_headers.iter();
     let headers: Vec<_> = headers
@@ -163,7 +163,7 @@ fn keys_are_written_or_fetched_and_tokens_without_any_are_refused() {
         );
         let sets = sets.iter().map(|(uri, keys)| {
             (
-                KeysPlace::Set((*uri).into()),
+                JwksSource::Set((*uri).into()),
                 KeySet::published(keys).unwrap(),
             )
         });
@@ -175,28 +175,31 @@ fn keys_are_written_or_fetched_and_tokens_without_any_are_refused() {
         let providers = filter.unwrap().providers;
         keys(providers.values().next().unwrap()).to_owned()
     };
-    let (fetched, told) = made(world(&[(uri, KEYS)]));
+    let (fetched, conflicts) = made(world(&[(uri, KEYS)]));
     assert_eq!(of(fetched), KeySet::published(KEYS).unwrap().json());
-    assert_eq!(told, []);
-    let (missing, told) = made(world(&[("https://other.example", KEYS)]));
+    assert_eq!(conflicts, []);
+    let (missing, conflicts) = made(world(&[("https://other.example", KEYS)]));
     assert_eq!(of(missing), nobody.json());
-    let [told] = &told[..] else {
-        panic!("{told:?}");
+    let [conflict] = &conflicts[..] else {
+        panic!("{conflicts:?}");
     };
-    assert_eq!(told.metric, "gudgeon_policies_not_enforced_as_written");
-    let words = "spec.jwtRules[0]: tokens are refused: no keys were fetched from jwksUri yet";
-    assert_eq!(told.message, words);
-    assert_eq!(told.objects[0].to_string(), "RequestAuthentication demo/p");
-    let (none, told) = provider("issuer: i");
+    assert_eq!(conflict.metric, "gudgeon_policies_not_enforced_as_written");
+    let message = "spec.jwtRules[0]: tokens are refused: no keys were fetched from jwksUri yet";
+    assert_eq!(conflict.message, message);
+    assert_eq!(
+        conflict.objects[0].to_string(),
+        "RequestAuthentication demo/p"
+    );
+    let (none, conflicts) = provider("issuer: i");
     assert_eq!(keys(&none), nobody.json());
     assert!(
-        told[0]
+        conflicts[0]
             .message
             .ends_with("neither jwks nor jwksUri says a key, and the issuer is no URL")
     );
     // What is written comes first.
-    let (both, told) = provider(&format!("jwks: '{KEYS}', jwksUri: '{uri}'"));
-    assert!(keys(&both).contains("AQAB") && told.is_empty());
+    let (both, conflicts) = provider(&format!("jwks: '{KEYS}', jwksUri: '{uri}'"));
+    assert!(keys(&both).contains("AQAB") && conflicts.is_empty());
     // Of a change those hear whose policies use the keys.
     let older = snapshot(world(&[("https://other.example", KEYS)]));
     for (sets, concerns) in [
@@ -313,10 +316,10 @@ fn tokens_are_not_looked_for_elsewhere_where_their_places_are_none() {
         "p",
         &format!("jwtRules: [{{issuer: i, jwks: '{KEYS}', fromHeaders: [{{name: \"a\\nb\"}}]}}]"),
     );
-    let (found, told) = made(world);
+    let (found, conflicts) = made(world);
     assert_eq!(found, None);
-    let words = "spec.jwtRules[0]: no token is read: fromHeaders has no valid header";
-    assert!(told[0].message.ends_with(words), "{told:?}");
+    let message = "spec.jwtRules[0]: no token is read: fromHeaders has no valid header";
+    assert!(conflicts[0].message.ends_with(message), "{conflicts:?}");
     let (left, _) = provider(&format!(
         "issuer: i, jwks: '{KEYS}', fromHeaders: [{{name: \"a\\nb\"}}, {{name: x}}], fromCookies: [c]"
     ));
@@ -337,11 +340,11 @@ fn tokens_of_a_workload_have_a_bound() {
     let names: Vec<_> = filters(&*view).into_iter().map(|one| one.name).collect();
     assert_eq!(names[0], "envoy.filters.http.rbac");
     assert!(!names.contains(&"envoy.filters.http.jwt_authn".to_owned()));
-    let told = snapshot.conflicts();
-    assert_eq!(told[0].metric, "gudgeon_rules_too_large");
+    let conflicts = snapshot.conflicts();
+    assert_eq!(conflicts[0].metric, "gudgeon_rules_too_large");
     assert!(
-        told[0].message.starts_with("denies all requests: "),
-        "{told:?}"
+        conflicts[0].message.starts_with("denies all requests: "),
+        "{conflicts:?}"
     );
 }
 

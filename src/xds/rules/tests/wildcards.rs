@@ -35,9 +35,9 @@ fn below(view: &dyn View, name: &str) -> Vec<String> {
     let routes = RouteConfiguration::decode(&*routes.body).unwrap();
     let hosts = routes.virtual_hosts.iter();
     let hosts = hosts.filter(|host| host.name.contains("w.example"));
-    let words =
+    let text =
         |host: &VirtualHost| format!("{}: {}", host.domains.join(" "), goes(&host.routes[0]));
-    hosts.map(words).collect()
+    hosts.map(text).collect()
 }
 
 /// The host of a rule below a wildcard comes before this on each of its ports with requests, and nowhere else.
@@ -152,9 +152,9 @@ fn the_ports_of_a_wildcard_take_no_room_from_those_of_a_rule() {
         assert!(view.get(Type::Route, &port.to_string()).is_some());
     }
     // Once for all ports of the wildcard.
-    let told = snapshot.conflicts().into_iter();
-    let told: Vec<_> = told.map(|one| one.key).collect();
-    assert_eq!(told, ["bad.w.example"]);
+    let conflicts = snapshot.conflicts().into_iter();
+    let keys: Vec<_> = conflicts.map(|one| one.key).collect();
+    assert_eq!(keys, ["bad.w.example"]);
 }
 
 /// A host is looked for at the longest wildcards, of which a tenant can have a hundred above it.

@@ -89,14 +89,14 @@ fn endpoints_of_proxies_without_certificates_are_called_plain() {
         let snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
         tls_of(&*snapshot.view(&proxy(false)))
     };
-    for (text, told) in [(AUTO, false), (STRICT, true)] {
+    for (text, says_tls) in [(AUTO, false), (STRICT, true)] {
         let mut world = mesh(text);
         assert!(tls(&world));
         let others = BTreeSet::from(["10.0.0.3".parse().unwrap()]);
         world.plaintext = Arc::new(others);
         assert!(tls(&world));
         world.plaintext = Arc::new(BTreeSet::from(["10.0.0.2".parse().unwrap()]));
-        assert_eq!(tls(&world), told, "{text}");
+        assert_eq!(tls(&world), says_tls, "{text}");
     }
 }
 

@@ -123,15 +123,15 @@ fn no_target_is_a_port_of_the_proxys_own() {
     let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
     let view = snapshot.view(&Arc::new(says.clone()));
     assert_eq!(inbound(&*view), [OWN]);
-    let told = invalid(&snapshot);
+    let left_out = invalid(&snapshot);
     for target in targets {
         for port in [81, 82] {
             let key = format!("inbound|{port}|p{port}|t{target}.demo.svc.cluster.local");
             let message = format!(
                 "{key} is left out: the proxy itself listens on port {target} of 127.0.0.1"
             );
-            let told = told.iter().find(|(of, ..)| *of == key);
-            assert_eq!(told.map(|told| &told.1), Some(&message));
+            let found = left_out.iter().find(|(of, ..)| *of == key);
+            assert_eq!(found.map(|one| &one.1), Some(&message));
         }
     }
     // A port that one proxy has is another's application's.
@@ -165,15 +165,15 @@ fn no_ingress_leads_to_the_proxy_itself() {
     sidecar(&mut world, &format!("ingress:\n{}", items.concat()));
     let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
     let view = snapshot.view(&saying(&[16005]));
-    let kept = [9006, 9007, 9008].map(|port| format!("inbound|{port}|a|inbound.demo"));
-    assert_eq!(inbound(&*view), kept);
-    let told: Vec<_> = invalid(&snapshot)
+    let expected = [9006, 9007, 9008].map(|port| format!("inbound|{port}|a|inbound.demo"));
+    assert_eq!(inbound(&*view), expected);
+    let lost_keys: Vec<_> = invalid(&snapshot)
         .into_iter()
         .map(|(key, ..)| key)
         .collect();
     let lost =
         [9000, 9001, 9002, 9003, 9004, 9005].map(|port| format!("inbound|{port}|a|inbound.demo"));
-    assert_eq!(told, lost);
+    assert_eq!(lost_keys, lost);
 }
 
 /// Without interception services share the proxy's loopback with its application, which was there first.
@@ -191,16 +191,16 @@ fn no_service_is_bound_where_the_application_is() {
     let view = snapshot.view(&node(FIRST, "NONE"));
     assert_eq!(names(&*view, Type::Listener), "10.0.0.1_8080 127.0.0.1_81");
     let message = "listener 127.0.0.1_80 of services is left out: the proxy's application is there";
-    let told = (
+    let expected = (
         "127.0.0.1_80".to_owned(),
         message.to_owned(),
         "10.0.0.1".to_owned(),
     );
-    assert_eq!(invalid(&snapshot), [told]);
-    let told = snapshot.conflicts();
-    let services = told.iter().flat_map(|one| &one.services);
+    assert_eq!(invalid(&snapshot), [expected]);
+    let conflicts = snapshot.conflicts();
+    let services = conflicts.iter().flat_map(|one| &one.services);
     let services: Vec<_> = services.map(|one| &*one.hostname).collect();
-    assert_eq!(services, ["evil.attacker"], "{told:?}");
+    assert_eq!(services, ["evil.attacker"], "{conflicts:?}");
     // Others have it.
     let view = snapshot.view(&node("sidecar~10.0.0.2~b-1.other~x", "NONE"));
     assert_eq!(names(&*view, Type::Listener), "127.0.0.1_80 127.0.0.1_81");
@@ -293,7 +293,7 @@ fn no_name_of_an_entry_is_every_proxys_own() {
         Arc::make_mut(&mut world.services).insert(entry.key.clone(), Arc::new(entry));
     }
     let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
-    for (proxy, kept) in [(FIRST, [0, 0]), (TENANT, [0, 1])] {
+    for (proxy, expected) in [(FIRST, [0, 0]), (TENANT, [0, 1])] {
         let view = snapshot.view(&node(proxy, "REDIRECT"));
         for host in hosts {
             let counts = [80, 81].map(|port| {
@@ -302,7 +302,7 @@ fn no_name_of_an_entry_is_every_proxys_own() {
                 let places = Cluster::decode(&*cluster.body).unwrap().load_assignment;
                 places.map_or(0, |places| places.endpoints.len())
             });
-            assert_eq!(counts, kept, "{host} for {proxy}");
+            assert_eq!(counts, expected, "{host} for {proxy}");
         }
     }
 }
@@ -396,16 +396,18 @@ fn an_older_service_entry_takes_nothing_from_a_service_of_kubernetes() {
             );
         }
         // It is told at the one that lost.
-        let told = snapshot.conflicts();
+        let conflicts = snapshot.conflicts();
         assert!(
-            told.iter().any(|one| one.services.contains(&other.key)),
-            "{squat}: {told:?}"
+            conflicts
+                .iter()
+                .any(|one| one.services.contains(&other.key)),
+            "{squat}: {conflicts:?}"
         );
         assert!(
-            told.iter().all(|one| !one.services.contains(&own.key)),
-            "{squat}: {told:?}"
+            conflicts.iter().all(|one| !one.services.contains(&own.key)),
+            "{squat}: {conflicts:?}"
         );
-        let older = told.iter().find(|one| one.message.contains("older"));
+        let older = conflicts.iter().find(|one| one.message.contains("older"));
         assert_eq!(older, None, "{squat}");
     }
 }
@@ -434,9 +436,11 @@ fn a_service_of_kubernetes_takes_no_shared_port_from_an_older_service_entry() {
         let listener = view.get(Type::Listener, "0.0.0.0_5432").unwrap();
         let bytes = String::from_utf8_lossy(&listener.body).into_owned();
         assert!(bytes.contains("outbound|5432||db.example"), "{protocol}");
-        let told = snapshot.conflicts();
-        let lost = told.iter().find(|one| one.services.contains(&other.key));
-        let lost = lost.unwrap_or_else(|| panic!("{protocol}: {told:?}"));
+        let conflicts = snapshot.conflicts();
+        let lost = conflicts
+            .iter()
+            .find(|one| one.services.contains(&other.key));
+        let lost = lost.unwrap_or_else(|| panic!("{protocol}: {conflicts:?}"));
         assert!(
             lost.message.contains("db.example:5432 is older"),
             "{lost:?}"

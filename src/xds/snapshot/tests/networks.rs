@@ -229,15 +229,15 @@ fn a_gateway_without_an_address_is_told() {
         "networks:\n  vm: {gateways: [{address: 9.9.9.9, port: 15443}, {registryServiceName: gw.demo.svc.cluster.local, port: \
          15443}, {registryServiceName: gone.demo.svc.cluster.local, port: 15443}, {address: lb.example.com, port: 15443}]}\n",
     );
-    let told = |world: &World| {
+    let lost_gateways = |world: &World| {
         let snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
         let all = snapshot.conflicts().into_iter();
-        let told: Vec<_> = all
+        let lost: Vec<_> = all
             .map(|conflict| (conflict.metric, conflict.key))
             .collect();
-        assert_eq!(snapshot.lost_gateways().count(), told.len());
+        assert_eq!(snapshot.lost_gateways().count(), lost.len());
         let places = places(&*snapshot.view(&node(CLIENT, "REDIRECT")), B);
-        (told, places.len())
+        (lost, places.len())
     };
     let metric = "gudgeon_network_gateways_without_address";
     let of = |name: &str| (metric, format!("vm {name}.demo.svc.cluster.local"));
@@ -247,10 +247,13 @@ fn a_gateway_without_an_address_is_told() {
         service("gw", &[(15443, "TLS")], Resolution::Static),
         Vec::new(),
     );
-    assert_eq!(told(&world), (vec![of("gone"), of("gw"), lb.clone()], 2));
+    assert_eq!(
+        lost_gateways(&world),
+        (vec![of("gone"), of("gw"), lb.clone()], 2)
+    );
     let mut gateway = service("gw", &[(15443, "TLS")], Resolution::Static);
     let address = "9.9.9.8".parse().unwrap();
     gateway.balancers.insert("Kubernetes".into(), vec![address]);
     add(&mut world, gateway, Vec::new());
-    assert_eq!(told(&world), (vec![of("gone"), lb], 3));
+    assert_eq!(lost_gateways(&world), (vec![of("gone"), lb], 3));
 }

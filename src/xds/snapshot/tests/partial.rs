@@ -28,7 +28,7 @@ fn mesh(tls: &str, port: u16, a: &[u8], c: Option<&[u8]>) -> World {
     world
 }
 
-fn shown(world: &World) -> Vec<String> {
+fn endpoint_texts(world: &World) -> Vec<String> {
     let services = world.services.values();
     services
         .map(|service| {
@@ -51,7 +51,7 @@ fn endpoints_of_a_service_that_is_as_it_was_go_ahead() {
     let all = hosts(&["a", "b", "c", "unknown"]);
     let partly = snapshot.world_with_endpoints(&later, &all);
     assert_eq!(
-        shown(&partly),
+        endpoint_texts(&partly),
         [
             "a [80] 10.0.0.1",
             "b [80] 10.0.0.1 10.0.0.2",
@@ -62,10 +62,13 @@ fn endpoints_of_a_service_that_is_as_it_was_go_ahead() {
     assert!(!next.full);
     let rest = next.snapshot.next(later.clone(), None, None);
     assert!(rest.full);
-    assert_eq!(shown(rest.snapshot.world()), shown(&later));
+    assert_eq!(
+        endpoint_texts(rest.snapshot.world()),
+        endpoint_texts(&later)
+    );
     // Only those that were asked for.
     let partly = snapshot.world_with_endpoints(&later, &hosts(&["b"]));
-    assert_eq!(shown(&partly), shown(snapshot.world()));
+    assert_eq!(endpoint_texts(&partly), endpoint_texts(snapshot.world()));
 }
 
 /// Who may answer is said by the cluster: such endpoints wait with it.
@@ -75,5 +78,5 @@ fn endpoints_that_change_who_may_answer_wait() {
     let later = mesh("enableAutoMtls: true\n", 80, &[1], None);
     let snapshot = Snapshot::new(before, Arc::new(Settings::default()));
     let partly = snapshot.world_with_endpoints(&later, &hosts(&["a"]));
-    assert_eq!(shown(&partly), shown(snapshot.world()));
+    assert_eq!(endpoint_texts(&partly), endpoint_texts(snapshot.world()));
 }

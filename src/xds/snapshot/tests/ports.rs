@@ -118,7 +118,7 @@ fn an_ingress_that_is_bound_takes_the_place_of_services_under_another_name() {
         names(&*view, Type::Listener),
         "0.0.0.0_85_inbound 0.0.0.0_87 10.9.0.1_86_inbound virtualInbound virtualOutbound"
     );
-    let told = |name: &str| {
+    let message = |name: &str| {
         format!("listener {name} of services is left out: the proxy has one of its own there")
     };
     let messages: Vec<_> = snapshot
@@ -126,7 +126,7 @@ fn an_ingress_that_is_bound_takes_the_place_of_services_under_another_name() {
         .into_iter()
         .map(|one| one.message)
         .collect();
-    assert_eq!(messages, [told("0.0.0.0_85"), told("10.9.0.1_86")]);
+    assert_eq!(messages, [message("0.0.0.0_85"), message("10.9.0.1_86")]);
     // Where nothing is intercepted those of services are bound, too.
     let view = snapshot.view(&node(CLIENT, "NONE"));
     assert!(view.get(Type::Listener, "0.0.0.0_85").is_some());
@@ -207,7 +207,7 @@ fn port_443_of_all_addresses_is_left_to_tls() {
         ("TLS", &[], "0.0.0.0_443", false, "127.0.0.2_443"),
         ("TCP", &[], "0.0.0.0_443", false, "127.0.0.2_443"),
     ];
-    for (word, addresses, intercepted, told, bound) in rows {
+    for (word, addresses, intercepted, is_reported, bound) in rows {
         for (id, mode, expected) in [(FIRST, "REDIRECT", intercepted), (CLIENT, "NONE", bound)] {
             for blocks in [true, false] {
                 let mut world = world("");
@@ -223,7 +223,7 @@ fn port_443_of_all_addresses_is_left_to_tls() {
                 let all = names(&*view, Type::Listener);
                 let own = |name: &&str| !name.starts_with("virtual");
                 let listeners: Vec<_> = all.split(' ').filter(own).collect();
-                let told_of: Vec<_> = snapshot
+                let conflicts: Vec<_> = snapshot
                     .conflicts()
                     .into_iter()
                     .map(|conflict| (conflict.metric, conflict.key))
@@ -233,9 +233,13 @@ fn port_443_of_all_addresses_is_left_to_tls() {
                     assert_eq!(listeners.join(" "), expected, "{row}");
                     let metric = "pilot_conflict_outbound_listener_http_over_https";
                     let one = (metric, "api.example".to_owned());
-                    assert_eq!(told_of, Vec::from_iter(told.then_some(one)), "{row}");
+                    assert_eq!(
+                        conflicts,
+                        Vec::from_iter(is_reported.then_some(one)),
+                        "{row}"
+                    );
                 } else {
-                    assert_eq!((listeners.len(), told_of.len()), (1, 0), "{row}");
+                    assert_eq!((listeners.len(), conflicts.len()), (1, 0), "{row}");
                 }
             }
         }
@@ -271,7 +275,7 @@ fn requests_to_an_address_on_port_443_find_their_routes() {
 /// A workload takes one protocol at a port: what another service of it says there has no effect, and that is told.
 #[test]
 fn two_protocols_at_one_port_of_a_workload_are_told() {
-    let told = |word: &str, target: u16| {
+    let conflicts_of = |word: &str, target: u16| {
         let mut world = world("");
         for (name, port, word, target) in [("s1", 80, "TCP", 8080), ("s2", 81, word, target)] {
             let mut one = service(name, &[(port, word)], Resolution::Static);
@@ -294,8 +298,11 @@ fn two_protocols_at_one_port_of_a_workload_are_told() {
     let key = "inbound|81|p81|s2.demo.svc.cluster.local";
     let message = "HTTP of s2.demo.svc.cluster.local:81 has no effect on port 8080 of its workloads: \
                    s1.demo.svc.cluster.local:80 is older, and says TCP";
-    assert_eq!(told("HTTP", 8080), [(key.to_owned(), message.to_owned())]);
-    assert_eq!(told("TCP", 8080), [], "they agree");
-    assert_eq!(told("HTTP", 8081), [], "another port");
-    assert_eq!(told("", 8080), [], "no protocol is asked for");
+    assert_eq!(
+        conflicts_of("HTTP", 8080),
+        [(key.to_owned(), message.to_owned())]
+    );
+    assert_eq!(conflicts_of("TCP", 8080), [], "they agree");
+    assert_eq!(conflicts_of("HTTP", 8081), [], "another port");
+    assert_eq!(conflicts_of("", 8080), [], "no protocol is asked for");
 }

@@ -63,7 +63,7 @@ fn nothing_is_kept_for_those_who_are_gone_but_a_few() {
     };
     let snapshot = Snapshot::new(world(), Arc::new(Settings::default()));
     let stays = snapshot.view(&other(0));
-    let held = all(&*stays);
+    let first = all(&*stays);
     let mut gone: Vec<Weak<Resource>> = Vec::new();
     let mut of_each = 0;
     for number in 1..600 {
@@ -80,15 +80,15 @@ fn nothing_is_kept_for_those_who_are_gone_but_a_few() {
     assert!(places.len() <= SPARE_ENTRIES * of_each, "{}", places.len());
     assert!(snapshot.assignments_made() <= 4 * (SPARE_ENTRIES + 1));
     // Whoever is there shares with those who come, and with the next snapshot.
-    assert_same_bytes(&held, &all(&*snapshot.view(&other(0))));
+    assert_same_bytes(&first, &all(&*snapshot.view(&other(0))));
     let next = snapshot.next(world(), None, None).snapshot;
     let later = next.view(&other(0));
     drop((snapshot, stays));
-    assert_same_bytes(&held, &all(&*later));
+    assert_same_bytes(&first, &all(&*later));
     let hosts = [Arc::from("none.demo.svc.cluster.local")].into();
     let next = next.next(world(), Some(&hosts), None);
     assert!(!next.full);
     let last = next.snapshot.view(&other(0));
     drop(later);
-    assert_same_bytes(&held, &all(&*last));
+    assert_same_bytes(&first, &all(&*last));
 }

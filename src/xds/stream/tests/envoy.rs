@@ -41,7 +41,7 @@ struct Subscription {
     versions: Content,
     nonce: String,
     /// Names that the server was told on this stream.
-    told: BTreeSet<String>,
+    named: BTreeSet<String>,
     /// Something is to be said of state of the world; of delta, ACKs and names that are added again.
     due: bool,
     error: Option<String>,
@@ -111,7 +111,7 @@ impl Envoy {
         for subscription in self.subscriptions.values_mut() {
             subscription.asked = false;
             subscription.nonce.clear();
-            subscription.told.clear();
+            subscription.named.clear();
             subscription.due = false;
             subscription.error = None;
             subscription.acks.clear();
@@ -398,12 +398,12 @@ impl Envoy {
 impl Subscription {
     /// One request, with all names.
     fn say(&mut self, kind: Type, names: BTreeSet<String>) -> Option<Request> {
-        if self.asked && !self.due && names == self.told {
+        if self.asked && !self.due && names == self.named {
             return None;
         }
         self.asked = true;
         self.due = false;
-        self.told.clone_from(&names);
+        self.named.clone_from(&names);
         Some(Request {
             version: self.version.clone(),
             nonce: self.nonce.clone(),
@@ -416,8 +416,8 @@ impl Subscription {
     /// Names that came and went, on the first ACK that waits or alone; then the other ACKs.
     fn say_delta(&mut self, kind: Type, names: &BTreeSet<String>) -> Vec<Request> {
         let wildcard = matches!(kind, Cluster | Listener);
-        let added: Vec<_> = names.difference(&self.told).cloned().collect();
-        let gone: Vec<_> = self.told.difference(names).cloned().collect();
+        let added: Vec<_> = names.difference(&self.named).cloned().collect();
+        let gone: Vec<_> = self.named.difference(names).cloned().collect();
         for name in &gone {
             self.versions.remove(name);
         }
@@ -439,7 +439,7 @@ impl Subscription {
             });
         }
         self.asked = true;
-        self.told.clone_from(names);
+        self.named.clone_from(names);
         for (at, (nonce, error)) in self.acks.drain(..).enumerate() {
             match requests.first_mut() {
                 Some(first) if at == 0 => {

@@ -79,15 +79,15 @@ fn settled(protocol: Protocol) -> Wire {
 
 /// All that goes out, with the client's consent and with time.
 fn play(wire: &mut Wire) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut texts = Vec::new();
     for _ in 0..8 {
         while let Some(response) = wire.next() {
-            said.push(text(&response));
+            texts.push(text(&response));
             wire.ack(response.kind);
         }
         wire.wait(2001);
     }
-    said
+    texts
 }
 
 #[test]
@@ -96,11 +96,11 @@ fn a_push_that_cannot_be_made_leaves_the_client_as_it_is() {
         for kind in [Type::Cluster, Type::Listener] {
             let mut wire = settled(protocol);
             wire.stream.merge_push(broken(&after(), kind, ""));
-            let said = play(&mut wire);
-            let has = |word: &str| said.iter().any(|said| said.starts_with(word));
-            assert!(!has(kind.as_str()), "{said:?}");
+            let texts = play(&mut wire);
+            let has = |word: &str| texts.iter().any(|text| text.starts_with(word));
+            assert!(!has(kind.as_str()), "{texts:?}");
             // What comes after it waits with it.
-            assert!(!has("lds") && !has("rds"), "{said:?}");
+            assert!(!has("lds") && !has("rds"), "{texts:?}");
             assert_eq!(wire.stream.take_unmade(), BTreeSet::from([kind]));
             assert_eq!(wire.stream.take_unmade(), BTreeSet::new());
             assert!(!wire.stream.is_pending());

@@ -48,14 +48,14 @@ fn nack(wire: &mut Wire, nonce: &str, names: &[&str]) {
 }
 
 /// The message of the NACK that is shown.
-fn shown(wire: &Wire, kind: Type) -> Option<String> {
+fn nack_message(wire: &Wire, kind: Type) -> Option<String> {
     let status = wire.stream.status(kind).unwrap();
     status.nack.map(|nack| nack.message.to_string())
 }
 
 /// The names of the clusters that the shown NACK is about.
 fn refused(wire: &Wire) -> String {
-    let message = shown(wire, Cluster).unwrap_or_default();
+    let message = nack_message(wire, Cluster).unwrap_or_default();
     let names = message.strip_prefix("Error adding/updating cluster(s) ");
     names.unwrap_or_default().replace(": no", "")
 }
@@ -106,7 +106,7 @@ fn an_earlier_nack_stands_when_a_later_one_is_mended() {
     let nonce = push(&mut wire, &good, "cds a=3");
     assert_eq!(refused(&wire), "a");
     ack(&mut wire, &nonce);
-    assert_eq!(shown(&wire, Cluster), None);
+    assert_eq!(nack_message(&wire, Cluster), None);
 }
 
 /// The mended version was on its way already.
@@ -119,7 +119,7 @@ fn a_nack_is_about_the_version_of_its_own_response() {
     nack(&mut wire, &first, &["a"]);
     assert_eq!(refused(&wire), "a");
     ack(&mut wire, &second);
-    assert_eq!(shown(&wire, Cluster), None);
+    assert_eq!(nack_message(&wire, Cluster), None);
 }
 
 /// The ACK of an older response says nothing of a mended version that is on its way.
@@ -135,7 +135,7 @@ fn an_ack_is_about_the_resources_of_its_own_response() {
     ack(&mut wire, &older);
     assert_eq!(refused(&wire), "a");
     ack(&mut wire, &newer);
-    assert_eq!(shown(&wire, Cluster), None);
+    assert_eq!(nack_message(&wire, Cluster), None);
 }
 
 /// Envoy takes the others of a response with clusters or listeners.
@@ -152,7 +152,7 @@ fn a_nack_accepts_the_clusters_that_it_does_not_name() {
     let good = half.simple(Cluster, "b", 4);
     let nonce = push(&mut wire, &good, "cds b=4");
     ack(&mut wire, &nonce);
-    assert_eq!(shown(&wire, Cluster), None);
+    assert_eq!(nack_message(&wire, Cluster), None);
 }
 
 /// No response follows.
@@ -163,13 +163,13 @@ fn a_nack_ends_with_the_subscription_of_what_it_names() {
     assert_eq!(wire.all(), ["rds 81=1"]);
     let nonce = wire.nonce(Route);
     answer(&mut wire, Route, &nonce, Some("81: no"));
-    assert!(wire.all().is_empty() && shown(&wire, Route).is_some());
+    assert!(wire.all().is_empty() && nack_message(&wire, Route).is_some());
     wire.ask(&Request {
         nonce,
         unsubscribe: vec!["81".to_owned()],
         ..Request::of(Route)
     });
-    assert_eq!(shown(&wire, Route), None);
+    assert_eq!(nack_message(&wire, Route), None);
 }
 
 /// The stream owes the resource that it names, and has not sent it again yet.
@@ -182,10 +182,10 @@ fn a_nack_stands_while_its_resource_is_asked_for_again() {
     let nonce = wire.nonce(Endpoint);
     answer(&mut wire, Endpoint, &nonce, Some("kept: no"));
     wire.names(Endpoint, &["kept"]);
-    assert!(shown(&wire, Endpoint).is_some());
+    assert!(nack_message(&wire, Endpoint).is_some());
     assert_eq!(wire.all(), ["eds kept=2"]);
     wire.ack(Endpoint);
-    assert_eq!(shown(&wire, Endpoint), None);
+    assert_eq!(nack_message(&wire, Endpoint), None);
 }
 
 /// A client that refuses ever more, and a response too old to be remembered.
@@ -212,7 +212,7 @@ fn nacks_that_stand_are_few_and_none_is_forgotten() {
     assert_eq!(wire.stream.nacks(Cluster).len(), 1);
     let nonce = push(&mut wire, &with(40, 2), "cds c0=2");
     ack(&mut wire, &nonce);
-    assert_eq!(shown(&wire, Cluster), None);
+    assert_eq!(nack_message(&wire, Cluster), None);
 
     let nonces: Vec<_> = (3..20)
         .map(|revision| {
@@ -226,7 +226,7 @@ fn nacks_that_stand_are_few_and_none_is_forgotten() {
         .collect();
     nack(&mut wire, &nonces[0], &["a"]);
     ack(&mut wire, nonces.last().unwrap());
-    assert_eq!(shown(&wire, Cluster), None);
+    assert_eq!(nack_message(&wire, Cluster), None);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn names_of_resources_are_found_in_messages() {
         // Of another listener.
         push(&mut wire, &bad.simple(Listener, "l", 2), "lds l=2");
         wire.ack(Listener);
-        assert_eq!(shown(&wire, Listener).as_deref(), Some(message));
+        assert_eq!(nack_message(&wire, Listener).as_deref(), Some(message));
     }
 }
 
@@ -263,8 +263,8 @@ fn a_nack_that_names_nothing_stands_until_a_later_response_is_accepted() {
         Some("some field breaks its rule"),
     );
     ack(&mut wire, &second);
-    assert!(shown(&wire, Cluster).is_some());
+    assert!(nack_message(&wire, Cluster).is_some());
     let nonce = push(&mut wire, &other.simple(Cluster, "a", 3), "cds a=3");
     ack(&mut wire, &nonce);
-    assert_eq!(shown(&wire, Cluster), None);
+    assert_eq!(nack_message(&wire, Cluster), None);
 }

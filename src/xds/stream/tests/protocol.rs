@@ -485,19 +485,19 @@ fn names_of_nothing_beyond_a_bound_are_answered_and_forgotten() {
                 ..Request::of(kind)
             };
             assert_eq!(wire.ask(&request), RequestOutcome::Subscribed);
-            let mut told = 0;
+            let mut answered = 0;
             while let Some(response) = wire.next() {
                 let all = response.resources.iter().map(|one| &one.name);
                 let all = all.chain(&response.removed);
-                told += all.filter(|name| name.starts_with(['x', 'y'])).count();
+                answered += all.filter(|name| name.starts_with(['x', 'y'])).count();
             }
-            let all_told = match kind {
+            let all_answered = match kind {
                 Endpoint | Route => true,
                 Cluster | Listener => delta,
                 Secret => false,
             };
-            if all_told {
-                assert_eq!(told, UNKNOWN_NAMES + 500, "{kind:?} {delta}");
+            if all_answered {
+                assert_eq!(answered, UNKNOWN_NAMES + 500, "{kind:?} {delta}");
             }
             let known = wire.stream.watches(kind).names.len();
             assert_eq!(known, UNKNOWN_NAMES, "{kind:?} {delta}");
@@ -547,7 +547,7 @@ fn a_request_whose_names_are_all_beyond_the_bound_asks_for_none_but_them() {
         names: names.into(),
         ..Request::of(Endpoint)
     };
-    for (mut wire, told) in [
+    for (mut wire, prefix) in [
         (Wire::sotw(&world()), "lds"),
         (Wire::delta(&world()), "lds -nothing"),
     ] {
@@ -555,7 +555,7 @@ fn a_request_whose_names_are_all_beyond_the_bound_asks_for_none_but_them() {
         assert_eq!(wire.all().len(), 1);
         wire.names(Listener, &["nothing"]);
         let all = wire.all();
-        assert!(all.len() == 1 && all[0].starts_with(told), "{all:?}");
+        assert!(all.len() == 1 && all[0].starts_with(prefix), "{all:?}");
         let watches = wire.stream.watches(Listener);
         assert!(!watches.wildcard && watches.names.len() == 1, "{watches:?}");
     }
@@ -614,7 +614,7 @@ fn names_that_vanish_later_do_not_count() {
                 initial: left.clone(),
                 ..Request::of(Cluster)
             };
-            let heard = wire.stream.request(wire.now, &request);
+            let outcome = wire.stream.request(wire.now, &request);
             let removed: BTreeSet<_> = wire.next().unwrap().removed.into_iter().collect();
             assert!(removed.len() > 2 * UNKNOWN_NAMES, "{}", removed.len());
             left.retain(|(name, _)| !removed.contains(name.as_str()));
@@ -622,7 +622,7 @@ fn names_that_vanish_later_do_not_count() {
             let last = stream == streams;
             assert_eq!(left.is_empty(), last, "{count}: {} left", left.len());
             assert_eq!(
-                heard,
+                outcome,
                 if last {
                     Ok(RequestOutcome::Subscribed)
                 } else {
@@ -825,8 +825,8 @@ fn a_delta_nack_stands_until_what_it_names_changes_or_goes() {
         let bad = world().simple(Cluster, "static", 2);
         wire.stream.merge_push(bad.full());
         assert_eq!(wire.all(), ["cds static=2"]);
-        let words = "Error adding/updating cluster(s) static: no such file";
-        assert_eq!(wire.nack(Cluster, words), RequestOutcome::Nacked(1));
+        let message = "Error adding/updating cluster(s) static: no such file";
+        assert_eq!(wire.nack(Cluster, message), RequestOutcome::Nacked(1));
         wire.stream.merge_push(bad.eds("a", 2, 1).full());
         assert_eq!(wire.all(), ["cds a=2", "eds a=1"]);
         assert_eq!(wire.ack(Cluster), RequestOutcome::Acked);
@@ -859,7 +859,7 @@ fn a_refusal_that_names_no_resource_may_be_by_any_rule() {
         .fold(World::default(), |world, name| {
             world.simple(Cluster, name, 1)
         });
-    for (words, blame) in [
+    for (message, blame) in [
         ("Error adding cluster by-b: no", "made by EnvoyFilter n/b"),
         ("Error adding cluster static: no", ""),
         (
@@ -870,8 +870,12 @@ fn a_refusal_that_names_no_resource_may_be_by_any_rule() {
         let mut wire = Wire::sotw(&world);
         wire.ask(&Request::of(Cluster));
         assert_eq!(wire.all().len(), 1);
-        assert_eq!(wire.nack(Cluster, words), RequestOutcome::Nacked(1));
-        assert_eq!(wire.stream.nacked_rules_text(Cluster, 5), blame, "{words}");
+        assert_eq!(wire.nack(Cluster, message), RequestOutcome::Nacked(1));
+        assert_eq!(
+            wire.stream.nacked_rules_text(Cluster, 5),
+            blame,
+            "{message}"
+        );
     }
 }
 
@@ -932,9 +936,9 @@ fn secrets_in_files_of_a_client_stand_alone() {
         // The answer to the other one takes nothing back.
         let refused = |wire: &Wire| {
             let refusals = wire.stream.nacks(Secret).into_iter();
-            let words = refusals.map(|one| one.nack.message.to_string());
-            let shown = wire.stream.status(Secret).unwrap().nack;
-            (shown.is_some(), words.collect::<Vec<_>>())
+            let messages = refusals.map(|one| one.nack.message.to_string());
+            let status_nack = wire.stream.status(Secret).unwrap().nack;
+            (status_nack.is_some(), messages.collect::<Vec<_>>())
         };
         let stands = (true, vec!["no such file: /a".to_owned()]);
         assert_eq!(refused(&wire), stands);
@@ -1013,8 +1017,8 @@ fn a_secret_that_stands_alone_may_be_answered_behind_another() {
     }
     assert_eq!(wire.all(), [""; 0]);
     let refused = wire.stream.nacks(Secret).into_iter();
-    let words: Vec<_> = refused.map(|one| one.nack.message.to_string()).collect();
-    assert_eq!(words, ["no such file: /a"]);
+    let messages: Vec<_> = refused.map(|one| one.nack.message.to_string()).collect();
+    assert_eq!(messages, ["no such file: /a"]);
 }
 
 /// Envoy writes names as its sets and lists of watches have them.

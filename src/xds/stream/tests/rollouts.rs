@@ -606,7 +606,7 @@ fn a_client_that_does_not_read_holds_one_response_and_one_push() {
     let mut wire = sotw();
     wire.stream
         .merge_push(before().eds("old", 1, 2).endpoints(&["old"]));
-    let held = wire.stream.next(wire.now).unwrap();
+    let response = wire.stream.next(wire.now).unwrap();
     let mut views = Vec::new();
     for revision in 3..100 {
         let push = before()
@@ -631,7 +631,7 @@ fn a_client_that_does_not_read_holds_one_response_and_one_push() {
     wire.wait(55_000);
     assert_eq!(wire.stream.stall(wire.now), Some(Stall::Closed));
     // Had it read at last, it would have got the last of them.
-    wire.last.insert(held.kind, held.nonce);
+    wire.last.insert(response.kind, response.nonce);
     wire.stream.written();
     assert_eq!(wire.all(), ["eds old=99", "lds l=99"]);
 }

@@ -230,12 +230,12 @@ impl Wire {
         self.names(kind, &names)
     }
 
-    pub(super) fn nack(&mut self, kind: Type, words: &str) -> RequestOutcome {
+    pub(super) fn nack(&mut self, kind: Type, message: &str) -> RequestOutcome {
         let names = self.stream.watches(kind).names;
         let request = Request {
             nonce: self.nonce(kind),
             names: names.iter().map(|name| (**name).to_owned()).collect(),
-            error: Some(words.to_owned()),
+            error: Some(message.to_owned()),
             ..Request::of(kind)
         };
         self.ask(&request)

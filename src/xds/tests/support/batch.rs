@@ -198,12 +198,12 @@ impl Envoy {
             .arg(&self.file)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&run.stderr).into_owned();
-        let is_silent = said.lines().all(self.known);
+        let stderr = String::from_utf8_lossy(&run.stderr).into_owned();
+        let is_silent = stderr.lines().all(self.known);
         if run.status.success() && is_silent {
             return Ok(());
         }
-        Err(said)
+        Err(stderr)
     }
 
     /// Which cases it refuses, and why. A case is the bootstraps of its proxies.

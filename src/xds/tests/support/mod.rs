@@ -26,7 +26,7 @@ use api::networking::{
     DestinationRule, DiscoveryKind as Rule, EnvoyFilter, Gateway, Sidecar, VirtualService,
 };
 use api::security::{
-    AuthorizationPolicy, KeySet, KeysPlace, PeerAuthentication, RequestAuthentication,
+    AuthorizationPolicy, JwksSource, KeySet, PeerAuthentication, RequestAuthentication,
 };
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
@@ -769,7 +769,7 @@ pub fn with_rule(kind: &str, spec: &str, certificates: &str) -> Option<Row> {
             ];
             let keys = uris.map(|uri| {
                 (
-                    KeysPlace::Set(uri.into()),
+                    JwksSource::Set(uri.into()),
                     KeySet::published(POINTS).unwrap(),
                 )
             });
@@ -912,8 +912,8 @@ fn providers(odd: &[&str]) -> Vec<(&'static str, String)> {
 /// Policies with values at the edge, and all that are shown by what they decide.
 fn policies(odd: &[&str]) -> Vec<(&'static str, String)> {
     let rows = include_str!("../../../../tests/data/authorization.rows").lines();
-    let shown = rows.filter_map(|row| row.strip_prefix("policy ")?.split_once(' '));
-    let mut specs: Vec<_> = shown.map(|(_, spec)| spec.to_owned()).collect();
+    let written = rows.filter_map(|row| row.strip_prefix("policy ")?.split_once(' '));
+    let mut specs: Vec<_> = written.map(|(_, spec)| spec.to_owned()).collect();
     let long = format!("a{}", "x".repeat(3000));
     for value in odd.iter().copied().chain([
         &*long, "'/'", "'*'", "'*x'", "'x*'", "'a/'", "'/a'", "'a/*'", "'*/a'",

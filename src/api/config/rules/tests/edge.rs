@@ -27,8 +27,8 @@ pub(super) mod gateway {
     fn the_name_is_a_label() {
         let spec = server("");
         crate::config::rules::tests::good("Gateway", "a-b", &spec);
-        let said = ["metadata.name: \"a.b\" is not a DNS label"];
-        crate::config::rules::tests::bad("Gateway", "a.b", &spec, &said);
+        let findings = ["metadata.name: \"a.b\" is not a DNS label"];
+        crate::config::rules::tests::bad("Gateway", "a.b", &spec, &findings);
     }
 
     rows! { "Gateway" "x"

@@ -8,9 +8,9 @@ use crate::config::document::documents;
 use crate::config::{KINDS, check};
 
 /// What is said of an object, in the order of its text.
-fn said(kind: &str, name: &str, spec: &str) -> Vec<String> {
+fn finding_texts(kind: &str, name: &str, spec: &str) -> Vec<String> {
     if kind == "MeshConfig" {
-        return said_of_mesh(spec);
+        return mesh_finding_texts(spec);
     }
     let row = KINDS.iter().find(|row| row.kind == kind).unwrap();
     let version = format!("{}/{}", row.group, row.versions[0]);
@@ -40,7 +40,7 @@ fn said(kind: &str, name: &str, spec: &str) -> Vec<String> {
 }
 
 /// The first of what is wrong with a mesh configuration, or its warnings.
-fn said_of_mesh(text: &str) -> Vec<String> {
+fn mesh_finding_texts(text: &str) -> Vec<String> {
     match crate::mesh::parse_served(text) {
         Ok(read) => {
             let warnings = read.warnings.iter();
@@ -53,26 +53,26 @@ fn said_of_mesh(text: &str) -> Vec<String> {
 
 fn good(kind: &str, name: &str, spec: &str) {
     assert_eq!(
-        said(kind, name, spec),
+        finding_texts(kind, name, spec),
         Vec::<String>::new(),
         "{kind} {spec}"
     );
 }
 
 fn bad(kind: &str, name: &str, spec: &str, expected: &[&str]) {
-    assert_eq!(said(kind, name, spec), expected, "{kind} {spec}");
+    assert_eq!(finding_texts(kind, name, spec), expected, "{kind} {spec}");
 }
 
 /// Rows of one kind: a test for each, with what passes and what does not.
 macro_rules! rows {
-    ($kind:literal $name:literal $($row:ident { $(+ $good:expr;)+ $(- $bad:expr => $said:expr;)+ })*) => {
+    ($kind:literal $name:literal $($row:ident { $(+ $good:expr;)+ $(- $bad:expr => $findings:expr;)+ })*) => {
         pub(in crate::config::rules::tests) const ROWS: &[(&str, &str)] = &[$(($kind, stringify!($row))),*];
 
         pub(in crate::config::rules::tests) fn rows() -> Vec<crate::config::rules::tests::written::Row> {
             use crate::config::rules::tests::written::Row;
             vec![$(
                 $(Row::new($kind, $name, $good, &[""; 0]),)+
-                $(Row::new($kind, $name, $bad, &$said),)+
+                $(Row::new($kind, $name, $bad, &$findings),)+
             )*]
         }
 
@@ -80,7 +80,7 @@ macro_rules! rows {
             #[test]
             fn $row() {
                 $(crate::config::rules::tests::good($kind, $name, &$good.to_string());)+
-                $(crate::config::rules::tests::bad($kind, $name, &$bad.to_string(), &$said);)+
+                $(crate::config::rules::tests::bad($kind, $name, &$bad.to_string(), &$findings);)+
             }
         )*
     };

@@ -3,8 +3,8 @@
 pub(super) mod policy {
     #[test]
     fn the_policy_of_a_namespace_is_called_default() {
-        let said = ["spec.targets: not in the policy default"];
-        crate::config::rules::tests::bad("Policy", "default", "{targets: [{name: a}]}", &said);
+        let findings = ["spec.targets: not in the policy default"];
+        crate::config::rules::tests::bad("Policy", "default", "{targets: [{name: a}]}", &findings);
         crate::config::rules::tests::good("Policy", "default", "{peers: [{mtls: {}}]}");
     }
 
@@ -31,8 +31,8 @@ pub(super) mod policy {
 pub(super) mod mesh_policy {
     #[test]
     fn mesh_policy_must_be_named_default() {
-        let said = ["metadata.name: \"x\" is not \"default\""];
-        crate::config::rules::tests::bad("MeshPolicy", "x", "{}", &said);
+        let findings = ["metadata.name: \"x\" is not \"default\""];
+        crate::config::rules::tests::bad("MeshPolicy", "x", "{}", &findings);
     }
 
     rows! { "MeshPolicy" "default"
@@ -95,8 +95,8 @@ pub(super) mod binding {
 pub(super) mod cluster_config {
     #[test]
     fn cluster_rbac_config_must_be_named_default() {
-        let said = ["metadata.name: \"x\" is not \"default\""];
-        crate::config::rules::tests::bad("ClusterRbacConfig", "x", "{}", &said);
+        let findings = ["metadata.name: \"x\" is not \"default\""];
+        crate::config::rules::tests::bad("ClusterRbacConfig", "x", "{}", &findings);
     }
 
     rows! { "ClusterRbacConfig" "default"
@@ -113,18 +113,18 @@ pub(super) mod config {
     // Every one of them is deprecated: what passes still has its warning.
     #[test]
     fn a_good_one_has_its_warning_only() {
-        let said = ["warning: spec: deprecated, use ClusterRbacConfig"];
-        crate::config::rules::tests::bad("RbacConfig", "default", "{mode: 'ON'}", &said);
+        let findings = ["warning: spec: deprecated, use ClusterRbacConfig"];
+        crate::config::rules::tests::bad("RbacConfig", "default", "{mode: 'ON'}", &findings);
     }
 
     #[test]
     fn rbac_config_warns_and_requires_exclusion() {
-        let said = [
+        let findings = [
             "warning: spec: deprecated, use ClusterRbacConfig",
             "spec.exclusion: is required",
         ];
         let spec = "{mode: ON_WITH_EXCLUSION}";
-        crate::config::rules::tests::bad("RbacConfig", "default", spec, &said);
+        crate::config::rules::tests::bad("RbacConfig", "default", spec, &findings);
     }
 
     pub(in crate::config::rules::tests) const ROWS: &[(&str, &str)] =

@@ -5,13 +5,13 @@ use super::{PREDICATES, bad, good};
 
 /// A test for each, with what holds and its nearest neighbours that do not; each in an object of the kind before it.
 macro_rules! predicates {
-    ($($row:ident { $(+ $in:literal $good:expr;)+ $(- $of:literal $bad:expr => $said:expr;)+ })*) => {
+    ($($row:ident { $(+ $in:literal $good:expr;)+ $(- $of:literal $bad:expr => $findings:expr;)+ })*) => {
         pub(super) const ROWS: &[(&str, &str)] = &[$((PREDICATES, stringify!($row))),*];
 
         pub(super) fn rows() -> Vec<Row> {
             vec![$(
                 $(Row::new($in, "x", $good, &[""; 0]),)+
-                $(Row::new($of, "x", $bad, &$said),)+
+                $(Row::new($of, "x", $bad, &$findings),)+
             )*]
         }
 
@@ -19,7 +19,7 @@ macro_rules! predicates {
             #[test]
             fn $row() {
                 $(good($in, "x", &$good.to_string());)+
-                $(bad($of, "x", &$bad.to_string(), &$said);)+
+                $(bad($of, "x", &$bad.to_string(), &$findings);)+
             }
         )*
     };

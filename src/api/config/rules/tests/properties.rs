@@ -220,10 +220,10 @@ pub(super) fn turned(value: &Value) -> Value {
 }
 
 fn sorted(kind: &Kind, spec: &Value) -> Vec<(String, String)> {
-    let said = kind.check_rules("ns", "x", spec).into_iter();
-    let mut said: Vec<_> = said.map(|found| (found.path, found.message)).collect();
-    said.sort();
-    said
+    let findings = kind.check_rules("ns", "x", spec).into_iter();
+    let mut sorted: Vec<_> = findings.map(|found| (found.path, found.message)).collect();
+    sorted.sort();
+    sorted
 }
 
 proptest! {

@@ -12,7 +12,7 @@ pub(super) struct Row {
     kind: &'static str,
     name: &'static str,
     spec: String,
-    said: Vec<String>,
+    findings: Vec<String>,
 }
 
 impl Row {
@@ -20,13 +20,13 @@ impl Row {
         kind: &'static str,
         name: &'static str,
         spec: impl Display,
-        said: &[impl ToString],
+        findings: &[impl ToString],
     ) -> Self {
         Self {
             kind,
             name,
             spec: spec.to_string(),
-            said: said.iter().map(ToString::to_string).collect(),
+            findings: findings.iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -37,7 +37,7 @@ impl Row {
             "kind": self.kind,
             "name": self.name,
             "spec": self.spec,
-            "said": self.said,
+            "said": self.findings,
         })
     }
 }

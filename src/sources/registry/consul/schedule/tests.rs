@@ -387,11 +387,11 @@ impl Agent {
             self.waiting
                 .retain(|(_, query)| !orders.cancel.contains(&query.ticket));
             // Some connections are reserved for immediate queries.
-            let (mut open, mut kept) = (self.waiting.len() + READS, READS);
+            let (mut open, mut reserved) = (self.waiting.len() + READS, READS);
             let mut served = Vec::new();
             for query in orders.begin {
-                if query.index == 0 && kept > 0 {
-                    kept -= 1;
+                if query.index == 0 && reserved > 0 {
+                    reserved -= 1;
                 } else {
                     open += 1;
                 }

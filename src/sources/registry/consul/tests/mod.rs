@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// A source that runs until it is dropped.
 struct Source {
     task: JoinHandle<()>,
-    said: watch::Receiver<ConsulUpdate>,
+    updates: watch::Receiver<ConsulUpdate>,
 }
 
 impl Drop for Source {
@@ -39,11 +39,11 @@ impl Source {
     fn of(fake: &Fake) -> Self {
         let address: Address = format!("http://{}", fake.address()).parse().unwrap();
         let consul = Consul::new(address, Token::new("sesame"), "west".into());
-        let (to, said) = watch::channel(ConsulUpdate::default());
+        let (to, updates) = watch::channel(ConsulUpdate::default());
         let task = tokio::spawn(async move {
             consul.run(to).await;
         });
-        Self { task, said }
+        Self { task, updates }
     }
 
     async fn until(
@@ -52,8 +52,8 @@ impl Source {
         what: &str,
         is_so: impl FnMut(&ConsulUpdate) -> bool,
     ) {
-        let came = timeout(within, self.said.wait_for(is_so)).await;
-        let _said = came
+        let came = timeout(within, self.updates.wait_for(is_so)).await;
+        let _update = came
             .unwrap_or_else(|_| panic!("{what}: not within {within:?}"))
             .unwrap();
     }
@@ -61,8 +61,8 @@ impl Source {
     async fn synced(fake: &Fake) -> Self {
         let mut source = Self::of(fake);
         source
-            .until(SOON * 5, "synced", |said| {
-                said.sync_state == SyncState::Synced
+            .until(SOON * 5, "synced", |update| {
+                update.sync_state == SyncState::Synced
             })
             .await;
         source
@@ -70,9 +70,9 @@ impl Source {
 }
 
 /// `address:port health` of a service, by name.
-fn endpoints(said: &ConsulUpdate, name: &str) -> Vec<String> {
+fn endpoints(update: &ConsulUpdate, name: &str) -> Vec<String> {
     let key = ServiceKey::new(&format!("{name}.service.consul"), "default");
-    let endpoints = said.contribution.endpoints.get(&key);
+    let endpoints = update.contribution.endpoints.get(&key);
     let drawn = |endpoint: &api::model::Endpoint| {
         let ready = if endpoint.health == Health::Ready {
             ""
@@ -89,33 +89,33 @@ async fn registered_services_are_served_and_changes_arrive_soon() {
     let fake = Fake::start().await;
     fake.set("web", &[("web-1", "10.0.0.1", 80, "passing")]);
     let mut source = Source::synced(&fake).await;
-    assert_eq!(endpoints(&source.said.borrow(), "web"), ["10.0.0.1:80"]);
+    assert_eq!(endpoints(&source.updates.borrow(), "web"), ["10.0.0.1:80"]);
     let both = [
         ("web-1", "10.0.0.1", 80, "passing"),
         ("web-2", "10.0.0.2", 80, "warning"),
     ];
     fake.set("web", &both);
     source
-        .until(SOON, "a second instance", |said| {
-            endpoints(said, "web") == ["10.0.0.1:80", "10.0.0.2:80"]
+        .until(SOON, "a second instance", |update| {
+            endpoints(update, "web") == ["10.0.0.1:80", "10.0.0.2:80"]
         })
         .await;
     fake.set("web", &[both[0], ("web-2", "10.0.0.2", 80, "critical")]);
     source
-        .until(SOON, "a critical check", |said| {
-            endpoints(said, "web") == ["10.0.0.1:80", "10.0.0.2:80 out"]
+        .until(SOON, "a critical check", |update| {
+            endpoints(update, "web") == ["10.0.0.1:80", "10.0.0.2:80 out"]
         })
         .await;
     fake.set("db", &[("db-1", "10.0.0.3", 5432, "passing")]);
     source
-        .until(SOON * 2, "a second service", |said| {
-            endpoints(said, "db") == ["10.0.0.3:5432"]
+        .until(SOON * 2, "a second service", |update| {
+            endpoints(update, "db") == ["10.0.0.3:5432"]
         })
         .await;
     fake.remove("web");
     source
-        .until(SOON, "no first service", |said| {
-            endpoints(said, "web").is_empty() && said.contribution.services.len() == 1
+        .until(SOON, "no first service", |update| {
+            endpoints(update, "web").is_empty() && update.contribution.services.len() == 1
         })
         .await;
     assert!(fake.log().iter().all(|line| line.ends_with(" sesame")));
@@ -129,7 +129,7 @@ async fn while_idle_there_is_nothing_but_waiting() {
     }
     let mut source = Source::synced(&fake).await;
     fake.until("all wait", |fake| fake.waiting() == 4).await;
-    source.said.borrow_and_update();
+    source.updates.borrow_and_update();
     let before = fake.log().len();
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(fake.log().len(), before);
@@ -137,9 +137,9 @@ async fn while_idle_there_is_nothing_but_waiting() {
     let first = ("a", "10.0.0.1", 80, "passing");
     fake.set("a", &[first, ("a2", "10.0.0.2", 80, "passing")]);
     source
-        .until(SOON, "two", |said| endpoints(said, "a").len() == 2)
+        .until(SOON, "two", |update| endpoints(update, "a").len() == 2)
         .await;
-    source.said.borrow_and_update();
+    source.updates.borrow_and_update();
     let before = fake.log().len();
     fake.set("a", &[("a2", "10.0.0.2", 80, "passing"), first]);
     fake.turn_tags();
@@ -147,7 +147,7 @@ async fn while_idle_there_is_nothing_but_waiting() {
         fake.log().len() > before && fake.waiting() == 4
     })
     .await;
-    assert!(!source.said.has_changed().unwrap());
+    assert!(!source.updates.has_changed().unwrap());
 }
 
 #[tokio::test]
@@ -160,8 +160,8 @@ async fn an_index_that_goes_back_is_followed() {
     fake.restore(5);
     fake.set("web", &[("web-1", "10.0.0.9", 80, "passing")]);
     source
-        .until(SOON, "the restored one", |said| {
-            endpoints(said, "web") == ["10.0.0.9:80"]
+        .until(SOON, "the restored one", |update| {
+            endpoints(update, "web") == ["10.0.0.9:80"]
         })
         .await;
     let asked_anew = |line: &String| line.starts_with("/v1/health/service/web?index=0&");
@@ -179,14 +179,14 @@ async fn without_the_right_to_checks_there_are_instances() {
     fake.fault("/v1/health/", Fault::Status(403));
     let mut source = Source::synced(&fake).await;
     // Without checks the instance counts as healthy.
-    assert_eq!(endpoints(&source.said.borrow(), "web"), ["10.0.0.1:80"]);
+    assert_eq!(endpoints(&source.updates.borrow(), "web"), ["10.0.0.1:80"]);
     fake.set("web", &[("web-1", "10.0.0.2", 80, "passing")]);
     source
-        .until(SOON, "a change", |said| {
-            endpoints(said, "web") == ["10.0.0.2:80"]
+        .until(SOON, "a change", |update| {
+            endpoints(update, "web") == ["10.0.0.2:80"]
         })
         .await;
-    assert_eq!(source.said.borrow().sync_state, SyncState::Synced);
+    assert_eq!(source.updates.borrow().sync_state, SyncState::Synced);
 }
 
 /// A malformed or endless response keeps the last state, and is logged.
@@ -218,8 +218,8 @@ async fn suffers(fault: Fault) {
     fake.fault("/v1/health/service/a", fault);
     fake.set("a", &[("a-1", "10.0.0.3", 80, "passing")]);
     fake.set("b", &[("b-1", "10.0.0.4", 80, "passing")]);
-    let is_stale = |said: &ConsulUpdate| {
-        let SyncState::Stale { error } = &said.sync_state else {
+    let is_stale = |update: &ConsulUpdate| {
+        let SyncState::Stale { error } = &update.sync_state else {
             return false;
         };
         assert!(
@@ -236,15 +236,15 @@ async fn suffers(fault: Fault) {
     let asked = fake.log().split_off(before);
     assert!(asked.len() <= ASKED, "{fault:?}: {asked:?}");
     assert_eq!(
-        endpoints(&source.said.borrow(), "a"),
+        endpoints(&source.updates.borrow(), "a"),
         ["10.0.0.1:80"],
         "{fault:?}"
     );
     fake.mend();
-    let is_well = |said: &ConsulUpdate| {
-        said.sync_state == SyncState::Synced
-            && endpoints(said, "a") == ["10.0.0.3:80"]
-            && endpoints(said, "b") == ["10.0.0.4:80"]
+    let is_well = |update: &ConsulUpdate| {
+        update.sync_state == SyncState::Synced
+            && endpoints(update, "a") == ["10.0.0.3:80"]
+            && endpoints(update, "b") == ["10.0.0.4:80"]
     };
     source.until(SOON * 10, "well again", is_well).await;
 }
@@ -258,7 +258,7 @@ async fn silence_is_an_error_in_the_end() {
     let begun = tokio::time::Instant::now();
     fake.until("asked again", |fake| fake.log().len() > 1).await;
     assert!(begun.elapsed() >= super::client::EXCHANGE);
-    assert_eq!(source.said.borrow().sync_state, SyncState::Syncing);
+    assert_eq!(source.updates.borrow().sync_state, SyncState::Syncing);
 }
 
 #[tokio::test]
@@ -270,16 +270,17 @@ async fn many_services_do_not_open_more_connections_than_the_agent_takes() {
         fake.set(&name, &[(&name, "10.0.0.1", 80, "passing")]);
     }
     let mut source = Source::synced(&fake).await;
-    assert_eq!(source.said.borrow().contribution.services.len(), 120);
+    assert_eq!(source.updates.borrow().contribution.services.len(), 120);
     // One that waits, and one in turn.
     fake.set("s000", &[("x", "10.0.0.2", 80, "passing")]);
     fake.set("s119", &[("x", "10.0.0.2", 80, "passing")]);
     source
-        .until(SOON * 12, "both", |said| {
-            ["s000", "s119"].map(|name| endpoints(said, name)) == [["10.0.0.2:80"], ["10.0.0.2:80"]]
+        .until(SOON * 12, "both", |update| {
+            ["s000", "s119"].map(|name| endpoints(update, name))
+                == [["10.0.0.2:80"], ["10.0.0.2:80"]]
         })
         .await;
-    assert_eq!(source.said.borrow().sync_state, SyncState::Synced);
+    assert_eq!(source.updates.borrow().sync_state, SyncState::Synced);
 }
 
 #[test]

@@ -98,8 +98,8 @@ async fn a_secret_is_found_by_its_name_changes_and_goes() {
     fake.put_in("secrets", secret("edge", "a", &broken));
     fake.put_in("secrets", secret("edge", "missing", &first));
     let found = sought.until(|found| found.all.len() == 2).await;
-    let kept = found.all.values().next().unwrap();
-    assert_eq!(*kept.pair.as_ref().unwrap().1, *second.1.as_bytes());
+    let stored = found.all.values().next().unwrap();
+    assert_eq!(*stored.pair.as_ref().unwrap().1, *second.1.as_bytes());
     fake.delete_in("secrets", "edge/a");
     sought.until(|found| names(found) == ["edge/missing"]).await;
     sought.want(&["demo/a"]);

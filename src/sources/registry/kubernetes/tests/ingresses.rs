@@ -30,14 +30,14 @@ async fn ingresses_come_change_and_go() {
         let expected: Vec<_> = expected
             .iter()
             .map(|(name, host)| {
-                let kept = json!({
+                let object = json!({
                     "metadata": {
                         "name": name, "namespace": "shop", "creationTimestamp": null,
                         "annotations": {"kubernetes.io/ingress.class": "istio"},
                     },
                     "spec": {"rules": [{"host": host}]},
                 });
-                ((*name).to_owned(), kept)
+                ((*name).to_owned(), object)
             })
             .collect();
         let is_it = |known: &Option<std::sync::Arc<crate::registry::Ingresses>>| {
@@ -73,7 +73,7 @@ async fn ingresses_come_change_and_go() {
 }
 
 #[tokio::test]
-async fn where_they_may_not_be_read_there_are_none() {
+async fn ingresses_that_may_not_be_read_are_an_empty_list() {
     let fake = Fake::start().await;
     fake.forbid(&["ingresses"]);
     let (to, mut found) = watch::channel(None);

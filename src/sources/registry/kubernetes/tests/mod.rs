@@ -96,8 +96,9 @@ pub(super) fn served(objects: &mut Objects, name: &str) -> Arc<Served> {
 }
 
 pub(super) fn endpoints(objects: &mut Objects, name: &str) -> Vec<Endpoint> {
-    let said = objects.contribution();
-    said.endpoints
+    let contribution = objects.contribution();
+    contribution
+        .endpoints
         .get(&place(name))
         .map_or_else(Vec::new, |all| all.to_vec())
 }

@@ -118,7 +118,7 @@ fn delete(objects: &mut Objects, step: &Step) {
     }
 }
 
-fn kept<K: Ord, T: PartialEq + ?Sized>(
+fn shares_equal_values<K: Ord, T: PartialEq + ?Sized>(
     before: &Arc<BTreeMap<K, Arc<T>>>,
     after: &Arc<BTreeMap<K, Arc<T>>>,
 ) -> bool {
@@ -131,9 +131,9 @@ fn kept<K: Ord, T: PartialEq + ?Sized>(
 }
 
 fn is_kept(before: &Contribution, after: &Contribution) -> bool {
-    kept(&before.services, &after.services)
-        && kept(&before.endpoints, &after.endpoints)
-        && kept(&before.workloads, &after.workloads)
+    shares_equal_values(&before.services, &after.services)
+        && shares_equal_values(&before.endpoints, &after.endpoints)
+        && shares_equal_values(&before.workloads, &after.workloads)
 }
 
 proptest! {
@@ -141,25 +141,25 @@ proptest! {
 
     #[test]
     fn any_order_comes_to_the_same(steps in steps()) {
-        let mut told = objects();
+        let mut stepped = objects();
         let mut there = BTreeMap::new();
-        let mut before = told.contribution();
+        let mut before = stepped.contribution();
         for step in &steps {
             let place = (step.kind, if step.kind == 5 { 0 } else { step.name % 3 });
             if step.deleted {
-                delete(&mut told, step);
+                delete(&mut stepped, step);
                 there.remove(&place);
             } else {
-                set(&mut told, object(step));
+                set(&mut stepped, object(step));
                 there.insert(place, step.clone());
             }
             if step.settled {
-                let after = told.contribution();
+                let after = stepped.contribution();
                 prop_assert!(is_kept(&before, &after));
                 before = after;
             }
         }
-        let said = told.contribution();
+        let contribution = stepped.contribution();
         for backwards in [false, true] {
             let mut scratch = objects();
             let mut all: Vec<_> = there.values().map(object).collect();
@@ -169,13 +169,13 @@ proptest! {
             for object in all {
                 set(&mut scratch, object);
             }
-            prop_assert_eq!(&scratch.contribution(), &said);
+            prop_assert_eq!(&scratch.contribution(), &contribution);
         }
         // No trace remains of deleted objects.
         for step in there.values() {
-            delete(&mut told, step);
+            delete(&mut stepped, step);
         }
-        prop_assert_eq!(told.contribution(), Contribution::default());
-        prop_assert!(told.is_empty());
+        prop_assert_eq!(stepped.contribution(), Contribution::default());
+        prop_assert!(stepped.is_empty());
     }
 }

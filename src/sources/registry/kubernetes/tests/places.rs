@@ -172,8 +172,8 @@ fn terminating_endpoints_differ_from_unready_ones() {
         );
     }
     set(&mut objects, slice("a-1", "a", Value::Null));
-    let said = objects.contribution();
-    assert!(said.endpoints.is_empty() && said.services.contains_key(&place("a")));
+    let contribution = objects.contribution();
+    assert!(contribution.endpoints.is_empty() && contribution.services.contains_key(&place("a")));
 }
 
 #[test]
@@ -229,8 +229,8 @@ fn slices_of_a_service_count_together() {
     );
     assert_eq!(brief(&mut objects, "a"), ["fd00::1:8080 HEALTHY"]);
     objects.delete::<Service>(&key("a"));
-    let said = objects.contribution();
-    assert!(said.services.is_empty() && said.endpoints.is_empty());
+    let contribution = objects.contribution();
+    assert!(contribution.services.is_empty() && contribution.endpoints.is_empty());
 }
 
 #[test]
@@ -368,17 +368,20 @@ fn a_service_has_as_many_places_as_there_is_room_for() {
                 set(&mut objects, object);
                 assert_eq!(endpoints(&mut objects, "a").len(), count * used);
                 let problems: Vec<_> = objects.problems().collect();
-                let said: Vec<_> = problems
+                let messages: Vec<_> = problems
                     .iter()
                     .map(|one| (one.kind, &*one.refusal.message))
                     .collect();
-                let words = expected.map(|all| {
+                let wanted = expected.map(|all| {
                     format!(
                         "the first {used} of {all} addresses are used: more than 100000 places with its ports: split the service"
                     )
                 });
-                let words: Vec<_> = words.iter().map(|words| ("Service", &**words)).collect();
-                assert_eq!(said, words);
+                let wanted: Vec<_> = wanted
+                    .iter()
+                    .map(|message| ("Service", &**message))
+                    .collect();
+                assert_eq!(messages, wanted);
             }
             // With fewer ports there is room for all.
             one["spec"]["ports"] = json!(ports[..1]);
@@ -407,17 +410,17 @@ fn endpoints_for_other_ports_are_reported() {
             };
             set(&mut objects, object);
             let count = endpoints(&mut objects, "a").len();
-            let words = objects
+            let messages = objects
                 .problems()
                 .map(|one| one.refusal.message.to_string());
-            (count, words.collect::<Vec<_>>())
+            (count, messages.collect::<Vec<_>>())
         };
         let own = of_ports(1).1;
         let name = own[0]["name"].as_str().unwrap().to_owned();
-        let words = format!(
+        let message = format!(
             "no endpoints: what is written for it has ports named \"web\", and its own are named {name:?}"
         );
-        assert_eq!(of(json!([{"name": "web", "port": 80}])), (0, vec![words]));
+        assert_eq!(of(json!([{"name": "web", "port": 80}])), (0, vec![message]));
         assert_eq!(of(json!([])), (0, vec![]));
         assert_eq!(of(json!(own)), (1, vec![]));
     }

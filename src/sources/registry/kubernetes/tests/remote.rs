@@ -41,7 +41,7 @@ fn secret(name: &str, clusters: &[(&str, String)]) -> Value {
 
 struct Source {
     running: JoinHandle<()>,
-    told: watch::Receiver<Remotes>,
+    updates: watch::Receiver<Remotes>,
     known: watch::Receiver<bool>,
     _trust_domain: watch::Sender<Arc<str>>,
 }
@@ -55,27 +55,27 @@ impl Drop for Source {
 impl Source {
     fn start(local: &Fake) -> Self {
         let (trust_domain, theirs) = watch::channel("td".into());
-        let (to, told) = watch::channel(Remotes::new());
+        let (to, updates) = watch::channel(Remotes::new());
         let namespace = "istio-system".to_owned();
         let (knows, known) = watch::channel(false);
         let local = local.cluster();
         let running = tokio::spawn(remotes(local, namespace, settings(), theirs, to, knows));
         Self {
             running,
-            told,
+            updates,
             known,
             _trust_domain: trust_domain,
         }
     }
 
     async fn until(&mut self, what: impl FnMut(&Remotes) -> bool) -> Remotes {
-        let found = timeout(Duration::from_secs(20), self.told.wait_for(what)).await;
+        let found = timeout(Duration::from_secs(20), self.updates.wait_for(what)).await;
         found.expect("not within 20 s").unwrap().clone()
     }
 }
 
 fn serves(all: &Remotes, id: &str, wanted: &str) -> bool {
-    let found = all.get(id).map(|told| endpoints(told, "a"));
+    let found = all.get(id).map(|update| endpoints(update, "a"));
     found.is_some_and(|found| found == [format!("{wanted} -")])
 }
 
@@ -126,7 +126,7 @@ async fn which_clusters_there_are_is_known_when_it_was_said() {
     assert!(!*source.known.borrow());
     source.known.wait_for(|known| *known).await.unwrap();
     // The clusters are listed by then, though none has been synced.
-    assert!(source.told.borrow().contains_key("east"));
+    assert!(source.updates.borrow().contains_key("east"));
     assert!(local.count("list") > 2);
 
     for deaf in [false, true] {
@@ -142,7 +142,7 @@ async fn which_clusters_there_are_is_known_when_it_was_said() {
             source.known.wait_for(|known| *known),
         );
         assert!(known.await.is_ok(), "deaf: {deaf}");
-        assert!(source.told.borrow().is_empty());
+        assert!(source.updates.borrow().is_empty());
     }
 }
 
@@ -167,7 +167,7 @@ async fn another_kubeconfig_loses_nothing_meanwhile() {
         super::slice("a-1", "a", json!([super::at("10.9.9.9", "p")])),
     );
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(serves(&source.told.borrow(), "east", "10.1.0.1"));
+    assert!(serves(&source.updates.borrow(), "east", "10.1.0.1"));
     new.away(false);
     let all = source.until(|all| !serves(all, "east", "10.1.0.1")).await;
     assert!(serves(&all, "east", "10.2.0.1"));
@@ -222,7 +222,7 @@ async fn a_bad_kubeconfig_is_said_and_the_others_work() {
                 && all.len() == 7
                 && all
                     .values()
-                    .all(|told| told.sync_state != SyncState::Syncing)
+                    .all(|update| update.sync_state != SyncState::Syncing)
         })
         .await;
     assert_eq!(all["east"].error, None);

@@ -12,7 +12,7 @@ use crate::registry::kubernetes::source::{run_with, watch_all};
 
 /// An empty state would be sent to every proxy.
 #[tokio::test]
-async fn what_was_found_stays_until_all_is_listed_again_after_a_panic() {
+async fn objects_stay_until_all_are_listed_again_after_a_panic() {
     let fake = fake("10.0.0.1").await;
     let panic = Arc::new(Notify::new());
     let panics = Arc::clone(&panic);
@@ -43,7 +43,9 @@ async fn what_was_found_stays_until_all_is_listed_again_after_a_panic() {
     fake.lies("list", "services", Some(Lie::Status(500)));
     panic.notify_one();
     let is_away = |error: Option<&str>| error.is_some_and(|error| error.contains("500"));
-    let away = source.until(|told| is_away(told.error.as_deref())).await;
+    let away = source
+        .until(|update| is_away(update.error.as_deref()))
+        .await;
     assert_eq!(away.contribution, before.contribution);
     assert_eq!(away.counts, before.counts);
     assert!(matches!(away.sync_state, SyncState::Stale { .. }) && away.lost.is_some());

@@ -261,8 +261,8 @@ fn an_external_name_is_resolved_by_the_proxy() {
     );
     // Without ports, or without a name, there is no service.
     set(&mut objects, named("two.example", Value::Null));
-    let said = objects.contribution();
-    assert!(said.services.is_empty() && said.endpoints.is_empty());
+    let contribution = objects.contribution();
+    assert!(contribution.services.is_empty() && contribution.endpoints.is_empty());
     assert_eq!(objects.problems().count(), 0);
     for name in [
         "not a name",
@@ -274,8 +274,8 @@ fn an_external_name_is_resolved_by_the_proxy() {
         assert!(objects.contribution().services.is_empty());
         let problem = objects.problems().next().unwrap();
         assert_eq!((problem.kind, &problem.object), ("Service", &key("a")));
-        let words = format!("spec.externalName: want a name, got {name:?}");
-        assert_eq!(&*problem.refusal.message, words);
+        let message = format!("spec.externalName: want a name, got {name:?}");
+        assert_eq!(&*problem.refusal.message, message);
     }
 }
 
@@ -354,7 +354,7 @@ fn endpoints_of_a_service_are_bounded_by_its_ports() {
     };
     let canonical = "alpha.istio.io/canonical-serviceaccounts";
     let kubernetes = "alpha.istio.io/kubernetes-serviceaccounts";
-    for (ports, names, addresses, protocol, expected, words) in [
+    for (ports, names, addresses, protocol, expected, wanted) in [
         (1_000, 99, 99, "http", (100, 100), None),
         (
             1_000,
@@ -396,10 +396,10 @@ fn endpoints_of_a_service_are_bounded_by_its_ports() {
         let one = served(&mut objects, "a");
         let found = (one.accounts.len(), one.addresses_in("here").len());
         assert_eq!(found, expected, "{ports} {names} {addresses}");
-        let said = objects.problems().next();
-        let said = said.map(|one| one.refusal.message.to_string());
-        let said = said.map(|said| said.split(" are used").next().unwrap().to_owned());
-        assert_eq!(said, words);
+        let message = objects.problems().next();
+        let message = message.map(|one| one.refusal.message.to_string());
+        let message = message.map(|message| message.split(" are used").next().unwrap().to_owned());
+        assert_eq!(message, wanted);
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) async fn fake(address: &str) -> Fake {
 
 pub(super) struct Source {
     running: JoinHandle<()>,
-    pub(super) told: watch::Receiver<ClusterUpdate>,
+    pub(super) updates: watch::Receiver<ClusterUpdate>,
     trust_domain: watch::Sender<Arc<str>>,
 }
 
@@ -72,11 +72,11 @@ impl Source {
         run: impl FnOnce(watch::Receiver<Arc<str>>, watch::Sender<ClusterUpdate>) -> F,
     ) -> Self {
         let (trust_domain, theirs) = watch::channel("td".into());
-        let (to, told) = watch::channel(ClusterUpdate::default());
+        let (to, updates) = watch::channel(ClusterUpdate::default());
         let running = tokio::spawn(run(theirs, to));
         Self {
             running,
-            told,
+            updates,
             trust_domain,
         }
     }
@@ -85,30 +85,30 @@ impl Source {
         &mut self,
         what: impl FnMut(&ClusterUpdate) -> bool,
     ) -> ClusterUpdate {
-        let found = timeout(Duration::from_secs(20), self.told.wait_for(what)).await;
+        let found = timeout(Duration::from_secs(20), self.updates.wait_for(what)).await;
         found.expect("not within 20 s").unwrap().clone()
     }
 
     pub(super) async fn synced(&mut self) -> ClusterUpdate {
-        self.until(|told| told.sync_state == SyncState::Synced)
+        self.until(|update| update.sync_state == SyncState::Synced)
             .await
     }
 
     /// Asserts that nothing is emitted for 100 ms.
     async fn is_silent(&mut self) {
-        self.told.mark_unchanged();
+        self.updates.mark_unchanged();
         let long = Duration::from_millis(100);
         assert!(
-            timeout(long, self.told.changed()).await.is_err(),
+            timeout(long, self.updates.changed()).await.is_err(),
             "{:?}",
-            *self.told.borrow()
+            *self.updates.borrow()
         );
     }
 }
 
 /// `ADDRESS POD` of each.
-pub(super) fn endpoints(told: &ClusterUpdate, name: &str) -> Vec<String> {
-    let all = told.contribution.endpoints.get(&place(name));
+pub(super) fn endpoints(update: &ClusterUpdate, name: &str) -> Vec<String> {
+    let all = update.contribution.endpoints.get(&place(name));
     let say = |one: &api::model::Endpoint| {
         format!("{} {}", one.address, one.pod.as_deref().unwrap_or("-"))
     };
@@ -122,7 +122,9 @@ async fn all_is_told_at_once_and_then_what_changes() {
         fake.put_in("pods", pod(&format!("other-{n}"), "10.9.9.9", json!({})));
     }
     let mut source = Source::start(&fake, settings());
-    let first = source.until(|told| *told != ClusterUpdate::default()).await;
+    let first = source
+        .until(|update| *update != ClusterUpdate::default())
+        .await;
     assert_eq!(first.sync_state, SyncState::Synced);
     assert_eq!(first.contribution.workloads.len(), 250);
     assert_eq!(
@@ -137,7 +139,7 @@ async fn all_is_told_at_once_and_then_what_changes() {
     // The pod comes later: only what names it is different.
     fake.put_in("pods", pod("p", "10.0.0.1", json!({"app": "a"})));
     let second = source
-        .until(|told| endpoints(told, "a") == ["10.0.0.1 demo/p"])
+        .until(|update| endpoints(update, "a") == ["10.0.0.1 demo/p"])
         .await;
     assert!(Arc::ptr_eq(
         &first.contribution.services,
@@ -151,15 +153,17 @@ async fn all_is_told_at_once_and_then_what_changes() {
     source.is_silent().await;
     source.trust_domain.send("new".into()).unwrap();
     source
-        .until(|told| {
-            told.contribution.endpoints[&place("a")][0]
+        .until(|update| {
+            update.contribution.endpoints[&place("a")][0]
                 .account
                 .as_deref()
                 == Some("spiffe://new/ns/demo/sa/p")
         })
         .await;
     fake.delete_in("endpointslices", "demo/a-1");
-    let last = source.until(|told| endpoints(told, "a").is_empty()).await;
+    let last = source
+        .until(|update| endpoints(update, "a").is_empty())
+        .await;
     assert!(last.contribution.services.contains_key(&place("a")));
     assert!(fake.log().iter().all(|line| !line.contains("patch")));
 }
@@ -174,9 +178,9 @@ async fn a_server_without_slices_has_endpoints() {
     });
     fake.put_in("endpoints", object);
     let mut source = Source::start(&fake, settings());
-    let told = source.synced().await;
-    assert_eq!(endpoints(&told, "a"), ["10.0.0.1 -"]);
-    assert_eq!(told.counts["Endpoints"], 1);
+    let update = source.synced().await;
+    assert_eq!(endpoints(&update, "a"), ["10.0.0.1 -"]);
+    assert_eq!(update.counts["Endpoints"], 1);
 }
 
 #[tokio::test]
@@ -186,7 +190,7 @@ async fn an_outage_changes_nothing_and_what_was_missed_is_told_once() {
     let before = source.synced().await;
     fake.away(true);
     let lost = source
-        .until(|told| told.sync_state != SyncState::Synced)
+        .until(|update| update.sync_state != SyncState::Synced)
         .await;
     assert!(matches!(lost.sync_state, SyncState::Stale { .. }) && lost.error.is_some());
     assert_eq!(lost.contribution, before.contribution);
@@ -209,20 +213,20 @@ async fn an_outage_changes_nothing_and_what_was_missed_is_told_once() {
     fake.forget();
     // Long enough for pauses of its sources to be far apart.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let mut contributions = vec![source.told.borrow_and_update().contribution.clone()];
+    let mut contributions = vec![source.updates.borrow_and_update().contribution.clone()];
     assert_eq!(contributions[0], before.contribution);
     fake.away(false);
     loop {
-        let told = timeout(Duration::from_secs(30), source.told.changed()).await;
-        told.expect("not within 30 s").unwrap();
-        let told = source.told.borrow_and_update().clone();
-        if told.contribution != contributions[contributions.len() - 1] {
-            contributions.push(told.contribution.clone());
+        let changed = timeout(Duration::from_secs(30), source.updates.changed()).await;
+        changed.expect("not within 30 s").unwrap();
+        let update = source.updates.borrow_and_update().clone();
+        if update.contribution != contributions[contributions.len() - 1] {
+            contributions.push(update.contribution.clone());
         }
-        if told.sync_state == SyncState::Synced {
-            assert_eq!(endpoints(&told, "a"), ["10.0.0.2 demo/q"]);
-            assert_eq!(endpoints(&told, "b"), ["10.0.0.3 demo/r"]);
-            assert_eq!(told.error, None);
+        if update.sync_state == SyncState::Synced {
+            assert_eq!(endpoints(&update, "a"), ["10.0.0.2 demo/q"]);
+            assert_eq!(endpoints(&update, "b"), ["10.0.0.3 demo/r"]);
+            assert_eq!(update.error, None);
             break;
         }
     }
@@ -240,7 +244,7 @@ async fn an_expired_version_is_listed_again() {
         slice("a-1", "a", json!([at("10.0.0.2", "q")])),
     );
     source
-        .until(|told| endpoints(told, "a") == ["10.0.0.2 -"])
+        .until(|update| endpoints(update, "a") == ["10.0.0.2 -"])
         .await;
     let lists = fake.count("list");
     fake.forget();
@@ -250,10 +254,10 @@ async fn an_expired_version_is_listed_again() {
         slice("a-1", "a", json!([at("10.0.0.3", "r")])),
     );
     source
-        .until(|told| endpoints(told, "a") == ["10.0.0.3 -"])
+        .until(|update| endpoints(update, "a") == ["10.0.0.3 -"])
         .await;
     assert!(fake.count("list") > lists);
-    assert_eq!(source.told.borrow().sync_state, SyncState::Synced);
+    assert_eq!(source.updates.borrow().sync_state, SyncState::Synced);
 }
 
 fn entry(host: &str) -> Value {
@@ -267,8 +271,8 @@ fn named(name: &str, host: &str) -> Value {
     })
 }
 
-fn hosts(told: &ClusterUpdate) -> Vec<&str> {
-    let all = told.contribution.configuration.service_entries.values();
+fn hosts(update: &ClusterUpdate) -> Vec<&str> {
+    let all = update.contribution.configuration.service_entries.values();
     all.flat_map(|one| &one.spec.hosts)
         .map(String::as_str)
         .collect()
@@ -279,23 +283,26 @@ async fn kinds_of_configuration_come_and_go() {
     let fake = fake("10.0.0.1").await;
     let mut source = Source::start(&fake, settings());
     // None of the kinds is installed, which is no error.
-    let told = source.synced().await;
-    assert!(hosts(&told).is_empty() && told.error.is_none());
+    let update = source.synced().await;
+    assert!(hosts(&update).is_empty() && update.error.is_none());
     fake.put_in("serviceentries", entry("a.example"));
     fake.set_api_group(ISTIO, &["serviceentries", "sidecars"]);
-    source.until(|told| hosts(told) == ["a.example"]).await;
+    source.until(|update| hosts(update) == ["a.example"]).await;
     fake.put_in("serviceentries", entry("b.example"));
-    let told = source.until(|told| hosts(told) == ["b.example"]).await;
-    assert!(told.written(&"here".into())[0].accepted);
-    assert_eq!((told.counts["ServiceEntry"], told.problems.len()), (1, 0));
+    let update = source.until(|update| hosts(update) == ["b.example"]).await;
+    assert!(update.written(&"here".into())[0].accepted);
+    assert_eq!(
+        (update.counts["ServiceEntry"], update.problems.len()),
+        (1, 0)
+    );
     // An invalid version: the last one stays, and the error is reported.
     fake.put_in("serviceentries", entry("not a host"));
     fake.put_in("serviceentries", named("new", "not a host"));
-    let told = source.until(|told| told.problems.len() == 2).await;
-    assert_eq!(hosts(&told), ["b.example"]);
-    assert_eq!(told.problems[0].kind, "ServiceEntry");
-    let written = told.written(&"here".into());
-    let shown: Vec<_> = written
+    let update = source.until(|update| update.problems.len() == 2).await;
+    assert_eq!(hosts(&update), ["b.example"]);
+    assert_eq!(update.problems[0].kind, "ServiceEntry");
+    let written = update.written(&"here".into());
+    let summaries: Vec<_> = written
         .iter()
         .map(|one| {
             (
@@ -307,7 +314,7 @@ async fn kinds_of_configuration_come_and_go() {
         })
         .collect();
     assert_eq!(
-        shown,
+        summaries,
         [
             ("e", json!("b.example"), false, 1),
             ("new", Value::Null, false, 1)
@@ -325,19 +332,19 @@ async fn kinds_of_configuration_come_and_go() {
     );
     fake.delete_in("serviceentries", "demo/new");
     fake.put_in("serviceentries", entry("b.example"));
-    source.until(|told| told.problems.is_empty()).await;
+    source.until(|update| update.problems.is_empty()).await;
     // A server that starts does not know them at first.
     fake.set_api_group(ISTIO, &[]);
     fake.end_watches();
-    let told = source.until(|told| told.error.is_some()).await;
-    assert_eq!(hosts(&told), ["b.example"]);
+    let update = source.until(|update| update.error.is_some()).await;
+    assert_eq!(hosts(&update), ["b.example"]);
     fake.set_api_group(ISTIO, &["serviceentries"]);
-    let told = source.until(|told| told.error.is_none()).await;
-    assert_eq!(hosts(&told), ["b.example"]);
+    let update = source.until(|update| update.error.is_none()).await;
+    assert_eq!(hosts(&update), ["b.example"]);
     // The kinds are uninstalled for good.
     fake.set_api_group(ISTIO, &[]);
     fake.end_watches();
-    source.until(|told| hosts(told).is_empty()).await;
+    source.until(|update| hosts(update).is_empty()).await;
     source.synced().await;
 }
 
@@ -353,8 +360,8 @@ async fn rules_for_traffic_come_and_go() {
     };
     fake.put_in("virtualservices", route("a.example"));
     let mut source = Source::start(&fake, settings());
-    let hosts = |told: &ClusterUpdate| -> Vec<String> {
-        let configuration = &told.contribution.configuration;
+    let hosts = |update: &ClusterUpdate| -> Vec<String> {
+        let configuration = &update.contribution.configuration;
         let services = configuration.virtual_services.values();
         let services = services.flat_map(|one| one.spec.hosts.clone());
         let rules = configuration.destination_rules.values();
@@ -362,29 +369,29 @@ async fn rules_for_traffic_come_and_go() {
             .chain(rules.map(|one| one.spec.host.clone()))
             .collect()
     };
-    let told = source.until(|told| hosts(told) == ["a.example"]).await;
+    let update = source.until(|update| hosts(update) == ["a.example"]).await;
     // The kind is not watched twice, and pages show the typed objects.
-    assert_eq!(told.counts["VirtualService"], 1);
-    let written = told.written(&"here".into());
+    assert_eq!(update.counts["VirtualService"], 1);
+    let written = update.written(&"here".into());
     assert_eq!(written.len(), 1);
     assert_eq!(written[0].spec.value(), route("a.example")["spec"]);
     fake.set_api_group(ISTIO, &["virtualservices", "destinationrules"]);
     let rule = json!({"metadata": metadata, "spec": {"host": "b.example"}});
     fake.put_in("destinationrules", rule);
     let both = ["a.example", "b.example"];
-    source.until(|told| hosts(told) == both).await;
+    source.until(|update| hosts(update) == both).await;
     // The last good version stays while its new one is refused.
     fake.put_in("virtualservices", route("not a host"));
-    let told = source.until(|told| told.problems.len() == 1).await;
+    let update = source.until(|update| update.problems.len() == 1).await;
     assert_eq!(
-        (told.problems[0].kind, hosts(&told)),
+        (update.problems[0].kind, hosts(&update)),
         ("VirtualService", both.map(str::to_owned).to_vec())
     );
     fake.delete_in("virtualservices", "demo/r");
-    let told = source.until(|told| hosts(told) == ["b.example"]).await;
-    assert!(told.problems.is_empty());
+    let update = source.until(|update| hosts(update) == ["b.example"]).await;
+    assert!(update.problems.is_empty());
     fake.delete_in("destinationrules", "demo/r");
-    source.until(|told| hosts(told).is_empty()).await;
+    source.until(|update| hosts(update).is_empty()).await;
 }
 
 #[tokio::test]
@@ -426,17 +433,17 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     let policy = json!({"metadata": {"name": "default", "namespace": "demo"}, "spec": {"peers": [{"mtls": {}}]}});
     fake.put_in("policies", policy);
     let mut source = Source::start(&fake, settings());
-    let both = |told: &ClusterUpdate| {
-        told.others.iter().count() == 2 && told.sync_state == SyncState::Synced
+    let both = |update: &ClusterUpdate| {
+        update.others.iter().count() == 2 && update.sync_state == SyncState::Synced
     };
-    let told = source.until(both).await;
-    let written = told.written(&"here".into());
-    let shown: Vec<_> = written
+    let update = source.until(both).await;
+    let written = update.written(&"here".into());
+    let summaries: Vec<_> = written
         .iter()
         .map(|one| (&*one.api_version, &*one.kind, &*one.name, one.accepted))
         .collect();
     assert_eq!(
-        shown,
+        summaries,
         [
             (
                 "authentication.istio.io/v1alpha1",
@@ -453,10 +460,10 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     );
     // A refused object has no effect for that reason, and is none of those that the kind has.
     assert_eq!(
-        (told.counts.get("ServiceRole"), told.counts["Policy"]),
+        (update.counts.get("ServiceRole"), update.counts["Policy"]),
         (None, 1)
     );
-    let problems: Vec<_> = told.problems.iter().map(ToString::to_string).collect();
+    let problems: Vec<_> = update.problems.iter().map(ToString::to_string).collect();
     let begin = "here/demo/g@";
     assert!(
         problems.len() == 1
@@ -466,8 +473,10 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     );
     // Nothing that is served depends on them.
     fake.delete_in("serviceroles", "demo/g");
-    let last = source.until(|told| told.others.iter().count() == 1).await;
-    assert_eq!(last.contribution, told.contribution);
+    let last = source
+        .until(|update| update.others.iter().count() == 1)
+        .await;
+    assert_eq!(last.contribution, update.contribution);
 }
 
 /// A server without any of the kinds gets one look-up for all of them.
@@ -512,16 +521,18 @@ async fn nodes_and_namespaces_that_may_not_be_read_are_done_without() {
     let fake = fake("10.0.0.1").await;
     fake.forbid(&["nodes", "namespaces"]);
     let mut source = Source::start(&fake, settings());
-    let told = source.synced().await;
-    assert_eq!(endpoints(&told, "a"), ["10.0.0.1 -"]);
-    assert_eq!(told.error, None);
+    let update = source.synced().await;
+    assert_eq!(endpoints(&update, "a"), ["10.0.0.1 -"]);
+    assert_eq!(update.error, None);
     // A kind that is forbidden for long does not make the source lost.
     tokio::time::sleep(settings().patience * 2).await;
-    assert_eq!(source.told.borrow().sync_state, SyncState::Synced);
+    assert_eq!(source.updates.borrow().sync_state, SyncState::Synced);
     // The account gets the right.
     fake.put_in("nodes", json!({"metadata": {"name": "n"}}));
     fake.forbid(&[]);
-    source.until(|told| told.counts.contains_key("Node")).await;
+    source
+        .until(|update| update.counts.contains_key("Node"))
+        .await;
 }
 
 #[tokio::test]
@@ -529,9 +540,9 @@ async fn services_that_may_not_be_read_are_waited_for() {
     let fake = fake("10.0.0.1").await;
     fake.forbid(&["services"]);
     let mut source = Source::start(&fake, settings());
-    let told = source.until(|told| told.error.is_some()).await;
-    assert_eq!(told.sync_state, SyncState::Syncing);
-    let error = told.error.unwrap();
+    let update = source.until(|update| update.error.is_some()).await;
+    assert_eq!(update.sync_state, SyncState::Syncing);
+    let error = update.error.unwrap();
     assert!(error.contains("no right"), "{error}");
     fake.forbid(&[]);
     source.synced().await;
@@ -541,10 +552,10 @@ async fn services_that_may_not_be_read_are_waited_for() {
 async fn it_ends_with_who_listens() {
     let fake = fake("10.0.0.1").await;
     let (_trust_domain, theirs) = watch::channel("td".into());
-    let (to, mut told) = watch::channel(ClusterUpdate::default());
+    let (to, mut updates) = watch::channel(ClusterUpdate::default());
     let running = tokio::spawn(run(fake.cluster(), settings(), theirs, to));
-    told.changed().await.unwrap();
-    drop(told);
+    updates.changed().await.unwrap();
+    drop(updates);
     timeout(Duration::from_secs(10), running)
         .await
         .unwrap()

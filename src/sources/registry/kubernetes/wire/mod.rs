@@ -201,12 +201,12 @@ mod tests {
             texts: BTreeSet::new(),
             most: FEW,
         };
-        let kept = known.share("app".to_owned());
+        let shared = known.share("app".to_owned());
         for n in 0..10 * FEW {
             known.share(n.to_string());
         }
         assert!(known.texts.len() <= FEW);
-        assert!(Arc::ptr_eq(&kept, &known.share("app".to_owned())));
+        assert!(Arc::ptr_eq(&shared, &known.share("app".to_owned())));
         let all: Vec<_> = (0..3 * FEW).map(|n| known.share(n.to_string())).collect();
         assert_eq!(known.texts.len(), all.len() + 1);
     }

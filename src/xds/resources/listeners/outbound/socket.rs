@@ -48,11 +48,11 @@ impl Builder<'_> {
 
     /// Requests go by their hosts, TLS by its server names, and other connections to the oldest service: nothing tells them apart.
     /// A listener that says no protocol has all requests, and other connections go as those of TCP.
-    pub(super) fn at_socket(&mut self, service_ports: &ServicePorts, stand: &EgressListener) {
+    pub(super) fn at_socket(&mut self, service_ports: &ServicePorts, listener: &EgressListener) {
         let all: Vec<_> = service_ports.all().collect();
         let carries_http = all.iter().any(|one| one.carries_http());
-        match stand.protocol {
-            _ if stand.is_proxy => self.requests(&all, carries_http),
+        match listener.protocol {
+            _ if listener.is_proxy => self.requests(&all, carries_http),
             Some(protocol) if protocol.is_http() => self.requests(&all, carries_http),
             Some(protocol) if protocol.has_server_name() => {
                 for service_port in all.iter().filter(|one| one.protocol.has_server_name()) {

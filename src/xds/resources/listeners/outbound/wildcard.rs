@@ -27,13 +27,13 @@ pub(super) struct Wildcard {
 
 impl Wildcard {
     /// `None`: proxies of these families have no such address.
-    pub(super) fn new(stand: &EgressListener, place: &OutboundParameters) -> Option<Self> {
-        let bound = stand.bound || stand.socket.is_some() || place.loopback.is_some();
-        let bind = stand.bind.filter(|bind| !bind.is_unspecified());
+    pub(super) fn new(listener: &EgressListener, place: &OutboundParameters) -> Option<Self> {
+        let bound = listener.bound || listener.socket.is_some() || place.loopback.is_some();
+        let bind = listener.bind.filter(|bind| !bind.is_unspecified());
         if bind.is_some_and(|bind| !place.families.has(bind)) {
             return None;
         }
-        let all = stand.bind.is_some_and(|bind| bind.is_unspecified());
+        let all = listener.bind.is_some_and(|bind| bind.is_unspecified());
         let loopback = || place.loopback.unwrap_or_else(|| place.families.loopback());
         let (address, more) = match bind {
             Some(bind) => (bind, None),
@@ -44,7 +44,7 @@ impl Wildcard {
             address,
             more,
             bound,
-            for_all: bound || stand.bind.is_some(),
+            for_all: bound || listener.bind.is_some(),
         })
     }
 }
@@ -131,8 +131,8 @@ impl Builder<'_> {
     }
 
     /// The port of a Sidecar that applications use as a proxy.
-    pub(super) fn proxy(&mut self, stand: &EgressListener) {
-        let (Some(port), Some(routes)) = (self.port, &stand.proxy_routes) else {
+    pub(super) fn proxy(&mut self, listener: &EgressListener) {
+        let (Some(port), Some(routes)) = (self.port, &listener.proxy_routes) else {
             return;
         };
         let Wildcard {

@@ -6,15 +6,15 @@ use super::JwtRule;
 
 /// A URL, http or https.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum KeysPlace {
+pub enum JwksSource {
     /// The URL of the set itself: `jwksUri`.
     Set(Arc<str>),
     /// The URL of the document that names the set (OpenID Connect Discovery 1.0, section 4): the issuer is a URL.
     Discovery(Arc<str>),
 }
 
-impl KeysPlace {
-    /// `None`: the rule has keys itself, or says no place.
+impl JwksSource {
+    /// `None`: the rule has keys itself, or says no source.
     #[must_use]
     pub fn of(rule: &JwtRule) -> Option<Self> {
         if !rule.jwks.is_empty() {
@@ -52,14 +52,14 @@ mod tests {
     #[test]
     fn a_rule_without_keys_says_where_they_are() {
         let of = |issuer: &str, uri: &str, keys: &str| {
-            KeysPlace::of(&JwtRule {
+            JwksSource::of(&JwtRule {
                 issuer: issuer.to_owned(),
                 jwks_uri: uri.to_owned(),
                 jwks: keys.to_owned(),
                 ..JwtRule::default()
             })
         };
-        let set = KeysPlace::Set("https://k/jwks".into());
+        let set = JwksSource::Set("https://k/jwks".into());
         assert_eq!(of("https://i", "https://k/jwks", ""), Some(set));
         assert_eq!(of("https://i", "https://k/jwks", "{}"), None);
         for (issuer, url) in [
@@ -75,7 +75,7 @@ mod tests {
             ("i", None),
             ("", None),
         ] {
-            let url = url.map(|url| KeysPlace::Discovery(url.into()));
+            let url = url.map(|url| JwksSource::Discovery(url.into()));
             assert_eq!(of(issuer, "", ""), url, "{issuer}");
         }
     }
