@@ -566,9 +566,9 @@ mod tests {
         (ads_stream, outcome, peer)
     }
 
-    async fn status(mut heard: Messages) -> (tonic::Code, String) {
+    async fn status(mut response: Messages) -> (tonic::Code, String) {
         loop {
-            let frame = heard.frame().await.unwrap().unwrap();
+            let frame = response.frame().await.unwrap().unwrap();
             if let Ok(trailers) = frame.into_trailers() {
                 let status = Status::from_header_map(&trailers).unwrap();
                 return (status.code(), status.message().to_owned());
@@ -579,7 +579,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_nothing_is_closed_after_a_minute() {
         let hub = hub();
-        let (ads_stream, heard, peer) = stream(&hub, Some(clusters()));
+        let (ads_stream, response, peer) = stream(&hub, Some(clusters()));
         let (other, mut reads, _) = stream(&hub, Some(clusters()));
         let begun = Instant::now();
         let task = tokio::spawn(ads_stream.run());
@@ -596,7 +596,7 @@ mod tests {
         assert_eq!((hub.sessions.all().len(), peer.streams()), (1, 0));
         peer.is_cut().await;
         assert_eq!(
-            status(heard).await,
+            status(response).await,
             (
                 tonic::Code::DeadlineExceeded,
                 "a response was not read for 60 s".to_owned()
@@ -607,10 +607,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_client_is_closed_after_ten_seconds() {
         let hub = hub();
-        let (ads_stream, heard, _) = stream(&hub, None);
+        let (ads_stream, response, _) = stream(&hub, None);
         let begun = Instant::now();
         let _task = tokio::spawn(ads_stream.run());
-        let ended = status(heard).await;
+        let ended = status(response).await;
         assert_eq!(ended.0, tonic::Code::DeadlineExceeded);
         assert_eq!(begun.elapsed().as_secs(), 10);
         assert!(hub.sessions.all().is_empty());
@@ -619,10 +619,10 @@ mod tests {
     /// Envoy says each resource that it refuses on a line of its own.
     #[test]
     fn a_refusal_is_one_line_of_the_log() {
-        let words = "Error adding/updating listener(s) a: no file\nb: no port\r\n";
+        let message = "Error adding/updating listener(s) a: no file\nb: no port\r\n";
         let line = "Error adding/updating listener(s) a: no file b: no port";
         assert_eq!(
-            (one_line(words).as_str(), one_line("")),
+            (one_line(message).as_str(), one_line("")),
             (line, String::new())
         );
         assert!((200..=256).contains(&one_line(&"é\n".repeat(2000)).len()));
@@ -631,7 +631,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failed_response_is_counted_and_the_stream_goes_on() {
         let hub = hub();
-        let (mut ads_stream, mut heard, peer) = stream(&hub, Some(clusters()));
+        let (mut ads_stream, mut response, peer) = stream(&hub, Some(clusters()));
         let first = request(Type::Listener).encode_to_vec();
         let first = ClientRequest::from(StateRequest::from_message(first.into()).unwrap());
         let node = Arc::new(Node::read(first.node.as_ref()).unwrap());
@@ -641,7 +641,7 @@ mod tests {
             let joined_stream = JoinedStream::new(&mut ads_stream, joined);
             joined_stream.run(first).await
         });
-        assert!(heard.frame().await.unwrap().unwrap().is_data());
+        assert!(response.frame().await.unwrap().unwrap().is_data());
         assert_counted(
             &hub,
             &[
@@ -692,11 +692,11 @@ mod tests {
         let hub = hub();
         let sent = "pilot_xds_pushes{type=\"cds\"} 1";
         for reads in [true, false] {
-            let (ads_stream, mut heard, _) = stream(&hub, Some(clusters()));
+            let (ads_stream, mut response, _) = stream(&hub, Some(clusters()));
             let task = tokio::spawn(ads_stream.run());
             if reads {
                 // It goes before anybody has looked at what it took.
-                assert!(heard.frame().await.unwrap().unwrap().is_data());
+                assert!(response.frame().await.unwrap().unwrap().is_data());
                 assert_counted(&hub, &[sent]);
             } else {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -704,7 +704,7 @@ mod tests {
                 let text = hub.metrics.text(&Gauges::default(), ExpositionFormat::Text);
                 assert!(!text.contains("_senderr"), "{text}");
             }
-            drop(heard);
+            drop(response);
             task.await.unwrap();
         }
         assert_counted(&hub, &["pilot_xds_pushes{type=\"cds_senderr\"} 1"]);

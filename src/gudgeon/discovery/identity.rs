@@ -162,11 +162,11 @@ mod tests {
     fn outcome(uris: &[&str], account: Option<&str>) -> Result<(), &'static str> {
         let peer = peer(uris);
         assert_eq!(speaks_for(&peer, &node(account), None), Ok(()), "{uris:?}");
-        let heard = speaks_for(&peer, &node(account), Some(&trusted()));
-        heard.map_err(|(reason, words)| {
+        let result = speaks_for(&peer, &node(account), Some(&trusted()));
+        result.map_err(|(reason, message)| {
             assert!(
-                words.contains("is ns/demo") && words.len() < 2000,
-                "{words}"
+                message.contains("is ns/demo") && message.len() < 2000,
+                "{message}"
             );
             reason.as_str()
         })
@@ -176,7 +176,7 @@ mod tests {
     fn a_certificate_speaks_for_its_namespace_and_account() {
         let b = "spiffe://mesh.example/ns/demo/sa/b";
         let long = format!("spiffe://mesh.example/ns/demo/sa/{}", "b".repeat(100_000));
-        for (uris, account, said) in [
+        for (uris, account, expected) in [
             (&[b][..], None, Ok(())),
             (&[b], Some("b"), Ok(())),
             (&["spiffe://old.example/ns/demo/sa/b"], None, Ok(())),
@@ -199,7 +199,7 @@ mod tests {
                 Err("trust_domain"),
             ),
         ] {
-            assert_eq!(outcome(uris, account), said, "{:?}", uris[0].get(..50));
+            assert_eq!(outcome(uris, account), expected, "{:?}", uris[0].get(..50));
         }
         let plain = Peer::new(Address::Unix, None);
         let anybody = speaks_for(&plain, &node(Some("x")), Some(&trusted()));
@@ -212,12 +212,12 @@ mod tests {
         let mut node = node(Some(&"a".repeat(1000)));
         node.namespace = "n".repeat(1000).into();
         let peer = peer(&["spiffe://mesh.example/ns/demo/sa/b"]);
-        let (_, words) = speaks_for(&peer, &node, Some(&trusted())).unwrap_err();
+        let (_, message) = speaks_for(&peer, &node, Some(&trusted())).unwrap_err();
         for letter in ["a", "n"] {
             let quoted = letter.repeat(256);
             assert!(
-                words.contains(&quoted) && !words.contains(&format!("{quoted}{letter}")),
-                "{words}"
+                message.contains(&quoted) && !message.contains(&format!("{quoted}{letter}")),
+                "{message}"
             );
         }
     }

@@ -99,14 +99,14 @@ mod tests {
 
     #[test]
     fn each_conflict_is_logged_once_for_as_long_as_it_stands() {
-        let mut told = LoggedConflicts::default();
+        let mut logged = LoggedConflicts::default();
         let (a, b) = (conflict("a"), conflict("b"));
         let second = Duration::from_secs;
         let mut news = |at: u64, all: &[&Conflict]| {
             let all: Vec<Conflict> = all.iter().map(|one| (*one).clone()).collect();
-            let news = told.new_conflicts(second(at), &all);
+            let news = logged.new_conflicts(second(at), &all);
             let keys = news.iter().map(|one| one.key.clone());
-            (keys.collect::<Vec<_>>().join(" "), told.deadline())
+            (keys.collect::<Vec<_>>().join(" "), logged.deadline())
         };
         assert_eq!(news(0, &[&a]), ("a".to_owned(), None));
         // Another proxy has found the same.

@@ -461,7 +461,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connections_without_a_request_do_not_hold_up_the_end() {
-        for said in [&b""[..], b"PRI", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        for bytes in [&b""[..], b"PRI", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let (end, stage) = watch::channel(ShutdownStage::Serving);
@@ -479,7 +479,7 @@ mod tests {
             };
             let served = tokio::spawn(run(port, options, Arc::new(Nothing), stage));
             let mut client = std::net::TcpStream::connect(address).unwrap();
-            client.write_all(said).unwrap();
+            client.write_all(bytes).unwrap();
             // It is accepted, and what it says is read.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
@@ -489,7 +489,7 @@ mod tests {
             served.await.unwrap();
             assert!(
                 begun.elapsed() <= GOAWAY_IDLE_GRACE,
-                "{said:?}: {:?}",
+                "{bytes:?}: {:?}",
                 begun.elapsed()
             );
         }

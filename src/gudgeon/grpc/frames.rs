@@ -568,8 +568,8 @@ mod tests {
         let mut inbound = Inbound::new(Full::new(Bytes::from(bytes)), BOUNDS);
         let taken = timeout(Duration::from_secs(1), inbound.take_in());
         assert!(taken.await.is_err(), "the stream is not broken");
-        for heard in [Some(request(2)), Some(request(1)), None, None] {
-            assert_eq!(inbound.next().await.unwrap(), heard);
+        for expected in [Some(request(2)), Some(request(1)), None, None] {
+            assert_eq!(inbound.next().await.unwrap(), expected);
         }
     }
 

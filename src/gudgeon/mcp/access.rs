@@ -202,11 +202,11 @@ mod tests {
         ] {
             let named: Vec<String> = identities.iter().map(|&one| one.to_owned()).collect();
             for (text, allowed) in [(&white, by_white), (&black, by_black)] {
-                let told = [DefaultAccess::Everyone, DefaultAccess::Nobody].map(|without| {
+                let found = [DefaultAccess::Everyone, DefaultAccess::Nobody].map(|without| {
                     let list = AccessList::parse(text).unwrap();
                     CurrentList::new(Some(list), without).allows(&named)
                 });
-                assert_eq!(told, allowed, "{identities:?} by {text}");
+                assert_eq!(found, allowed, "{identities:?} by {text}");
             }
             let nobody = CurrentList::new(None, DefaultAccess::Nobody);
             assert!(!nobody.allows(&named), "{identities:?}");

@@ -37,13 +37,13 @@ impl Body for Said {
 }
 
 struct Talk {
-    said: UnboundedSender<RequestResources>,
-    heard: Inbound<hyper::body::Incoming>,
+    requests: UnboundedSender<RequestResources>,
+    responses: Inbound<hyper::body::Incoming>,
 }
 
 impl Talk {
     async fn open(connection: &mut SendRequest<Said>) -> Self {
-        let (said, to) = unbounded_channel();
+        let (requests, to) = unbounded_channel();
         let request = Request::post(
             "http://localhost/istio.mcp.v1alpha1.ResourceSource/EstablishResourceStream",
         )
@@ -57,8 +57,8 @@ impl Talk {
             values: 1000,
         };
         Self {
-            said,
-            heard: Inbound::new(answer.into_body(), bounds),
+            requests,
+            responses: Inbound::new(answer.into_body(), bounds),
         }
     }
 
@@ -68,12 +68,12 @@ impl Talk {
             response_nonce: nonce.to_owned(),
             ..RequestResources::default()
         };
-        self.said.send(request).unwrap();
+        self.requests.send(request).unwrap();
     }
 
     async fn next(&mut self) -> Resources {
-        let heard = tokio::time::timeout(SOON, self.heard.next()).await;
-        heard.expect("waited in vain").unwrap().unwrap()
+        let received = tokio::time::timeout(SOON, self.responses.next()).await;
+        received.expect("waited in vain").unwrap().unwrap()
     }
 }
 

@@ -67,9 +67,9 @@ async fn secrets_are_left_out_for_who_has_no_certificate() {
             server.shelf.set(HANDLERS, object(params));
             server.publish();
             let response = client.next().await;
-            let said = body(&response);
-            assert!(said.contains("redisquota"), "{said}");
-            assert_eq!(said.contains(secret), is_known, "{said}");
+            let text = body(&response);
+            assert!(text.contains("redisquota"), "{text}");
+            assert_eq!(text.contains(secret), is_known, "{text}");
             client.answer(&response, None);
             if !is_known {
                 // To such a sink an object that differs in its secret alone is unchanged.
@@ -139,7 +139,7 @@ async fn an_unknown_method_ends_its_own_stream() {
     let mut good = Client::open(&channel).await.unwrap();
     let mut bad = Client::open(&channel).await.unwrap();
     bad.ask("istio/nothing");
-    let status = bad.heard().await.unwrap_err();
+    let status = bad.receive().await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert_eq!(status.message(), "unsupported collection \"istio/nothing\"");
     for path in [

@@ -78,8 +78,8 @@ impl<M> Stream for Said<M> {
 
 /// A stream, from the side that has dialled.
 pub struct Talk<S, H> {
-    said: UnboundedSender<S>,
-    heard: Streaming<H>,
+    requests: UnboundedSender<S>,
+    responses: Streaming<H>,
     pub version: Option<String>,
 }
 
@@ -99,7 +99,7 @@ where
         grpc.ready()
             .await
             .map_err(|cause| Status::unavailable(cause.to_string()))?;
-        let (said, to) = unbounded_channel();
+        let (requests, to) = unbounded_channel();
         let path = tonic::codegen::http::uri::PathAndQuery::from_static(path);
         let answer = grpc
             .streaming(tonic::Request::new(Said(to)), path, Plain(PhantomData))
@@ -107,29 +107,29 @@ where
         let version = answer.metadata().get("version");
         let version = version.map(|version| version.to_str().unwrap().to_owned());
         Ok(Self {
-            said,
-            heard: answer.into_inner(),
+            requests,
+            responses: answer.into_inner(),
             version,
         })
     }
 
     pub fn say(&self, message: S) {
-        self.said.send(message).unwrap();
+        self.requests.send(message).unwrap();
     }
 
     pub async fn next(&mut self) -> H {
-        self.heard().await.unwrap().unwrap()
+        self.receive().await.unwrap().unwrap()
     }
 
-    pub async fn heard(&mut self) -> Result<Option<H>, Status> {
-        tokio::time::timeout(SOON, self.heard.message())
+    pub async fn receive(&mut self) -> Result<Option<H>, Status> {
+        tokio::time::timeout(SOON, self.responses.message())
             .await
             .expect("waited in vain")
     }
 
     pub async fn code(&mut self) -> Code {
         loop {
-            match self.heard().await {
+            match self.receive().await {
                 Ok(Some(_)) => {}
                 Ok(None) => return Code::Ok,
                 Err(status) => return status.code(),
@@ -138,7 +138,7 @@ where
     }
 
     pub async fn is_quiet(&mut self) -> bool {
-        tokio::time::timeout(QUIET, self.heard.message())
+        tokio::time::timeout(QUIET, self.responses.message())
             .await
             .is_err()
     }
