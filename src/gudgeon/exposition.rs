@@ -324,7 +324,7 @@ mod tests {
         ];
         let (mut text, mut open) = (String::new(), String::new());
         for [in_text, kind, in_open, kind_in_open, sample] in parts {
-            let words = if kind == "gauge" {
+            let help = if kind == "gauge" {
                 "What is."
             } else {
                 "What happened."
@@ -334,7 +334,7 @@ mod tests {
                 (&mut open, in_open, kind_in_open),
             ] {
                 out.push_str(&format!(
-                    "# HELP {name} {words}\n# TYPE {name} {kind}\n{sample}\n"
+                    "# HELP {name} {help}\n# TYPE {name} {kind}\n{sample}\n"
                 ));
             }
         }

@@ -182,13 +182,13 @@ mod tests {
         };
         let page = drawn(&[60, 3601]);
         assert_eq!(page.matches("<rect").count(), 1, "{page}");
-        for shown in [
+        for text in [
             ">1 h ago<",
             ">now<",
             "var(--good)\"></i>endpoints",
             "var(--some)\"></i>all",
         ] {
-            assert!(page.contains(shown), "{shown}\n{page}");
+            assert!(page.contains(text), "{text}\n{page}");
         }
         for ages in [&[][..], &[3601]] {
             assert_eq!(drawn(ages), "<p>None.</p>\n");

@@ -392,7 +392,7 @@ mod tests {
 
     use super::*;
 
-    fn said(message: &str) -> EventText {
+    fn event_text(message: &str) -> EventText {
         EventText {
             message: message.to_owned(),
             fields: " port=1".to_owned(),
@@ -402,15 +402,15 @@ mod tests {
     #[test]
     fn a_line_is_pintles() {
         let time = UNIX_EPOCH + Duration::from_micros(1_700_000_000_292_725);
-        let line = render(false, time, Level::INFO, &said("a\nb"));
+        let line = render(false, time, Level::INFO, &event_text("a\nb"));
         assert_eq!(
             String::from_utf8(line).unwrap(),
             "2023-11-14T22:13:20.292725Z\tinfo\ta\u{fffd}b port=1\n"
         );
-        let line = render(true, time, Level::WARN, &said("a\nb"));
-        let shown: serde_json::Value = serde_json::from_slice(&line).unwrap();
-        assert_eq!(shown["msg"], "a\nb port=1");
-        assert_eq!(shown["level"], "warn");
+        let line = render(true, time, Level::WARN, &event_text("a\nb"));
+        let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(json["msg"], "a\nb port=1");
+        assert_eq!(json["level"], "warn");
     }
 
     #[test]
@@ -421,7 +421,7 @@ mod tests {
             "\u{fffd}".repeat(9000),
         ] {
             for json in [false, true] {
-                let line = render(json, UNIX_EPOCH, Level::INFO, &said(&text));
+                let line = render(json, UNIX_EPOCH, Level::INFO, &event_text(&text));
                 assert!(
                     line.len() <= LINE_BYTES && line.ends_with(b"\n"),
                     "{}",

@@ -74,13 +74,13 @@ mod tests {
         let begun = Instant::now();
         for lines in [1, 3] {
             let seldom = LogRateLimiter::new(lines);
-            let (mut told, mut counted) = (0, 0);
+            let (mut logged, mut counted) = (0, 0);
             for second in 0..300 {
                 let found = seldom.add_at(begun + Duration::from_secs(second));
-                told += u32::from(found.is_some());
+                logged += u32::from(found.is_some());
                 counted += found.unwrap_or_default();
             }
-            assert_eq!(told, 5 * lines);
+            assert_eq!(logged, 5 * lines);
             // Events after the last line are counted in the next one.
             let next = seldom.add_at(begun + Duration::from_secs(300));
             assert_eq!(next.map(|next| next + counted), Some(301));

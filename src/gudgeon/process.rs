@@ -144,11 +144,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_of_a_task_that_nobody_awaits_is_counted() {
-        let shown = std::panic::take_hook();
+        let default_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             note_panic(panic);
             // Other tests fail with their words.
-            shown(panic);
+            default_hook(panic);
         }));
         let before = panics().get();
         let (ends, ended) = tokio::sync::oneshot::channel::<()>();

@@ -158,7 +158,7 @@ mod tests {
         audiences.iter().enumerate().map(item).collect()
     }
 
-    fn said(items: &[Item]) -> Vec<String> {
+    fn rivals_of(items: &[Item]) -> Vec<String> {
         let mut all = Claimants::default();
         items.iter().for_each(|item| all.push(item));
         let rivals = items.iter().map(|item| {
@@ -175,12 +175,12 @@ mod tests {
     fn rivals_are_those_that_a_namespace_sees_too() {
         let of_all = items(&[&[], &["*"], &["."], &["a"], &["~"]]);
         assert_eq!(
-            said(&of_all),
+            rivals_of(&of_all),
             ["n/1, n/2, n/3", "n/0, n/2, n/3", "n/0, n/1", "n/0, n/1", ""]
         );
         let apart = items(&[&["."], &["a"], &["b", "c"], &["c"], &["a", "b", "n"]]);
         assert_eq!(
-            said(&apart),
+            rivals_of(&apart),
             ["n/4", "n/4", "n/3, n/4", "n/2", "n/0, n/1, n/2"]
         );
     }
@@ -188,13 +188,13 @@ mod tests {
     #[test]
     fn a_few_rivals_are_named_and_the_others_counted() {
         let many = items(&[&[][..]; 5_000]);
-        let all = said(&many);
+        let all = rivals_of(&many);
         assert_eq!(all[0], "n/1, n/2, n/3 and 4996 more");
         assert_eq!(all[4_999], "n/0, n/1, n/2 and 4996 more");
         let mut mixed = vec![&[][..]; 2];
         mixed.extend([&["a"][..]; 5]);
-        assert_eq!(said(&items(&mixed))[6], "n/0, n/1, n/2 and 3 more");
+        assert_eq!(rivals_of(&items(&mixed))[6], "n/0, n/1, n/2 and 3 more");
         let several = items(&[&["a", "b"][..]; 6]);
-        assert_eq!(said(&several)[0], "n/1, n/2, n/3 and at least 2 more");
+        assert_eq!(rivals_of(&several)[0], "n/1, n/2, n/3 and at least 2 more");
     }
 }

@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_reason_for_no_access_is_named() {
-        for (use_kube, variable, words) in [
+        for (use_kube, variable, reason) in [
             (None, None, "there is no kubeconfig"),
             (None, Some(""), "there is no kubeconfig"),
             (
@@ -285,7 +285,7 @@ mod tests {
             ),
         ] {
             let variable = variable.map(OsStr::new);
-            assert_eq!(without_access(use_kube, variable), words);
+            assert_eq!(without_access(use_kube, variable), reason);
         }
     }
 

@@ -73,12 +73,12 @@ fn file(text: &str) -> NamedFile {
 }
 
 /// What is said of these objects, but for what has no effect in this release.
-fn said(text: &str) -> Vec<String> {
+fn lines_of(text: &str) -> Vec<String> {
     let mut is_whole = true;
     let found = found(&[file(text)], None, "istio-system", &mut is_whole);
     assert!(is_whole, "{text}");
-    let kept = found.into_iter().filter(|one| one.code() != "IST0133");
-    kept.map(|one| one.as_line()).collect()
+    let reported = found.into_iter().filter(|one| one.code() != "IST0133");
+    reported.map(|one| one.as_line()).collect()
 }
 
 /// One object of the namespace `demo`, behind those that are right; only what is said of it, without its place.
@@ -95,7 +95,7 @@ fn beside(kind: &str, name: &str, spec: &str) -> Vec<String> {
         "{GOOD}apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: demo}}\nspec: {spec}\n"
     );
     let origin = format!("({kind} demo/{name} a.yaml:");
-    let all = said(&text).into_iter();
+    let all = lines_of(&text).into_iter();
     let own = all.filter(|line| line.contains(&origin));
     own.map(|line| {
         let (head, rest) = line.split_once(&origin).unwrap();
@@ -138,7 +138,7 @@ fn an_object_conflicts_with_no_other_version_of_itself() {
         )
     };
     let both = format!("{GOOD}---\n{}---\n{}", rule("v1"), rule("v1"));
-    let found = said(&both);
+    let found = lines_of(&both);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("duplicate of "), "{found:?}");
 }
@@ -148,7 +148,7 @@ fn an_object_conflicts_with_no_other_version_of_itself() {
 fn workloads_of_old_versions_are_workloads() {
     let old = GOOD.replace("apps/v1", "extensions/v1beta1");
     assert_ne!(old, GOOD);
-    assert_eq!(said(&old), said(GOOD));
+    assert_eq!(lines_of(&old), lines_of(GOOD));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn of_what_fits_nothing_is_said() {
     let routes = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: demo}\nspec:\n  \
                   hosts: [www.example.com, web]\n  gateways: [front, mesh]\n  http:\n  - route: [{destination: {host: web, subset: v1, port: {number: 80}}}]\n    \
                   mirror: {host: x.out.example}\n";
-    assert_eq!(said(&format!("{GOOD}{routes}")), [""; 0]);
+    assert_eq!(lines_of(&format!("{GOOD}{routes}")), [""; 0]);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn references_to_missing_objects_are_reported() {
     let two = "apiVersion: v1\nkind: Service\nmetadata: {name: two, namespace: demo}\nspec: {selector: {app: web}, ports: [{name: http, port: 80}, {name: http-b, port: 81}]}\n---\n\
                apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v, namespace: demo}\nspec: {hosts: [x.example], http: [{route: [{destination: {host: two}}]}]}\n";
     assert_eq!(
-        said(&format!("{GOOD}{two}")),
+        lines_of(&format!("{GOOD}{two}")),
         [
             "Error [IST0112] (VirtualService demo/v a.yaml:61) spec.http[0].route[0].destination: \"two\" has the ports 80, 81: say which one"
         ]
@@ -249,7 +249,7 @@ fn hosts_are_to_be_served_by_one_of_the_gateways() {
              [{{route: [{{destination: {{host: web}}}}]}}]}}\n"
         );
         let all = [gateway("one", "a.org"), gateway("two", "b.org"), routes];
-        let lines = said(&format!("{GOOD}{}", all.concat())).into_iter();
+        let lines = lines_of(&format!("{GOOD}{}", all.concat())).into_iter();
         let own = lines.filter_map(|line| {
             let (_, rest) = line.split_once("VirtualService demo/v a.yaml:")?;
             Some(rest.split_once(") ").unwrap().1.to_owned())
@@ -305,7 +305,7 @@ fn namespaces_are_looked_for_where_any_is_known() {
         let text = format!(
             "{GOOD}{namespaces}apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x, namespace: demo{metadata}}}\nspec: {spec}\n"
         );
-        let lines = said(&text).into_iter();
+        let lines = lines_of(&text).into_iter();
         let own = lines.filter_map(|line| {
             let (_, rest) = line.split_once(&format!("[IST0101] ({kind} demo/x "))?;
             Some(rest.split_once(") ").unwrap().1.to_owned())
@@ -378,7 +378,7 @@ fn many_hosts_at_many_gateways_cost_a_moment() {
          gateways: [{names}], tls: [{{match: [{{sniHosts: [a.org], gateways: [{names}]}}], route: [{{destination: {{host: web}}}}]}}]}}\n"
     );
     let begun = std::time::Instant::now();
-    let lines = said(&format!("{GOOD}{gateways}{rule}"));
+    let lines = lines_of(&format!("{GOOD}{gateways}{rule}"));
     let mut own = lines.iter().filter(|line| line.contains("IST0132"));
     let line = own.next().unwrap();
     assert!(line.contains("none of the gateways serves h50.org, h51.org"));
@@ -392,17 +392,17 @@ fn a_policy_of_a_namespace_without_workloads_is_told() {
         let text = format!(
             "{GOOD}apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: x, namespace: {namespace}}}\nspec: {spec}\n"
         );
-        let lines = said(&text).into_iter();
+        let lines = lines_of(&text).into_iter();
         let own =
             lines.filter(|line| line.contains("(AuthorizationPolicy ") && line.contains("/x "));
         own.collect::<Vec<_>>().join(" ")
     };
     let all = "{rules: [{}]}";
-    let told = of("empty", all);
+    let finding = of("empty", all);
     assert!(
-        told.contains("Warning [IST0127]")
-            && told.ends_with("spec: no workload is in the namespace \"empty\""),
-        "{told}"
+        finding.contains("Warning [IST0127]")
+            && finding.ends_with("spec: no workload is in the namespace \"empty\""),
+        "{finding}"
     );
     for namespace in ["demo", "istio-system"] {
         assert_eq!(of(namespace, all), "", "{namespace}");
@@ -419,7 +419,7 @@ fn subsets_go_by_labels_of_workloads_and_of_places() {
             "{objects}apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: d, namespace: demo}}\nspec: {{host: \
              web, subsets: [{{name: s, labels: {{{labels}}}}}]}}\n"
         );
-        let lines = said(&text);
+        let lines = lines_of(&text);
         lines.iter().filter(|line| line.contains("IST0173")).count()
     };
     let alone = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: demo}\nspec: {selector: {app: web}, ports: [{name: \
@@ -448,7 +448,7 @@ fn objects_of_the_installation_and_broken_ones_count_as_present() {
                  apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec: {selector: {istio: ingressgateway}, servers: []}\n---\n\
                  apiVersion: v1\nkind: Service\nmetadata: {name: dns, namespace: kube-system}\nspec: {externalName: a.example, type: ExternalName, ports: [{name: x, port: 90}]}\n---\n\
                  apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v}\nspec: {hosts: [a.example], gateways: [g], http: [{directResponse: {status: 200}}]}\n";
-    let found = said(alone);
+    let found = lines_of(alone);
     let codes: Vec<_> = found
         .iter()
         .map(|line| line.split_whitespace().nth(1).unwrap())
@@ -463,7 +463,7 @@ fn a_service_that_is_not_exported_is_not_there() {
                  apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v, namespace: demo}\nspec: {hosts: [x.example], http: [{route: [{destination: {host: own.example}}]}]}\n";
     for (to, count) in [("'.'", 1), ("'~'", 1), ("'*'", 0), ("demo", 0), ("edge", 1)] {
         let text = entry.replace("TO", to);
-        assert_eq!(said(&format!("{GOOD}{text}")).len(), count, "{to}");
+        assert_eq!(lines_of(&format!("{GOOD}{text}")).len(), count, "{to}");
     }
 }
 
@@ -473,7 +473,7 @@ fn contradictions_are_reported_at_both_objects() {
         let objects = specs.iter().zip(["a", "b"]).map(|(spec, name)| {
             format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: demo}}\nspec: {spec}\n---\n")
         });
-        said(&format!("{GOOD}{}", objects.collect::<String>()))
+        lines_of(&format!("{GOOD}{}", objects.collect::<String>()))
     };
     let networking = "networking.istio.io/v1";
     let route = "http: [{route: [{destination: {host: web}}]}]";
@@ -657,9 +657,9 @@ fn contradictions_are_reported_at_both_objects() {
         );
         let found = beside("EnvoyFilter", "f", &spec);
         let found = found.iter().filter(|line| line.contains("[IST0151]"));
-        let words = "takes away or replaces what another EnvoyFilter may have put there: without";
+        let message = "takes away or replaces what another EnvoyFilter may have put there: without";
         assert!(
-            found.clone().all(|line| line.contains(words)),
+            found.clone().all(|line| line.contains(message)),
             "{operation}"
         );
         assert_eq!(found.count(), count, "{operation} {target}");
@@ -722,7 +722,7 @@ fn of_many_objects_that_say_the_same_each_is_told_a_few_others() {
         format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: p{at}, namespace: n, labels: {{a: b}}}}\n---\n")
     });
     let pods: String = pods.collect();
-    for (many, kind, spec, code, words) in rows {
+    for (many, kind, spec, code, message) in rows {
         let objects = (0..many).map(|at| {
             let spec = spec.replace("AT", &format!("a{at}"));
             let group = match kind {
@@ -739,12 +739,12 @@ fn of_many_objects_that_say_the_same_each_is_told_a_few_others() {
         let found: Vec<_> = found.into_iter().filter(|one| one.code() == code).collect();
         assert_eq!(
             found.len(),
-            if words.is_empty() { 0 } else { many },
+            if message.is_empty() { 0 } else { many },
             "{kind}"
         );
         let printed = written(&found, OutputFormat::Log).unwrap();
         assert!(
-            printed.contains(words) && printed.len() < many * 200,
+            printed.contains(message) && printed.len() < many * 200,
             "{kind}"
         );
     }
@@ -827,7 +827,7 @@ fn selectors_without_workloads_are_reported() {
     }
     // Where no workload is among the objects nothing is known of any.
     let alone = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: a}\nspec: {selector: {matchLabels: {app: x}}}\n";
-    assert_eq!(said(alone), [""; 0]);
+    assert_eq!(lines_of(alone), [""; 0]);
 }
 
 #[test]
@@ -929,7 +929,7 @@ fn services_and_secrets_of_ingresses_are_looked_for() {
              \x20     - {{path: /e, pathType: Prefix, backend: {{serviceName: web, servicePort: 81}}}}\n"
         )
     };
-    let found: Vec<_> = said(&ingress("istio"))
+    let found: Vec<_> = lines_of(&ingress("istio"))
         .iter()
         .filter(|line| line.contains("(Ingress demo/i"))
         .map(|line| line.split_once(") ").unwrap().1.to_owned())
@@ -943,11 +943,11 @@ fn services_and_secrets_of_ingresses_are_looked_for() {
             "spec.rules[0].http.paths[4].backend.servicePort: \"web\" has no port 81",
         ]
     );
-    assert_eq!(said(&ingress("nginx")), [""; 0]);
+    assert_eq!(lines_of(&ingress("nginx")), [""; 0]);
     let all = super::found(&[file(&ingress("istio"))], None, "istio-system", &mut true);
     let secrets = all.iter().filter(|one| one.path.contains("secretName"));
     let secrets: Vec<_> = secrets.map(|one| (&*one.path, &*one.text)).collect();
-    let words = "has no effect: routers read /etc/istio/ingress-certs/tls.crt and tls.key; a server of a Gateway can name a Secret in \
+    let message = "has no effect: routers read /etc/istio/ingress-certs/tls.crt and tls.key; a server of a Gateway can name a Secret in \
                  credentialName";
     assert_eq!(
         secrets,
@@ -956,8 +956,8 @@ fn services_and_secrets_of_ingresses_are_looked_for() {
                 "spec.tls[0].secretName",
                 "the secret \"none\" does not exist"
             ),
-            ("spec.tls[0].secretName", words),
-            ("spec.tls[1].secretName", words),
+            ("spec.tls[0].secretName", message),
+            ("spec.tls[1].secretName", message),
         ]
     );
 }
@@ -983,8 +983,8 @@ fn parts_of_ingresses_that_nothing_is_made_of_are_said() {
             &mut is_whole,
         );
         let of_ingress = found.into_iter().map(|one| one.as_line());
-        let kept = of_ingress.filter(|line| line.contains("(Ingress demo/i"));
-        kept.collect::<Vec<_>>().join("; ")
+        let lines = of_ingress.filter(|line| line.contains("(Ingress demo/i"));
+        lines.collect::<Vec<_>>().join("; ")
     };
     let both = of("istio", "{name: none}");
     assert!(
@@ -1060,23 +1060,26 @@ fn routes_by_claims_want_a_gateway_that_verifies_tokens() {
              {{{selector}jwtRules: [{{issuer: a, jwks: '{{\"keys\": []}}'}}]}}\n---\n"
         )
     };
-    let is_told_of = |rule: &str, tokens: &str| {
-        let found = said(&format!("{GOOD}{rule}{tokens}"));
+    let is_reported_for = |rule: &str, tokens: &str| {
+        let found = lines_of(&format!("{GOOD}{rule}{tokens}"));
         found.iter().any(|one| one.contains("[IST0149]"))
     };
-    let is_told = |tokens: &str| is_told_of(rule, tokens);
+    let is_reported = |tokens: &str| is_reported_for(rule, tokens);
     // Without tokens every request meets it.
-    assert!(!is_told_of(&rule.replace("headers", "withoutHeaders"), ""));
+    assert!(!is_reported_for(
+        &rule.replace("headers", "withoutHeaders"),
+        ""
+    ));
     let router = "selector: {matchLabels: {istio: ingressgateway}}, ";
-    assert!(is_told(""));
-    assert!(is_told(&tokens("demo", "")));
-    assert!(is_told(&tokens(
+    assert!(is_reported(""));
+    assert!(is_reported(&tokens("demo", "")));
+    assert!(is_reported(&tokens(
         "edge",
         "selector: {matchLabels: {istio: other}}, "
     )));
-    assert!(!is_told(&tokens("edge", "")));
-    assert!(!is_told(&tokens("edge", router)));
-    assert!(!is_told(&tokens("istio-system", router)));
+    assert!(!is_reported(&tokens("edge", "")));
+    assert!(!is_reported(&tokens("edge", router)));
+    assert!(!is_reported(&tokens("istio-system", router)));
 }
 
 #[test]
@@ -1114,18 +1117,18 @@ fn containers_that_run_as_the_proxy_are_told() {
             "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: demo}}\nspec: {{template: {{metadata: \
              {{labels: {{app: web}}}}, spec: {{{pod}}}}}}}\n---\n"
         );
-        let found = said(&format!("{GOOD}{deployment}"));
+        let found = lines_of(&format!("{GOOD}{deployment}"));
         found
             .into_iter()
             .filter(|one| one.contains("[IST0144]"))
             .collect::<Vec<_>>()
     };
     let proxy = "securityContext: {runAsUser: 1337}";
-    let told = of(&format!("containers: [{{name: a}}, {{name: b, {proxy}}}]"));
-    assert_eq!(told.len(), 1);
+    let lines = of(&format!("containers: [{{name: a}}, {{name: b, {proxy}}}]"));
+    assert_eq!(lines.len(), 1);
     assert!(
-        told[0].contains("spec.template.spec.containers[1]: b runs as user 1337"),
-        "{told:?}"
+        lines[0].contains("spec.template.spec.containers[1]: b runs as user 1337"),
+        "{lines:?}"
     );
     assert_eq!(
         of(&format!("{proxy}, containers: [{{name: a}}, {{name: b}}]")).len(),
@@ -1146,7 +1149,7 @@ fn containers_that_run_as_the_proxy_are_told() {
 
 #[test]
 fn pods_without_a_proxy_may_run_as_its_user() {
-    let told = |name: &str| {
+    let count_for = |name: &str| {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/kubernetes");
         let text = std::fs::read_to_string(path.join(name)).unwrap();
         assert!(text.contains("runAsUser: 1337"), "{name}");
@@ -1154,7 +1157,7 @@ fn pods_without_a_proxy_may_run_as_its_user() {
         found.iter().filter(|one| one.code() == "IST0144").count()
     };
     for name in ["all.yaml", "edge.yaml"] {
-        assert_eq!(told(name), 0, "{name}");
+        assert_eq!(count_for(name), 0, "{name}");
     }
 }
 

@@ -231,8 +231,8 @@ mod tests {
 
     fn flags(line: &str) -> AllFlags {
         let line = format!("gudgeon all {line}");
-        let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
-        let parsed = parse(&words).unwrap_or_else(|ended| panic!("{line}: {}", ended.text));
+        let arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+        let parsed = parse(&arguments).unwrap_or_else(|ended| panic!("{line}: {}", ended.text));
         assert!(parsed.warnings.is_empty(), "{line}: {:?}", parsed.warnings);
         let Action::All(flags) = parsed.action else {
             panic!("{line}")
@@ -323,14 +323,14 @@ mod tests {
     #[test]
     fn flags_without_a_meaning_are_refused() {
         for flag in WITHOUT {
-            let words = ["gudgeon", "all"].map(OsString::from).into_iter();
-            let words: Vec<_> = words.chain([format!("--{flag}=1").into()]).collect();
+            let arguments = ["gudgeon", "all"].map(OsString::from).into_iter();
+            let arguments: Vec<_> = arguments.chain([format!("--{flag}=1").into()]).collect();
             // Every command that writes a log takes these two, with a warning.
             if flag.starts_with("ctrlz") {
-                assert_eq!(parse(&words).unwrap().warnings.len(), 1);
+                assert_eq!(parse(&arguments).unwrap().warnings.len(), 1);
                 continue;
             }
-            let ended = parse(&words).unwrap_err();
+            let ended = parse(&arguments).unwrap_err();
             assert_eq!(ended.exit, Exit::Usage, "{flag}: {}", ended.text);
         }
         let wrong = ["gudgeon", "all", "--drainDuration", "soon"].map(OsString::from);

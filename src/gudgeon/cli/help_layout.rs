@@ -416,8 +416,8 @@ mod tests {
     ];
 
     fn parsed(line: &str) -> Result<Parsed, crate::cli::EarlyExit> {
-        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        parse(&words)
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        parse(&arguments)
     }
 
     /// All commands of all programs, with their own.

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::*;
 
 fn parsed(line: &str) -> Result<Parsed, EarlyExit> {
-    let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-    parse(&words)
+    let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+    parse(&arguments)
 }
 
 fn injector(line: &str) -> InjectorFlags {
@@ -221,7 +221,7 @@ fn a_connection_may_live_for_ever() {
 
 #[test]
 fn wrong_command_lines_have_their_exit_codes() {
-    for (line, exit, words) in [
+    for (line, exit, text) in [
         ("gudgeon", Exit::Usage, "Usage: gudgeon"),
         ("gudgeon injectr", Exit::Usage, "injector"),
         (
@@ -268,7 +268,7 @@ fn wrong_command_lines_have_their_exit_codes() {
     ] {
         let ended = parsed(line).expect_err(line);
         assert_eq!(ended.exit, exit, "{line}: {}", ended.text);
-        assert!(ended.text.contains(words), "{line}: {}", ended.text);
+        assert!(ended.text.contains(text), "{line}: {}", ended.text);
     }
 }
 
@@ -361,8 +361,8 @@ fn the_rest() {
     let Action::Version(flags) = parsed("gudgeon version -o json").unwrap().action else {
         panic!()
     };
-    let shown: serde_json::Value = serde_json::from_str(&version(&flags)).unwrap();
-    assert_eq!(shown["clientVersion"]["version"], VERSION);
+    let json: serde_json::Value = serde_json::from_str(&version(&flags)).unwrap();
+    assert_eq!(json["clientVersion"]["version"], VERSION);
     let bash = completion(&["sidecar-injector".into()], clap_complete::Shell::Bash);
     let bash = String::from_utf8(bash).unwrap();
     assert!(
@@ -430,7 +430,7 @@ fn flags_may_stand_in_front_of_the_command() {
         panic!("no validate")
     };
     assert_eq!(flags.files, ["a", "b"]);
-    for (line, words) in [
+    for (line, text) in [
         ("istioctl proxy-config clusters a.b", "/debug/config_dump"),
         ("istioctl x describe pod a", "/debug/configz"),
         (
@@ -441,7 +441,7 @@ fn flags_may_stand_in_front_of_the_command() {
     ] {
         let ended = parsed(line).expect_err(line);
         assert_eq!(ended.exit, Exit::Usage, "{line}");
-        assert!(ended.text.contains(words), "{line}: {}", ended.text);
+        assert!(ended.text.contains(text), "{line}: {}", ended.text);
     }
 }
 
@@ -467,14 +467,14 @@ fn istioctl_had_analyze_in_a_group() {
             "{line}"
         );
     }
-    for (line, words) in [
+    for (line, text) in [
         ("gudgeon x analyze", "unrecognized subcommand 'x'"),
         ("istioctl x x analyze", "unrecognized subcommand 'x'"),
         ("istioctl x create-remote-secret", "create-remote-secret"),
     ] {
         let ended = parsed(line).expect_err(line);
         assert_eq!(ended.exit, Exit::Usage, "{line}");
-        assert!(ended.text.contains(words), "{line}: {}", ended.text);
+        assert!(ended.text.contains(text), "{line}: {}", ended.text);
     }
 }
 

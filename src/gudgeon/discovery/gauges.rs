@@ -136,7 +136,7 @@ mod tests {
         let lost = |error: &str| SyncState::Stale {
             error: error.into(),
         };
-        let shown = || {
+        let stale_line = || {
             let text = hub.metrics.text(&read(&hub), ExpositionFormat::Text);
             let mut lines = text.lines();
             let line = lines.find(|line| line.starts_with("gudgeon_source_stale_seconds{"));
@@ -146,16 +146,16 @@ mod tests {
         advance(Duration::from_secs(60)).await;
         hub.set_sync_state(&id, lost("no answer"));
         advance(Duration::from_millis(4900)).await;
-        assert_eq!(shown(), None);
+        assert_eq!(stale_line(), None);
         assert_eq!(readiness(&hub).as_deref(), Ok("ok"));
         // Lost as before.
         hub.set_sync_state(&id, lost("no route"));
         advance(Duration::from_secs(2)).await;
         let line = "gudgeon_source_stale_seconds{source=\"Consul/east\"} 6";
-        assert_eq!(shown().as_deref(), Some(line));
+        assert_eq!(stale_line().as_deref(), Some(line));
         let ready = readiness(&hub).unwrap();
         assert!(ready.starts_with("stale: Consul/east since "), "{ready}");
         hub.set_sync_state(&id, SyncState::Synced);
-        assert_eq!(shown(), None);
+        assert_eq!(stale_line(), None);
     }
 }

@@ -159,10 +159,11 @@ mod tests {
     use super::*;
 
     fn flags(mesh: &Path) -> DiscoveryFlags {
-        let words = ["gudgeon", "discovery", "--meshConfig"].map(Into::into);
-        let words: Vec<_> = words.into_iter().chain([mesh.into()]).collect();
-        let crate::cli::Action::Discovery(flags) = crate::cli::parse(&words).unwrap().action else {
-            panic!("{words:?}")
+        let arguments = ["gudgeon", "discovery", "--meshConfig"].map(Into::into);
+        let arguments: Vec<_> = arguments.into_iter().chain([mesh.into()]).collect();
+        let crate::cli::Action::Discovery(flags) = crate::cli::parse(&arguments).unwrap().action
+        else {
+            panic!("{arguments:?}")
         };
         *flags
     }
@@ -193,9 +194,9 @@ mod tests {
 
     #[test]
     fn a_preference_for_near_endpoints_that_is_not_switched_on_is_logged() {
-        let said = |text: &str| doubts(&parse(text).unwrap().config).join("; ");
+        let doubts_of = |text: &str| doubts(&parse(text).unwrap().config).join("; ");
         let share = "distribute: [{from: r1/*, to: {'r1/*': 80, 'r2/*': 20}}]";
-        for (text, words) in [
+        for (text, message) in [
             ("{}", ""),
             ("localityLbSetting: {}", ""),
             ("localityLbSetting: {enabled: true}", ""),
@@ -213,10 +214,10 @@ mod tests {
                 "",
             ),
         ] {
-            let said = said(text);
+            let found = doubts_of(text);
             assert!(
-                said.contains(words) && said.is_empty() == words.is_empty(),
-                "{text}: {said}"
+                found.contains(message) && found.is_empty() == message.is_empty(),
+                "{text}: {found}"
             );
         }
     }

@@ -179,12 +179,12 @@ mod tests {
         let fields = ISTIO_MESH_V1ALPHA1_MESHCONFIG.fields;
         for field in fields {
             let written = Map::from_iter([(field.json.to_owned(), json!("x"))]);
-            let told = names(&written, &Map::new());
+            let unread = names(&written, &Map::new());
             let Some((_, by)) = READ.iter().find(|(name, _)| *name == field.json) else {
-                assert_eq!(told, BTreeSet::from([field.json.to_owned()]));
+                assert_eq!(unread, BTreeSet::from([field.json.to_owned()]));
                 continue;
             };
-            assert!(told.is_empty(), "{}", field.json);
+            assert!(unread.is_empty(), "{}", field.json);
             let name = field.name.replace("mTLS", "m_tls");
             assert!(has(&sources.join(by), &name), "{by} reads {name}");
         }
@@ -253,10 +253,10 @@ mod tests {
                 "extensionProviders.prometheus, extensionProviders.zipkin",
             ),
         ] {
-            let told = of(text).unwrap();
-            let (words, told) = told.split_once(": ").unwrap();
+            let line = of(text).unwrap();
+            let (begin, fields) = line.split_once(": ").unwrap();
             let want = "fields of the mesh configuration that have no effect in this release";
-            assert_eq!((words, told), (want, names), "{text}");
+            assert_eq!((begin, fields), (want, names), "{text}");
         }
     }
 
@@ -288,11 +288,11 @@ mod tests {
             (format!("{batched}{of_1_6}"), 6),
             (of_1_8.to_owned(), 0),
         ] {
-            let told = of(&text).unwrap_or_default();
-            let names = told.split_once(": ").map_or("", |(_, names)| names);
+            let line = of(&text).unwrap_or_default();
+            let names = line.split_once(": ").map_or("", |(_, names)| names);
             let found = names.split(", ").filter(|name| !name.is_empty()).count();
-            assert_eq!(found, count, "{told}");
-            assert_eq!(told.lines().count(), usize::from(count > 0), "{told}");
+            assert_eq!(found, count, "{line}");
+            assert_eq!(line.lines().count(), usize::from(count > 0), "{line}");
         }
     }
 }

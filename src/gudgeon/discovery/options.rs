@@ -336,8 +336,8 @@ mod tests {
         line: &str,
         environment: &[(&str, &str)],
     ) -> Result<(DiscoveryOptions, Vec<String>), Failure> {
-        let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
-        let Action::Discovery(flags) = parse(&words).unwrap().action else {
+        let arguments: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        let Action::Discovery(flags) = parse(&arguments).unwrap().action else {
             panic!("{line}")
         };
         let environment = environment
@@ -505,9 +505,9 @@ mod tests {
                 0,
             ),
         ] {
-            let (options, told) = read(&format!("gudgeon discovery {line}"), &[]).unwrap();
+            let (options, reported) = read(&format!("gudgeon discovery {line}"), &[]).unwrap();
             assert_eq!(
-                (options.registries, told.len()),
+                (options.registries, reported.len()),
                 (registries, warnings),
                 "{line}"
             );
@@ -516,7 +516,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_malformed_variable() {
-        for (line, variable, value, said) in [
+        for (line, variable, value, message) in [
             (
                 "",
                 "PILOT_DEBOUNCE_AFTER",
@@ -581,7 +581,7 @@ mod tests {
             let failure =
                 read(&format!("gudgeon discovery{line}"), &[(variable, value)]).unwrap_err();
             assert_eq!(failure.exit, Exit::Config);
-            assert!(failure.message.starts_with(said), "{}", failure.message);
+            assert!(failure.message.starts_with(message), "{}", failure.message);
         }
     }
 }

@@ -69,12 +69,12 @@ mod tests {
         one.add("apps", "Deployment");
         assert_eq!(one.line(), None);
         one.count("ServiceRole", 2);
-        let words = |words: &str| Some(format!("{words} have no effect in this release"));
-        assert_eq!(one.line(), words("2 ServiceRole"));
+        let line = |line: &str| Some(format!("{line} have no effect in this release"));
+        assert_eq!(one.line(), line("2 ServiceRole"));
         let mut all = RuleCounts::default();
         all.merge(&one);
         all.add("rbac.istio.io", "ServiceRole");
-        assert_eq!(all.line(), words("3 ServiceRole"));
+        assert_eq!(all.line(), line("3 ServiceRole"));
         assert_eq!(all.kinds().count(), 3);
     }
 
@@ -91,8 +91,8 @@ mod tests {
         ] {
             one.count(kind, 1);
         }
-        let words =
+        let line =
             "1 MeshPolicy, 1 rule, 1 ServiceRole, 1 Telemetry have no effect in this release";
-        assert_eq!(one.line().as_deref(), Some(words));
+        assert_eq!(one.line().as_deref(), Some(line));
     }
 }

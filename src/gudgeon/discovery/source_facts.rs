@@ -223,19 +223,19 @@ mod tests {
             registry: Registry::Kubernetes,
             cluster: cluster.into(),
         };
-        let mut told = ClusterUpdate {
+        let mut update = ClusterUpdate {
             counts: BTreeMap::from([("Node", 2)]),
             events: BTreeMap::from([(("Pod", Event::Add), 3)]),
             podless: 1,
             ever_podless: 4,
             ..ClusterUpdate::default()
         };
-        facts.put(&source("east"), &told);
-        facts.put(&source("west"), &told);
+        facts.put(&source("east"), &update);
+        facts.put(&source("west"), &update);
         assert_eq!(facts.podless(), 2);
         facts.forget(&source("west"));
-        told.events.insert(("Pod", Event::Add), 5);
-        facts.put(&source("east"), &told);
+        update.events.insert(("Pod", Event::Add), 5);
+        facts.put(&source("east"), &update);
         let totals = facts.totals();
         assert_eq!(totals.events, BTreeMap::from([(("Pod", Event::Add), 8)]));
         assert_eq!((totals.ever_podless, facts.podless()), (8, 1));

@@ -242,9 +242,9 @@ mod tests {
         }));
         assert_eq!(findings, []);
         let made = mcp::objects::resource(&object.unwrap(), None);
-        let shown = resource("istio/config/v1alpha2/adapters", &made);
+        let rendered = resource("istio/config/v1alpha2/adapters", &made);
         assert_eq!(
-            shown["body"],
+            rendered["body"],
             json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": spec})
         );
     }

@@ -506,12 +506,12 @@ mod tests {
             ..news(true, vec![ingress("")])
         });
         engine.mesh(mesh(1));
-        let told = |engine: &GalleyEngine| -> Vec<String> {
-            let told = &engine.state().logged;
-            told.values().cloned().collect()
+        let logged_lines = |engine: &GalleyEngine| -> Vec<String> {
+            let logged = &engine.state().logged;
+            logged.values().cloned().collect()
         };
         let line = "a.yaml:3: Ingress shop/web: warning: spec.rules[0].http.paths[0].backend: ";
-        let lines = told(&engine);
+        let lines = logged_lines(&engine);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with(line), "{lines:?}");
         let origin = engine.state_snapshot().made.warned[0].origin.to_string();
@@ -521,7 +521,7 @@ mod tests {
             ..news(false, vec![ingress("web")])
         });
         engine.mesh(broken_mesh(2));
-        let lines = told(&engine);
+        let lines = logged_lines(&engine);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with("a.yaml:7: Gateway "), "{lines:?}");
         let line = ": stale: object is too large";

@@ -262,8 +262,8 @@ mod tests {
         engine.set_stale(Some("a secret of the server's".to_owned()));
         let document = configz::document(&monitor.admin);
         let since = document["source"]["stale_since"].as_str().unwrap();
-        let said = format!("stale: files since {since}\n");
-        assert_eq!(ready().await, (StatusCode::OK, said));
+        let expected = format!("stale: files since {since}\n");
+        assert_eq!(ready().await, (StatusCode::OK, expected));
         monitor.admin.readiness.lacks("mcp", "mcp is closed");
         let closed = (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -295,7 +295,7 @@ mod tests {
         };
         emit(10_000);
         let page = Side::Page { open: false };
-        for (side, path, words) in [
+        for (side, path, text) in [
             (page, "/debug/configz", "\"rejected_count\": 10000"),
             (page, "/debug", "Not served as it is written: 10000"),
             (Side::Monitoring, "/metrics", ""),
@@ -311,7 +311,7 @@ mod tests {
             drop(free);
             let answer = drawn.await.unwrap();
             assert_eq!(answer.status(), StatusCode::OK);
-            assert!(body_of(answer).await.contains(words), "{path}");
+            assert!(body_of(answer).await.contains(text), "{path}");
         }
     }
 }

@@ -136,8 +136,8 @@ mod tests {
 
     fn read(line: &str, place: Place) -> Result<(String, bool), String> {
         let line = format!("gudgeon galley {line}");
-        let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
-        let Action::Galley(flags) = parse(&words).unwrap().action else {
+        let arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+        let Action::Galley(flags) = parse(&arguments).unwrap().action else {
             panic!("{line}")
         };
         let options = GalleyOptions::of(&flags, place).map_err(|failure| {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn where_configuration_comes_from() {
+    fn flags_and_the_place_choose_the_source() {
         let pod = Place {
             is_pod: true,
             has_embedded: true,

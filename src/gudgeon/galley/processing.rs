@@ -648,10 +648,10 @@ mod tests {
         assert_eq!(warnings(&play), [""; 0]);
         play.say(&place, Some(&entry));
         assert_eq!(version(&mut play), written.version);
-        let told = format!(
+        let warning = format!(
             "a.yaml:3 shop/web the VirtualService that is made of it is not served: the VirtualService {ROUTES} has its name"
         );
-        assert_eq!(warnings(&play), [told]);
+        assert_eq!(warnings(&play), [warning]);
         play.say(&name, None);
         assert_eq!(version(&mut play), written.version);
         assert_eq!(warnings(&play), [""; 0]);

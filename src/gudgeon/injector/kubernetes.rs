@@ -164,16 +164,16 @@ mod tests {
         let answers = [Ok(31), Ok(32), Err("away"), Err("away"), Ok(33)];
         let mut answers = answers.into_iter();
         let mut asked = Vec::new();
-        let mut told = Vec::new();
+        let mut versions = Vec::new();
         let version = || {
             asked.push(start.elapsed().as_secs());
             let answer = answers.next().unwrap_or(Err("no more"));
             std::future::ready(answer.map(|minor| Version { major: 1, minor }))
         };
-        let all = poll_version(version, |version| told.push(version.minor));
+        let all = poll_version(version, |version| versions.push(version.minor));
         let over = tokio::time::timeout(HOURLY * 3, all).await;
         assert!(over.is_err(), "it goes on for ever");
         assert_eq!(asked, [0, 3600, 7200, 7230, 7260]);
-        assert_eq!(told, [31, 32, 33]);
+        assert_eq!(versions, [31, 32, 33]);
     }
 }

@@ -111,7 +111,7 @@ mod tests {
     fn words_stay_and_values_go() {
         let pod = json!({"metadata": {"annotations": {"a": "80,abc", "b": "it's \"so\"\n", "c": "x", "d": "true", "e": ""}}});
         let secrets = Secrets::of(&pod);
-        for (text, all, shown) in [
+        for (text, all, redacted) in [
             (
                 "nothing of it, \"quoted\" or not",
                 false,
@@ -142,7 +142,7 @@ mod tests {
             ("an end \"that never", false, "an end \"…"),
             ("", true, ""),
         ] {
-            assert_eq!(secrets.redact(text, all), shown, "{text}");
+            assert_eq!(secrets.redact(text, all), redacted, "{text}");
         }
     }
 
@@ -156,15 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn where_a_message_is_cut_no_value_stays_in_pieces() {
+    fn a_cut_message_contains_no_piece_of_a_value() {
         let secret = "s3cret-".repeat(400);
         let secrets = Secrets::of(&json!({"metadata": {"annotations": {"a": secret}}}));
         let text = format!(
             "{}got {secret} there",
             "x ".repeat(REDACTED_BYTES / 2 - 100)
         );
-        let shown = secrets.redact(&text, false);
-        assert!(!shown.contains("s3cret"), "{shown}");
-        assert!(shown.ends_with("got "), "{shown}");
+        let redacted = secrets.redact(&text, false);
+        assert!(!redacted.contains("s3cret"), "{redacted}");
+        assert!(redacted.ends_with("got "), "{redacted}");
     }
 }

@@ -333,10 +333,10 @@ mod tests {
 
     #[test]
     fn a_cluster_whose_maps_no_flag_names_is_not_read_silently() {
-        let unread = |words: &[&str], variable: bool| {
+        let unread = |arguments: &[&str], variable: bool| {
             let line: Vec<_> = ["gudgeon", "inject"]
                 .iter()
-                .chain(words)
+                .chain(arguments)
                 .map(Into::into)
                 .collect();
             let parsed = crate::cli::parse(&line).unwrap();

@@ -243,13 +243,13 @@ mod tests {
             SourceDialer::new(address, mode, CredentialFiles::default(), &meta, 1)
         };
         let good = new("a:1", "MUTUAL_TLS", "A=b, c=d=e").unwrap();
-        let shown = good.metadata.iter().skip(1);
-        let shown: Vec<_> = shown
+        let metadata = good.metadata.iter().skip(1);
+        let metadata: Vec<_> = metadata
             .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
             .collect();
-        assert_eq!(shown, ["a=b", "c=d=e"]);
+        assert_eq!(metadata, ["a=b", "c=d=e"]);
         assert!(good.tls.is_some() && new("a:1", "NONE", "").unwrap().tls.is_none());
-        for (address, mode, meta, words) in [
+        for (address, mode, meta, message) in [
             (
                 "a",
                 "",
@@ -289,7 +289,7 @@ mod tests {
         ] {
             assert_eq!(
                 new(address, mode, meta).unwrap_err(),
-                Failure::config(words)
+                Failure::config(message)
             );
         }
     }

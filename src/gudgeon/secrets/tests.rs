@@ -27,7 +27,7 @@ fn secrets_go_and_the_rest_stays() {
     redact(&mut value);
     let text = value.to_string();
     assert!(!text.contains("abc"), "{text}");
-    for kept in [
+    for part in [
         "/etc/certs/key.pem",
         "/etc/oauth",
         "\"credentialName\":\"web\"",
@@ -40,7 +40,7 @@ fn secrets_go_and_the_rest_stays() {
         "\"password\":null",
         "\"issuer\":\"i\"",
     ] {
-        assert!(text.contains(kept), "{kept} {text}");
+        assert!(text.contains(part), "{part} {text}");
     }
 }
 
@@ -116,7 +116,7 @@ fn an_unknown_sink_receives_no_secret_and_every_condition() {
 
 #[test]
 fn a_finding_redacts_the_secret() {
-    for (path, message, shown) in [
+    for (path, message, redacted) in [
         (
             "spec.jwtRules[0].jwks",
             "\"abc\" is no JSON",
@@ -131,13 +131,16 @@ fn a_finding_redacts_the_secret() {
         ("spec.hosts[0]", "\"a_b\" is not", "\"a_b\" is not"),
     ] {
         let found = redact_finding(&Finding::error(path, message));
-        assert_eq!((found.path.as_str(), found.message.as_str()), (path, shown));
+        assert_eq!(
+            (found.path.as_str(), found.message.as_str()),
+            (path, redacted)
+        );
     }
 }
 
 #[test]
 fn a_message_does_not_quote_the_secret() {
-    for (text, said) in [
+    for (text, redacted) in [
         (
             "spec.jwtRules[0].jwks: \"abc\" is no key",
             "spec.jwtRules[0].jwks: \"…\" is no key",
@@ -160,6 +163,6 @@ fn a_message_does_not_quote_the_secret() {
             "token.yaml:8: Gateway n/p: spec.values[0]: \"abc\" is none",
         ),
     ] {
-        assert_eq!(redact_text(text), said);
+        assert_eq!(redact_text(text), redacted);
     }
 }

@@ -376,8 +376,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn of_strangers_the_one_from_the_largest_crowd_goes() {
         let connection_limit = Arc::new(ConnectionLimit::new(5));
-        let kept: Vec<_> = (0..2).map(|_| at(&connection_limit, 1)).collect();
-        kept.iter().for_each(answered);
+        let older: Vec<_> = (0..2).map(|_| at(&connection_limit, 1)).collect();
+        older.iter().for_each(answered);
         let mut last = at(&connection_limit, 1);
         tokio::time::advance(Duration::from_secs(1)).await;
         let _crowd: Vec<_> = (0..20)
@@ -389,6 +389,6 @@ mod tests {
             .collect();
         answered(&last);
         last = at(&connection_limit, 1);
-        assert!(!asked_to_leave(&last) && !kept.iter().any(asked_to_leave));
+        assert!(!asked_to_leave(&last) && !older.iter().any(asked_to_leave));
     }
 }

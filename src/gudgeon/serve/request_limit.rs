@@ -337,18 +337,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_known_client_evicts_strangers() {
-        let [kept, one, two, three] = lines(1);
+        let [known, one, two, three] = lines(1);
         let request_limit = RequestLimit::new(20, 2);
         let first = request_limit.acquire(&one).unwrap();
         let second = request_limit.acquire(&two).unwrap();
         // Both are as good as a third.
         assert_eq!(request_limit.acquire(&three).unwrap_err(), Rejected);
-        let third = request_limit.acquire(&kept).unwrap();
+        let third = request_limit.acquire(&known).unwrap();
         assert!(happens(first.evicted()).await && !happens(second.evicted()).await);
         assert_eq!(first.begin(RequestProgress::Queued), Err(Rejected));
         assert_eq!(first.grow(11), Err(Rejected));
         drop(first);
-        let fourth = request_limit.acquire(&kept).unwrap();
+        let fourth = request_limit.acquire(&known).unwrap();
         assert!(happens(second.evicted()).await && !happens(third.evicted()).await);
         // An established holder keeps its permit, unless it stalls.
         assert_eq!(request_limit.acquire(&three).unwrap_err(), Rejected);
@@ -392,7 +392,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_large_request_gives_way_to_a_small_one() {
-        let [one, two, three, kept] = lines(4);
+        let [one, two, three, four] = lines(4);
         let request_limit = RequestLimit::new(40, 8);
         let large = request_limit.acquire(&one).unwrap();
         large.grow(25).unwrap();
@@ -412,7 +412,7 @@ mod tests {
         let working = request_limit.acquire(&stranger).unwrap();
         working.grow(40).unwrap();
         working.begin(RequestProgress::Working).unwrap();
-        assert_eq!(request_limit.acquire(&kept).unwrap_err(), Rejected);
+        assert_eq!(request_limit.acquire(&four).unwrap_err(), Rejected);
     }
 
     /// 256 clients with one answered review each, whose bodies come just fast enough, used to hold all permits.
@@ -422,25 +422,28 @@ mod tests {
             let many: [_; 8] = lines_of(8, 1);
             let [server] = lines_of(known, 2);
             let request_limit = RequestLimit::new(80, 8);
-            let mut held: Vec<_> = many
+            let mut permits: Vec<_> = many
                 .iter()
                 .map(|one| request_limit.acquire(one).unwrap())
                 .collect();
             let mut own: Vec<Permit> = Vec::new();
             for _ in 0..4 {
                 tokio::time::advance(STALE / 2).await;
-                held.iter().chain(&own).for_each(|permit| permit.came(STEP));
+                permits
+                    .iter()
+                    .chain(&own)
+                    .for_each(|permit| permit.came(STEP));
                 own.push(request_limit.acquire(&server).unwrap());
             }
             // An address with half of all permits is not evicted.
             assert_eq!(request_limit.acquire(&server).unwrap_err(), Rejected);
             assert_eq!(request_limit.acquire(&many[0]).unwrap_err(), Rejected);
             let mut evicted = 0;
-            for permit in &held {
+            for permit in &permits {
                 evicted += usize::from(happens(permit.evicted()).await);
             }
             assert_eq!(evicted, 4, "{known}");
-            held.clear();
+            permits.clear();
             own.clear();
             assert_eq!(request_limit.state().free, 80);
         }

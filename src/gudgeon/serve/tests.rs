@@ -47,7 +47,7 @@ async fn many_requests_in_one_packet_hold_up_no_other_client() {
 /// A head that never comes used to prolong the end by five seconds.
 #[tokio::test(start_paused = true)]
 async fn half_a_head_does_not_hold_up_the_end() {
-    for said in ["", "GET / HTTP/1.1\r\nhost"] {
+    for bytes in ["", "GET / HTTP/1.1\r\nhost"] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (end, stage) = watch::channel(ShutdownStage::Serving);
@@ -58,7 +58,7 @@ async fn half_a_head_does_not_hold_up_the_end() {
         };
         let served = tokio::spawn(run(bound, Arc::new(Notes::default()), stage));
         let mut client = std::net::TcpStream::connect(address).unwrap();
-        client.write_all(said.as_bytes()).unwrap();
+        client.write_all(bytes.as_bytes()).unwrap();
         // It is accepted, and what it says is read.
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -67,6 +67,6 @@ async fn half_a_head_does_not_hold_up_the_end() {
         end.send(ShutdownStage::Closing).unwrap();
         served.await.unwrap();
         let elapsed = begun.elapsed();
-        assert!(elapsed <= Duration::from_secs(1), "{said}: {elapsed:?}");
+        assert!(elapsed <= Duration::from_secs(1), "{bytes}: {elapsed:?}");
     }
 }

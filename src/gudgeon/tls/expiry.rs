@@ -181,8 +181,8 @@ mod tests {
         let near = end - EXPIRES_SOON - Duration::from_secs(60);
         assert_eq!(all.next(near), Duration::from_millis(60_001));
         let soon = all.check(end - EXPIRES_SOON);
-        let words = "the certificate in /a ends within a day: 2033-05-20T03:33:20.000000Z";
-        assert_eq!(soon, [words]);
+        let message = "the certificate in /a ends within a day: 2033-05-20T03:33:20.000000Z";
+        assert_eq!(soon, [message]);
         assert_eq!(all.check(end - EXPIRES_SOON / 2), Vec::<String>::new());
         assert_eq!(all.put(path, end, end - EXPIRES_SOON / 2), None);
         let over = all.check(end);

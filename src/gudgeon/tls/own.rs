@@ -357,26 +357,29 @@ mod tests {
         for life in [Duration::from_secs(30), 3 * HOUR, 720 * HOUR] {
             let mut authority = made(life);
             let lead = LEAD.min(life / 10);
-            let mut shown = vec![(start(), authority.bundle())];
+            let mut published = vec![(start(), authority.bundle())];
             let (mut leaves, mut bundles) = (0, 0);
             let end = start() + life * 36;
             while authority.due() < end {
                 let now = authority.due();
                 let changed = authority.step(now).unwrap();
                 if changed.bundle {
-                    shown.push((now, authority.bundle()));
+                    published.push((now, authority.bundle()));
                     bundles += 1;
                 }
                 if !changed.leaf {
                     continue;
                 }
                 leaves += 1;
-                let (_, held) = shown
+                let (_, bundle) = published
                     .iter()
                     .rev()
                     .find(|(since, _)| *since + lead <= now)
                     .unwrap();
-                assert!(trusts(held, authority.leaf(), "hook", now), "leaf {leaves}");
+                assert!(
+                    trusts(bundle, authority.leaf(), "hook", now),
+                    "leaf {leaves}"
+                );
                 let late = now + life - Duration::from_secs(1);
                 assert!(trusts(&authority.bundle(), authority.leaf(), "hook", late));
             }

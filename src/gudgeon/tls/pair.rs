@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_fault_it_is() {
+    fn an_error_names_the_file_at_fault() {
         let (chain, key) = made();
         let (_, other) = made();
         let (chain, key, other) = (chain.as_bytes(), key.as_bytes(), other.as_bytes());

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     /// A finding's severity, path and message, as discovery and galley say them.
-    fn words(row: &Value) -> String {
+    fn finding_text(row: &Value) -> String {
         let text = |name: &str| row[name].as_str().unwrap_or_default();
         let warning = match text("severity") {
             "error" => "",
@@ -153,8 +153,8 @@ mod tests {
     }
 
     /// The line of a finding about an object whose kind, metadata and spec are one line each.
-    fn line_of(said: &str) -> usize {
-        let path = said.strip_prefix("warning: ").unwrap_or(said);
+    fn line_of(finding: &str) -> usize {
+        let path = finding.strip_prefix("warning: ").unwrap_or(finding);
         let begins = |(name, _): &(&str, usize)| path.starts_with(name);
         let lines = [("kind: ", 2), ("metadata", 3), ("spec", 4)];
         lines.into_iter().find(begins).map_or(1, |(_, line)| line)
@@ -246,13 +246,16 @@ mod tests {
             let rows: Vec<Value> = serde_json::from_str(&source_file.report.answer()).unwrap();
             let document = document::documents(&file.text).next();
             let notes = crate::examples::notes(&document.unwrap().unwrap().parts()[0].value());
-            let said = row["said"].as_array().unwrap().iter();
-            let said = said.map(|said| said.as_str().unwrap().to_owned());
-            let mut expected: Vec<_> = said
+            let findings = row["said"].as_array().unwrap().iter();
+            let findings = findings.map(|finding| finding.as_str().unwrap().to_owned());
+            let mut expected: Vec<_> = findings
                 .chain(notes.iter().map(Finding::to_string))
-                .map(|said| (line_of(&said), said))
+                .map(|finding| (line_of(&finding), finding))
                 .collect();
-            let mut found: Vec<_> = rows.iter().map(|row| (row_line(row), words(row))).collect();
+            let mut found: Vec<_> = rows
+                .iter()
+                .map(|row| (row_line(row), finding_text(row)))
+                .collect();
             expected.sort();
             found.sort();
             assert_eq!(found, expected, "{}", file.text);
@@ -272,20 +275,24 @@ mod tests {
             let mut source_file = SourceFile::new(None, Report::new(ReportFormat::Json));
             source_file.read(&file);
             let rows: Vec<Value> = serde_json::from_str(&source_file.report.answer()).unwrap();
-            let heard: Vec<_> = rows.iter().map(|row| (row_line(row), words(row))).collect();
+            let reported: Vec<_> = rows
+                .iter()
+                .map(|row| (row_line(row), finding_text(row)))
+                .collect();
             let expected = match example.expected() {
                 Ok(expected) => expected,
                 Err(malformed) => {
                     broken += 1;
                     let last = (malformed.line.max(1), malformed.cause);
-                    assert_eq!(heard.last(), Some(&last), "{}", example.name);
+                    assert_eq!(reported.last(), Some(&last), "{}", example.name);
                     continue;
                 }
             };
             // A second object of a name is refused for it, and has no notes.
-            let is_duplicate =
-                |(_, said): &&(usize, String)| said.starts_with("metadata.name: duplicate of ");
-            let (duplicates, mut found): (Vec<_>, Vec<_>) = heard.iter().partition(is_duplicate);
+            let is_duplicate = |(_, finding): &&(usize, String)| {
+                finding.starts_with("metadata.name: duplicate of ")
+            };
+            let (duplicates, mut found): (Vec<_>, Vec<_>) = reported.iter().partition(is_duplicate);
             let mut names = BTreeSet::new();
             let mut expected: Vec<_> = expected
                 .iter()
@@ -301,14 +308,14 @@ mod tests {
             expected.sort();
             found.sort();
             // An object without a name is none of the expected ones.
-            found.retain(|(_, said)| said != "metadata.name: is required");
+            found.retain(|(_, finding)| finding != "metadata.name: is required");
             assert_eq!(found, expected, "{}: {duplicates:?}", example.name);
         }
         assert!(seen > 100 && broken > 0, "{seen} {broken}");
     }
 
     /// The last line of the report on a file, and the findings before it.
-    fn told(text: &str, below: bool) -> (String, usize) {
+    fn report_on(text: &str, below: bool) -> (String, usize) {
         let file = NamedFile {
             name: "a.yaml".to_owned(),
             text: text.to_owned(),
@@ -331,16 +338,16 @@ mod tests {
             "a: [\n",
             "apiVersion: null\nkind: rule\n",
         ] {
-            let (answer, findings) = told(text, true);
+            let (answer, findings) = report_on(text, true);
             assert_eq!(findings, 0, "{text}");
             assert!(!answer.contains(" 0 skipped"), "{text}: {answer}");
-            assert_ne!(told(text, false).1, 0, "{text}");
+            assert_ne!(report_on(text, false).1, 0, "{text}");
         }
         for text in [
             "apiVersion: networking.istio.io/v1\nmetadata: {name: a}\n",
             "apiVersion: networking.istio.io/v1\nkind: [\n",
         ] {
-            assert_ne!(told(text, true).1, 0, "{text}");
+            assert_ne!(report_on(text, true).1, 0, "{text}");
         }
     }
 
@@ -364,13 +371,13 @@ mod tests {
             let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
             format!("{} {} {}", row["line"], text("name"), text("message"))
         };
-        let said: Vec<String> = rows.iter().map(row).collect();
+        let reported: Vec<String> = rows.iter().map(row).collect();
         let expected = [
             "1 a nested too deeply",
             "9 b must not be empty",
             "9 b unknown field, did you mean \"servers\"?",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(reported, expected);
     }
 
     /// The count of further findings has no place, and comes last.

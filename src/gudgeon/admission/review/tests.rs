@@ -268,17 +268,17 @@ fn an_object_is_measured_before_it_is_taken_in() {
     let indented = format!("{}{}", " ".repeat(MOST_BYTES), of(MOST_BYTES));
     assert_eq!(read(&indented, usize::MAX).1, Ok(()));
     let large = of(MOST_BYTES + 1);
-    let told = "cannot read review: object is too large".to_owned();
-    assert_eq!(read(&large, usize::MAX), (Value::Null, Err(told)));
-    let (kept, told) = read(&format!("{{\"b\":{large},{deleted}}}"), usize::MAX);
-    assert_eq!(told, Ok(()), "{kept}");
+    let error = "cannot read review: object is too large".to_owned();
+    assert_eq!(read(&large, usize::MAX), (Value::Null, Err(error)));
+    let (reviewed, outcome) = read(&format!("{{\"b\":{large},{deleted}}}"), usize::MAX);
+    assert_eq!(outcome, Ok(()), "{reviewed}");
     let many = format!("[{}]", [r#"{"a":1}"#; 100_000].join(","));
-    let (kept, told) = read(&many, 128 << 20);
-    assert_eq!(kept, Value::Null);
-    let told = told.unwrap_err();
+    let (reviewed, outcome) = read(&many, 128 << 20);
+    assert_eq!(reviewed, Value::Null);
+    let error = outcome.unwrap_err();
     assert!(
-        told.contains("take 197 MiB of memory, 128 MiB at most"),
-        "{told}"
+        error.contains("take 197 MiB of memory, 128 MiB at most"),
+        "{error}"
     );
 }
 
@@ -334,9 +334,9 @@ fn warnings_are_short() {
     let question = AdmissionRequest::default();
     let many: Vec<String> = (0..20).map(|_| "ü".repeat(200)).collect();
     let answer = answered(&question, &AdmissionResponse::Unchanged, &many);
-    let shown = answer["response"]["warnings"].as_array().unwrap();
-    assert_eq!(shown.len(), 20);
-    assert_eq!(shown[0].as_str().unwrap().len(), 256);
+    let warnings = answer["response"]["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 20);
+    assert_eq!(warnings[0].as_str().unwrap().len(), 256);
     assert!(
         answered(&question, &AdmissionResponse::Unchanged, &[])["response"]
             .get("warnings")

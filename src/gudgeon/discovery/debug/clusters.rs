@@ -288,10 +288,10 @@ mod tests {
         }
     }
 
-    fn derived(words: &str) -> DerivedMessages {
+    fn derived(message: &str) -> DerivedMessages {
         let key = ("ServiceEntry".into(), "n".into(), "a".into());
         DerivedMessages {
-            lost: BTreeMap::from([(key, vec![warning(words)])]),
+            lost: BTreeMap::from([(key, vec![warning(message)])]),
             fetched: BTreeMap::new(),
             services: BTreeMap::new(),
             nacks: None,

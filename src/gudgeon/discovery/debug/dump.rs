@@ -156,11 +156,11 @@ mod tests {
         let mut count = 0;
         for kind in Type::ALL {
             for resource in view.all(kind).iter() {
-                let shown = debug_view(&all, kind, resource);
-                assert_eq!(shown.get("error"), None, "{shown}");
-                assert_eq!(shown["@type"], kind.url());
-                assert_eq!(shown["name"], *resource.name);
-                assert_eq!(shown, other(&pool, kind, resource));
+                let rendered = debug_view(&all, kind, resource);
+                assert_eq!(rendered.get("error"), None, "{rendered}");
+                assert_eq!(rendered["@type"], kind.url());
+                assert_eq!(rendered["name"], *resource.name);
+                assert_eq!(rendered, other(&pool, kind, resource));
                 count += 1;
             }
         }

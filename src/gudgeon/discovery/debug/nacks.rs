@@ -123,13 +123,13 @@ mod tests {
                 true,
             );
         }
-        let said = of(&nacks, "b");
+        let messages = of(&nacks, "b");
         assert_eq!(
-            (said.len(), &*said[MOST]),
+            (messages.len(), &*messages[MOST]),
             (MOST + 1, "and 9997 other refusals")
         );
-        assert!(said.iter().all(|words| words.len() < 400));
-        let kept = nacks.0.values().map(|of_object| of_object.by_message.len());
-        assert_eq!(kept.max(), Some(MOST_KEPT));
+        assert!(messages.iter().all(|message| message.len() < 400));
+        let counts = nacks.0.values().map(|of_object| of_object.by_message.len());
+        assert_eq!(counts.max(), Some(MOST_KEPT));
     }
 }

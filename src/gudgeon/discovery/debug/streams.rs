@@ -201,10 +201,10 @@ mod tests {
         asked.nonce = sent.nonce.to_string();
         asked.error = Some("é".repeat(10_000));
         session.receive(hub.clock.now(), &asked).unwrap();
-        let shown = [sync(&hub), watches(&hub), resources(&hub, Type::Endpoint)];
-        let nack = &shown[0][0]["errors"]["endpoint"]["message"];
+        let pages = [sync(&hub), watches(&hub), resources(&hub, Type::Endpoint)];
+        let nack = &pages[0][0]["errors"]["endpoint"]["message"];
         assert_eq!(nack.as_str().map(str::len), Some(256));
-        for value in &shown {
+        for value in &pages {
             let mut most = 0;
             lengths(value, &mut most);
             let row = &value[0]["proxy"];

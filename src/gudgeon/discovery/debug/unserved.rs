@@ -230,7 +230,7 @@ mod tests {
         let bare = service(Resolution::Static, Labels::new());
         let ready = endpoint("http", Health::Ready, 1);
         let other = endpoint("web", Health::Ready, 1);
-        for (service, endpoints, pods, words) in [
+        for (service, endpoints, pods, reason) in [
             (&own, vec![ready.clone()], vec![], None),
             (
                 &own,
@@ -279,7 +279,7 @@ mod tests {
                 ),
             ),
         ] {
-            assert_eq!(cause(service, endpoints, &pods).as_deref(), words);
+            assert_eq!(cause(service, endpoints, &pods).as_deref(), reason);
         }
         for resolution in [Resolution::Dns, Resolution::DnsRoundRobin] {
             assert_eq!(

@@ -43,9 +43,9 @@ mod tests {
     #[tokio::test]
     async fn large_jobs_run_beside_the_loop_one_after_the_other() {
         let jobs = BlockingJobs::new();
-        let (word, heard) = mpsc::channel();
-        let other = tokio::spawn(async move { word.send(7) });
-        let first = jobs.run(LARGE, move || heard.recv());
+        let (sender, receiver) = mpsc::channel();
+        let other = tokio::spawn(async move { sender.send(7) });
+        let first = jobs.run(LARGE, move || receiver.recv());
         let second = jobs.run(LARGE, || panic!("a mistake"));
         let (first, second): (_, Option<()>) = tokio::join!(first, second);
         assert_eq!((first, second), (Some(Ok(7)), None));

@@ -36,11 +36,11 @@ mod tests {
         let hub = hub();
         let peer = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
         for number in 0..100 {
-            let words = format!("{number}{}", "é".repeat(1000));
-            hub.refuse(&peer, RefusalReason::Node, &words);
+            let message = format!("{number}{}", "é".repeat(1000));
+            hub.refuse(&peer, RefusalReason::Node, &message);
         }
-        let kept = hub.refused.newest();
-        assert_eq!(kept.len(), REMEMBERED);
-        assert!(kept[0].message.starts_with("99é") && kept[0].message.len() <= 256);
+        let refusals = hub.refused.newest();
+        assert_eq!(refusals.len(), REMEMBERED);
+        assert!(refusals[0].message.starts_with("99é") && refusals[0].message.len() <= 256);
     }
 }

@@ -89,11 +89,11 @@ mod tests {
         assert_eq!(waited().await, Duration::ZERO);
         drop((one, other));
         let one = all.begin();
-        let told = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             drop(one);
         });
         assert_eq!(waited().await, Duration::from_secs(1));
-        told.await.unwrap();
+        task.await.unwrap();
     }
 }

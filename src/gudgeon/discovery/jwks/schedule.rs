@@ -487,8 +487,8 @@ mod tests {
         );
         assert!(is_settled(&all, 12));
         let notes = all.notes();
-        let words = "spec.jwtRules[2]: tokens are refused: keys are fetched from 50 places for a namespace, and from 1000 in all";
-        assert_eq!(notes[&("n".into(), "more".into())], [words]);
+        let message = "spec.jwtRules[2]: tokens are refused: keys are fetched from 50 places for a namespace, and from 1000 in all";
+        assert_eq!(notes[&("n".into(), "more".into())], [message]);
         assert_eq!(notes.len(), 1);
         assert_eq!(all.due(second(1212)).len(), 1);
         assert_eq!(good(&mut all, "1", second(1213)), news(false, false));
@@ -507,8 +507,9 @@ mod tests {
         }
         assert_eq!(all.key_sets()[&source("a")], keys("1"));
         let notes = all.notes();
-        let words = "spec.jwtRules[1]: the last fetched keys stay in use: the host has no address";
-        assert_eq!(notes[&("n".into(), "p".into())], [words]);
+        let message =
+            "spec.jwtRules[1]: the last fetched keys stay in use: the host has no address";
+        assert_eq!(notes[&("n".into(), "p".into())], [message]);
         assert_eq!(all.due(now).len(), 1);
         assert_eq!(good(&mut all, "2", now), news(true, true));
         assert_eq!(all.next(now), Some(now + REFRESH));
@@ -519,8 +520,8 @@ mod tests {
         assert_eq!(good(&mut all, "3", now), FetchOutcome::default());
         all.want(sources([wanted("n", "a")]), now);
         assert_eq!(all.count_awaited(now), 1);
-        let words = "spec.jwtRules[1]: tokens are refused until keys are fetched";
-        assert_eq!(all.notes()[&("n".into(), "p".into())], [words]);
+        let message = "spec.jwtRules[1]: tokens are refused until keys are fetched";
+        assert_eq!(all.notes()[&("n".into(), "p".into())], [message]);
         let row = &all.rows()[0];
         assert_eq!((&*row.origin, row.keys), ("https://a:8443", None));
     }
@@ -648,19 +649,19 @@ mod tests {
             let outcome = all.done(of, result, second(at), REFRESH);
             (outcome.trouble, all.rows()[0].error.clone().unwrap())
         };
-        let words = |limit: &str| format!("no response within {limit}");
+        let message = |limit: &str| format!("no response within {limit}");
         let first = done(&mut all, &short, failed(5), 11);
-        assert_eq!(first, (true, words("5s")));
+        assert_eq!(first, (true, message("5s")));
         let second_one = done(&mut all, &long, failed(60), 60);
-        assert_eq!(second_one, (true, words("60s")));
+        assert_eq!(second_one, (true, message("60s")));
         for round in 0..4 {
             let begun = 200 * (round + 1);
             let long = all.due(second(begun)).remove(0);
             let short = all.due(second(begun + 6)).remove(0);
             let of_short = done(&mut all, &short, failed(5), begun + 11);
-            assert_eq!(of_short, (false, words("60s")));
+            assert_eq!(of_short, (false, message("60s")));
             let of_long = done(&mut all, &long, failed(60), begun + 60);
-            assert_eq!(of_long, (false, words("60s")));
+            assert_eq!(of_long, (false, message("60s")));
         }
         // Another cause is told at once, and so is the shorter time when nobody gives it more.
         let long = all.due(second(1200)).remove(0);
@@ -668,7 +669,10 @@ mod tests {
         assert_eq!(refused, (true, "the host has no address".to_owned()));
         all.want(sources([wanted("v", "x")]), second(1300));
         let alone = all.due(second(1300)).remove(0);
-        assert_eq!(done(&mut all, &alone, failed(5), 1305), (true, words("5s")));
+        assert_eq!(
+            done(&mut all, &alone, failed(5), 1305),
+            (true, message("5s"))
+        );
     }
 
     /// Edits of a policy give its namespace no further fetches, and what comes of those before is not taken for that of later ones.

@@ -111,22 +111,22 @@ mod tests {
             })
         };
         let reports = [("a", true), ("b", false), ("b", false), ("c", true)];
-        let mut shown = DebugView::new(reports.map(|(name, whole)| report(name, whole)).into());
+        let mut view = DebugView::new(reports.map(|(name, whole)| report(name, whole)).into());
         let rows = [
             row("a", true),
             row("b", true),
             row("c", false),
             row("d", true),
         ];
-        shown.add(&source(Registry::External), rows);
-        shown.add(&source(Registry::Kubernetes), [row("a", true)]);
-        let said: Vec<_> = shown
+        view.add(&source(Registry::External), rows);
+        view.add(&source(Registry::Kubernetes), [row("a", true)]);
+        let found: Vec<_> = view
             .rows
             .iter()
             .map(|row| (&*row.name, row.accepted, row.findings.len()))
             .collect();
         assert_eq!(
-            said,
+            found,
             [
                 ("a", false, 2),
                 ("b", true, 3),

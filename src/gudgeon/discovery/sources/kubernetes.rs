@@ -261,11 +261,11 @@ mod tests {
 
     #[test]
     fn a_problem_is_logged_once_without_secrets() {
-        let problem = |name: &str, words: &str, is_unreadable| Problem {
+        let problem = |name: &str, refusal: &str, is_unreadable| Problem {
             kind: "AuthorizationPolicy",
             object: sources::Key::new("n", name),
             origin: None,
-            refusal: words.to_owned().into(),
+            refusal: refusal.to_owned().into(),
             is_unreadable,
         };
         let secret = "spec.rules[0].when[0].values[0]: \"hunter2\" is none";
@@ -300,10 +300,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_error_of_a_cluster_is_reported_before_all_clusters_are_known() {
         let (hub, local) = (hub(), ClusterId::from("east"));
-        let (to, told) = watch::channel(ClusterUpdate::default());
+        let (to, updates) = watch::channel(ClusterUpdate::default());
         let (joined, all) = watch::channel(false);
         let (_counts, counts) = watch::channel(true);
-        tokio::spawn(follow(Arc::clone(&hub), local.clone(), told, all, counts));
+        tokio::spawn(follow(
+            Arc::clone(&hub),
+            local.clone(),
+            updates,
+            all,
+            counts,
+        ));
         let step = || tokio::time::sleep(Duration::from_millis(1));
         to.send_replace(ClusterUpdate {
             error: Some("refused".into()),
@@ -381,8 +387,8 @@ mod tests {
             .wall(hub.clock.now().saturating_sub(Duration::from_secs(6)));
         assert!(since > SystemTime::UNIX_EPOCH);
         let since = crate::log::stamp(since);
-        let said = format!("stale: {} since {since}", id(&cluster));
-        assert_eq!(readiness::readiness(&hub), Ok(said));
+        let expected = format!("stale: {} since {since}", id(&cluster));
+        assert_eq!(readiness::readiness(&hub), Ok(expected));
         assert_eq!(gauges::read(&hub).stale, [(id(&cluster).to_string(), 6)]);
         emit(&hub, &cluster, &lost(None), true);
         assert_eq!(readiness::readiness(&hub), Ok("ok".to_owned()));

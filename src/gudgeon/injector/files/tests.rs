@@ -233,7 +233,7 @@ async fn half_a_rotation_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn at_the_start_the_broken_one_is_named() {
-    for (name, text, words) in [
+    for (name, text, message) in [
         ("config", "broken", "cannot use --injectConfig"),
         ("values", "broken", "cannot use --injectValues"),
         ("chain", "x", "cannot use --tlsCertFile"),
@@ -245,7 +245,7 @@ async fn at_the_start_the_broken_one_is_named() {
         let opened = Files::<Three>::open(place.wanted(), Arc::clone(&place.metrics)).await;
         let line = opened.expect_err(name);
         assert!(
-            line.contains(words) && line.contains(place.path(name).to_str().unwrap()),
+            line.contains(message) && line.contains(place.path(name).to_str().unwrap()),
             "{line}"
         );
     }

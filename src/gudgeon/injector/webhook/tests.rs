@@ -145,8 +145,8 @@ fn decided(webhook: &Webhook<inject::Configuration>, pod: &Value) -> (Value, Vec
     let answer: Value = serde_json::from_slice(&answer).unwrap();
     let patch = answer["response"]["patch"].as_str().unwrap_or_default();
     let decisions = webhook.decisions.lock().unwrap();
-    let shown = decisions.newest().next().unwrap().json();
-    (shown, STANDARD.decode(patch).unwrap())
+    let decision = decisions.newest().next().unwrap().json();
+    (decision, STANDARD.decode(patch).unwrap())
 }
 
 /// Two templates, of which the first has an unknown field.
@@ -175,7 +175,7 @@ fn owned(name: &str, metadata: Value) -> Value {
 async fn every_decision_shows_whose_pod_it_was_and_what_it_got() {
     let webhook = webhook::<inject::Configuration>(TEMPLATES).await;
     let pod = |name, metadata| owned(name, metadata);
-    let said = |key: &str, value: &str| serde_json::json!({"annotations": {key: value}});
+    let annotated = |key: &str, value: &str| serde_json::json!({"annotations": {key: value}});
     let (injected, patch) = decided(&webhook, &pod("web", Value::Null));
     let version = injected["version"].as_str().unwrap().to_owned();
     assert_eq!(version.len(), 64);
@@ -190,14 +190,14 @@ async fn every_decision_shows_whose_pod_it_was_and_what_it_got() {
         (again, "skipped", "unchanged", &both, true),
         (pod("fails", Value::Null), "failed", "template", &both, true),
         (
-            pod("web", said("sidecar.istio.io/inject", "false")),
+            pod("web", annotated("sidecar.istio.io/inject", "false")),
             "skipped",
             "annotation",
             &none,
             false,
         ),
         (
-            pod("web", said("sidecar.istio.io/interceptionMode", "x")),
+            pod("web", annotated("sidecar.istio.io/interceptionMode", "x")),
             "failed",
             "bad request",
             &none,
@@ -205,28 +205,28 @@ async fn every_decision_shows_whose_pod_it_was_and_what_it_got() {
         ),
     ];
     for (pod, verdict, reason, templates, versioned) in rows {
-        let (shown, patch) = decided(&webhook, &pod);
+        let (decision, patch) = decided(&webhook, &pod);
         let name = pod["metadata"]["name"].as_str().unwrap();
-        assert_eq!(shown["decision"], verdict, "{shown}");
-        assert_eq!(shown["reason"], reason, "{shown}");
-        assert_eq!(shown["name"], name, "{shown}");
-        assert_eq!(shown["owner"], "Deployment web", "{shown}");
-        assert_eq!(&shown["templates"], templates, "{shown}");
+        assert_eq!(decision["decision"], verdict, "{decision}");
+        assert_eq!(decision["reason"], reason, "{decision}");
+        assert_eq!(decision["name"], name, "{decision}");
+        assert_eq!(decision["owner"], "Deployment web", "{decision}");
+        assert_eq!(&decision["templates"], templates, "{decision}");
         let wanted = if versioned { version.as_str() } else { "" };
-        assert_eq!(shown["version"], wanted, "{shown}");
-        assert_eq!(shown["bytes"], patch.len(), "{shown}");
+        assert_eq!(decision["version"], wanted, "{decision}");
+        assert_eq!(decision["bytes"], patch.len(), "{decision}");
         let count = if verdict == "injected" {
             operations.len()
         } else {
             0
         };
-        assert_eq!(shown["operations"], count, "{shown}");
+        assert_eq!(decision["operations"], count, "{decision}");
     }
-    let empty = pod("web", said("inject.istio.io/templates", "empty"));
-    let (shown, _) = decided(&webhook, &empty);
-    assert_eq!(shown["reason"], "empty template");
-    assert_eq!(shown["templates"], serde_json::json!(["empty"]));
-    assert_eq!(shown["version"].as_str().unwrap().len(), 64);
+    let empty = pod("web", annotated("inject.istio.io/templates", "empty"));
+    let (decision, _) = decided(&webhook, &empty);
+    assert_eq!(decision["reason"], "empty template");
+    assert_eq!(decision["templates"], serde_json::json!(["empty"]));
+    assert_eq!(decision["version"].as_str().unwrap().len(), 64);
     // The server generates the pod's name, and it has no owner.
     let bare =
         serde_json::json!({"metadata": {"generateName": "web-"}, "spec": {"hostNetwork": true}});

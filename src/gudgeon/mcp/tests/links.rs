@@ -108,7 +108,7 @@ async fn an_unreadable_object_refuses_a_response_and_an_invalid_one_itself() {
     let sink = link.objects.sink();
     let standing: BTreeMap<_, _> = sink
         .entries(ENTRIES)
-        .map(|(name, held)| (name.to_string(), held.status()))
+        .map(|(name, object)| (name.to_string(), object.status()))
         .collect();
     let serving = ServedInstead::Nothing;
     assert_eq!(standing["n/broken"], ObjectStatus::Refused { serving });
@@ -189,7 +189,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
 async fn a_sink_is_dialled_again_after_it_was_gone() {
     let root = tempfile::tempdir().unwrap();
     let address = format!("unix://{}", root.path().join("sink").display());
-    let held = || {
+    let new_objects = || {
         let collections = [ENTRIES.to_owned(), GATEWAYS.to_owned()];
         SourceObjects::new(
             "me",
@@ -197,7 +197,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
             Arc::new(|_: &Changes<ReceivedObject>| {}),
         )
     };
-    let serve = |held: &Arc<SourceObjects>| {
+    let serve = |objects: &Arc<SourceObjects>| {
         let server = McpServer::new(McpServerSettings {
             address: address.clone(),
             ..settings()
@@ -205,7 +205,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         let (stage, watched) = watch::channel(ShutdownStage::Serving);
         let peers = Peers::new("pilot");
         let task = tokio::spawn(server.unwrap().take(
-            Arc::clone(held),
+            Arc::clone(objects),
             Arc::clone(&peers),
             watched,
         ));
@@ -214,8 +214,8 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     let mut source = Running::start(settings());
     source.shelf.set(ENTRIES, entry("a.example"));
     source.publish();
-    let (first, second) = (held(), held());
-    let (stage, task, heard_by) = serve(&first);
+    let (first, second) = (new_objects(), new_objects());
+    let (stage, task, first_peers) = serve(&first);
     let out = SourceDialer::new(
         &address,
         "NONE",
@@ -231,7 +231,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     let calls = tokio::spawn(out.run(collections, peers, snapshots, watched));
     until("the first sink", || first.is_synced()).await;
     // The trigger that comes first is no collection, and is accepted.
-    assert!(received_bytes(&heard_by, mcp::TRIGGER) > 0.0);
+    assert!(received_bytes(&first_peers, mcp::TRIGGER) > 0.0);
     let seen = source.peers.stream_statuses();
     assert_eq!((seen.len(), seen[0].direction.as_str()), (1, "callout"));
     assert_eq!(

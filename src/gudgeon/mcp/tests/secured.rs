@@ -179,8 +179,8 @@ async fn a_sink_port_without_a_list_refuses_all_clients() {
         ..secured(root.path())
     };
     let server = McpServer::new(settings.clone()).unwrap();
-    let shown = server.port_access();
-    let why = shown.why_nobody().unwrap();
+    let access = server.port_access();
+    let why = access.why_nobody().unwrap();
     assert!(
         why.contains("no client may connect: there is no access list at ") && why.contains("/list"),
         "{why}"

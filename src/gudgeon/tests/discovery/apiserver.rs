@@ -250,19 +250,19 @@ impl ApiServer {
     fn watch(&self, stream: &mut TcpStream, kind: &str, query: &str) -> std::io::Result<()> {
         let mut pairs = query.split('&');
         let from = pairs.find_map(|pair| pair.strip_prefix("resourceVersion="));
-        let mut told: u64 = from.unwrap().parse().unwrap();
+        let mut sent: u64 = from.unwrap().parse().unwrap();
         stream.write_all(plain::WATCH_HEAD)?;
         let mut state = self.lock();
         while !state.away {
-            let expired = told < state.forgotten;
+            let expired = sent < state.forgotten;
             let news = if expired {
                 let status = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
                 Some(json!({"type": "ERROR", "object": status}))
             } else {
                 let mut events = state.events.iter();
-                let next = events.find(|(version, of, _)| *version > told && *of == kind);
+                let next = events.find(|(version, of, _)| *version > sent && *of == kind);
                 next.map(|(version, _, event)| {
-                    told = *version;
+                    sent = *version;
                     event.clone()
                 })
             };

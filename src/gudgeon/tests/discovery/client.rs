@@ -89,8 +89,8 @@ pub async fn connect(port: u16) -> Channel {
 
 /// A stream of the state of the world.
 pub struct Sotw {
-    said: UnboundedSender<DiscoveryRequest>,
-    heard: Streaming<DiscoveryResponse>,
+    requests: UnboundedSender<DiscoveryRequest>,
+    responses: Streaming<DiscoveryResponse>,
 }
 
 impl Sotw {
@@ -99,21 +99,21 @@ impl Sotw {
     }
 
     pub async fn over(channel: Channel) -> Self {
-        let (said, rest) = unbounded_channel();
+        let (requests, rest) = unbounded_channel();
         let mut client =
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(usize::MAX);
-        let heard = client
+        let responses = client
             .stream_aggregated_resources(Said(rest))
             .await
             .unwrap();
         Self {
-            said,
-            heard: heard.into_inner(),
+            requests,
+            responses: responses.into_inner(),
         }
     }
 
     pub fn say(&self, request: DiscoveryRequest) {
-        self.said.send(request).unwrap();
+        self.requests.send(request).unwrap();
     }
 
     /// The first request of a type, with the node.
@@ -145,13 +145,13 @@ impl Sotw {
         });
     }
 
-    pub fn nack(&self, response: &DiscoveryResponse, accepted: &str, words: &str) {
+    pub fn nack(&self, response: &DiscoveryResponse, accepted: &str, message: &str) {
         self.say(DiscoveryRequest {
             version_info: accepted.to_owned(),
             response_nonce: response.nonce.clone(),
             error_detail: Some(rpc::Status {
                 code: 13,
-                message: words.to_owned(),
+                message: message.to_owned(),
                 details: Vec::new(),
             }),
             ..request(&response.type_url, &[])
@@ -170,7 +170,7 @@ impl Sotw {
 
     /// Returns the next response; `None` if nothing came in time.
     pub async fn next(&mut self, time: Duration) -> Option<Result<DiscoveryResponse, Status>> {
-        match tokio::time::timeout(time, self.heard.message()).await {
+        match tokio::time::timeout(time, self.responses.message()).await {
             Ok(Ok(Some(response))) => Some(Ok(response)),
             Ok(Ok(None)) => Some(Err(Status::ok("ended"))),
             Ok(Err(status)) => Some(Err(status)),
@@ -179,10 +179,10 @@ impl Sotw {
     }
 
     pub async fn is_quiet(&mut self) {
-        if let Some(heard) = self.next(QUIET).await {
+        if let Some(received) = self.next(QUIET).await {
             panic!(
                 "{:?}",
-                heard.map(|response| (response.type_url.clone(), names_of(&response)))
+                received.map(|response| (response.type_url.clone(), names_of(&response)))
             );
         }
     }
@@ -284,18 +284,18 @@ pub fn endpoints(response: &DiscoveryResponse, cluster: &str) -> Vec<String> {
 
 /// A delta stream.
 pub struct Delta {
-    said: UnboundedSender<DeltaDiscoveryRequest>,
-    heard: Streaming<DeltaDiscoveryResponse>,
+    requests: UnboundedSender<DeltaDiscoveryRequest>,
+    responses: Streaming<DeltaDiscoveryResponse>,
 }
 
 impl Delta {
     pub async fn open(port: u16) -> Self {
-        let (said, rest) = unbounded_channel();
+        let (requests, rest) = unbounded_channel();
         let mut client = AggregatedDiscoveryServiceClient::new(connect(port).await);
-        let heard = client.delta_aggregated_resources(Said(rest)).await.unwrap();
+        let responses = client.delta_aggregated_resources(Said(rest)).await.unwrap();
         Self {
-            said,
-            heard: heard.into_inner(),
+            requests,
+            responses: responses.into_inner(),
         }
     }
 
@@ -313,7 +313,7 @@ impl Delta {
     }
 
     pub fn say(&self, request: DeltaDiscoveryRequest) {
-        self.said.send(request).unwrap();
+        self.requests.send(request).unwrap();
     }
 
     pub fn ack(&self, response: &DeltaDiscoveryResponse) {
@@ -325,21 +325,23 @@ impl Delta {
     }
 
     pub async fn hear(&mut self, url: &str) -> DeltaDiscoveryResponse {
-        let heard = tokio::time::timeout(Duration::from_secs(20), self.heard.message()).await;
-        let response = heard.expect("nothing came").unwrap().unwrap();
+        let received =
+            tokio::time::timeout(Duration::from_secs(20), self.responses.message()).await;
+        let response = received.expect("nothing came").unwrap().unwrap();
         assert_eq!(response.type_url, url);
         response
     }
 
     pub async fn is_quiet(&mut self) {
-        let heard = tokio::time::timeout(QUIET, self.heard.message()).await;
-        assert!(heard.is_err(), "{heard:?}");
+        let received = tokio::time::timeout(QUIET, self.responses.message()).await;
+        assert!(received.is_err(), "{received:?}");
     }
 
     /// Returns the final status; no response may precede it.
     pub async fn end(&mut self) -> Status {
-        let heard = tokio::time::timeout(Duration::from_secs(20), self.heard.message()).await;
-        let heard = heard.expect("it goes on");
-        heard.expect_err("an end, and nothing before it")
+        let received =
+            tokio::time::timeout(Duration::from_secs(20), self.responses.message()).await;
+        let received = received.expect("it goes on");
+        received.expect_err("an end, and nothing before it")
     }
 }

@@ -26,8 +26,8 @@ const SNAPSHOTS: &str = "gudgeon_snapshot_seconds_count";
 fn node_in(cluster: &str, network: Option<&str>) -> Node {
     let mut node = node();
     let fields = &mut node.metadata.as_mut().unwrap().fields;
-    let said = [("CLUSTER_ID", Some(cluster)), ("NETWORK", network)];
-    for (name, value) in said {
+    let metadata = [("CLUSTER_ID", Some(cluster)), ("NETWORK", network)];
+    for (name, value) in metadata {
         let value = value.map(|text| Value {
             kind: Some(Kind::StringValue(text.to_owned())),
         });
@@ -70,10 +70,13 @@ fn an_object_of_a_wrong_type_is_left_out_alone_and_reported_everywhere() {
         json!({"metadata": {"name": "w", "namespace": "demo"}, "spec": {"ports": "a secret"}});
     server.put("services", wrong.clone());
     let discovery = server.place().start();
-    let shown = |words: &str| {
+    let is_reported = |message: &str| {
         let source = discovery.json("/debug/clusterz")[0].clone();
         assert_eq!(source["state"], "synced", "{source}");
-        source["error"].as_str().unwrap_or_default().contains(words)
+        source["error"]
+            .as_str()
+            .unwrap_or_default()
+            .contains(message)
     };
     let is_served = |address: &str| {
         discovery
@@ -81,9 +84,9 @@ fn an_object_of_a_wrong_type_is_left_out_alone_and_reported_everywhere() {
             .1
             .contains(address)
     };
-    let words =
+    let message =
         "1 object skipped, or kept at its last good version: services demo/w: a value is not";
-    until("clusterz", || shown(words).then_some(()));
+    until("clusterz", || is_reported(message).then_some(()));
     until("its endpoint", || is_served("10.0.0.1").then_some(()));
     assert_eq!(
         discovery.logged("cannot read services demo/w: a value is not"),
@@ -98,7 +101,7 @@ fn an_object_of_a_wrong_type_is_left_out_alone_and_reported_everywhere() {
     server.endpoints("a", &["10.0.0.2"]);
     until("a change", || is_served("10.0.0.2").then_some(()));
     server.service("w", "10.96.0.9");
-    until("nothing is wrong", || (!shown("w")).then_some(()));
+    until("nothing is wrong", || (!is_reported("w")).then_some(()));
 }
 
 /// Case 35.
@@ -123,9 +126,9 @@ async fn a_server_that_is_away_changes_nothing_and_its_return_is_one_push() {
 
     server.away(true);
     soon("it is stale", || {
-        let (status, said) = discovery.get("/ready");
-        assert_eq!(status, 200, "{said}");
-        said.starts_with("stale: ")
+        let (status, text) = discovery.get("/ready");
+        assert_eq!(status, 200, "{text}");
+        text.starts_with("stale: ")
     })
     .await;
     let source = discovery.json("/debug/clusterz")[0].clone();
@@ -317,8 +320,8 @@ async fn endpoints_of_a_cluster_in_another_network_are_reached_by_its_gateways()
         assert_eq!(weighed(&eds), seen, "{cluster} {network:?}");
         streams.push(stream);
     }
-    let shown = discovery.json("/debug/endpointz");
-    let all = shown.as_array().unwrap().iter();
+    let services = discovery.json("/debug/endpointz");
+    let all = services.as_array().unwrap().iter();
     let mut of_a = all.filter(|one| one["svc"] == "a.demo.svc.cluster.local:http");
     let of_a = of_a.next().unwrap()["ep"].as_array().unwrap();
     let networks_of: Vec<_> = of_a.iter().map(|one| one["network"].clone()).collect();

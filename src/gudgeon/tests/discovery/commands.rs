@@ -8,9 +8,9 @@ use crate::place::{OWN_PORTS, Place, entry, gudgeon, run, until};
 
 fn ends(arguments: &[&str]) -> (i32, String) {
     let output = run(arguments);
-    let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
-    said.push_str(&String::from_utf8_lossy(&output.stderr));
-    (output.status.code().unwrap(), said)
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    (output.status.code().unwrap(), text)
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn a_failed_start_says_why() {
     let taken = taken.local_addr().unwrap().to_string();
     let root = tempfile::tempdir().unwrap();
     let here = root.path().to_str().unwrap();
-    for (arguments, code, said) in [
+    for (arguments, code, message) in [
         (vec!["discovery", "here"], 64, "unexpected argument 'here'"),
         (vec!["discovery", "--configdir", here], 64, "--config-dir"),
         (
@@ -98,7 +98,7 @@ fn a_failed_start_says_why() {
         };
         let (found, text) = ends(&arguments);
         assert_eq!(found, code, "{arguments:?}: {text}");
-        assert!(text.contains(said), "{arguments:?}: {text}");
+        assert!(text.contains(message), "{arguments:?}: {text}");
     }
     let mut wrong = gudgeon();
     wrong
@@ -145,11 +145,11 @@ fn flags_of_the_original_are_taken_in_both_spellings() {
         ends(&["request", "GET", "/none", "--http-addr", &address]),
         (0, "not found\n".to_owned())
     );
-    let (code, said) = ends(&["request", "DELETE", "/ready", "--http-addr", &address]);
+    let (code, text) = ends(&["request", "DELETE", "/ready", "--http-addr", &address]);
     assert_eq!(code, 1);
     assert!(
-        said.contains("405 Method Not Allowed: method not allowed"),
-        "{said}"
+        text.contains("405 Method Not Allowed: method not allowed"),
+        "{text}"
     );
 }
 
@@ -161,11 +161,11 @@ fn output_that_cannot_be_written_is_a_failure() {
             .open("/dev/full")
             .unwrap();
         let output = gudgeon().args(&arguments).stdout(full).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
         assert!(
-            said.starts_with("cannot write stdout: "),
-            "{arguments:?}: {said}"
+            stderr.starts_with("cannot write stdout: "),
+            "{arguments:?}: {stderr}"
         );
     }
 }
@@ -190,12 +190,12 @@ async fn the_table_of_proxies_says_who_is_in_sync() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["proxy"], discovery.json("/debug/syncz")[0]["proxy"]);
     // Another program's port.
-    let (code, said) = ends(&[
+    let (code, text) = ends(&[
         "proxy-status",
         "--http-addr",
         &format!("127.0.0.1:{}", discovery.grpc),
     ]);
-    assert!(code == 1 && !said.is_empty(), "{said}");
+    assert!(code == 1 && !text.is_empty(), "{text}");
 }
 
 /// Case 43.

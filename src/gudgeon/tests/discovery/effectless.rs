@@ -31,9 +31,9 @@ fn objects_without_effect_are_logged_and_reported() {
         (&role["accepted"], &role["effect"]),
         (&json!(true), &json!("none"))
     );
-    let words = "warning: kind: ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does not enforce it; in its \
+    let message = "warning: kind: ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does not enforce it; in its \
                  place: AuthorizationPolicy";
-    assert_eq!(role["messages"], json!([words]));
+    assert_eq!(role["messages"], json!([message]));
     let entry = status(&discovery, "ServiceEntry");
     assert_eq!(
         (&entry["effect"], &entry["messages"]),
@@ -62,8 +62,8 @@ fn objects_without_effect_are_logged_and_reported() {
 
     discovery.place.write("config/b.yaml", BINDING);
     until("the change is said", || {
-        let words = "1 ServiceRole, 1 ServiceRoleBinding have no effect in this release";
-        (discovery.logged(words) == 1).then_some(())
+        let message = "1 ServiceRole, 1 ServiceRoleBinding have no effect in this release";
+        (discovery.logged(message) == 1).then_some(())
     });
     assert_eq!(discovery.get("/ready").0, 200);
     assert_eq!(gauge("ServiceRoleBinding"), Some(1.0));
@@ -100,10 +100,10 @@ fn beside_policies_that_are_enforced_it_starts() {
     let config = documents(&[deny, strict, custom, tokens].map(str::to_owned));
     let place = Place::new().with("config/a.yaml", &config);
     let discovery = place.arg("--ignoreSecurityPolicies").start();
-    let words =
+    let message =
         "--ignoreSecurityPolicies has no effect: all kinds of security.istio.io are enforced";
     assert_eq!(
-        (discovery.logged(words), discovery.logged("no effect")),
+        (discovery.logged(message), discovery.logged("no effect")),
         (1, 1)
     );
     let tokens = status(&discovery, "RequestAuthentication");
@@ -118,14 +118,14 @@ fn beside_policies_that_are_enforced_it_starts() {
         "enforced"
     );
     let rows = discovery.json("/debug/configz?kind=AuthorizationPolicy");
-    let said = |name: &str| {
+    let status_of = |name: &str| {
         let rows = rows.as_array().unwrap();
         let row = rows.iter().find(|row| row["metadata"]["name"] == name);
         row.unwrap()["status"].clone()
     };
-    assert_eq!(said("deny-all")["messages"], json!([]));
+    assert_eq!(status_of("deny-all")["messages"], json!([]));
     // There is no proxy that it holds for.
-    assert_eq!(said("ask")["messages"], json!([]));
+    assert_eq!(status_of("ask")["messages"], json!([]));
 }
 
 /// A directory with objects that are good, refused, served in part, without effect and not checked.
@@ -163,12 +163,12 @@ spec: {hosts: [b.example], http: [{websocketUpgrade: true, route: [{destination:
 /// Discovery reads a directory by itself, and in `gudgeon all` through galley.
 #[test]
 fn both_readers_of_a_directory_say_the_same() {
-    let words = "1 listchecker, 1 ServiceRole, 1 Telemetry have no effect in this release";
+    let line = "1 listchecker, 1 ServiceRole, 1 Telemetry have no effect in this release";
     let kinds = ["listchecker", "ServiceRole", "Telemetry"];
     let of = |place: Place| -> Vec<Value> {
         let discovery = place.with("config/a.yaml", MIXED).start();
         until("the kinds without effect", || {
-            (discovery.logged(words) == 1).then_some(())
+            (discovery.logged(line) == 1).then_some(())
         });
         for kind in kinds {
             let name = format!("gudgeon_objects_without_effect{{kind=\"{kind}\"}}");

@@ -72,13 +72,13 @@ fn files_that_block_hold_up_only_themselves() {
     });
     if hangs {
         for name in ["hung.yaml", "hung"] {
-            let words = format!("{name}: cannot read: reading it hangs");
-            until(&words, || (discovery.logged(&words) == 1).then_some(()));
+            let message = format!("{name}: cannot read: reading it hangs");
+            until(&message, || (discovery.logged(&message) == 1).then_some(()));
         }
     }
     for name in ["zero.yaml", "pipe.yaml"] {
-        let words = format!("{name}: cannot read: not a regular file");
-        assert_eq!(discovery.logged(&words), 1, "{name}");
+        let message = format!("{name}: cannot read: not a regular file");
+        assert_eq!(discovery.logged(&message), 1, "{name}");
     }
     goes_on(discovery);
 }
@@ -249,7 +249,7 @@ fn signals_do_what_they_ask_for_and_end_nothing() {
     let (place, _) = place();
     place.write("config/a.yaml", &service("a", "10.0.0.1"));
     let discovery = place.start();
-    for (name, words) in [
+    for (name, message) in [
         ("HUP", "received SIGHUP: reading all files again"),
         ("USR1", "the log goes to no file"),
         ("USR2", "ignoring signal USR2"),
@@ -257,7 +257,7 @@ fn signals_do_what_they_ask_for_and_end_nothing() {
         ("50", "ignoring signal 50"),
     ] {
         discovery.signal(name);
-        until(words, || (discovery.logged(words) == 1).then_some(()));
+        until(message, || (discovery.logged(message) == 1).then_some(()));
     }
     goes_on(discovery);
 }

@@ -87,31 +87,31 @@ async fn start() -> (Discovery, Said) {
     let endpoint = Endpoint::from_shared(socket).unwrap();
     let channel = endpoint.connect().await.unwrap();
     let source = Source::dial(&channel).await.unwrap();
-    let mut said = Said { source, nonce: 0 };
+    let mut source_stream = Said { source, nonce: 0 };
     let wanted = sink(&discovery)["collections"].as_object().unwrap().len();
     let mut asked = Vec::new();
     for _ in 0..wanted {
-        asked.push(said.source.next().await.collection);
+        asked.push(source_stream.source.next().await.collection);
     }
     for collection in asked {
         let resources = match &*collection {
             ENTRIES => vec![entry("10.0.0.1")],
             _ => Vec::new(),
         };
-        let answer = said.say(&collection, resources).await;
+        let answer = source_stream.say(&collection, resources).await;
         assert_eq!(answer.error_detail, None);
     }
     soon("readiness", || discovery.get("/ready").0 == 200).await;
     assert_eq!(served(&discovery).as_deref(), Some("10.0.0.1"));
-    (discovery, said)
+    (discovery, source_stream)
 }
 
 #[tokio::test]
 async fn unreadable_responses_are_refused_and_invalid_objects_left_out() {
-    let (discovery, mut said) = start().await;
-    let (code, words) = said.refused("istio/nothing", Vec::new()).await;
+    let (discovery, mut source_stream) = start().await;
+    let (code, message) = source_stream.refused("istio/nothing", Vec::new()).await;
     assert_eq!(
-        (code, &*words),
+        (code, &*message),
         (12, "unsupported collection \"istio/nothing\"")
     );
     // A wrong type or an undecodable message: the whole response is refused.
@@ -122,17 +122,19 @@ async fn unreadable_responses_are_refused_and_invalid_objects_left_out() {
     );
     let no_message = resource("demo/c", TYPE, vec![0xff]);
     for (wrong, name) in [(of_another, "demo/b"), (no_message, "demo/c")] {
-        let (code, words) = said.refused(ENTRIES, vec![entry("10.0.0.2"), wrong]).await;
-        assert!(code == 3 && words.contains(name), "{code} {words}");
-        assert!(!words.contains("demo/a"), "{words}");
+        let (code, message) = source_stream
+            .refused(ENTRIES, vec![entry("10.0.0.2"), wrong])
+            .await;
+        assert!(code == 3 && message.contains(name), "{code} {message}");
+        assert!(!message.contains("demo/a"), "{message}");
     }
-    let shown = sink(&discovery);
-    let entries = &shown["collections"][ENTRIES];
+    let state = sink(&discovery);
+    let entries = &state["collections"][ENTRIES];
     assert_eq!(
         (&entries["count"], &entries["last_nack"]["code"]),
         (&json!(1), &json!(3))
     );
-    let requests = shown["requests"].as_array().unwrap();
+    let requests = state["requests"].as_array().unwrap();
     for (outcome, count) in [("nack 12", 1), ("nack 3", 2)] {
         let found = requests.iter().filter(|one| one["outcome"] == outcome);
         assert_eq!(found.count(), count, "{outcome}");
@@ -144,7 +146,9 @@ async fn unreadable_responses_are_refused_and_invalid_objects_left_out() {
         ..ServiceEntry::default()
     };
     let breaks = resource("demo/b", TYPE, breaks.encode_to_vec());
-    let answer = said.say(ENTRIES, vec![entry("10.0.0.2"), breaks]).await;
+    let answer = source_stream
+        .say(ENTRIES, vec![entry("10.0.0.2"), breaks])
+        .await;
     assert_eq!(answer.error_detail, None);
     soon("the change", || {
         served(&discovery).as_deref() == Some("10.0.0.2")
@@ -152,8 +156,8 @@ async fn unreadable_responses_are_refused_and_invalid_objects_left_out() {
     .await;
     let rejected = sink(&discovery)["rejected"].clone();
     assert_eq!(rejected.as_array().unwrap().len(), 1);
-    let shown = json!([rejected[0]["name"], rejected[0]["state"]]);
-    assert_eq!(shown, json!(["demo/b", "refused"]));
+    let listed = json!([rejected[0]["name"], rejected[0]["state"]]);
+    assert_eq!(listed, json!(["demo/b", "refused"]));
     assert!(
         rejected[0]["errors"].to_string().contains("hosts"),
         "{rejected}"
@@ -162,10 +166,10 @@ async fn unreadable_responses_are_refused_and_invalid_objects_left_out() {
 
 #[tokio::test]
 async fn wrong_things_without_end_fill_neither_the_log_nor_the_metrics() {
-    let (discovery, mut said) = start().await;
+    let (discovery, mut source_stream) = start().await;
     for turn in 0..200 {
         let name = format!("istio/nothing/{turn}");
-        assert_eq!(said.refused(&name, Vec::new()).await.0, 12);
+        assert_eq!(source_stream.refused(&name, Vec::new()).await.0, 12);
     }
     let labels = "component=\"pilot\",collection=\"other\",code=\"12\"";
     let nacks = format!("istio_mcp_request_nacks_total{{{labels}}}");
@@ -180,20 +184,20 @@ async fn wrong_things_without_end_fill_neither_the_log_nor_the_metrics() {
 #[tokio::test]
 async fn a_rule_that_comes_later_is_reported_to_have_no_effect() {
     const ROLES: &str = "istio/rbac/v1alpha1/serviceroles";
-    let (discovery, mut said) = start().await;
+    let (discovery, mut source_stream) = start().await;
     let url = "type.googleapis.com/istio.rbac.v1alpha1.ServiceRole";
     // rules: [{services: ["*"]}]
     let role = || vec![resource("shop/all", url, b"\x0a\x03\x0a\x01*".to_vec())];
-    let answer = said.say(ROLES, role()).await;
+    let answer = source_stream.say(ROLES, role()).await;
     assert_eq!(answer.error_detail, None);
-    let words = "1 ServiceRole have no effect in this release";
-    soon("the warning", || discovery.logged(words) == 1).await;
+    let message = "1 ServiceRole have no effect in this release";
+    soon("the warning", || discovery.logged(message) == 1).await;
     let rows = discovery.json("/debug/configz?kind=ServiceRole");
     assert_eq!(rows[0]["status"]["effect"], "none");
     assert_eq!(discovery.get("/ready").0, 200);
     for turn in 0..60 {
         let roles = if turn % 2 == 0 { Vec::new() } else { role() };
-        assert_eq!(said.say(ROLES, roles).await.error_detail, None);
+        assert_eq!(source_stream.say(ROLES, roles).await.error_detail, None);
     }
     let lines = discovery.logged("effect");
     assert!(lines <= 60, "{lines} lines");

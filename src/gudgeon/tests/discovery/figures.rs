@@ -218,11 +218,11 @@ async fn a_service_that_loses_its_port_to_an_older_one_is_counted() {
             "outbound|80||twin.demo.svc.cluster.local",
         ),
     ];
-    let told = discovery.json("/debug/push_status");
+    let push_status = discovery.json("/debug/push_status");
     for (metric, key) in metrics {
         assert_eq!(discovery.figure(metric), Some(1.0), "{metric}");
-        let message = told[metric][key]["message"].as_str();
-        let message = message.unwrap_or_else(|| panic!("{key} of {metric}: {told}"));
+        let message = push_status[metric][key]["message"].as_str();
+        let message = message.unwrap_or_else(|| panic!("{key} of {metric}: {push_status}"));
         assert!(message.contains(" is left out"), "{message}");
     }
     std::fs::remove_file(discovery.place.path("config/second.yaml")).unwrap();

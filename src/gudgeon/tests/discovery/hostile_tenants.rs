@@ -50,21 +50,21 @@ async fn an_entry_that_multiplies_is_refused_alone() {
     ] {
         let file = format!("config/{name}.yaml");
         discovery.place.write(&file, &entry);
-        let told = until("it is refused", || {
+        let status = until("it is refused", || {
             let all = discovery.json("/debug/configz?kind=ServiceEntry");
             let mut all = all.as_array()?.iter();
             let one = all.find(|object| object["metadata"]["name"] == name)?;
             Some(one["status"].clone())
         });
-        assert_eq!(told["accepted"], false, "{told}");
-        assert!(told["messages"].to_string().contains(cause), "{told}");
+        assert_eq!(status["accepted"], false, "{status}");
+        assert!(status["messages"].to_string().contains(cause), "{status}");
         let path = discovery.place.path(&file);
         let validated = run(&["validate", "-f", path.to_str().unwrap()]);
-        let said =
+        let output =
             String::from_utf8_lossy(&validated.stderr) + String::from_utf8_lossy(&validated.stdout);
         assert!(
-            !validated.status.success() && said.contains(cause),
-            "{said}"
+            !validated.status.success() && output.contains(cause),
+            "{output}"
         );
     }
     stream.is_quiet().await;
@@ -111,13 +111,13 @@ async fn a_tenant_at_its_limits_holds_up_no_other() {
         assert_eq!(status, 200);
         longest = longest.max(before.elapsed());
         asked += 1;
-        if let Some(heard) = stream.next(Duration::from_millis(1)).await {
-            let heard = heard.unwrap();
-            if heard.type_url == EDS {
-                last = last.max(heard.resources.len());
-                stream.ack(&heard, &names);
+        if let Some(response) = stream.next(Duration::from_millis(1)).await {
+            let response = response.unwrap();
+            if response.type_url == EDS {
+                last = last.max(response.resources.len());
+                stream.ack(&response, &names);
             } else {
-                stream.ack(&heard, &[]);
+                stream.ack(&response, &[]);
             }
         }
         assert!(

@@ -37,10 +37,10 @@ fn messages(discovery: &Discovery, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn until_message(discovery: &Discovery, name: &str, words: &str) {
-    until(&format!("{name}: {words}"), || {
+fn until_message(discovery: &Discovery, name: &str, message: &str) {
+    until(&format!("{name}: {message}"), || {
         let all = messages(discovery, name);
-        all.iter().any(|one| one.contains(words)).then_some(())
+        all.iter().any(|one| one.contains(message)).then_some(())
     });
 }
 
@@ -80,9 +80,9 @@ fn keys_are_fetched_and_policies_that_have_them_have_no_message() {
     for name in ["a", "b", "c"] {
         assert_eq!(messages(&discovery, name), [""; 0], "{name}");
     }
-    let words =
+    let message =
         "warning: spec.jwtRules[0]: tokens are refused, no keys: the response is 404 Not Found";
-    assert_eq!(messages(&discovery, "d"), [words]);
+    assert_eq!(messages(&discovery, "d"), [message]);
     assert_eq!((count(&discovery, "success"), realm.asked()), (2.0, 1));
     assert_eq!(discovery.metric("gudgeon_jwks_without_keys"), 1.0);
     let (_, page) = discovery.get("/debug");
@@ -137,8 +137,8 @@ fn addresses_of_the_machine_are_not_asked_for_keys() {
         .env("KUBERNETES_SERVICE_HOST", "10.96.0.1")
         .arg("--jwksAllow=127.0.0.2")
         .start();
-    for (name, _, words) in &places {
-        until_message(&discovery, name, words);
+    for (name, _, message) in &places {
+        until_message(&discovery, name, message);
         until_message(&discovery, name, "see --jwksAllow");
     }
     assert!(count(&discovery, "address") >= 9.0);
@@ -221,8 +221,8 @@ fn hostile_issuers_cost_a_bounded_time_and_nothing_else() {
         .with("config/a.yaml", &documents(&config))
         .arg("--jwksAllow=127.0.0.1")
         .start();
-    for (name, _, words) in all {
-        until_message(&discovery, name, words);
+    for (name, _, message) in all {
+        until_message(&discovery, name, message);
     }
     until_message(&discovery, "moved", "not a URL");
     until("good keys", || {
@@ -266,8 +266,8 @@ fn a_start_waits_for_keys_but_not_for_ever() {
     assert!(took >= Duration::from_millis(4900), "{took:?}");
     assert!(waits || took > Duration::from_secs(8), "{took:?}");
     assert_eq!(count(&discovery, "timeout"), 0.0);
-    let words = "warning: spec.jwtRules[0]: tokens are refused until keys are fetched";
-    assert_eq!(messages(&discovery, "a"), [words]);
+    let message = "warning: spec.jwtRules[0]: tokens are refused until keys are fetched";
+    assert_eq!(messages(&discovery, "a"), [message]);
 }
 
 #[test]

@@ -23,8 +23,8 @@ async fn changes_without_end_are_pushed_after_ten_seconds_and_endpoints_after_on
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.settle(&[B], &["8080"]).await;
     let begun = Instant::now();
-    let (mut turn, mut heard) = (0, Vec::new());
-    while heard.len() < 2 {
+    let (mut turn, mut responses) = (0, Vec::new());
+    while responses.len() < 2 {
         turn += 1;
         let another = service(&format!("c{turn}"), &["10.0.0.9"]);
         discovery.place.write("config/c.yaml", &another);
@@ -36,17 +36,17 @@ async fn changes_without_end_are_pushed_after_ten_seconds_and_endpoints_after_on
             if response.type_url == EDS {
                 stream.ack(&response, &[B]);
             }
-            heard.push((response.type_url, begun.elapsed()));
+            responses.push((response.type_url, begun.elapsed()));
         }
-        assert!(begun.elapsed() < SOON, "{heard:?} after {turn} changes");
+        assert!(begun.elapsed() < SOON, "{responses:?} after {turn} changes");
     }
-    let [(first, endpoints), (second, services)] = &heard[..] else {
-        panic!("{heard:?}")
+    let [(first, endpoints), (second, services)] = &responses[..] else {
+        panic!("{responses:?}")
     };
     assert_eq!((&**first, &**second), (EDS, CDS));
     let seconds = |from, to| Duration::from_secs(from)..Duration::from_secs(to);
-    assert!(seconds(1, 5).contains(endpoints), "{heard:?}");
-    assert!(seconds(9, 12).contains(services), "{heard:?}");
+    assert!(seconds(1, 5).contains(endpoints), "{responses:?}");
+    assert!(seconds(9, 12).contains(services), "{responses:?}");
 }
 
 #[tokio::test]
@@ -56,16 +56,16 @@ async fn endpoints_without_end_are_pushed_after_a_second() {
     stream.settle(&[B], &["8080"]).await;
     let begun = Instant::now();
     let mut turn = 0;
-    let heard = loop {
+    let response = loop {
         turn += 1;
         let address = format!("10.0.{}.{}", turn / 250 + 1, turn % 250);
         discovery.place.write("config/b.yaml", &b(&address));
-        if let Some(heard) = stream.next(Duration::from_millis(50)).await {
-            break heard.unwrap();
+        if let Some(response) = stream.next(Duration::from_millis(50)).await {
+            break response.unwrap();
         }
         assert!(begun.elapsed() < SOON, "nothing after {turn} changes");
     };
-    assert_eq!(heard.type_url, EDS);
+    assert_eq!(response.type_url, EDS);
     let took = begun.elapsed();
     let (least, most) = (Duration::from_millis(900), Duration::from_secs(4));
     assert!((least..most).contains(&took), "{took:?}");
@@ -109,9 +109,9 @@ async fn a_client_that_answers_no_ping_is_closed() {
     stream.settle(&[B], &["8080"]).await;
     let deaf = Deaf::open(discovery.grpc);
     let begun = Instant::now();
-    let heard = tokio::task::spawn_blocking(move || rest(&deaf)).await;
+    let received = tokio::task::spawn_blocking(move || rest(&deaf)).await;
     let took = begun.elapsed();
-    assert!(has(&heard.unwrap(), PING));
+    assert!(has(&received.unwrap(), PING));
     assert!(took > Duration::from_millis(1900), "{took:?}");
     soon("one stream", || discovery.streams() == 1).await;
     discovery.place.write("config/b.yaml", &b("10.0.0.2"));
@@ -125,13 +125,13 @@ async fn an_old_connection_is_sent_goaway_and_ends_ten_seconds_later() {
     stream.settle(&[B], &["8080"]).await;
     let deaf = Deaf::open(discovery.grpc);
     let begun = Instant::now();
-    let heard = tokio::task::spawn_blocking(move || (rest(&deaf), begun.elapsed()));
+    let received = tokio::task::spawn_blocking(move || (rest(&deaf), begun.elapsed()));
     tokio::time::sleep(Duration::from_secs(2)).await;
     // The connection has got a GOAWAY, and its stream goes on.
     discovery.place.write("config/b.yaml", &b("10.0.0.2"));
     assert_eq!(endpoints(&stream.hear(EDS).await, B), ["10.0.0.2:80"]);
-    let (heard, took) = heard.await.unwrap();
-    assert!(has(&heard, GOAWAY));
+    let (received, took) = received.await.unwrap();
+    assert!(has(&received, GOAWAY));
     assert!(
         took > Duration::from_millis(10_500) && took < Duration::from_secs(14),
         "{took:?}"
@@ -175,15 +175,15 @@ async fn a_client_that_does_not_read_keeps_no_turn() {
 /// The words of a NACK are untrusted: they are shown unchanged, and add no line anywhere.
 #[tokio::test]
 async fn a_refusals_words_forge_nothing() {
-    let words = "no \"such\" \\ filter\nforged{x=\"y\"} 1\n2026-11-22T00:00:00Z\tinfo\tforged";
+    let message = "no \"such\" \\ filter\nforged{x=\"y\"} 1\n2026-11-22T00:00:00Z\tinfo\tforged";
     let discovery = place().start();
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.ask(LDS, &[]);
     let lds = stream.hear(LDS).await;
-    stream.nack(&lds, "", words);
+    stream.nack(&lds, "", message);
     soon("the refusal", || discovery.logged("refuses lds") == 1).await;
     let rows = discovery.json("/debug/syncz");
-    assert_eq!(rows[0]["errors"]["listener"]["message"], words);
+    assert_eq!(rows[0]["errors"]["listener"]["message"], message);
     let one_line = "no \"such\" \\ filter forged{x=\"y\"} 1 2026-11-22T00:00:00Z";
     assert_eq!(discovery.logged(one_line), 1);
     let log = discovery.log();

@@ -44,10 +44,10 @@ fn files(folder: &Path) -> [String; 3] {
 }
 
 /// Waits until a field of a source is such.
-fn stands(discovery: &Discovery, source: usize, field: &str, words: &str) {
-    until(&format!("{source}: {field} {words}"), || {
-        let shown = discovery.json("/debug/sinkz")[source][field].to_string();
-        shown.contains(words).then_some(())
+fn stands(discovery: &Discovery, source: usize, field: &str, text: &str) {
+    until(&format!("{source}: {field} {text}"), || {
+        let value = discovery.json("/debug/sinkz")[source][field].to_string();
+        value.contains(text).then_some(())
     });
 }
 
@@ -178,8 +178,8 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
         (stranger.logged(refused) > 0).then_some(())
     });
     until("its line", || {
-        let words = "that the access list does not allow";
-        (discovery.logged(words) == 1).then_some(())
+        let message = "that the access list does not allow";
+        (discovery.logged(message) == 1).then_some(())
     });
     assert_eq!(discovery.json("/debug/sinkz")[0]["synced"], false);
     let galley = dial("known");
@@ -192,10 +192,10 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
     until("a change", || {
         (served(&discovery)? == "10.0.0.2").then_some(())
     });
-    let shown = discovery.json("/debug/sinkz")[0].clone();
-    assert_eq!(shown["state"], "listening");
+    let source = discovery.json("/debug/sinkz")[0].clone();
+    assert_eq!(source["state"], "listening");
     // Galley's trigger is no collection: its NACK is harmless.
-    let requests = shown["requests"].as_array().unwrap();
+    let requests = source["requests"].as_array().unwrap();
     let refused = requests.iter().find(|one| one["outcome"] == "nack 12");
     assert_eq!(refused.unwrap()["collection"], "$triggerCollection");
     assert_eq!(discovery.logged("refused a response"), 0);

@@ -20,9 +20,9 @@ async fn listeners_at_the_proxys_own_ports_are_counted_and_reported() {
     stream.ack(&lds, &[]);
     assert_eq!(names_of(&lds), ["127.0.0.1_9080"]);
     assert_eq!(discovery.metric(metric), 2.0);
-    let told = discovery.json("/debug/push_status")[metric].clone();
+    let reported = discovery.json("/debug/push_status")[metric].clone();
     assert_eq!(
-        told,
+        reported,
         serde_json::json!({
             "http_proxy": {"proxy": "", "message": "proxyHttpPort 15020 is left out: the proxy listens there"},
             "inbound|15021|http|web.demo": {"proxy": node().id,

@@ -216,9 +216,9 @@ async fn services_endpoints_and_streams() {
         (&json!(cds.version_info), &json!("sotw"))
     );
     assert_eq!(row["endpoint_percent"], 50);
-    let (status, words) = discovery.get("/debug/adsz?push=1");
+    let (status, message) = discovery.get("/debug/adsz?push=1");
     assert_eq!(status, 405);
-    assert!(words.contains("use POST"), "{words}");
+    assert!(message.contains("use POST"), "{message}");
     assert_eq!(request(discovery.http, "POST", "/debug/adsz").0, 405);
     assert_eq!(discovery.metric("pilot_push_triggers{type=\"debug\"}"), 0.0);
     assert_eq!(
@@ -250,13 +250,13 @@ async fn services_endpoints_and_streams() {
     assert_eq!(assignment["cluster_name"], B, "{assignment}");
     let (status, page) = discovery.get("/debug");
     assert_eq!(status, 200);
-    for words in [
+    for text in [
         "<svg",
         "sidecar~127.0.0.1~client-1.demo~",
         "b.demo.svc.cluster.local",
         "debug",
     ] {
-        assert!(page.contains(words), "{words}");
+        assert!(page.contains(text), "{text}");
     }
 }
 
@@ -274,10 +274,10 @@ async fn a_conflict_names_a_proxy_that_it_was_found_for() {
     node.user_agent_version_type = Some(UserAgentVersion("1.40.0".to_owned()));
     stream.ask_as(node.clone(), LDS, &[]);
     stream.hear(LDS).await;
-    let told = discovery.json("/debug/push_status");
+    let push_status = discovery.json("/debug/push_status");
     let metric = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
-    let found = &told[metric]["127.0.0.1_9000"];
-    assert_eq!(found["proxy"], json!(node.id), "{told}");
+    let found = &push_status[metric]["127.0.0.1_9000"];
+    assert_eq!(found["proxy"], json!(node.id), "{push_status}");
     assert_eq!(discovery.metric(metric), 1.0);
     let row = &discovery.json("/debug/syncz")[0];
     assert_eq!(

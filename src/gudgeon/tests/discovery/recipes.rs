@@ -54,8 +54,8 @@ fn by_hand(root: &Path) {
         .current_dir(root)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{stderr}");
 }
 
 /// Chain and key, and the root.
@@ -165,15 +165,15 @@ fn proxies_are_sent_the_names_of_cert_manager() {
         .iter()
         .find(|one| one["name"] == "istio-proxy")
         .unwrap();
-    let mut told = serde_json::Map::new();
+    let mut variables = serde_json::Map::new();
     for variable in all(&proxy["env"]) {
         let name = variable["name"].as_str().unwrap();
         if name.starts_with("ISTIO_META_TLS_") {
-            told.insert(name.to_owned(), variable["value"].clone());
+            variables.insert(name.to_owned(), variable["value"].clone());
         }
     }
     let wanted = yaml("mesh.yaml")["defaultConfig"]["proxyMetadata"].clone();
-    assert_eq!(told, *wanted.as_object().unwrap());
+    assert_eq!(variables, *wanted.as_object().unwrap());
     let mounts = all(&proxy["volumeMounts"]);
     let mount = mounts
         .iter()
@@ -188,7 +188,7 @@ fn proxies_are_sent_the_names_of_cert_manager() {
         volume["secret"]["secretName"],
         yaml("web.yaml")["spec"]["secretName"]
     );
-    for path in told.values() {
+    for path in variables.values() {
         let name = path.as_str().unwrap().strip_prefix("/etc/certs/").unwrap();
         assert!(["tls.crt", "tls.key", "ca.crt"].contains(&name), "{name}");
     }

@@ -141,13 +141,13 @@ async fn conflicts_of_one_key_are_all_on_the_page() {
     assert_eq!(message.matches("left out").count(), 2, "{page}");
     assert_eq!(found["proxy"], json!(node().id));
     // At the objects that the services are made of, and in the log, once each.
-    let said = |name: &str| {
+    let messages_of = |name: &str| {
         let all = discovery.json("/debug/configz?kind=ServiceEntry");
         let mut all = all.as_array().unwrap().iter();
         let row = all.find(|row| row["metadata"]["name"] == name).unwrap();
         row["status"]["messages"].clone()
     };
-    assert_eq!(said("one"), json!([]));
+    assert_eq!(messages_of("one"), json!([]));
     let line = |name: &str| format!("service demo/{}: 127.0.0.1_9000: ", host(name));
     for name in ["three", "two"] {
         let why = format!(
@@ -156,7 +156,7 @@ async fn conflicts_of_one_key_are_all_on_the_page() {
             host("one")
         );
         assert_eq!(
-            said(name),
+            messages_of(name),
             json!([format!("warning: 127.0.0.1_9000: {why}")])
         );
         soon("a line", || discovery.logged(&line(name)) == 1).await;
@@ -183,31 +183,31 @@ async fn a_nack_is_reported_at_the_objects_that_the_resource_was_made_from() {
         .start();
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.ask(LDS, &[]);
-    let heard = stream.hear(LDS).await;
-    let words = "Error adding/updating listener(s) 127.0.0.1_9000: not <today>";
-    stream.nack(&heard, "", words);
-    let said = || {
+    let response = stream.hear(LDS).await;
+    let message = "Error adding/updating listener(s) 127.0.0.1_9000: not <today>";
+    stream.nack(&response, "", message);
+    let messages = || {
         let row = discovery.json("/debug/configz?kind=EnvoyFilter")[0].clone();
         row["status"]["messages"].clone()
     };
     let wanted = json!([format!(
-        "warning: 1 stream refused lds that it has a part in: {words}"
+        "warning: 1 stream refused lds that it has a part in: {message}"
     )]);
-    soon("the filter's message", || said() == wanted).await;
+    soon("the filter's message", || messages() == wanted).await;
     let row = &discovery.json("/debug/configz?kind=ServiceEntry")[0];
     assert_eq!(row["status"]["messages"], json!([]));
     let page = discovery.get("/debug").1;
-    let shown = "not &lt;today&gt; (made by EnvoyFilter demo/limit)";
-    assert!(page.contains(shown), "{page}");
+    let text = "not &lt;today&gt; (made by EnvoyFilter demo/limit)";
+    assert!(page.contains(text), "{page}");
     // Another version, which is taken.
     let b = entry(&host("b"), 9000, "TCP", &[("10.0.0.2", 80)]);
     let filter = filter.replace("1000", "2000");
     discovery
         .place
         .write("config/b.yaml", &documents(&[b, filter]));
-    let heard = stream.hear(LDS).await;
-    stream.ack(&heard, &[]);
-    soon("no message", || said() == json!([])).await;
+    let response = stream.hear(LDS).await;
+    stream.ack(&response, &[]);
+    soon("no message", || messages() == json!([])).await;
 }
 
 /// At its filter, as long as no connected proxy has what it means.
@@ -234,15 +234,15 @@ async fn a_patch_that_matches_nothing_is_told_at_its_filter() {
     assert_eq!(status(), enforced, "nobody is connected");
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.ask(CDS, &[]);
-    let heard = stream.hear(CDS).await;
-    stream.ack(&heard, &[]);
-    let words = "patch 0 of EnvoyFilter demo/random has no effect: it matches nothing of the connected proxies that it is for";
+    let response = stream.hear(CDS).await;
+    stream.ack(&response, &[]);
+    let message = "patch 0 of EnvoyFilter demo/random has no effect: it matches nothing of the connected proxies that it is for";
     let without = (
         json!("enforced in part"),
-        json!([format!("warning: demo/random 0: {words}")]),
+        json!([format!("warning: demo/random 0: {message}")]),
     );
     soon("the message", || status() == without).await;
-    soon("a line", || discovery.logged(words) == 1).await;
+    soon("a line", || discovery.logged(message) == 1).await;
     let metric = "gudgeon_envoy_filter_patches_without_match";
     assert_eq!(discovery.metric(metric), 1.0);
     // A change of endpoints is none of clusters.
@@ -251,10 +251,10 @@ async fn a_patch_that_matches_nothing_is_told_at_its_filter() {
     place.write("config/b.yaml", &documents(&[moved, filter("b.typo")]));
     soon("the message", || status() == without).await;
     place.write("config/b.yaml", &all(&host("b")));
-    let heard = stream.hear(CDS).await;
-    stream.ack(&heard, &[]);
+    let response = stream.hear(CDS).await;
+    stream.ack(&response, &[]);
     soon("no message", || status() == enforced).await;
-    assert_eq!(discovery.logged(words), 1);
+    assert_eq!(discovery.logged(message), 1);
 }
 
 /// A policy that is tried is served in shadows, and says so.
@@ -278,8 +278,8 @@ fn asked(arguments: &[&str], discovery: &Discovery) -> (Option<i32>, String) {
         stdout,
         stderr,
     } = run(&[&["request", "--http-addr", &at], arguments].concat());
-    let said = String::from_utf8([stdout, stderr].concat()).unwrap();
-    (status.code(), said)
+    let output = String::from_utf8([stdout, stderr].concat()).unwrap();
+    (status.code(), output)
 }
 
 #[tokio::test]
@@ -288,18 +288,24 @@ async fn a_request_has_a_body() {
     let services = || discovery.json("/debug/registryz").as_array().unwrap().len();
     let b = service("b", &["10.0.0.2"]);
     let put = ["PUT", "/debug/memory"];
-    let (code, said) = asked(&[put[0], put[1], &b], &discovery);
-    assert_eq!((code, said.as_str()), (Some(0), "{\n  \"objects\": 1\n}\n"));
+    let (code, output) = asked(&[put[0], put[1], &b], &discovery);
+    assert_eq!(
+        (code, output.as_str()),
+        (Some(0), "{\n  \"objects\": 1\n}\n")
+    );
     soon("a service", || services() == 1).await;
     // Otherwise all objects would be deleted by mistake.
-    let (code, said) = asked(&put, &discovery);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("400 Bad Request: want a body"), "{said}");
+    let (code, output) = asked(&put, &discovery);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("400 Bad Request: want a body"), "{output}");
     assert_eq!(discovery.get("/debug/memory"), (200, b));
     assert_eq!(services(), 1);
     // A body that begins with a dash follows `--`.
-    let (code, said) = asked(&[put[0], put[1], "--", "---"], &discovery);
-    assert_eq!((code, said.as_str()), (Some(0), "{\n  \"objects\": 0\n}\n"));
+    let (code, output) = asked(&[put[0], put[1], "--", "---"], &discovery);
+    assert_eq!(
+        (code, output.as_str()),
+        (Some(0), "{\n  \"objects\": 0\n}\n")
+    );
     soon("none", || services() == 0).await;
 }
 

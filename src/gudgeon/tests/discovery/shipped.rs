@@ -201,22 +201,23 @@ fn galley_and_discovery_as_they_ship_are_source_and_sink_by_certificates() {
             .env_clear(),
     );
     // The webhook does without: it is served by a certificate of its own.
-    let said = until("readiness without certificates", || {
+    let answer = until("readiness without certificates", || {
         request(monitoring, "GET", "/ready").filter(|(status, _)| *status == 200)
     });
     assert!(
-        said.1
+        answer
+            .1
             .contains("is not open: it takes client certificates, and waits for"),
         "{}",
-        said.1
+        answer.1
     );
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "closed");
     certificates(root.path());
     until("the port", || TcpStream::connect(("127.0.0.1", port)).ok());
-    let said = until("the line goes", || {
-        request(monitoring, "GET", "/ready").filter(|(_, said)| !said.contains("not open"))
+    let answer = until("the line goes", || {
+        request(monitoring, "GET", "/ready").filter(|(_, text)| !text.contains("not open"))
     });
-    assert_eq!((said.0, said.1.trim()), (200, "ok"));
+    assert_eq!((answer.0, answer.1.trim()), (200, "ok"));
 
     let pilot = path("istio.istio-pilot-service-account");
     let place = Place::new().arg("--registries=MCP");

@@ -21,12 +21,12 @@ async fn a_client_that_moves_to_another_server_is_sent_nothing_again() {
     let [cds, eds, lds, rds] = stream.settle(&[A, B], &["8080"]).await;
     let mut delta = Delta::open(relays[1].port).await;
     // For each type the subscribed names, and the received resources with their version.
-    let mut held = Vec::new();
+    let mut received = Vec::new();
     for (url, names) in [(CDS, &[][..]), (EDS, &[A, B]), (LDS, &[]), (RDS, &["8080"])] {
         delta.ask(url, names, &[]);
         let response = delta.hear(url).await;
         delta.ack(&response);
-        held.push((url, names, response.resources));
+        received.push((url, names, response.resources));
     }
     for relay in &relays {
         assert!(relay.farewells().is_empty());
@@ -49,7 +49,7 @@ async fn a_client_that_moves_to_another_server_is_sent_nothing_again() {
     stream.ask_with(LDS, &[], &lds.version_info);
     stream.ask_with(RDS, &["8080"], &rds.version_info);
     let mut delta = Delta::open(relays[1].port).await;
-    for (url, names, resources) in &held {
+    for (url, names, resources) in &received {
         assert!(!resources.is_empty(), "{url}");
         delta.ask(url, names, &versions(resources));
     }

@@ -35,10 +35,10 @@ fn place(folders: &[&str]) -> Place {
 
 /// Returns the address of the one service's endpoint.
 pub fn address(services: &Value) -> Option<String> {
-    let shown = services.to_string();
+    let text = services.to_string();
     ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
         .into_iter()
-        .find(|one| shown.contains(one))
+        .find(|one| text.contains(one))
         .map(ToOwned::to_owned)
 }
 
@@ -74,14 +74,14 @@ async fn a_directory_is_read_by_name_a_good_change_arrives_and_a_broken_one_is_r
     discovery.place.write("one/a.yaml", &broken);
     let rejected = || discovery.json("/debug/sinkz")[0]["rejected"][0].clone();
     soon("the fault is shown", || rejected().is_object()).await;
-    let shown = rejected();
-    assert_eq!(shown["state"], "stale");
+    let object = rejected();
+    assert_eq!(object["state"], "stale");
     assert!(
-        shown["origin"].as_str().unwrap().ends_with("one/a.yaml:5"),
-        "{shown}"
+        object["origin"].as_str().unwrap().ends_with("one/a.yaml:5"),
+        "{object}"
     );
-    let words = shown["errors"].to_string();
-    assert!(words.contains("did you mean \\\"hosts\\\"?"), "{words}");
+    let errors = object["errors"].to_string();
+    assert!(errors.contains("did you mean \\\"hosts\\\"?"), "{errors}");
     client.is_quiet().await;
     let page = discovery.get("/debug").1;
     for word in ["one/a.yaml:5", "demo/a", "did you mean"] {
@@ -144,19 +144,19 @@ fn a_directory_that_inotify_does_not_watch_is_polled_and_the_log_says_why() {
         .by(move || apart("-Ur", none));
     let discovery = place.start();
     let folder = discovery.place.path("one");
-    let words = format!(
+    let message = format!(
         "polling {} every second: cannot start inotify: ",
         folder.display()
     );
     until("the reason", || {
-        (discovery.logged(&words) == 1).then_some(())
+        (discovery.logged(&message) == 1).then_some(())
     });
     discovery.place.write("one/a.yaml", &a("10.0.0.2"));
     until("the change", || {
         let now = address(&discovery.json("/debug/endpointz"));
         (now.as_deref() == Some("10.0.0.2")).then_some(())
     });
-    assert_eq!(discovery.logged(&words), 1);
+    assert_eq!(discovery.logged(&message), 1);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_source_that_does_not_answer_is_waited_for_and_then_not() {
 
 #[test]
 fn an_invalid_address_is_an_error() {
-    for (text, words) in [
+    for (text, message) in [
         ("http://a:1", "want mcp://HOST:PORT"),
         ("fs://relative", "want fs:///DIRECTORY"),
     ] {
@@ -205,10 +205,10 @@ fn an_invalid_address_is_an_error() {
             .output()
             .unwrap();
         assert_eq!(ended.status.code(), Some(78), "{text}");
-        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        let stdout = String::from_utf8_lossy(&ended.stdout).into_owned();
         assert!(
-            said.contains("cannot use configSources") && said.contains(words),
-            "{said}"
+            stdout.contains("cannot use configSources") && stdout.contains(message),
+            "{stdout}"
         );
     }
 }
@@ -404,9 +404,9 @@ async fn sources_that_are_named_later_take_over_from_the_directory_and_give_back
     let clusters = client.hear(CDS).await;
     client.ack(&clusters, &[]);
     client.ask(EDS, &[A]);
-    let heard = client.hear(EDS).await;
-    client.ack(&heard, &[A]);
-    assert_eq!(endpoints(&heard, A), ["10.0.0.1:1"]);
+    let response = client.hear(EDS).await;
+    client.ack(&response, &[A]);
+    assert_eq!(endpoints(&response, A), ["10.0.0.1:1"]);
     // One of them does not answer.
     let both = mesh(&[deaf, one.clone()]);
     discovery.place.write("mesh", &both);
@@ -429,9 +429,9 @@ async fn sources_that_are_named_later_take_over_from_the_directory_and_give_back
         let changes = now().as_deref() != Some(wanted);
         discovery.place.write(name, &text);
         if changes {
-            let heard = client.hear(EDS).await;
-            client.ack(&heard, &[A]);
-            assert_eq!(endpoints(&heard, A), [format!("{wanted}:1")], "{name}");
+            let response = client.hear(EDS).await;
+            client.ack(&response, &[A]);
+            assert_eq!(endpoints(&response, A), [format!("{wanted}:1")], "{name}");
         } else {
             client.is_quiet().await;
         }

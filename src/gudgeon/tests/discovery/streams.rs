@@ -241,7 +241,7 @@ async fn bad_nodes_are_refused_by_the_part() {
     let discovery = start();
     let mut good = Sotw::open(discovery.grpc).await;
     good.settle(&[B], &["8080"]).await;
-    for (node, said) in [
+    for (node, message) in [
         (Some(node_of("a~b")), "node id \"a~b\": want four parts"),
         (Some(node_of("x~10.0.0.1~p.demo~d")), "got \"x\""),
         (
@@ -259,7 +259,7 @@ async fn bad_nodes_are_refused_by_the_part() {
         });
         let status = stream.end().await;
         assert_eq!(status.code(), Code::InvalidArgument);
-        assert!(status.message().contains(said), "{}", status.message());
+        assert!(status.message().contains(message), "{}", status.message());
         assert!(begun.elapsed() < Duration::from_secs(1));
     }
     write(

@@ -176,7 +176,7 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
         &root,
         Some(&stranger.client("spiffe://cluster.local/ns/demo/sa/b")),
     );
-    let heard = match channel(port, config).await {
+    let is_refused = match channel(port, config).await {
         Err(_) => true,
         Ok(channel) => {
             let mut client = envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient::new(channel);
@@ -184,7 +184,7 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
             client.stream_aggregated_resources(nothing).await.is_err()
         }
     };
-    assert!(heard, "a stranger's certificate");
+    assert!(is_refused, "a stranger's certificate");
 
     let own = refusal(
         &discovery,
@@ -194,7 +194,7 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
     )
     .await;
     assert_eq!(own, None);
-    let (code, said) = refusal(
+    let (code, message) = refusal(
         &discovery,
         port,
         &root,
@@ -204,8 +204,8 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
     .unwrap();
     assert_eq!(code, Code::PermissionDenied);
     assert!(
-        said.contains("ns/other/sa/b") && said.contains("is ns/demo"),
-        "{said}"
+        message.contains("ns/other/sa/b") && message.contains("is ns/demo"),
+        "{message}"
     );
     let (code, _) = refusal(&discovery, port, &root, "https://b.example")
         .await
@@ -285,8 +285,8 @@ async fn only_one_name_of_this_mesh_speaks_for_a_node() {
     ] {
         let metric = format!("gudgeon_streams_refused_total{{reason=\"{reason}\"}}");
         let before = discovery.metric(&metric);
-        let (code, said) = ask(uris).await.unwrap();
-        assert_eq!(code, Code::PermissionDenied, "{uris:?}: {said}");
+        let (code, message) = ask(uris).await.unwrap();
+        assert_eq!(code, Code::PermissionDenied, "{uris:?}: {message}");
         assert_eq!(discovery.metric(&metric), before + 1.0, "{uris:?}");
     }
     let (_, page) = discovery.get("/debug");
@@ -320,10 +320,10 @@ async fn only_one_name_of_this_mesh_speaks_for_a_node() {
 
 async fn until_none(what: &str, ask: impl AsyncFn() -> Option<(Code, String)>) {
     let end = std::time::Instant::now() + crate::place::SOON;
-    while let Some(said) = ask().await {
+    while let Some(refused) = ask().await {
         assert!(
             std::time::Instant::now() < end,
-            "waited in vain: {what}: {said:?}"
+            "waited in vain: {what}: {refused:?}"
         );
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }

@@ -121,8 +121,11 @@ async fn one_process_serves_proxies_pods_and_rules() {
     let source = source.as_str().unwrap();
     assert!(source.ends_with("config/b.yaml:20"), "{source}");
     assert_eq!(status["accepted"], false);
-    let words = status["messages"][0].as_str().unwrap();
-    assert!(words.contains("weights add up to 95, not 100"), "{words}");
+    let message = status["messages"][0].as_str().unwrap();
+    assert!(
+        message.contains("weights add up to 95, not 100"),
+        "{message}"
+    );
     let rejected = &all.json("/debug/galley/configz")["rejected"][0];
     assert_eq!(rejected["origin"], source);
     let rejected = "pilot_total_rejected_configs{type=\"VirtualService\",name=\"demo/web\"}";
@@ -264,8 +267,8 @@ fn a_drain_is_one_for_all() {
     let mut all = Place::together().arg("--drainDuration=60s").start();
     all.signal("TERM");
     let ready = until("the end of readiness", || {
-        let (status, words) = all.get("/ready");
-        (status == 503).then_some(words)
+        let (status, text) = all.get("/ready");
+        (status == 503).then_some(text)
     });
     let lines: Vec<_> = ready.lines().collect();
     let wanted = [

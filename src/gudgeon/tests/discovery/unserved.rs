@@ -72,9 +72,9 @@ async fn the_document_and_the_page_say_why_a_service_is_unserved() {
     }
     let discovery = place.start();
     let page = discovery.get("/debug").1;
-    for (name, _, words) in cases {
-        assert_eq!(reason(&discovery, name), json!(words), "{name}");
-        let shown = format!("80: {}", words.replace('"', "&quot;"));
-        assert!(page.contains(&shown), "{name}: {page}");
+    for (name, _, message) in cases {
+        assert_eq!(reason(&discovery, name), json!(message), "{name}");
+        let row = format!("80: {}", message.replace('"', "&quot;"));
+        assert!(page.contains(&row), "{name}: {page}");
     }
 }

@@ -35,10 +35,10 @@ impl Seen {
     }
 
     /// The heads of requests for `/held`.
-    pub fn held(&self) -> Vec<String> {
+    pub fn held_requests(&self) -> Vec<String> {
         let all = self.all.lock().unwrap();
-        let held = all.iter().filter(|(_, head)| is_held(head));
-        held.map(|(_, head)| head.clone()).collect()
+        let requests = all.iter().filter(|(_, head)| is_held(head));
+        requests.map(|(_, head)| head.clone()).collect()
     }
 
     pub fn release(&self) {
@@ -48,8 +48,8 @@ impl Seen {
 
     fn wait(&self) {
         let (released, changed) = &*self.released;
-        let held = released.lock().unwrap();
-        drop(changed.wait_while(held, |released| !*released).unwrap());
+        let guard = released.lock().unwrap();
+        drop(changed.wait_while(guard, |released| !*released).unwrap());
     }
 }
 
@@ -121,9 +121,9 @@ fn serve(stream: TcpStream, body: &str, seen: &Seen) {
     let reader = BufReader::new(stream.try_clone().unwrap());
     match &first {
         b"GET " => answer(reader, stream, body, |head| {
-            let held = is_held(&head);
+            let is_waiting = is_held(&head);
             seen.note(peer, head);
-            if held {
+            if is_waiting {
                 seen.wait();
             }
         }),
@@ -131,7 +131,7 @@ fn serve(stream: TcpStream, body: &str, seen: &Seen) {
         [0x16, ..] => {
             let (mut reader, mut stream) = (reader, stream);
             let _read = reader.fill_buf();
-            let _said = stream.write_all(format!("{body}\n").as_bytes());
+            let _written = stream.write_all(format!("{body}\n").as_bytes());
         }
         b"PRI " => {
             seen.note(peer, "h2".to_owned());
@@ -152,10 +152,10 @@ fn answer(mut reader: impl BufRead, mut to: impl Write, body: &str, seen: impl F
         let upgrade = head.to_ascii_lowercase().contains("upgrade: websocket");
         seen(head);
         if upgrade {
-            let said = to.write_all(
+            let written = to.write_all(
                 b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
             );
-            if said.is_ok() {
+            if written.is_ok() {
                 echo(reader, to, body, |_| {});
             }
             return;
@@ -239,11 +239,11 @@ pub fn say(mut stream: TcpStream, line: &str) -> Option<String> {
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.write_all(line.as_bytes()).ok()?;
     stream.write_all(b"\n").ok()?;
-    heard(stream)
+    read_line(stream)
 }
 
 /// One line.
-pub fn heard(stream: TcpStream) -> Option<String> {
+pub fn read_line(stream: TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(SOON)).unwrap();
     let mut line = String::new();
     match BufReader::new(stream).read_line(&mut line) {

@@ -47,16 +47,16 @@ pub fn hello(name: &str) -> Vec<u8> {
         .with_no_client_auth();
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
-    let mut words = Vec::new();
-    client.write_tls(&mut words).unwrap();
-    words
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).unwrap();
+    bytes
 }
 
 /// Sends a ClientHello and returns the response.
 pub fn greeted(mut stream: TcpStream, name: &str) -> Option<String> {
     use std::io::Write as _;
     stream.write_all(&hello(name)).ok()?;
-    backend::heard(stream)
+    backend::read_line(stream)
 }
 
 fn upgraded(proxy: &Proxy, port: u16) {
@@ -175,7 +175,10 @@ fn each_kind_of_port_is_reached_by_its_number() {
     );
     // A port of a protocol in which the server speaks first does not wait for protocol sniffing.
     let begun = Instant::now();
-    assert_eq!(backend::heard(connect(18101)).as_deref(), Some("220 ready"));
+    assert_eq!(
+        backend::read_line(connect(18101)).as_deref(),
+        Some("220 ready")
+    );
     assert!(begun.elapsed() < Duration::from_secs(10));
 
     assert_eq!(proxy.get("auto", 18102), ok("auto"));
@@ -198,8 +201,8 @@ fn each_kind_of_port_is_reached_by_its_number() {
         ("tls-two", Some("second")),
         ("tls-three", None),
     ] {
-        let said = greeted(connect(18104), &host(name));
-        assert_eq!(said.as_deref(), answer, "{name}");
+        let reply = greeted(connect(18104), &host(name));
+        assert_eq!(reply.as_deref(), answer, "{name}");
     }
     assert_eq!(proxy.get("socket", 18105), ok("socket"));
     for name in ["named", "robin"] {

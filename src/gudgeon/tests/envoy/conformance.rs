@@ -54,7 +54,7 @@ struct Scene {
     clients: Clients,
     applications: BTreeMap<String, Application>,
     /// Words in files, by their names.
-    words: BTreeMap<String, String>,
+    variables: BTreeMap<String, String>,
     mark: usize,
 }
 
@@ -99,7 +99,7 @@ fn certificates(place: &Place) -> (BTreeMap<String, (String, String)>, Vec<Strin
 /// The services, their applications, and the words by which files name them.
 fn world(
     web: &Address,
-    words: &mut BTreeMap<String, String>,
+    variables: &mut BTreeMap<String, String>,
 ) -> (BTreeMap<String, Application>, Vec<String>) {
     let mut applications = BTreeMap::new();
     let mut all = Vec::new();
@@ -128,7 +128,7 @@ fn world(
     applications.insert("web".to_owned(), own);
     for name in APPLICATIONS {
         let application = Application::start(name, name == "tls");
-        words.insert(name.to_owned(), application.port.to_string());
+        variables.insert(name.to_owned(), application.port.to_string());
         applications.insert(name.to_owned(), application);
     }
     (applications, all)
@@ -136,14 +136,14 @@ fn world(
 
 fn scene() -> Scene {
     let (client, web, edge) = (Address::new(), Address::new(), Address::new());
-    let mut words = BTreeMap::new();
+    let mut variables = BTreeMap::new();
     for (name, address) in [("client", &client), ("web", &web), ("edge", &edge)] {
-        words.insert(name.to_owned(), address.ip.to_string());
+        variables.insert(name.to_owned(), address.ip.to_string());
     }
-    let (applications, mut all) = world(&web, &mut words);
+    let (applications, mut all) = world(&web, &mut variables);
     let (signer, other) = (Signer::rsa("one"), Signer::curve("two"));
-    words.insert("keys".to_owned(), set(&[&signer]));
-    words.insert("other-keys".to_owned(), set(&[&other]));
+    variables.insert("keys".to_owned(), set(&[&signer]));
+    variables.insert("other-keys".to_owned(), set(&[&other]));
     let claims = |issuer: &str, group: &str, exp: u64| json!({"iss": issuer, "sub": "alice", "aud": ["bookstore"], "groups": [group], "roles": "reader writer", "exp": exp});
     let soon = now() + 1000;
     for (name, signer, claims) in [
@@ -155,11 +155,11 @@ fn scene() -> Scene {
             claims("issuer-foo", "admin", now() - 1000),
         ),
     ] {
-        words.insert(name.to_owned(), signer.token(&claims));
+        variables.insert(name.to_owned(), signer.token(&claims));
     }
     let place = Place::new();
     let (certificates, secrets) = certificates(&place);
-    words.insert(
+    variables.insert(
         "certs".to_owned(),
         place.path("certs").display().to_string(),
     );
@@ -204,7 +204,7 @@ fn scene() -> Scene {
         edge,
         clients: Clients::new(root).with_certificates(certificates),
         applications,
-        words,
+        variables,
         mark: 0,
     }
 }
@@ -260,7 +260,7 @@ impl Scene {
         self.mark += 1;
         let mark_name = format!("mark-{}", self.mark);
         let mut text = text.to_owned();
-        for (name, value) in &self.words {
+        for (name, value) in &self.variables {
             text = text.replace(&format!("${{{name}}}"), value);
         }
         text.push_str(&mark(&mark_name));
@@ -300,15 +300,15 @@ impl Scene {
         let refused = all.as_array().unwrap().iter().filter(|one| {
             one["source"].to_string().contains("rule.yaml") && one["status"]["accepted"] != true
         });
-        let mut said: Vec<String> = refused.map(|one| one["status"].to_string()).collect();
+        let mut complaints: Vec<String> = refused.map(|one| one["status"].to_string()).collect();
         for proxy in self.proxies() {
             for row in rows(&self.discovery, &proxy.name) {
                 if row["errors"] != json!({}) {
-                    said.push(format!("{}: {}", proxy.name, row["errors"]));
+                    complaints.push(format!("{}: {}", proxy.name, row["errors"]));
                 }
             }
         }
-        said
+        complaints
     }
 
     /// All that is told of the objects of the file.
@@ -331,7 +331,7 @@ impl Scene {
         let mut ask = Ask {
             proxy,
             clients: &mut self.clients,
-            words: &self.words,
+            variables: &self.variables,
             applications: &self.applications,
             mark: &format!("mark-{}", self.mark),
         };
@@ -382,10 +382,10 @@ fn the_examples_of_each_kind_do_what_its_documentation_says() {
         let text = fs::read_to_string(path).unwrap();
         let found = row::rows(&text);
         assert!(!found.is_empty(), "{name} shows nothing");
-        let mut said: Vec<String> = scene.takes(&text).err().into_iter().collect();
-        said.extend(scene.complaints());
-        if !said.is_empty() {
-            wrong.push(format!("{name}: {}", said.join("; ")));
+        let mut complaints: Vec<String> = scene.takes(&text).err().into_iter().collect();
+        complaints.extend(scene.complaints());
+        if !complaints.is_empty() {
+            wrong.push(format!("{name}: {}", complaints.join("; ")));
         }
         for row in &found {
             if let Some(failed) = scene.fails(row) {

@@ -292,7 +292,7 @@ fn services_of_the_mesh_are_asked_about_what_a_custom_policy_matches() {
     );
     assert_eq!((get(to, "/a-open", "").0, get(to, "/b", "").0), (403, 403));
     let rows = discovery.json("/debug/configz?kind=AuthorizationPolicy");
-    let said = rows[0]["status"]["messages"][0].as_str().unwrap();
-    let words = "denies everything: the mesh has no extensionProviders named \"nobody\"";
-    assert!(said.ends_with(words), "{said}");
+    let message = rows[0]["status"]["messages"][0].as_str().unwrap();
+    let cause = "denies everything: the mesh has no extensionProviders named \"nobody\"";
+    assert!(message.ends_with(cause), "{message}");
 }

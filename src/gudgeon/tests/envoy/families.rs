@@ -72,18 +72,18 @@ fn alone(network: &Network) {
     for name in ["b", "[fd00:96::31]:8080"] {
         assert_eq!(get(to("fd00:96::31", 8080), name), ok("b"), "{name}");
     }
-    let said = backend::say(to("fd00:96::32", 9200).unwrap(), "hello");
-    assert_eq!(said.as_deref(), Some("line hello"));
+    let reply = backend::say(to("fd00:96::32", 9200).unwrap(), "hello");
+    assert_eq!(reply.as_deref(), Some("line hello"));
     // From outside, and from itself by the service's address.
     let from = TcpStream::connect_timeout(&(pod, 8091).into(), SOON);
     assert_eq!(get(from, "own"), ok("app"));
     assert_eq!(get(to("fd00:96::33", 8090), "own"), ok("app"));
-    for (known, words) in [
+    for (known, text) in [
         (true, "fd00:96::32_9200"),
         (true, "InboundPassthroughClusterIpv6"),
         (false, "10.96.3."),
         (false, "InboundPassthroughClusterIpv4"),
     ] {
-        assert_eq!(proxy.knows(words), known, "{words}");
+        assert_eq!(proxy.knows(text), known, "{text}");
     }
 }

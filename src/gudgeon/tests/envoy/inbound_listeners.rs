@@ -69,9 +69,9 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
         assert_eq!(web.get("any", port), Some((200, body.to_owned())), "{port}");
     }
     for port in [9081, 9084] {
-        let said = backend::say(web.connect(web.ip, port).unwrap(), "hello");
+        let reply = backend::say(web.connect(web.ip, port).unwrap(), "hello");
         let name = if port == 9081 { "line" } else { "auto" };
-        assert_eq!(said, Some(format!("{name} hello")), "{port}");
+        assert_eq!(reply, Some(format!("{name} hello")), "{port}");
     }
     for port in [9084, 9085] {
         let asked = backend::health_of((web.ip, port).into(), "any");
@@ -84,14 +84,14 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
     assert_eq!(old.as_deref(), Some("HTTP/1.0 200 OK"));
 
     // A kept connection without a request ends.
-    let mut kept = web.connect(web.ip, 9080).unwrap();
-    kept.set_read_timeout(Some(SOON)).unwrap();
-    kept.write_all(b"GET / HTTP/1.1\r\nHost: any\r\n\r\n")
+    let mut idle = web.connect(web.ip, 9080).unwrap();
+    idle.set_read_timeout(Some(SOON)).unwrap();
+    idle.write_all(b"GET / HTTP/1.1\r\nHost: any\r\n\r\n")
         .unwrap();
     let begun = Instant::now();
-    let mut heard = String::new();
-    kept.read_to_string(&mut heard).unwrap();
-    assert!(heard.ends_with("one"), "{heard}");
+    let mut response = String::new();
+    idle.read_to_string(&mut response).unwrap();
+    assert!(response.ends_with("one"), "{response}");
     assert!(
         begun.elapsed() > Duration::from_millis(900),
         "{:?}",
@@ -100,7 +100,7 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
 
     // The log lines of a request and of a connection, for any user of the proxy.
     let at = web.ip;
-    for (words, end) in [
+    for (begin, end) in [
         (
             "\"GET / HTTP/1.1\" 200 - \"-\" \"-\" 0 3 ".to_owned(),
             format!(
@@ -116,10 +116,10 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
             ),
         ),
     ] {
-        until(&words, || {
+        until(&begin, || {
             let log = web.log();
             let mut lines = log.lines();
-            let line = lines.find(|line| line.contains(&words) && line.contains(&end))?;
+            let line = lines.find(|line| line.contains(&begin) && line.contains(&end))?;
             assert!(line.starts_with('['), "{line}");
             assert!(line.contains(&format!(" {at}:90")), "{line}");
             Some(())
@@ -153,8 +153,8 @@ fn refusal(discovery: &Discovery, web: &Proxy) {
         let row = rows(discovery, "web").pop()?;
         row["errors"]["listener"].is_object().then_some(row)
     });
-    let said = row["errors"]["listener"]["message"].as_str().unwrap();
-    assert!(said.contains("/nowhere/access.log"), "{said}");
+    let message = row["errors"]["listener"]["message"].as_str().unwrap();
+    assert!(message.contains("/nowhere/access.log"), "{message}");
     assert_ne!(row["listener_sent"], row["listener_acked"]);
     let (_, metrics) = discovery.get("/metrics");
     assert!(

@@ -45,8 +45,8 @@ fn applications(network: &Network) {
 
 fn comes_in() {
     assert_eq!(get(from_node(8091), "own"), Some((200, "app".to_owned())));
-    let said = backend::say(from_node(9091).unwrap(), "hello");
-    assert_eq!(said.as_deref(), Some("line hello"));
+    let reply = backend::say(from_node(9091).unwrap(), "hello");
+    assert_eq!(reply.as_deref(), Some("line hello"));
 }
 
 #[test]
@@ -105,14 +105,17 @@ fn caught(network: &Network, rules: &Interception) {
     }
     // By its name, whatever address the client has resolved.
     assert_eq!(get(to("10.96.9.9", 8080), "b"), ok("web"));
-    let heard = |address, port| backend::heard(to(address, port).unwrap());
-    assert_eq!(heard("10.96.2.2", 9200).as_deref(), Some("220 first"));
+    let first_line = |address, port| backend::read_line(to(address, port).unwrap());
+    assert_eq!(first_line("10.96.2.2", 9200).as_deref(), Some("220 first"));
     // The older of two entries without an address works at any destination, and the other one is shown.
-    assert_eq!(heard("10.96.9.9", 9300).as_deref(), Some("220 older"));
+    assert_eq!(first_line("10.96.9.9", 9300).as_deref(), Some("220 older"));
     let conflict = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
     assert_eq!(discovery.metric(conflict), 1.0);
-    let told = discovery.json("/debug/push_status");
-    assert!(told[conflict].to_string().contains("a-newer"), "{told}");
+    let push_status = discovery.json("/debug/push_status");
+    assert!(
+        push_status[conflict].to_string().contains("a-newer"),
+        "{push_status}"
+    );
     // Every name of a wildcard goes to where it is.
     assert_eq!(get(to(NODE, 8085), "any.wild.example"), ok("wild"));
     let wild = "cluster.to_*.wild.example_8085.upstream_cx_total";
@@ -124,8 +127,8 @@ fn caught(network: &Network, rules: &Interception) {
     // To itself by services' addresses: out by one listener and in by the other.
     assert_eq!(get(to("10.96.2.10", 8090), "own"), ok("app"));
     assert_eq!(get(to("10.96.2.11", 8090), "twin"), ok("app"));
-    let said = backend::say(to("10.96.2.12", 9090).unwrap(), "hello");
-    assert_eq!(said.as_deref(), Some("line hello"));
+    let reply = backend::say(to("10.96.2.12", 9090).unwrap(), "hello");
+    assert_eq!(reply.as_deref(), Some("line hello"));
 
     // The rules of an older release redirect all of it to 15001.
     rules.apply_as_in_1_1(&network.pod);

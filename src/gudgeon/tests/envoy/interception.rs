@@ -71,8 +71,8 @@ impl Interception {
             .arg(place.path("mesh"))
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
         let pod: Value = serde_saphyr::from_slice(&output.stdout).unwrap();
         Self::of(&pod)
     }
@@ -83,10 +83,10 @@ impl Interception {
             .iter()
             .find(|item| item["name"] == "istio-init")
             .unwrap();
-        let words = init["args"].as_array().unwrap();
+        let arguments = init["args"].as_array().unwrap();
         let after = |flag: &str| {
-            let place = words.iter().position(|word| word == flag).unwrap();
-            let value = &words[place + 1];
+            let place = arguments.iter().position(|word| word == flag).unwrap();
+            let value = &arguments[place + 1];
             value
                 .as_str()
                 .map_or_else(|| value.to_string(), ToOwned::to_owned)
@@ -108,7 +108,7 @@ impl Interception {
         for family in FAMILIES {
             restore(netns, family.program, &self.rules(family));
         }
-        let ip = |words: &str| run("ip", words);
+        let ip = |arguments: &str| run("ip", arguments);
         ip(&format!("-n {netns} addr replace ::6/128 dev lo nodad"));
         if self.transparent {
             for version in ["-4", "-6"] {
@@ -265,6 +265,6 @@ fn restore(netns: &str, program: &str, rules: &str) {
         drop(stdin);
         child.wait_with_output().unwrap()
     });
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{program}: {said}\n{rules}");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{program}: {stderr}\n{rules}");
 }

@@ -130,15 +130,15 @@ fn services_of_every_kind_are_reached_by_their_names() {
     });
 
     // gRPC-Web is translated to gRPC, with its trailers in the body; on this port only.
-    let said = asked_by_web(&proxy, "web", 18114);
+    let response = asked_by_web(&proxy, "web", 18114);
     assert!(
-        said.contains("content-type: application/grpc-web"),
-        "{said}"
+        response.contains("content-type: application/grpc-web"),
+        "{response}"
     );
-    let (_, body) = said.split_once("\r\n\r\n").unwrap();
-    assert!(body.contains("grpc-status:0\r\n"), "{said}");
-    let said = asked_by_web(&proxy, "grpc", 18115);
-    assert!(!said.contains("grpc-status:0\r\n"), "{said}");
+    let (_, body) = response.split_once("\r\n\r\n").unwrap();
+    assert!(body.contains("grpc-status:0\r\n"), "{response}");
+    let response = asked_by_web(&proxy, "grpc", 18115);
+    assert!(!response.contains("grpc-status:0\r\n"), "{response}");
 }
 
 /// Returns the whole response to a gRPC-Web request for the overall health.
@@ -189,13 +189,13 @@ fn without_sniffing_bytes_pass_as_they_are() {
     let web = Setup::at("web", web, discovery.grpc).start();
     for port in [18121, 9084] {
         let stream: TcpStream = web.connect(web.ip, port).unwrap();
-        assert_eq!(backend::heard(stream).as_deref(), Some("220 ready"));
+        assert_eq!(backend::read_line(stream).as_deref(), Some("220 ready"));
     }
     // Not a letter of a request is changed, and any host will do.
     for (port, backend) in [(18120, &out), (9085, &inside)] {
         let request = "GET / HTTP/1.1\r\nHost: Whatever.Example\r\n\r";
-        let said = backend::say(web.connect(web.ip, port).unwrap(), request);
-        assert_eq!(said.as_deref(), Some("HTTP/1.1 200 OK"));
+        let reply = backend::say(web.connect(web.ip, port).unwrap(), request);
+        assert_eq!(reply.as_deref(), Some("HTTP/1.1 200 OK"));
         assert_eq!(backend.seen.last().1, format!("{request}\n"));
     }
 }

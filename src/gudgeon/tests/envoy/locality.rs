@@ -120,7 +120,7 @@ impl Gateway {
                 for (mut from, mut to) in ends {
                     thread::spawn(move || {
                         let _ended = copy(&mut from, &mut to);
-                        let _told = to.shutdown(Shutdown::Both);
+                        let _closed = to.shutdown(Shutdown::Both);
                     });
                 }
             }

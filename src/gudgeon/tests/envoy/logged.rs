@@ -106,15 +106,15 @@ fn access_logs_reach_the_service_that_the_mesh_names() {
         )
         .start();
     // The service's address is unknown: this is reported, and Envoy accepts the resources.
-    let words =
+    let message =
         "enableEnvoyAccessLogService: defaultConfig.envoyAccessLogService does not say where";
-    assert_eq!(discovery.logged(words), 1);
+    assert_eq!(discovery.logged(message), 1);
     let proxy = Proxy::start(discovery.grpc);
     let sends = || {
         let answer = proxy.get("b", 18080);
         assert_eq!(answer, Some((200, "one".to_owned())));
-        let said = backend::say(proxy.connect(proxy.ip, 18100).unwrap(), "hello");
-        assert_eq!(said.as_deref(), Some("line hello"));
+        let reply = backend::say(proxy.connect(proxy.ip, 18100).unwrap(), "hello");
+        assert_eq!(reply.as_deref(), Some("line hello"));
     };
     sends();
 
@@ -139,5 +139,5 @@ fn access_logs_reach_the_service_that_the_mesh_names() {
         in_sync(&discovery, "client-1")["errors"],
         serde_json::json!({})
     );
-    assert_eq!(discovery.logged(words), 1);
+    assert_eq!(discovery.logged(message), 1);
 }

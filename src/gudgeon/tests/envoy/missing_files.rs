@@ -102,7 +102,7 @@ fn files_that_are_missing_close_their_own_server() {
         assert_eq!(get(&known, at, host), None, "{host}");
     }
     // Each Gateway is told what the router says of its own files, whatever it says of others.
-    let told = |name: &str| -> String {
+    let messages_of = |name: &str| -> String {
         let all = discovery.json("/debug/configz?kind=Gateway");
         let mut all = all.as_array().unwrap().iter();
         let one = all.find(|one| one["metadata"]["name"] == name).unwrap();
@@ -113,18 +113,18 @@ fn files_that_are_missing_close_their_own_server() {
         ("mutual", "certs/ca.crt"),
         ("nowhere", "certs/none/"),
     ] {
-        until(name, || told(name).contains(file).then_some(()));
+        until(name, || messages_of(name).contains(file).then_some(()));
         let other = ["late.", "ca.crt", "none/"].into_iter();
         let other: Vec<_> = other.filter(|one| !file.ends_with(one)).collect();
-        let said = told(name);
+        let messages = messages_of(name);
         assert!(
             other
                 .iter()
-                .all(|one| !said.contains(&format!("certs/{one}"))),
-            "{said}"
+                .all(|one| !messages.contains(&format!("certs/{one}"))),
+            "{messages}"
         );
     }
-    assert_eq!(told("good"), "[]");
+    assert_eq!(messages_of("good"), "[]");
     let row = rows(&discovery, "edge-1").pop().unwrap();
     assert!(row["errors"]["listener"].is_null(), "{row}");
     assert!(row["errors"]["secret"].is_object(), "{row}");

@@ -46,11 +46,11 @@ pub fn is_root() -> bool {
     root
 }
 
-pub fn run(program: &str, words: &str) {
-    let done = Command::new(program).args(words.split(' ')).output();
+pub fn run(program: &str, arguments: &str) {
+    let done = Command::new(program).args(arguments.split(' ')).output();
     let done = done.unwrap_or_else(|error| panic!("{program}: {error}"));
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{program} {words}: {said}");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{program} {arguments}: {stderr}");
 }
 
 /// Both namespaces, gone when this is.
@@ -76,7 +76,7 @@ impl Network {
             pod: name("pod"),
             node: name("node"),
         };
-        let ip = |words: &str| run("ip", words);
+        let ip = |arguments: &str| run("ip", arguments);
         for end in [&this.pod, &this.node] {
             ip(&format!("netns add {end}"));
             ip(&format!("-n {end} link set lo up"));
@@ -97,13 +97,13 @@ impl Network {
         this
     }
 
-    fn rule(&self, table: &str, words: &str) {
-        self.rule_by("iptables", table, words);
+    fn rule(&self, table: &str, arguments: &str) {
+        self.rule_by("iptables", table, arguments);
     }
 
-    fn rule_by(&self, program: &str, table: &str, words: &str) {
+    fn rule_by(&self, program: &str, table: &str, arguments: &str) {
         inside(Some(&self.pod), || {
-            run(program, &format!("-w -t {table} {words}"));
+            run(program, &format!("-w -t {table} {arguments}"));
         });
     }
 
@@ -111,17 +111,17 @@ impl Network {
     pub fn redirect_both(&self, old: u16) {
         self.redirect(old);
         let (pod, node) = (&self.pod, &self.node);
-        for words in [
+        for arguments in [
             format!("-n {pod} addr add {POD6}/64 dev eth0 nodad"),
             format!("-n {node} addr add {NODE6}/64 dev eth0 nodad"),
             format!("-n {pod} route add default via {NODE6}"),
             // Passthrough connections come from this address.
             format!("-n {pod} addr add ::6/128 dev lo nodad"),
         ] {
-            run("ip", &words);
+            run("ip", &arguments);
         }
         let owner = format!("--uid-owner {USER}");
-        for words in [
+        for arguments in [
             "-A OUTPUT -o lo -s ::6/128 -j RETURN".to_owned(),
             format!(
                 "-A OUTPUT -o lo ! -d ::1/128 -p tcp -m owner {owner} -j REDIRECT --to-ports 15006"
@@ -131,7 +131,7 @@ impl Network {
             "-A OUTPUT -p tcp -j REDIRECT --to-ports 15001".to_owned(),
             "-A PREROUTING -p tcp -j REDIRECT --to-ports 15006".to_owned(),
         ] {
-            self.rule_by("ip6tables", "nat", &words);
+            self.rule_by("ip6tables", "nat", &arguments);
         }
     }
 
@@ -143,7 +143,7 @@ impl Network {
 
     /// Redirects the pod's outbound connections to 15001, except for the proxy's own.
     fn outbound(&self, owner: &str) {
-        for words in [
+        for arguments in [
             "-N ISTIO_OUTPUT".to_owned(),
             "-A OUTPUT -p tcp -j ISTIO_OUTPUT".to_owned(),
             "-A ISTIO_OUTPUT -o lo -s 127.0.0.6/32 -j RETURN".to_owned(),
@@ -158,32 +158,32 @@ impl Network {
             "-A ISTIO_OUTPUT -d 127.0.0.0/8 -j RETURN".to_owned(),
             "-A ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 15001".to_owned(),
         ] {
-            self.rule("nat", &words);
+            self.rule("nat", &arguments);
         }
     }
 
     /// Mode REDIRECT. What comes for `old` goes to 15001, as in release 1.1.
     pub fn redirect(&self, old: u16) {
         self.outbound(&format!("--uid-owner {USER}"));
-        for words in [
+        for arguments in [
             format!("-A PREROUTING -p tcp --dport {old} -j REDIRECT --to-ports 15001"),
             "-A PREROUTING -p tcp -j REDIRECT --to-ports 15006".to_owned(),
         ] {
-            self.rule("nat", &words);
+            self.rule("nat", &arguments);
         }
     }
 
     /// Mode TPROXY: what comes in keeps its addresses.
     pub fn tproxy(&self) {
         self.outbound(&format!("--gid-owner {USER}"));
-        for words in [
+        for arguments in [
             "-N ISTIO_DIVERT",
             "-A ISTIO_DIVERT -j MARK --set-mark 1337",
             "-A ISTIO_DIVERT -j ACCEPT",
             "-A PREROUTING -i eth0 -p tcp -m conntrack --ctstate RELATED,ESTABLISHED -j ISTIO_DIVERT",
             "-A PREROUTING -i eth0 -p tcp -j TPROXY --tproxy-mark 1337 --on-port 15006",
         ] {
-            self.rule("mangle", words);
+            self.rule("mangle", arguments);
         }
         let pod = &self.pod;
         run("ip", &format!("-n {pod} rule add fwmark 1337 lookup 133"));

@@ -84,11 +84,11 @@ fn taken(network: &Network) {
     works();
     let metric = "pilot_invalid_out_listeners";
     assert_eq!(discovery.metric(metric), 3.0);
-    let told = discovery.json("/debug/push_status")[metric].clone();
+    let rejected = discovery.json("/debug/push_status")[metric].clone();
     for (port, name) in [(15001, "outbound"), (15006, "inbound"), (15090, "figures")] {
         let key = format!("outbound|{port}||{name}.example");
         let message = format!("{key} is left out: the proxy listens there");
-        assert_eq!(told[&key]["message"], message, "{told}");
+        assert_eq!(rejected[&key]["message"], message, "{rejected}");
     }
 
     // Later services do not take the listener, either.

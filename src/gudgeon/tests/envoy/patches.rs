@@ -454,10 +454,10 @@ fn a_nack_is_reported_at_its_envoy_filters_and_others_stay_in_use() {
         row["errors"]["listener"].is_object().then_some(row)
     });
     let listener = &row["errors"]["listener"];
-    let words = listener["message"].as_str().unwrap();
+    let message = listener["message"].as_str().unwrap();
     assert!(
-        words.contains("script load error") && words.contains(&format!("_{MARK}")),
-        "{words}"
+        message.contains("script load error") && message.contains(&format!("_{MARK}")),
+        "{message}"
     );
     let blamed = listener["rules"].to_string();
     assert!(
@@ -475,14 +475,14 @@ fn a_nack_is_reported_at_its_envoy_filters_and_others_stay_in_use() {
         "a",
         "as it was before"
     );
-    let told = discovery.json("/debug/configz?kind=EnvoyFilter");
-    let status: &Value = &told[0]["status"];
-    assert_eq!(status["accepted"], true, "{told}");
+    let filters = discovery.json("/debug/configz?kind=EnvoyFilter");
+    let status: &Value = &filters[0]["status"];
+    assert_eq!(status["accepted"], true, "{filters}");
     let messages = status["messages"].to_string();
-    for words in [
+    for text in [
         "spec.configPatches[1].patch.value.no_such_field: the patch is not applied: unknown field of envoy.config.cluster.v3.Cluster",
         "no type of Envoy 1.40 is known as",
     ] {
-        assert!(messages.contains(words), "{messages}");
+        assert!(messages.contains(text), "{messages}");
     }
 }

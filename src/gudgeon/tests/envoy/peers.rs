@@ -46,14 +46,14 @@ fn mutual_tls_is_switched_by_policies_under_load_without_a_lost_request() {
         (client.get("web", 18080) == ok()).then_some(())
     });
     // The peer of the last request through the client, as the workload saw it.
-    let seen_by = |words: &str| {
+    let seen_by = |peer: &str| {
         let last = || {
             let log = web.log();
             let mut lines = log.lines().filter(|line| line.starts_with("web by <"));
             lines.next_back().map(str::to_owned)
         };
-        until(words, || {
-            (last().as_deref() == Some(&*format!("web by <{words}>"))).then_some(())
+        until(peer, || {
+            (last().as_deref() == Some(&*format!("web by <{peer}>"))).then_some(())
         });
     };
     let load = Load::new(client.ip, "web", 18080);

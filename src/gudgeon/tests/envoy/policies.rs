@@ -210,16 +210,16 @@ fn is_answered(mut stream: impl Read + Write) -> bool {
 
 /// Returns the outcome of a row, up to its arrow: 200, another status, or 0 without a response.
 pub fn outcome(row: &str, web: IpAddr, clients: &mut Clients) -> u16 {
-    let mut words = row.split_whitespace();
-    let is_http = words.next().unwrap() == "http";
+    let mut tokens = row.split_whitespace();
+    let is_http = tokens.next().unwrap() == "http";
     let (mut identity, mut from, mut server_name) = (None, Ipv4Addr::LOCALHOST, "web");
     let mut request = Vec::new();
-    for word in words {
-        match word.split_once('=') {
+    for token in tokens {
+        match token.split_once('=') {
             Some(("as", id)) => identity = Some(id),
             Some(("from", address)) => from = address.parse().unwrap(),
             Some(("sni", name)) => server_name = name,
-            _ => request.push(word),
+            _ => request.push(token),
         }
     }
     let stream = connect(from, (web, if is_http { HTTP } else { TCP }).into());

@@ -318,8 +318,8 @@ impl Proxy {
     }
 
     /// Returns true if Envoy's config dump contains the words.
-    pub fn knows(&self, words: &str) -> bool {
-        self.ask("/config_dump?include_eds").contains(words)
+    pub fn knows(&self, text: &str) -> bool {
+        self.ask("/config_dump?include_eds").contains(text)
     }
 }
 

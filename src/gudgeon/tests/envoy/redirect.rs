@@ -78,7 +78,7 @@ pub fn get(stream: std::io::Result<std::net::TcpStream>, host: &str) -> Option<(
 fn is_cut(stream: std::io::Result<std::net::TcpStream>) -> bool {
     let Ok(mut stream) = stream else { return true };
     stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
-    let _said = stream.write_all(b"hello\n");
+    let _written = stream.write_all(b"hello\n");
     match stream.read(&mut [0; 64]) {
         Ok(0) => true,
         Ok(_) => false,
@@ -271,14 +271,14 @@ fn redirected(network: &Network) {
     assert_eq!(get(to("10.96.0.10", 80), "web"), ok("web"));
 
     // Standard output of another user's proxy.
-    for words in [
+    for text in [
         "\"GET / HTTP/1.1\" 200 - ",
         " inbound|80|http|web.demo.svc.cluster.local ",
         " outbound|80||b.demo.svc.cluster.local ",
         " PassthroughCluster ",
         " InboundPassthroughClusterIpv4 ",
     ] {
-        until(words, || proxy.log().contains(words).then_some(()));
+        until(text, || proxy.log().contains(text).then_some(()));
     }
 
     ingress(&discovery, &proxy);
@@ -335,16 +335,16 @@ fn ingress(discovery: &Discovery, proxy: &Proxy) {
 
 fn conflicts_are_reported(discovery: &Discovery) {
     let entries = discovery.json("/debug/configz?kind=ServiceEntry");
-    let told = entries.as_array().unwrap().iter().filter_map(|entry| {
+    let names = entries.as_array().unwrap().iter().filter_map(|entry| {
         let messages = entry["status"]["messages"].to_string();
         let name = entry["metadata"]["name"].as_str()?.to_owned();
         messages
             .contains("makes no outbound listener")
             .then_some(name)
     });
-    let mut told: Vec<_> = told.collect();
-    told.sort();
-    assert_eq!(told, ["a-grpc", "any-api", "api"]);
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["a-grpc", "any-api", "api"]);
     let metric = "pilot_conflict_outbound_listener_http_over_https";
     until(metric, || {
         (discovery.figure(metric) == Some(3.0)).then_some(())
@@ -405,8 +405,8 @@ fn network_of(proxy: &Proxy) -> String {
 fn each_of_a_headless_service(proxy: &Proxy) {
     for (address, name) in OTHERS.into_iter().zip(["db-0", "db-1"]) {
         let to = |port| proxy.connect(address.parse::<IpAddr>().unwrap(), port);
-        let said = backend::say(to(5000).unwrap(), "hello");
-        assert_eq!(said, Some(format!("{name} hello")));
+        let reply = backend::say(to(5000).unwrap(), "hello");
+        assert_eq!(reply, Some(format!("{name} hello")));
         for host in ["db", &format!("{name}.db.demo.svc.cluster.local:5080")] {
             assert_eq!(get(to(5080), host), Some((200, name.to_owned())), "{host}");
         }
@@ -563,14 +563,14 @@ fn upgraded(network: &Network) {
         backend::health_of((ADDRESS.parse::<IpAddr>().unwrap(), 70).into(), "web:70")
     });
     assert_eq!(asked, Ok(()), "{}", proxy.log());
-    let held = |stream: std::io::Result<std::net::TcpStream>| {
+    let spawn_held_request = |stream: std::io::Result<std::net::TcpStream>| {
         let mut stream = stream.unwrap();
         stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
         std::thread::spawn(move || crate::place::exchange(&mut stream, "GET", "/held", "web"))
     };
-    let requests: Vec<_> = (0..MOST).map(|_| held(to())).collect();
+    let requests: Vec<_> = (0..MOST).map(|_| spawn_held_request(to())).collect();
     let heads = until("all requests", || {
-        Some(web.seen.held()).filter(|heads| heads.len() == MOST)
+        Some(web.seen.held_requests()).filter(|heads| heads.len() == MOST)
     });
     // They share connections.
     let clusters = proxy.ask("/clusters");

@@ -101,10 +101,10 @@ fn connection(client: &TcpStream, state: &Mutex<State>) {
     let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     thread::spawn(move || {
         let _ended = std::io::copy(&mut from, &mut to);
-        let _told = to.shutdown(Shutdown::Both);
+        let _closed = to.shutdown(Shutdown::Both);
     });
     let _ended = frames(&server, client, state);
-    let _told = client.shutdown(Shutdown::Both);
+    let _closed = client.shutdown(Shutdown::Both);
 }
 
 /// HTTP/2, frame by frame. A short message is one frame of data.

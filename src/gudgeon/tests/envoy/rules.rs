@@ -101,9 +101,9 @@ fn requests_go_where_a_virtual_service_says() {
     ]);
     let discovery = Place::new().with("config/services.yaml", &services).start();
     // Envoy keeps what it counts for routes where the annotation says so, as in Istio.
-    let kept = r#"{"sidecar.istio.io/statsInclusionPrefixes": "vhost"}"#;
+    let annotations = r#"{"sidecar.istio.io/statsInclusionPrefixes": "vhost"}"#;
     let proxy = Setup::new("client-1", discovery.grpc)
-        .env("ISTIO_METAJSON_ANNOTATIONS", kept)
+        .env("ISTIO_METAJSON_ANNOTATIONS", annotations)
         .start();
     let http = "\
 - {match: [{uri: {exact: /exact}, statPrefix: counted}], route: [{destination: {host: a, subset: v1}}]}

@@ -183,10 +183,10 @@ fn connections_and_delegated_requests_go_where_rules_say() {
     for path in ["/b/two", "/c", "/"] {
         assert_eq!(get(PORT, path).unwrap().0, 404, "{path}");
     }
-    let told = discovery
+    let rows = discovery
         .json("/debug/configz?kind=VirtualService")
         .to_string();
-    assert!(told.contains("no request meets both"), "{told}");
+    assert!(rows.contains("no request meets both"), "{rows}");
     rules([50, 50], ".");
     until("both by turns", || {
         let all: Vec<_> = (0..40).filter_map(|_| get(TCP, "/")).collect();

@@ -183,11 +183,11 @@ fn mutual_tls_by_endpoint_and_certificates_that_rotate_under_load() {
     assert_eq!(line().as_deref(), Some("web hello"));
     // Automatic: a client without a sidecar is answered, too.
     assert_eq!(web.get("stranger", 9080), ok("web"));
-    for words in [
+    for text in [
         "web by <spiffe://cluster.local/ns/demo/sa/client>",
         "stranger by <->",
     ] {
-        until(words, || web.log().contains(words).then_some(()));
+        until(text, || web.log().contains(text).then_some(()));
     }
     // Accounts are a full push: the other way round.
     discovery

@@ -43,8 +43,8 @@ fn openssl(arguments: &[&str], input: &[u8]) -> Vec<u8> {
         .stdin(std::fs::File::open(&file).unwrap())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&made.stderr);
-    assert!(made.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{stderr}");
     made.stdout
 }
 

@@ -94,15 +94,15 @@ fn applications_call_services_through_a_socket() {
         .with("config/sidecar.yaml", &egress(&listeners))
         .start();
     let proxy = Setup::new("client-1", discovery.grpc).start();
-    let answers = |words: &str| {
+    let answers = |when: &str| {
         let is = |body: &str| Some((200, body.to_owned()));
-        until(words, || (ask(&http, "a.demo") == is("a")).then_some(()));
-        assert_eq!(ask(&http, "b.demo:8080"), is("b"), "{words}");
+        until(when, || (ask(&http, "a.demo") == is("a")).then_some(()));
+        assert_eq!(ask(&http, "b.demo:8080"), is("b"), "{when}");
         // Nothing says where an unknown one wanted to go.
-        assert_eq!(ask(&http, "c.demo").unwrap().0, 502, "{words}");
-        assert_eq!(ask(&name, "b:8080"), is("b"), "{words}");
-        assert_eq!(ask(&name, "a").unwrap().0, 502, "{words}: not imported");
-        assert_eq!(say(&tcp).as_deref(), Some("line hello\n"), "{words}");
+        assert_eq!(ask(&http, "c.demo").unwrap().0, 502, "{when}");
+        assert_eq!(ask(&name, "b:8080"), is("b"), "{when}");
+        assert_eq!(ask(&name, "a").unwrap().0, 502, "{when}: not imported");
+        assert_eq!(say(&tcp).as_deref(), Some("line hello\n"), "{when}");
     };
     answers("at the start");
     in_sync(&discovery, "client-1");
@@ -130,13 +130,13 @@ fn applications_call_services_through_a_socket() {
         let row = rows(&discovery, "client-1").pop()?;
         row["errors"]["listener"].is_object().then_some(row)
     });
-    let said = refused["errors"]["listener"].to_string();
+    let errors = refused["errors"]["listener"].to_string();
     assert!(
-        said.contains("No such file or directory") && said.contains("Sidecar demo/default"),
-        "{said}"
+        errors.contains("No such file or directory") && errors.contains("Sidecar demo/default"),
+        "{errors}"
     );
-    let told = discovery.json("/debug/configz?kind=Sidecar");
-    assert!(told.to_string().contains("cannot bind"), "{told}");
+    let sidecars = discovery.json("/debug/configz?kind=Sidecar");
+    assert!(sidecars.to_string().contains("cannot bind"), "{sidecars}");
     answers("beside the refusal");
     // It is tried again with the next listeners.
     fs::create_dir(directory.join("none")).unwrap();
@@ -170,9 +170,12 @@ fn applications_call_services_through_a_socket() {
         (ask(&path("marker"), "a.demo") == Some((200, "a".to_owned()))).then_some(())
     });
     in_sync(&discovery, "client-1");
-    let told = discovery.json("/debug/configz?kind=Sidecar").to_string();
+    let sidecars = discovery.json("/debug/configz?kind=Sidecar").to_string();
     for at in ["egress[1].bind", "egress[2].bind", "egress[3].bind"] {
-        assert!(told.contains(&format!("{at}: is not served")), "{told}");
+        assert!(
+            sidecars.contains(&format!("{at}: is not served")),
+            "{sidecars}"
+        );
     }
     assert!(Path::new("/dev/stdout").exists());
 }

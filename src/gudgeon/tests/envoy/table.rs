@@ -441,12 +441,12 @@ const CASES: Rows = &[
 
 /// Fails if what shows something does not exist: files of `tests/rules` and tests (`FILE TEST`) with commas between them, or `not
 /// served: WHY`.
-pub fn exists(what: &str, shown: &str) {
-    if let Some(why) = shown.strip_prefix("not served: ") {
+pub fn exists(what: &str, coverage: &str) {
+    if let Some(why) = coverage.strip_prefix("not served: ") {
         assert!(!why.is_empty(), "{what}");
         return;
     }
-    for one in shown.split(", ") {
+    for one in coverage.split(", ") {
         match one.split_once(' ') {
             Some(_) => has_test(what, one),
             None => {

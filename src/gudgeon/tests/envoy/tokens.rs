@@ -327,13 +327,13 @@ fn keys_of_an_issuer_are_exchanged_without_a_lost_request() {
         });
     }
     let rows = discovery.json("/debug/configz?kind=RequestAuthentication");
-    let said = rows[0]["status"]["messages"][0]
+    let message = rows[0]["status"]["messages"][0]
         .as_str()
         .unwrap()
         .to_owned();
     assert!(
-        said.contains("the last fetched keys stay in use: "),
-        "{said}"
+        message.contains("the last fetched keys stay in use: "),
+        "{message}"
     );
     // A start with an issuer that answers takes no key from anybody.
     issuer.say(set(&[&second]));

@@ -524,14 +524,16 @@ fn a_server_that_no_root_knows_is_not_called() {
     discovery
         .place
         .write("config/later.yaml", &documents(&later));
-    let told = |name: &str| -> String {
+    let messages_of = |name: &str| -> String {
         let all = discovery.json("/debug/configz?kind=DestinationRule");
         let mut all = all.as_array().unwrap().iter();
         let one = all.find(|one| one["metadata"]["name"] == name);
         one.map_or_else(String::new, |one| one["status"]["messages"].to_string())
     };
     until("the refusal is told", || {
-        told("missing").contains("/nowhere/roots.crt").then_some(())
+        messages_of("missing")
+            .contains("/nowhere/roots.crt")
+            .then_some(())
     });
     until("the one beside it", || {
         (get("beside") == Some((200, "web".to_owned()))).then_some(())
@@ -539,9 +541,15 @@ fn a_server_that_no_root_knows_is_not_called() {
     until("no cluster", || {
         (get("missing").map(|(status, _)| status) == Some(503)).then_some(())
     });
-    assert!(!told("unsaid").contains("/nowhere"), "{}", told("unsaid"));
+    assert!(
+        !messages_of("unsaid").contains("/nowhere"),
+        "{}",
+        messages_of("unsaid")
+    );
     for name in ["unlisted", "unpaired"] {
-        until(name, || told(name).contains("/nowhere/").then_some(()));
+        until(name, || {
+            messages_of(name).contains("/nowhere/").then_some(())
+        });
         assert_eq!(get(name).map(|(status, _)| status), Some(503), "{name}");
     }
     assert_eq!(sidecar.stat("cluster_manager.cds.update_rejected"), 0);

@@ -90,9 +90,9 @@ async fn large_rules_hold_up_no_client() {
         let id = "sidecar~10.9.0.1~evil-1.evil~evil.svc.cluster.local";
         own.ask_as(node_of(id), RDS, &["8080"]);
         good.has_an_update(&discovery).await;
-        let heard = own.next(Duration::from_secs(20)).await;
+        let answer = own.next(Duration::from_secs(20)).await;
         // What is larger than its client takes ends its own stream.
-        made += usize::from(heard.is_some_and(|heard| heard.is_ok()));
+        made += usize::from(answer.is_some_and(|answer| answer.is_ok()));
     }
     assert!(made >= 3, "{made}");
     assert_eq!(status(&discovery, "routes")["accepted"], true);

@@ -52,9 +52,9 @@ const HEALTH: Duration = Duration::from_millis(100);
 
 /// A client with a kept connection, and one that polls the health.
 fn beside(injector: &Injector) -> [(Beside, Duration); 2] {
-    let mut kept = injector.client();
-    assert_eq!(kept.image(), "proxy:1");
-    let reviews = Beside::start("review", move || assert_eq!(kept.image(), "proxy:1"));
+    let mut established = injector.client();
+    assert_eq!(established.image(), "proxy:1");
+    let reviews = Beside::start("review", move || assert_eq!(established.image(), "proxy:1"));
     let monitoring = injector.monitoring;
     let health = Beside::start("health", move || {
         let answer = request(monitoring, "GET", "/healthz");
@@ -93,9 +93,9 @@ fn most_resident(program: &Program) -> u64 {
     (kib("VmHWM:") - kib("RssFile:")) >> 10
 }
 
-fn served_promptly(injector: &Injector, kept: &mut Client) {
+fn served_promptly(injector: &Injector, established: &mut Client) {
     let start = Instant::now();
-    assert_eq!(kept.image(), "proxy:1");
+    assert_eq!(established.image(), "proxy:1");
     let took = start.elapsed();
     assert!(took < PROMPT, "kept: {took:?}");
     let start = Instant::now();
@@ -125,8 +125,8 @@ fn within_its_limit(injector: &Injector) {
 fn a_thousand_connections_delay_no_other_client() {
     let _alone = alone();
     let injector = Injector::new();
-    let mut kept = injector.client();
-    assert_eq!(kept.image(), "proxy:1");
+    let mut established = injector.client();
+    assert_eq!(established.image(), "proxy:1");
     let mut crowd = Vec::new();
     for number in 0..1000 {
         let mut stream = TcpStream::connect(injector.address()).unwrap();
@@ -136,7 +136,7 @@ fn a_thousand_connections_delay_no_other_client() {
         }
         crowd.push(stream);
     }
-    served_promptly(&injector, &mut kept);
+    served_promptly(&injector, &mut established);
     within_its_limit(&injector);
 }
 
@@ -149,8 +149,8 @@ fn head(length: usize) -> Vec<u8> {
 fn slow_bodies_hold_up_no_other_client() {
     let _alone = alone();
     let injector = Injector::new();
-    let mut kept = injector.client();
-    assert_eq!(kept.image(), "proxy:1");
+    let mut established = injector.client();
+    assert_eq!(established.image(), "proxy:1");
     let stop = Arc::new(AtomicBool::new(false));
     let config = client_config(&injector.trust(), &[]);
     // As many as fit beside the kept one: each has begun a request, and goes on with a byte at a time.
@@ -175,12 +175,15 @@ fn slow_bodies_hold_up_no_other_client() {
         })
     };
     for _ in 0..3 {
-        served_promptly(&injector, &mut kept);
+        served_promptly(&injector, &mut established);
     }
     let mut large = review(&pod("web"));
     large["request"]["object"]["spec"]["containers"][0]["args"] = json!(["x".repeat(1 << 20)]);
     let start = Instant::now();
-    assert_eq!(kept.review(&large).unwrap()["response"]["allowed"], true);
+    assert_eq!(
+        established.review(&large).unwrap()["response"]["allowed"],
+        true
+    );
     assert!(start.elapsed() < PROMPT, "large: {:?}", start.elapsed());
     stop.store(true, Ordering::Relaxed);
     trickle.join().unwrap();
@@ -191,8 +194,8 @@ fn slow_bodies_hold_up_no_other_client() {
 fn clients_that_never_read_delay_no_other() {
     let _alone = alone();
     let injector = Injector::new();
-    let mut kept = injector.client();
-    assert_eq!(kept.image(), "proxy:1");
+    let mut established = injector.client();
+    assert_eq!(established.image(), "proxy:1");
     // Over HTTP/1.1: requests without end, no answer is taken.
     let mut pipelines: Vec<Client> = (0..8).map(|_| injector.client()).collect();
     let body = review(&pod("web")).to_string();
@@ -208,7 +211,7 @@ fn clients_that_never_read_delay_no_other() {
             }
         }
     }
-    served_promptly(&injector, &mut kept);
+    served_promptly(&injector, &mut established);
     // Over HTTP/2: windows for one byte, so each answer stays where it is.
     let mut uid = review(&pod("web"));
     uid["request"]["uid"] = json!("u".repeat(900));
@@ -227,7 +230,7 @@ fn clients_that_never_read_delay_no_other() {
         let _sent = client.send(&bytes);
         closed.push(client);
     }
-    served_promptly(&injector, &mut kept);
+    served_promptly(&injector, &mut established);
     within_its_limit(&injector);
     drop(closed);
     drop(pipelines);
@@ -237,7 +240,7 @@ fn clients_that_never_read_delay_no_other() {
 fn large_reviews_of_small_values() {
     let _alone = alone();
     let injector = Injector::new();
-    let mut kept = injector.client();
+    let mut established = injector.client();
     for (begin, item, end) in [
         ("[1", ",1", "]"),
         ("[[]", ",[]", "]"),
@@ -252,7 +255,7 @@ fn large_reviews_of_small_values() {
             "{{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\"request\":{{\"uid\":\"u\",\"object\":\
              {{\"spec\":{{\"x\":{object}}}}}}}}}"
         );
-        let answer = kept
+        let answer = established
             .request("POST", "/inject", support::JSON, text.as_bytes())
             .unwrap()
             .json();
@@ -268,15 +271,18 @@ fn large_reviews_of_small_values() {
          {{\"spec\":{{\"x\":{map},\"y\":[[]{}]}}}}}}}}",
         ",[]".repeat(5_000)
     );
-    let answer = kept
+    let answer = established
         .request("POST", "/inject", support::JSON, text.as_bytes())
         .unwrap()
         .json();
     assert_eq!(answer["response"]["allowed"], true);
     let mut large = review(&pod("web"));
     large["request"]["object"]["spec"]["containers"][0]["args"] = json!(["\n".repeat(3_000_000)]);
-    assert_eq!(kept.review(&large).unwrap()["response"]["allowed"], true);
-    served_promptly(&injector, &mut kept);
+    assert_eq!(
+        established.review(&large).unwrap()["response"]["allowed"],
+        true
+    );
+    served_promptly(&injector, &mut established);
     within_its_limit(&injector);
 }
 
@@ -284,7 +290,7 @@ fn large_reviews_of_small_values() {
 fn streams_that_are_reset_at_once() {
     let _alone = alone();
     let injector = Injector::new();
-    let mut kept = injector.client();
+    let mut established = injector.client();
     let config = client_config(&injector.trust(), &["h2"]);
     let body = review(&pod("web")).to_string();
     let mut cut = 0;
@@ -304,7 +310,7 @@ fn streams_that_are_reset_at_once() {
         cut += usize::from(sent.is_err() || h2::goaway(&mut client) == Some(11));
     }
     assert_eq!(cut, 4);
-    served_promptly(&injector, &mut kept);
+    served_promptly(&injector, &mut established);
     within_its_limit(&injector);
 }
 
@@ -312,7 +318,7 @@ fn streams_that_are_reset_at_once() {
 fn a_head_without_end() {
     let _alone = alone();
     let injector = Injector::new();
-    let mut kept = injector.client();
+    let mut established = injector.client();
     let config = client_config(&injector.trust(), &["h2"]);
     // One header after the other; and empty frames.
     for fragment in [&b"\x00\x01a\x01b"[..], b""] {
@@ -341,6 +347,6 @@ fn a_head_without_end() {
     bytes.extend(h2::frame(9, 4, 1, rest));
     client.send(&bytes).unwrap();
     assert_eq!(h2::status(&mut client), Some(431));
-    served_promptly(&injector, &mut kept);
+    served_promptly(&injector, &mut established);
     within_its_limit(&injector);
 }

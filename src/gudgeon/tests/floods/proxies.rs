@@ -83,11 +83,11 @@ impl WellBehaved {
         let begun = Instant::now();
         let text = service("b", &[&address]);
         discovery.place.write("config/b.yaml", &text);
-        let heard = self.stream.hear(EDS).await;
+        let response = self.stream.hear(EDS).await;
         let took = begun.elapsed();
-        assert_eq!(endpoints(&heard, B), [format!("{address}:80")]);
+        assert_eq!(endpoints(&response, B), [format!("{address}:80")]);
         assert!(took < self.prompt, "an update: {took:?}");
-        self.stream.ack(&heard, &[B]);
+        self.stream.ack(&response, &[B]);
     }
 
     /// Asserts that SIGTERM ends the process.
@@ -176,10 +176,10 @@ async fn names_of_nothing_are_not_remembered() {
         let url = [EDS, RDS, CDS, LDS][number % 4];
         let mut stream = Sotw::open(discovery.grpc).await;
         stream.ask(url, &names);
-        let told = stream.hear(url).await.resources.len();
+        let resources = stream.hear(url).await.resources.len();
         // An answer for some of them, and the stream goes on.
         let bound = if number % 4 < 2 { 1000..20_000 } else { 0..1 };
-        assert!(bound.contains(&told), "{url}: {told}");
+        assert!(bound.contains(&resources), "{url}: {resources}");
         open.push(stream);
     }
     let versions: Vec<_> = names.iter().map(|name| (*name, "v")).collect();
@@ -198,8 +198,8 @@ async fn names_of_nothing_are_not_remembered() {
             initial_resource_versions: versions.iter().map(version).collect(),
             ..DeltaDiscoveryRequest::default()
         });
-        let told = stream.hear(url).await.removed_resources.len();
-        assert!((1001..20_000).contains(&told), "{url}: {told}");
+        let resources = stream.hear(url).await.removed_resources.len();
+        assert!((1001..20_000).contains(&resources), "{url}: {resources}");
         if versions.is_empty() {
             subscribed.push(stream);
             continue;

@@ -37,8 +37,8 @@ impl Webhook {
         let port: u16 = until("its port", || {
             let log = galley.log();
             let mut lines = log.iter();
-            let said = lines.find_map(|line| line.split_once("validation on https://"))?;
-            said.1.rsplit(':').next()?.parse().ok()
+            let parts = lines.find_map(|line| line.split_once("validation on https://"))?;
+            parts.1.rsplit(':').next()?.parse().ok()
         });
         Self {
             target: Target {
@@ -56,10 +56,10 @@ impl Webhook {
     }
 
     fn beside(&self) -> [(Beside, Duration); 2] {
-        let mut kept = self.client();
+        let mut established = self.client();
         let body = self.target.review.clone();
-        allowed(&mut kept, &body);
-        let reviews = Beside::start("review", move || allowed(&mut kept, &body));
+        allowed(&mut established, &body);
+        let reviews = Beside::start("review", move || allowed(&mut established, &body));
         let monitoring = self.galley.monitoring;
         let health = Beside::start("health", move || {
             let answer = request(monitoring, "GET", "/healthz");

@@ -58,8 +58,8 @@ fn begin(
     sender: &SendRequest<Parts>,
     part: &[u8],
 ) -> (UnboundedSender<Bytes>, JoinHandle<(u16, String)>) {
-    let (said, parts) = unbounded_channel();
-    said.send(Bytes::copy_from_slice(part)).unwrap();
+    let (body_sender, parts) = unbounded_channel();
+    body_sender.send(Bytes::copy_from_slice(part)).unwrap();
     let request = hyper::Request::post("https://localhost/validate?timeout=10s");
     let request = request.header("content-type", "application/json");
     let request = request.body(Parts(parts)).unwrap();
@@ -71,7 +71,7 @@ fn begin(
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
     });
-    (said, answer)
+    (body_sender, answer)
 }
 
 /// Returns when the server has begun the requests of this connection.
@@ -106,9 +106,9 @@ async fn a_review_that_does_not_come_ends_alone() {
         let answer = tokio::time::timeout(SOON, answer).await.unwrap().unwrap();
         assert!(matches!(answer.0, 200 | 429), "{}", answer.1);
     }
-    let answers = slow.into_iter().map(|(said, answer)| {
+    let answers = slow.into_iter().map(|(body_sender, answer)| {
         // A rejected client no longer sends its body.
-        let _gone = said.send(Bytes::copy_from_slice(rest));
+        let _gone = body_sender.send(Bytes::copy_from_slice(rest));
         answer
     });
     let mut statuses = Vec::new();
@@ -117,9 +117,9 @@ async fn a_review_that_does_not_come_ends_alone() {
         statuses.push(answer.unwrap());
     }
     statuses.sort_unstable();
-    let (told, others) = statuses.split_last().unwrap();
-    let words = "too many requests: the body arrived too slowly\n";
-    assert_eq!(*told, (429, words.to_owned()));
+    let (rejected, others) = statuses.split_last().unwrap();
+    let message = "too many requests: the body arrived too slowly\n";
+    assert_eq!(*rejected, (429, message.to_owned()));
     for (status, text) in others {
         assert!(
             *status == 200 && text.contains("\"allowed\":true"),

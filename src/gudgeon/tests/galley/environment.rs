@@ -138,11 +138,11 @@ fn many_tiny_documents_take_bounded_memory() {
     assert_eq!(galley.names(SERVICES), ["shop/a"]);
     assert!(galley.anonymous() < 48 << 10, "{} KiB", galley.anonymous());
     let rejected = galley.configz()["rejected"].to_string();
-    for words in [
+    for message in [
         "and 19900 more documents that are no objects",
         "more objects are refused: validate the files to see why",
     ] {
-        assert!(rejected.contains(words), "{words}");
+        assert!(rejected.contains(message), "{message}");
     }
     goes_on(galley);
 }
@@ -185,7 +185,7 @@ fn signals_do_what_they_ask_for_and_end_nothing() {
     until("all files are read again", || {
         (galley.logged("received SIGUSR1: reading all files again") == 1).then_some(())
     });
-    for (name, words) in [
+    for (name, message) in [
         ("HUP", "received SIGHUP: reading all files again"),
         ("USR2", "ignoring signal USR2"),
         ("ALRM", "ignoring signal ALRM"),
@@ -193,7 +193,7 @@ fn signals_do_what_they_ask_for_and_end_nothing() {
         ("50", "ignoring signal 50"),
     ] {
         galley.signal(name);
-        until(words, || (galley.logged(words) == 1).then_some(()));
+        until(message, || (galley.logged(message) == 1).then_some(()));
     }
     goes_on(galley);
 }

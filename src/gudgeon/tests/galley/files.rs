@@ -151,10 +151,14 @@ fn a_directory_that_may_not_be_read_is_passed_over() {
     let galley = place.not_by_root().start();
     assert_eq!(galley.names(SERVICES), ["shop/a", "shop/z"]);
     for name in ["/config/closed", "/config/file.yaml"] {
-        let said =
+        let is_unreadable =
             |line: &&String| line.contains(name) && line.contains("cannot read: Permission denied");
         let log = galley.log();
-        assert_eq!(log.iter().filter(said).count(), 1, "{name}: {log:?}");
+        assert_eq!(
+            log.iter().filter(is_unreadable).count(),
+            1,
+            "{name}: {log:?}"
+        );
     }
     let rejected = galley.configz()["rejected"].clone();
     let rejected = rejected.as_array().unwrap().iter();

@@ -28,7 +28,7 @@ fn an_impossible_configuration_exits_with_78() {
         ),
         (&["galley", "--ctrlz_port", "none"], "--ctrlz-port"),
     ];
-    for (arguments, words) in cases {
+    for (arguments, message) in cases {
         let off = [
             "--monitoringPort=0",
             "--insecure",
@@ -37,10 +37,10 @@ fn an_impossible_configuration_exits_with_78() {
             "--readinessProbePath=",
         ];
         let ended = run(&[arguments, &off].concat());
-        let said = [ended.stdout, ended.stderr].concat();
-        let said = String::from_utf8(said).unwrap();
-        assert_eq!(ended.status.code(), Some(78), "{arguments:?}: {said}");
-        assert!(said.contains(words), "{said}");
+        let output = [ended.stdout, ended.stderr].concat();
+        let output = String::from_utf8(output).unwrap();
+        assert_eq!(ended.status.code(), Some(78), "{arguments:?}: {output}");
+        assert!(output.contains(message), "{output}");
     }
 }
 
@@ -62,8 +62,8 @@ fn a_link_is_the_original_program() {
             ])
             .output()
             .unwrap();
-        let said = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
-        (ended.status.code().unwrap(), said)
+        let output = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+        (ended.status.code().unwrap(), output)
     };
     assert_eq!(probe("10s").0, 1);
     fs::write(&file, "").unwrap();
@@ -140,8 +140,8 @@ fn a_probe_file_that_cannot_be_written_is_no_reason_to_end() {
         .arg("--livenessProbePath=/none/at/all")
         .arg("--livenessProbeInterval=10ms")
         .start();
-    let words = "cannot write probe file /none/at/all";
-    until("a line", || (galley.logged(words) == 1).then_some(()));
+    let message = "cannot write probe file /none/at/all";
+    until("a line", || (galley.logged(message) == 1).then_some(()));
 }
 
 #[test]

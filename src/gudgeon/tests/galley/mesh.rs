@@ -89,20 +89,20 @@ fn at_the_start_it_may_be_absent_but_not_where_a_flag_names_it() {
     };
     let ended = start();
     assert_eq!(ended.status.code(), Some(78));
-    let said = String::from_utf8(ended.stdout).unwrap();
+    let stdout = String::from_utf8(ended.stdout).unwrap();
     assert!(
-        said.contains(&format!("cannot read --meshConfigFile {mesh}")),
-        "{said}"
+        stdout.contains(&format!("cannot read --meshConfigFile {mesh}")),
+        "{stdout}"
     );
     place.write("mesh", "connectTimeout: soon\n");
     let ended = start();
     assert_eq!(ended.status.code(), Some(78));
-    let said = String::from_utf8(ended.stdout).unwrap();
+    let stdout = String::from_utf8(ended.stdout).unwrap();
     assert!(
-        said.contains(&format!("cannot use --meshConfigFile {mesh}")),
-        "{said}"
+        stdout.contains(&format!("cannot use --meshConfigFile {mesh}")),
+        "{stdout}"
     );
-    assert!(said.contains("connectTimeout"), "{said}");
+    assert!(stdout.contains("connectTimeout"), "{stdout}");
     // This machine has no file at the default path.
     let galley = GalleyPlace::new().start();
     assert_eq!(

@@ -20,8 +20,8 @@ fn each_listener_answers_for_itself() {
     }
     assert_eq!(galley.look("/configz").0, 302);
     assert_eq!(galley.look("/").0, 302);
-    let (code, words) = galley.get("/");
-    assert!(code == 200 && words.contains("/debug"), "{words}");
+    let (code, text) = galley.get("/");
+    assert!(code == 200 && text.contains("/debug"), "{text}");
     // A page that a browser was shown elsewhere is not of this host.
     for path in ["/debug", "/debug/configz", "/configz"] {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", galley.page)).unwrap();
@@ -35,14 +35,14 @@ fn each_listener_answers_for_itself() {
     assert_eq!(galley.post("/ready").0, 405);
     assert_eq!(galley.post("/debug").1, 405);
     let (_, page) = galley.look("/debug");
-    for shown in [
+    for text in [
         "gudgeon galley",
         "ready",
         "<svg",
         "virtualservices",
         "synced",
     ] {
-        assert!(page.contains(shown), "{shown}\n{page}");
+        assert!(page.contains(text), "{text}\n{page}");
     }
     let configz = galley.configz();
     assert_eq!(

@@ -47,7 +47,7 @@ fn a_broken_rule_is_shown_and_its_last_good_version_served() {
         .with("config/a.yaml", &service("a", [75, 25]))
         .with("config/b.yaml", &service("b", [60, 60]))
         .start();
-    let words = "weights add up to 120, not 100";
+    let message = "weights add up to 120, not 100";
     let rejected = galley.configz()["rejected"].clone();
     let file = |name: &str, line: u32| {
         let path = galley.place.path("config").join(name);
@@ -57,7 +57,7 @@ fn a_broken_rule_is_shown_and_its_last_good_version_served() {
         rejected,
         json!([{
             "collection": SERVICES, "name": "shop/b", "origin": file("b.yaml", 8), "state": "refused",
-            "errors": [{"path": "spec.http[0].route", "message": words}],
+            "errors": [{"path": "spec.http[0].route", "message": message}],
         }])
     );
     assert_eq!(galley.names(SERVICES), ["shop/a"]);
@@ -77,14 +77,14 @@ fn a_broken_rule_is_shown_and_its_last_good_version_served() {
     assert_eq!(stale["origin"], file("a.yaml", 8));
     assert_eq!(galley.collection(SERVICES), before);
     let (_, page) = galley.look("/debug");
-    for shown in [
+    for text in [
         "Not served as it is written: 2",
         "weights add up to 95, not 100",
         "<code>spec.http[0].route</code>",
         &file("a.yaml", 8),
         "stale",
     ] {
-        assert!(page.contains(shown), "{shown}\n{page}");
+        assert!(page.contains(text), "{text}\n{page}");
     }
     for (state, count) in [("stale", 1.0), ("refused", 1.0)] {
         let name =
@@ -189,7 +189,7 @@ fn findings_of_an_ingress_name_the_unserved_field() {
         .with("config/door.yaml", &format!("---\n# words\n{ingress}"))
         .start();
     let place = |line: usize| format!("{}/door.yaml:{line}", galley.place.path("config").display());
-    let told = || {
+    let warned = || {
         let document = galley.configz();
         let rejected = document["rejected"].as_array().unwrap();
         assert!(rejected.is_empty(), "{rejected:?}");
@@ -201,7 +201,7 @@ fn findings_of_an_ingress_name_the_unserved_field() {
         )
     };
     let all = |line: usize| format!("{} shop/door", place(line));
-    assert_eq!(told(), all(3));
+    assert_eq!(warned(), all(3));
     for word in [
         "Ingress shop/door: warning: spec.defaultBackend: a default backend is not served",
         "Ingress shop/door: warning: spec.tls[",
@@ -212,7 +212,7 @@ fn findings_of_an_ingress_name_the_unserved_field() {
         "config/door.yaml",
         &format!("---\n# more\n# words\n{ingress}"),
     );
-    until("its new place", || (told() == all(4)).then_some(()));
+    until("its new place", || (warned() == all(4)).then_some(()));
 }
 
 #[test]

@@ -69,14 +69,14 @@ async fn files_reach_a_sink_and_only_good_ones_do() {
         (vec!["shop/a".to_owned()], "3")
     );
     client.answer(&second, Some(3));
-    let is_shown = || {
+    let is_listed = || {
         let peers = galley.configz()["peers"].clone();
         let one = &peers[0]["collections"][SERVICES];
         one["nacks"] == 1 && one["last_nack"]["code"] == 3
     };
     // The request must leave this thread first.
     let end = std::time::Instant::now() + SOON;
-    while !is_shown() {
+    while !is_listed() {
         assert!(std::time::Instant::now() < end, "the refusal is not shown");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
@@ -150,7 +150,7 @@ fn a_list_or_flag_that_cannot_be_used_is_said() {
     let place = GalleyPlace::new().with("list", "allowed: {");
     let list = place.path("list").to_str().unwrap().to_owned();
     let config = place.path("config").to_str().unwrap().to_owned();
-    for (arguments, words) in [
+    for (arguments, message) in [
         (
             vec!["--accessListFile", &list],
             "cannot use --accessListFile",
@@ -195,9 +195,9 @@ fn a_list_or_flag_that_cannot_be_used_is_said() {
         ];
         let all: Vec<&str> = common.into_iter().chain(arguments).collect();
         let ended = crate::place::run(&all);
-        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-        assert_eq!(ended.status.code(), Some(78), "{said}");
-        assert!(said.contains(words), "{said}");
+        let stdout = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert_eq!(ended.status.code(), Some(78), "{stdout}");
+        assert!(stdout.contains(message), "{stdout}");
     }
 }
 
@@ -245,7 +245,7 @@ async fn at_a_term_it_is_not_ready_at_once_and_streams_are_told_within_the_drain
     until("two streams", || {
         (galley.configz()["peers"].as_array().unwrap().len() == 2).then_some(())
     });
-    let told = std::thread::spawn(move || frames(raw));
+    let reader = std::thread::spawn(move || frames(raw));
     let begun = std::time::Instant::now();
     galley.signal("TERM");
     until("not ready", || {
@@ -256,7 +256,7 @@ async fn at_a_term_it_is_not_ready_at_once_and_streams_are_told_within_the_drain
     assert_eq!(client.next().await.resources.len(), 0);
     assert_eq!(client.code().await, Code::Unavailable);
     assert!(begun.elapsed() >= std::time::Duration::from_secs(5));
-    let frames = told.join().unwrap();
+    let frames = reader.join().unwrap();
     let goes = frames.iter().position(|(kind, _)| *kind == GOAWAY);
     let ends = |(kind, flags): &(u8, u8)| *kind == HEADERS && flags & END_STREAM != 0;
     let ends = frames.iter().position(ends);

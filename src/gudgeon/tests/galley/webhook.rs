@@ -26,10 +26,10 @@ pub fn place() -> GalleyPlace {
 pub fn address(galley: &Galley) -> SocketAddr {
     let port = until("its port", || {
         let log = galley.log();
-        let said = log
+        let parts = log
             .iter()
             .find_map(|line| line.split_once("validation on https://"));
-        said?.1.rsplit(':').next()?.parse().ok()
+        parts?.1.rsplit(':').next()?.parse().ok()
     });
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
@@ -168,10 +168,10 @@ fn a_certificate_that_comes_late_is_looked_for() {
         let (status, why) = galley.get("/ready");
         (status == 503 && why.contains("webhook")).then_some(why)
     });
-    let words = format!(
+    let message = format!(
         "the webhook has no certificate: cannot use --validation.tls.clientCertificate {chain}: "
     );
-    assert!(why.contains(&words), "{why}");
+    assert!(why.contains(&message), "{why}");
     let (chain, key) = pair();
     let config = || client_config(&chain, &[]);
     assert!(Client::try_connect(address(&galley), config()).is_err());
@@ -197,11 +197,12 @@ fn a_pair_is_exchanged_as_kubelet_does_it() {
         &[("chain.pem", &chain), ("key.pem", &key)],
     );
     let galley = place.start();
-    let mut kept = client(&galley);
-    let first = kept.leaf();
+    let mut established = client(&galley);
+    let first = established.leaf();
     let mut ask = || {
         let body = review("v1", &service(25));
-        kept.request("POST", "/validate", JSON, &body)
+        established
+            .request("POST", "/validate", JSON, &body)
             .unwrap()
             .status
     };
@@ -260,7 +261,7 @@ fn a_file_that_is_no_webhook_configuration_ends_with_78() {
     let file = root.path().join("file.yaml");
     let kubeconfig = root.path().join("kubeconfig");
     std::fs::write(&kubeconfig, "{}").unwrap();
-    for (text, words) in [
+    for (text, message) in [
         (
             Some("kind: Deployment\napiVersion: apps/v1\n"),
             "\"Deployment\"",
@@ -287,9 +288,12 @@ fn a_file_that_is_no_webhook_configuration_ends_with_78() {
             "--livenessProbePath=",
             "--readinessProbePath=",
         ]);
-        let said = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
-        assert_eq!(ended.status.code(), Some(78), "{said}");
+        let output = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+        assert_eq!(ended.status.code(), Some(78), "{output}");
         let line = format!("cannot use --validation-webhook-config-file {path}: ");
-        assert!(said.contains(&line) && said.contains(words), "{said}");
+        assert!(
+            output.contains(&line) && output.contains(message),
+            "{output}"
+        );
     }
 }

@@ -43,12 +43,12 @@ fn missing_references_are_reported_with_code_file_and_line() {
     );
     let done = run(&["analyze", "-f", root]);
     // Gateways have no effect yet, which is told where their names stand.
-    let kept: String = out(&done)
+    let reported: String = out(&done)
         .lines()
         .filter(|line| line.contains("[IST0101]"))
         .map(|line| format!("{line}\n"))
         .collect();
-    assert_eq!(kept, lines);
+    assert_eq!(reported, lines);
     assert!(out(&done).contains("2 errors, "), "{}", out(&done));
     assert_eq!(done.status.code(), Some(1));
 
@@ -96,13 +96,13 @@ fn the_code_goes_by_the_threshold() {
     fs::write(&path, service).unwrap();
     let file = path.to_str().unwrap();
     for (threshold, code) in [(None, 0), (Some("Warning"), 0), (Some("Info"), 1)] {
-        let mut words = vec!["analyze", file];
-        words.extend(
+        let mut arguments = vec!["analyze", file];
+        arguments.extend(
             threshold
                 .iter()
                 .flat_map(|one| ["--failure-threshold", one]),
         );
-        let done = run(&words);
+        let done = run(&arguments);
         assert!(
             out(&done).contains("Info [IST0118] (Service default/web"),
             "{}",
@@ -120,11 +120,11 @@ fn the_code_goes_by_the_threshold() {
     assert_eq!(run(&["analyze", "/none"]).status.code(), Some(1));
     // A cluster that is named must be there, unless files alone are wanted.
     let done = run(&["analyze", file, "--kubeconfig=/none"]);
-    let said = String::from_utf8(done.stderr).unwrap();
-    assert_eq!(done.status.code(), Some(78), "{said}");
+    let stderr = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(78), "{stderr}");
     assert!(
-        said.contains("/none") && said.contains("--use-kube=false"),
-        "{said}"
+        stderr.contains("/none") && stderr.contains("--use-kube=false"),
+        "{stderr}"
     );
     let alone = ["analyze", file, "--kubeconfig=/none", "--use-kube=false"];
     assert_eq!(run(&alone).status.code(), Some(0));

@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn said(done: &Output) -> String {
+fn output_of(done: &Output) -> String {
     text(&done.stdout) + &text(&done.stderr)
 }
 
@@ -27,7 +27,7 @@ fn said(done: &Output) -> String {
 pub(crate) fn own(more: &[&str]) -> (Injector, Client) {
     let place = InjectorPlace::new();
     let ca = place.path("ca.pem").to_str().unwrap().to_owned();
-    let mut words: Vec<String> = [
+    let mut arguments: Vec<String> = [
         "injector",
         "--selfSigned",
         "--port=0",
@@ -36,9 +36,9 @@ pub(crate) fn own(more: &[&str]) -> (Injector, Client) {
     ]
     .map(ToOwned::to_owned)
     .to_vec();
-    words.extend(["--caOut".to_owned(), ca]);
-    words.extend(more.iter().map(|&word| word.to_owned()));
-    let injector = place.start_with(&words);
+    arguments.extend(["--caOut".to_owned(), ca]);
+    arguments.extend(more.iter().map(|&word| word.to_owned()));
+    let injector = place.start_with(&arguments);
     let trust = injector.place.read("ca.pem");
     let client = Client::try_connect(injector.address(), client_config(&trust, &[])).unwrap();
     (injector, client)
@@ -129,8 +129,12 @@ fn core_dumps_by_flag() {
         "--monitoringPort=-1",
         "--coreDump=maybe",
     ]);
-    assert_eq!(done.status.code(), Some(78), "{}", said(&done));
-    assert!(said(&done).contains("coreDump invalid"), "{}", said(&done));
+    assert_eq!(done.status.code(), Some(78), "{}", output_of(&done));
+    assert!(
+        output_of(&done).contains("coreDump invalid"),
+        "{}",
+        output_of(&done)
+    );
 }
 
 /// Between the passes the pod gets the annotations that API servers before 1.27 add for each seccompProfile.
@@ -142,16 +146,16 @@ fn a_second_pass_does_not_see_what_the_server_wrote() {
     let profile = json!({"seccompProfile": {"type": "RuntimeDefault"}});
     pod["spec"]["securityContext"] = profile.clone();
     pod["spec"]["containers"][0]["securityContext"] = profile;
-    let mut kept = patched(&pod, &client.review(&review(&pod)).unwrap());
-    let proxy = container(&kept, "containers", "istio-proxy").unwrap();
-    let told = variable(proxy, "ISTIO_METAJSON_ANNOTATIONS");
-    assert_eq!(told.as_deref(), Some("{\"kept\":\"yes\"}"));
+    let mut injected = patched(&pod, &client.review(&review(&pod)).unwrap());
+    let proxy = container(&injected, "containers", "istio-proxy").unwrap();
+    let annotations = variable(proxy, "ISTIO_METAJSON_ANNOTATIONS");
+    assert_eq!(annotations.as_deref(), Some("{\"kept\":\"yes\"}"));
     for name in ["pod", "web", "istio-proxy"] {
         let prefix = if name == "pod" { "" } else { "container." };
         let name = format!("{prefix}seccomp.security.alpha.kubernetes.io/{name}");
-        kept["metadata"]["annotations"][name] = json!("runtime/default");
+        injected["metadata"]["annotations"][name] = json!("runtime/default");
     }
-    let again = client.review(&review(&kept)).unwrap();
+    let again = client.review(&review(&injected)).unwrap();
     assert_eq!(again["response"]["allowed"], true);
     assert!(again["response"]["patch"].is_null(), "{again}");
 }
@@ -191,7 +195,7 @@ fn the_author_of_a_pod_is_warned_of_an_invalid_network() {
     let (_injector, mut client) = own(&[]);
     let pod = pod("web");
     let body = review(&pod).to_string();
-    for (path, label, said) in [
+    for (path, label, findings) in [
         ("/inject/net/n1", json!("n1"), None),
         (
             "/inject/net/a--slash--b",
@@ -215,7 +219,7 @@ fn the_author_of_a_pod_is_warned_of_an_invalid_network() {
             .flatten()
             .filter_map(Value::as_str)
             .collect();
-        assert_eq!(warnings, said.into_iter().collect::<Vec<_>>());
+        assert_eq!(warnings, findings.into_iter().collect::<Vec<_>>());
     }
 }
 
@@ -266,12 +270,12 @@ fn a_template_to_start_from() {
         ],
     ] {
         let direct = run(&[&["inject", "-f", &manifest], flags].concat());
-        assert!(direct.status.success(), "{}", said(&direct));
+        assert!(direct.status.success(), "{}", output_of(&direct));
         let done = run(&[&["inject", "--emitTemplate", "-o", &emitted], flags].concat());
         assert!(
             done.status.success() && done.stdout.is_empty(),
             "{}",
-            said(&done)
+            output_of(&done)
         );
         let text = run(&[&["inject", "--emitTemplate"], flags].concat()).stdout;
         assert_eq!(text, place.read("emitted").into_bytes());
@@ -280,14 +284,18 @@ fn a_template_to_start_from() {
             by_file.stdout,
             direct.stdout,
             "{flags:?}: {}",
-            said(&by_file)
+            output_of(&by_file)
         );
     }
     let dumps = run(&["inject", "-f", &manifest, "--coreDump"]);
     assert!(text(&dumps.stdout).contains("name: enable-core-dump\n"));
     let none = run(&["inject", "-f", &manifest]);
     assert!(!text(&none.stdout).contains("name: enable-core-dump\n"));
-    assert!(text(&none.stderr).contains("--coreDump"), "{}", said(&none));
+    assert!(
+        text(&none.stderr).contains("--coreDump"),
+        "{}",
+        output_of(&none)
+    );
     let direct = text(
         &run(&[
             "inject",
@@ -327,7 +335,7 @@ fn parameters_are_validated() {
         ("coreDump", "2"),
     ] {
         let done = run(&["inject", "-f", &manifest, &format!("--{name}={value}")]);
-        assert_eq!(done.status.code(), Some(78), "{name}: {}", said(&done));
+        assert_eq!(done.status.code(), Some(78), "{name}: {}", output_of(&done));
         let message = text(&done.stderr);
         assert!(
             message.contains(name) && message.contains(value),
@@ -340,6 +348,6 @@ fn parameters_are_validated() {
     }
     for flags in [&["--hub=h"][..], &["--tag=t"]] {
         let done = run(&[&["inject", "-f", &manifest], flags].concat());
-        assert_eq!(done.status.code(), Some(64), "{}", said(&done));
+        assert_eq!(done.status.code(), Some(64), "{}", output_of(&done));
     }
 }

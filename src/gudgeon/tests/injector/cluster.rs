@@ -149,11 +149,11 @@ fn native_sidecars_by_the_servers_version() {
         let injector = place.start(&more);
         until("it is asked", || server.asked_for_version());
         until("the bundle", || server.patches() == 1);
-        let words = "native sidecars are now On";
+        let message = "native sidecars are now On";
         if native == 1 {
-            until("it is said", || injector.logged(words) == 1);
+            until("it is said", || injector.logged(message) == 1);
         }
-        assert_eq!(injector.logged(words), native);
+        assert_eq!(injector.logged(message), native);
         let mut client =
             Client::try_connect(injector.address(), client_config(&server.bundle(), &[])).unwrap();
         client.review(&review(&pod("web"))).unwrap();

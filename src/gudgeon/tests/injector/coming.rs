@@ -79,8 +79,8 @@ fn examples(page: &str) -> usize {
                 .current_dir(root.path())
                 .output()
                 .unwrap();
-            let said = String::from_utf8(output.stdout).unwrap();
-            assert_eq!(said.trim_end(), wanted.trim_end(), "{command}");
+            let stdout = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(stdout.trim_end(), wanted.trim_end(), "{command}");
             assert!(output.status.success(), "{command}");
             ran += 1;
         }
@@ -102,10 +102,10 @@ fn original(command: &str) -> (&'static str, &'static [&'static str]) {
 /// Renders a command's flags as rows, from its own help, group by group: short texts are on the flags' line in the help,
 /// long ones below it.
 fn table(command: &str) -> String {
-    let (name, words) = original(command);
+    let (name, arguments) = original(command);
     let output = Command::new(env!("CARGO_BIN_EXE_gudgeon"))
         .arg0(name)
-        .args(words)
+        .args(arguments)
         .output()
         .unwrap();
     let help = String::from_utf8(output.stdout).unwrap();

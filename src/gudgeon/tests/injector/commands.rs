@@ -10,7 +10,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn said(done: &Output) -> String {
+fn output_of(done: &Output) -> String {
     text(&done.stdout) + &text(&done.stderr)
 }
 
@@ -39,21 +39,21 @@ impl Links {
 }
 
 /// Words between capitals, as `selfSignedTTL` has them: self, signed, ttl.
-fn words(name: &str) -> Vec<String> {
+fn split_words(name: &str) -> Vec<String> {
     let name = name
         .replace("TTL", "Ttl")
         .replace("UID", "Uid")
         .replace("IPRanges", "IpRanges");
-    let mut words = vec![String::new()];
+    let mut parts = vec![String::new()];
     for letter in name.chars() {
         if letter.is_ascii_uppercase() || matches!(letter, '-' | '_') {
-            words.push(String::new());
+            parts.push(String::new());
         }
         if letter.is_ascii_alphanumeric() {
-            words.last_mut().unwrap().push(letter.to_ascii_lowercase());
+            parts.last_mut().unwrap().push(letter.to_ascii_lowercase());
         }
     }
-    words
+    parts
 }
 
 #[test]
@@ -81,14 +81,14 @@ fn every_flag_by_each_of_its_names() {
             .collect();
         assert!(names.len() >= 5, "{role:?}: {names:?}");
         for name in names {
-            let words = words(name);
-            let mut camel = words.concat();
-            for word in &words[1..] {
+            let parts = split_words(name);
+            let mut camel = parts.concat();
+            for word in &parts[1..] {
                 // Upper-case initials, the last first, so that places stay.
                 let at = camel.rfind(word.as_str()).unwrap();
                 camel[at..=at].make_ascii_uppercase();
             }
-            for spelling in [name.to_owned(), words.join("-"), camel] {
+            for spelling in [name.to_owned(), parts.join("-"), camel] {
                 if spelling.contains("Ttl") || spelling.contains("Uid") || spelling.contains("Ip") {
                     continue;
                 }
@@ -100,8 +100,11 @@ fn every_flag_by_each_of_its_names() {
                     [role, &[&with_value, "--help"]].concat(),
                 ] {
                     let done = links.run(&line);
-                    let said = said(&done);
-                    assert!(!said.contains("unexpected argument"), "{line:?}: {said}");
+                    let printed = output_of(&done);
+                    assert!(
+                        !printed.contains("unexpected argument"),
+                        "{line:?}: {printed}"
+                    );
                 }
                 known += 1;
             }
@@ -112,7 +115,7 @@ fn every_flag_by_each_of_its_names() {
 
 #[test]
 fn errors_suggest_the_nearest_name() {
-    for (line, code, words) in [
+    for (line, code, message) in [
         (
             &["injector", "--injectConfg", "x"][..],
             64,
@@ -142,8 +145,17 @@ fn errors_suggest_the_nearest_name() {
         (&["version", "-o", "xml"], 78, "xml"),
     ] {
         let done = run(line);
-        assert_eq!(done.status.code(), Some(code), "{line:?}: {}", said(&done));
-        assert!(said(&done).contains(words), "{line:?}: {}", said(&done));
+        assert_eq!(
+            done.status.code(),
+            Some(code),
+            "{line:?}: {}",
+            output_of(&done)
+        );
+        assert!(
+            output_of(&done).contains(message),
+            "{line:?}: {}",
+            output_of(&done)
+        );
         assert!(done.stdout.is_empty(), "{line:?}");
     }
 }
@@ -177,8 +189,13 @@ fn flags_of_other_versions_are_warned_about_once() {
     ]);
     assert_eq!(done.status.code(), Some(64), "no -f");
     for flag in ["namespace", "debug", "verbosity", "setVersionString"] {
-        let words = format!("ignoring --{flag}: ");
-        assert_eq!(said(&done).matches(&words).count(), 1, "{}", said(&done));
+        let message = format!("ignoring --{flag}: ");
+        assert_eq!(
+            output_of(&done).matches(&message).count(),
+            1,
+            "{}",
+            output_of(&done)
+        );
     }
 }
 
@@ -216,7 +233,7 @@ fn flags_of_version_and_proxy_status_that_mean_nothing_are_named() {
 #[test]
 fn help_versions_and_completions() {
     let links = Links::new();
-    for (line, words) in [
+    for (line, expected) in [
         (&["gudgeon", "help"][..], "Exit codes:"),
         (&["gudgeon", "--help"], "injector"),
         (&["gudgeon", "help", "inject"], "--status-port"),
@@ -236,19 +253,24 @@ fn help_versions_and_completions() {
         (&["istioctl", "version", "-o", "yaml"], "clientVersion:"),
     ] {
         let done = links.run(line);
-        assert_eq!(done.status.code(), Some(0), "{line:?}: {}", said(&done));
-        assert!(
-            text(&done.stdout).contains(words),
+        assert_eq!(
+            done.status.code(),
+            Some(0),
             "{line:?}: {}",
-            said(&done)
+            output_of(&done)
+        );
+        assert!(
+            text(&done.stdout).contains(expected),
+            "{line:?}: {}",
+            output_of(&done)
         );
     }
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let done = links.run(&["gudgeon", "completion", shell]);
         assert!(done.status.success());
-        for words in ["self-signed", "kube-inject", "inject-config-file"] {
-            let there = text(&done.stdout).contains(words);
-            assert_eq!(there, words != "kube-inject", "{shell}: {words}");
+        for name in ["self-signed", "kube-inject", "inject-config-file"] {
+            let there = text(&done.stdout).contains(name);
+            assert_eq!(there, name != "kube-inject", "{shell}: {name}");
         }
     }
     // Bash finds no mistake in its own, and completes.
@@ -314,7 +336,12 @@ fn a_probe_says_one_thing() {
         (&["gudgeon", "probe", "--probe-path=", "--interval=1m"], 64),
     ] {
         let done = links.run(line);
-        assert_eq!(done.status.code(), Some(code), "{line:?}: {}", said(&done));
+        assert_eq!(
+            done.status.code(),
+            Some(code),
+            "{line:?}: {}",
+            output_of(&done)
+        );
         let (ok, lines) = (text(&done.stdout), text(&done.stderr).lines().count());
         assert_eq!(
             (ok.as_str(), lines),
@@ -326,7 +353,7 @@ fn a_probe_says_one_thing() {
 #[test]
 fn the_monitoring_port_may_be_off() {
     let place = InjectorPlace::new();
-    let words: Vec<String> = place
+    let arguments: Vec<String> = place
         .arguments()
         .into_iter()
         .map(|word| {
@@ -337,7 +364,7 @@ fn the_monitoring_port_may_be_off() {
             }
         })
         .collect();
-    let injector = place.start_with(&words);
+    let injector = place.start_with(&arguments);
     assert_eq!(injector.client().image(), "proxy:1");
     assert_eq!(injector.logged("monitoring on"), 0);
     // The first line after binding, and how it ends.
@@ -355,7 +382,7 @@ fn the_monitoring_port_may_be_off() {
 
 #[test]
 fn a_revision_by_flag_and_environment() {
-    for (flag, environment, shown) in [
+    for (flag, environment, image) in [
         (None, None, "r-default"),
         (None, Some("canary"), "r-canary"),
         (Some("--revision=blue"), Some("canary"), "r-blue"),
@@ -374,7 +401,7 @@ fn a_revision_by_flag_and_environment() {
             command.env("REVISION", value);
         }
         let injector = place.start_as(command, &arguments);
-        assert_eq!(injector.client().image(), shown);
+        assert_eq!(injector.client().image(), image);
     }
 }
 
@@ -386,8 +413,8 @@ fn without_inotify_files_are_looked_at_by_the_clock() {
     kubelet(place.root.path(), 0, &[("config", support::TEMPLATE)]);
     let arguments = place.arguments();
     let injector = place.start_as(command, &arguments);
-    let words = "\twarn\tpolling the files every 10 s: cannot start inotify: ";
-    until("it is said", || injector.logged(words) == 1);
+    let message = "\twarn\tpolling the files every 10 s: cannot start inotify: ";
+    until("it is said", || injector.logged(message) == 1);
     let start = std::time::Instant::now();
     kubelet(
         injector.place.root.path(),
@@ -399,5 +426,5 @@ fn without_inotify_files_are_looked_at_by_the_clock() {
         assert!(start.elapsed() < std::time::Duration::from_secs(13));
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    assert_eq!(injector.logged(words), 1);
+    assert_eq!(injector.logged(message), 1);
 }

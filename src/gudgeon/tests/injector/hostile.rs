@@ -175,8 +175,8 @@ fn a_body_that_does_not_come_is_not_waited_for() {
 #[test]
 fn six_hundred_connections_push_out_each_other() {
     let injector = Injector::new();
-    let mut kept = injector.client();
-    assert_eq!(kept.image(), "proxy:1");
+    let mut established = injector.client();
+    assert_eq!(established.image(), "proxy:1");
     let mut crowd = Vec::new();
     for _ in 0..600 {
         crowd.push(tcp(&injector));
@@ -188,7 +188,7 @@ fn six_hundred_connections_push_out_each_other() {
             Client::try_connect(injector.address(), client_config(&injector.trust(), &[])).unwrap();
         assert_eq!(client.image(), "proxy:1");
     }
-    assert_eq!(kept.image(), "proxy:1");
+    assert_eq!(established.image(), "proxy:1");
     assert!(
         start.elapsed() < Duration::from_secs(5),
         "{:?}",

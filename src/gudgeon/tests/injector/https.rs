@@ -124,11 +124,11 @@ const ROWS: [Row<'_>; 18] = [
 fn every_row_over_one_kept_connection() {
     let injector = Injector::new();
     let mut client = injector.client();
-    for (method, path, headers, body, status, words, header) in ROWS {
+    for (method, path, headers, body, status, message, header) in ROWS {
         let answer = client.request(method, path, headers, body).expect(path);
         assert_eq!(answer.status, status, "{method} {path}: {}", answer.text());
         assert!(
-            answer.text().contains(words),
+            answer.text().contains(message),
             "{method} {path}: {}",
             answer.text()
         );
@@ -190,10 +190,10 @@ async fn ask(
 async fn every_row_over_http2() {
     let injector = Injector::new();
     let mut sender = http2(&injector).await;
-    for (method, path, headers, body, status, words, _) in ROWS {
+    for (method, path, headers, body, status, message, _) in ROWS {
         let (got, text) = ask(&mut sender, method, path, headers, body).await.unwrap();
         assert_eq!(got, status, "{method} {path}: {text}");
-        assert!(text.contains(words), "{method} {path}: {text}");
+        assert!(text.contains(message), "{method} {path}: {text}");
     }
     let body = review(&pod("web")).to_string();
     let (status, text) = ask(&mut sender, "POST", "/inject", JSON, body.as_bytes())
@@ -271,14 +271,14 @@ fn answers_in_the_version_of_the_question() {
     dry["request"]["dryRun"] = json!(true);
     assert_eq!(client.review(&dry), client.review(&review(&pod("web"))));
     let decisions = injector.get("/debug/inject").json();
-    let words: Vec<_> = decisions
+    let outcomes: Vec<_> = decisions
         .as_array()
         .unwrap()
         .iter()
         .map(|one| &one["decision"])
         .collect();
     assert_eq!(
-        words,
+        outcomes,
         [
             "injected", "injected", "failed", "skipped", "skipped", "injected", "injected"
         ]

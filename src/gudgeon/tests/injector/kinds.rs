@@ -58,9 +58,9 @@ fn inject(text: &str) -> Output {
 
 fn injected(text: &str) -> String {
     let done = inject(text);
-    let said = String::from_utf8(done.stderr).unwrap();
-    assert!(done.status.success(), "{said}\n{text}");
-    assert_eq!(said, "", "{text}");
+    let stderr = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success(), "{stderr}\n{text}");
+    assert_eq!(stderr, "", "{text}");
     String::from_utf8(done.stdout).unwrap()
 }
 
@@ -153,11 +153,11 @@ fn every_kind_in_every_version() {
         output,
         "injecting twice"
     );
-    let said = String::from_utf8(again.stderr).unwrap();
-    assert_eq!(said.lines().count(), 26);
+    let stderr = String::from_utf8(again.stderr).unwrap();
+    assert_eq!(stderr.lines().count(), 26);
     assert!(
-        said.contains("skipping CronJob ns/w22: unchanged\n"),
-        "{said}"
+        stderr.contains("skipping CronJob ns/w22: unchanged\n"),
+        "{stderr}"
     );
 }
 
@@ -331,11 +331,11 @@ fn an_unreadable_document_is_named_and_no_output_written() {
         ),
     ] {
         let done = inject(&text);
-        let said = String::from_utf8(done.stderr).unwrap();
-        assert_eq!(done.status.code(), Some(1), "{said}");
+        let stderr = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(1), "{stderr}");
         assert!(
-            said.starts_with(message) && said.lines().count() == 1,
-            "{message}\n{said}"
+            stderr.starts_with(message) && stderr.lines().count() == 1,
+            "{message}\n{stderr}"
         );
         assert!(done.stdout.is_empty());
     }

@@ -65,9 +65,9 @@ fn a_pod_as_large_as_etcd_takes_is_injected() {
         let body = review(&pod).to_string();
         let answer = client.request("POST", "/inject", JSON, body.as_bytes());
         let answer = answer.unwrap();
-        let said = answer.text();
-        let said = said.get(..300).unwrap_or(&said);
-        assert_eq!(answer.status, 200, "{what}: {said}");
+        let text = answer.text();
+        let text = text.get(..300).unwrap_or(&text);
+        assert_eq!(answer.status, 200, "{what}: {text}");
         let answer = answer.json();
         let status = &answer["response"]["status"];
         assert_eq!(answer["response"]["allowed"], true, "{what}: {status}");
@@ -78,8 +78,12 @@ fn a_pod_as_large_as_etcd_takes_is_injected() {
             ("annotations", "ISTIO_METAJSON_ANNOTATIONS"),
             ("labels", "ISTIO_METAJSON_LABELS"),
         ] {
-            let is_said = warnings.contains(&format!("{variable} of istio-proxy is left out"));
-            assert_eq!(is_said, metadata.contains_key(map), "{what}: {warnings}");
+            let is_reported = warnings.contains(&format!("{variable} of istio-proxy is left out"));
+            assert_eq!(
+                is_reported,
+                metadata.contains_key(map),
+                "{what}: {warnings}"
+            );
         }
         let proxy = container(&injected, "containers", "istio-proxy").unwrap();
         for variable in proxy["env"].as_array().unwrap() {

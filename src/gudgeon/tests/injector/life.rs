@@ -34,7 +34,7 @@ fn invalid_flags_and_files_stop_the_start() {
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let taken = TcpListener::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    for (flag, value, code, words) in [
+    for (flag, value, code, message) in [
         (
             "--injectConfig",
             path("none"),
@@ -87,7 +87,7 @@ fn invalid_flags_and_files_stop_the_start() {
     ] {
         let (got, line) = refused(&place, &[flag, &value]);
         assert_eq!(got, Some(code), "{flag} {value}: {line}");
-        assert!(line.contains(words), "{flag} {value}: {line}");
+        assert!(line.contains(message), "{flag} {value}: {line}");
     }
     let health = path("none/health");
     let (code, line) = refused(
@@ -158,8 +158,8 @@ fn the_monitoring_port() {
             .unwrap()
             .starts_with("text/html")
     );
-    for words in ["<svg", "ns/web", "injected", "--injectConfig"] {
-        assert!(page.text().contains(words), "{words}");
+    for text in ["<svg", "ns/web", "injected", "--injectConfig"] {
+        assert!(page.text().contains(text), "{text}");
     }
     assert!(!page.text().contains("<script"));
 }
@@ -383,7 +383,7 @@ fn its_own_certificates() {
     let place = InjectorPlace::new();
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let ca = path("ca.pem");
-    let words: Vec<String> = [
+    let arguments: Vec<String> = [
         "injector",
         "--injectConfig",
         &path("config"),
@@ -401,7 +401,7 @@ fn its_own_certificates() {
     ]
     .map(ToOwned::to_owned)
     .to_vec();
-    let injector = place.start_with(&words);
+    let injector = place.start_with(&arguments);
     let connect = || {
         Client::try_connect(
             injector.address(),
@@ -409,9 +409,9 @@ fn its_own_certificates() {
         )
         .unwrap()
     };
-    let mut kept = connect();
-    let first = kept.leaf();
-    assert_eq!(kept.image(), "proxy:1");
+    let mut established = connect();
+    let first = established.leaf();
+    assert_eq!(established.image(), "proxy:1");
     let names = injector.get("/debug/config").json()["tls"]["names"].clone();
     assert_eq!(
         names,
@@ -434,7 +434,7 @@ fn its_own_certificates() {
         "{:?}",
         start.elapsed()
     );
-    assert_eq!(kept.image(), "proxy:1");
+    assert_eq!(established.image(), "proxy:1");
     assert_eq!(connect().image(), "proxy:1");
     let text = injector.log().join("\n");
     assert!(

@@ -138,7 +138,7 @@ fn nothing_is_written_when_something_is_wrong() {
         "{message}"
     );
     assert!(!place.path("out.yaml").exists() && done.stdout.is_empty());
-    for (arguments, code, words) in [
+    for (arguments, code, expected) in [
         (&["inject"][..], 64, "no -f"),
         (
             &["inject", "--injectConfigFile", &config, "-f", "/none"],
@@ -168,7 +168,7 @@ fn nothing_is_written_when_something_is_wrong() {
             "{arguments:?}: {}",
             err(&done)
         );
-        assert!(err(&done).contains(words), "{}", err(&done));
+        assert!(err(&done).contains(expected), "{}", err(&done));
         assert!(done.stdout.is_empty());
     }
 }

@@ -140,7 +140,7 @@ fn certificates_rotate_under_load() {
     let injector = Injector::new();
     let address = injector.address();
     let stop = Arc::new(AtomicBool::new(false));
-    let (kept, fresh) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (reused, fresh) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     // Every certificate that was ever served is trusted.
     let pairs: Vec<(String, String)> = (0..ROTATIONS).map(|_| pair()).collect();
     let mut trust = injector.trust();
@@ -149,12 +149,12 @@ fn certificates_rotate_under_load() {
     }
     let mut workers = Vec::new();
     for _ in 0..2 {
-        let (stop, kept, trust) = (Arc::clone(&stop), Arc::clone(&kept), trust.clone());
+        let (stop, reused, trust) = (Arc::clone(&stop), Arc::clone(&reused), trust.clone());
         workers.push(std::thread::spawn(move || {
             let mut client = Client::connect(address, &trust);
             while !stop.load(Ordering::Relaxed) {
                 assert_eq!(client.image(), "proxy:1");
-                kept.fetch_add(1, Ordering::Relaxed);
+                reused.fetch_add(1, Ordering::Relaxed);
             }
         }));
     }
@@ -187,7 +187,7 @@ fn certificates_rotate_under_load() {
     for worker in workers {
         worker.join().expect("no request fails");
     }
-    assert!(kept.load(Ordering::Relaxed) > 100 && fresh.load(Ordering::Relaxed) > 20);
+    assert!(reused.load(Ordering::Relaxed) > 100 && fresh.load(Ordering::Relaxed) > 20);
     assert_eq!(
         injector.metric("gudgeon_config_valid{file=\"tlsKeyFile\"}"),
         Some(1.0)
@@ -205,8 +205,8 @@ fn half_a_rotation_is_broken_after_ten_seconds() {
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(injector.logged("\terror\t"), 0);
     assert_eq!(Client::connect(injector.address(), &old).image(), "proxy:1");
-    let words = "does not match the certificate";
-    while injector.logged(words) == 0 {
+    let message = "does not match the certificate";
+    while injector.logged(message) == 0 {
         assert!(start.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -93,23 +93,23 @@ fn no_value_is_logged_or_shown() {
         // The pod's author gets the full message.
         if answer["response"]["allowed"] == false && how != "environment" {
             let message = answer["response"]["status"]["message"].as_str().unwrap();
-            let is_told = message.contains(SECRET) || message.contains("87654321");
-            assert!(is_told, "{how} {more:?}: {message}");
+            let quotes_value = message.contains(SECRET) || message.contains("87654321");
+            assert!(quotes_value, "{how} {more:?}: {message}");
         }
     }
     until("a line for each", || injector.logged("uid 5b7c") == 16);
     let key = injector.place.read("key.pem");
     let key = key.lines().nth(1).unwrap();
-    let mut shown = injector.log().join("\n");
+    let mut output = injector.log().join("\n");
     for path in ["/debug", "/debug/inject", "/debug/config", "/metrics"] {
-        shown.push_str(&injector.get(path).text());
+        output.push_str(&injector.get(path).text());
     }
     for secret in [SECRET, "87654321", "xyzzy", "a-remark-of-the-template", key] {
-        let line = shown.lines().find(|line| line.contains(secret));
+        let line = output.lines().find(|line| line.contains(secret));
         assert_eq!(line, None, "{secret}");
     }
     // The errors themselves are shown.
-    for words in [
+    for part in [
         "annotation 'status.sidecar.istio.io/port'",
         "annotation 'traffic.sidecar.istio.io/includeInboundPorts'",
         "want a number from 0 to 65535",
@@ -118,7 +118,7 @@ fn no_value_is_logged_or_shown() {
         "mapping values are not allowed in this context",
         "template inject, line 10",
     ] {
-        assert!(injector.logged(words) > 0, "{words}: {:?}", injector.log());
+        assert!(injector.logged(part) > 0, "{part}: {:?}", injector.log());
     }
     let decisions = injector.get("/debug/inject").json();
     assert_eq!(decisions[0]["reason"], "annotation");

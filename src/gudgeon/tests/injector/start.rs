@@ -24,14 +24,14 @@ fn files_where_istio_mounts_them() {
          cp {folder}/chain.pem /etc/istio/certs/cert-chain.pem; cp {folder}/key.pem /etc/istio/certs/key.pem;"
     );
     let command = apart("-Urm", &shell);
-    let words = [
+    let arguments = [
         "injector",
         "--port=0",
         "--monitoringPort=0",
         "--drainDuration=0s",
     ]
     .map(ToOwned::to_owned);
-    let injector = place.start_as(command, &words);
+    let injector = place.start_as(command, &arguments);
     assert_eq!(injector.client().image(), "proxy:v-15999");
     let config = injector.get("/debug/config").json();
     let paths: Vec<&str> = config["files"]
@@ -52,13 +52,13 @@ fn files_where_istio_mounts_them() {
     );
     // Certificates have no built-in default: without them the program does not start, and names the flag.
     let mut command = apart("-Urm", "mount -t tmpfs none /etc;");
-    let done = command.args(words).output().unwrap();
+    let done = command.args(arguments).output().unwrap();
     assert_eq!(done.status.code(), Some(78));
-    let said = String::from_utf8(done.stdout).unwrap();
+    let stdout = String::from_utf8(done.stdout).unwrap();
     assert!(
-        said.contains("cannot use --tlsCertFile /etc/istio/certs/cert-chain.pem: ")
-            && said.contains("; --selfSigned makes a certificate in memory"),
-        "{said}"
+        stdout.contains("cannot use --tlsCertFile /etc/istio/certs/cert-chain.pem: ")
+            && stdout.contains("; --selfSigned makes a certificate in memory"),
+        "{stdout}"
     );
 }
 
@@ -74,8 +74,8 @@ fn a_port_that_only_root_may_take() {
         .output()
         .unwrap();
     assert_eq!(done.status.code(), Some(71));
-    let said = String::from_utf8(done.stdout).unwrap();
-    assert!(said.contains("cannot listen on --port 443: "), "{said}");
+    let stdout = String::from_utf8(done.stdout).unwrap();
+    assert!(stdout.contains("cannot listen on --port 443: "), "{stdout}");
 }
 
 #[test]
@@ -102,12 +102,12 @@ fn half_a_rotation_at_the_start() {
     let done = gudgeon().args(place.arguments()).output().unwrap();
     assert_eq!(done.status.code(), Some(78));
     assert!(start.elapsed() >= Duration::from_secs(10));
-    let said = String::from_utf8(done.stdout).unwrap();
+    let stdout = String::from_utf8(done.stdout).unwrap();
     assert!(
-        said.contains("cannot use --tlsKeyFile ")
-            && said.contains("does not match the certificate")
-            && !said.contains("--selfSigned"),
-        "{said}"
+        stdout.contains("cannot use --tlsKeyFile ")
+            && stdout.contains("does not match the certificate")
+            && !stdout.contains("--selfSigned"),
+        "{stdout}"
     );
     // Mended in time, it starts.
     let (chain, key) = pair();
@@ -190,7 +190,7 @@ fn the_ca_is_renewed_and_its_file_with_it() {
     place.write("config", TEMPLATE);
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let (config, out) = (path("config"), path("ca.pem"));
-    let words = [
+    let arguments = [
         "injector",
         "--selfSigned",
         "--selfSignedTTL=3s",
@@ -203,7 +203,7 @@ fn the_ca_is_renewed_and_its_file_with_it() {
         &out,
     ]
     .map(ToOwned::to_owned);
-    let injector = place.start_as(gudgeon(), &words);
+    let injector = place.start_as(gudgeon(), &arguments);
     let first = injector.place.read("ca.pem");
     assert_eq!(first.matches("BEGIN CERTIFICATE").count(), 1);
     let start = Instant::now();

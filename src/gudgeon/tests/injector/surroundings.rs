@@ -44,8 +44,8 @@ fn files_that_block_hold_up_only_themselves() {
         link(name, &to);
     }
     for flag in ["injectConfig", "tlsCertFile"] {
-        let words = format!("cannot use --{flag}");
-        until(&words, || injector.logged(&words) >= 1);
+        let message = format!("cannot use --{flag}");
+        until(&message, || injector.logged(&message) >= 1);
     }
     // The last good configuration is used.
     assert_eq!(client.image(), "proxy:1");
@@ -62,7 +62,7 @@ fn files_that_block_hold_up_only_themselves() {
 /// SIGTERM.
 #[test]
 fn places_that_block_a_writer_are_errors_at_once() {
-    for (flag, words) in [
+    for (flag, message) in [
         ("healthCheckFile", "cannot write health file"),
         ("caOut", "cannot write --caOut"),
     ] {
@@ -74,9 +74,12 @@ fn places_that_block_a_writer_are_errors_at_once() {
         arguments.extend(["--selfSigned", "--healthCheckInterval=1s"].map(str::to_owned));
         let ended = gudgeon().args(&arguments).output().unwrap();
         // The log's place is stdout.
-        let said = [ended.stdout, ended.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        assert!(!ended.status.success() && said.contains(words), "{said}");
+        let output = [ended.stdout, ended.stderr].concat();
+        let output = String::from_utf8_lossy(&output);
+        assert!(
+            !ended.status.success() && output.contains(message),
+            "{output}"
+        );
     }
 }
 
@@ -89,7 +92,7 @@ fn certificates_that_end_are_said_and_shown() {
     place.write("config", &TEMPLATE.replace("proxy:1", "proxy:2"));
     let injector = place.start(&["--debugAddr=127.0.0.1:0"]);
     assert_eq!(injector.logged("chain.pem ends within a day: "), 1);
-    let page = |words: &str| injector.get("/debug").text().contains(words);
+    let page = |text: &str| injector.get("/debug").text().contains(text);
     assert!(page("within a day"), "{}", injector.get("/debug").text());
     // The certificate expires while it is in use.
     let (chain, key) = pair_until(Some(time::Duration::seconds(3)));

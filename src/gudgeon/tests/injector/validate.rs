@@ -262,8 +262,8 @@ fn a_whole_cluster_in_one_list_is_checked() {
         format!("apiVersion: v1\nitems:\n{items}kind: List\nmetadata:\n  resourceVersion: \"\"\n");
     let done = piped(&["validate", "-f", "-"], &list);
     let lines = list.lines().count();
-    let said = err(&done);
-    let last = said.lines().last().unwrap();
+    let stderr = err(&done);
+    let last = stderr.lines().last().unwrap();
     assert_eq!(
         last,
         format!(
@@ -324,7 +324,7 @@ fn a_repository_of_many_things_is_checked_as_it_is() {
         err(&done)
     );
     // A file that is named explicitly must hold objects.
-    for (file, words) in [
+    for (file, message) in [
         (&values, "apiVersion: is required"),
         (&action, ":1: "),
         (
@@ -333,7 +333,7 @@ fn a_repository_of_many_things_is_checked_as_it_is() {
         ),
     ] {
         let done = run(&["validate", file]);
-        assert!(err(&done).contains(words), "{file}: {}", err(&done));
+        assert!(err(&done).contains(message), "{file}: {}", err(&done));
         assert_eq!(code(&done), Some(1), "{file}");
     }
     // Errors of an object are reported, even if it contains braces.
@@ -437,8 +437,8 @@ fn a_directory_is_all_below_it_in_the_order_of_paths() {
     assert!(made.unwrap().success());
     let done = run(&["validate", "-f", folder.0.path().to_str().unwrap()]);
     let root = folder.0.path().display().to_string();
-    let said = err(&done).replace(&root, "");
-    let places: Vec<_> = said
+    let stderr = err(&done).replace(&root, "");
+    let places: Vec<_> = stderr
         .lines()
         .filter_map(|line| line.split(' ').next())
         .collect();
@@ -451,7 +451,7 @@ fn a_directory_is_all_below_it_in_the_order_of_paths() {
             "cannot",
             "/odd\u{fffd}.yaml:7:"
         ],
-        "{said}"
+        "{stderr}"
     );
     assert_eq!(code(&done), Some(1));
 }
@@ -507,17 +507,17 @@ fn hostile_documents_are_refused_in_bounded_time_and_memory() {
     let file = fs::File::options().write(true).open(&long).unwrap();
     file.set_len(65 << 20).unwrap();
     let good = folder.write("good.yaml", GOOD);
-    for (text, words) in [
+    for (text, message) in [
         (bomb.as_str(), "more than 200000 values"),
         (&deep, "nested too deeply"),
     ] {
         let file = folder.write("bad.yaml", text);
         let done = limited(&["validate", "-f", &file, "-f", &long, "-f", &good]);
-        let said = err(&done);
+        let stderr = err(&done);
         assert!(
-            said.contains(words)
-                && said.contains("longer than 64 MiB: split it into several files"),
-            "{said}"
+            stderr.contains(message)
+                && stderr.contains("longer than 64 MiB: split it into several files"),
+            "{stderr}"
         );
         assert_eq!(
             out(&done),
@@ -583,16 +583,16 @@ fn a_directory_that_may_not_be_read_is_said_and_the_others_are_checked() {
         .unwrap();
     // The user who deletes the folder may be the one who was denied.
     fs::set_permissions(closed, fs::Permissions::from_mode(0o755)).unwrap();
-    let said = err(&done);
-    let lines: Vec<_> = said.lines().collect();
-    assert_eq!(lines.len(), 3, "{said}");
+    let stderr = err(&done);
+    let lines: Vec<_> = stderr.lines().collect();
+    assert_eq!(lines.len(), 3, "{stderr}");
     assert!(
         lines[0].starts_with(&format!("{bad}:10: VirtualService ns/web: ")),
-        "{said}"
+        "{stderr}"
     );
     for (line, path) in [(lines[1], closed), (lines[2], Path::new(&other))] {
-        assert!(line.contains(&*path.to_string_lossy()), "{said}");
-        assert!(line.contains("Permission denied"), "{said}");
+        assert!(line.contains(&*path.to_string_lossy()), "{stderr}");
+        assert!(line.contains("Permission denied"), "{stderr}");
     }
     assert_eq!(
         out(&done),

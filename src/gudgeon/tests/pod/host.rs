@@ -24,23 +24,24 @@ pub(crate) fn image() -> String {
 
 /// `podman` with the store that holds the image.
 pub(crate) fn podman() -> Command {
-    let words = std::env::var("POD_PODMAN").expect("POD_PODMAN: build/ci/image-test sets it");
-    let mut words = words.split_whitespace();
-    let mut command = Command::new(words.next().unwrap());
-    command.args(words);
+    let command_line =
+        std::env::var("POD_PODMAN").expect("POD_PODMAN: build/ci/image-test sets it");
+    let mut command_line = command_line.split_whitespace();
+    let mut command = Command::new(command_line.next().unwrap());
+    command.args(command_line);
     command
 }
 
 /// Runs a command, and returns its output.
 pub(crate) fn output(command: &mut Command) -> String {
     let done = command.output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{command:?}: {said}");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{command:?}: {stderr}");
     String::from_utf8(done.stdout).unwrap().trim().to_owned()
 }
 
-fn ip(words: &str) {
-    output(Command::new("ip").args(words.split(' ')));
+fn ip(arguments: &str) {
+    output(Command::new("ip").args(arguments.split(' ')));
 }
 
 /// The two namespaces, gone when this is.
@@ -88,12 +89,12 @@ impl Cable {
             .iter()
             .find(|item| item["name"] == "istio-init")
             .unwrap();
-        let words = init["args"].as_array().unwrap();
+        let arguments = init["args"].as_array().unwrap();
         let after = |flag: &str| {
-            let place = words.iter().position(|word| word == flag).unwrap();
-            words[place + 1].as_str().unwrap()
+            let place = arguments.iter().position(|word| word == flag).unwrap();
+            arguments[place + 1].as_str().unwrap()
         };
-        let rule = |words: &[&str]| {
+        let rule = |arguments: &[&str]| {
             let netns = [
                 "netns",
                 "exec",
@@ -107,7 +108,7 @@ impl Cable {
                 "-p",
                 "tcp",
             ];
-            output(Command::new("ip").args(netns).args(words));
+            output(Command::new("ip").args(netns).args(arguments));
         };
         assert_eq!(after("-b"), "*");
         for port in after("-d").split(',') {
@@ -214,7 +215,7 @@ impl Served {
         F: Future<Output = ()> + 'static,
     {
         let (stop, stopped) = tokio::sync::oneshot::channel();
-        let (said, bound) = std::sync::mpsc::channel();
+        let (started, bound) = std::sync::mpsc::channel();
         let name = name.to_owned();
         let thread = std::thread::spawn(move || {
             enter(&name);
@@ -224,7 +225,7 @@ impl Served {
                 .unwrap();
             runtime.block_on(async move {
                 let serving = serve();
-                said.send(()).unwrap();
+                started.send(()).unwrap();
                 tokio::select! {
                     () = serving => {}
                     _ = stopped => {}

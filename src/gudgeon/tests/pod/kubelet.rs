@@ -145,8 +145,8 @@ impl Kubelet {
             run.args(["-e", &format!("{name}={value}")]);
         }
         run.arg(container["image"].as_str().unwrap());
-        let words = container["args"].as_array().unwrap().iter();
-        run.args(words.map(|word| expand(word.as_str().unwrap(), &environment)));
+        let arguments = container["args"].as_array().unwrap().iter();
+        run.args(arguments.map(|word| expand(word.as_str().unwrap(), &environment)));
         output(&mut run);
         this
     }
@@ -164,15 +164,15 @@ impl Kubelet {
             (&context["privileged"], &context["runAsNonRoot"]),
             (&Value::Bool(false), &Value::Bool(true))
         );
-        let mut words = vec![
+        let mut arguments = vec![
             "--user".to_owned(),
             format!("{}:{}", context["runAsUser"], context["runAsGroup"]),
         ];
         if context["readOnlyRootFilesystem"] == true {
-            words.extend(["--read-only", "--read-only-tmpfs=false"].map(ToOwned::to_owned));
+            arguments.extend(["--read-only", "--read-only-tmpfs=false"].map(ToOwned::to_owned));
         }
         if context["allowPrivilegeEscalation"] == false {
-            words.push("--security-opt=no-new-privileges".to_owned());
+            arguments.push("--security-opt=no-new-privileges".to_owned());
         }
         for (list, flag) in [("drop", "--cap-drop"), ("add", "--cap-add")] {
             for name in context["capabilities"][list]
@@ -180,18 +180,18 @@ impl Kubelet {
                 .into_iter()
                 .flatten()
             {
-                words.push(format!("{flag}={}", name.as_str().unwrap()));
+                arguments.push(format!("{flag}={}", name.as_str().unwrap()));
             }
         }
-        words
+        arguments
     }
 
     /// The volumes of the pod, the account's token, and the place for the last words.
     fn mounts(&self) -> Vec<String> {
         let volumes = self.pod["spec"]["volumes"].as_array().unwrap();
-        let mut words = Vec::new();
+        let mut arguments = Vec::new();
         let mut bind = |from: PathBuf, to: &str, kind: &str| {
-            words.push(format!("--volume={}:{to}:{kind}", from.display()));
+            arguments.push(format!("--volume={}:{to}:{kind}", from.display()));
         };
         let token = self.folder("token");
         fs::write(token.join("token"), "a token").unwrap();
@@ -222,7 +222,7 @@ impl Kubelet {
                 panic!("no volume that is known here: {volume}");
             }
         }
-        words
+        arguments
     }
 
     fn folder(&self, name: &str) -> PathBuf {
@@ -234,14 +234,14 @@ impl Kubelet {
 
     /// Starts the command of a hook in the container.
     pub(crate) fn begin(&self, command: &Value) -> Child {
-        let words = command
+        let arguments = command
             .as_array()
             .unwrap()
             .iter()
             .map(|word| word.as_str().unwrap());
         podman()
             .args(["exec", &self.name])
-            .args(words)
+            .args(arguments)
             .stdin(Stdio::null())
             .spawn()
             .unwrap()
@@ -249,11 +249,11 @@ impl Kubelet {
 
     pub(crate) fn log(&self) -> String {
         let mut command: Command = podman();
-        let said = command
+        let done = command
             .args(["logs", "--tail", "60", &self.name])
             .output()
             .unwrap();
-        String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr)
+        String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr)
     }
 
     /// TERM, and KILL after the pod's grace period. The exit code.

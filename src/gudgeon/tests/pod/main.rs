@@ -74,11 +74,11 @@ fn injected(mesh: &str, flags: &[&str]) -> Value {
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let image = format!("--proxyImage={}", host::image());
     let (pod, mesh) = (path("pod.yaml"), path("mesh"));
-    let mut words = vec!["inject", "-f", &pod, "--meshConfigFile", &mesh, &image];
-    words.extend(flags);
-    let done = support::run(&words);
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{said}");
+    let mut arguments = vec!["inject", "-f", &pod, "--meshConfigFile", &mesh, &image];
+    arguments.extend(flags);
+    let done = support::run(&arguments);
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{stderr}");
     serde_saphyr::from_slice(&done.stdout).unwrap()
 }
 
@@ -225,7 +225,7 @@ fn a_native_sidecar_becomes_ready_answers_for_the_application_and_drains() {
     let proxy = this.kubelet.container();
     assert_eq!(proxy["restartPolicy"], "Always");
     this.ask_the_application(&pod);
-    let mut kept = this.through_envoy();
+    let mut client = this.through_envoy();
 
     let hook = this
         .kubelet
@@ -244,9 +244,9 @@ fn a_native_sidecar_becomes_ready_answers_for_the_application_and_drains() {
         Some(answer.header("connection") == Some("close"))
     };
     support::until("a client is asked to go", || {
-        if asked_to_go(&mut kept) != Some(true) {
-            kept = this.cable.connect(8080);
-            return asked_to_go(&mut kept) == Some(true);
+        if asked_to_go(&mut client) != Some(true) {
+            client = this.cable.connect(8080);
+            return asked_to_go(&mut client) == Some(true);
         }
         true
     });

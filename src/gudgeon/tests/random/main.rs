@@ -427,16 +427,16 @@ fn envoy_takes_random_rules_that_are_valid() {
         "{count} meshes from seed {first}, {rules} rules, {} starts of Envoy",
         envoy.runs
     );
-    let shown = refused.iter().map(|(seed, why)| {
+    let listed = refused.iter().map(|(seed, why)| {
         let objects: Vec<_> = objects(*seed, path).iter().map(Json::to_string).collect();
         format!("seed {seed}: {}\n  {}", why.trim(), objects.join("\n  "))
     });
-    let shown: Vec<_> = shown.collect();
+    let listed: Vec<_> = listed.collect();
     assert!(
-        shown.is_empty(),
+        listed.is_empty(),
         "{} refused\n{}",
-        shown.len(),
-        shown.join("\n")
+        listed.len(),
+        listed.join("\n")
     );
     assert!(
         count < CASES || parts.values().all(|count| *count > 0),

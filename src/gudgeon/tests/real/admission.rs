@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::second;
 use crate::server::{
-    Asked, Entry, Hook, TEMPLATE, create, kept, kubectl, names, of_run, place, pod, run,
+    Asked, Entry, Hook, TEMPLATE, create, kubectl, names, of_run, place, pod, run, stored_pod,
     try_kubectl, until,
 };
 use crate::support::gudgeon;
@@ -24,11 +24,11 @@ fn a_pod_gets_its_proxy() {
     // A controller's pod has no name yet.
     web["metadata"]["generateName"] = json!("web-");
     web["metadata"].as_object_mut().unwrap().remove("name");
-    let said = create(&web, &[]);
-    assert!(said.done, "{said:?}");
-    assert_eq!(said.err, "", "nothing to warn about");
-    let made = &said.objects()[0];
-    let found = kept("proxy", made["metadata"]["name"].as_str().unwrap());
+    let answer = create(&web, &[]);
+    assert!(answer.done, "{answer:?}");
+    assert_eq!(answer.err, "", "nothing to warn about");
+    let made = &answer.objects()[0];
+    let found = stored_pod("proxy", made["metadata"]["name"].as_str().unwrap());
     assert_eq!(names(&found, "containers"), ["web", "istio-proxy"]);
     assert_eq!(names(&found, "initContainers"), ["istio-init"]);
     assert_eq!(names(&found, "volumes"), ["istio-envoy"]);
@@ -53,8 +53,8 @@ fn a_pod_gets_its_proxy() {
     let before = asked.answered();
     let mut copy = found.clone();
     copy["metadata"] = json!({"name": "copy", "namespace": "proxy", "annotations": found["metadata"]["annotations"]});
-    let said = create(&copy, &[]);
-    assert!(said.done, "{said:?}");
+    let answer = create(&copy, &[]);
+    assert!(answer.done, "{answer:?}");
     assert_eq!(asked.answered(), (before.0, before.1 + 1.0));
     let page = asked.injector.get("/debug/inject").json();
     assert_eq!(page[0]["reason"], "unchanged");
@@ -68,34 +68,34 @@ fn warnings_and_refusals_reach_kubectl() {
     let asked = Asked::new("words", TEMPLATE);
     let mut odd = pod("words", "odd");
     odd["metadata"]["labels"] = json!({"sidecar.istio.io/inject": "maybe"});
-    let said = create(&odd, &[]);
-    assert!(said.done, "{said:?}");
+    let answer = create(&odd, &[]);
+    assert!(answer.done, "{answer:?}");
     assert_eq!(
-        said.warnings(),
+        answer.warnings(),
         [
             "label sidecar.istio.io/inject: \"maybe\" is not understood and means no; say true or false"
         ]
     );
-    assert_eq!(names(&kept("words", "odd"), "containers"), ["web"]);
+    assert_eq!(names(&stored_pod("words", "odd"), "containers"), ["web"]);
     let mut none = pod("words", "none");
     none["spec"]["dnsPolicy"] = json!("Default");
-    let said = create(&none, &[]);
-    assert_eq!(said.warnings().len(), 1, "{said:?}");
+    let answer = create(&none, &[]);
+    assert_eq!(answer.warnings().len(), 1, "{answer:?}");
     assert!(
-        said.warnings()[0].starts_with("dnsPolicy \"Default\""),
-        "{said:?}"
+        answer.warnings()[0].starts_with("dnsPolicy \"Default\""),
+        "{answer:?}"
     );
     let mut bad = pod("words", "bad");
     bad["metadata"]["annotations"] =
         json!({"sidecar.istio.io/interceptionMode": "MAYBE", "status.sidecar.istio.io/port": "x"});
-    let said = create(&bad, &[]);
-    assert!(!said.done);
-    for words in [
+    let answer = create(&bad, &[]);
+    assert!(!answer.done);
+    for text in [
         "Error from server (BadRequest)",
         "admission webhook \"words.sidecar-injector.istio.io\" denied the request: invalid value 'MAYBE' for annotation",
         "invalid value 'x' for annotation 'status.sidecar.istio.io/port': statusPort invalid",
     ] {
-        assert!(said.err.contains(words), "{words}: {said:?}");
+        assert!(answer.err.contains(text), "{text}: {answer:?}");
     }
     assert!(!try_kubectl(&["get", "pod", "bad", "-n", "words"], "").done);
     // The configuration is at fault.
@@ -114,10 +114,10 @@ fn warnings_and_refusals_reach_kubectl() {
 #[ignore = "takes an API server: build/kube-test"]
 fn a_dry_run_shows_and_keeps_nothing() {
     let asked = Asked::new("dry", TEMPLATE);
-    let said = create(&pod("dry", "web"), &["--dry-run=server"]);
-    assert!(said.done, "{said:?}");
+    let answer = create(&pod("dry", "web"), &["--dry-run=server"]);
+    assert!(answer.done, "{answer:?}");
     assert_eq!(
-        names(&said.objects()[0], "containers"),
+        names(&answer.objects()[0], "containers"),
         ["web", "istio-proxy"]
     );
     assert!(!try_kubectl(&["get", "pod", "web", "-n", "dry"], "").done);
@@ -161,8 +161,9 @@ fn reinvocation_covers_the_changes_of_another_webhook() {
     };
     let _hook = Hook::new("later", &[entry]);
     until("the other is asked", || {
-        let said = create(&pod("again", "first"), &["--dry-run=server"]);
-        said.objects()
+        let answer = create(&pod("again", "first"), &["--dry-run=server"]);
+        answer
+            .objects()
             .first()
             .is_some_and(|pod| names(pod, "containers").len() == 3)
     });
@@ -175,7 +176,7 @@ fn reinvocation_covers_the_changes_of_another_webhook() {
         (before.0 + 2.0, before.1),
         "asked twice, and twice there was something to do"
     );
-    let found = kept("again", "web");
+    let found = stored_pod("again", "web");
     assert_eq!(names(&found, "initContainers"), ["istio-init"]);
     assert_eq!(names(&found, "volumes"), ["istio-envoy"]);
     let containers = found["spec"]["containers"].as_array().unwrap();
@@ -217,12 +218,12 @@ fn the_built_in_template_and_a_path() {
     );
     let mut web = pod("paths", "web");
     web["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 80}});
-    let said = create(&web, &[]);
+    let answer = create(&web, &[]);
     // The path's network is no label's value.
     let warning = "Warning: label topology.istio.io/network is left out, ";
-    assert!(said.done && said.err.starts_with(warning), "{said:?}");
-    assert_eq!(said.err.lines().count(), 1, "{said:?}");
-    let found = kept("paths", "web");
+    assert!(answer.done && answer.err.starts_with(warning), "{answer:?}");
+    assert_eq!(answer.err.lines().count(), 1, "{answer:?}");
+    let found = stored_pod("paths", "web");
     assert_eq!(names(&found, "containers"), ["web", "istio-proxy"]);
     assert_eq!(names(&found, "initContainers"), ["istio-init"]);
     assert_eq!(names(&found, "volumes"), ["istio-envoy", "istio-certs"]);
@@ -240,14 +241,17 @@ fn the_built_in_template_and_a_path() {
     let mut copy = found.clone();
     copy["metadata"] = json!({"name": "web", "namespace": "paths", "labels": found["metadata"]["labels"],
         "annotations": found["metadata"]["annotations"]});
-    let said = create(&copy, &["--dry-run=server"]);
+    let answer = create(&copy, &["--dry-run=server"]);
     // The name is taken, which is found out after the webhooks were asked.
-    assert!(said.done || said.err.contains("already exists"), "{said:?}");
+    assert!(
+        answer.done || answer.err.contains("already exists"),
+        "{answer:?}"
+    );
     let page = asked.injector.get("/debug/inject").json();
     assert_eq!(
         asked.answered(),
         (before.0, before.1 + 1.0),
-        "{said:?} {}",
+        "{answer:?} {}",
         page[0]
     );
 }
@@ -274,7 +278,7 @@ fn manifests_by_the_clusters_configuration() {
          containers: [{name: web, image: web}]\n",
     );
     let kubeconfig = run().join("kubeconfig");
-    let words = [
+    let arguments = [
         "inject",
         "-f",
         &path("web.yaml"),
@@ -285,7 +289,7 @@ fn manifests_by_the_clusters_configuration() {
         "-c",
         kubeconfig.to_str().unwrap(),
     ];
-    let output = gudgeon().args(words).output().unwrap();
+    let output = gudgeon().args(arguments).output().unwrap();
     let (out, err) = (
         String::from_utf8(output.stdout).unwrap(),
         String::from_utf8(output.stderr).unwrap(),
@@ -293,8 +297,8 @@ fn manifests_by_the_clusters_configuration() {
     assert!(output.status.success(), "{err}");
     // The server takes it, and every field of it.
     let _there = try_kubectl(&["create", "namespace", "manifests"], "");
-    let said = kubectl(&["create", "-f", "-", "-o", "json"], &out);
-    let template = said.objects()[0]["spec"]["template"].clone();
+    let answer = kubectl(&["create", "-f", "-", "-o", "json"], &out);
+    let template = answer.objects()[0]["spec"]["template"].clone();
     assert_eq!(names(&template, "containers"), ["web", "istio-proxy"]);
     assert_eq!(
         template["spec"]["initContainers"][0]["args"],

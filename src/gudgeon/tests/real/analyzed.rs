@@ -52,14 +52,14 @@ fn analyze_reads_a_cluster_alone_and_with_files() {
     };
     // One namespace, and all.
     let done = analyze(&["-n", NAMESPACE]);
-    let said = out(&done);
-    assert!(said.contains(&missing(NAMESPACE)), "{done:?}");
-    assert!(!said.contains("analyzed-too"), "{said}");
+    let stdout = out(&done);
+    assert!(stdout.contains(&missing(NAMESPACE)), "{done:?}");
+    assert!(!stdout.contains("analyzed-too"), "{stdout}");
     assert_eq!(done.status.code(), Some(1));
     let done = analyze(&["-A"]);
-    let said = out(&done);
+    let stdout = out(&done);
     for namespace in [NAMESPACE, "analyzed-too"] {
-        assert!(said.contains(&missing(namespace)), "{done:?}");
+        assert!(stdout.contains(&missing(namespace)), "{done:?}");
     }
     // A file counts in place of the cluster's object, and knows what else is there.
     let folder = tempfile::tempdir().unwrap();
@@ -81,10 +81,10 @@ fn analyze_reads_a_cluster_alone_and_with_files() {
         .output()
         .unwrap();
     assert_eq!(done.status.code(), Some(78), "{done:?}");
-    let said = String::from_utf8(done.stderr).unwrap();
+    let stderr = String::from_utf8(done.stderr).unwrap();
     assert!(
-        said.contains("/nowhere") && said.contains("--use-kube=false"),
-        "{said}"
+        stderr.contains("/nowhere") && stderr.contains("--use-kube=false"),
+        "{stderr}"
     );
 }
 
@@ -116,13 +116,13 @@ fn ingresses_of_a_cluster_are_looked_at() {
         &["delete", "ingress", "ours", "theirs", "-n", namespace],
         "",
     );
-    let said = out(&done);
-    for words in [
+    let stdout = out(&done);
+    for line in [
         "Error [IST0101] (Ingress analyzed-ingresses/ours) spec.rules[0].http.paths[0].backend.service.name: the service \"nobody\" does not exist",
         "Warning [IST0133] (Ingress analyzed-ingresses/ours) spec.rules[1].http.paths[0].backend: Service analyzed-ingresses/web has no port named \"none\"",
     ] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(stdout.contains(line), "{line}: {stdout}");
     }
-    assert!(!said.contains("theirs"), "{said}");
+    assert!(!stdout.contains("theirs"), "{stdout}");
     assert_eq!(done.status.code(), Some(1));
 }

@@ -11,14 +11,14 @@ const USUAL: &str = "ns";
 
 pub(crate) struct Case {
     pub(crate) name: String,
-    pub(crate) said: Map<String, Value>,
+    pub(crate) fields: Map<String, Value>,
     pub(crate) pod: Value,
     pub(crate) namespace: String,
 }
 
 impl Case {
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
-        self.said.get(key).map(|value| value.as_str().unwrap())
+        self.fields.get(key).map(|value| value.as_str().unwrap())
     }
 
     /// Returns the pod's name.
@@ -52,7 +52,7 @@ impl Case {
 }
 
 pub(crate) fn environment(case: &Case) -> impl Iterator<Item = (String, String)> {
-    let pairs = case.said.get("environment").and_then(Value::as_object);
+    let pairs = case.fields.get("environment").and_then(Value::as_object);
     pairs
         .into_iter()
         .flatten()
@@ -87,28 +87,28 @@ fn read(case: Value, known: &[Case], number: usize) -> Case {
     let Value::Object(own) = case else {
         panic!("a case is an object")
     };
-    let mut said = own.get("base").map_or_else(Map::new, |base| {
-        let mut base = of(base).said.clone();
+    let mut fields = own.get("base").map_or_else(Map::new, |base| {
+        let mut base = of(base).fields.clone();
         base.retain(|key, _| {
             !["result", "skipped", "refused", "patch", "warnings"].contains(&key.as_str())
         });
         base
     });
-    said.extend(own);
-    if let Some(base) = said["pod"].get("of")
+    fields.extend(own);
+    if let Some(base) = fields["pod"].get("of")
         && let Outcome::Injected(injected) = of(base).meant()
     {
-        said["pod"] = injected.pod;
+        fields["pod"] = injected.pod;
     }
     let mut case = Case {
-        name: said["name"].as_str().unwrap().to_owned(),
-        pod: said["pod"].clone(),
-        namespace: said
+        name: fields["name"].as_str().unwrap().to_owned(),
+        pod: fields["pod"].clone(),
+        namespace: fields
             .get("namespace")
-            .or_else(|| said["pod"]["metadata"].get("namespace"))
+            .or_else(|| fields["pod"]["metadata"].get("namespace"))
             .map_or(USUAL, |namespace| namespace.as_str().unwrap())
             .to_owned(),
-        said,
+        fields,
     };
     complete(&mut case.pod, number);
     case.pod["metadata"]["namespace"] = json!(case.namespace);

@@ -96,15 +96,16 @@ fn by_both_steps_at_once(page: &str, place: &InjectorPlace) {
     assert!(page.contains(&format!("`gudgeon inject {maps} -f deployment.yaml`")));
     let kubeconfig = std::env::var("KUBECONFIG").unwrap();
     let pod = path("pod.yaml");
-    let mut words = vec!["inject", "-f", &pod, "--kubeconfig", &kubeconfig];
-    words.extend(maps.split(' '));
-    let at_once = run(&words);
-    let said = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let mut arguments = vec!["inject", "-f", &pod, "--kubeconfig", &kubeconfig];
+    arguments.extend(maps.split(' '));
+    let at_once = run(&arguments);
+    let stderr_of =
+        |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         by_files.status.success() && at_once.status.success(),
         "{}{}",
-        said(&by_files),
-        said(&at_once)
+        stderr_of(&by_files),
+        stderr_of(&at_once)
     );
     let text = String::from_utf8(at_once.stdout).unwrap();
     assert!(
@@ -130,13 +131,13 @@ fn the_proxy_runs_as_a_user_of_its_openshift_namespace() {
         "policy: enabled\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: p:[[ .ProxyUID ]]-[[ .ProxyGID ]]\n",
     );
     let kubeconfig = std::env::var("KUBECONFIG").unwrap();
-    let mut words = place.arguments();
-    words.push("--kubeconfig".to_owned());
-    words.push(kubeconfig);
-    words.push("--reconcileWebhookConfig=false".to_owned());
+    let mut arguments = place.arguments();
+    arguments.push("--kubeconfig".to_owned());
+    arguments.push(kubeconfig);
+    arguments.push("--reconcileWebhookConfig=false".to_owned());
     let mut command = gudgeon();
     command.env("PLATFORM", "openshift");
-    let injector = place.start_as(command, &words);
+    let injector = place.start_as(command, &arguments);
     let asked = |namespace: &str| {
         let mut asked = review(&pod("web"));
         asked["request"]["namespace"] = namespace.into();

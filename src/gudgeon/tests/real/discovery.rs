@@ -52,13 +52,16 @@ fn an_api_servers_services_are_served() {
         .start();
     let key = format!("b.{namespace}.svc.cluster.local:http ");
     assert_eq!(served(&discovery, &key), ["10.9.0.1:9090"]);
-    let said = source(&discovery, "Kubernetes");
+    let kubernetes = source(&discovery, "Kubernetes");
     assert_eq!(
-        (&said["id"], &said["state"]),
+        (&kubernetes["id"], &kubernetes["state"]),
         (&json!("east"), &json!("synced"))
     );
     for kind in ["Service", "Namespace"] {
-        assert!(said["objects"][kind].as_u64() >= Some(1), "{said}");
+        assert!(
+            kubernetes["objects"][kind].as_u64() >= Some(1),
+            "{kubernetes}"
+        );
     }
     let events = |event: &str| {
         let metric = format!("pilot_k8s_reg_events{{type=\"Services\",event=\"{event}\"}}");
@@ -132,11 +135,11 @@ fn all_roles_together_tell_of_a_cluster_without_kinds_once() {
         .arg("--reconcileWebhookConfig=false")
         .arg("--enable-reconcileWebhookConfiguration=false")
         .start();
-    let words = "no Istio kinds are installed in this cluster";
-    until("the warning", || (all.logged(words) > 0).then_some(()));
+    let message = "no Istio kinds are installed in this cluster";
+    until("the warning", || (all.logged(message) > 0).then_some(()));
     // Whoever is to be ready has looked for kinds by now, and all that was logged is there at the end.
     all.signal("TERM");
     let log = all.whole_log();
-    let told = log.iter().filter(|line| line.contains(words));
-    assert_eq!(told.count(), 1, "{log:#?}");
+    let lines = log.iter().filter(|line| line.contains(message));
+    assert_eq!(lines.count(), 1, "{log:#?}");
 }

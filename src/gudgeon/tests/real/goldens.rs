@@ -35,9 +35,9 @@ fn after(pod: &Value) -> Value {
     operations
 }
 
-/// Returns the path at which `kept` lacks something of `meant`; defaults that the server filled in do not count, also not
+/// Returns the path at which `stored` lacks something of `meant`; defaults that the server filled in do not count, also not
 /// those in the JSON that a variable or an annotation holds: the injector sees a pod with its defaults.
-fn lost(path: &str, meant: &Value, kept: &Value) -> Option<String> {
+fn lost(path: &str, meant: &Value, stored: &Value) -> Option<String> {
     let nothing = |value: &Value| match value {
         Value::Null => true,
         Value::Bool(yes) => !yes,
@@ -46,31 +46,31 @@ fn lost(path: &str, meant: &Value, kept: &Value) -> Option<String> {
         Value::Object(fields) => fields.is_empty(),
         Value::Number(_) => false,
     };
-    match (meant, kept) {
-        (Value::Object(meant), Value::Object(kept)) => meant.iter().find_map(|(key, value)| {
+    match (meant, stored) {
+        (Value::Object(meant), Value::Object(stored)) => meant.iter().find_map(|(key, value)| {
             let path = format!("{path}/{key}");
-            lost(&path, value, kept.get(key).unwrap_or(&Value::Null))
+            lost(&path, value, stored.get(key).unwrap_or(&Value::Null))
         }),
-        (Value::Array(meant), Value::Array(kept)) if meant.len() == kept.len() => {
-            let pairs = meant.iter().zip(kept).enumerate();
+        (Value::Array(meant), Value::Array(stored)) if meant.len() == stored.len() => {
+            let pairs = meant.iter().zip(stored).enumerate();
             pairs
                 .into_iter()
-                .find_map(|(at, (meant, kept))| lost(&format!("{path}/{at}"), meant, kept))
+                .find_map(|(at, (meant, stored))| lost(&format!("{path}/{at}"), meant, stored))
         }
-        _ if meant == kept || (nothing(meant) && nothing(kept)) => None,
-        (Value::String(meant), Value::String(kept))
-            if path.contains("/resources/") && amount(meant) == amount(kept) =>
+        _ if meant == stored || (nothing(meant) && nothing(stored)) => None,
+        (Value::String(meant), Value::String(stored))
+            if path.contains("/resources/") && amount(meant) == amount(stored) =>
         {
             None
         }
         (Value::String(text), Value::String(other)) if text.starts_with('{') => {
             let (Ok(inner), Ok(other)) = (serde_json::from_str(text), serde_json::from_str(other))
             else {
-                return Some(format!("{path}: meant {meant}, kept {kept}"));
+                return Some(format!("{path}: meant {meant}, kept {stored}"));
             };
             lost(path, &inner, &other)
         }
-        _ => Some(format!("{path}: meant {meant}, kept {kept}")),
+        _ => Some(format!("{path}: meant {meant}, kept {stored}")),
     }
 }
 
@@ -101,11 +101,11 @@ fn valid(cases: &[Case]) -> BTreeSet<&str> {
     let refused = |case: &Case| {
         let mut pod = case.pod.clone();
         pod["metadata"]["namespace"] = json!(PLAIN);
-        let said = create(&pod, &["--dry-run=server"]);
-        if !said.done {
-            return Some(said.err);
+        let answer = create(&pod, &["--dry-run=server"]);
+        if !answer.done {
+            return Some(answer.err);
         }
-        lost("", &pod, &said.objects()[0])
+        lost("", &pod, &answer.objects()[0])
     };
     let mut valid = BTreeSet::new();
     for case in cases {
@@ -151,7 +151,7 @@ fn all_that_are_pods() {
     let for_webhooks = |case: &&Case| {
         !["manifest", "native", "parameters", "path"]
             .iter()
-            .any(|key| case.said.contains_key(*key))
+            .any(|key| case.fields.contains_key(*key))
     };
     let valid = valid(&cases);
     let asked = asked(&cases);
@@ -243,8 +243,9 @@ fn asked(cases: &[Case]) -> (Asked, Hook) {
     // Webhooks are asked by the order of these names.
     let hook = Hook::new("goldens-after", &[entry]);
     until("the other is asked", || {
-        let said = create(&crate::server::pod(HOOK, "first"), &["--dry-run=server"]);
-        said.objects()
+        let answer = create(&crate::server::pod(HOOK, "first"), &["--dry-run=server"]);
+        answer
+            .objects()
             .first()
             .is_some_and(|pod| pod["spec"]["enableServiceLinks"] == false)
     });
@@ -253,7 +254,7 @@ fn asked(cases: &[Case]) -> (Asked, Hook) {
 
 fn check(asked: &Asked, case: &Case, outcome: &Outcome) -> Result<(), String> {
     let before = asked.answered();
-    let said = create(&case.pod, &[]);
+    let answer = create(&case.pod, &[]);
     let answered = (asked.answered().0 - before.0, asked.answered().1 - before.1);
     let (warnings, expected) = match outcome {
         Outcome::Refused { code, message, .. } => {
@@ -262,9 +263,9 @@ fn check(asked: &Asked, case: &Case, outcome: &Outcome) -> Result<(), String> {
             } else {
                 "InternalError"
             };
-            if said.done || !said.err.contains(kind) || !said.err.contains(message) {
+            if answer.done || !answer.err.contains(kind) || !answer.err.contains(message) {
                 return Err(format!(
-                    "refused with {code} {message:?}; kubectl says {said:?}"
+                    "refused with {code} {message:?}; kubectl says {answer:?}"
                 ));
             }
             return Ok(());
@@ -273,15 +274,15 @@ fn check(asked: &Asked, case: &Case, outcome: &Outcome) -> Result<(), String> {
         Outcome::Injected(injected) => (&injected.warnings, (1.0, 1.0)),
     };
     if NO_PODS.contains(&case.name.as_str()) {
-        let refused = said.err.contains("is invalid: spec.containers[");
+        let refused = answer.err.contains("is invalid: spec.containers[");
         return if refused {
             Ok(())
         } else {
-            Err(format!("kubectl says {said:?}"))
+            Err(format!("kubectl says {answer:?}"))
         };
     }
-    if !said.done {
-        return Err(format!("kubectl says {said:?}"));
+    if !answer.done {
+        return Err(format!("kubectl says {answer:?}"));
     }
     let mut meant = match outcome {
         Outcome::Injected(injected) => injected.pod.clone(),
@@ -290,12 +291,12 @@ fn check(asked: &Asked, case: &Case, outcome: &Outcome) -> Result<(), String> {
     let others = after(&meant);
     change(&mut meant, others);
     let name = case.name();
-    let kept = crate::server::kept(&case.namespace, name);
-    if let Some(lost) = lost("", &meant, &kept) {
+    let stored = crate::server::stored_pod(&case.namespace, name);
+    if let Some(lost) = lost("", &meant, &stored) {
         return Err(lost);
     }
     if answered != expected {
-        let again = match case.outcome(&kept) {
+        let again = match case.outcome(&stored) {
             Outcome::Injected(again) => String::from_utf8(again.patch).unwrap(),
             other @ (Outcome::Skipped { .. } | Outcome::Refused { .. }) => format!("{other:?}"),
         };
@@ -306,8 +307,11 @@ fn check(asked: &Asked, case: &Case, outcome: &Outcome) -> Result<(), String> {
     let mut wanted: Vec<&str> = warnings.iter().map(String::as_str).collect();
     wanted.sort_unstable();
     wanted.dedup();
-    if said.warnings() != wanted {
-        return Err(format!("warnings: {:?}, want {wanted:?}", said.warnings()));
+    if answer.warnings() != wanted {
+        return Err(format!(
+            "warnings: {:?}, want {wanted:?}",
+            answer.warnings()
+        ));
     }
     let again = try_kubectl(
         &["delete", "pod", name, "-n", &case.namespace, "--wait=false"],
@@ -322,9 +326,9 @@ fn check(asked: &Asked, case: &Case, outcome: &Outcome) -> Result<(), String> {
 #[test]
 fn a_missing_or_changed_field_counts_as_lost() {
     let meant = json!({"a": "", "b": [{"c": 1}], "resources": {"limits": {"cpu": "0.1"}}});
-    let kept = json!({"b": [{"c": 1, "d": 2}], "resources": {"limits": {"cpu": "100m"}}});
-    assert_eq!(lost("", &meant, &kept), None);
-    for (meant, kept) in [
+    let stored = json!({"b": [{"c": 1, "d": 2}], "resources": {"limits": {"cpu": "100m"}}});
+    assert_eq!(lost("", &meant, &stored), None);
+    for (meant, stored) in [
         (json!({"a": 1}), json!({})),
         (json!({"a": [1]}), json!({"a": [1, 2]})),
         (json!({"a": "x"}), json!({"a": "y"})),
@@ -333,6 +337,6 @@ fn a_missing_or_changed_field_counts_as_lost() {
             json!({"resources": {"cpu": "100m"}}),
         ),
     ] {
-        assert!(lost("", &meant, &kept).is_some(), "{meant} {kept}");
+        assert!(lost("", &meant, &stored).is_some(), "{meant} {stored}");
     }
 }

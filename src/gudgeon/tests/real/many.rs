@@ -42,9 +42,9 @@ fn send(method: &str, requests: impl Iterator<Item = (String, Option<Value>)>) {
         .arg(file.path())
         .output()
         .unwrap();
-    let said = String::from_utf8(sent.stdout).unwrap();
-    let good = said.lines().filter(|code| ["200", "201"].contains(code));
-    assert_eq!(good.count(), count, "{method}: {said}");
+    let codes = String::from_utf8(sent.stdout).unwrap();
+    let good = codes.lines().filter(|code| ["200", "201"].contains(code));
+    assert_eq!(good.count(), count, "{method}: {codes}");
 }
 
 /// Gone at the end, so that the other tests have a small server.

@@ -253,11 +253,11 @@ fn rules_of_the_cluster_yield_to_sources_that_are_named_later_and_come_back() {
         let (_, text) = discovery.get("/debug/endpointz?brief=1");
         text.contains("other.example.com") && rules() == [false; 2]
     });
-    let words = [
+    let messages = [
         "configuration comes from configSources from now on",
         "configuration no longer comes from configSources",
     ];
-    assert_eq!(words.map(|words| discovery.logged(words)), [1, 1]);
+    assert_eq!(messages.map(|message| discovery.logged(message)), [1, 1]);
 }
 
 const NETWORKING: &str = "networking.istio.io";
@@ -353,7 +353,7 @@ fn every_line_of_discovery_is_understood() {
         &["apply", "--validate=true", "--dry-run=server", "-f", "-"],
         &manifest("discovery"),
     );
-    let words = [
+    let arguments = [
         "get",
         "deployment",
         "istio-pilot",
@@ -362,7 +362,7 @@ fn every_line_of_discovery_is_understood() {
         "-o",
         "json",
     ];
-    let deployment = kubectl(&words, "").objects()[0].clone();
+    let deployment = kubectl(&arguments, "").objects()[0].clone();
     let template = &deployment["spec"]["template"]["spec"];
     let container = &template["containers"][0];
     assert_eq!(template["securityContext"]["runAsNonRoot"], true);

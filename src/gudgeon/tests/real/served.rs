@@ -104,10 +104,10 @@ fn kinds_that_come_late_or_go_and_objects_that_are_broken() {
     );
 
     // A kind that goes is empty, and no other is touched by it.
-    let kept = galley.collection(SIDECARS);
+    let sidecars_before = galley.collection(SIDECARS);
     drop(services);
     galley.counts(SERVICES, 0);
-    assert_eq!(galley.collection(SIDECARS), kept);
+    assert_eq!(galley.collection(SIDECARS), sidecars_before);
     assert_eq!(galley.get("/ready").0, 200);
     drop(sidecars);
     galley.counts(SIDECARS, 0);

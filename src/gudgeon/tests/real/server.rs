@@ -107,9 +107,9 @@ pub(crate) fn try_kubectl(arguments: &[&str], stdin: &str) -> Said {
 }
 
 pub(crate) fn kubectl(arguments: &[&str], stdin: &str) -> Said {
-    let said = try_kubectl(arguments, stdin);
-    assert!(said.done, "{arguments:?}: {said:?}");
-    said
+    let answer = try_kubectl(arguments, stdin);
+    assert!(answer.done, "{arguments:?}: {answer:?}");
+    answer
 }
 
 pub(crate) fn apply(object: &Value) {
@@ -118,13 +118,13 @@ pub(crate) fn apply(object: &Value) {
 
 /// Creates a pod, and returns it as the server has stored it.
 pub(crate) fn create(pod: &Value, more: &[&str]) -> Said {
-    let mut words = vec!["create", "-f", "-", "-o", "json", "--validate=false"];
-    words.extend(more);
-    try_kubectl(&words, &pod.to_string())
+    let mut arguments = vec!["create", "-f", "-", "-o", "json", "--validate=false"];
+    arguments.extend(more);
+    try_kubectl(&arguments, &pod.to_string())
 }
 
 /// The pod that the server keeps.
-pub(crate) fn kept(namespace: &str, name: &str) -> Value {
+pub(crate) fn stored_pod(namespace: &str, name: &str) -> Value {
     kubectl(&["get", "pod", name, "-n", namespace, "-o", "json"], "").objects()[0].clone()
 }
 
@@ -228,14 +228,14 @@ pub(crate) fn base64(text: &str) -> String {
 /// The CA bundle of an entry, as it is now.
 pub(crate) fn bundle(configuration: &str, entry: usize) -> String {
     use base64::Engine as _;
-    let words = [
+    let arguments = [
         "get",
         "mutatingwebhookconfiguration",
         configuration,
         "-o",
         "json",
     ];
-    let object = kubectl(&words, "").objects()[0].clone();
+    let object = kubectl(&arguments, "").objects()[0].clone();
     let bundle = object["webhooks"][entry]["clientConfig"]["caBundle"]
         .as_str()
         .unwrap_or_default();

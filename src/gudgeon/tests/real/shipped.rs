@@ -20,8 +20,8 @@ pub(crate) fn shipped(name: &str, account: &str) -> String {
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": {"expirationSeconds": 3600}});
     let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
-    let said = kubectl(&["create", "--raw", &path, "-f", "-"], &request.to_string());
-    let token = said.objects()[0]["status"]["token"].clone();
+    let answer = kubectl(&["create", "--raw", &path, "-f", "-"], &request.to_string());
+    let token = answer.objects()[0]["status"]["token"].clone();
     let file = run().join(format!("{name}.kubeconfig"));
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",

@@ -84,8 +84,8 @@ impl Drop for Shipped {
 }
 
 fn configuration() -> Option<Value> {
-    let said = try_kubectl(&["get", KIND, NAME, "-o", "json"], "");
-    said.done.then(|| said.objects().remove(0))
+    let answer = try_kubectl(&["get", KIND, NAME, "-o", "json"], "");
+    answer.done.then(|| answer.objects().remove(0))
 }
 
 fn entry(field: &str) -> Value {
@@ -101,15 +101,15 @@ fn create(name: &str, weight: u32, more: &[&str]) -> Said {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"hosts": ["a"], "http": [{"route": [
             {"destination": {"host": "a"}, "weight": 75}, {"destination": {"host": "b"}, "weight": weight}]}]}});
-    let mut words = vec!["create", "-f", "-"];
-    words.extend(more);
-    try_kubectl(&words, &object.to_string())
+    let mut arguments = vec!["create", "-f", "-"];
+    arguments.extend(more);
+    try_kubectl(&arguments, &object.to_string())
 }
 
 /// Patches the configuration as another user.
 fn patch(patch: &Value) {
-    let words = ["patch", KIND, NAME, "--type=json", "-p", &patch.to_string()];
-    kubectl(&words, "");
+    let arguments = ["patch", KIND, NAME, "--type=json", "-p", &patch.to_string()];
+    kubectl(&arguments, "");
 }
 
 /// Asserts that any change by another user is reverted.
@@ -331,8 +331,8 @@ fn the_role_of_galley_is_no_more_than_that() {
 fn every_line_of_galley_is_understood() {
     let _shipped = Shipped::new();
     // A field that the server does not know would be refused by kubectl.
-    let words = ["apply", "--validate=true", "--dry-run=server", "-f", "-"];
-    kubectl(&words, &manifest("galley"));
+    let arguments = ["apply", "--validate=true", "--dry-run=server", "-f", "-"];
+    kubectl(&arguments, &manifest("galley"));
     let get = |kind: &str| {
         kubectl(&["get", kind, NAME, "-n", NAMESPACE, "-o", "json"], "").objects()[0].clone()
     };
@@ -365,9 +365,9 @@ fn every_line_of_galley_is_understood() {
         .args(["--kubeconfig", "/none", "--ctrlz-port=none"])
         .output()
         .unwrap();
-    let said = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+    let output = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
     assert!(
-        said.contains("--ctrlz-port"),
-        "the last is what is wrong: {said}"
+        output.contains("--ctrlz-port"),
+        "the last is what is wrong: {output}"
     );
 }

@@ -74,8 +74,8 @@ impl Balancer {
 
 /// The four shipped entries, with the balancer in place of the Service: a cluster's addresses are not routed here.
 fn shipped_entries(port: u16) -> Hook {
-    let words = ["get", "mutatingwebhookconfiguration", NAME, "-o", "json"];
-    let mut object = kubectl(&words, "").objects()[0].clone();
+    let arguments = ["get", "mutatingwebhookconfiguration", NAME, "-o", "json"];
+    let mut object = kubectl(&arguments, "").objects()[0].clone();
     for entry in object["webhooks"].as_array_mut().unwrap() {
         entry["clientConfig"] = json!({"url": format!("https://127.0.0.1:{port}/inject")});
     }
@@ -100,7 +100,7 @@ fn replica(kubeconfig: &str) -> Injector {
     ])
 }
 
-fn held(replica: &Injector) -> bool {
+fn is_held(replica: &Injector) -> bool {
     let page = replica.get("/debug/config").json();
     page["caBundle"][0]["state"] == "held"
 }
@@ -112,8 +112,8 @@ fn enabled(name: &str) {
 
 /// A pod goes through, injected.
 fn injects(namespace: &str) -> bool {
-    let said = create(&pod(namespace, "web"), &["--dry-run=server"]);
-    said.done && names(&said.objects()[0], "containers") == ["web", "istio-proxy"]
+    let answer = create(&pod(namespace, "web"), &["--dry-run=server"]);
+    answer.done && names(&answer.objects()[0], "containers") == ["web", "istio-proxy"]
 }
 
 fn requests(replica: &Injector) -> f64 {
@@ -129,7 +129,7 @@ fn two_replicas_with_certificates_of_their_own() {
     enabled("replicas");
     let (first, second) = (replica(&kubeconfig), replica(&kubeconfig));
     until("both have written their CA", || {
-        held(&first) && held(&second)
+        is_held(&first) && is_held(&second)
     });
     assert_eq!(bundle(NAME, 0).matches("BEGIN CERTIFICATE").count(), 2);
     balancer.to(&[first.port, second.port]);
@@ -148,7 +148,7 @@ fn two_replicas_with_certificates_of_their_own() {
     );
     // A rollout: a new replica, then the oldest goes, as with the Service.
     let third = replica(&kubeconfig);
-    until("the third has written its CA", || held(&third));
+    until("the third has written its CA", || is_held(&third));
     balancer.to(&[second.port, third.port]);
     let mut first = first;
     first.signal("TERM");
@@ -158,7 +158,7 @@ fn two_replicas_with_certificates_of_their_own() {
     }
     assert_eq!(first.wait().code(), Some(0));
     for replica in [&second, &third] {
-        assert!(held(replica));
+        assert!(is_held(replica));
         for reason in [
             "load_ca_bundle_failure",
             "webhook_config_not_found",
@@ -172,8 +172,8 @@ fn two_replicas_with_certificates_of_their_own() {
     }
     // A pod without the label is not injected.
     namespace("unlabelled", "none");
-    let said = create(&pod("unlabelled", "web"), &["--dry-run=server"]);
-    assert_eq!(names(&said.objects()[0], "containers"), ["web"]);
+    let answer = create(&pod("unlabelled", "web"), &["--dry-run=server"]);
+    assert_eq!(names(&answer.objects()[0], "containers"), ["web"]);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_bundle_replaced_by_hand_is_mended() {
     enabled("mended");
     let only = replica(&kubeconfig);
     balancer.to(&[only.port]);
-    until("it is held", || held(&only));
+    until("it is held", || is_held(&only));
     until("a pod is injected", || injects("mended"));
     let ours = bundle(NAME, 0);
     let foreign = crate::server::base64(&of_run("ca.crt"));
@@ -237,7 +237,7 @@ fn a_server_that_stops_and_starts() {
     assert_eq!(late.get("/ready").status, 200);
     kube("start");
     until("a pod is injected again", || injects("outage"));
-    until("the late one is there", || held(&late) && held(&only));
+    until("the late one is there", || is_held(&late) && is_held(&only));
     assert!(bundle(NAME, 0).matches("BEGIN CERTIFICATE").count() >= 2);
     balancer.to(&[late.port]);
     until("by the late one", || {

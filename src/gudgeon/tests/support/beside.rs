@@ -22,10 +22,10 @@ impl Beside {
     /// `ask` panics where the answer is not the right one.
     pub fn start(name: &'static str, mut ask: impl FnMut() + Send + 'static) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&ends);
+        let ended = Arc::clone(&ends);
         let asks = std::thread::spawn(move || {
             let mut took = Vec::new();
-            while !told.load(Ordering::Relaxed) {
+            while !ended.load(Ordering::Relaxed) {
                 let asked = Instant::now();
                 ask();
                 took.push(asked.elapsed());
@@ -42,11 +42,11 @@ impl Beside {
         let mut took = self.asks.join().unwrap();
         took.sort_unstable();
         let (most, worst) = (took[took.len() * 9 / 10], took[took.len() - 1]);
-        let said = format!(
+        let summary = format!(
             "{}: {} answers, nine of ten in {most:?}, all in {worst:?}",
             self.name,
             took.len()
         );
-        assert!(most < bound && worst < bound + SLACK, "{said}");
+        assert!(most < bound && worst < bound + SLACK, "{summary}");
     }
 }

@@ -59,9 +59,9 @@ pub fn until(what: &str, mut check: impl FnMut() -> bool) {
 pub fn apart(options: &str, before: &str) -> Command {
     let possible = Command::new("unshare").args([options, "true"]).output();
     let possible = possible.expect("unshare: install util-linux");
-    let said = String::from_utf8_lossy(&possible.stderr);
-    let words = "cannot be shown here, where nobody may make user namespaces";
-    assert!(possible.status.success(), "{words}: {said}");
+    let stderr = String::from_utf8_lossy(&possible.stderr);
+    let cause = "cannot be shown here, where nobody may make user namespaces";
+    assert!(possible.status.success(), "{cause}: {stderr}");
     let mut command = Command::new("unshare");
     let shell = format!("{before} exec \"$0\" \"$@\"");
     command.args([options, "sh", "-c", &shell, env!("CARGO_BIN_EXE_gudgeon")]);

@@ -92,25 +92,25 @@ impl Program {
         self.lines.lock().unwrap().clone()
     }
 
-    pub fn logged(&self, words: &str) -> usize {
+    pub fn logged(&self, text: &str) -> usize {
         let log = self.log();
-        log.iter().filter(|line| line.contains(words)).count()
+        log.iter().filter(|line| line.contains(text)).count()
     }
 
     /// Returns the address after these words in the log.
-    pub fn address_after(&mut self, words: &str) -> String {
-        until(words, || {
+    pub fn address_after(&mut self, text: &str) -> String {
+        until(text, || {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "ended: {ended:?} {:?}", self.log());
             let log = self.log();
-            let (_, address) = log.iter().find_map(|line| line.split_once(words))?;
+            let (_, address) = log.iter().find_map(|line| line.split_once(text))?;
             // In JSON the line goes on.
             address.split([' ', '"']).next().map(ToOwned::to_owned)
         })
     }
 
-    pub fn port_after(&mut self, words: &str) -> u16 {
-        let address = self.address_after(words);
+    pub fn port_after(&mut self, text: &str) -> u16 {
+        let address = self.address_after(text);
         address.rsplit(':').next().unwrap().parse().unwrap()
     }
 
@@ -147,8 +147,8 @@ impl Program {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).unwrap();
         let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-        let words = line.unwrap().split_whitespace().nth(1);
-        words.unwrap().parse().unwrap()
+        let amount = line.unwrap().split_whitespace().nth(1);
+        amount.unwrap().parse().unwrap()
     }
 }
 
@@ -222,9 +222,9 @@ pub fn metrics_of(port: u16) {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let said = format!("content-type: {kind}; charset=utf-8");
+        let header = format!("content-type: {kind}; charset=utf-8");
         assert!(
-            head.to_ascii_lowercase().contains(&said),
+            head.to_ascii_lowercase().contains(&header),
             "{accept}: {head}"
         );
         let open = kind.starts_with("application/openmetrics-text");

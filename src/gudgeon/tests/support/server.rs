@@ -133,13 +133,13 @@ impl Server {
 
     /// Sends an event for each version, until the peer disconnects.
     fn watch(&self, stream: &mut TcpStream) -> std::io::Result<()> {
-        let mut told = self.state.lock().unwrap().version;
+        let mut sent = self.state.lock().unwrap().version;
         stream.write_all(plain::WATCH_HEAD)?;
         loop {
             let news = {
                 let state = self.state.lock().unwrap();
-                let news = state.version != told;
-                told = state.version;
+                let news = state.version != sent;
+                sent = state.version;
                 news.then(|| json!({"type": "MODIFIED", "object": Self::object(&state)}))
             };
             if let Some(news) = news {

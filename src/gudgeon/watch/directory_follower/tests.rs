@@ -143,11 +143,11 @@ async fn a_scan_that_panics_is_made_anew_by_a_fresh_reader() {
     assert_eq!(follower.scan().await.unwrap(), (4, false));
     assert_eq!(due(&mut follower).await, 60);
     let path = root.path().display();
-    let [told, again] = &lines.take()[..] else {
+    let [unreadable, again] = &lines.take()[..] else {
         panic!("two lines are told");
     };
     assert_eq!(
-        *told,
+        *unreadable,
         format!("cannot read {path}: {panicked}; serving the last good content")
     );
     assert_eq!(*again, format!("{path} can be read again"));
@@ -167,10 +167,10 @@ async fn a_watch_that_the_kernel_refuses_is_logged_once_and_polled_for() {
         assert_eq!(due(&mut follower).await, seconds);
     }
     let (path, file) = (root.path().display(), file.display());
-    let told = lines.take();
-    assert_eq!(told.len(), 1, "{told:?}");
-    let words = format!("polling {path} every second: cannot watch {file}: ");
-    assert!(told[0].starts_with(&words), "{told:?}");
+    let logged = lines.take();
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    let message = format!("polling {path} every second: cannot watch {file}: ");
+    assert!(logged[0].starts_with(&message), "{logged:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -455,12 +455,12 @@ fn json_is_encoded_as_another_encoder_does() {
         let other = DynamicMessage::deserialize(message.clone(), value.clone()).unwrap();
         let own = api::envoy::encode(name.unwrap(), value, "").unwrap();
         let own = DynamicMessage::decode(message, own.as_slice()).unwrap();
-        let shown = |message: &DynamicMessage| {
+        let json = |message: &DynamicMessage| {
             let options = SerializeOptions::new().use_proto_field_name(true);
-            let shown = message.serialize_with_options(serde_json::value::Serializer, &options);
-            shown.unwrap()
+            let json = message.serialize_with_options(serde_json::value::Serializer, &options);
+            json.unwrap()
         };
-        assert_eq!(shown(&own), shown(&other), "{value}");
+        assert_eq!(json(&own), json(&other), "{value}");
         count += 1;
     }
     assert!(count > 12, "{count}");

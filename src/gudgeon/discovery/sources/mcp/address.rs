@@ -176,9 +176,9 @@ mod tests {
     #[test]
     fn a_directory_needs_no_tls() {
         let unused = |text: &str| unused(&source(text));
-        let said = unused("{address: 'fs:///conf', tlsSettings: {mode: ISTIO_MUTUAL}}").unwrap();
-        let words = "configSources \"fs:///conf\": tlsSettings has no effect: ";
-        assert!(said.starts_with(words), "{said}");
+        let warning = unused("{address: 'fs:///conf', tlsSettings: {mode: ISTIO_MUTUAL}}").unwrap();
+        let message = "configSources \"fs:///conf\": tlsSettings has no effect: ";
+        assert!(warning.starts_with(message), "{warning}");
         for text in [
             "{address: 'fs:///conf'}",
             "{address: 'mcps://a:1', tlsSettings: {mode: ISTIO_MUTUAL}}",
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn an_address_that_cannot_be_dialled_is_an_error() {
-        for (text, words) in [
+        for (text, message) in [
             (
                 "address: 'http://a:1'",
                 "\"http://a:1\": want mcp://HOST:PORT",
@@ -259,8 +259,8 @@ mod tests {
                 "\"a:1\": tlsSettings.clientCertificate is required",
             ),
         ] {
-            let said = read(&format!("{{{text}}}")).unwrap_err();
-            assert!(said.starts_with(words), "{said}");
+            let error = read(&format!("{{{text}}}")).unwrap_err();
+            assert!(error.starts_with(message), "{error}");
         }
     }
 }

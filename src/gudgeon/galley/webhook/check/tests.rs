@@ -67,11 +67,11 @@ fn weights_are_added_up() {
 }
 
 /// Compares a response with the expected findings of an object, notes among them.
-fn says(object: &Value, namespace: &str, said: &[&str]) {
+fn response_has_findings(object: &Value, namespace: &str, findings: &[&str]) {
     let (response, _) = answered(&json!({"object": object, "namespace": namespace}));
-    let said = said.iter().copied();
+    let findings = findings.iter().copied();
     let (warnings, errors): (Vec<&str>, Vec<&str>) =
-        said.partition(|said| said.starts_with("warning: "));
+        findings.partition(|finding| finding.starts_with("warning: "));
     assert_eq!(response["allowed"], errors.is_empty(), "{object}");
     let causes = response["status"]["details"]["causes"].as_array();
     let causes = causes.into_iter().flatten().map(|cause| {
@@ -79,28 +79,34 @@ fn says(object: &Value, namespace: &str, said: &[&str]) {
         format!("{}: {}", text("field"), text("message"))
     });
     assert_eq!(causes.collect::<Vec<_>>(), errors, "{object}");
-    let heard = response["warnings"].as_array();
-    let heard: Vec<_> = heard
+    let received = response["warnings"].as_array();
+    let received: Vec<_> = received
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let shown = warnings.iter().map(|warning| {
-        let words = warning.strip_prefix("warning: ").unwrap();
-        cut(words.strip_prefix("kind: ").unwrap_or(words), WARNING_BYTES)
+    let expected = warnings.iter().map(|warning| {
+        let message = warning.strip_prefix("warning: ").unwrap();
+        cut(
+            message.strip_prefix("kind: ").unwrap_or(message),
+            WARNING_BYTES,
+        )
     });
-    let mut shown: Vec<_> = shown.collect();
-    if shown.iter().map(|shown| shown.len()).sum::<usize>() > WARNINGS_BYTES {
-        let (last, first) = heard.split_last().unwrap();
-        let more = shown.len() - first.len();
+    let mut expected: Vec<_> = expected.collect();
+    if expected.iter().map(|warning| warning.len()).sum::<usize>() > WARNINGS_BYTES {
+        let (last, first) = received.split_last().unwrap();
+        let more = expected.len() - first.len();
         assert_eq!(*last, format!("… and {more} more"), "{object}");
-        assert!(first.iter().all(|heard| shown.contains(heard)), "{object}");
+        assert!(
+            first.iter().all(|warning| expected.contains(warning)),
+            "{object}"
+        );
         return;
     }
-    let mut heard = heard;
-    shown.sort_unstable();
-    heard.sort_unstable();
-    assert_eq!(heard, shown, "{object}");
+    let mut received = received;
+    expected.sort_unstable();
+    received.sort_unstable();
+    assert_eq!(received, expected, "{object}");
 }
 
 #[test]
@@ -116,12 +122,12 @@ fn every_row_is_judged_as_everywhere() {
             "metadata": {"name": text("name"), "namespace": "ns"},
             "spec": spec,
         });
-        let said = row["said"].as_array().unwrap().iter();
+        let findings = row["said"].as_array().unwrap().iter();
         let notes = crate::examples::notes(&object);
         let notes: Vec<_> = notes.iter().map(Finding::to_string).collect();
-        let said = said.map(|said| said.as_str().unwrap());
-        let said: Vec<_> = said.chain(notes.iter().map(String::as_str)).collect();
-        says(&object, "ns", &said);
+        let findings = findings.map(|finding| finding.as_str().unwrap());
+        let findings: Vec<_> = findings.chain(notes.iter().map(String::as_str)).collect();
+        response_has_findings(&object, "ns", &findings);
     }
 }
 
@@ -130,10 +136,10 @@ fn every_example_is_judged_as_everywhere() {
     let mut seen = 0;
     for example in crate::examples::examples() {
         for expected in example.expected().unwrap_or_default() {
-            let said = expected.said.iter().chain(&expected.notes);
-            let said: Vec<_> = said.map(|(_, said)| said.as_str()).collect();
-            seen += said.len();
-            says(&expected.value, &expected.namespace, &said);
+            let findings = expected.said.iter().chain(&expected.notes);
+            let findings: Vec<_> = findings.map(|(_, finding)| finding.as_str()).collect();
+            seen += findings.len();
+            response_has_findings(&expected.value, &expected.namespace, &findings);
         }
     }
     assert!(seen > 100, "{seen}");
@@ -199,7 +205,7 @@ fn invalid_objects_are_refused_with_their_reasons() {
     let mut large = weights(75, 25);
     large["metadata"]["annotations"] = json!({"a": "x".repeat(1600 << 10)});
     let named = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": {}});
-    for (request, code, words, reason) in [
+    for (request, code, cause, reason) in [
         (json!({}), 400, "has no object", Reason::Undecodable),
         (
             json!({"object": null}),
@@ -254,7 +260,7 @@ fn invalid_objects_are_refused_with_their_reasons() {
         assert_eq!(response["allowed"], false);
         assert_eq!(response["status"]["code"], code, "{response}");
         let message = response["status"]["message"].as_str().unwrap();
-        assert!(message.contains(words), "{message}: {words}");
+        assert!(message.contains(cause), "{message}: {cause}");
         assert_eq!(found, Some(reason), "{message}");
     }
 }
@@ -313,7 +319,7 @@ fn an_update_mends_an_object_nested_too_deep() {
 fn malformed_reviews_are_refused_with_the_cause() {
     let twice = review("v1", &json!({"object": "X"}))
         .replace("\"X\"", "{\"spec\": {\"hosts\": [], \"hosts\": []}}");
-    for (text, words) in [
+    for (text, cause) in [
         ("{", "could not decode body: EOF"),
         (
             "{\"kind\": \"Pod\"}",
@@ -335,7 +341,7 @@ fn malformed_reviews_are_refused_with_the_cause() {
         let (answer, verdict, decision) = checked(text, ValidatedKinds::All);
         assert_eq!(answer["response"]["allowed"], false);
         let message = answer["response"]["status"]["message"].as_str().unwrap();
-        assert!(message.starts_with(words), "{message}");
+        assert!(message.starts_with(cause), "{message}");
         assert_eq!(verdict.reason, Some(Reason::Undecodable));
         assert!(!decision.allowed);
         let version = if text.contains("v1beta1") {
@@ -487,9 +493,9 @@ fn a_message_has_an_end() {
     // The message gives the number of errors that it omits.
     let message = response["status"]["message"].as_str().unwrap();
     let (begin, last) = message.rsplit_once("; ").unwrap();
-    let shown = begin.split("; ").count();
-    assert!(shown < 100, "{message}");
-    assert_eq!(last, format!("… and {} more", 150 - shown));
+    let listed = begin.split("; ").count();
+    assert!(listed < 100, "{message}");
+    assert_eq!(last, format!("… and {} more", 150 - listed));
 }
 
 #[test]
@@ -501,19 +507,19 @@ fn recorded_verdicts_have_no_secret_and_no_object() {
         &json!({"object": object, "operation": "UPDATE", "dryRun": true}),
     );
     let (_, _, decision) = checked(&text, ValidatedKinds::All);
-    let shown = decision.json();
-    assert!(!shown.to_string().contains("the-private-part"), "{shown}");
-    assert_eq!(shown["kind"], "security.istio.io/v1 RequestAuthentication");
+    let record = decision.json();
+    assert!(!record.to_string().contains("the-private-part"), "{record}");
+    assert_eq!(record["kind"], "security.istio.io/v1 RequestAuthentication");
     assert_eq!(
-        (&shown["namespace"], &shown["name"]),
+        (&record["namespace"], &record["name"]),
         (&json!("web"), &json!("a"))
     );
     assert_eq!(
-        (&shown["operation"], &shown["dryRun"]),
+        (&record["operation"], &record["dryRun"]),
         (&json!("UPDATE"), &json!(true))
     );
-    assert_eq!(shown["allowed"], false);
-    let message = shown["message"].as_str().unwrap();
+    assert_eq!(record["allowed"], false);
+    let message = record["message"].as_str().unwrap();
     assert!(message.contains("spec.hosts: unknown field"), "{message}");
     // Texts from outside are cut.
     let mut object = weights(75, 25);

@@ -108,7 +108,7 @@ fn review(name: &str) -> Vec<u8> {
 async fn paths_methods_types_and_sizes() {
     let served = Served::new(api::config::check).await;
     let utf8 = "application/json; charset=utf-8";
-    for (method, path, kind, body, status, words) in [
+    for (method, path, kind, body, status, message) in [
         (
             "POST",
             "/validate",
@@ -209,7 +209,7 @@ async fn paths_methods_types_and_sizes() {
         let mut sender = served.connect().await;
         let (found, text) = ask(&mut sender, method, path, kind, body).await;
         assert_eq!(found, status, "{method} {path}: {text}");
-        assert!(text.contains(words), "{method} {path}: {text}");
+        assert!(text.contains(message), "{method} {path}: {text}");
     }
     let metrics = served.metrics();
     for (status, count) in [(400, 1), (405, 5), (413, 1), (415, 2)] {
@@ -298,11 +298,11 @@ async fn a_request_without_a_permit_gets_429() {
             }
         }
     };
-    let told = tokio::select! {
-        told = others => told,
+    let response = tokio::select! {
+        response = others => response,
         () = coming => unreachable!("it was sent away"),
     };
-    assert_eq!(told, (429, "too many reviews at once\n".to_owned()));
+    assert_eq!(response, (429, "too many reviews at once\n".to_owned()));
     assert!(
         served
             .metrics()
@@ -333,10 +333,10 @@ async fn a_slow_body_loses_its_permit_to_others() {
     let mut slow = TcpStream::connect(served.address).await.unwrap();
     slow.write_all(HEAD).await.unwrap();
     slow.write_all(b"{").await.unwrap();
-    let told = async {
-        let mut told = String::new();
-        slow.read_to_string(&mut told).await.unwrap();
-        told
+    let response = async {
+        let mut response = String::new();
+        slow.read_to_string(&mut response).await.unwrap();
+        response
     };
     let others = async {
         let mut refused = 0;
@@ -351,15 +351,15 @@ async fn a_slow_body_loses_its_permit_to_others() {
             }
         }
     };
-    let both = async { tokio::join!(told, others) };
+    let both = async { tokio::join!(response, others) };
     let both = tokio::time::timeout(Duration::from_secs(30), both).await;
-    let (told, refused) = both.unwrap();
-    assert!(told.starts_with("HTTP/1.1 429 "), "{told}");
-    for words in [
+    let (response, refused) = both.unwrap();
+    assert!(response.starts_with("HTTP/1.1 429 "), "{response}");
+    for part in [
         "connection: close\r\n",
         "\r\n\r\ntoo many requests: the body arrived too slowly\n",
     ] {
-        assert!(told.contains(words), "{told}");
+        assert!(response.contains(part), "{response}");
     }
     let metrics = served.metrics();
     let counted = format!("http_error_total{{status=\"429\"}} {}\n", refused + 1);
@@ -419,7 +419,7 @@ async fn a_refusal_repeats_the_token_of_a_probe_and_no_other_text() {
     let served = Served::new(api::config::check).await;
     let mut sender = served.connect().await;
     let digits = "0123456789abcdef0123456789abcdef";
-    let words = format!("; probe {digits} reached istio-system/istio-galley");
+    let suffix = format!("; probe {digits} reached istio-system/istio-galley");
     let long: Vec<_> = (0..100)
         .map(|at| format!("a_{at}_{}", "x".repeat(60)))
         .collect();
@@ -436,7 +436,7 @@ async fn a_refusal_repeats_the_token_of_a_probe_and_no_other_text() {
         let (_, answer) = ask(&mut sender, "POST", "/validate", JSON, body).await;
         let answer: Value = serde_json::from_str(&answer).unwrap();
         let message = answer["response"]["status"]["message"].as_str().unwrap();
-        assert_eq!(message.ends_with(&words), is_repeated, "{message}");
+        assert_eq!(message.ends_with(&suffix), is_repeated, "{message}");
         assert!(message.len() <= 4096, "{}", message.len());
         assert!(!message.contains("script"), "{message}");
     }

@@ -21,11 +21,11 @@ pub struct Session {
 }
 
 impl Answer {
-    pub fn read(said: &[u8], is_http: bool, session: Session, took: Duration) -> Option<Self> {
-        let said = String::from_utf8_lossy(said).into_owned();
+    pub fn read(response: &[u8], is_http: bool, session: Session, took: Duration) -> Option<Self> {
+        let response = String::from_utf8_lossy(response).into_owned();
         let (head, body) = match is_http {
-            true => said.split_once("\r\n\r\n")?,
-            false => ("", said.as_str()),
+            true => response.split_once("\r\n\r\n")?,
+            false => ("", response.as_str()),
         };
         let (from, seen) = body.split_once('\n').unwrap_or((body, ""));
         let from = if is_http {
@@ -47,7 +47,7 @@ impl Answer {
         })
     }
 
-    fn shown(&self) -> String {
+    fn describe(&self) -> String {
         format!(
             "{} {} {:?} {:?} after {:?}",
             self.status, self.from, self.seen, self.headers, self.took
@@ -63,7 +63,7 @@ impl Answer {
             self.status == status
         } else if let Some((name, value)) = word.split_once('=').filter(|_| !is_header) {
             match (name, value.strip_prefix('!')) {
-                ("saw", Some(words)) => !self.seen.contains(&spaced(words)),
+                ("saw", Some(text)) => !self.seen.contains(&spaced(text)),
                 ("saw", None) => self.seen.contains(&spaced(value)),
                 ("after", _) => self.took >= millis(value),
                 ("within", _) => self.took < millis(value),
@@ -86,6 +86,6 @@ impl Answer {
         } else {
             word.split('|').any(|name| spaced(name) == self.from)
         };
-        (!holds).then(|| format!("{word}: {}", self.shown()))
+        (!holds).then(|| format!("{word}: {}", self.describe()))
     }
 }

@@ -27,7 +27,7 @@ struct Shared {
     tls: Option<Arc<ServerConfig>>,
     heads: Mutex<Vec<String>>,
     attempts: Mutex<HashMap<String, u32>>,
-    held: Mutex<HashSet<String>>,
+    waiting: Mutex<HashSet<String>>,
 }
 
 impl Application {
@@ -39,7 +39,7 @@ impl Application {
             tls: has_tls.then(tls),
             heads: Mutex::default(),
             attempts: Mutex::default(),
-            held: Mutex::default(),
+            waiting: Mutex::default(),
         });
         let own = Arc::clone(&shared);
         thread::spawn(move || {
@@ -52,15 +52,15 @@ impl Application {
     }
 
     /// Returns true if a request came whose head has these words.
-    pub fn saw(&self, words: &str) -> bool {
+    pub fn saw(&self, text: &str) -> bool {
         let heads = self.shared.heads.lock().unwrap();
-        heads.iter().any(|head| head.contains(words))
+        heads.iter().any(|head| head.contains(text))
     }
 
     /// Returns true while the request with this `x-hold` waits here.
     pub fn holds(&self, number: u32) -> bool {
-        let held = self.shared.held.lock().unwrap();
-        held.contains(&number.to_string())
+        let waiting = self.shared.waiting.lock().unwrap();
+        waiting.contains(&number.to_string())
     }
 }
 
@@ -97,7 +97,7 @@ impl Shared {
             ([0x16], None) => {
                 // A connection that ends with something unread is reset, and what was said may be lost with it.
                 let _hello = stream.read(&mut [0; 4096]);
-                let _said = writeln!(stream, "{}", self.name);
+                let _written = writeln!(stream, "{}", self.name);
                 let _end = stream.read(&mut [0; 64]);
             }
             (_, None) => self.answer(&mut stream, ""),
@@ -120,9 +120,9 @@ impl Shared {
             self.heads.lock().unwrap().push(head.clone());
             let status = self.status(&head);
             if let (200, Some(number)) = (status, value(&head, "x-hold")) {
-                self.held.lock().unwrap().insert(number.to_owned());
+                self.waiting.lock().unwrap().insert(number.to_owned());
                 let _end = stream.read(&mut [0]);
-                self.held.lock().unwrap().remove(number);
+                self.waiting.lock().unwrap().remove(number);
                 return;
             }
             let body = format!("{}\n{head}", self.name);

@@ -123,8 +123,8 @@ RequestAuthentication
 pub fn check() -> usize {
     let examples = EXAMPLES.lines().filter(|line| line.starts_with(' '));
     let examples = examples.map(|line| {
-        let (what, shown) = line.split_once(" => ").expect(line);
-        exists(what, shown);
+        let (what, coverage) = line.split_once(" => ").expect(line);
+        exists(what, coverage);
     });
     examples.count()
 }

@@ -129,8 +129,8 @@ conflicts
 /// Fails for a field that nothing shows.
 pub fn check() {
     for line in FIELDS.lines().filter(|line| line.starts_with(' ')) {
-        let (what, shown) = line.split_once(" => ").expect(line);
-        assert!(!shown.starts_with("not served"), "{what}");
-        exists(what, shown);
+        let (what, coverage) = line.split_once(" => ").expect(line);
+        assert!(!coverage.starts_with("not served"), "{what}");
+        exists(what, coverage);
     }
 }

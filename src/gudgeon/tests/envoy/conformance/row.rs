@@ -39,7 +39,7 @@ pub struct Row {
     pub is_eventual: bool,
     port: u16,
     request: Vec<String>,
-    words: BTreeMap<String, String>,
+    options: BTreeMap<String, String>,
     headers: Vec<(String, String)>,
     expected: Vec<String>,
 }
@@ -73,7 +73,7 @@ fn read(line: usize, text: &str) -> Row {
         is_eventual,
         port: port.parse().expect(text),
         request: Vec::new(),
-        words: BTreeMap::new(),
+        options: BTreeMap::new(),
         headers: Vec::new(),
         expected: expected.split_whitespace().map(str::to_owned).collect(),
     };
@@ -84,7 +84,7 @@ fn read(line: usize, text: &str) -> Row {
                 row.headers.push((name.to_owned(), value.replace('+', " ")));
             }
             (Some((name, value)), _) if !is_path => {
-                row.words.insert(name.to_owned(), value.to_owned());
+                row.options.insert(name.to_owned(), value.to_owned());
             }
             _ => row.request.push((*word).to_owned()),
         }
@@ -96,7 +96,7 @@ fn read(line: usize, text: &str) -> Row {
 pub struct Ask<'a> {
     pub proxy: &'a Proxy,
     pub clients: &'a mut Clients,
-    pub words: &'a BTreeMap<String, String>,
+    pub variables: &'a BTreeMap<String, String>,
     pub applications: &'a BTreeMap<String, Application>,
     /// All that is answered now has this mark.
     pub mark: &'a str,
@@ -106,7 +106,7 @@ impl Ask<'_> {
     /// Why the row does not hold, if it does not.
     pub fn fails(&mut self, row: &Row) -> Option<String> {
         let times = row
-            .words
+            .options
             .get("times")
             .map_or(1, |text| text.parse().unwrap());
         let counters = row
@@ -116,9 +116,9 @@ impl Ask<'_> {
         let before: Vec<_> = counters
             .map(|name| (name, counted(self.proxy, name)))
             .collect();
-        let held = self.hold(row);
+        let requests = self.hold(row);
         let answers: Vec<Option<Answer>> = (0..times).map(|_| self.answer(row)).collect();
-        self.release(held);
+        self.release(requests);
         let failed = row
             .expected
             .iter()
@@ -145,18 +145,22 @@ impl Ask<'_> {
 
     /// Requests or connections as the row's, which are under way until they are released.
     fn hold(&self, row: &Row) -> Vec<(u32, TcpStream)> {
-        let number = |name: &str| row.words.get(name).map_or(0, |text| text.parse().unwrap());
-        let (held, queued): (u64, u64) = (number("held"), number("queued"));
+        let number = |name: &str| {
+            row.options
+                .get(name)
+                .map_or(0, |text| text.parse().unwrap())
+        };
+        let (active, queued): (u64, u64) = (number("held"), number("queued"));
         let mut all = Vec::new();
-        for at in 0..held + queued {
-            let waiting = || counted(self.proxy, "upstream_rq_pending_active") > at - held;
+        for at in 0..active + queued {
+            let waiting = || counted(self.proxy, "upstream_rq_pending_active") > at - active;
             all.push(until(&row.text, || {
                 let number = next_number();
                 let mut stream = self.begin(row, number);
                 if !row.is_http() {
                     return exchange(&mut stream, b"", false).map(|_| (number, stream));
                 }
-                let is_under_way = || match at < held {
+                let is_under_way = || match at < active {
                     true => self.is_held(number),
                     false => waiting(),
                 };
@@ -185,9 +189,9 @@ impl Ask<'_> {
     }
 
     /// Ends them, and waits until no proxy has them any more.
-    fn release(&self, held: Vec<(u32, TcpStream)>) {
-        let numbers: Vec<u32> = held.iter().map(|(number, _)| *number).collect();
-        drop(held);
+    fn release(&self, requests: Vec<(u32, TcpStream)>) {
+        let numbers: Vec<u32> = requests.iter().map(|(number, _)| *number).collect();
+        drop(requests);
         until("the end of what was held", || {
             let mut numbers = numbers.iter();
             numbers.all(|number| !self.is_held(*number)).then_some(())
@@ -258,17 +262,20 @@ impl Ask<'_> {
         let text = self.text(row, None);
         let is_http = row.is_http();
         let mut session = Session::default();
-        let said = match (row.words.get("tls"), row.words.get("as")) {
+        let response = match (row.options.get("tls"), row.options.get("as")) {
             (Some(name), _) => {
-                let with = row.words.get("with").map(String::as_str);
-                let version = row.words.get("version").map(String::as_str);
+                let with = row.options.get("with").map(String::as_str);
+                let version = row.options.get("version").map(String::as_str);
                 let mut stream = self.clients.anybody(stream, with, name, version);
-                let said = exchange(&mut stream, &text, is_http);
-                let shown = stream.conn.peer_certificates().unwrap_or_default();
-                session.certificate = shown.first().map(|one| one.to_vec()).unwrap_or_default();
+                let response = exchange(&mut stream, &text, is_http);
+                let certificates = stream.conn.peer_certificates().unwrap_or_default();
+                session.certificate = certificates
+                    .first()
+                    .map(|one| one.to_vec())
+                    .unwrap_or_default();
                 let suite = stream.conn.negotiated_cipher_suite();
                 session.cipher = suite.map_or_else(String::new, |one| format!("{:?}", one.suite()));
-                said
+                response
             }
             (None, Some(identity)) => {
                 let mut stream = self.clients.secured(stream, identity, "web");
@@ -276,20 +283,20 @@ impl Ask<'_> {
             }
             (None, None) => exchange(&mut { stream }, &text, is_http),
         }?;
-        Answer::read(&said, is_http, session, begun.elapsed())
+        Answer::read(&response, is_http, session, begun.elapsed())
     }
 
     fn text(&self, row: &Row, hold: Option<u32>) -> Vec<u8> {
         let [method, path] = row.request.as_slice() else {
             return match row.request[0].as_str() {
-                "hello" => hello(&row.words["sni"]),
+                "hello" => hello(&row.options["sni"]),
                 _ => b"hello\n".to_vec(),
             };
         };
-        let host = row.words.get("host").map_or("web", String::as_str);
+        let host = row.options.get("host").map_or("web", String::as_str);
         let number = next_number();
         let mut text = String::new();
-        if let Some(address) = row.words.get("proxied") {
+        if let Some(address) = row.options.get("proxied") {
             text.push_str(&format!("PROXY TCP4 {address} 127.0.0.1 40000 80\r\n"));
         }
         text.push_str(&format!(
@@ -300,7 +307,7 @@ impl Ask<'_> {
         }
         for (name, value) in &row.headers {
             let mut value = value.clone();
-            for (name, word) in self.words.iter().rev() {
+            for (name, word) in self.variables.iter().rev() {
                 value = value.replace(&format!("${{{name}}}"), word);
             }
             text.push_str(&format!("{name}: {value}\r\n"));
