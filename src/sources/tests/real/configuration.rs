@@ -173,7 +173,7 @@ async fn kinds_come_change_and_go() {
     let update = play
         .until("both", |update, _| update.report.rejected.len() == 2)
         .await;
-    let states: Vec<_> = heard
+    let states: Vec<_> = update
         .report
         .rejected
         .iter()
