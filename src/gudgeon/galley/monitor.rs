@@ -238,6 +238,7 @@ mod tests {
             origin: sources::Origin::file(format!("{at}.yaml")).at(1),
             state: ErrorEffect::Refused,
             errors: Arc::clone(&errors),
+            written: None,
             revision: Revision::default(),
         };
         ConfigReport {

@@ -129,6 +129,7 @@ impl Processing {
                 None => ErrorEffect::Refused,
             },
             errors: Arc::clone(&checked.errors),
+            written: None,
             revision: Revision::default(),
         })
     }

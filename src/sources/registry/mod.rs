@@ -23,8 +23,8 @@ mod refusal;
 #[cfg(test)]
 mod rule_rows_tests;
 mod store;
-mod written_object;
 
+pub use crate::written_object::WrittenObject;
 pub use configuration::{AnyConfigured, Configuration, ObjectKey};
 use configuration::{ConfigurationKind, EachKind};
 pub use contribution::{Contribution, Ingresses, SourceId, SyncState};
@@ -34,4 +34,3 @@ pub use memory::{Memory, Put};
 pub use received::ReceivedObjects;
 pub use refusal::Refusal;
 pub use store::{Registries, Report, Settings, SourceStatus};
-pub use written_object::WrittenObject;

@@ -8,6 +8,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use tempfile::TempDir;
 
+use super::super::report::ErrorEffect;
 use super::*;
 
 struct Play {
@@ -180,7 +181,10 @@ fn a_file_that_is_broken_halfway_keeps_its_objects() {
     // Broken, and then as it was.
     play.write("a.yaml", [0xff, b'\n']);
     assert_eq!(play.look(), "");
-    assert_eq!(play.told(), ["./a.yaml:1: stale: it is not UTF-8"]);
+    assert_eq!(
+        play.told(),
+        ["./a.yaml:1: stale: cannot parse: it is not UTF-8"]
+    );
     play.write("a.yaml", service("a", "y") + &service("b", "x"));
     assert_eq!(play.look(), "");
     assert!(play.told().is_empty());
