@@ -284,7 +284,7 @@ mod tests {
 
     use super::super::core_kind::UsabilityCheck;
     use super::super::entry::Entry;
-    use super::super::entry_form::{ConfigVersion, EntryForm};
+    use super::super::entry_form::{ConfigVersion, EntryForm, of_transforms};
     use super::*;
 
     fn check_plain(value: &Json) -> Option<CheckedObject<ConfigVersion>> {
@@ -296,6 +296,7 @@ mod tests {
             usable,
             is_server: true,
             is_whole: false,
+            wanted: of_transforms,
         };
         form.stored(check_served(value)?, value)
     }

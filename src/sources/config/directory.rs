@@ -11,13 +11,15 @@ use api::config::document::LIMITS;
 use api::yaml::Malformed;
 
 use super::catalogue::ConfigCatalogue;
-use super::core_kind::UsabilityCheck;
+use super::core_kind::{CoreKind, UsabilityCheck};
 use super::entry::{Entry, EntryChange, EntryId};
-use super::entry_form::{ConfigVersion, EntryForm};
+use super::entry_form::{ConfigVersion, EntryForm, of_transforms};
+use super::message::Message;
 use super::report::ConfigReport;
 use super::scanned_files::{FilesObjects, ScannedFiles, root_of};
 use super::source_catalogue::SourceCatalogue;
 use super::text::{MOST_OBJECTS, read};
+use super::unread_kinds::UnreadKinds;
 
 /// The result of one scan of the directory.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +49,7 @@ pub struct Directory {
 struct DirectoryObjects {
     form: EntryForm,
     catalogue: ConfigCatalogue,
+    unread: UnreadKinds,
 }
 
 impl Directory {
@@ -57,10 +60,12 @@ impl Directory {
             usable,
             is_server: false,
             is_whole: false,
+            wanted: of_transforms,
         };
         let objects = DirectoryObjects {
             form,
             catalogue: ConfigCatalogue::new(root_of(root), MOST_OBJECTS),
+            unread: UnreadKinds::default(),
         };
         Self {
             files: ScannedFiles::new(root, LIMITS.bytes, objects),
@@ -71,7 +76,29 @@ impl Directory {
     #[must_use]
     pub const fn with_whole_objects(mut self) -> Self {
         self.files.objects.form.is_whole = true;
+        self.files.objects.form.wanted = |_| true;
         self
+    }
+
+    /// As [`Self::with_whole_objects`], without the kinds that discovery makes nothing of. `has_cluster`: without any of Kubernetes'
+    /// own kinds, because an API server has their objects.
+    #[must_use]
+    pub const fn with_services(mut self, has_cluster: bool) -> Self {
+        self.files.objects.form.is_whole = true;
+        self.files.objects.form.wanted = match has_cluster {
+            true => |_| false,
+            false => |kind| !matches!(kind, CoreKind::IngressClass),
+        };
+        self
+    }
+
+    /// What discovery tells of objects of kinds that are not read.
+    #[must_use]
+    pub fn messages(&self) -> Vec<Message> {
+        let DirectoryObjects {
+            catalogue, unread, ..
+        } = &self.files.objects;
+        unread.messages(|place| catalogue.objects.origin(place, ""))
     }
 
     /// Reads the changes since the last scan. The first scan may take seconds: call it on a blocking thread.
@@ -121,11 +148,13 @@ impl FilesObjects for DirectoryObjects {
             form.stored(checked, &object.value)
         })?;
         self.catalogue.objects.put(place, read.entries);
+        self.unread.put(place, read.foreign);
         Ok(())
     }
 
     fn remove(&mut self, place: &Arc<str>) {
         self.catalogue.objects.remove(place);
+        self.unread.remove(place);
     }
 }
 

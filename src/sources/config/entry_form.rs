@@ -26,6 +26,13 @@ pub(super) struct EntryForm {
     pub(super) is_server: bool,
     /// All fields of Kubernetes' own kinds are kept, for readers beyond the transforms.
     pub(super) is_whole: bool,
+    /// Returns true for those of Kubernetes' own kinds that are read.
+    pub(super) wanted: fn(CoreKind) -> bool,
+}
+
+/// Kinds that the transforms read. Nobody else makes anything of a Secret, and what is not there is not shown.
+pub(super) fn of_transforms(kind: CoreKind) -> bool {
+    kind != CoreKind::Secret
 }
 
 impl EntryForm {
@@ -35,8 +42,7 @@ impl EntryForm {
         checked: CheckedObject<CheckedContent>,
         value: &Json,
     ) -> Option<CheckedObject<ConfigVersion>> {
-        // Nobody else makes anything of them, and what is not there is not shown.
-        if checked.id.plain() == Some(CoreKind::Secret) && !self.is_whole {
+        if !checked.id.plain().is_none_or(self.wanted) {
             return None;
         }
         Some(checked.store(|id, content| match content {

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::one_line::one_line;
 use crate::catalogue::Origin;
-use crate::config::one_line::one_line;
 
 /// A message to the author of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub struct Message {
 
 impl Message {
     /// Creates a message; `text` may quote user input and is reduced to one line of limited length.
-    pub(in crate::registry) fn new(origin: Origin, text: &str) -> Self {
+    pub(crate) fn new(origin: Origin, text: &str) -> Self {
         Self {
             origin,
             text: one_line(text),

@@ -43,6 +43,7 @@ mod core_kind;
 mod directory;
 mod entry;
 mod entry_form;
+mod message;
 pub(crate) mod one_line;
 mod report;
 #[cfg(test)]
@@ -51,10 +52,12 @@ pub(crate) mod scanned_files;
 mod server;
 pub(crate) mod source_catalogue;
 pub(crate) mod text;
+pub(crate) mod unread_kinds;
 
 pub use core_kind::{CoreKind, UsabilityCheck};
 pub use directory::{Directory, DirectoryScan};
 pub use entry::{Entry, EntryChange, EntryId, UncheckedObject};
+pub use message::Message;
 pub use report::{ConfigReport, ErrorEffect, FILE, Rejected, Warned};
 pub use server::{Server, ServerUpdate, WatchSettings};
 pub use text::MOST_OBJECTS;

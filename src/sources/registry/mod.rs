@@ -29,7 +29,7 @@ pub use configuration::{AnyConfigured, Configuration, ObjectKey};
 use configuration::{ConfigurationKind, EachKind};
 pub use contribution::{Contribution, Ingresses, SourceId, SyncState};
 pub use credential::credential_of;
-pub use files::{Files, Message, Outcome};
+pub use files::{Files, Outcome};
 pub use memory::{Memory, Put};
 pub use received::ReceivedObjects;
 pub use refusal::Refusal;

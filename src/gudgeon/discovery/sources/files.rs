@@ -7,7 +7,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::model::Registry;
-use sources::registry::{Files, Message, Outcome, SourceId, SyncState};
+use sources::config::Message;
+use sources::registry::{Files, Outcome, SourceId, SyncState};
 use tokio::sync::watch;
 use tracing::warn;
 

@@ -17,7 +17,7 @@ struct Play {
     look: DirectoryScan,
 }
 
-fn usable(_: super::super::CoreKind, json: &str) -> Result<(), String> {
+fn usable(_: CoreKind, json: &str) -> Result<(), String> {
     match json.contains("unusable") {
         true => Err("not usable".to_owned()),
         false => Ok(()),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 use crate::config::checked::{CheckedObject, check_served};
 use crate::config::core_kind::UsabilityCheck;
 use crate::config::entry::EntryId;
-use crate::config::entry_form::{ConfigVersion, EntryForm};
+use crate::config::entry_form::{ConfigVersion, EntryForm, of_transforms};
 use crate::kind::{Key, Resource};
 
 /// Returns the place of an object, which does not depend on the version it is read in.
@@ -33,6 +33,7 @@ pub(super) fn checked(
         usable,
         is_server: true,
         is_whole: false,
+        wanted: of_transforms,
     };
     let read = count_values(text).and_then(|_| {
         // Its bytes were JSON, and so this is how deep it is.

@@ -11,7 +11,6 @@
 //! to the file system has a deadline. A file that has not changed is not read again, and one with the same bytes is not
 //! parsed again.
 
-mod message;
 mod object;
 mod objects;
 #[cfg(test)]
@@ -29,9 +28,8 @@ use api::yaml::Limits;
 
 use super::kubernetes::Names;
 use super::{Contribution, WrittenObject};
-use crate::config::ConfigReport;
 use crate::config::scanned_files::{ScannedFiles, root_of};
-pub use message::Message;
+use crate::config::{ConfigReport, Message};
 #[cfg(test)]
 pub(super) use object::{FileVersion, stored};
 pub(super) use objects::FileObjects;

@@ -39,23 +39,6 @@ pub(in crate::registry) enum Meaning {
     Nothing,
 }
 
-impl Meaning {
-    /// Returns true for Kubernetes' own kinds, false for the mesh's configuration.
-    pub(super) const fn is_kubernetes(&self) -> bool {
-        match self {
-            Self::Service(_)
-            | Self::Slice(_)
-            | Self::Endpoints(_)
-            | Self::Pod(_)
-            | Self::Machine(_)
-            | Self::Namespace(_)
-            | Self::Credential(_)
-            | Self::Ingress(_) => true,
-            Self::Configuration(_) | Self::Nothing => false,
-        }
-    }
-}
-
 /// A valid object.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::registry) struct FileVersion {

@@ -11,32 +11,21 @@ use super::super::kubernetes::{
 };
 use super::super::{Ingresses, ObjectKey};
 use super::object::{FileVersion, Meaning, stored};
-use super::{LIMITS, Message, Outcome};
+use super::{LIMITS, Outcome};
 use crate::catalogue::{CatalogueChange, Origin, Status};
 use crate::config::scanned_files::FilesObjects;
 use crate::config::source_catalogue::{Root, SourceCatalogue, SourceEntry, duplicate_of};
 use crate::config::text::read;
-use crate::config::{ConfigReport, CoreKind, EntryId, FILE, MOST_OBJECTS};
+use crate::config::unread_kinds::UnreadKinds;
+use crate::config::{ConfigReport, CoreKind, EntryId, FILE, MOST_OBJECTS, Message};
 use crate::registry::{Contribution, WrittenObject};
-
-/// Kinds of a file that are named, at most.
-const MAX_FOREIGN: usize = 20;
-
-/// Objects of a file that are not used, by reason.
-#[derive(Debug, Default)]
-struct Unused {
-    /// Objects of a cluster that an API server has.
-    kubernetes: usize,
-    /// Objects of unrelated kinds, by kind.
-    foreign: BTreeMap<String, usize>,
-}
 
 /// The objects of all files. Results are kept, so unchanged ones keep their pointer.
 #[derive(Debug)]
 pub(in crate::registry) struct FileObjects {
     kubernetes: bool,
     catalogue: SourceCatalogue<FileVersion>,
-    unused: BTreeMap<Arc<str>, Unused>,
+    unread: UnreadKinds,
     report: Arc<ConfigReport>,
     objects: Objects,
     said: Contribution,
@@ -55,30 +44,23 @@ impl FilesObjects for FileObjects {
 
     fn put(&mut self, place: &Arc<str>, bytes: &[u8]) -> Result<(), Malformed> {
         let origin = self.catalogue.origin(place, "");
+        let has_cluster = !self.kubernetes;
         let read = read(bytes, LIMITS, |object, checked| {
-            stored(object, checked, &origin)
+            let is_elsewhere = has_cluster && checked.id.plain().is_some();
+            (!is_elsewhere).then(|| stored(object, checked, &origin))?
         })?;
-        let mut unused = Unused {
-            kubernetes: 0,
-            foreign: read.foreign,
-        };
         let mut entries = read.entries;
-        if !self.kubernetes {
-            let all = entries.len();
-            entries.retain(|entry| !is_kubernetes(entry));
-            unused.kubernetes = all.saturating_sub(entries.len());
-        }
         for entry in &mut entries {
             self.keep_pointer(entry);
         }
         self.catalogue.put(place, entries);
-        self.unused.insert(Arc::clone(place), unused);
+        self.unread.put(place, read.foreign);
         Ok(())
     }
 
     fn remove(&mut self, place: &Arc<str>) {
         self.catalogue.remove(place);
-        self.unused.remove(place);
+        self.unread.remove(place);
     }
 }
 
@@ -88,7 +70,7 @@ impl FileObjects {
         Self {
             kubernetes,
             catalogue: SourceCatalogue::new(root, MOST_OBJECTS),
-            unused: BTreeMap::new(),
+            unread: UnreadKinds::default(),
             report: Arc::default(),
             objects: Objects::new(names),
             said: Contribution::default(),
@@ -167,22 +149,8 @@ impl FileObjects {
 
     /// Messages beside the report.
     fn messages(&self) -> Vec<Message> {
-        let mut messages = Vec::new();
-        for (place, unused) in &self.unused {
-            let origin = || self.catalogue.origin(place, "");
-            for (kind, count) in unused.foreign.iter().take(MAX_FOREIGN) {
-                let text = format!("discovery does not serve {kind}: {count} not used");
-                messages.push(Message::new(origin(), &text));
-            }
-            let text = match unused.kubernetes {
-                0 => continue,
-                1 => "1 object of Kubernetes is not used: the API server has it".to_owned(),
-                count => {
-                    format!("{count} objects of Kubernetes are not used: the API server has them")
-                }
-            };
-            messages.push(Message::new(origin(), &text));
-        }
+        let origin = |place: &str| self.catalogue.origin(place, "");
+        let mut messages = self.unread.messages(origin);
         for problem in self.objects.problems() {
             let id = id(&problem);
             if let Some(origin) = self.catalogue.at(&id) {
@@ -314,12 +282,6 @@ fn id(problem: &Problem) -> EntryId {
         collection: kind.map(CoreKind::collection).unwrap_or_default(),
         name: problem.object.to_string().into(),
     }
-}
-
-/// Returns true for a valid object of one of Kubernetes' own kinds.
-fn is_kubernetes(entry: &SourceEntry<FileVersion>) -> bool {
-    let content = entry.checked.content.as_ref();
-    content.is_some_and(|version| version.meaning.is_kubernetes())
 }
 
 #[derive(Default)]

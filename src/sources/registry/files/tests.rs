@@ -436,7 +436,7 @@ fn a_dumped_cluster_is_served() {
     assert!(outcome.contribution.services.is_empty());
     assert_eq!(
         directory.lines(&outcome)[0],
-        "cluster.yaml: 4 objects of Kubernetes are not used: the API server has them"
+        "cluster.yaml: 5 objects of Kubernetes are not used: the API server has them"
     );
 }
 
