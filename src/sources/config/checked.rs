@@ -294,7 +294,7 @@ mod tests {
         };
         let form = EntryForm {
             usable,
-            is_server: true,
+            keeps_created: true,
             is_whole: false,
             wanted: of_transforms,
         };

@@ -58,7 +58,7 @@ impl Directory {
     pub fn new(root: &Path, usable: UsabilityCheck) -> Self {
         let form = EntryForm {
             usable,
-            is_server: false,
+            keeps_created: false,
             is_whole: false,
             wanted: of_transforms,
         };
@@ -80,11 +80,12 @@ impl Directory {
         self
     }
 
-    /// As [`Self::with_whole_objects`], without the kinds that discovery makes nothing of. `has_cluster`: without any of Kubernetes'
+    /// As [`Self::with_whole_objects`], with creation times and without the kinds that discovery makes nothing of. `has_cluster`: without any of Kubernetes'
     /// own kinds, because an API server has their objects.
     #[must_use]
     pub const fn with_services(mut self, has_cluster: bool) -> Self {
         self.files.objects.form.is_whole = true;
+        self.files.objects.form.keeps_created = true;
         self.files.objects.form.wanted = match has_cluster {
             true => |_| false,
             false => |kind| !matches!(kind, CoreKind::IngressClass),

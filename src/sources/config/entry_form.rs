@@ -22,8 +22,8 @@ pub(super) enum ConfigVersion {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryForm {
     pub(super) usable: UsabilityCheck,
-    /// The source is an API server, which sets creation times.
-    pub(super) is_server: bool,
+    /// Creation times are kept: an API server sets them, and discovery orders rules by them.
+    pub(super) keeps_created: bool,
     /// All fields of Kubernetes' own kinds are kept, for readers beyond the transforms.
     pub(super) is_whole: bool,
     /// Returns true for those of Kubernetes' own kinds that are read.
@@ -47,7 +47,7 @@ impl EntryForm {
         }
         Some(checked.store(|id, content| match content {
             CheckedContent::Object(object, created) => {
-                let created = created.filter(|_| self.is_server);
+                let created = created.filter(|_| self.keeps_created);
                 Ok(ConfigVersion::Entry(slim(*object, created)))
             }
             CheckedContent::Unused => Ok(ConfigVersion::Unchecked(value.to_string().into())),
@@ -59,7 +59,7 @@ impl EntryForm {
         let (namespace, _) = id.namespace_and_name();
         let json = match self.is_whole {
             true => kind.whole(value, namespace),
-            false => kind.trimmed(value, namespace, self.is_server),
+            false => kind.trimmed(value, namespace, self.keeps_created),
         };
         if json.len() > MOST_BYTES {
             return Err(Finding::error("", "object is too large"));

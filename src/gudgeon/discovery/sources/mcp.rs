@@ -12,7 +12,6 @@ mod source;
 mod union_state;
 mod written;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use sources::registry::{Contribution, SourceId, SyncState, kubernetes::Objects};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use self::counts::count;
+use self::counts::{OtherObjects, count};
 use self::local::{Folder, Local};
 use self::objects::OfFiles;
 use self::source::{Source, SourceName, SourceOrigin, lost, missing};
@@ -360,19 +359,19 @@ impl Sinks {
             return;
         }
         let hub = &self.hub;
-        let rules = Contribution {
-            configuration: state.rules.configuration().clone(),
-            ..state.of_files.contribution()
-        };
+        let rules = state.contribution();
         let services = Contribution {
             configuration: state.services.configuration().clone(),
             ..Contribution::default()
         };
-        let plain = state.of_files.counts();
-        let unchecked = written::unchecked_kinds(&state.sources);
-        count(&hub.facts, &self.rules, &state.rules, plain, &unchecked);
-        let none = BTreeMap::new();
-        count(&hub.facts, &self.services, &state.services, none, &[]);
+        let others = OtherObjects {
+            plain: state.of_files.counts(),
+            rejected: state.of_files.rejected().collect(),
+            unchecked: written::unchecked_kinds(&state.sources),
+        };
+        count(&hub.facts, &self.rules, &state.rules, others);
+        let none = OtherObjects::default();
+        count(&hub.facts, &self.services, &state.services, none);
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
         let has_services = state.has_services;

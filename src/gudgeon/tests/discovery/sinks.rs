@@ -455,7 +455,8 @@ async fn objects_of_kubernetes_in_a_directory_are_served() {
          http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}}\n---\n";
     let others = "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: c}}\n---\n\
          {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}\n---\n\
-         {apiVersion: v1, kind: Secret, metadata: {name: s}, data: {tls.crt: '?'}}\n";
+         {apiVersion: v1, kind: Secret, metadata: {name: s}, data: {tls.crt: '?'}}\n---\n\
+         {apiVersion: v1, kind: Service, metadata: {name: d, namespace: demo}, spec: {clusterIP: 10.96.0.4, ports: [{port: 99999}]}}\n";
     let place = place(&["one", "two"])
         .with("one/a.yaml", &service("10.0.0.1"))
         .with("one/b.yaml", &(ingress.to_owned() + others))
@@ -472,7 +473,7 @@ async fn objects_of_kubernetes_in_a_directory_are_served() {
     let sources = discovery.json("/debug/sinkz");
     assert_eq!(
         (&sources[0]["served"], &sources[1]["served"]),
-        (&3.into(), &2.into())
+        (&4.into(), &2.into())
     );
     let rejected = &sources[0]["rejected"];
     assert_eq!(rejected.as_array().unwrap().len(), 1, "{rejected}");
@@ -481,9 +482,13 @@ async fn objects_of_kubernetes_in_a_directory_are_served() {
         let line = format!("one/b.yaml: discovery does not serve {kind}: 1 not used");
         assert_eq!(discovery.logged(&line), 1, "{kind}");
     }
+    let line = "one/b.yaml:10: Service demo/d: spec.ports.port: want a port";
+    assert_eq!(discovery.logged(line), 1);
+    let metric = "pilot_total_rejected_configs{type=\"Service\",name=\"demo/d\"}";
+    assert_eq!(discovery.figure(metric), Some(1.0));
     let read = discovery.json("/debug/clusterz")[0]["objects"].clone();
     let counts = ["Service", "EndpointSlice", "Ingress"].map(|kind| read[kind].clone());
-    assert_eq!(counts, [1, 1, 1].map(Value::from), "{read}");
+    assert_eq!(counts, [2, 1, 1].map(Value::from), "{read}");
     std::fs::remove_file(discovery.place.path("one/a.yaml")).unwrap();
     is("10.0.0.2");
     discovery.place.write("mesh", "configSources: []\n");

@@ -31,7 +31,7 @@ pub(super) fn checked(
     };
     let form = EntryForm {
         usable,
-        is_server: true,
+        keeps_created: true,
         is_whole: false,
         wanted: of_transforms,
     };

@@ -7,7 +7,7 @@ use api::model::Credentials;
 use api::yaml::Malformed;
 
 use super::super::kubernetes::{
-    EndpointSlice, Endpoints, Names, Namespace, Node, Objects, Pod, Problem, Service,
+    EndpointSlice, Endpoints, Names, Namespace, Node, Objects, Pod, Service,
 };
 use super::super::{Ingresses, ObjectKey};
 use super::object::{FileVersion, Meaning, stored};
@@ -152,7 +152,7 @@ impl FileObjects {
         let origin = |place: &str| self.catalogue.origin(place, "");
         let mut messages = self.unread.messages(origin);
         for problem in self.objects.problems() {
-            let id = id(&problem);
+            let id = problem.entry_id();
             if let Some(origin) = self.catalogue.at(&id) {
                 let text = format!("{id}: {}", problem.refusal.message);
                 messages.push(Message {
@@ -272,16 +272,6 @@ fn kind_of(collection: &'static str) -> &'static str {
         ..EntryId::default()
     };
     id.kind()
-}
-
-/// The object that a problem is of.
-fn id(problem: &Problem) -> EntryId {
-    let mut kinds = CoreKind::ALL.into_iter();
-    let kind = kinds.find(|kind| kind.kind() == problem.kind);
-    EntryId {
-        collection: kind.map(CoreKind::collection).unwrap_or_default(),
-        name: problem.object.to_string().into(),
-    }
 }
 
 #[derive(Default)]

@@ -53,6 +53,12 @@ impl CoreObjects {
         counting
     }
 
+    /// The origin of an object that counts.
+    pub(super) fn origin(&self, id: &EntryId) -> Option<&Origin> {
+        let (_, origin) = self.first(&self.order, id)?;
+        Some(origin)
+    }
+
     /// The object of the first of these sources that has one of this name.
     fn first(&self, order: &[u64], id: &EntryId) -> Option<&(Entry, Origin)> {
         let mut all = order.iter();

@@ -18,8 +18,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::mcp::{Apply, ReceivedObject};
-use crate::secrets;
-use crate::shared::RuleUpdate;
+use crate::shared::{LastReport, RuleUpdate};
 use crate::watch::{DEBOUNCE, DirectoryFollower, DirectoryReader, Scan};
 
 /// The state of a source in this process.
@@ -165,6 +164,11 @@ impl Local {
         Arc::clone(&self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    fn set_report(&self, report: &Arc<ConfigReport>) {
+        let mut last = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Arc::clone(report);
+    }
+
     /// Reads a directory, for ever.
     pub(super) async fn read(
         self: Arc<Self>,
@@ -180,11 +184,13 @@ impl Local {
         let (local, root) = (Arc::clone(&self), path.clone());
         let opened = move || TalliedDirectory::new(&root, has_cluster, &local);
         let mut directory = DirectoryFollower::new(&path, Some(DEBOUNCE), opened).await;
-        let mut logged = BTreeSet::new();
+        let (mut last, mut logged) = (LastReport::default(), BTreeSet::new());
         loop {
             match directory.scan().await {
                 Ok(FolderScan { scan, messages }) => {
-                    self.log(&scan.report, &path);
+                    if last.log(&scan.report) {
+                        self.set_report(last.redacted());
+                    }
                     for message in messages.difference(&logged) {
                         warn!("{message}");
                     }
@@ -230,7 +236,7 @@ impl Local {
                     EntryChange::Gone(id) => known.remove(id),
                 };
             }
-            *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+            self.set_report(&report);
             self.tally().take(&changes);
             objects(&changes);
             if is_complete {
@@ -238,21 +244,6 @@ impl Local {
             } else {
                 self.apply(&changes, &collections, &apply);
             }
-        }
-    }
-
-    fn log(&self, report: &ConfigReport, path: &Path) {
-        let redacted = Arc::new(secrets::redact_report(report));
-        let before = {
-            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *report, Arc::clone(&redacted))
-        };
-        let (lines, more) = redacted.new_lines(&before);
-        for line in lines {
-            warn!("{line}");
-        }
-        if more > 0 {
-            warn!("{}: and {more} more", path.display());
         }
     }
 

@@ -9,6 +9,8 @@ use sources::registry::kubernetes::{Objects, Problem};
 use sources::registry::{Contribution, Ingresses, ObjectKey, credential_of};
 use tracing::warn;
 
+use super::core_objects::CoreObjects;
+use crate::discovery::source_facts::Object;
 use crate::secrets::redact_text;
 
 /// Such objects, with the certificates and Ingresses among them.
@@ -99,12 +101,23 @@ impl OfFiles {
         counts
     }
 
-    /// The contribution of all of them. A problem is logged while it is new.
-    pub(super) fn contribution(&mut self) -> Contribution {
+    /// Objects of which not all can be used, by kind and name.
+    pub(super) fn rejected(&self) -> impl Iterator<Item = Object> {
+        let problems = self.problems.iter();
+        problems.map(|problem| (problem.kind.into(), problem.object.to_string()))
+    }
+
+    /// The contribution of all of them. A problem is logged while it is new, at the place where the object stands.
+    pub(super) fn contribution(&mut self, places: &CoreObjects) -> Contribution {
         let contribution = self.objects.contribution();
         let now: BTreeSet<_> = self.objects.problems().collect();
         for problem in now.difference(&self.problems) {
-            warn!("{}", redact_text(&problem.to_string()));
+            let id = problem.entry_id();
+            let line = match places.origin(&id) {
+                Some(origin) => format!("{origin}: {id}: {}", problem.refusal.message),
+                None => problem.to_string(),
+            };
+            warn!("{}", redact_text(&line));
         }
         self.problems = now;
         Contribution {

@@ -2,7 +2,7 @@
 
 use mcp::sink::union::SourceUnion;
 use sources::config::EntryChange;
-use sources::registry::ReceivedObjects;
+use sources::registry::{Contribution, ReceivedObjects};
 
 use super::core_objects::CoreObjects;
 use super::objects::OfFiles;
@@ -52,5 +52,13 @@ impl UnionState {
         let order = self.sources.iter().map(|source| source.id).collect();
         let changes = self.core_objects.set_order(order);
         self.of_files.apply(&changes);
+    }
+
+    /// The rules, and what the objects of Kubernetes' own kinds come to.
+    pub(super) fn contribution(&mut self) -> Contribution {
+        Contribution {
+            configuration: self.rules.configuration().clone(),
+            ..self.of_files.contribution(&self.core_objects)
+        }
     }
 }
