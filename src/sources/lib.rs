@@ -21,6 +21,7 @@
 //!   that have changed since they were read.
 //! * `catalogue`: each object once, in its last good version, with its [`Origin`], and the status of each object that claims its
 //!   name.
+//! * `written_object`: an object as it is written, for pages.
 //! * `status_condition`: messages about an object as a condition of its `status`.
 //! * [`config`]: configuration from directories and API servers, checked, with findings.
 //! * [`registry`]: services and rules of API servers, directories, Consul and memory as one [`World`](api::model::World), with the
@@ -66,6 +67,7 @@ mod validation;
 mod watcher;
 mod webhook;
 mod webhook_reconciler;
+mod written_object;
 
 /// The first mistake of a new cluster: without these kinds kubectl refuses every rule.
 const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hold no rules before it has their CustomResourceDefinitions";

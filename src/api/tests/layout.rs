@@ -464,6 +464,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("fair_room", &["kind"]),
             ("store", &["fair_room", "kind"]),
             ("tree", &["disk"]),
+            ("written_object", &["catalogue", "kind"]),
             ("known_files", &["tree"]),
             ("webhook", &["kind"]),
             ("connect", &["answer", "disk", "failure", "kind"]),
@@ -509,6 +510,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "store",
                     "tree",
                     "watcher",
+                    "written_object",
                 ],
             ),
             (
@@ -540,10 +542,10 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "connect",
                     "failure",
                     "kind",
-                    "known_files",
                     "offload",
                     "store",
                     "watcher",
+                    "written_object",
                 ],
             ),
         ],
@@ -573,7 +575,10 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("admission", &["serve"]),
             ("tls", &["file", "html", "log", "config_file"]),
             ("process", &["exit", "log", "tls"]),
-            ("shared", &["exit", "exposition", "process", "serve"]),
+            (
+                "shared",
+                &["exit", "exposition", "process", "secrets", "serve"],
+            ),
             ("watch", &["config_file", "process"]),
             (
                 "grpc",
@@ -782,7 +787,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/config/server/mod.rs", 465),
     ("sources/registry/kubernetes/source.rs", 441),
     ("gudgeon/grpc/connections.rs", 440),
-    ("gudgeon/discovery/sources/mcp.rs", 419),
+    ("gudgeon/discovery/sources/mcp.rs", 417),
 ];
 
 fn folder(name: &str) -> PathBuf {

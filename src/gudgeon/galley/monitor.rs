@@ -239,6 +239,7 @@ mod tests {
             origin: sources::Origin::file(format!("{at}.yaml")).at(1),
             serving: ServedInstead::Nothing,
             findings: Arc::clone(&errors),
+            written: None,
             revision: Revision::default(),
         };
         ConfigReport {

@@ -129,6 +129,7 @@ impl Processing {
                 None => ServedInstead::Nothing,
             },
             findings: Arc::clone(&checked.errors),
+            written: None,
             revision: Revision::default(),
         })
     }

@@ -2,6 +2,7 @@
 //! and rules that one role reads and another acts on.
 
 mod inspect;
+mod last_report;
 mod rules;
 
 use std::pin::Pin;
@@ -18,6 +19,7 @@ use crate::process::{ShutdownSignals, watch_panics};
 use crate::serve::ShutdownStage;
 
 pub(crate) use inspect::Inspect;
+pub(crate) use last_report::LastReport;
 pub(crate) use rules::{RuleChannel, RuleUpdate};
 
 /// Work that is due whichever way the program ends.

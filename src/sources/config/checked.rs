@@ -1,180 +1,201 @@
-//! Validates one object as written: its identity, its entry, and all findings.
+//! Validates one object as written: its identity, its content, and all findings.
 
 use std::sync::Arc;
 
 use api::config::document::Part;
-use api::config::{self, Check, Finding, Kind, MOST_BYTES, Object};
+use api::config::{self, Check, Finding, Kind, Object, quoted};
 use api::names::{LONGEST_NAME, is_label};
-use api::well_known::LAST_APPLIED;
 use api::yaml::Node;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value as Json;
 
-use super::core_kind::{CoreKind, CoreName, UsabilityCheck};
-use super::entry::{Entry, EntryId};
+use super::core_kind::{CoreKind, CoreName};
+use super::entry::EntryId;
+use crate::written_object::WrittenObject;
 
 const NAMELESS: &str = "default";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// Options that depend on the source of objects.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CheckOptions {
-    pub(super) usable: UsabilityCheck,
-    /// The source is an API server, which sets creation times.
-    pub(super) is_server: bool,
-    /// All fields of Kubernetes' own kinds are kept, for readers beyond the transforms.
-    pub(super) is_whole: bool,
+/// The content of a valid object.
+#[derive(Debug)]
+pub(crate) enum CheckedContent {
+    /// Of one of the mesh's kinds, with its creation time in seconds since 1970.
+    Object(Box<Object>, Option<i64>),
+    /// Of a kind that is accepted and neither checked nor served.
+    Unused,
+    /// Of one of Kubernetes' own kinds, of which only the name is checked.
+    Core(CoreKind),
 }
 
-/// An object with its findings.
-#[derive(Clone, Debug, Default)]
-pub(super) struct CheckedObject {
+/// An object with its findings. `C`: its content, as the rules give it or as a reader stores it.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckedObject<C> {
     /// The identity, as far as it is known.
-    pub(super) id: EntryId,
+    pub(crate) id: EntryId,
     /// `None` if the object is invalid, or never served.
-    pub(super) entry: Option<Entry>,
+    pub(crate) content: Option<C>,
     /// Findings in the order of the text.
-    pub(super) findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
     /// The notes of a valid object: parts that discovery does not serve as they are written.
-    pub(super) notes: Vec<Finding>,
-    /// An object of a kind with [`Check::Unused`], as JSON.
-    pub(super) unchecked: Option<Arc<str>>,
+    pub(crate) notes: Vec<Finding>,
+    /// A refused object as it is written, if its reader shows it.
+    pub(crate) written: Option<Arc<WrittenObject>>,
 }
 
-/// Validates an object; returns `None` for a kind that is not used here.
-pub(super) fn check(value: &Json, options: CheckOptions) -> Option<CheckedObject> {
-    check_with(value, options, |_| {})
+impl<C> Default for CheckedObject<C> {
+    fn default() -> Self {
+        Self {
+            id: EntryId::default(),
+            content: None,
+            findings: Vec::new(),
+            notes: Vec::new(),
+            written: None,
+        }
+    }
 }
 
-/// Validates an object that is a part of a text; returns `None` for a kind that is not used here.
-pub(super) fn check_part(part: &Part<'_>, options: CheckOptions) -> Option<CheckedObject> {
-    check_with(&part.value(), options, |findings| {
-        part.add_number_findings(findings);
-    })
+impl<C> CheckedObject<C> {
+    pub(crate) fn is_refused(&self) -> bool {
+        self.findings.iter().any(Finding::is_error)
+    }
+
+    /// Puts the content into the form in which a reader stores it. A content that has none refuses the object.
+    pub(crate) fn store<S>(
+        self,
+        form: impl FnOnce(&EntryId, C) -> Result<S, Finding>,
+    ) -> CheckedObject<S> {
+        let Self {
+            id,
+            content,
+            mut findings,
+            mut notes,
+            written,
+        } = self;
+        let content = match content.map(|content| form(&id, content)) {
+            Some(Ok(stored)) => Some(stored),
+            Some(Err(finding)) => {
+                findings.push(finding);
+                notes.clear();
+                None
+            }
+            None => None,
+        };
+        CheckedObject {
+            id,
+            content,
+            findings,
+            notes,
+            written,
+        }
+    }
 }
 
-/// Validates an object; `complain` adds findings about its fields.
-fn check_with(
-    value: &Json,
-    options: CheckOptions,
-    complain: impl FnOnce(&mut Vec<Finding>),
-) -> Option<CheckedObject> {
+/// Validates an object of an API server; returns `None` for a kind that is not used here.
+pub(super) fn check_served(value: &Json) -> Option<CheckedObject<CheckedContent>> {
+    check(value, None)
+}
+
+/// Validates an object that is a part of a text; returns `None` for a kind that is not used here. `value`: that of the part.
+pub(super) fn check_part(part: &Part<'_>, value: &Json) -> Option<CheckedObject<CheckedContent>> {
+    check(value, Some(part))
+}
+
+/// Validates an object. `part`: of a text, which no API server has checked or completed.
+fn check(value: &Json, part: Option<&Part<'_>>) -> Option<CheckedObject<CheckedContent>> {
     let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    if let Some(plain) = CoreKind::of(api_version, kind) {
-        // Nobody else makes anything of them, and what is not there is not shown.
-        if plain == CoreKind::Secret && !options.is_whole {
-            return None;
-        }
-        let mut checked = CheckedObject::plain(plain, value, options);
-        complain(&mut checked.findings);
-        if !checked.findings.is_empty() {
-            checked.entry = None;
-        }
-        return Some(checked);
+    if let Some(core) = CoreKind::of(api_version, kind) {
+        return Some(check_core(core, value, part));
     }
-    if !api_version.is_empty() && !config::is_ours(api_version) {
+    if is_word(api_version) && is_word(kind) && !config::is_ours(api_version) {
         return None;
     }
     let row = config::kind(api_version, kind).ok();
-    Some(CheckedObject::object(row, value, options, complain))
+    Some(check_configuration(row, value, part))
 }
 
-impl CheckedObject {
-    fn object(
-        row: Option<&'static Kind>,
-        value: &Json,
-        options: CheckOptions,
-        complain: impl FnOnce(&mut Vec<Finding>),
-    ) -> Self {
-        let (object, mut findings) = config::check_all(value);
-        complain(&mut findings);
-        let id = match row {
-            Some(row) => EntryId {
-                collection: row.collection,
-                name: name(value, row.cluster),
-            },
-            None => EntryId::default(),
-        };
-        let is_unused = row.is_some_and(|row| row.check == Check::Unused);
-        let is_nameless = match &object {
-            Some(object) => object.name.is_empty(),
-            None => is_unused && metadata(value, "name").is_none(),
-        };
-        if is_nameless {
-            // No API server is here to complete the missing fields.
-            required(&mut findings);
-        }
-        let is_placed = row.is_some_and(|row| row.cluster) || namespace(value).is_some();
-        if !(is_placed || findings.iter().any(|found| found.path == NAMESPACE)) {
-            findings.push(unplaced());
-        }
-        if findings.len() > 1 {
-            Part::new(&Node::of_json(value)).order(&mut findings);
-        }
-        config::limit(&mut findings);
-        let is_broken = findings.iter().any(Finding::is_error);
-        let object = object.filter(|_| !is_broken && id.is_whole());
-        let created = created(value).filter(|_| options.is_server);
-        let unchecked = (is_unused && !is_broken).then(|| value.to_string().into());
-        Self {
-            id,
-            notes: object.as_ref().map(config::notes_of).unwrap_or_default(),
-            entry: object.map(|object| slim(object, created)),
-            findings,
-            unchecked,
+fn check_configuration(
+    row: Option<&'static Kind>,
+    value: &Json,
+    part: Option<&Part<'_>>,
+) -> CheckedObject<CheckedContent> {
+    let (object, mut findings) = config::check_all(value);
+    let created = created(value);
+    if let Some(part) = part {
+        complain(part, &created, &mut findings);
+    }
+    let id = EntryId {
+        collection: row.map(|row| row.collection).unwrap_or_default(),
+        name: row.map_or_else(Arc::default, |row| name(value, row.cluster)),
+    };
+    let is_unused = row.is_some_and(|row| row.check == Check::Unused);
+    let is_nameless = match &object {
+        Some(object) => object.name.is_empty(),
+        None => is_unused && metadata(value, "name").is_none(),
+    };
+    if is_nameless {
+        // No API server is here to complete the missing fields.
+        required(&mut findings);
+    }
+    let is_placed = row.is_some_and(|row| row.cluster) || namespace(value).is_some();
+    if !(is_placed || findings.iter().any(|found| found.path == NAMESPACE)) {
+        findings.push(unplaced());
+    }
+    if findings.len() > 1 {
+        match part {
+            Some(part) => part.order(&mut findings),
+            None => Part::new(&Node::of_json(value)).order(&mut findings),
         }
     }
-
-    fn plain(plain: CoreKind, value: &Json, options: CheckOptions) -> Self {
-        let found = match options.is_server {
-            true => plain.given_name(value),
-            false => plain.name_of(value),
-        };
-        let (name, entry) = match found {
-            Ok(name) => (name, Self::plain_entry(plain, value, name, options)),
-            Err(finding) => (CoreName::default(), Err(finding)),
-        };
-        let full = match name {
-            CoreName {
-                namespace: "",
-                name,
-            } => name.into(),
-            CoreName { namespace, name } => format!("{namespace}/{name}").into(),
-        };
-        let id = EntryId {
-            collection: plain.collection(),
-            name: full,
-        };
-        let (entry, findings) = match entry {
-            Ok(entry) => (Some(entry), Vec::new()),
-            Err(finding) => (None, vec![finding]),
-        };
-        Self {
-            id,
-            entry,
-            findings,
-            ..Self::default()
-        }
+    config::limit(&mut findings);
+    let is_broken = findings.iter().any(Finding::is_error);
+    let object = object.filter(|_| !is_broken && id.is_whole());
+    let notes = object.as_ref().map(config::notes_of).unwrap_or_default();
+    let unused = (is_unused && !is_broken).then_some(CheckedContent::Unused);
+    let object =
+        object.map(|object| CheckedContent::Object(Box::new(object), created.unwrap_or_default()));
+    CheckedObject {
+        id,
+        content: object.or(unused),
+        findings,
+        notes,
+        written: None,
     }
+}
 
-    fn plain_entry(
-        plain: CoreKind,
-        value: &Json,
-        name: CoreName<'_>,
-        options: CheckOptions,
-    ) -> Result<Entry, Finding> {
-        let json = match options.is_whole {
-            true => plain.whole(value, name.namespace),
-            false => plain.trimmed(value, name.namespace, options.is_server),
-        };
-        if json.len() > MOST_BYTES {
-            return Err(Finding::error("", "object is too large"));
+fn check_core(
+    kind: CoreKind,
+    value: &Json,
+    part: Option<&Part<'_>>,
+) -> CheckedObject<CheckedContent> {
+    let found = match part {
+        Some(_) => kind.name_of(value),
+        None => kind.given_name(value),
+    };
+    let mut findings = Vec::new();
+    let name = match found {
+        Ok(CoreName {
+            namespace: "",
+            name,
+        }) => name.into(),
+        Ok(CoreName { namespace, name }) => format!("{namespace}/{name}").into(),
+        Err(finding) => {
+            findings.push(finding);
+            Arc::default()
         }
-        (options.usable)(plain, &json).map_err(|cause| Finding::error("", cause))?;
-        Ok(Entry::Plain {
-            kind: plain,
-            json: json.into(),
-        })
+    };
+    if let Some(part) = part {
+        complain(part, &created(value), &mut findings);
+    }
+    let is_good = findings.is_empty();
+    CheckedObject {
+        id: EntryId {
+            collection: kind.collection(),
+            name,
+        },
+        content: is_good.then_some(CheckedContent::Core(kind)),
+        findings,
+        ..CheckedObject::default()
     }
 }
 
@@ -190,24 +211,17 @@ fn required(findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reduces a valid object to the fields that its resource is encoded from.
-fn slim(mut object: Object, created: Option<i64>) -> Entry {
-    object.annotations.remove(LAST_APPLIED);
-    object.spec = Json::Null;
-    // The buffer that the body was written into may have spare capacity.
-    object.body = object.body.to_vec().into();
-    Entry::Object {
-        object: Arc::new(object),
-        created,
-    }
-}
-
-/// A name or a time; longer ones are dropped.
+/// A name; longer ones are dropped.
 fn metadata<'a>(value: &'a Json, name: &str) -> Option<&'a str> {
     let text = value.get("metadata")?.get(name)?.as_str()?;
-    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
-    let is_name = !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(letters);
-    is_name.then_some(text)
+    Some(text).filter(|text| is_word(text) && !text.contains('/'))
+}
+
+/// Returns true if the text may be a kind, version or name. Other text of a document is neither stored nor shown.
+fn is_word(text: &str) -> bool {
+    let letters =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'/');
+    !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(letters)
 }
 
 /// The namespace; `None` for one that is no DNS label.
@@ -220,44 +234,78 @@ fn namespace(value: &Json) -> Option<&str> {
     }
 }
 
+/// Returns namespace and name, the former empty where objects have none; `None` if one of them is none.
+pub(crate) fn named(value: &Json, is_everywhere: bool) -> Option<(&str, &str)> {
+    let name = metadata(value, "name")?;
+    match is_everywhere {
+        true => Some(("", name)),
+        false => Some((namespace(value)?, name)),
+    }
+}
+
 /// Returns the full name; empty if there is none.
-fn name(value: &Json, everywhere: bool) -> Arc<str> {
-    match (metadata(value, "name"), namespace(value)) {
-        (Some(name), _) if everywhere => name.into(),
-        (Some(name), Some(namespace)) => format!("{namespace}/{name}").into(),
-        (None, _) | (Some(_), None) => Arc::default(),
+fn name(value: &Json, is_everywhere: bool) -> Arc<str> {
+    match named(value, is_everywhere) {
+        Some(("", name)) => name.into(),
+        Some((namespace, name)) => format!("{namespace}/{name}").into(),
+        None => Arc::default(),
     }
 }
 
 /// Returns the creation time in seconds since 1970.
-fn created(value: &Json) -> Option<i64> {
-    let time: k8s_openapi::jiff::Timestamp = metadata(value, "creationTimestamp")?.parse().ok()?;
-    Some(time.as_second())
+///
+/// # Errors
+///
+/// It is no time: the text that stands in its place.
+fn created(value: &Json) -> Result<Option<i64>, String> {
+    match value.pointer("/metadata/creationTimestamp") {
+        None | Some(Json::Null) => Ok(None),
+        Some(Json::String(text)) => {
+            let time: Timestamp = text.parse().map_err(|_| quoted(text))?;
+            Ok(Some(time.as_second()))
+        }
+        Some(other) => Err(quoted(&other.to_string())),
+    }
+}
+
+/// Adds what an API server refuses of a text before any rule is asked.
+fn complain(part: &Part<'_>, created: &Result<Option<i64>, String>, findings: &mut Vec<Finding>) {
+    if let Err(text) = created {
+        let cause = format!("want a time, got {text}");
+        findings.push(Finding::error("metadata.creationTimestamp", cause));
+    }
+    part.add_number_findings(findings);
 }
 
 #[cfg(test)]
 mod tests {
+    use api::well_known::LAST_APPLIED;
     use serde_json::json;
 
+    use super::super::core_kind::UsabilityCheck;
+    use super::super::entry::Entry;
+    use super::super::entry_form::{ConfigVersion, EntryForm, of_transforms};
     use super::*;
 
-    fn check_plain(value: &Json) -> Option<CheckedObject> {
+    fn check_plain(value: &Json) -> Option<CheckedObject<ConfigVersion>> {
         let usable: UsabilityCheck = |_, json| match json.contains("unusable") {
             true => Err("not usable".to_owned()),
             false => Ok(()),
         };
-        let options = CheckOptions {
+        let form = EntryForm {
             usable,
-            is_server: true,
+            keeps_created: true,
             is_whole: false,
+            wanted: of_transforms,
         };
-        check(value, options)
+        form.stored(check_served(value)?, value)
     }
 
     fn said(value: &Json) -> (String, bool, Vec<String>) {
         let checked = check_plain(value).unwrap();
         let findings = checked.findings.iter().map(Finding::to_string).collect();
-        (checked.id.to_string(), checked.entry.is_some(), findings)
+        let is_entry = matches!(checked.content, Some(ConfigVersion::Entry(_)));
+        (checked.id.to_string(), is_entry, findings)
     }
 
     fn service(metadata: &Json, spec: &Json) -> Json {
@@ -274,7 +322,7 @@ mod tests {
             "creationTimestamp": "1970-01-01T00:00:07Z"});
         let good = check_plain(&service(&metadata, &spec())).unwrap();
         assert_eq!(good.id.to_string(), "VirtualService default/a");
-        let Entry::Object { object, created } = good.entry.unwrap() else {
+        let Some(ConfigVersion::Entry(Entry::Object { object, created })) = good.content else {
             panic!("another");
         };
         assert_eq!((created, &object.spec), (Some(7), &Json::Null));

@@ -34,6 +34,12 @@ impl EntryId {
         CoreKind::of_collection(self.collection)
     }
 
+    /// The namespace, which is empty where objects have none, and the name.
+    #[must_use]
+    pub fn namespace_and_name(&self) -> (&str, &str) {
+        self.name.split_once('/').unwrap_or(("", &self.name))
+    }
+
     /// Returns true if collection and name are known.
     pub(super) fn is_whole(&self) -> bool {
         !self.collection.is_empty() && !self.name.is_empty()

@@ -1,10 +1,14 @@
 //! Sources of configuration: objects of the mesh's kinds, validated on arrival, each once and in its last good version.
 //!
 //! ```text
-//!  files ────── Directory ─┐
-//!                          ├─ checked ──► catalogue ──► Change, Report
-//!  API server ─── Server ──┘
+//!  files ── scanned_files ── text ─┐                       ┌─ entry_form ── catalogue ──► EntryChange, ConfigReport
+//!                                  ├─ checked ── a form ───┤
+//!  API server ─────── Server ──────┘                       └─ that of registry::files ──► Contribution, ConfigReport
 //! ```
+//!
+//! There is one reader of files: `scanned_files` reads them, `text` makes objects of their documents, `checked` judges each, and
+//! `source_catalogue` keeps it in its last good version, with the report. A valid object is stored in the form that its user asks for:
+//! galley stores what it serves, discovery what it acts on.
 //!
 //! # Usage
 //!
@@ -34,17 +38,26 @@
 //! beyond them are refused and reported.
 
 mod catalogue;
-mod checked;
+pub(crate) mod checked;
 mod core_kind;
 mod directory;
 mod entry;
+mod entry_form;
+mod message;
+pub(crate) mod one_line;
 mod report;
 #[cfg(test)]
 pub(crate) mod rule_rows_tests;
+pub(crate) mod scanned_files;
 mod server;
+pub(crate) mod source_catalogue;
+pub(crate) mod text;
+pub(crate) mod unread_kinds;
 
 pub use core_kind::{CoreKind, UsabilityCheck};
-pub use directory::{Directory, DirectoryScan, MOST_OBJECTS};
+pub use directory::{Directory, DirectoryScan};
 pub use entry::{Entry, EntryChange, EntryId, UncheckedObject};
-pub use report::{ConfigReport, Refused, Warned};
+pub use message::Message;
+pub use report::{ConfigReport, FILE, Refused, Warned};
 pub use server::{Server, ServerUpdate, WatchSettings};
+pub use text::MOST_OBJECTS;

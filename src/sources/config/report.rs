@@ -1,23 +1,29 @@
 //! The report of a source: objects that are not served as written, for logs, pages and metrics.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use api::config::collections::any_kind_of;
 use api::config::{Finding, ServedInstead};
+use serde_json::json;
 
 use super::entry::{EntryId, UncheckedObject};
 use crate::catalogue::Origin;
 use crate::kind::Revision;
+use crate::written_object::WrittenObject;
 
 /// An object that is not served as it is written; or a file or directory that cannot be read, which has no name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Refused {
     pub id: EntryId,
     /// In a file, the line of the first fault.
     pub origin: Origin,
     pub serving: ServedInstead,
     pub findings: Arc<[Finding]>,
+    /// The object as it is written, if its reader shows it.
+    pub written: Option<Arc<WrittenObject>>,
     /// The refused version, of an API server's object.
     pub revision: Revision,
 }
@@ -30,7 +36,74 @@ impl fmt::Display for Refused {
     }
 }
 
+/// The kind in the place of that of an object: a file that cannot be read, or not all of it.
+pub const FILE: &str = "File";
+
 impl Refused {
+    /// The kind and the name under which it is shown: an object without a name by its file.
+    #[must_use]
+    pub fn kind_and_name(&self) -> (&str, Cow<'_, str>) {
+        if let Some(written) = &self.written {
+            return (&written.kind, written.full_name());
+        }
+        if self.id.is_whole() {
+            return (self.id.kind(), Cow::Borrowed(&self.id.name));
+        }
+        let name = match &self.origin {
+            Origin::File { path, .. } => path,
+            Origin::Cluster { object, .. } => object,
+            Origin::Source(name) => name,
+        };
+        (FILE, Cow::Borrowed(name))
+    }
+
+    /// The object as pages show it, with its errors; `None` for one of Kubernetes' own kinds, which is no configuration.
+    #[must_use]
+    pub fn as_written(&self) -> Option<WrittenObject> {
+        if let Some(written) = &self.written {
+            return Some((**written).clone());
+        }
+        let (kind, full) = self.kind_and_name();
+        let api_version = match any_kind_of(self.id.collection) {
+            _ if kind == FILE => String::new(),
+            Some(kind) => {
+                let version = kind.versions.last().copied().unwrap_or_default();
+                format!("{}/{version}", kind.group)
+            }
+            None => return None,
+        };
+        let (namespace, name) = match kind {
+            FILE => ("", &*full),
+            _ => self.id.namespace_and_name(),
+        };
+        let metadata = match namespace {
+            "" => json!({"name": name}),
+            namespace => json!({"namespace": namespace, "name": name}),
+        };
+        Some(WrittenObject {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            metadata,
+            // It stands where it was written.
+            spec: json!({}).into(),
+            origin: self.origin.clone(),
+            accepted: false,
+            findings: self.findings.to_vec(),
+            notes: Vec::new(),
+            revision: self.revision.clone(),
+        })
+    }
+
+    /// What is wrong, without the place.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let text = self.to_string();
+        let place = format!("{}: ", self.origin);
+        text.strip_prefix(&place).unwrap_or(&text).to_owned()
+    }
+
     /// Returns the fault whatever version has it, and the line that tells it.
     #[must_use]
     pub fn line(&self) -> (String, String) {
@@ -91,7 +164,7 @@ fn write_findings(findings: &[Finding], to: &mut fmt::Formatter<'_>) -> fmt::Res
 }
 
 /// The report of a source, sorted by file, or by kind and name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigReport {
     pub rejected: Vec<Refused>,
     pub warned: Vec<Warned>,
@@ -160,6 +233,7 @@ mod tests {
             origin: Origin::file("a.yaml").at(3),
             serving,
             findings: [Finding::error("spec", "is bad"), Finding::error("", "x")].into(),
+            written: None,
             revision: Revision::default(),
         }
     }

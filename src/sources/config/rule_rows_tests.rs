@@ -189,7 +189,10 @@ fn examples_in_a_directory_are_judged_as_everything_is() {
             Ok(expected) => expected,
             Err(malformed) => {
                 broken += 1;
-                let cause = (malformed.line.max(1), vec![malformed.cause]);
+                let cause = (
+                    malformed.line.max(1),
+                    vec![format!("cannot parse: {}", malformed.cause)],
+                );
                 assert!(said(&found.report).contains(&cause), "{}", example.name);
                 continue;
             }

@@ -1,13 +1,14 @@
 //! A registry for experiments: each request replaces all objects of the request before.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
-use super::files::{FileObjects, Item, Message, items};
+use super::files::FileObjects;
 use super::kubernetes::Names;
 use super::{Contribution, WrittenObject};
-use crate::catalogue::Origin;
+use crate::config::one_line::one_line;
+use crate::config::scanned_files::FilesObjects as _;
+use crate::config::source_catalogue::Root;
 
 const NO_BODY: &str =
     "want a body: objects as YAML or JSON, which replace all earlier ones; --- alone removes them";
@@ -41,7 +42,7 @@ impl Memory {
     #[must_use]
     pub fn new(names: Names) -> Self {
         Self {
-            objects: FileObjects::new(names.clone(), true),
+            objects: FileObjects::new(root(), names.clone(), true),
             names,
             written: Vec::new(),
             body: Arc::default(),
@@ -54,54 +55,37 @@ impl Memory {
     ///
     /// All errors of the body; the objects stay as they were. An empty body is an error, since a client that forgets the
     /// body would delete everything; `---` deletes all objects.
-    pub fn put(&mut self, body: &[u8]) -> Result<Put, Vec<Message>> {
-        let nowhere: Arc<Path> = Path::new("").into();
-        let error = |line, text: &str| Message::new("".into(), line, text);
+    pub fn put(&mut self, body: &[u8]) -> Result<Put, Vec<String>> {
         if body.is_empty() {
-            return Err(vec![error(0, NO_BODY)]);
+            return Err(vec![NO_BODY.to_owned()]);
         }
-        let items = items(body, &Origin::file(Self::CLUSTER))
-            .map_err(|malformed| vec![error(malformed.line.max(1), &malformed.cause)])?;
-        let mut messages = Vec::new();
-        let mut good = Vec::new();
-        for item in items {
-            match item {
-                Item::Good(object) if object.is_secret() => {
-                    let text = "Secret: refused: every client of this page would see it";
-                    messages.push(error(object.line(), text));
-                }
-                Item::Good(_) => good.push(item),
-                Item::Bad {
-                    origin, id, cause, ..
-                } => {
-                    let text = match id {
-                        Some(id) => format!("{id}: {cause}"),
-                        None => cause,
-                    };
-                    messages.push(error(origin.line(), &text));
-                }
-                Item::Foreign(kind) => {
-                    messages.push(error(0, &format!("discovery does not serve {kind}")));
-                }
-            }
+        let mut objects = FileObjects::new(root(), self.names.clone(), true);
+        objects.put(&Arc::default(), body).map_err(|malformed| {
+            let line = malformed.line.max(1);
+            vec![in_body(line, &malformed.cause)]
+        })?;
+        let outcome = objects.outcome();
+        let messages = outcome.messages.into_iter();
+        let messages = messages.map(|one| (one.origin.line(), one.text));
+        let rejected = outcome.report.rejected.iter();
+        let rejected = rejected.map(|one| (one.origin.line(), one.text()));
+        let secrets = objects.secrets().map(|origin| {
+            let text = "Secret: refused: every client of this page would see it";
+            (origin.line(), text.to_owned())
+        });
+        let mut errors: Vec<_> = messages.chain(rejected).chain(secrets).collect();
+        if !errors.is_empty() {
+            errors.sort();
+            let errors = errors.iter().map(|(line, text)| in_body(*line, text));
+            return Err(errors.collect());
         }
-        let mut objects = FileObjects::new(self.names.clone(), true);
-        let mut written = Vec::new();
-        let count = good.len();
-        objects.put(&nowhere, good);
-        let contribution = objects.outcome(&mut messages, &mut written);
-        if !messages.is_empty() {
-            messages.sort();
-            return Err(messages);
-        }
-        let counts = objects.counts().clone();
         self.objects = objects;
-        self.written = written;
+        self.written = outcome.written;
         self.body = body.into();
         Ok(Put {
-            contribution,
-            objects: count,
-            counts,
+            contribution: outcome.contribution,
+            objects: outcome.objects.values().sum(),
+            counts: outcome.objects,
         })
     }
 
@@ -121,6 +105,20 @@ impl Memory {
     pub fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
         self.names.trust_domain = trust_domain.into();
         self.objects.set_trust_domain(trust_domain)
+    }
+}
+
+/// The origin of a body's objects: they have no other place.
+fn root() -> Root {
+    Root::Directory(Memory::CLUSTER.into())
+}
+
+/// An error in a body; `line`: 0 if it is of the whole.
+fn in_body(line: usize, text: &str) -> String {
+    let text = one_line(text);
+    match line {
+        0 => text,
+        line => format!("line {line}: {text}"),
     }
 }
 
@@ -197,23 +195,19 @@ mod tests {
             + "{apiVersion: apps/v1, kind: Deployment}\n---\n"
             + "{apiVersion: v1, kind: Service, metadata: {name: d}, spec: {ports: [{port: 99999}]}}\n";
         let errors = memory.put(wrong.as_bytes()).unwrap_err();
-        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
             errors,
             [
-                "discovery does not serve apps/v1 Deployment",
-                "line 4: ServiceEntry default/b: spec.ports[0].number: port 0 is not in 1..65535",
-                "line 11: ServiceEntry default/c: not used: duplicate name",
+                "discovery does not serve apps/v1 Deployment: 1 not used",
+                "line 4: ServiceEntry default/b: refused: spec.ports[0].number: port 0 is not in 1..65535",
+                "line 11: ServiceEntry default/c: refused: metadata.name: duplicate of v2-debug:6",
                 "line 18: Service default/d: spec.ports.port: want a port, 1 to 65535, got 99999",
             ]
         );
         assert!(memory.put(b"a: [").is_err());
         // An empty body deletes nothing.
         let errors = memory.put(b"").unwrap_err();
-        assert!(
-            errors[0].to_string().starts_with("want a body"),
-            "{errors:?}"
-        );
+        assert!(errors[0].starts_with("want a body"), "{errors:?}");
         assert_eq!(&*memory.body(), entry("a", 80).as_bytes());
     }
 

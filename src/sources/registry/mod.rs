@@ -23,15 +23,14 @@ mod refusal;
 #[cfg(test)]
 mod rule_rows_tests;
 mod store;
-mod written_object;
 
+pub use crate::written_object::WrittenObject;
 pub use configuration::{AnyConfigured, Configuration, ObjectKey};
 use configuration::{ConfigurationKind, EachKind};
 pub use contribution::{Contribution, Ingresses, SourceId, SyncState};
 pub use credential::credential_of;
-pub use files::{Files, Message, Outcome};
+pub use files::{Files, Outcome};
 pub use memory::{Memory, Put};
 pub use received::ReceivedObjects;
 pub use refusal::Refusal;
 pub use store::{Registries, Report, Settings, SourceStatus};
-pub use written_object::WrittenObject;

@@ -3,39 +3,53 @@
 
 use std::sync::Arc;
 
+use api::config::document::COMMAND_LINE;
 use api::config::{self, Finding, Object};
+use api::yaml::Malformed;
 
-use super::ReceivedObjects;
-use super::files::{Item, items};
+use super::files::{FileVersion, stored};
 use super::kubernetes::{as_served, usable};
+use super::{ReceivedObjects, WrittenObject};
 use crate::catalogue::Origin;
 use crate::config::Directory;
 use crate::config::rule_rows_tests::{is_refused, rows, sorted, words};
+use crate::config::source_catalogue::SourceEntry;
+use crate::config::text::read;
 use crate::examples::{CORE_EXAMPLES, Expected, examples, notes};
+
+/// The objects of a text, as discovery stores them.
+fn entries(text: &str) -> Result<Vec<SourceEntry<FileVersion>>, Malformed> {
+    let origin = Origin::file("a.yaml");
+    let read = read(text.as_bytes(), COMMAND_LINE, |object, checked| {
+        stored(object, checked, &origin)
+    });
+    Ok(read?.entries)
+}
+
+/// The object as pages show it, whether or not it is used.
+fn written(entry: &SourceEntry<FileVersion>) -> Option<&WrittenObject> {
+    let used = entry.checked.content.as_ref();
+    let used = used.and_then(|version| version.written.as_ref());
+    used.or(entry.checked.written.as_ref()).map(|one| &**one)
+}
 
 #[test]
 fn files_are_judged_as_everything_is() {
     for row in rows() {
         let text = row.text();
-        let read = items(text.as_bytes(), &Origin::file("a.yaml")).unwrap();
-        let [item] = &read[..] else {
+        let read = entries(&text).unwrap();
+        let [entry] = &read[..] else {
             panic!("{text}: {read:?}");
         };
-        let (written, line, is_good) = match item {
-            Item::Good(object) => (object.written(), object.line(), true),
-            Item::Bad {
-                written, origin, ..
-            } => (written.as_ref(), origin.line(), false),
-            Item::Foreign(kind) => panic!("{kind}"),
-        };
-        let written = written.unwrap();
+        let written = written(entry).unwrap();
         assert_eq!(words(&written.findings), row.said, "{text}");
         assert_eq!(words(&written.notes), words(&notes(&row.value())), "{text}");
         assert_eq!(written.accepted, !is_refused(&row.said), "{text}");
+        let is_good = entry.checked.content.is_some();
         assert_eq!(is_good, written.accepted, "{text}");
         // An error leads to its line.
-        assert_eq!(line, row.line(), "{text}");
-        assert_eq!(written.origin.to_string(), format!("a.yaml:{line}"));
+        assert_eq!(written.origin.line(), row.line(), "{text}");
+        assert_eq!(written.origin.to_string(), format!("a.yaml:{}", row.line()));
     }
 }
 
@@ -69,8 +83,7 @@ fn noted(expected: &Expected) -> Vec<String> {
 fn examples_in_files_are_judged_as_everything_is() {
     let (mut seen, mut broken) = (0, 0);
     for example in examples() {
-        let read = items(example.text.as_bytes(), &Origin::file("a.yaml"));
-        let (read, expected) = match (read, example.expected()) {
+        let (read, expected) = match (entries(&example.text), example.expected()) {
             (Ok(read), Ok(expected)) => (read, expected),
             (read, expected) => {
                 broken += 1;
@@ -78,33 +91,23 @@ fn examples_in_files_are_judged_as_everything_is() {
                 continue;
             }
         };
-        let ours = read.iter().filter(|item| match item {
-            Item::Good(object) => object.written().is_some(),
-            Item::Bad { .. } => true,
-            Item::Foreign(_) => false,
+        let ours = read.iter().filter(|entry| {
+            let is_used = entry.checked.content.is_some();
+            entry.checked.id.plain().is_none() && (written(entry).is_some() || !is_used)
         });
         let ours: Vec<_> = ours.collect();
         assert_eq!(ours.len(), expected.len(), "{}: {read:?}", example.name);
-        for (item, expected) in ours.into_iter().zip(expected) {
+        for (entry, expected) in ours.into_iter().zip(expected) {
             seen += 1;
-            let (written, line) = match item {
-                Item::Good(object) => (object.written(), expected.line),
-                Item::Bad {
-                    written, origin, ..
-                } => (written.as_ref(), origin.line()),
-                Item::Foreign(_) => continue,
-            };
-            assert_eq!(line, expected.line, "{}", example.name);
-            let Some(written) = written else {
+            let Some(written) = written(entry) else {
                 // A nameless object is reported for its file.
-                let Item::Bad { cause, .. } = item else {
-                    panic!("{}", example.name);
-                };
                 let mut errors = finding_texts(&expected).into_iter();
-                let first = errors.find(|text| !text.starts_with("warning: "));
-                assert!(cause.contains(&first.unwrap()), "{}: {cause}", example.name);
+                let first = errors.find(|text| !text.starts_with("warning: ")).unwrap();
+                let found = words(&entry.checked.findings);
+                assert!(found.contains(&first), "{}: {found:?}", example.name);
                 continue;
             };
+            assert_eq!(written.origin.line(), expected.line, "{}", example.name);
             assert_eq!(
                 words(&written.findings),
                 finding_texts(&expected),
@@ -198,12 +201,15 @@ fn examples_that_are_received_are_judged_as_everything_is() {
 fn kubernetes_own_kinds_are_judged_alike_by_both_readers_of_files() {
     let mut others = Vec::new();
     for (text, refused) in CORE_EXAMPLES {
-        let read = items(text.as_bytes(), &Origin::file("a.yaml")).unwrap();
-        let by_discovery = match &read[..] {
-            [Item::Good(_)] => None,
-            [Item::Bad { cause, .. }] => Some(cause.clone()),
-            other => panic!("{text}: {other:?}"),
+        let read = entries(text).unwrap();
+        let [entry] = &read[..] else {
+            panic!("{text}: {read:?}");
         };
+        let by_discovery = words(&entry.checked.findings);
+        let by_discovery = by_discovery
+            .into_iter()
+            .reduce(|all, one| all + "; " + &one);
+        assert_eq!(by_discovery.is_none(), entry.checked.content.is_some());
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("a.yaml"), text).unwrap();
         let mut directory = Directory::new(root.path(), usable).with_whole_objects();

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::model::Registry;
-use sources::registry::{Files, Message, Outcome, SourceId, SyncState};
+use sources::config::Message;
+use sources::registry::{Files, Outcome, SourceId, SyncState};
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -17,6 +18,7 @@ use crate::discovery::rules_without_effect::RuleCounts;
 use crate::discovery::source_facts::ROUTES;
 use crate::exit::Failure;
 use crate::secrets;
+use crate::shared::LastReport;
 use crate::watch::{DebounceOptions, DirectoryFollower, DirectoryReader, Scan};
 
 /// Shorter than that of others, because it counts towards the debounce.
@@ -27,12 +29,12 @@ const SHORT: DebounceOptions = DebounceOptions {
 struct Directory {
     hub: Arc<Hub>,
     id: SourceId,
-    path: PathBuf,
     files: DirectoryFollower<Files>,
     written_objects: WrittenObjects,
     /// True while the directory's rules count.
     counts: watch::Receiver<bool>,
-    /// Messages that were logged already.
+    report: LastReport,
+    /// Messages beside the report that were logged already.
     logged: BTreeSet<Message>,
 }
 
@@ -77,9 +79,9 @@ pub(super) async fn start(
             registry: Registry::External,
             cluster,
         },
-        path: path.to_owned(),
         written_objects,
         counts,
+        report: LastReport::default(),
         logged: BTreeSet::new(),
     };
     let outcome = directory.files.try_scan().await.map_err(|cause| {
@@ -132,14 +134,19 @@ impl Directory {
         }
     }
 
-    fn take(&mut self, outcome: Outcome) {
-        let messages: BTreeSet<Message> = outcome.messages.into_iter().collect();
+    /// Logs what is new.
+    fn log(&mut self, outcome: &Outcome) {
+        self.report.log(&outcome.report);
+        let messages: BTreeSet<Message> = outcome.messages.iter().cloned().collect();
         for message in messages.difference(&self.logged) {
-            let line = message.below(&self.path).to_string();
-            warn!("{}", secrets::redact_text(&line));
+            warn!("{}", secrets::redact_text(&message.to_string()));
         }
-        let rejected = messages.iter().filter_map(|message| message.object.clone());
-        self.hub.facts.reject(&self.id, rejected);
+        self.logged = messages;
+    }
+
+    fn take(&mut self, outcome: Outcome) {
+        self.log(&outcome);
+        self.hub.facts.reject(&self.id, outcome.rejected());
         let written = outcome.written.iter();
         let routes = written.filter(|one| one.accepted && *one.kind == *ROUTES);
         self.hub.facts.route(&self.id, routes.count());
@@ -156,7 +163,6 @@ impl Directory {
             rules.add(group, kind);
         }
         self.hub.facts.rule(&self.id, rules);
-        self.logged = messages;
         *self
             .written_objects
             .lock()

@@ -2,32 +2,34 @@
 //! together as one.
 
 mod address;
+mod core_objects;
 mod counts;
 mod local;
 mod objects;
 mod port;
 mod sinkz;
 mod source;
+mod union_state;
 mod written;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::ConfigSource;
 use api::model::{ClusterId, Registry};
 use mcp::sink::Changes;
-use mcp::sink::union::{SourceUnion, UnionChange};
+use mcp::sink::union::UnionChange;
 use sources::config::EntryChange as Stored;
-use sources::registry::{Contribution, ReceivedObjects, SourceId, SyncState, kubernetes::Objects};
+use sources::registry::{Contribution, SourceId, SyncState, kubernetes::Objects};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use self::counts::count;
-use self::local::Local;
+use self::counts::{OtherObjects, count};
+use self::local::{Folder, Local};
 use self::objects::OfFiles;
 use self::source::{Source, SourceName, SourceOrigin, lost, missing};
+use self::union_state::UnionState;
 use super::{names, own_rules::Own};
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
@@ -61,21 +63,6 @@ pub(crate) struct Sinks {
     /// Until it is heard.
     updates: Mutex<Option<mpsc::Receiver<RuleUpdate>>>,
     state: Mutex<UnionState>,
-}
-
-#[derive(Debug)]
-struct UnionState {
-    next: u64,
-    /// In their order; those that are to go come last.
-    sources: Vec<Source>,
-    union: SourceUnion<ReceivedObject>,
-    rules: ReceivedObjects,
-    services: ReceivedObjects,
-    /// Objects of Kubernetes' own kinds in files that another role reads.
-    of_files: OfFiles,
-    /// True if the objects that have come are served, whether or not all sources have sent all.
-    late: bool,
-    has_services: bool,
 }
 
 /// Dials all that the mesh configuration and the flags name, now and later.
@@ -132,19 +119,10 @@ pub(super) fn start(
         unusable: LogRateLimiter::new(100),
         port: Mutex::new(port),
         updates: Mutex::new(updates),
-        state: Mutex::new(UnionState {
-            next: 0,
-            sources: Vec::new(),
-            union: SourceUnion::new(0),
-            rules: ReceivedObjects::default(),
-            services: ReceivedObjects::default(),
-            of_files: OfFiles::new(
-                Objects::new(names(hub, hub.options.settings.cluster.clone())),
-                hub.options.registries.contains(&Registry::Kubernetes),
-            ),
-            late: false,
-            has_services: false,
-        }),
+        state: Mutex::new(UnionState::new(OfFiles::new(
+            Objects::new(names(hub, hub.options.settings.cluster.clone())),
+            hub.options.registries.contains(&Registry::Kubernetes),
+        ))),
     });
     if are_named {
         hub.set_sync_state(&sinks.rules, SyncState::Syncing);
@@ -214,6 +192,7 @@ impl Sinks {
             }
         }
         state.sources = sources;
+        state.reorder_core();
         let changes = state.union.replace(&places);
         self.take(&mut state, changes);
         self.reconcile(state);
@@ -245,13 +224,18 @@ impl Sinks {
             }
             SourceName::Folder(path, collections) => {
                 let local = Arc::new(Local::new(format!("fs://{}", path.display())));
-                let reads =
-                    Arc::clone(&local).read(path.clone(), collections.clone(), Arc::new(apply));
+                let folder = Folder {
+                    path: path.clone(),
+                    has_cluster: self.has_cluster(),
+                    collections: collections.clone(),
+                };
+                let objects = self.core_receiver(id);
+                let reads = Arc::clone(&local).read(folder, objects, Arc::new(apply));
                 (SourceOrigin::Local(local), tokio::spawn(reads))
             }
             SourceName::Role => {
                 let local = Arc::new(Local::new(ROLE.to_owned()));
-                let receiving = self.receive_updates(Arc::clone(&local), Arc::new(apply));
+                let receiving = self.receive_updates(id, Arc::clone(&local), Arc::new(apply));
                 (SourceOrigin::Local(local), tokio::spawn(receiving))
             }
         };
@@ -264,9 +248,26 @@ impl Sinks {
         }
     }
 
+    /// True if an API server has the objects of Kubernetes' own kinds.
+    fn has_cluster(&self) -> bool {
+        let registries = &self.hub.options.registries;
+        registries.contains(&Registry::Kubernetes)
+    }
+
+    /// The receiver of a source's changes, as far as they become services here.
+    fn core_receiver(self: &Arc<Self>, source: u64) -> impl FnMut(&[Stored]) + Send + use<> {
+        let sinks = Arc::downgrade(self);
+        move |changes| {
+            if let Some(sinks) = sinks.upgrade() {
+                sinks.state().take_core(source, changes);
+            }
+        }
+    }
+
     /// Hears the role that reads for this one. Its objects of Kubernetes' own kinds become services here.
     fn receive_updates(
         self: &Arc<Self>,
+        id: u64,
         local: Arc<Local>,
         apply: Apply,
     ) -> impl Future<Output = ()> + use<> {
@@ -275,12 +276,7 @@ impl Sinks {
             updates.take()
         };
         let (sinks, mut trust) = (Arc::downgrade(self), self.hub.trust.watch());
-        let of_objects = Weak::clone(&sinks);
-        let objects = move |changes: &[Stored]| {
-            if let Some(sinks) = of_objects.upgrade() {
-                sinks.state().of_files.apply(changes);
-            }
-        };
+        let objects = self.core_receiver(id);
         async move {
             // It is dialled once.
             let Some(updates) = updates else { return };
@@ -355,6 +351,7 @@ impl Sinks {
                 }
                 !source.leaves
             });
+            state.reorder_core();
             let changes = state.union.replace(&places);
             self.take(&mut state, changes);
         }
@@ -362,19 +359,19 @@ impl Sinks {
             return;
         }
         let hub = &self.hub;
-        let rules = Contribution {
-            configuration: state.rules.configuration().clone(),
-            ..state.of_files.contribution()
-        };
+        let rules = state.contribution();
         let services = Contribution {
             configuration: state.services.configuration().clone(),
             ..Contribution::default()
         };
-        let plain = state.of_files.objects.counts();
-        let unchecked = written::unchecked_kinds(&state.sources);
-        count(&hub.facts, &self.rules, &state.rules, plain, &unchecked);
-        let none = BTreeMap::new();
-        count(&hub.facts, &self.services, &state.services, none, &[]);
+        let others = OtherObjects {
+            plain: state.of_files.counts(),
+            rejected: state.of_files.rejected().collect(),
+            unchecked: written::unchecked_kinds(&state.sources),
+        };
+        count(&hub.facts, &self.rules, &state.rules, others);
+        let none = OtherObjects::default();
+        count(&hub.facts, &self.services, &state.services, none);
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
         let has_services = state.has_services;

@@ -46,8 +46,7 @@ pub(in crate::discovery) struct Put<'a> {
 impl Put<'_> {
     /// Replaces all objects by those of a body. Returns their number, or all errors.
     pub(in crate::discovery) fn take(&self, body: &[u8]) -> Result<usize, Vec<String>> {
-        let put = lock(self.memory).put(body);
-        let put = put.map_err(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        let put = lock(self.memory).put(body)?;
         self.hub.facts.count(&id(), put.counts);
         self.hub
             .update(|registries| registries.put(&id(), put.contribution));

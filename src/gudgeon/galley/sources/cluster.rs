@@ -7,10 +7,10 @@ use sources::{Access, Cluster, WithoutRoom};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use super::{LastReport, updates};
+use super::updates;
 use crate::exit::Failure;
 use crate::galley::engine::{GalleyEngine, SourceEvent};
-use crate::shared::{RuleChannel, RuleUpdate, Shared};
+use crate::shared::{LastReport, RuleChannel, RuleUpdate, Shared};
 
 /// The source.
 pub(crate) struct ClusterSource {
@@ -72,7 +72,8 @@ impl ClusterSource {
             broken,
         } = update;
         self.engine.count_checked(checked, broken);
-        let report = self.last_report.new_report(report);
+        let is_new = self.last_report.log(&report);
+        let report = is_new.then(|| Arc::clone(self.last_report.redacted()));
         let is_new = synced && !self.synced;
         self.synced |= synced;
         if is_new {
@@ -97,7 +98,7 @@ impl ClusterSource {
                 let update = RuleUpdate {
                     changes,
                     is_whole: false,
-                    report: Arc::clone(&self.last_report.redacted),
+                    report: Arc::clone(self.last_report.redacted()),
                     is_complete: self.synced,
                 };
                 // The receiver may have ended.

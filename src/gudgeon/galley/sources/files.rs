@@ -10,12 +10,12 @@ use sources::registry::kubernetes;
 use tokio::sync::mpsc;
 use tracing::info;
 
-use super::{LastReport, ObjectUpdate, updates};
+use super::{ObjectUpdate, updates};
 use crate::exit::Failure;
 use crate::file;
 use crate::galley::engine::{GalleyEngine, SourceEvent};
 use crate::galley::processing::usable;
-use crate::shared::RuleUpdate;
+use crate::shared::{LastReport, RuleUpdate};
 use crate::watch::{DEBOUNCE, DirectoryFollower, DirectoryReader, Scan};
 
 /// A directory, or one file.
@@ -127,7 +127,8 @@ impl FileSource {
         if std::mem::take(&mut self.lost) {
             self.engine.set_stale(None);
         }
-        let report = self.last_report.new_report(look.report);
+        let is_new = self.last_report.log(&look.report);
+        let report = is_new.then(|| Arc::clone(self.last_report.redacted()));
         let is_news = whole || report.is_some() || !changes.is_empty();
         if is_news {
             if whole {
@@ -151,7 +152,7 @@ impl FileSource {
             let update = RuleUpdate {
                 changes: look.changes,
                 is_whole: whole,
-                report: Arc::clone(&self.last_report.redacted),
+                report: Arc::clone(self.last_report.redacted()),
                 is_complete: true,
             };
             // The receiver may have ended.

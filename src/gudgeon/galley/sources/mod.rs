@@ -4,13 +4,9 @@
 mod cluster;
 mod files;
 
-use std::sync::Arc;
-
-use sources::config::{ConfigReport, EntryChange, EntryId};
-use tracing::warn;
+use sources::config::{EntryChange, EntryId};
 
 use super::processing::TransformInput;
-use crate::secrets;
 
 pub(super) use self::cluster::ClusterSource;
 pub(super) use files::FileSource;
@@ -26,33 +22,4 @@ fn updates(changes: Vec<EntryChange>) -> Vec<ObjectUpdate> {
         EntryChange::Gone(id) => Some((id, None)),
     });
     changes.collect()
-}
-
-/// The last report of a source, and the part of it that has been logged.
-#[derive(Debug, Default)]
-struct LastReport {
-    /// The source's report; an unchanged one is the same pointer.
-    report: Arc<ConfigReport>,
-    /// The same without secrets.
-    redacted: Arc<ConfigReport>,
-}
-
-impl LastReport {
-    /// Logs the new lines of a report; returns `None` if the report is unchanged.
-    fn new_report(&mut self, report: Arc<ConfigReport>) -> Option<Arc<ConfigReport>> {
-        if Arc::ptr_eq(&self.report, &report) {
-            return None;
-        }
-        let redacted = Arc::new(secrets::redact_report(&report));
-        let (lines, more) = redacted.new_lines(&self.redacted);
-        for line in lines {
-            warn!("{line}");
-        }
-        if more > 0 {
-            warn!("and {more} more invalid objects");
-        }
-        self.report = report;
-        self.redacted = Arc::clone(&redacted);
-        Some(redacted)
-    }
 }

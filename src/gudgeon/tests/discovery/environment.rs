@@ -66,18 +66,18 @@ fn files_that_block_hold_up_only_themselves() {
     let discovery = place.start();
     assert!(is_served(&discovery, "10.0.0.1"));
     until("what blocks is said", || {
-        (discovery.logged("kmsg.yaml: cannot read: it is read by waiting for it") == 1
-            || discovery.logged("kmsg.yaml: cannot read: Operation not permitted") == 1)
+        (discovery.logged("kmsg.yaml: stale: cannot read: it is read by waiting for it") == 1
+            || discovery.logged("kmsg.yaml: stale: cannot read: Operation not permitted") == 1)
             .then_some(())
     });
     if hangs {
         for name in ["hung.yaml", "hung"] {
-            let message = format!("{name}: cannot read: reading it hangs");
+            let message = format!("{name}: stale: cannot read: reading it hangs");
             until(&message, || (discovery.logged(&message) == 1).then_some(()));
         }
     }
     for name in ["zero.yaml", "pipe.yaml"] {
-        let message = format!("{name}: cannot read: not a regular file");
+        let message = format!("{name}: stale: cannot read: not a regular file");
         assert_eq!(discovery.logged(&message), 1, "{name}");
     }
     goes_on(discovery);
@@ -97,7 +97,7 @@ fn a_file_that_begins_to_hang_keeps_its_last_content() {
     symlink(to, config.join(".new")).unwrap();
     fs::rename(config.join(".new"), config.join("a.yaml")).unwrap();
     until("what hangs is said", || {
-        (discovery.logged("a.yaml: cannot read") == 1).then_some(())
+        (discovery.logged("a.yaml: stale: cannot read") == 1).then_some(())
     });
     assert!(is_served(&discovery, "10.0.0.1"));
     discovery

@@ -26,8 +26,8 @@ fn rejected(discovery: &Discovery) -> Vec<(String, String, bool)> {
 }
 
 /// Returns the row of a file, in place of an object.
-fn file(name: &str) -> (String, String, bool) {
-    ("File".to_owned(), name.to_owned(), false)
+fn file(path: &str) -> (String, String, bool) {
+    ("File".to_owned(), path.to_owned(), false)
 }
 
 #[tokio::test]
@@ -56,19 +56,23 @@ async fn an_unreadable_file_is_counted_and_reported() {
     place.write("config/unnamed.yaml", "{apiVersion: v1, kind: Pod}\n");
     let label = b"apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: \"\xff\"}}\n";
     std::fs::write(place.path("config/label.yaml"), label).unwrap();
-    let rows: Vec<_> = names.iter().map(|name| file(name)).collect();
+    let path = |name: &str| place.path(&format!("config/{name}")).display().to_string();
+    let rows: Vec<_> = names.iter().map(|name| file(&path(name))).collect();
     soon("five files", || rejected(&discovery) == rows).await;
     let row = &discovery.json("/debug/configz?kind=File")[0];
     assert_eq!(
         (&row["metadata"], &row["source"], &row["spec"]),
         (
-            &json!({"name": "bomb.yaml"}),
-            &json!("bomb.yaml"),
+            &json!({"name": path("bomb.yaml")}),
+            &json!(format!("{}:5", path("bomb.yaml"))),
             &json!({})
         )
     );
     for name in names {
-        let metric = format!("pilot_total_rejected_configs{{type=\"File\",name=\"{name}\"}}");
+        let metric = format!(
+            "pilot_total_rejected_configs{{type=\"File\",name=\"{}\"}}",
+            path(name)
+        );
         assert_eq!(discovery.figure(&metric), Some(1.0), "{name}");
         soon(name, || discovery.logged(&format!("config/{name}:")) == 1).await;
         std::fs::remove_file(place.path(&format!("config/{name}"))).unwrap();

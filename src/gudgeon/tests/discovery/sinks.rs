@@ -440,3 +440,57 @@ async fn sources_that_are_named_later_take_over_from_the_directory_and_give_back
     let written = discovery.json("/debug/configz");
     assert_eq!(written.as_array().unwrap().len(), 1, "{written}");
 }
+
+/// A directory of the mesh configuration is read as `--configDir` is: services are made of its objects, too.
+#[tokio::test]
+async fn objects_of_kubernetes_in_a_directory_are_served() {
+    let service = |address: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: a, namespace: demo}}, spec: {{clusterIP: 10.96.0.1, ports: [{{name: tcp, port: 80}}]}}}}\n---\n\
+             {{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: a-1, namespace: demo, labels: {{kubernetes.io/service-name: a}}}},\n\
+             addressType: IPv4, endpoints: [{{addresses: [{address}]}}], ports: [{{name: tcp, port: 80}}]}}\n"
+        )
+    };
+    let ingress = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: i, namespace: demo}, spec: {rules: [{host: a.example,\n\
+         http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]}}\n---\n";
+    let others = "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: c}}\n---\n\
+         {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}\n---\n\
+         {apiVersion: v1, kind: Secret, metadata: {name: s}, data: {tls.crt: '?'}}\n---\n\
+         {apiVersion: v1, kind: Service, metadata: {name: d, namespace: demo}, spec: {clusterIP: 10.96.0.4, ports: [{port: 99999}]}}\n";
+    let place = place(&["one", "two"])
+        .with("one/a.yaml", &service("10.0.0.1"))
+        .with("one/b.yaml", &(ingress.to_owned() + others))
+        .with("two/a.yaml", &service("10.0.0.2"));
+    let discovery = place.start();
+    let now = || address(&discovery.json("/debug/endpointz"));
+    let is = |wanted: &str| until(wanted, || (now().as_deref() == Some(wanted)).then_some(()));
+    is("10.0.0.1");
+    let mut client = Sotw::open(discovery.grpc).await;
+    client.ask(EDS, &[A]);
+    let first = client.hear(EDS).await;
+    assert_eq!(endpoints(&first, A), ["10.0.0.1:80"]);
+    // What is counted is served, and what is not is told.
+    let sources = discovery.json("/debug/sinkz");
+    assert_eq!(
+        (&sources[0]["served"], &sources[1]["served"]),
+        (&4.into(), &2.into())
+    );
+    let rejected = &sources[0]["rejected"];
+    assert_eq!(rejected.as_array().unwrap().len(), 1, "{rejected}");
+    assert_eq!(rejected[0]["name"], "default/s");
+    for kind in ["networking.k8s.io/v1 IngressClass", "apps/v1 Deployment"] {
+        let line = format!("one/b.yaml: discovery does not serve {kind}: 1 not used");
+        assert_eq!(discovery.logged(&line), 1, "{kind}");
+    }
+    let line = "one/b.yaml:10: Service demo/d: spec.ports.port: want a port";
+    assert_eq!(discovery.logged(line), 1);
+    let metric = "pilot_total_rejected_configs{type=\"Service\",name=\"demo/d\"}";
+    assert_eq!(discovery.figure(metric), Some(1.0));
+    let read = discovery.json("/debug/clusterz")[0]["objects"].clone();
+    let counts = ["Service", "EndpointSlice", "Ingress"].map(|kind| read[kind].clone());
+    assert_eq!(counts, [2, 1, 1].map(Value::from), "{read}");
+    std::fs::remove_file(discovery.place.path("one/a.yaml")).unwrap();
+    is("10.0.0.2");
+    discovery.place.write("mesh", "configSources: []\n");
+    until("nobody has it", || now().is_none().then_some(()));
+}

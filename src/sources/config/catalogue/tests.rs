@@ -1,16 +1,19 @@
 //! Scripts of places in shorthand: `a=1` is the object `a` with content 1, `a!` is invalid, `?` is invalid without a name,
 //! and `a=1@u` has a uid. Line numbers count from 1.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
-use api::config::Finding;
+use api::config::{Finding, ServedInstead};
 
 use super::super::checked::CheckedObject;
 use super::super::report::Refused;
+use super::super::source_catalogue::{MOST_EXPLAINED, SourceEntry, SourceProblem};
 use super::*;
 use crate::config::CoreKind;
 
-fn entry(word: &str, line: usize) -> SourceEntry {
+fn entry(word: &str, line: usize) -> SourceEntry<ConfigVersion> {
     let (word, uid) = word.split_once('@').unwrap_or((word, ""));
     let (name, says) = word.split_once('=').unwrap_or((word, ""));
     let name = name.trim_end_matches(['!', '?']);
@@ -33,7 +36,7 @@ fn entry(word: &str, line: usize) -> SourceEntry {
                 collection,
                 name: name.into(),
             },
-            entry,
+            content: entry.map(ConfigVersion::Entry),
             findings,
             ..CheckedObject::default()
         },
@@ -47,7 +50,7 @@ fn entry(word: &str, line: usize) -> SourceEntry {
 fn put(catalogue: &mut ConfigCatalogue, place: &str, words: &str) {
     let words = words.split_whitespace();
     let entries = words.zip(1..).map(|(word, line)| entry(word, line));
-    catalogue.put(&place.into(), entries.collect());
+    catalogue.objects.put(&place.into(), entries.collect());
 }
 
 fn says(entry: &Entry) -> &str {
@@ -95,7 +98,9 @@ fn ingresses_are_found_where_they_are() {
     let mut at = |place: &str, line: usize, word: &str| {
         let mut ingress = entry(word, line);
         ingress.checked.id.collection = CoreKind::Ingress.collection();
-        catalogue.put(&place.into(), vec![ingress, entry("a=1", 1)]);
+        catalogue
+            .objects
+            .put(&place.into(), vec![ingress, entry("a=1", 1)]);
         catalogue.reconcile();
         let places = catalogue.report().ingresses.clone();
         let places = places.iter().map(|(name, place)| format!("{name} {place}"));
@@ -115,7 +120,7 @@ fn ingresses_are_found_where_they_are() {
     let mut says = |word: &str| {
         let mut ingress = entry(word, 1);
         ingress.checked.id.collection = CoreKind::Ingress.collection();
-        catalogue.put(&"h".into(), vec![ingress]);
+        catalogue.objects.put(&"h".into(), vec![ingress]);
         assert_eq!(catalogue.reconcile().len(), 1);
         catalogue.report()
     };
@@ -134,7 +139,7 @@ fn unchecked_objects_are_reported_and_not_served() {
                 name: "n/t".into(),
             },
             findings: vec![Finding::warning("kind", "is not used")],
-            unchecked: Some("{}".into()),
+            content: Some(ConfigVersion::Unchecked("{}".into())),
             ..CheckedObject::default()
         },
         line,
@@ -147,7 +152,9 @@ fn unchecked_objects_are_reported_and_not_served() {
         let all = all.map(|(id, object)| format!("{id} {}", object.origin));
         (all.collect::<Vec<_>>().join(", "), report.served)
     };
-    catalogue.put(&"f".into(), vec![unchecked(1), entry("a=1", 5)]);
+    catalogue
+        .objects
+        .put(&"f".into(), vec![unchecked(1), entry("a=1", 5)]);
     assert_eq!(reconciled(&mut catalogue), "a=1");
     let first = ("Telemetry n/t /c/f:1".to_owned(), 1);
     assert_eq!(origins(&mut catalogue), first);
@@ -157,26 +164,31 @@ fn unchecked_objects_are_reported_and_not_served() {
     );
     assert_eq!(served(&catalogue).len(), 1);
     // The second of a name is refused for it.
-    catalogue.put(&"g".into(), vec![unchecked(3)]);
+    catalogue.objects.put(&"g".into(), vec![unchecked(3)]);
     assert_eq!(reconciled(&mut catalogue), "");
     assert_eq!(origins(&mut catalogue), first);
     assert_eq!(
         told(&mut catalogue)[0],
         "/c/g:3: Telemetry n/t: refused: metadata.name: duplicate of /c/f:1"
     );
-    catalogue.put(&"f".into(), vec![unchecked(2), entry("a=1", 5)]);
+    catalogue
+        .objects
+        .put(&"f".into(), vec![unchecked(2), entry("a=1", 5)]);
     assert_eq!(reconciled(&mut catalogue), "");
     assert_eq!(origins(&mut catalogue).0, "Telemetry n/t /c/f:2");
-    catalogue.remove(&"f".into());
+    catalogue.objects.remove(&"f".into());
     assert_eq!(reconciled(&mut catalogue), "a-");
     assert_eq!(
         origins(&mut catalogue),
         ("Telemetry n/t /c/g:3".to_owned(), 0)
     );
-    catalogue.remove(&"g".into());
+    catalogue.objects.remove(&"g".into());
     assert_eq!(reconciled(&mut catalogue), "");
     assert_eq!(origins(&mut catalogue), (String::new(), 0));
-    // Many warnings leave room for the errors of others.
+}
+
+#[test]
+fn many_warnings_leave_room_for_the_errors_of_others() {
     let noted = |at: usize| SourceEntry {
         checked: CheckedObject {
             notes: vec![Finding::warning("spec", "is noted")],
@@ -187,7 +199,7 @@ fn unchecked_objects_are_reported_and_not_served() {
     let mut all: Vec<_> = (0..MOST_EXPLAINED).map(noted).collect();
     all.push(entry("b!", 7));
     let mut catalogue = ConfigCatalogue::new(Root::Directory("/c".into()), 2 * MOST_EXPLAINED);
-    catalogue.put(&"f".into(), all);
+    catalogue.objects.put(&"f".into(), all);
     catalogue.reconcile();
     let report = catalogue.report();
     assert_eq!(report.warned.len(), MOST_EXPLAINED);
@@ -209,12 +221,12 @@ fn reconciling_returns_the_differences_alone() {
     put(&mut catalogue, "f", "d=1 c=1 a=2");
     assert_eq!(reconciled(&mut catalogue), "a=2 b- d=1");
     // Renamed.
-    catalogue.remove(&"f".into());
+    catalogue.objects.remove(&"f".into());
     put(&mut catalogue, "g", "d=1 c=1 a=2");
     assert_eq!(reconciled(&mut catalogue), "");
     let report = catalogue.report();
     assert_eq!((report.served, report.rejected.len()), (3, 0));
-    catalogue.remove(&"g".into());
+    catalogue.objects.remove(&"g".into());
     assert_eq!(reconciled(&mut catalogue), "a- c- d-");
     assert_eq!(catalogue.report().served, 0);
 }
@@ -246,7 +258,7 @@ fn broken_ones_keep_what_they_were() {
     put(&mut catalogue, "f", "a! b=1");
     assert_eq!(reconciled(&mut catalogue), "");
     // Moved, and still broken.
-    catalogue.remove(&"f".into());
+    catalogue.objects.remove(&"f".into());
     put(&mut catalogue, "g", "a!");
     assert_eq!(reconciled(&mut catalogue), "b-");
     assert_eq!(
@@ -254,7 +266,7 @@ fn broken_ones_keep_what_they_were() {
         ["/c/g:1: Pod a: stale: spec: is broken"]
     );
     // Gone is gone.
-    catalogue.remove(&"g".into());
+    catalogue.objects.remove(&"g".into());
     assert_eq!(reconciled(&mut catalogue), "a-");
     put(&mut catalogue, "g", "a!");
     assert_eq!(reconciled(&mut catalogue), "");
@@ -292,7 +304,7 @@ fn the_first_of_a_name_is_served() {
             "/c/g:1: Pod a: refused: metadata.name: duplicate of /c/f:1"
         ]
     );
-    catalogue.remove(&"f".into());
+    catalogue.objects.remove(&"f".into());
     assert_eq!(reconciled(&mut catalogue), "a=2");
     // A candidate that was never valid blocks no other.
     put(&mut catalogue, "e", "a!");
@@ -313,8 +325,12 @@ fn an_unreadable_file_keeps_its_objects() {
     let mut catalogue = catalogue();
     put(&mut catalogue, "f", "a=1 b!");
     assert_eq!(reconciled(&mut catalogue), "a=1");
-    catalogue.unread(&"f".into(), 7, "no YAML".to_owned());
-    catalogue.unread(&"g".into(), 0, "no right".to_owned());
+    catalogue
+        .objects
+        .unread(&"f".into(), 7, "no YAML".to_owned());
+    catalogue
+        .objects
+        .unread(&"g".into(), 0, "no right".to_owned());
     assert_eq!(reconciled(&mut catalogue), "");
     assert_eq!(
         told(&mut catalogue),
@@ -325,7 +341,9 @@ fn an_unreadable_file_keeps_its_objects() {
         ]
     );
     let before = catalogue.report();
-    catalogue.unread(&"g".into(), 0, "no right".to_owned());
+    catalogue
+        .objects
+        .unread(&"g".into(), 0, "no right".to_owned());
     assert!(Arc::ptr_eq(&before, &catalogue.report()));
     put(&mut catalogue, "f", "a=1 b=1");
     put(&mut catalogue, "g", "");
@@ -336,7 +354,7 @@ fn an_unreadable_file_keeps_its_objects() {
         serving: ServedInstead::Old,
         cause: "no right".to_owned(),
     };
-    catalogue.problems([problem].into());
+    catalogue.objects.problems([problem].into());
     assert_eq!(told(&mut catalogue), ["/c/d: stale: no right"]);
 }
 
@@ -367,13 +385,13 @@ fn objects_beyond_the_limit_wait_for_room() {
         told(&mut catalogue),
         ["/c/g:2: refused: more than 3 objects: 2 are left out"]
     );
-    assert!(!catalogue.has_room("g"));
+    assert!(!catalogue.objects.has_room("g"));
     put(&mut catalogue, "f", "a=1");
     assert_eq!(reconciled(&mut catalogue), "b-");
-    assert!(catalogue.has_room("g") && !catalogue.has_room("f"));
+    assert!(catalogue.objects.has_room("g") && !catalogue.objects.has_room("f"));
     put(&mut catalogue, "g", "c=1 d=1");
     assert_eq!(reconciled(&mut catalogue), "d=1");
-    assert!(told(&mut catalogue).is_empty() && !catalogue.has_room("g"));
+    assert!(told(&mut catalogue).is_empty() && !catalogue.objects.has_room("g"));
 }
 
 /// Settling a file of many objects takes linear time.
@@ -435,11 +453,11 @@ proptest! {
                     files.insert(file, (entries, false));
                 }
                 Step::Unread(file) => {
-                    script.unread(&place(file), 1, "no".to_owned());
+                    script.objects.unread(&place(file), 1, "no".to_owned());
                     files.entry(file).or_default().1 = true;
                 }
                 Step::Remove(file) => {
-                    script.remove(&place(file));
+                    script.objects.remove(&place(file));
                     files.remove(&file);
                 }
             }
@@ -466,7 +484,7 @@ proptest! {
             for (file, (entries, is_unread)) in &files {
                 put(&mut fresh, &place(*file), &words(entries));
                 if *is_unread {
-                    fresh.unread(&place(*file), 1, "no".to_owned());
+                    fresh.objects.unread(&place(*file), 1, "no".to_owned());
                 }
             }
             fresh.reconcile();

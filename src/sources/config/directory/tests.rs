@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+use api::config::ServedInstead;
 use tempfile::TempDir;
 
 use super::*;
@@ -16,7 +17,7 @@ struct Play {
     look: DirectoryScan,
 }
 
-fn usable(_: super::super::CoreKind, json: &str) -> Result<(), String> {
+fn usable(_: CoreKind, json: &str) -> Result<(), String> {
     match json.contains("unusable") {
         true => Err("not usable".to_owned()),
         false => Ok(()),
@@ -180,7 +181,10 @@ fn a_file_that_is_broken_halfway_keeps_its_objects() {
     // Broken, and then as it was.
     play.write("a.yaml", [0xff, b'\n']);
     assert_eq!(play.look(), "");
-    assert_eq!(play.told(), ["./a.yaml:1: stale: it is not UTF-8"]);
+    assert_eq!(
+        play.told(),
+        ["./a.yaml:1: stale: cannot parse: it is not UTF-8"]
+    );
     play.write("a.yaml", service("a", "y") + &service("b", "x"));
     assert_eq!(play.look(), "");
     assert!(play.told().is_empty());

@@ -29,11 +29,13 @@ use self::status_repairs::Analysis;
 use self::validating::Validating;
 use self::watched_object::WatchedObject;
 use self::watching::{NumberedChanges, Watching};
-use super::catalogue::{ConfigCatalogue, Root, SourceEntry, SourceProblem};
+use super::catalogue::ConfigCatalogue;
 use super::checked::CheckedObject;
 use super::core_kind::CoreKind;
-use super::directory::MOST_OBJECTS;
 use super::entry::{Entry, EntryId};
+use super::entry_form::ConfigVersion;
+use super::source_catalogue::{Root, SourceEntry, SourceProblem};
+use super::text::MOST_OBJECTS;
 use crate::connect::Cluster;
 use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
 use crate::offload::LONG_BYTES;
@@ -271,7 +273,7 @@ impl Server {
 
     /// Removes all objects of a kind but these.
     fn remove(&mut self, resource: &Resource, but: &BTreeSet<Arc<str>>) {
-        for gone in self.catalogue.below(&format!("{resource}/")) {
+        for gone in self.catalogue.objects.below(&format!("{resource}/")) {
             if !but.contains(&gone) {
                 self.forget(&gone);
             }
@@ -280,7 +282,7 @@ impl Server {
 
     /// Removes an object and its pending messages.
     fn forget(&mut self, place: &Arc<str>) {
-        self.catalogue.remove(place);
+        self.catalogue.objects.remove(place);
         if let Some(analysis) = &mut self.analysis {
             analysis.forget(place);
         }
@@ -368,7 +370,7 @@ impl Server {
                     if let Some(kind) = self.kinds.get_mut(pending.collection) {
                         kind.freshness = pending.freshness;
                     }
-                    self.catalogue.problems(self.unkept());
+                    self.catalogue.objects.problems(self.unkept());
                     return true;
                 }
             }
@@ -384,7 +386,7 @@ impl Server {
             let problem = |key: &Key, cause: String| {
                 let place = place(&resource, key);
                 SourceProblem {
-                    serving: match self.catalogue.is_there(&place) {
+                    serving: match self.catalogue.objects.is_there(&place) {
                         true => ServedInstead::Old,
                         false => ServedInstead::Nothing,
                     },
@@ -425,7 +427,7 @@ impl Server {
     }
 
     /// Puts a long object, as it was validated.
-    fn validated(&mut self, checked: CheckedObject) {
+    fn validated(&mut self, checked: CheckedObject<ConfigVersion>) {
         let Some(one) = self.validating.take() else {
             return;
         };
@@ -442,7 +444,7 @@ impl Server {
         resource: Resource,
         key: &Key,
         object: &WatchedObject,
-        checked: CheckedObject,
+        checked: CheckedObject<ConfigVersion>,
     ) {
         let place = place(&resource, key);
         if let Some(analysis) = &mut self.analysis
@@ -460,6 +462,6 @@ impl Server {
             version: object.version.clone(),
             ..SourceEntry::default()
         };
-        self.catalogue.put(&place, vec![entry]);
+        self.catalogue.objects.put(&place, vec![entry]);
     }
 }

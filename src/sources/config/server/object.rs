@@ -6,9 +6,10 @@ use api::config::Finding;
 use api::config::document::count_values;
 use serde_json::{Map, Value as Json};
 
-use crate::config::checked::{CheckOptions, CheckedObject, check};
+use crate::config::checked::{CheckedObject, check_served};
 use crate::config::core_kind::UsabilityCheck;
 use crate::config::entry::EntryId;
+use crate::config::entry_form::{ConfigVersion, EntryForm, of_transforms};
 use crate::kind::{Key, Resource};
 
 /// Returns the place of an object, which does not depend on the version it is read in.
@@ -23,22 +24,29 @@ pub(super) fn checked(
     key: &Key,
     text: &str,
     usable: UsabilityCheck,
-) -> CheckedObject {
+) -> CheckedObject<ConfigVersion> {
     let id = EntryId {
         collection,
         ..EntryId::default()
     };
-    let options = CheckOptions {
+    let form = EntryForm {
         usable,
-        is_server: true,
+        keeps_created: true,
         is_whole: false,
+        wanted: of_transforms,
     };
     let read = count_values(text).and_then(|_| {
         // Its bytes were JSON, and so this is how deep it is.
         serde_json::from_str(text).map_err(|_| "nested too deeply".to_owned())
     });
     match read {
-        Ok(fields) => check(&whole(resource, id.kind(), fields), options).unwrap_or_default(),
+        Ok(fields) => {
+            let value = whole(resource, id.kind(), fields);
+            let checked = check_served(&value);
+            checked
+                .and_then(|checked| form.stored(checked, &value))
+                .unwrap_or_default()
+        }
         Err(cause) => refused(collection, key, &cause),
     }
 }
@@ -66,12 +74,16 @@ pub(in crate::config) fn check_as_stored(object: &Json) -> Option<(Vec<Finding>,
     let usable: UsabilityCheck = |_, _| Ok(());
     let checked = checked(row.collection, &resource, &key, &stored.to_string(), usable);
     let is_good = !checked.findings.iter().any(Finding::is_error);
-    assert_eq!(checked.entry.is_some(), is_good, "{object}");
+    assert_eq!(checked.content.is_some(), is_good, "{object}");
     Some((checked.findings, checked.notes))
 }
 
 /// An object of which no more is known than its name.
-pub(super) fn refused(collection: &'static str, key: &Key, cause: &str) -> CheckedObject {
+pub(super) fn refused(
+    collection: &'static str,
+    key: &Key,
+    cause: &str,
+) -> CheckedObject<ConfigVersion> {
     CheckedObject {
         id: EntryId {
             collection,
@@ -117,6 +129,6 @@ mod tests {
         let checked = checked(collection, &resource, &key, &object.to_string(), usable);
         assert_eq!(checked.id.to_string(), "VirtualService n/a");
         assert_eq!(checked.findings[0].to_string(), "more than 200000 values");
-        assert!(checked.entry.is_none());
+        assert!(checked.content.is_none());
     }
 }

@@ -7,6 +7,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::object::refused;
 use super::watched_object::WatchedObject;
 use crate::config::checked::CheckedObject;
+use crate::config::entry_form::ConfigVersion;
 use crate::kind::{Key, Resource};
 
 /// An object whose text is being validated.
@@ -16,7 +17,7 @@ pub(super) struct Validating {
     pub(super) resource: Resource,
     pub(super) key: Key,
     pub(super) object: Arc<WatchedObject>,
-    checked: JoinHandle<CheckedObject>,
+    checked: JoinHandle<CheckedObject<ConfigVersion>>,
 }
 
 impl Validating {
@@ -25,7 +26,7 @@ impl Validating {
         resource: Resource,
         key: Key,
         object: Arc<WatchedObject>,
-        checks: impl FnOnce() -> CheckedObject + Send + 'static,
+        checks: impl FnOnce() -> CheckedObject<ConfigVersion> + Send + 'static,
     ) -> Self {
         Self {
             collection,
@@ -37,7 +38,7 @@ impl Validating {
     }
 
     /// Waits for the end. Cancel-safe, until it has come.
-    pub(super) async fn end(&mut self) -> CheckedObject {
+    pub(super) async fn end(&mut self) -> CheckedObject<ConfigVersion> {
         let checked = (&mut self.checked).await;
         checked.unwrap_or_else(|_| refused(self.collection, &self.key, "checking panicked"))
     }

@@ -1,92 +1,88 @@
 //! The objects of all files together: each of them once, in its last good version.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
-use super::super::Ingresses;
-use super::super::kubernetes::{
-    EndpointSlice, Endpoints, Names, Namespace, Node, Objects, Pod, Problem, Service,
-};
-use api::config::Finding;
 use api::model::Credentials;
+use api::yaml::Malformed;
 
-use super::object::{FileObjectId, Item, Meaning, SLICES};
-use super::{MAX_MESSAGES, Message, message, name};
-use crate::catalogue::{Candidate, Catalogue, CatalogueChange, Content, ServedInstead, Status};
-use crate::config::MOST_OBJECTS;
+use super::super::kubernetes::{
+    EndpointSlice, Endpoints, Names, Namespace, Node, Objects, Pod, Service,
+};
+use super::super::{Ingresses, ObjectKey};
+use super::object::{FileVersion, Meaning, stored};
+use super::{LIMITS, Outcome};
+use crate::catalogue::{CatalogueChange, Origin, Status};
+use crate::config::scanned_files::FilesObjects;
+use crate::config::source_catalogue::{Root, SourceCatalogue, SourceEntry, duplicate_of};
+use crate::config::text::read;
+use crate::config::unread_kinds::UnreadKinds;
+use crate::config::{ConfigReport, CoreKind, EntryId, FILE, MOST_OBJECTS, Message};
 use crate::registry::{Contribution, WrittenObject};
-
-/// Objects by the files that they are written in.
-#[derive(Debug)]
-struct InFiles;
-
-impl Content for InFiles {
-    type Place = Arc<Path>;
-    type Id = FileObjectId;
-    type Version = StoredVersion;
-    type Findings = DocumentFindings;
-}
-
-/// The stored form of a valid object.
-#[derive(Clone, Debug, PartialEq)]
-struct StoredVersion {
-    meaning: Meaning,
-    written: Option<Arc<WrittenObject>>,
-}
-
-/// Findings about a document.
-#[derive(Debug)]
-struct DocumentFindings {
-    /// The reason for a refusal.
-    cause: String,
-    /// The object as pages show it while it is refused.
-    written: Option<Arc<WrittenObject>>,
-}
-
-/// Objects of a file that are not used, by reason.
-#[derive(Debug, Default)]
-struct Unused {
-    /// Objects of a cluster that an API server has.
-    kubernetes: usize,
-    /// Objects of unrelated kinds, by kind.
-    foreign: BTreeMap<String, usize>,
-    /// Objects without room in the catalogue: the line of the first one, and their number.
-    left_out: Option<(usize, usize)>,
-}
 
 /// The objects of all files. Results are kept, so unchanged ones keep their pointer.
 #[derive(Debug)]
 pub(in crate::registry) struct FileObjects {
     kubernetes: bool,
-    catalogue: Catalogue<InFiles>,
-    /// The number of objects in the catalogue, and the most that it may have.
-    count: usize,
-    most: usize,
-    unused: BTreeMap<Arc<Path>, Unused>,
+    catalogue: SourceCatalogue<FileVersion>,
+    unread: UnreadKinds,
+    report: Arc<ConfigReport>,
     objects: Objects,
     said: Contribution,
-    counts: BTreeMap<Arc<str>, usize>,
+}
+
+impl FilesObjects for FileObjects {
+    type Version = FileVersion;
+
+    fn catalogue(&self) -> &SourceCatalogue<FileVersion> {
+        &self.catalogue
+    }
+
+    fn catalogue_mut(&mut self) -> &mut SourceCatalogue<FileVersion> {
+        &mut self.catalogue
+    }
+
+    fn put(&mut self, place: &Arc<str>, bytes: &[u8]) -> Result<(), Malformed> {
+        let origin = self.catalogue.origin(place, "");
+        let has_cluster = !self.kubernetes;
+        let read = read(bytes, LIMITS, |object, checked| {
+            let is_elsewhere = has_cluster && checked.id.plain().is_some();
+            (!is_elsewhere).then(|| stored(object, checked, &origin))?
+        })?;
+        let mut entries = read.entries;
+        for entry in &mut entries {
+            self.keep_pointer(entry);
+        }
+        self.catalogue.put(place, entries);
+        self.unread.put(place, read.foreign);
+        Ok(())
+    }
+
+    fn remove(&mut self, place: &Arc<str>) {
+        self.catalogue.remove(place);
+        self.unread.remove(place);
+    }
 }
 
 impl FileObjects {
     /// `kubernetes`: objects of Kubernetes are used.
-    pub(in crate::registry) fn new(names: Names, kubernetes: bool) -> Self {
+    pub(in crate::registry) fn new(root: Root, names: Names, kubernetes: bool) -> Self {
         Self {
             kubernetes,
-            catalogue: Catalogue::default(),
-            count: 0,
-            most: MOST_OBJECTS,
-            unused: BTreeMap::new(),
+            catalogue: SourceCatalogue::new(root, MOST_OBJECTS),
+            unread: UnreadKinds::default(),
+            report: Arc::default(),
             objects: Objects::new(names),
             said: Contribution::default(),
-            counts: BTreeMap::new(),
         }
     }
 
     #[cfg(test)]
-    pub(super) const fn hold_at_most(&mut self, most: usize) {
-        self.most = most;
+    pub(super) fn holding(root: Root, names: Names, most: usize) -> Self {
+        Self {
+            catalogue: SourceCatalogue::new(root, most),
+            ..Self::new(Root::Directory("".into()), names, true)
+        }
     }
 
     pub(in crate::registry) fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
@@ -95,186 +91,113 @@ impl FileObjects {
         self.said.clone()
     }
 
-    /// Returns the number of used objects, by kind.
-    pub(in crate::registry) const fn counts(&self) -> &BTreeMap<Arc<str>, usize> {
-        &self.counts
-    }
-
-    /// Replaces all objects of a file with these, in order.
-    pub(in crate::registry) fn put(&mut self, path: &Arc<Path>, items: Vec<Item>) {
-        self.remove(path);
-        let mut unused = Unused::default();
-        let mut candidates = Vec::new();
-        for item in items {
-            let (id, origin, version, found) = match item {
-                Item::Good(object) if object.meaning.is_kubernetes() && !self.kubernetes => {
-                    unused.kubernetes = unused.kubernetes.saturating_add(1);
-                    continue;
-                }
-                Item::Good(object) => {
-                    let found = DocumentFindings {
-                        cause: String::new(),
-                        written: None,
-                    };
-                    let version = self.version(&object.id, object.meaning, object.written);
-                    (Some(object.id), object.origin, Some(version), found)
-                }
-                Item::Bad {
-                    origin,
-                    id,
-                    written,
-                    cause,
-                } => (id, origin, None, DocumentFindings { cause, written }),
-                Item::Foreign(kind) => {
-                    *unused.foreign.entry(kind).or_default() += 1;
-                    continue;
-                }
-            };
-            candidates.push(Candidate::new(id, origin, version, found));
-        }
-        let room = self.most.saturating_sub(self.count);
-        if let Some(first) = candidates.get(room) {
-            let count = candidates.len().saturating_sub(room);
-            unused.left_out = Some((first.origin.line(), count));
-            candidates.truncate(room);
-        }
-        self.count = self.count.saturating_add(candidates.len());
-        self.catalogue.put(path, candidates);
-        self.unused.insert(Arc::clone(path), unused);
-    }
-
-    /// Returns true if objects of a file were left out and now fit: the file is to be put again.
-    pub(super) fn has_room(&self, path: &Path) -> bool {
-        let unused = self.unused.get(path);
-        self.count < self.most && unused.is_some_and(|unused| unused.left_out.is_some())
-    }
-
-    /// A file is gone.
-    pub(super) fn remove(&mut self, path: &Path) {
-        let removed = self.catalogue.remove(path).len();
-        self.count = self.count.saturating_sub(removed);
-        self.unused.remove(path);
-    }
-
-    /// Builds a version that keeps the pointer of an equal earlier one, so readers need not compare.
-    fn version(
-        &self,
-        id: &FileObjectId,
-        meaning: Meaning,
-        written: Option<Arc<WrittenObject>>,
-    ) -> StoredVersion {
-        let before = self.catalogue.get(id).map(|before| &before.meaning);
-        let before = before.filter(|before| **before == meaning).cloned();
-        StoredVersion {
-            meaning: before.unwrap_or(meaning),
-            written,
+    /// Makes a version keep the pointer of an equal earlier one, so readers need not compare.
+    fn keep_pointer(&self, entry: &mut SourceEntry<FileVersion>) {
+        let before = self.catalogue.get(&entry.checked.id);
+        if let Some((new, before)) = entry.checked.content.as_mut().zip(before)
+            && new.meaning == before.meaning
+        {
+            new.meaning = before.meaning.clone();
         }
     }
 
-    /// Counts the objects of a file that are still served while it cannot be read.
-    pub(super) fn still_served(&self, path: &Path) -> usize {
-        let all = self.catalogue.at(path).unwrap_or_default().iter();
-        let nothing = Status::Refused {
-            serving: ServedInstead::Nothing,
-        };
-        all.filter(|one| one.status != nothing).count()
-    }
-
-    /// Merges all files to one contribution; appends their messages and their objects as written.
-    pub(in crate::registry) fn outcome(
-        &mut self,
-        messages: &mut Vec<Message>,
-        written: &mut Vec<Arc<WrittenObject>>,
-    ) -> Contribution {
+    /// Merges all files to one contribution, with the messages about them and their objects as written.
+    pub(in crate::registry) fn outcome(&mut self) -> Outcome {
         for change in self.catalogue.reconcile().changes {
             self.apply(change);
         }
-        for (path, candidates) in self.catalogue.places() {
-            self.append_messages(path, candidates, messages, written);
-        }
-        self.counts.clear();
-        for (id, _) in self.catalogue.all() {
-            *self.counts.entry(id.kind.clone()).or_default() += 1;
+        if let Some(report) = self.catalogue.new_report() {
+            self.report = Arc::new(report);
         }
         self.set();
-        for problem in self.objects.problems() {
-            let id = id(&problem);
-            if let Some((path, one)) = self.catalogue.holder(&id) {
-                let text = format!("{id}: {}", problem.refusal.message);
-                messages.push(message(path, one.origin.line(), &text).of(&id));
-            }
+        Outcome {
+            contribution: self.said.clone(),
+            report: Arc::clone(&self.report),
+            messages: self.messages(),
+            written: self.written(),
+            objects: self.counts(),
+            ..Outcome::default()
         }
-        self.said.clone()
     }
 
-    /// Appends the messages and objects of a file according to the status of its candidates.
-    fn append_messages(
-        &self,
-        path: &Arc<Path>,
-        candidates: &[Candidate<InFiles>],
-        messages: &mut Vec<Message>,
-        written: &mut Vec<Arc<WrittenObject>>,
-    ) {
-        let (mut refusals, mut more) = (0_usize, 0_usize);
-        for one in candidates {
+    /// The origins of all valid Secrets, of certificates or not.
+    pub(in crate::registry) fn secrets(&self) -> impl Iterator<Item = &Origin> {
+        let collection = CoreKind::Secret.collection();
+        let all = self.catalogue.candidates();
+        let secrets = all.filter(move |one| {
+            let is_one = one
+                .id
+                .as_ref()
+                .is_some_and(|id| id.collection == collection);
+            is_one && one.version.is_some()
+        });
+        secrets.map(|one| &one.origin)
+    }
+
+    /// The number of used objects, by kind.
+    fn counts(&self) -> BTreeMap<Arc<str>, usize> {
+        let mut by_collection: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for (id, _) in self.catalogue.all() {
+            *by_collection.entry(id.collection).or_default() += 1;
+        }
+        let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        for (collection, count) in by_collection {
+            *counts.entry(kind_of(collection).into()).or_default() += count;
+        }
+        counts
+    }
+
+    /// Messages beside the report.
+    fn messages(&self) -> Vec<Message> {
+        let origin = |place: &str| self.catalogue.origin(place, "");
+        let mut messages = self.unread.messages(origin);
+        for problem in self.objects.problems() {
+            let id = problem.entry_id();
+            if let Some(origin) = self.catalogue.at(&id) {
+                let text = format!("{id}: {}", problem.refusal.message);
+                messages.push(Message {
+                    object: Some((id.kind().into(), id.name.to_string())),
+                    ..Message::new(origin.clone(), &text)
+                });
+            }
+        }
+        messages.sort();
+        messages
+    }
+
+    /// The mesh's configuration according to the status of its candidates, and the files of which not all can be read.
+    fn written(&self) -> Vec<Arc<WrittenObject>> {
+        let mut written = Vec::new();
+        for one in self.catalogue.candidates() {
             let own = one.version.as_ref().and_then(|own| own.written.as_ref());
             match &one.status {
                 Status::Accepted => written.extend(own.cloned()),
-                Status::Shadowed { by: (other, _) } => {
-                    let text = shadowed(one, path, other);
-                    written.extend(own.map(|own| refused(own, &text)));
-                    let message = message(path, one.origin.line(), &text);
-                    messages.push(match &one.id {
-                        Some(id) => message.of(id),
-                        None => message,
-                    });
+                Status::Shadowed { .. } => {
+                    let first = self.catalogue.first_of(one);
+                    written.extend(own.map(|own| shadowed(own, first.map(|one| &one.origin))));
                 }
-                Status::Refused { serving } => {
-                    written.extend(self.served_for(one).and_then(|old| old.written.clone()));
+                Status::Refused { .. } => {
+                    let old = self.catalogue.served_for(one);
+                    written.extend(old.and_then(|old| old.written.clone()));
                     written.extend(one.findings.written.clone());
-                    refusals = refusals.saturating_add(1);
-                    if refusals > MAX_MESSAGES {
-                        more = more.saturating_add(1);
-                    } else {
-                        messages.push(refusal(one, path, *serving));
-                    }
                 }
             }
         }
-        if more > 0 {
-            let text = format!("and {more} more that cannot be used");
-            messages.push(message(path, 0, &text).of_file());
-        }
-        let Some(unused) = self.unused.get(path) else {
-            return;
-        };
-        if let Some((line, count)) = unused.left_out {
-            let text = format!("more than {} objects: {count} are left out", self.most);
-            messages.push(message(path, line, &text).of_file());
-        }
-        for (kind, count) in unused.foreign.iter().take(MAX_MESSAGES) {
-            let text = format!("discovery does not serve {kind}: {count} not used");
-            messages.push(message(path, 0, &text));
-        }
-        let text = match unused.kubernetes {
-            0 => return,
-            1 => "1 object of Kubernetes is not used: the API server has it".to_owned(),
-            count => {
-                format!("{count} objects of Kubernetes are not used: the API server has them")
-            }
-        };
-        messages.push(message(path, 0, &text));
-    }
-
-    /// The last good version that is served from the place of a refused candidate.
-    fn served_for(&self, one: &Candidate<InFiles>) -> Option<&StoredVersion> {
-        let id = one.id.as_ref()?;
-        let (_, holder) = self.catalogue.holder(id)?;
-        std::ptr::eq(holder, one).then(|| self.catalogue.get(id))?
+        let files = self.report.rejected.iter();
+        let files = files.filter(|one| one.kind_and_name().0 == FILE);
+        written.extend(files.filter_map(|one| one.as_written().map(Arc::new)));
+        written.sort_by(|one, other| {
+            let key = |one: &WrittenObject| {
+                let place = (one.kind.clone(), one.namespace.clone(), one.name.clone());
+                (place, !one.accepted, one.origin.clone())
+            };
+            key(one).cmp(&key(other))
+        });
+        written
     }
 
     /// Takes a change of configuration into the contribution; objects of other kinds are taken together.
-    fn apply(&mut self, change: CatalogueChange<FileObjectId, StoredVersion>) {
+    fn apply(&mut self, change: CatalogueChange<EntryId, FileVersion>) {
         let configuration = &mut self.said.configuration;
         match change {
             CatalogueChange::Set(_, version, _) => {
@@ -283,7 +206,7 @@ impl FileObjects {
                 }
             }
             CatalogueChange::Moved(..) => {}
-            CatalogueChange::Gone(id) => configuration.remove(&id.kind, &(id.namespace, id.name)),
+            CatalogueChange::Gone(id) => configuration.remove(id.kind(), &key(&id)),
         }
     }
 
@@ -300,12 +223,10 @@ impl FileObjects {
                 Meaning::Machine(one) => sorted.machines.push(one.clone()),
                 Meaning::Namespace(one) => sorted.namespaces.push(one.clone()),
                 Meaning::Credential(one) => {
-                    let key = (id.namespace.clone(), id.name.clone());
-                    credentials.insert(key, one.clone());
+                    credentials.insert(key(id), one.clone());
                 }
                 Meaning::Ingress(one) => {
-                    let key = (id.namespace.clone(), id.name.clone());
-                    ingresses.insert(key, one.clone());
+                    ingresses.insert(key(id), one.clone());
                 }
                 Meaning::Configuration(_) | Meaning::Nothing => {}
             }
@@ -338,18 +259,19 @@ impl FileObjects {
     }
 }
 
-/// The object that a problem is of.
-fn id(problem: &Problem) -> FileObjectId {
-    let group = match problem.kind {
-        "EndpointSlice" => SLICES,
-        _ => "",
+/// Namespace and name.
+fn key(id: &EntryId) -> ObjectKey {
+    let (namespace, name) = id.namespace_and_name();
+    (namespace.into(), name.into())
+}
+
+/// The kind of a collection.
+fn kind_of(collection: &'static str) -> &'static str {
+    let id = EntryId {
+        collection,
+        ..EntryId::default()
     };
-    FileObjectId {
-        group: group.into(),
-        kind: problem.kind.into(),
-        namespace: (*problem.object.namespace).into(),
-        name: (*problem.object.name).into(),
-    }
+    id.kind()
 }
 
 #[derive(Default)]
@@ -362,34 +284,10 @@ struct Sorted {
     namespaces: Vec<Arc<Namespace>>,
 }
 
-fn shadowed(one: &Candidate<InFiles>, path: &Path, other: &Path) -> String {
-    let place = if other == path {
-        "duplicate name".to_owned()
-    } else {
-        format!("{} has one of this name", name(other))
-    };
-    match &one.id {
-        Some(id) => format!("{id}: not used: {place}"),
-        None => format!("not used: {place}"),
-    }
-}
-
-fn refusal(one: &Candidate<InFiles>, path: &Path, serving: ServedInstead) -> Message {
-    let (line, cause) = (one.origin.line(), &one.findings.cause);
-    let suffix = match serving {
-        ServedInstead::Old => "; its last good version stays",
-        ServedInstead::Nothing => "",
-    };
-    match &one.id {
-        Some(id) => message(path, line, &format!("{id}: {cause}{suffix}")).of(id),
-        None => message(path, line, cause).of_file(),
-    }
-}
-
-/// Returns the object as pages show it if it is not used after all.
-fn refused(one: &WrittenObject, why: &str) -> Arc<WrittenObject> {
+/// Returns the object as pages show it if another one has its name before it.
+fn shadowed(one: &WrittenObject, first: Option<&Origin>) -> Arc<WrittenObject> {
     let mut one = one.clone();
     one.accepted = false;
-    one.findings.push(Finding::error("", why));
+    one.findings.push(duplicate_of(first));
     Arc::new(one)
 }

@@ -5,6 +5,11 @@ use std::fs;
 use api::model::ServiceKey;
 
 use super::*;
+use crate::catalogue::Origin;
+use crate::catalogue::ServedInstead;
+use crate::config::MOST_OBJECTS;
+use crate::config::source_catalogue::SourceEntry;
+use crate::config::text::read;
 
 struct Directory {
     root: tempfile::TempDir,
@@ -48,8 +53,18 @@ impl Directory {
                 let port = entry.spec.ports.first().map_or(0, |port| port.number);
                 format!("{}/{}:{port}", entry.namespace, entry.name)
             });
+        let entries = entries.collect::<Vec<_>>().join(" ");
+        (entries, self.lines(&outcome))
+    }
+
+    /// The lines of the log, with places below the directory.
+    fn lines(&self, outcome: &Outcome) -> Vec<String> {
+        let (rejected, more) = outcome.report.new_lines(&ConfigReport::default());
+        assert_eq!(more, 0);
         let messages = outcome.messages.iter().map(ToString::to_string);
-        (entries.collect::<Vec<_>>().join(" "), messages.collect())
+        let root = format!("{}/", self.root.path().display());
+        let lines = messages.chain(rejected);
+        lines.map(|line| line.replace(&root, "")).collect()
     }
 }
 
@@ -58,6 +73,13 @@ fn entry(name: &str, port: u32) -> String {
         "apiVersion: networking.istio.io/v1alpha3\nkind: ServiceEntry\nmetadata:\n  name: {name}\n\
          spec:\n  hosts: [{name}.example]\n  ports:\n  - {{number: {port}, name: http}}\n---\n"
     )
+}
+
+/// The place without its directory.
+fn file_name(origin: &Origin) -> String {
+    let text = origin.to_string();
+    let (_, name) = text.rsplit_once('/').unwrap_or(("", &text));
+    name.to_owned()
 }
 
 fn none() -> Vec<String> {
@@ -184,8 +206,7 @@ fn a_broken_file_keeps_what_it_had() {
     assert_eq!(entries, "default/a:1 default/b:2 default/c:3");
     assert_eq!(messages.len(), 2);
     assert!(
-        messages[0].starts_with("a.yaml:10: cannot parse: ")
-            && messages[0].ends_with("; its 2 objects keep their last good version"),
+        messages[0].starts_with("a.yaml:10: stale: cannot parse: "),
         "{messages:?}"
     );
     // The message persists as long as the error does.
@@ -197,7 +218,7 @@ fn a_broken_file_keeps_what_it_had() {
     let (entries, messages) = directory.read();
     // A directory is another thing.
     assert_eq!(entries, "default/c:3");
-    assert!(messages.contains(&"c.yaml: cannot read: the link leads nowhere".to_owned()));
+    assert!(messages.contains(&"c.yaml: stale: cannot read: the link leads nowhere".to_owned()));
     fs::remove_file(directory.path("c.yaml")).unwrap();
     directory.write("c.yaml", &entry("c", 4));
     assert_eq!(directory.read(), ("default/c:4".to_owned(), none()));
@@ -215,16 +236,20 @@ fn a_file_that_cannot_be_read_is_an_object_of_its_own() {
         .write("c.yaml", "{apiVersion: v1, kind: Pod}\n---\n[]\n")
         .write("d.yaml", "{apiVersion: apps/v1, kind: Deployment}\n");
     let outcome = directory.files.read().unwrap();
-    let objects: Vec<_> = outcome.messages.iter().map(|one| &one.object).collect();
-    let file = |name: &str| Some(("File".into(), name.to_owned()));
+    let path = |name: &str| directory.path(name).display().to_string();
+    let file = |name: &str| (Arc::from("File"), path(name));
     let [b, c] = ["b.yaml", "c.yaml"].map(file);
-    assert_eq!(objects, [&b, &c, &c, &None]);
+    let rejected: Vec<_> = outcome.rejected().collect();
+    assert_eq!(rejected, [b, c.clone(), c]);
     let files = outcome.written.iter().filter(|one| *one.kind == *"File");
     let files: Vec<_> = files
         .map(|one| (one.origin.to_string(), one.accepted, one.findings.len()))
         .collect();
-    let file = |name: &str, count| (name.to_owned(), false, count);
-    assert_eq!(files, [file("b.yaml", 1), file("c.yaml", 2)]);
+    let file = |place: &str| (path(place), false, 1);
+    assert_eq!(
+        files,
+        [file("b.yaml:1"), file("c.yaml:1"), file("c.yaml:3")]
+    );
     // The number of used objects, by kind.
     let counts = outcome.objects.iter().map(|(kind, n)| (&**kind, *n));
     assert_eq!(
@@ -246,7 +271,7 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
     assert_eq!(
         messages,
         [format!(
-            "a.yaml:8: ServiceEntry default/a: spec.ports[0].number: {wrong}"
+            "a.yaml:8: ServiceEntry default/a: refused: spec.ports[0].number: {wrong}"
         )]
     );
     directory.write("a.yaml", &(entry("a", 1) + &entry("b", 2)));
@@ -260,7 +285,7 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
     assert_eq!(
         messages,
         [format!(
-            "a.yaml:17: ServiceEntry default/a: spec.ports[0].number: {wrong}; its last good version stays"
+            "a.yaml:17: ServiceEntry default/a: stale: spec.ports[0].number: {wrong}"
         )]
     );
     let outcome = directory.files.read().unwrap();
@@ -271,7 +296,7 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
             format!(
                 "{} {} {} {}",
                 one.name,
-                one.origin,
+                file_name(&one.origin),
                 one.accepted,
                 one.findings.len()
             )
@@ -302,8 +327,8 @@ fn of_two_the_first_by_path_counts() {
     assert_eq!(
         messages,
         [
-            "a/z.yaml:10: ServiceEntry default/a: not used: duplicate name",
-            "b.yaml:1: ServiceEntry default/a: not used: a/z.yaml has one of this name",
+            "a/z.yaml:10: ServiceEntry default/a: refused: metadata.name: duplicate of a/z.yaml:1",
+            "b.yaml:1: ServiceEntry default/a: refused: metadata.name: duplicate of a/z.yaml:1",
         ]
     );
     fs::remove_dir_all(directory.path("a")).unwrap();
@@ -335,7 +360,7 @@ fn a_directory_that_cannot_be_looked_into_keeps_its_files() {
     let both = "default/a:1 default/b:2".to_owned();
     assert_eq!(directory.read(), (both.clone(), none()));
     fs::rename(directory.path("..1"), directory.path("..2")).unwrap();
-    let said = vec!["d: cannot read: the link leads nowhere".to_owned()];
+    let said = vec!["d: stale: cannot read: the link leads nowhere".to_owned()];
     assert_eq!(directory.read(), (both, said));
     fs::remove_file(directory.path("d")).unwrap();
     assert_eq!(directory.read(), ("default/b:2".to_owned(), none()));
@@ -399,9 +424,8 @@ fn a_dumped_cluster_is_served() {
     assert!(outcome.contribution.services.contains_key(&key));
     assert_eq!(outcome.contribution.workloads.len(), 1);
     assert_eq!(outcome.objects["EndpointSlice"], 1);
-    let messages: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
     assert_eq!(
-        messages,
+        directory.lines(&outcome),
         ["cluster.yaml: discovery does not serve apps/v1 Deployment: 1 not used"]
     );
     let said = directory.files.set_trust_domain("example");
@@ -412,8 +436,8 @@ fn a_dumped_cluster_is_served() {
     let outcome = directory.files.read().unwrap();
     assert!(outcome.contribution.services.is_empty());
     assert_eq!(
-        outcome.messages[0].to_string(),
-        "cluster.yaml: 4 objects of Kubernetes are not used: the API server has them"
+        directory.lines(&outcome)[0],
+        "cluster.yaml: 5 objects of Kubernetes are not used: the API server has them"
     );
 }
 
@@ -432,27 +456,19 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
          {apiVersion: v1, kind: Service, metadata: {name: Bad_name}, spec: {ports: [{port: 80}]}}\n",
     );
     let outcome = directory.files.read().unwrap();
-    let messages: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
     assert_eq!(
-        messages,
+        directory.lines(&outcome),
         [
-            "a.yaml:1: VirtualService default/v: spec: needs http, tls or tcp",
-            "a.yaml:3: Gateway default/g: kind: unrecognized type networking.istio.io/v9 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
-            "a.yaml:5: Gateway default/g: kind: unrecognized type security.istio.io/v1 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
-            "a.yaml:7: ServiceEntry: spec.hosts: must not be empty (and 1 more)",
-            "a.yaml:9: Sidecar default/s: metadata.creationTimestamp: want a time, got \"today\"",
-            "a.yaml:11: WorkloadEntry default/w: spec.port: unknown field, did you mean \"ports\"?",
-            "a.yaml:13: want an object",
-            "a.yaml:15: want apiVersion and kind",
-            "a.yaml:17: Service: metadata.name: want a DNS label that begins with a letter (RFC 1035), got \"Bad_name\"",
+            "a.yaml:1: VirtualService default/v: refused: spec: needs http, tls or tcp",
+            "a.yaml:3: refused: kind: unrecognized type networking.istio.io/v9 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
+            "a.yaml:5: refused: kind: unrecognized type security.istio.io/v1 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
+            "a.yaml:7: ServiceEntry ?: refused: spec.hosts: must not be empty; metadata.name: is required",
+            "a.yaml:9: Sidecar default/s: refused: spec: is empty; metadata.creationTimestamp: want a time, got \"today\"",
+            "a.yaml:11: WorkloadEntry default/w: refused: spec.port: unknown field, did you mean \"ports\"?",
+            "a.yaml:13: refused: expected an object",
+            "a.yaml:15: refused: apiVersion: is required",
+            "a.yaml:17: Service ?: refused: metadata.name: want a DNS label that begins with a letter (RFC 1035), got \"Bad_name\"",
         ]
-    );
-    let root = Path::new("/etc/config");
-    let messages = &outcome.messages;
-    assert!(
-        messages[0]
-            .below(root)
-            .starts_with("/etc/config/a.yaml:1: VirtualService ")
     );
     let shown: Vec<_> = outcome
         .written
@@ -461,7 +477,7 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
             format!(
                 "{} {} {} {:?}",
                 one.kind,
-                one.name,
+                file_name(&one.origin),
                 one.accepted,
                 one.all_findings()
                     .map(ToString::to_string)
@@ -469,20 +485,27 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
             )
         })
         .collect();
-    // Messages about nameless objects name the file.
+    // An object without a name is shown by its file.
     assert_eq!(
-        shown[0],
-        "File a.yaml false [\"line 7: ServiceEntry: spec.hosts: must not be empty (and 1 more)\", \"line 13: want an object\", \
-         \"line 15: want apiVersion and kind\", \"line 17: Service: metadata.name: want a DNS label that begins with a letter (RFC 1035), got \\\"Bad_name\\\"\"]"
+        shown[..4],
+        [
+            "File a.yaml:7 false [\"spec.hosts: must not be empty\", \"metadata.name: is required\"]",
+            "File a.yaml:13 false [\"expected an object\"]",
+            "File a.yaml:15 false [\"apiVersion: is required\"]",
+            "File a.yaml:17 false [\"metadata.name: want a DNS label that begins with a letter (RFC 1035), got \\\"Bad_name\\\"\"]",
+        ]
     );
-    assert!(shown[3].starts_with("Sidecar s false "), "{shown:?}");
+    assert!(shown[6].starts_with("Sidecar a.yaml:9 false "), "{shown:?}");
     // The object has no effect, and is refused all the same.
     assert_eq!(
-        shown[4],
-        "VirtualService v false [\"spec: needs http, tls or tcp\"]"
+        shown[7],
+        "VirtualService a.yaml:1 false [\"spec: needs http, tls or tcp\"]"
     );
-    assert!(shown[5].starts_with("WorkloadEntry w false "), "{shown:?}");
-    assert_eq!(shown.len(), 6);
+    assert!(
+        shown[8].starts_with("WorkloadEntry a.yaml:11 false "),
+        "{shown:?}"
+    );
+    assert_eq!(shown.len(), 9);
 }
 
 #[test]
@@ -502,11 +525,7 @@ fn an_object_of_no_time_keeps_its_last_good_version() {
     directory.write("a.yaml", &(dated(&entry("a", 2)) + &dated(service)));
     let outcome = directory.files.read().unwrap();
     assert!(outcome.contribution == before);
-    let objects: Vec<_> = outcome
-        .messages
-        .iter()
-        .map(|message| message.object.clone().unwrap())
-        .collect();
+    let objects: Vec<_> = outcome.rejected().collect();
     assert_eq!(
         objects,
         [
@@ -514,25 +533,8 @@ fn an_object_of_no_time_keeps_its_last_good_version() {
             ("Service".into(), "default/s".to_owned()),
         ]
     );
-    assert!(
-        outcome
-            .messages
-            .iter()
-            .all(|message| message.text.ends_with("its last good version stays")),
-        "{:?}",
-        outcome.messages
-    );
-}
-
-#[test]
-fn messages_of_a_file_are_bounded() {
-    let mut directory = Directory::new();
-    directory.write("a.yaml", &entry("a", 0).repeat(50));
-    let (_, messages) = directory.read();
-    assert_eq!(messages.len(), MAX_MESSAGES + 1);
-    assert_eq!(messages[0], "a.yaml: and 30 more that cannot be used");
-    directory.write("a.yaml", &"- 1\n".repeat(2));
-    assert_eq!(directory.read().1.len(), 1);
+    let mut rejected = outcome.report.rejected.iter();
+    assert!(rejected.all(|one| one.serving == ServedInstead::Old));
 }
 
 /// The bound is one of a document: a file of many is served as a whole.
@@ -549,19 +551,26 @@ fn a_file_of_many_documents_may_be_long() {
     let text: String = (0..100).map(entry).collect();
     fs::write(root.path().join("all.yaml"), text).unwrap();
     let read = Files::new(root.path(), names(), true).read().unwrap();
-    assert_eq!(read.messages, []);
+    assert!(read.messages.is_empty() && read.report.rejected.is_empty());
     assert_eq!(read.contribution.configuration.service_entries.len(), 100);
+}
+
+/// Reads a text, whose documents are not valid.
+fn read_text(text: &[u8]) -> Result<Vec<SourceEntry<FileVersion>>, String> {
+    let origin = Origin::file("a.yaml");
+    let read = read(text, LIMITS, |object, checked| {
+        stored(object, checked, &origin)
+    });
+    let read = read.map_err(|malformed| malformed.to_string())?;
+    assert!(read.foreign.is_empty());
+    assert!(read.entries.iter().all(|one| one.checked.is_refused()));
+    Ok(read.entries)
 }
 
 /// Returns the lines at which invalid documents begin.
 fn lines(text: &str) -> Result<Vec<usize>, String> {
-    let items = items(text.as_bytes(), &Origin::file("a.yaml"));
-    let items = items.map_err(|malformed| malformed.to_string())?;
-    let line = |item: Item| match item {
-        Item::Bad { origin, .. } => origin.line(),
-        Item::Good(_) | Item::Foreign(_) => panic!("{item:?}"),
-    };
-    Ok(items.into_iter().map(line).collect())
+    let entries = read_text(text.as_bytes())?;
+    Ok(entries.iter().map(|entry| entry.line).collect())
 }
 
 #[test]
@@ -592,14 +601,11 @@ fn a_text_is_its_documents_with_their_lines() {
 fn a_malformed_file_is_reported_with_its_line() {
     let twice = lines("a: 1\n---\na: 1\na: 2\n");
     assert_eq!(twice, Err("line 4: the key \"a\" twice".to_owned()));
-    let said = items(b"a: 1\nb: \xff", &Origin::file("a.yaml")).unwrap_err();
-    assert_eq!(said.to_string(), "line 2: it is not UTF-8");
+    let said = read_text(b"a: 1\nb: \xff").unwrap_err();
+    assert_eq!(said, "line 2: it is not UTF-8");
     // As everywhere: a list that lost its items is not an empty one.
     let lost = lines("a: 1\n---\napiVersion: v1\nkind: List\n");
     assert_eq!(lost, Err("line 3: items: is required".to_owned()));
-    let many = "a: 1\n---\n".repeat(MOST_OBJECTS + 1);
-    let said = format!("line {}: more than 200000 documents", 2 * MOST_OBJECTS + 1);
-    assert_eq!(lines(&many), Err(said));
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     assert!(lines(&deep).unwrap_err().contains("nested too deeply"));
     let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n".to_owned()
@@ -610,6 +616,28 @@ fn a_malformed_file_is_reported_with_its_line() {
             })
             .collect::<String>();
     assert!(lines(&bomb).is_err());
+}
+
+/// What is wrong with them is said of the first ones.
+#[test]
+fn documents_of_a_text_are_bounded() {
+    let many = "a: 1\n---\n".repeat(MOST_OBJECTS + 1);
+    let entries = read_text(many.as_bytes()).unwrap();
+    assert_eq!(entries.len(), 102);
+    let last = entries[100..].iter();
+    let last: Vec<_> = last
+        .map(|one| (one.line, one.checked.findings[0].message.as_str()))
+        .collect();
+    assert_eq!(
+        last,
+        [
+            (
+                2 * MOST_OBJECTS + 1,
+                "more than 200000 documents: the rest is left out"
+            ),
+            (201, "and 199900 more documents that are no objects"),
+        ]
+    );
 }
 
 #[test]
@@ -626,7 +654,7 @@ fn aliases_of_many_documents_are_bounded_together() {
         "0,".repeat(10_000),
         r"\L".repeat(10_000)
     );
-    assert_eq!(lines(&dense.repeat(200)).map(|lines| lines.len()), Ok(200));
+    assert_eq!(lines(&dense.repeat(200)).map(|lines| lines.len()), Ok(101));
 }
 
 /// An object that is too large is refused alone, and keeps its last version.
@@ -651,13 +679,11 @@ fn an_object_that_is_too_large_is_refused_alone() {
         &(large + &service("10.0.0.2", &long) + &entry("b", 2)),
     );
     let outcome = directory.files.read().unwrap();
-    let messages: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
-    let stays = "; its last good version stays";
     assert_eq!(
-        messages,
+        directory.lines(&outcome),
         [
-            format!("a.yaml:1: ServiceEntry default/a: object is too large{stays}"),
-            format!("a.yaml:11: Service default/b: longer than 4 MiB{stays}"),
+            "a.yaml:1: ServiceEntry default/a: stale: object is too large",
+            "a.yaml:11: Service default/b: stale: longer than 4 MiB",
         ]
     );
     let now = outcome.contribution;
@@ -692,17 +718,16 @@ fn certificates_and_ingresses_are_read() {
     let mut directory = Directory::new();
     directory.write("a.yaml", &secret(&chain, &key));
     let first = directory.files.read().unwrap();
-    assert!(first.messages.is_empty());
+    assert_eq!(directory.lines(&first), none());
     let all = &first.contribution.credentials;
     let place = ("edge".into(), "a".into());
     assert_eq!(*all[&place].pair.as_ref().unwrap().1, *key.as_bytes());
     directory.write("a.yaml", &secret(&chain, &other));
     let second = directory.files.read().unwrap();
     assert!(Arc::ptr_eq(all, &second.contribution.credentials));
-    let said = format!("{:?}", second.messages);
-    assert!(
-        said.contains("the key does not match the certificate; its last good version stays"),
-        "{said}"
+    assert_eq!(
+        directory.lines(&second),
+        ["a.yaml:1: Secret edge/a: stale: the key does not match the certificate"]
     );
     assert!(
         second.written.is_empty() && !format!("{second:?}").contains(other.lines().nth(1).unwrap())
@@ -710,7 +735,8 @@ fn certificates_and_ingresses_are_read() {
     let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: i, namespace: shop, labels: {a: b}}\nspec: {rules: []}\n";
     directory.write("a.yaml", ingress);
     let third = directory.files.read().unwrap();
-    assert!(third.messages.is_empty() && third.contribution.credentials.is_empty());
+    assert_eq!(directory.lines(&third), none());
+    assert!(third.contribution.credentials.is_empty());
     let kept = &third.contribution.ingresses[&("shop".into(), "i".into())];
     let kept: serde_json::Value = serde_json::from_str(kept).unwrap();
     assert_eq!(
@@ -735,7 +761,7 @@ fn an_ingress_of_an_earlier_version_is_one() {
         let mut directory = Directory::new();
         directory.write("a.yaml", &ingress(version));
         let read = directory.files.read().unwrap();
-        assert!(read.messages.is_empty(), "{version}: {:?}", read.messages);
+        assert_eq!(directory.lines(&read), none(), "{version}");
         let kept = &read.contribution.ingresses[&("shop".into(), "i".into())];
         assert!(
             kept.contains("\"serviceName\":\"web\""),
@@ -745,7 +771,7 @@ fn an_ingress_of_an_earlier_version_is_one() {
         directory.write("b.yaml", &ingress("networking.k8s.io/v1"));
         let (_, messages) = directory.read();
         assert!(
-            messages[0].contains("has one of this name"),
+            messages[0].contains("duplicate of a.yaml:1"),
             "{version}: {messages:?}"
         );
     }
@@ -770,11 +796,11 @@ fn an_object_of_no_namespace_takes_no_place() {
         .iter()
         .zip(["ServiceEntry"; 7].into_iter().chain(["Pod"]))
     {
-        let words = format!("{kind}: metadata.namespace: ");
+        let words = format!(": {kind} ?: refused: metadata.namespace: ");
         assert!(message.contains(&words), "{messages:#?}");
         assert!(!message.contains("metadata.name:"), "{messages:#?}");
     }
-    let words = "Pod: metadata.namespace: want a DNS label";
+    let words = "Pod ?: refused: metadata.namespace: want a DNS label";
     assert!(messages[7].ends_with(words), "{messages:#?}");
 }
 
@@ -796,12 +822,11 @@ fn a_name_is_one_that_an_api_server_takes_for_the_kind() {
     let outcome = directory.files.read().unwrap();
     let counts = outcome.objects.iter().map(|(kind, n)| (&**kind, *n));
     assert_eq!(counts.collect::<Vec<_>>(), [("Pod", 1), ("Service", 1)]);
-    let messages = outcome.messages.iter().map(ToString::to_string);
     assert_eq!(
-        messages.collect::<Vec<_>>(),
+        directory.lines(&outcome),
         [
-            "a.yaml:1: Service: metadata.name: want a DNS label that begins with a letter (RFC 1035), got \"Web.x\"",
-            "a.yaml:7: Pod: metadata.name: want a DNS subdomain (RFC 1123), got \"web_x\"",
+            "a.yaml:1: Service ?: refused: metadata.name: want a DNS label that begins with a letter (RFC 1035), got \"Web.x\"",
+            "a.yaml:7: Pod ?: refused: metadata.name: want a DNS subdomain (RFC 1123), got \"web_x\"",
         ]
     );
 }
@@ -815,26 +840,27 @@ fn files_may_lie_as_deep_as_all_roles_together_read_them() {
     directory.write(&deep(64), &entry("b", 1));
     let (entries, messages) = directory.read();
     assert_eq!((entries.as_str(), messages.len()), ("default/a:1", 1));
-    let words = ": cannot read: more than 64 directories within each other";
+    let words = ": stale: cannot read: more than 64 directories within each other";
     assert!(messages[0].ends_with(words), "{messages:?}");
 }
 
 #[test]
 fn objects_without_room_are_left_out_and_read_once_there_is_room() {
     let mut directory = Directory::new();
-    directory.files.content.objects.hold_at_most(3);
+    let root = root_of(directory.root.path());
+    directory.files.files.objects = FileObjects::holding(root, names(), 3);
     directory.write("a.yaml", &(entry("a", 1) + &entry("b", 1)));
     directory.write("c.yaml", &(entry("c", 1) + &entry("d", 1) + &entry("e", 1)));
     let three = "default/a:1 default/b:1 default/c:1".to_owned();
     let said = |at: &str| vec![format!("c.yaml:{at} are left out")];
-    let expected = (three, said("10: more than 3 objects: 2"));
+    let expected = (three, said("10: refused: more than 3 objects: 2"));
     assert_eq!(directory.read(), expected);
     assert_eq!(directory.read(), expected);
     directory.write("a.yaml", &entry("a", 1));
     let three = "default/a:1 default/c:1 default/d:1".to_owned();
     assert_eq!(
         directory.read(),
-        (three, said("19: more than 3 objects: 1"))
+        (three, said("19: refused: more than 3 objects: 1"))
     );
     fs::remove_file(directory.path("a.yaml")).unwrap();
     // The room of a file that is gone is there for the next scan.

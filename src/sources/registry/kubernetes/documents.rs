@@ -53,7 +53,12 @@ impl Act for Delete<'_> {
 }
 
 fn read<K: DeserializeOwned>(json: &str) -> Result<K, String> {
-    serde_json::from_str(json).map_err(|error| error.to_string())
+    serde_json::from_str(json).map_err(|error| {
+        // The place is one in the JSON of this program.
+        let text = error.to_string();
+        let (cause, _) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
+        cause.to_owned()
+    })
 }
 
 impl Objects {

@@ -13,6 +13,7 @@ use super::tables::Tables;
 use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 use super::{endpoints, workload};
 use crate::catalogue::Origin;
+use crate::config::{CoreKind, EntryId};
 use crate::kind::Key;
 use crate::registry::{Contribution, Refusal};
 use crate::store::{Change, Changes};
@@ -31,6 +32,17 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The object, as readers of files name it; without a collection, if its kind is none of Kubernetes' own.
+    #[must_use]
+    pub fn entry_id(&self) -> EntryId {
+        let mut kinds = CoreKind::ALL.into_iter();
+        let kind = kinds.find(|kind| kind.kind() == self.kind);
+        EntryId {
+            collection: kind.map(CoreKind::collection).unwrap_or_default(),
+            name: self.object.to_string().into(),
+        }
+    }
+
     /// Returns true if the problem is one of a single object of this kind. Of what was not even kept the kind is known by its name in
     /// paths.
     pub(super) fn is_about<T: ConfigurationKind>(&self) -> bool {

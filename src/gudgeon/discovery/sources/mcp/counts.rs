@@ -6,20 +6,33 @@ use api::config::Kind;
 use sources::registry::{ReceivedObjects, SourceId};
 
 use crate::discovery::rules_without_effect::RuleCounts;
-use crate::discovery::source_facts::{Counts, Facts, ROUTES};
+use crate::discovery::source_facts::{Counts, Facts, Object, ROUTES};
 
-/// Replaces the facts about a source. `plain`: objects that are no configuration, by kind. `unchecked`: the kind of each object
-/// that is accepted and not served.
+/// Objects of a source that are not received one by one.
+#[derive(Debug, Default)]
+pub(super) struct OtherObjects {
+    /// The number of those that are no configuration, by kind.
+    pub(super) plain: BTreeMap<&'static str, usize>,
+    /// Those among them of which not all can be used.
+    pub(super) rejected: Vec<Object>,
+    /// The kind of each object that is accepted and not served.
+    pub(super) unchecked: Vec<&'static Kind>,
+}
+
+/// Replaces the facts about a source.
 pub(super) fn count(
     facts: &Facts,
     source: &SourceId,
     received: &ReceivedObjects,
-    plain: BTreeMap<&'static str, usize>,
-    unchecked: &[&'static Kind],
+    others: OtherObjects,
 ) {
+    let OtherObjects {
+        plain,
+        mut rejected,
+        unchecked,
+    } = others;
     let plain = plain.into_iter().filter(|(_, count)| *count > 0);
     let mut counts: Counts = plain.map(|(kind, count)| (kind.into(), count)).collect();
-    let mut rejected = Vec::new();
     let mut rules = RuleCounts::default();
     let mut routes = 0_usize;
     for (object, is_good) in received.all() {

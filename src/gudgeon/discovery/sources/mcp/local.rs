@@ -11,14 +11,14 @@ use mcp::objects;
 use mcp::sink::Changes;
 use mcp::version::{Sum, member};
 use sources::config::{
-    ConfigReport, CoreKind, Directory, DirectoryScan, Entry, EntryChange, EntryId,
+    ConfigReport, Directory, DirectoryScan, Entry, EntryChange, EntryId, Message,
 };
+use sources::registry::kubernetes;
 use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::mcp::{Apply, ReceivedObject};
-use crate::secrets;
-use crate::shared::RuleUpdate;
+use crate::shared::{LastReport, RuleUpdate};
 use crate::watch::{DEBOUNCE, DirectoryFollower, DirectoryReader, Scan};
 
 /// The state of a source in this process.
@@ -36,12 +36,19 @@ pub(super) struct Local {
 struct Tally {
     collections: BTreeMap<&'static str, (usize, Sum)>,
     members: BTreeMap<EntryId, Sum>,
+    /// Objects of Kubernetes' own kinds, which are of no collection.
+    core: BTreeSet<EntryId>,
 }
 
 impl Tally {
     /// Counts what is other now.
     fn take(&mut self, changes: &[EntryChange]) {
         for change in changes {
+            match change {
+                EntryChange::Set(id, Entry::Plain { .. }, _) => drop(self.core.insert(id.clone())),
+                EntryChange::Gone(id) => drop(self.core.remove(id)),
+                EntryChange::Set(..) | EntryChange::Moved(..) => {}
+            }
             let (id, new) = match change {
                 EntryChange::Moved(..) => continue,
                 EntryChange::Set(id, Entry::Object { object, .. }, _) => {
@@ -70,28 +77,56 @@ impl Tally {
     }
 }
 
+/// A directory that the mesh configuration names.
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    /// An API server has the objects of Kubernetes' own kinds: those of files are not used.
+    pub(super) has_cluster: bool,
+    /// The collections of the rules that are wanted of it.
+    pub(super) collections: Vec<String>,
+}
+
 /// A directory whose objects are counted as they are read.
 struct TalliedDirectory {
     directory: Directory,
     local: Arc<Local>,
 }
 
-impl DirectoryReader for TalliedDirectory {
-    type Found = DirectoryScan;
+/// The result of a scan, with what is told of objects that are not read.
+struct FolderScan {
+    scan: DirectoryScan,
+    messages: BTreeSet<Message>,
+}
 
-    fn scan(&mut self, is_first: bool) -> io::Result<Scan<DirectoryScan>> {
+impl TalliedDirectory {
+    fn new(root: &Path, has_cluster: bool, local: &Arc<Local>) -> Self {
+        let directory = Directory::new(root, kubernetes::usable);
+        Self {
+            directory: directory.with_services(has_cluster),
+            local: Arc::clone(local),
+        }
+    }
+}
+
+impl DirectoryReader for TalliedDirectory {
+    type Found = FolderScan;
+
+    fn scan(&mut self, is_first: bool) -> io::Result<Scan<FolderScan>> {
         let mut found = self.directory.scan()?;
         let mut tally = self.local.tally();
         if is_first {
             // A reader before this one may have found objects that are gone.
-            let known = tally.members.keys().cloned().collect();
+            let known = tally.members.keys().chain(&tally.core).cloned().collect();
             found.changes.extend(gone(&known, &found.changes));
         }
         tally.take(&found.changes);
         Ok(Scan {
             folders: std::mem::take(&mut found.folders),
             hangs: found.hangs,
-            found,
+            found: FolderScan {
+                scan: found,
+                messages: self.directory.messages().into_iter().collect(),
+            },
         })
     }
 
@@ -129,24 +164,39 @@ impl Local {
         Arc::clone(&self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    fn set_report(&self, report: &Arc<ConfigReport>) {
+        let mut last = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Arc::clone(report);
+    }
+
     /// Reads a directory, for ever.
     pub(super) async fn read(
         self: Arc<Self>,
-        path: PathBuf,
-        collections: Vec<String>,
+        folder: Folder,
+        mut objects: impl FnMut(&[EntryChange]),
         apply: Apply,
     ) {
+        let Folder {
+            path,
+            has_cluster,
+            collections,
+        } = folder;
         let (local, root) = (Arc::clone(&self), path.clone());
-        let opened = move || TalliedDirectory {
-            directory: Directory::new(&root, unused),
-            local: Arc::clone(&local),
-        };
+        let opened = move || TalliedDirectory::new(&root, has_cluster, &local);
         let mut directory = DirectoryFollower::new(&path, Some(DEBOUNCE), opened).await;
+        let (mut last, mut logged) = (LastReport::default(), BTreeSet::new());
         loop {
             match directory.scan().await {
-                Ok(scan) => {
-                    self.log(&scan.report, &path);
+                Ok(FolderScan { scan, messages }) => {
+                    if last.log(&scan.report) {
+                        self.set_report(last.redacted());
+                    }
+                    for message in messages.difference(&logged) {
+                        warn!("{message}");
+                    }
+                    logged = messages;
                     self.find();
+                    objects(&scan.changes);
                     self.take(&scan.changes, &collections, &apply);
                 }
                 Err(cause) => {
@@ -186,7 +236,7 @@ impl Local {
                     EntryChange::Gone(id) => known.remove(id),
                 };
             }
-            *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+            self.set_report(&report);
             self.tally().take(&changes);
             objects(&changes);
             if is_complete {
@@ -194,21 +244,6 @@ impl Local {
             } else {
                 self.apply(&changes, &collections, &apply);
             }
-        }
-    }
-
-    fn log(&self, report: &ConfigReport, path: &Path) {
-        let redacted = Arc::new(secrets::redact_report(report));
-        let before = {
-            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *report, Arc::clone(&redacted))
-        };
-        let (lines, more) = redacted.new_lines(&before);
-        for line in lines {
-            warn!("{line}");
-        }
-        if more > 0 {
-            warn!("{}: and {more} more", path.display());
         }
     }
 
@@ -283,11 +318,6 @@ fn gone(known: &BTreeSet<EntryId>, all: &[EntryChange]) -> Vec<EntryChange> {
     gone.cloned().map(EntryChange::Gone).collect()
 }
 
-/// Objects of Kubernetes' own kinds are not configuration.
-fn unused(_: CoreKind, _: &str) -> Result<(), String> {
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,11 +333,8 @@ mod tests {
             std::fs::write(root.path().join(format!("{name}.yaml")), text).unwrap();
         }
         let read = || {
-            let mut reader = TalliedDirectory {
-                directory: Directory::new(root.path(), unused),
-                local: Arc::clone(&local),
-            };
-            let changes = reader.scan(true).unwrap().found.changes;
+            let mut reader = TalliedDirectory::new(root.path(), false, &local);
+            let changes = reader.scan(true).unwrap().found.scan.changes;
             let count = local.collections().values().map(|(count, _)| count).sum();
             let named = changes.iter().map(|change| match change {
                 EntryChange::Set(id, ..) | EntryChange::Moved(id, ..) => format!("+{}", id.name),
@@ -315,8 +342,15 @@ mod tests {
             });
             (named.collect::<Vec<_>>().join(" "), count)
         };
-        assert_eq!(read(), ("+default/a +default/b".to_owned(), 2_usize));
+        // Objects of Kubernetes' own kinds are of no collection, and go as others do.
+        let pod = "{apiVersion: v1, kind: Pod, metadata: {name: c}}";
+        std::fs::write(root.path().join("c.yaml"), pod).unwrap();
+        assert_eq!(
+            read(),
+            ("+default/a +default/b +default/c".to_owned(), 2_usize)
+        );
         std::fs::remove_file(root.path().join("b.yaml")).unwrap();
-        assert_eq!(read(), ("+default/a -default/b".to_owned(), 1));
+        std::fs::remove_file(root.path().join("c.yaml")).unwrap();
+        assert_eq!(read(), ("+default/a -default/b -default/c".to_owned(), 1));
     }
 }

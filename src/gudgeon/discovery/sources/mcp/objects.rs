@@ -1,6 +1,6 @@
-//! Objects of Kubernetes' own kinds that another role reads, with its rules, in files.
+//! Objects of Kubernetes' own kinds in files, which another role reads with its rules, or which the mesh configuration names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::model::Credentials;
@@ -9,6 +9,8 @@ use sources::registry::kubernetes::{Objects, Problem};
 use sources::registry::{Contribution, Ingresses, ObjectKey, credential_of};
 use tracing::warn;
 
+use super::core_objects::CoreObjects;
+use crate::discovery::source_facts::Object;
 use crate::secrets::redact_text;
 
 /// Such objects, with the certificates and Ingresses among them.
@@ -54,7 +56,7 @@ impl OfFiles {
                     if *kind == CoreKind::Ingress =>
                 {
                     let all = Arc::make_mut(&mut self.ingresses);
-                    all.insert(key(&id.name), (&**json).into());
+                    all.insert(key(id), (&**json).into());
                 }
                 EntryChange::Set(id, Entry::Plain { kind, json }, _)
                     if *kind == CoreKind::Secret =>
@@ -69,9 +71,9 @@ impl OfFiles {
                 }
                 EntryChange::Gone(id) => {
                     if id.plain() == Some(CoreKind::Ingress) {
-                        Arc::make_mut(&mut self.ingresses).remove(&key(&id.name));
+                        Arc::make_mut(&mut self.ingresses).remove(&key(id));
                     } else if id.plain() == Some(CoreKind::Secret) {
-                        Arc::make_mut(&mut self.credentials).remove(&key(&id.name));
+                        Arc::make_mut(&mut self.credentials).remove(&key(id));
                     } else if let Some(kind) = id.plain() {
                         self.objects.delete_named(kind, &id.name);
                     }
@@ -85,18 +87,37 @@ impl OfFiles {
     fn secret(&mut self, id: &EntryId, json: &str) {
         let all = Arc::make_mut(&mut self.credentials);
         match credential_of(json) {
-            Ok(Some(one)) => drop(all.insert(key(&id.name), one)),
-            Ok(None) => drop(all.remove(&key(&id.name))),
+            Ok(Some(one)) => drop(all.insert(key(id), one)),
+            Ok(None) => drop(all.remove(&key(id))),
             Err(cause) => warn!("cannot use {id}: {}", redact_text(&cause.to_string())),
         }
     }
 
-    /// The contribution of all of them. A problem is logged while it is new.
-    pub(super) fn contribution(&mut self) -> Contribution {
+    /// The number of used objects, by kind.
+    pub(super) fn counts(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = self.objects.counts();
+        counts.insert(CoreKind::Ingress.kind(), self.ingresses.len());
+        counts.insert(CoreKind::Secret.kind(), self.credentials.len());
+        counts
+    }
+
+    /// Objects of which not all can be used, by kind and name.
+    pub(super) fn rejected(&self) -> impl Iterator<Item = Object> {
+        let problems = self.problems.iter();
+        problems.map(|problem| (problem.kind.into(), problem.object.to_string()))
+    }
+
+    /// The contribution of all of them. A problem is logged while it is new, at the place where the object stands.
+    pub(super) fn contribution(&mut self, places: &CoreObjects) -> Contribution {
         let contribution = self.objects.contribution();
         let now: BTreeSet<_> = self.objects.problems().collect();
         for problem in now.difference(&self.problems) {
-            warn!("{}", redact_text(&problem.to_string()));
+            let id = problem.entry_id();
+            let line = match places.origin(&id) {
+                Some(origin) => format!("{origin}: {id}: {}", problem.refusal.message),
+                None => problem.to_string(),
+            };
+            warn!("{}", redact_text(&line));
         }
         self.problems = now;
         Contribution {
@@ -107,8 +128,8 @@ impl OfFiles {
     }
 }
 
-/// `NAMESPACE/NAME`.
-fn key(name: &str) -> ObjectKey {
-    let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+/// Namespace and name.
+fn key(id: &EntryId) -> ObjectKey {
+    let (namespace, name) = id.namespace_and_name();
     (namespace.into(), name.into())
 }

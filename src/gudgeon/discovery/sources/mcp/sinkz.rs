@@ -9,7 +9,7 @@ use api::config::{ObjectStatus, ServedInstead};
 use mcp::sink::Outcome;
 use serde_json::{Map, Value, json};
 use sources::Origin;
-use sources::config::{ConfigReport, Refused};
+use sources::config::ConfigReport;
 
 use super::local::Local;
 use super::{Sinks, Source, SourceOrigin};
@@ -61,8 +61,8 @@ impl Source {
             SourceOrigin::Local(local) => {
                 let report = local.report();
                 return report.rejected.iter().for_each(|one| {
-                    let (kind, name) = kind_and_name(one);
-                    each(kind, name);
+                    let (kind, name) = one.kind_and_name();
+                    each(kind, &name);
                 });
             }
         };
@@ -257,24 +257,6 @@ fn of_local(source: &Source, local: &Local) -> Value {
         "collections": collections,
         "rejected": rejected,
     })
-}
-
-/// In the place of a kind, for a file that cannot be read, or not all of it.
-pub(super) const FILE: &str = "File";
-
-/// The kind and name under which something that is not served as it is written is shown: a file by its path.
-pub(super) fn kind_and_name(one: &Refused) -> (&str, &str) {
-    match one.id.kind() {
-        "" => {
-            let name = match &one.origin {
-                Origin::File { path, .. } => path,
-                Origin::Cluster { object, .. } => object,
-                Origin::Source(name) => name,
-            };
-            (FILE, name)
-        }
-        kind => (kind, &one.id.name),
-    }
 }
 
 fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<RefusedRow> {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use api::config::collections::any_kind_of;
 use api::config::{self, Finding, Kind};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sources::Origin;
 use sources::config::{ConfigReport, EntryId, Refused, UncheckedObject};
 use sources::registry::{ReceivedObjects, WrittenObject};
 
 use super::super::debug_view::DebugView;
-use super::sinkz::{FILE, kind_and_name};
 use super::{Sinks, Source, SourceOrigin};
 
 /// The report of each source in this process.
@@ -41,7 +40,7 @@ impl Sinks {
         all.add(&self.rules, rules.map(Arc::new));
         all.add(&self.services, state.services.written().map(Arc::new));
         for report in &reports {
-            let rejected = report.rejected.iter().filter_map(refused);
+            let rejected = report.rejected.iter().filter_map(Refused::as_written);
             let unchecked = report.unchecked.iter();
             let unchecked = unchecked.filter_map(|(id, object)| unchecked_object(id, object));
             all.add(&self.rules, rejected.chain(unchecked).map(Arc::new));
@@ -80,49 +79,13 @@ fn warnings(reports: &[Arc<ConfigReport>]) -> BTreeMap<(&str, Arc<str>), Arc<[Fi
     by_name.collect()
 }
 
-/// An object that is not served as it is written: what stays of it is shown beside.
-fn refused(one: &Refused) -> Option<WrittenObject> {
-    let (kind, full) = kind_and_name(one);
-    let api_version = match any_kind_of(one.id.collection) {
-        Some(kind) => {
-            let version = kind.versions.last().copied().unwrap_or_default();
-            format!("{}/{version}", kind.group)
-        }
-        None if kind == FILE => String::new(),
-        // Objects of Kubernetes' own kinds are no configuration.
-        None => return None,
-    };
-    let (namespace, name) = match kind {
-        FILE => ("", full),
-        _ => full.split_once('/').unwrap_or(("", full)),
-    };
-    let metadata = match namespace {
-        "" => json!({"name": name}),
-        namespace => json!({"namespace": namespace, "name": name}),
-    };
-    Some(WrittenObject {
-        api_version: api_version.into(),
-        kind: kind.into(),
-        namespace: namespace.into(),
-        name: name.into(),
-        metadata,
-        // It stands where it was written.
-        spec: json!({}).into(),
-        origin: one.origin.clone(),
-        accepted: false,
-        findings: one.findings.to_vec(),
-        notes: Vec::new(),
-        revision: one.revision.clone(),
-    })
-}
-
 fn unchecked_object(id: &EntryId, object: &UncheckedObject) -> Option<WrittenObject> {
     let mut value: Value = serde_json::from_str(&object.json).ok()?;
     let (_, findings) = config::check(&value);
     let mut take = |name| value.get_mut(name).map(Value::take).unwrap_or_default();
     let (metadata, spec) = (take("metadata"), take("spec"));
     let api_version = take("apiVersion").as_str()?.into();
-    let (namespace, name) = id.name.split_once('/').unwrap_or(("", &id.name));
+    let (namespace, name) = id.namespace_and_name();
     Some(WrittenObject {
         api_version,
         kind: id.kind().into(),

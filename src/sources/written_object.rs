@@ -1,5 +1,6 @@
 //! Configuration as written, for pages.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use api::config::Finding;
@@ -47,6 +48,15 @@ pub struct WrittenObject {
 }
 
 impl WrittenObject {
+    /// `NAMESPACE/NAME`, or `NAME` of one that belongs to the whole cluster.
+    #[must_use]
+    pub fn full_name(&self) -> Cow<'_, str> {
+        match &*self.namespace {
+            "" => Cow::Borrowed(&self.name),
+            namespace => Cow::Owned(format!("{namespace}/{}", self.name)),
+        }
+    }
+
     /// Errors and warnings, and the notes of a version that is used.
     pub fn all_findings(&self) -> impl Iterator<Item = &Finding> {
         let notes = self.notes.iter().filter(|_| self.accepted);

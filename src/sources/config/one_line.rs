@@ -4,16 +4,16 @@ use api::config::Finding;
 use api::text::excerpt;
 
 /// Characters of one message at most.
-pub(super) const MAX_LETTERS: usize = 1000;
+pub(crate) const MAX_LETTERS: usize = 1000;
 
 /// Reduces a text to one line of limited length, for logs and pages.
-pub(super) fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let (head, more) = excerpt(text, MAX_LETTERS);
     head.replace(char::is_control, " ") + more
 }
 
 /// The same of a finding: its path quotes keys that were written, too.
-pub(super) fn one_line_of(finding: &Finding) -> Finding {
+pub(crate) fn one_line_of(finding: &Finding) -> Finding {
     Finding {
         path: one_line(&finding.path),
         message: one_line(&finding.message),

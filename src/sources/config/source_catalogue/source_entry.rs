@@ -7,35 +7,53 @@ use api::config::Finding;
 use super::super::checked::CheckedObject;
 use super::super::entry::EntryId;
 use super::super::report::{ConfigReport, Refused, Warned};
-use super::{ConfigObjects, ConfigVersion};
+use super::{InPlaces, StoredForm};
 use crate::catalogue::{Candidate, Origin, ServedInstead, Status};
 use crate::kind::Revision;
+use crate::written_object::WrittenObject;
 
 /// An object of a place.
-#[derive(Clone, Debug, Default)]
-pub(in crate::config) struct SourceEntry {
-    pub(in crate::config) checked: CheckedObject,
+#[derive(Clone, Debug)]
+pub(crate) struct SourceEntry<V> {
+    pub(crate) checked: CheckedObject<V>,
     /// `metadata.uid`: distinguishes an object from an earlier one of the same name.
-    pub(in crate::config) uid: Box<str>,
+    pub(crate) uid: Box<str>,
     /// `metadata.generation`; 0 if unknown.
-    pub(in crate::config) generation: i64,
+    pub(crate) generation: i64,
     /// `metadata.resourceVersion`; empty in files.
-    pub(in crate::config) version: Box<str>,
+    pub(crate) version: Box<str>,
     /// The line at which the object begins; 0 if unknown.
-    pub(in crate::config) line: usize,
+    pub(crate) line: usize,
     /// The line of the first error.
-    pub(in crate::config) wrong: usize,
+    pub(crate) wrong: usize,
+}
+
+impl<V> Default for SourceEntry<V> {
+    fn default() -> Self {
+        Self {
+            checked: CheckedObject::default(),
+            uid: Box::default(),
+            generation: 0,
+            version: Box::default(),
+            line: 0,
+            wrong: 0,
+        }
+    }
 }
 
 /// Findings about one object.
 #[derive(Debug)]
-pub(super) struct ObjectFindings {
+pub(crate) struct ObjectFindings {
+    /// The collection of an object without a name; empty if that is unknown, too.
+    collection: &'static str,
     /// The line of the first error.
     wrong: usize,
     generation: i64,
     errors: Arc<[Finding]>,
     warnings: Arc<[Finding]>,
     notes: Arc<[Finding]>,
+    /// A refused object as it is written, if its reader shows it.
+    pub(crate) written: Option<Arc<WrittenObject>>,
 }
 
 /// Findings of an object that are kept for the report.
@@ -56,10 +74,10 @@ pub(super) struct PlaceFindings {
 
 /// A problem that concerns no object: a directory that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::config) struct SourceProblem {
-    pub(in crate::config) place: String,
-    pub(in crate::config) serving: ServedInstead,
-    pub(in crate::config) cause: String,
+pub(crate) struct SourceProblem {
+    pub(crate) place: String,
+    pub(crate) serving: ServedInstead,
+    pub(crate) cause: String,
 }
 
 /// The one finding of an object beyond the limit of objects with findings of their own.
@@ -68,9 +86,22 @@ static UNEXPLAINED: LazyLock<Arc<[Finding]>> = LazyLock::new(|| {
     [Finding::error("", message)].into()
 });
 
-impl SourceEntry {
+impl<V: StoredForm> SourceEntry<V> {
+    /// An error of a text at a line, which concerns no object.
+    pub(crate) fn complaint(line: usize, message: &str) -> Self {
+        Self {
+            checked: CheckedObject {
+                findings: vec![Finding::error("", message)],
+                ..CheckedObject::default()
+            },
+            line,
+            wrong: line,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn has_errors(&self) -> bool {
-        self.checked.findings.iter().any(Finding::is_error)
+        self.checked.is_refused()
     }
 
     pub(super) fn has_warnings(&self) -> bool {
@@ -81,18 +112,19 @@ impl SourceEntry {
     }
 
     /// Builds the candidate.
-    pub(super) fn candidate(self, origin: Origin, kept: KeptFindings) -> Candidate<ConfigObjects> {
+    pub(super) fn candidate(self, origin: Origin, kept: KeptFindings) -> Candidate<InPlaces<V>> {
         let CheckedObject {
             id,
-            entry,
+            content,
             findings,
             notes,
-            unchecked,
+            written,
         } = self.checked;
         let (errors, warnings): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(Finding::is_error);
         let is_refused = !errors.is_empty();
         let findings = ObjectFindings {
+            collection: id.collection,
             wrong: self.wrong,
             generation: self.generation,
             errors: match kept.errors || errors.is_empty() {
@@ -101,11 +133,10 @@ impl SourceEntry {
             },
             warnings: shared_if(kept.warnings, warnings),
             notes: shared_if(kept.warnings, notes),
+            written,
         };
         let id = Some(id).filter(EntryId::is_whole);
-        let version = entry.map(ConfigVersion::Entry);
-        let version = version.or_else(|| unchecked.map(ConfigVersion::Unchecked));
-        let mut candidate = Candidate::new(id, origin, version, findings);
+        let mut candidate = Candidate::new(id, origin, content, findings);
         candidate.uid = self.uid;
         if !is_refused {
             // The object counts as accepted as far as it is served.
@@ -131,15 +162,22 @@ impl ObjectFindings {
     }
 }
 
-pub(super) fn is_noted(candidate: &Candidate<ConfigObjects>) -> bool {
+pub(super) fn is_noted<V: StoredForm>(candidate: &Candidate<InPlaces<V>>) -> bool {
     candidate.status != Status::Accepted || candidate.findings.has_warnings()
 }
 
 impl ConfigReport {
     /// `first`: the origin of the one that is served in its place.
-    pub(super) fn add(&mut self, candidate: &Candidate<ConfigObjects>, first: Option<&Origin>) {
+    pub(super) fn add<V: StoredForm>(
+        &mut self,
+        candidate: &Candidate<InPlaces<V>>,
+        first: Option<&Origin>,
+    ) {
         let findings = &candidate.findings;
-        let id = candidate.id.clone().unwrap_or_default();
+        let id = candidate.id.clone().unwrap_or_else(|| EntryId {
+            collection: findings.collection,
+            ..EntryId::default()
+        });
         let wrong = candidate.origin.at(findings.wrong);
         let mut refuse = |serving, origin: &Origin, errors| {
             self.rejected.push(Refused {
@@ -147,6 +185,7 @@ impl ConfigReport {
                 origin: origin.clone(),
                 serving,
                 findings: errors,
+                written: findings.written.clone(),
                 revision: Revision {
                     uid: candidate.uid.clone(),
                     generation: findings.generation,
@@ -159,9 +198,7 @@ impl ConfigReport {
                 refuse(*serving, &wrong, Arc::clone(&findings.errors));
             }
             Status::Shadowed { .. } => {
-                let first = first.map(ToString::to_string).unwrap_or_default();
-                let message = format!("duplicate of {first}");
-                let error = Finding::error("metadata.name", message);
+                let error = duplicate_of(first);
                 refuse(ServedInstead::Nothing, &candidate.origin, [error].into());
             }
         }
@@ -187,9 +224,16 @@ impl ConfigReport {
             origin,
             serving,
             findings: [Finding::error("", cause)].into(),
+            written: None,
             revision: Revision::default(),
         });
     }
+}
+
+/// The error of an object whose name another one has before it.
+pub(crate) fn duplicate_of(first: Option<&Origin>) -> Finding {
+    let first = first.map(ToString::to_string).unwrap_or_default();
+    Finding::error("metadata.name", format!("duplicate of {first}"))
 }
 
 /// Shares findings; the empty list, which most objects have, takes no memory.

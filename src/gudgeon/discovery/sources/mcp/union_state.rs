@@ -1,0 +1,64 @@
+//! What all sources together give.
+
+use mcp::sink::union::SourceUnion;
+use sources::config::EntryChange;
+use sources::registry::{Contribution, ReceivedObjects};
+
+use super::core_objects::CoreObjects;
+use super::objects::OfFiles;
+use super::source::Source;
+use crate::mcp::ReceivedObject;
+
+#[derive(Debug)]
+pub(super) struct UnionState {
+    pub(super) next: u64,
+    /// In their order; those that are to go come last.
+    pub(super) sources: Vec<Source>,
+    pub(super) union: SourceUnion<ReceivedObject>,
+    pub(super) rules: ReceivedObjects,
+    pub(super) services: ReceivedObjects,
+    /// Objects of Kubernetes' own kinds in files.
+    pub(super) core_objects: CoreObjects,
+    pub(super) of_files: OfFiles,
+    /// True if the objects that have come are served, whether or not all sources have sent all.
+    pub(super) late: bool,
+    pub(super) has_services: bool,
+}
+
+impl UnionState {
+    /// There is no source yet.
+    pub(super) fn new(of_files: OfFiles) -> Self {
+        Self {
+            next: 0,
+            sources: Vec::new(),
+            union: SourceUnion::new(0),
+            rules: ReceivedObjects::default(),
+            services: ReceivedObjects::default(),
+            core_objects: CoreObjects::default(),
+            of_files,
+            late: false,
+            has_services: false,
+        }
+    }
+
+    /// Takes objects of Kubernetes' own kinds among the changes of a source.
+    pub(super) fn take_core(&mut self, source: u64, changes: &[EntryChange]) {
+        let changes = self.core_objects.apply(source, changes);
+        self.of_files.apply(&changes);
+    }
+
+    /// The sources are others, or in another order.
+    pub(super) fn reorder_core(&mut self) {
+        let order = self.sources.iter().map(|source| source.id).collect();
+        let changes = self.core_objects.set_order(order);
+        self.of_files.apply(&changes);
+    }
+
+    /// The rules, and what the objects of Kubernetes' own kinds come to.
+    pub(super) fn contribution(&mut self) -> Contribution {
+        Contribution {
+            configuration: self.rules.configuration().clone(),
+            ..self.of_files.contribution(&self.core_objects)
+        }
+    }
+}

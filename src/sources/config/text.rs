@@ -1,0 +1,173 @@
+//! The one reader of texts: documents to objects that are checked, in the form in which its user stores them.
+
+use std::collections::BTreeMap;
+
+use api::config::Finding;
+use api::config::document::{self, Part};
+use api::yaml::{Limits, Malformed};
+use serde_json::Value as Json;
+
+use super::checked::{CheckedContent, CheckedObject, check_part};
+use super::one_line::one_line_of;
+use super::source_catalogue::{SourceEntry, StoredForm};
+
+/// Objects at most, and documents of one text.
+pub const MOST_OBJECTS: usize = 200_000;
+/// Documents of one text that are no objects and get a finding each.
+const MOST_NAMELESS: usize = 100;
+/// Bytes of values beyond those that were written: they stand for themselves, and not for an alias of many documents.
+const SPARE_BYTES: usize = 4 << 20;
+
+/// An object of a text, as it is written.
+pub(crate) struct TextObject<'a> {
+    pub(crate) part: &'a Part<'a>,
+    pub(crate) value: Json,
+}
+
+impl TextObject<'_> {
+    /// The line of the first error, or else the line at which the object begins.
+    pub(crate) fn line(&self, findings: &[Finding]) -> usize {
+        let first = findings.iter().find(|found| found.is_error());
+        first.map_or_else(|| self.part.begin(), |first| self.part.line(&first.path))
+    }
+}
+
+/// The objects of a text.
+#[derive(Debug)]
+pub(crate) struct TextObjects<V> {
+    pub(crate) entries: Vec<SourceEntry<V>>,
+    /// Objects of kinds that the user does not read: their number, by version and kind.
+    pub(crate) foreign: BTreeMap<String, usize>,
+}
+
+/// Reads and checks all objects of a text. `store` puts each into its form and may take
+/// its value; `None`, with the value as it is: the kind is one that nobody reads here.
+///
+/// # Errors
+///
+/// The first thing that cannot be read: then nothing of the text counts.
+pub(crate) fn read<V: StoredForm>(
+    bytes: &[u8],
+    limits: Limits,
+    store: impl FnMut(&mut TextObject<'_>, CheckedObject<CheckedContent>) -> Option<CheckedObject<V>>,
+) -> Result<TextObjects<V>, Malformed> {
+    let text = document::utf8(bytes)?;
+    let mut reader = TextReader {
+        store,
+        objects: TextObjects {
+            entries: Vec::new(),
+            foreign: BTreeMap::new(),
+        },
+        nameless: Nameless::default(),
+        documents: 0,
+        size: 0,
+        // Values with their text: they are fewer than bytes, and an escape is at most half as long again as it was written. The
+        // rest is for aliases, which are bounded in each document, and would not be in many.
+        most_bytes: text.len().saturating_mul(3).saturating_add(SPARE_BYTES),
+    };
+    for document in document::documents_within(text, limits) {
+        let document = document?;
+        let parts = document.parts();
+        reader.documents = reader.documents.saturating_add(parts.len().max(1));
+        if reader.documents > MOST_OBJECTS {
+            let line = parts.first().map_or(0, Part::begin);
+            let message = format!("more than {MOST_OBJECTS} documents: the rest is left out");
+            let complaint = SourceEntry::complaint(line, &message);
+            reader.objects.entries.push(complaint);
+            break;
+        }
+        for part in &parts {
+            reader.part(part)?;
+        }
+    }
+    reader.objects.entries.extend(reader.nameless.rest());
+    Ok(reader.objects)
+}
+
+struct TextReader<V, F> {
+    store: F,
+    objects: TextObjects<V>,
+    nameless: Nameless,
+    documents: usize,
+    /// Bytes that the values so far take, and may take.
+    size: usize,
+    most_bytes: usize,
+}
+
+impl<V, F> TextReader<V, F>
+where
+    V: StoredForm,
+    F: FnMut(&mut TextObject<'_>, CheckedObject<CheckedContent>) -> Option<CheckedObject<V>>,
+{
+    fn part(&mut self, part: &Part<'_>) -> Result<(), Malformed> {
+        self.size = self.size.saturating_add(part.size());
+        if self.size > self.most_bytes {
+            let most = self.most_bytes;
+            return Err(Malformed {
+                line: part.begin(),
+                cause: format!("aliases of all documents stand for more than {most} bytes"),
+            });
+        }
+        let value = part.value();
+        let mut object = TextObject { part, value };
+        let checked = check_part(part, &object.value);
+        let stored = checked.and_then(|checked| (self.store)(&mut object, checked));
+        let Some(mut checked) = stored else {
+            self.foreign(&object.value);
+            return Ok(());
+        };
+        let is_shown = checked.id.is_whole() || checked.written.is_some();
+        if !is_shown && !self.nameless.is_told(part.begin()) {
+            return Ok(());
+        }
+        let mut findings = checked.findings.iter().chain(&checked.notes);
+        let wrong = findings
+            .clone()
+            .find(|found| found.is_error())
+            .or_else(|| findings.next());
+        let wrong = wrong.map_or_else(|| part.begin(), |found| part.line(&found.path));
+        for finding in checked.findings.iter_mut().chain(&mut checked.notes) {
+            *finding = one_line_of(finding);
+        }
+        self.objects.entries.push(SourceEntry {
+            line: part.begin(),
+            wrong,
+            checked,
+            ..SourceEntry::default()
+        });
+        Ok(())
+    }
+
+    fn foreign(&mut self, value: &Json) {
+        let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
+        let kind = format!("{} {}", text("apiVersion"), text("kind"));
+        let count = self.objects.foreign.entry(kind).or_default();
+        *count = count.saturating_add(1);
+    }
+}
+
+/// Documents that are no objects.
+#[derive(Default)]
+struct Nameless {
+    count: usize,
+    /// Line of the first document that gets no finding of its own.
+    line: usize,
+}
+
+impl Nameless {
+    /// Counts a document and returns true if it gets a finding of its own.
+    fn is_told(&mut self, line: usize) -> bool {
+        self.count = self.count.saturating_add(1);
+        if self.count == MOST_NAMELESS.saturating_add(1) {
+            self.line = line;
+        }
+        self.count <= MOST_NAMELESS
+    }
+
+    fn rest<V: StoredForm>(&self) -> Option<SourceEntry<V>> {
+        let more = self.count.checked_sub(MOST_NAMELESS);
+        let more = more.filter(|more| *more > 0)?;
+        let message = format!("and {more} more documents that are no objects");
+        Some(SourceEntry::complaint(self.line, &message))
+    }
+}
