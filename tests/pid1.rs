@@ -135,12 +135,22 @@ const PRINTER: &str = concat!(
     "/../../tests/data/signals.py"
 );
 
+/// Killed with the test that fails.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// Starts what runs `PRINTER`, and waits until that listens.
-fn listening(command: &mut Command) -> (Child, BufReader<std::process::ChildStdout>) {
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap());
+fn listening(command: &mut Command) -> (Started, BufReader<std::process::ChildStdout>) {
+    let mut started = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(started.0.stdout.take().unwrap());
     assert_eq!(next(&mut lines), "waiting");
-    (child, lines)
+    (started, lines)
 }
 
 fn next(lines: &mut impl BufRead) -> String {
@@ -173,9 +183,9 @@ fn all_are_forwarded(pid: i32, lines: &mut impl BufRead) {
 
 #[test]
 fn every_signal_is_forwarded() {
-    let (mut child, mut lines) = listening(&mut init_of(&[], PRINTER));
-    all_are_forwarded(pid_of_init(&child), &mut lines);
-    assert_eq!(child.wait().unwrap().code(), Some(7));
+    let (mut unshare, mut lines) = listening(&mut init_of(&[], PRINTER));
+    all_are_forwarded(pid_of_init(&unshare.0), &mut lines);
+    assert_eq!(unshare.0.wait().unwrap().code(), Some(7));
 }
 
 #[test]
@@ -183,9 +193,9 @@ fn every_signal_is_forwarded_by_an_init_that_is_not_pid_1() {
     let mut init = Command::new(PINTLE);
     init.args(["init", "--", "sh", "-c", PRINTER])
         .stdin(Stdio::null());
-    let (mut child, mut lines) = listening(&mut init);
-    all_are_forwarded(child.id().cast_signed(), &mut lines);
-    assert_eq!(child.wait().unwrap().code(), Some(7));
+    let (mut init, mut lines) = listening(&mut init);
+    all_are_forwarded(init.0.id().cast_signed(), &mut lines);
+    assert_eq!(init.0.wait().unwrap().code(), Some(7));
 }
 
 #[test]
