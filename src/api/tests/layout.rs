@@ -1385,6 +1385,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
             "gudgeon/analyze/claims.rs",
             "gudgeon/analyze/codes.rs",
             "gudgeon/analyze/conflicts.rs",
+            "gudgeon/analyze/idle_routes.rs",
             "gudgeon/analyze/references.rs",
             "gudgeon/discovery/hub/ingresses.rs",
             "gudgeon/discovery/metrics/register.rs",
