@@ -12,6 +12,7 @@ mod exported;
 pub(crate) mod gateways;
 mod hosts;
 mod hosts_alone;
+mod idle_routes;
 mod mesh_rules;
 pub(crate) mod policies;
 mod shadowed;

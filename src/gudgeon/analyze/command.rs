@@ -14,7 +14,9 @@ use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
 use super::report::{OutputFormat, written};
 use super::suppressed::Suppressed;
-use super::{claims, conflicts, ingresses, ports, references, secrets, user_id, workloads};
+use super::{
+    claims, conflicts, idle_routes, ingresses, ports, references, secrets, user_id, workloads,
+};
 use crate::cli::AnalyzeFlags;
 use crate::exit::{Exit, Failure};
 use crate::named_files::{self, NamedFile, put_namespace};
@@ -219,6 +221,7 @@ pub(crate) fn found(
     claims::find(&inventory, &mut messages);
     user_id::find(&inventory, &mut messages);
     ports::find(&inventory, &mut messages);
+    idle_routes::find(&inventory, &mut messages);
     ingresses::find(&inventory, &mut messages);
     let mut by_item: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
     for message in messages {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use api::model::Labels;
+use api::model::{Labels, Protocol};
 use api::names;
 use serde_json::Value as Json;
 
@@ -29,6 +29,8 @@ pub(super) struct ServiceHost {
     pub(super) namespace: String,
     /// Their numbers.
     pub(super) ports: Vec<u64>,
+    /// Their protocols, of those that clients call.
+    pub(super) protocols: Vec<(u64, Protocol)>,
     /// Selects workloads of its namespace.
     pub(super) selector: Labels,
     /// Namespaces that see it; empty: all.
@@ -321,8 +323,19 @@ fn of_service(item: &Item) -> ServiceHost {
         .map(str::trim)
         .filter(|one| !one.is_empty());
     let selector = labels(item.body.pointer("/spec/selector"));
+    let protocols = list(&item.body, "/spec/ports").filter_map(|(_, port)| {
+        let number = port.get("port")?.as_u64()?;
+        let (app, name) = (
+            port.get("appProtocol").and_then(Json::as_str),
+            text(port, "/name"),
+        );
+        let transport = text(port, "/protocol");
+        let protocol = Protocol::of_kubernetes(transport, app, name, u16::try_from(number).ok()?);
+        Some((number, protocol?))
+    });
     ServiceHost {
         namespace: item.namespace.clone(),
+        protocols: protocols.collect(),
         ports: ports.collect(),
         is_selecting: !selector.is_empty(),
         selector,
@@ -335,8 +348,14 @@ fn of_entry(item: &Item) -> ServiceHost {
     let body = &item.body;
     let ports = list(body, "/ports").filter_map(|(_, port)| port.get("number")?.as_u64());
     let selector = labels(body.pointer("/workloadSelector/labels"));
+    let protocols = list(body, "/ports").filter_map(|(_, port)| {
+        let number = port.get("number")?.as_u64()?;
+        let protocol = Protocol::of_service_entry(text(port, "/protocol"))?;
+        Some((number, protocol))
+    });
     ServiceHost {
         namespace: item.namespace.clone(),
+        protocols: protocols.collect(),
         ports: ports.collect(),
         is_selecting: !selector.is_empty(),
         selector,

@@ -1187,3 +1187,45 @@ fn findings_of_the_rules_have_the_codes_of_istioctl() {
     let old = "{host: web, trafficPolicy: {outlierDetection: {consecutiveErrors: 5}}}";
     assert!(codes("DestinationRule", old).contains(&"IST0002".to_owned()));
 }
+
+/// As discovery tells it of a mesh.
+#[test]
+fn routes_that_no_port_of_their_hosts_is_for_are_told() {
+    let to = "route: [{destination: {host: web, port: {number: 80}}}]";
+    let code = "Warning [GDN0004] spec";
+    for (spec, expected) in [
+        (
+            format!("{{hosts: [web], tcp: [{{{to}}}]}}"),
+            format!(
+                "{code}.tcp: no tcp route applies to sidecars: no service with one of the hosts has a port of TCP"
+            ),
+        ),
+        (
+            format!("{{hosts: [ingress.edge.svc.cluster.local], http: [{{{to}}}]}}"),
+            format!(
+                "{code}.http: no http route applies to sidecars: no service with one of the hosts has a port of HTTP"
+            ),
+        ),
+        (
+            format!("{{hosts: [web], http: [{{match: [{{port: 80}}, {{port: 9999}}], {to}}}]}}"),
+            format!(
+                "{code}.http[0].match[1].port: it never matches: no service with one of the hosts has a port 9999 of HTTP"
+            ),
+        ),
+    ] {
+        assert_eq!(beside("VirtualService", "v", &spec), [expected], "{spec}");
+    }
+    for spec in [
+        format!("{{hosts: [web], http: [{{match: [{{port: 80}}], {to}}}]}}"),
+        format!("{{hosts: [web, x.example], http: [{{match: [{{port: 81}}], {to}}}]}}"),
+        format!(
+            "{{hosts: [web], gateways: [mesh, front], http: [{{match: [{{port: 443, gateways: [front]}}], {to}}}]}}"
+        ),
+    ] {
+        let found = beside("VirtualService", "v", &spec);
+        assert!(
+            !found.iter().any(|line| line.contains("GDN0004")),
+            "{found:?}"
+        );
+    }
+}

@@ -424,6 +424,17 @@ impl ServicePorts {
         self.at(self.index.by_host.get(host))
     }
 
+    /// The ports of services of this world with a host, which is in lower case, whoever sees them.
+    pub(crate) fn of_world(&self, host: &str) -> impl Iterator<Item = &ServicePort> {
+        let of_host = self.index.by_host.get(host).into_iter().flatten();
+        of_host.filter_map(|at| Some(&**self.index.all.get(*at)?))
+    }
+
+    /// Hosts of the services of this world, in lower case.
+    pub(crate) fn hosts_of_world(&self) -> impl Iterator<Item = &str> {
+        self.index.by_host.keys().map(String::as_str)
+    }
+
     /// Returns true if a service of this world has a wildcard for its host, whoever sees it.
     pub(crate) fn has_wildcards(&self) -> bool {
         !self.index.by_wildcard.is_empty()

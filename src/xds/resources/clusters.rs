@@ -168,8 +168,9 @@ pub(crate) struct Inputs<'a> {
     pub(crate) client: &'a ClusterParameters,
     /// Accounts that may answer, sorted.
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
-    /// Why some endpoints are called in plain text though their labels ask for mutual TLS.
-    pub(crate) plain: BTreeSet<PlainReason>,
+    /// Why some endpoints are called in plain text though their labels ask for mutual TLS; `None`: workloads of the service
+    /// accept none.
+    pub(crate) plain: Option<BTreeSet<PlainReason>>,
     /// Weights of localities count.
     pub(crate) weighted: bool,
     /// Endpoints of a cluster that resolves names itself.
@@ -200,7 +201,7 @@ pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<
         upstream_http::options(protocol)
     };
     let resolution = inputs.resolution;
-    if mesh.has_tls()
+    if let Some(plain) = &inputs.plain
         && !inputs.client.grpc
         && inputs.client.certificates == Certificates::Present
         && !service_port.service.mesh_external
@@ -211,7 +212,7 @@ pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<
             &inputs.client.files,
             (service_port.port.number, inputs.subset, service_port.host()),
             (&accounts, mesh.oldest_tls),
-            &inputs.plain,
+            plain,
         );
     }
     if inputs.weighted && resolution != Resolution::None {

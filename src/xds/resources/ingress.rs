@@ -110,7 +110,6 @@ fn inbound_port(
         (_, protocol) => protocol,
     };
     let pool = item.connection_pool.as_ref();
-    let has_part = tls.is_some() || pool.is_some();
     Some(InboundPort {
         bind,
         port: number,
@@ -127,6 +126,6 @@ fn inbound_port(
         }),
         tls: tls.cloned().map(Arc::new),
         pool: pool.cloned().map(Arc::new),
-        from: has_part.then(|| reference(sidecar)).into_iter().collect(),
+        from: vec![reference(sidecar)],
     })
 }

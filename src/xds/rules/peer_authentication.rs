@@ -31,6 +31,8 @@ struct PolicyModes {
     /// The most specific policy.
     from: Option<Arc<Rule<PeerAuthentication>>>,
     workload: Option<MtlsMode>,
+    /// The policy that sets it.
+    of_workload: Option<Arc<Rule<PeerAuthentication>>>,
     ports: BTreeMap<u16, MtlsMode>,
 }
 
@@ -52,8 +54,11 @@ impl PolicyModes {
         let namespace = first(&|rule| is_whole(rule) && !is_root(rule));
         let own = first(&|rule| !is_whole(rule));
         let levels = [&own, &namespace, &mesh].into_iter().flatten();
-        let levels = levels.map(|rule| rule.spec());
-        let workload = levels.filter_map(|spec| spec.mtls.as_ref()).find_map(mode);
+        let of_level = |rule: &Arc<Rule<_>>| {
+            let written: &PeerAuthentication = rule.spec();
+            Some((mode(written.mtls.as_ref()?)?, rule.clone()))
+        };
+        let (workload, of_workload) = levels.into_iter().find_map(of_level).unzip();
         let ports = own.iter().flat_map(|rule| &rule.spec().port_level_mtls);
         let ports =
             ports.filter_map(|(port, written)| Some((u16::try_from(*port).ok()?, mode(written)?)));
@@ -61,8 +66,18 @@ impl PolicyModes {
         Self {
             from: own.or(namespace).or(mesh),
             workload,
+            of_workload,
             ports,
         }
+    }
+
+    /// The policy that sets the mode of a port.
+    fn deciding(&self, port: u16) -> Option<&ObjectRef> {
+        let policy = match self.ports.contains_key(&port) {
+            true => &self.from,
+            false => &self.of_workload,
+        };
+        policy.as_ref().map(|rule| &rule.from)
     }
 
     /// The mode of a port, or of the workload if the port has none of its own.
@@ -100,11 +115,17 @@ impl MtlsModes {
         self.now.from.as_ref().map(|rule| &rule.from)
     }
 
+    /// The policy that sets the mode of a port now, where one does.
+    pub(crate) fn deciding(&self, port: u16) -> Option<&ObjectRef> {
+        self.now.deciding(port)
+    }
+
     /// Returns the policies that hold now in words that change with what they select and say.
     pub(crate) fn describe(&self) -> String {
         let PolicyModes {
             from,
             workload,
+            of_workload: _,
             ports,
         } = &self.now;
         let name = self.from().map(ToString::to_string);

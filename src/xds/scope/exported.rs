@@ -1,15 +1,13 @@
 //! Rules and services with those that they are exported to.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::model::{Objects, Service, World};
 use api::names::full_host;
 use api::networking::{DestinationRule, DiscoveryKind, VirtualService};
 
+use super::Rule;
 use super::export_to::ExportTo;
-use super::{Rule, is_of_mesh};
-use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::service_ports::ServicePorts;
 use crate::settings::Settings;
 
@@ -79,41 +77,6 @@ impl ExportedObjects {
         let all = self.destination_rules.iter();
         all.map(|one| (one.rule.hosts(), one.rule.spec()))
     }
-
-    /// Tells of routes for connections of sidecars that come to nothing: listeners have them by the services whose hosts they are.
-    pub(super) fn without_services(&self, world: &World) -> Vec<Conflict> {
-        let of_sidecars = self.virtual_services.iter().filter(|one| {
-            let spec = one.rule.spec();
-            is_of_mesh(&spec.gateways) && has_connections_of_sidecars(spec)
-        });
-        let mut of_sidecars = of_sidecars.peekable();
-        if of_sidecars.peek().is_none() {
-            return Vec::new();
-        }
-        let known: BTreeSet<String> = world
-            .services
-            .keys()
-            .map(|key| reversed(&key.hostname))
-            .collect();
-        let is_known = |host: &str| match host.strip_prefix('*') {
-            None => known.contains(&reversed(host)),
-            Some(end) => {
-                let end = reversed(end);
-                let mut from = known.range(end.clone()..);
-                from.next().is_some_and(|host| host.starts_with(&end))
-            }
-        };
-        let mut lost = Conflicts::default();
-        for Exported { rule, .. } in of_sidecars {
-            if !rule.hosts().iter().any(|host| is_known(host)) {
-                lost.push(REJECTED_CONFIG, Some(&rule.from), || {
-                    let message = "no tls or tcp route of it applies to sidecars: no service has one of its hosts";
-                    (rule.from.to_string(), message.to_owned())
-                });
-            }
-        }
-        lost.finish()
-    }
 }
 
 fn exported<T: DiscoveryKind>(
@@ -134,26 +97,4 @@ fn exported<T: DiscoveryKind>(
     let mut all: Vec<_> = all.collect();
     all.sort_by(|one, other| one.rule.order(&other.rule));
     all
-}
-
-/// Returns true if routes of `tls` or `tcp` say nothing of gateways, or name `mesh`.
-fn has_connections_of_sidecars(spec: &VirtualService) -> bool {
-    let tls = spec
-        .tls
-        .iter()
-        .flat_map(|route| &route.r#match)
-        .map(|one| &one.gateways);
-    let tcp = spec
-        .tcp
-        .iter()
-        .flat_map(|route| &route.r#match)
-        .map(|one| &one.gateways);
-    tls.chain(tcp).any(|gateways| is_of_mesh(gateways))
-        || spec.tcp.iter().any(|route| route.r#match.is_empty())
-}
-
-/// In lower case, from its end.
-fn reversed(host: &str) -> String {
-    let letters = host.chars().rev();
-    letters.map(|letter| letter.to_ascii_lowercase()).collect()
 }

@@ -54,7 +54,7 @@ impl Rules {
             visible: Mutex::default(),
         };
         rules.left_out = delegates::resolve(&mut rules.exported.virtual_services, &settings.domain);
-        let lost = rules.exported.without_services(world);
+        let lost = rules.exported.idle_routes(world);
         rules.left_out.extend(lost);
         rules.left_out.extend(shadowed::sidecars(world));
         let destination_rules = &rules.exported.destination_rules;

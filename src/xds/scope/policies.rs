@@ -1,7 +1,7 @@
 //! Policies of workloads: those of the root namespace hold for all, others for workloads of their own namespace, each for
 //! those that its selector finds. They say what a proxy lets in, so nothing that proxies share depends on them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::config::discovery_notes::is_service;
@@ -77,8 +77,56 @@ struct PolicyWithSelectors<T> {
 /// Selectors of services, by name and namespace.
 type Selectors<'a> = HashMap<(&'a str, &'a str), &'a Labels>;
 
-/// In order.
-type ByNamespace<T> = HashMap<Arc<str>, Vec<PolicyWithSelectors<T>>>;
+/// Policies of one namespace, in order.
+#[derive(Debug)]
+struct NamespacePolicies<T> {
+    all: Vec<PolicyWithSelectors<T>>,
+    /// Places of those that select everybody.
+    wide: Vec<usize>,
+    /// And of others, by the label that they have in common with the fewest: each workload would be compared with all of them.
+    by_label: HashMap<Arc<str>, HashMap<Arc<str>, Vec<usize>>>,
+}
+
+impl<T> NamespacePolicies<T> {
+    fn new(mut all: Vec<PolicyWithSelectors<T>>) -> Self {
+        all.sort_by(|one, other| one.rule.order(&other.rule));
+        let mut counts: HashMap<(&Arc<str>, &Arc<str>), usize> = HashMap::new();
+        for label in all.iter().flat_map(|one| &one.any).flatten() {
+            *counts.entry(label).or_default() += 1;
+        }
+        let (mut wide, mut by_label) = (Vec::new(), HashMap::<_, HashMap<_, Vec<_>>>::new());
+        for (at, one) in all.iter().enumerate() {
+            for wanted in &one.any {
+                let rarest = wanted.iter().min_by_key(|label| counts.get(label));
+                let places = match rarest {
+                    None => &mut wide,
+                    Some((name, value)) => {
+                        let of_name = by_label.entry(name.clone()).or_default();
+                        of_name.entry(value.clone()).or_default()
+                    }
+                };
+                places.push(at);
+            }
+        }
+        drop(counts);
+        Self {
+            all,
+            wide,
+            by_label,
+        }
+    }
+
+    /// Those that select a workload.
+    fn selecting(&self, labels: &Labels) -> impl Iterator<Item = &PolicyWithSelectors<T>> {
+        let of_label = |(name, value): (&Arc<str>, &Arc<str>)| self.by_label.get(name)?.get(value);
+        let of_labels = labels.iter().filter_map(of_label).flatten();
+        let places: BTreeSet<usize> = self.wide.iter().chain(of_labels).copied().collect();
+        let found = places.into_iter().filter_map(|at| self.all.get(at));
+        found.filter(|one| one.any.iter().any(|wanted| selects(wanted, labels)))
+    }
+}
+
+type ByNamespace<T> = HashMap<Arc<str>, NamespacePolicies<T>>;
 
 /// All policies of a world.
 #[derive(Debug)]
@@ -150,11 +198,10 @@ impl Policies {
         (of(&self.peers), self.earlier_peers.iter().map(of).collect())
     }
 
-    /// PeerAuthentications of all workloads, as they are or were.
-    pub(crate) fn all_peers(&self) -> impl Iterator<Item = &PeerAuthentication> {
-        let all = self.earlier_peers.iter().chain([&self.peers]);
-        let all = all.flat_map(HashMap::values).flatten();
-        all.map(|one| one.rule.spec())
+    /// The PeerAuthentications of all workloads.
+    pub(crate) fn all_peers(&self) -> impl Iterator<Item = &Rule<PeerAuthentication>> {
+        let all = self.peers.values().flat_map(|one| &one.all);
+        all.map(|one| &*one.rule)
     }
 
     /// Returns true if there is a PeerAuthentication, or one that some proxies may still know.
@@ -162,7 +209,7 @@ impl Policies {
         !self.peers.is_empty() || !self.earlier_peers.is_empty()
     }
 
-    pub(crate) fn root(&self) -> &str {
+    pub(crate) const fn root(&self) -> &Arc<str> {
         &self.root
     }
 
@@ -177,9 +224,8 @@ impl Policies {
         let namespaces = [Some(&self.root), own].into_iter().flatten();
         namespaces
             .filter_map(|namespace| all.get(namespace))
-            .flatten()
+            .flat_map(|policies| policies.selecting(labels))
             .filter(|one| !one.is_local || *one.rule.namespace() == *namespace)
-            .filter(|one| one.any.iter().any(|wanted| selects(wanted, labels)))
             .map(|one| one.rule.clone())
             .collect()
     }
@@ -260,7 +306,7 @@ fn without_workloads(world: &World, services: &Selectors<'_>) -> Vec<Conflict> {
 }
 
 fn by_namespace<T: PolicyKind>(objects: &Objects<T>, services: &Selectors<'_>) -> ByNamespace<T> {
-    let mut all = ByNamespace::<T>::new();
+    let mut all: HashMap<Arc<str>, Vec<_>> = HashMap::new();
     for object in objects.values() {
         let any = wanted(&object.spec, &object.namespace, services);
         if any.is_empty() {
@@ -273,8 +319,7 @@ fn by_namespace<T: PolicyKind>(objects: &Objects<T>, services: &Selectors<'_>) -
         };
         all.entry(object.namespace.clone()).or_default().push(one);
     }
-    for policies in all.values_mut() {
-        policies.sort_by(|one, other| one.rule.order(&other.rule));
-    }
-    all
+    let all = all.into_iter();
+    all.map(|(namespace, policies)| (namespace, NamespacePolicies::new(policies)))
+        .collect()
 }

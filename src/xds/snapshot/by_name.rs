@@ -145,9 +145,12 @@ impl ProxyView {
         let key = Self::assignment_key((name.clone(), namespace), &policies, &policy, subset);
         let from = key.2.to_vec();
         Some(self.assignments_by(&preference).get(key, || {
+            // Gateways take nothing but mutual TLS, which clients do not speak to what accepts none.
+            let has_tls = snapshot.has_tls(&service_port.service.key);
+            let network = network(snapshot, &self.proxy, &self.client);
             let viewer = Viewer {
                 families: self.proxy.families,
-                network: network(snapshot, &self.proxy, &self.client),
+                network: network.filter(|_| has_tls),
                 // The preference has them already.
                 locality: Locality::default(),
                 labels: Arc::default(),

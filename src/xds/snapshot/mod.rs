@@ -7,6 +7,7 @@ mod affected_proxies;
 mod by_name;
 mod conflicts;
 mod failover;
+mod mutual_tls;
 mod outbound;
 mod patch_matches;
 mod patched;
@@ -32,11 +33,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use api::model::{
-    Changes, ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, TlsMode, World,
+    Changes, ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, World,
 };
 
 use self::affected_proxies::AffectedProxies;
 use self::failover::FailoverLabels;
+use self::mutual_tls::AcceptingServices;
 use self::ports::EndpointsByPort;
 use self::resource_cache::ResourceCache;
 use self::reuse::ReuseCache;
@@ -44,13 +46,12 @@ use self::secrets::{ClientCredentials, ClientFiles};
 use self::shared_resources::{Clusters, Listeners};
 use self::unix_sockets::{EndpointSockets, endpoint_sockets};
 use crate::common::families::Families;
-use crate::common::tls::PlainReason;
 use crate::common::trust::TrustDomains;
 use crate::node::{Kind, Node};
 use crate::resource_names::ResourceNames;
 use crate::resources::clusters::ClusterParameters;
 use crate::resources::directory::Directory;
-use crate::resources::endpoints::{Places, Viewer};
+use crate::resources::endpoints::Viewer;
 use crate::resources::listeners::is_beside;
 use crate::resources::listeners::outbound::OutboundParameters;
 use crate::resources::mesh::Mesh;
@@ -58,7 +59,6 @@ use crate::resources::networks::Networks;
 use crate::resources::routes::RouteParameters;
 use crate::rules::destination_rule::{have_localities, require_accounts};
 use crate::rules::envoy_filter::PatchIds;
-use crate::rules::peer_authentication;
 use crate::rules::request_authentication::TokenProviders;
 use crate::scope::envoy_filters::EnvoyFilters;
 use crate::scope::policies::Policies;
@@ -92,6 +92,7 @@ pub struct Snapshot {
 #[derive(Debug)]
 struct SnapshotBase {
     mesh: Mesh,
+    accepting: AcceptingServices,
     rules: Rules,
     policies: Policies,
     tokens: TokenProviders,
@@ -382,49 +383,6 @@ impl Snapshot {
         self.base.mesh.has_tls() && self.base.networks.has_gateways()
     }
 
-    /// Returns true if a proxy goes without automatic mutual TLS, because it has no certificates.
-    #[must_use]
-    pub fn is_plain(&self, node: &Node) -> bool {
-        node.without_certificates && self.base.mesh.has_auto_tls()
-    }
-
-    /// The mode in which clients speak to an endpoint of a service in this namespace.
-    #[must_use]
-    pub fn tls_of(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> TlsMode {
-        if self.places().takes_tls(namespace, endpoint) {
-            TlsMode::Istio
-        } else {
-            TlsMode::Disabled
-        }
-    }
-
-    /// The reasons why some of a service's endpoints in `world` are called in plain text though their labels ask for mutual TLS.
-    fn plain_reasons(&self, world: &World, service: &Service) -> BTreeSet<PlainReason> {
-        let places = self.places_of(world);
-        if places.plaintext.is_empty() && !places.policies.has_peers() {
-            return BTreeSet::new();
-        }
-        let namespace = &service.key.namespace;
-        let endpoints = world.endpoints_of(&service.key);
-        endpoints
-            .filter(|(_, endpoint)| endpoint.tls == TlsMode::Istio)
-            .filter_map(|(_, endpoint)| places.plain_reason(namespace, endpoint))
-            .collect()
-    }
-
-    fn places(&self) -> Places<'_> {
-        self.places_of(&self.world)
-    }
-
-    fn places_of<'a>(&'a self, world: &'a World) -> Places<'a> {
-        Places {
-            networks: &self.base.networks,
-            plaintext: &world.plaintext,
-            mesh: &self.base.mesh,
-            policies: &self.base.policies,
-        }
-    }
-
     /// The network that an endpoint is in; empty where nothing says one.
     #[must_use]
     pub fn network_of<'a>(&'a self, cluster: &ClusterId, endpoint: &'a Endpoint) -> &'a str {
@@ -463,13 +421,7 @@ impl Snapshot {
         if service.is_headless() && self.moves_requests(world, service) {
             return false;
         }
-        // Its clusters say that connections are made anew.
-        let reasons = |world| self.plain_reasons(world, service);
-        if self.base.mesh.has_tls() && reasons(&self.world) != reasons(world) {
-            return false;
-        }
-        !self.base.mesh.has_tls() && !self.base.accounts_by_rules
-            || accounts(&self.world, service) == accounts(world, service)
+        self.has_same_tls(world, service)
     }
 
     /// Returns true if an endpoint came or went that listeners leave its requests, for another service would take them.
@@ -530,14 +482,13 @@ impl SnapshotBase {
     fn new(world: &World, settings: &Settings, earlier: Option<&Self>) -> Self {
         let rules = Rules::new(world, settings);
         let policies = Policies::new(world);
-        let tls_by_policies = policies.all_peers().any(peer_authentication::takes_tls);
-        let mesh = Mesh {
-            tls_by_policies,
-            ..Mesh::new(&world.mesh, settings)
-        };
+        let mut mesh = Mesh::new(&world.mesh, settings);
+        let accepting = AcceptingServices::new(world, &mesh, &policies);
+        mesh.tls_by_policies = !accepting.is_empty();
         Self {
             client_files: ClientFiles::of(world, &mesh),
             mesh,
+            accepting,
             near_by_rules: have_localities(&rules),
             failover: FailoverLabels::new(&rules, world),
             client_credentials: ClientCredentials::new(world),

@@ -161,7 +161,8 @@ impl ProxyView {
                 return None;
             }
             // TLS goes through it as it is.
-            let (draft, _secured) = self.cluster(service_port, &policies, subset);
+            let (mut draft, _secured) = self.cluster(service_port, &policies, subset);
+            draft.from = from.to_vec();
             let subset = subset.map_or("", |subset| &subset.name);
             let draft = server_names::by_server_name(draft, service_port, subset);
             patcher.finish(draft, false).map(Arc::new)
@@ -233,15 +234,14 @@ impl ProxyView {
         } else {
             Vec::new()
         };
-        let accounts = self
-            .snapshot
-            .by_port()
-            .accounts(world, &service_port.service);
+        let service = &service_port.service;
+        let accounts = self.snapshot.by_port().accounts(world, service);
+        let has_tls = self.snapshot.has_tls(&service.key);
         let inputs = Inputs {
             mesh: self.mesh(),
             client: &self.client,
             accounts: &accounts,
-            plain: self.snapshot.plain_reasons(world, &service_port.service),
+            plain: has_tls.then(|| self.snapshot.plain_reasons(world, service)),
             weighted: self.preference(service_port, &policy).is_weighted(),
             groups,
             subset: subset.map_or("", |subset| &subset.name),
@@ -262,6 +262,11 @@ impl ProxyView {
         };
         let secured = destination_rule::cluster(&mut draft.message, policies, &policy, &purpose);
         draft.from = policies.from();
+        // It has files of the client in it because of them.
+        if !draft.message.cluster.transport_socket_matches.is_empty() {
+            let accepting = self.snapshot.base.accepting.policies(&service.key);
+            draft.from.extend(accepting.cloned());
+        }
         (draft, secured)
     }
 

@@ -622,7 +622,10 @@ fn add_pool(inbound_port: &mut InboundPort, proxy: &Proxy, rules: &ProxyRules) {
         && let Some(pool) = &sidecar.spec.inbound_connection_pool
     {
         inbound_port.pool = Some(Arc::new(*pool));
-        inbound_port.from.push(ingress::reference(sidecar));
+        let from = ingress::reference(sidecar);
+        if !inbound_port.from.contains(&from) {
+            inbound_port.from.push(from);
+        }
         return;
     }
     // Its own services are there, whoever sees them.

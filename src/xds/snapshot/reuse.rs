@@ -123,7 +123,11 @@ impl Reusable for Arc<Resource> {
 
 impl Reusable for Arc<Set> {
     fn reuse_older(self, older: &Self) -> Self {
-        if self.version() == older.version() && self.len() == older.len() {
+        let pairs = || self.iter().zip(older.iter());
+        if self.version() == older.version()
+            && self.len() == older.len()
+            && pairs().all(|(one, known)| one.from == known.from)
+        {
             return older.clone();
         }
         let members = self.iter().map(|member| match older.get(&member.name) {

@@ -196,7 +196,10 @@ impl Snapshot {
 
     fn agreement(&self, client: Option<&ClientTlsSettings>, servers: &[MtlsMode]) -> Agreement {
         let Some(client) = client else {
-            return if self.base.mesh.has_tls() {
+            let mut servers = servers.iter();
+            let has_tls =
+                self.base.mesh.has_tls() || servers.any(|mode| *mode != MtlsMode::Disable);
+            return if has_tls {
                 Agreement::Auto
             } else {
                 Agreement::Agree

@@ -103,13 +103,13 @@ pub(crate) fn to_applications(
             "{} is left out: the proxy itself listens on port {port} of {address}",
             inbound_port.cluster
         );
+        let conflict = Conflict::new(INVALID_LISTENER, &*inbound_port.cluster, message);
         // A proxy's own services are those of its namespace.
         let service = ServiceKey::new(&inbound_port.host, &proxy.node.namespace);
-        let conflict = Conflict::new(INVALID_LISTENER, &*inbound_port.cluster, message);
-        let of_rules = inbound_port.from.iter();
-        of_rules.fold(conflict.of_service(&service), |conflict, rule| {
-            conflict.because_of(rule)
-        })
+        match inbound_port.from.first() {
+            Some(sidecar) => conflict.because_of(sidecar),
+            None => conflict.of_service(&service),
+        }
     }));
     accepted
 }

@@ -453,8 +453,10 @@ fn a_listener_names_its_policies_and_equal_worlds_have_equal_bytes() {
         view.get(Type::Listener, "virtualInbound").unwrap()
     };
     let first = make();
-    assert_eq!(first.from.len(), 20);
+    assert_eq!(first.from.len(), 21);
     assert_eq!(first.from[0].to_string(), "AuthorizationPolicy demo/p0");
+    // By its Sidecar it has its ports.
+    assert_eq!(first.from[20].kind, "Sidecar");
     for _ in 0..5 {
         assert_eq!(make().body, first.body);
     }

@@ -293,3 +293,209 @@ fn a_cluster_differs_with_what_its_policy_selects() {
     let different = std::collections::BTreeSet::from([all, web, some, none]);
     assert_eq!(different.len(), 4);
 }
+
+/// A mesh without mutual TLS, with `web` and `line` in `demo` and `other` elsewhere, all by their labels ready for mutual TLS.
+fn three_services(policies: &[Policy<'_>]) -> World {
+    let mut world = peer_world(OFF, policies);
+    for (name, app) in [("line.demo", "line"), ("other.else", "other")] {
+        service(&mut world, name, &[(9080, "HTTP")], &[("10.9.1.1", "v1")]);
+        let (host, namespace) = name.split_once('.').unwrap();
+        let key = ServiceKey::new(&format!("{host}.{namespace}.svc.cluster.local"), namespace);
+        let mut one = Endpoint::new(EndpointAddress::read("10.9.1.1"), 9080, "p9080");
+        one.labels = Arc::new(labels(&[("app", app), LABELS[1]]));
+        one.tls = TlsMode::Istio;
+        let shards = EndpointShards::from([("Kubernetes".into(), [one].into())]);
+        Arc::make_mut(&mut world.endpoints).insert(key, Arc::new(shards));
+    }
+    world
+}
+
+/// Clusters of the services with which a client may speak mutual TLS, and the policies that these were made from.
+fn secured_clusters(world: World) -> Vec<String> {
+    let view = snapshot(world).view(&node("client", &[]));
+    let clusters = view.all(Type::Cluster);
+    let secured = clusters.iter().filter(|one| {
+        let cluster = Cluster::decode(&*one.body).unwrap();
+        !cluster.transport_socket_matches.is_empty()
+    });
+    let words = secured.map(|one| {
+        let host = one.name.rsplit('|').next().unwrap();
+        let port = one.name.split('|').nth(1).unwrap();
+        let from: Vec<_> = one.from.iter().map(ToString::to_string).collect();
+        format!(
+            "{} {port} by {}",
+            host.split('.').next().unwrap(),
+            from.join(", ")
+        )
+    });
+    words.collect()
+}
+
+/// A policy of one tenant asks the proxies of no other one for certificates.
+#[test]
+fn clients_speak_mutual_tls_to_services_whose_workloads_accept_it() {
+    let of = |app: &str, rest: &str| format!("selector: {{matchLabels: {{app: {app}}}}}\n{rest}");
+    let permissive = "mtls: {mode: PERMISSIVE}";
+    let strict = "mtls: {mode: STRICT}";
+    let (nobody, web) = (of("nobody", strict), of("web", strict));
+    let (no_port, one_port) = (
+        of("web", "portLevelMtls: {9: {mode: STRICT}}"),
+        of("web", "portLevelMtls: {9081: {mode: STRICT}}"),
+    );
+    let of_web = |policy: &str| [9080, 9081].map(|port| format!("web {port} by {policy}"));
+    let line = |policy: &str| format!("line 9080 by {policy}");
+    for (policies, expected) in [
+        (vec![("empty", permissive)], vec![]),
+        (vec![("demo", &*nobody)], vec![]),
+        (vec![("demo", &*no_port)], vec![]),
+        (vec![("demo", "mtls: {mode: DISABLE}")], vec![]),
+        (
+            vec![("demo", &*web)],
+            of_web("PeerAuthentication demo/p0").into(),
+        ),
+        (
+            vec![("demo", &*one_port)],
+            of_web("PeerAuthentication demo/p0").into(),
+        ),
+        // Those are named that say it.
+        (
+            vec![("demo", permissive), ("demo", &*no_port), ("empty", strict)],
+            [
+                &[line("PeerAuthentication demo/p0")][..],
+                &of_web("PeerAuthentication demo/p0"),
+            ]
+            .concat(),
+        ),
+        (
+            vec![("demo", permissive), ("demo", &*web)],
+            [
+                &[line("PeerAuthentication demo/p0")][..],
+                &of_web("PeerAuthentication demo/p1"),
+            ]
+            .concat(),
+        ),
+        (
+            vec![
+                ("istio-system", permissive),
+                ("demo", "mtls: {mode: DISABLE}"),
+            ],
+            vec!["other 9080 by PeerAuthentication istio-system/p0".to_owned()],
+        ),
+    ] {
+        let secured = secured_clusters(three_services(&policies));
+        assert_eq!(secured, expected, "{policies:?}");
+    }
+    // Workloads without a proxy accept none.
+    let mut world = peer_world(OFF, &[("demo", permissive)]);
+    for shards in Arc::make_mut(&mut world.endpoints).values_mut() {
+        for shard in Arc::make_mut(shards).values_mut() {
+            *shard = shard
+                .iter()
+                .cloned()
+                .map(|one| Endpoint {
+                    tls: TlsMode::Disabled,
+                    ..one
+                })
+                .collect();
+        }
+    }
+    assert_eq!(secured_clusters(world), [""; 0]);
+}
+
+/// The first workload that accepts mutual TLS makes the clusters of its service others, and those alone.
+#[test]
+fn an_endpoint_that_turns_mutual_tls_on_is_more_than_its_assignment() {
+    let web = "selector: {matchLabels: {app: web}}\nmtls: {mode: STRICT}";
+    let key = ServiceKey::new("line.demo.svc.cluster.local", "demo");
+    let hosts = std::collections::BTreeSet::from([key.hostname.clone()]);
+    let with = |app: &str| {
+        let mut world = three_services(&[("demo", web)]);
+        let mut one = Endpoint::new(EndpointAddress::read("10.9.1.1"), 9080, "p9080");
+        one.labels = Arc::new(labels(&[("app", app), LABELS[1]]));
+        one.tls = TlsMode::Istio;
+        let shards = EndpointShards::from([("Kubernetes".into(), [one].into())]);
+        Arc::make_mut(&mut world.endpoints).insert(key.clone(), Arc::new(shards));
+        world
+    };
+    let before = snapshot(with("line"));
+    let clusters = |snapshot: &Arc<Snapshot>| {
+        let all = snapshot.view(&node("client", &[])).all(Type::Cluster);
+        let all: Vec<_> = all
+            .iter()
+            .map(|one| (one.name.clone(), one.version))
+            .collect();
+        all
+    };
+    let older = clusters(&before);
+    let other = before.next(with("third"), Some(&hosts), None);
+    assert!(!other.full);
+    let on = other.snapshot.next(with("web"), Some(&hosts), None);
+    assert!(on.full && on.concerns(&node("client", &[])));
+    let differing: Vec<_> = std::iter::zip(&older, &clusters(&on.snapshot))
+        .filter(|(one, other)| one != other)
+        .map(|(one, _)| one.0.to_string())
+        .collect();
+    assert_eq!(differing, ["outbound|9080||line.demo.svc.cluster.local"]);
+    let off = on.snapshot.next(with("line"), Some(&hosts), None);
+    assert!(off.full);
+    assert_eq!(clusters(&off.snapshot), older);
+}
+
+/// Bytes may stay the same while another policy is to blame for them.
+#[test]
+fn clusters_name_the_policy_of_now() {
+    let strict = "mtls: {mode: STRICT}";
+    let web = "selector: {matchLabels: {app: web}}\nmtls: {mode: STRICT}";
+    let before = snapshot(peer_world(OFF, &[("demo", strict)]));
+    let from = |snapshot: &Arc<Snapshot>| {
+        let clusters = snapshot.view(&node("client", &[])).all(Type::Cluster);
+        let one = clusters.get("outbound|9080||web.demo.svc.cluster.local");
+        one.unwrap()
+            .from
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(from(&before), ["PeerAuthentication demo/p0"]);
+    let next = before.next(
+        peer_world(OFF, &[("demo", strict), ("demo", web)]),
+        None,
+        None,
+    );
+    assert_eq!(from(&next.snapshot), ["PeerAuthentication demo/p1"]);
+}
+
+/// Names that clients resolve have endpoints of the mesh, too.
+#[test]
+fn a_service_of_names_is_called_by_what_its_workloads_accept() {
+    let selected = "selector: {matchLabels: {app: web}}\nmtls: {mode: PERMISSIVE}";
+    for (policies, expected) in [
+        (vec![("empty", "mtls: {mode: STRICT}")], false),
+        (vec![("demo", selected)], true),
+    ] {
+        let mut world = peer_world(OFF, &policies);
+        for service in Arc::make_mut(&mut world.services).values_mut() {
+            Arc::make_mut(service).resolution = Resolution::Dns;
+        }
+        assert_eq!(
+            !secured_clusters(world).is_empty(),
+            expected,
+            "{policies:?}"
+        );
+    }
+}
+
+/// Gateways between networks take nothing but mutual TLS: they stand for what clients speak that to.
+#[test]
+fn gateways_stand_for_services_whose_workloads_accept_mutual_tls() {
+    let web = "selector: {matchLabels: {app: web}}\nmtls: {mode: STRICT}";
+    let mut world = three_services(&[("demo", web)]);
+    let text = "networks: {far: {endpoints: [{fromCidr: 10.9.0.0/16}], gateways: [{address: 9.9.9.9, port: 15443}]}}";
+    world.networks = Arc::new(mesh::parse_networks(text).unwrap().config);
+    let mut client = (*node("client", &[])).clone();
+    client.network = Some("near".into());
+    let view = snapshot(world).view(&Arc::new(client));
+    let name = |host: &str| format!("outbound|9080||{host}.svc.cluster.local");
+    assert_eq!(addresses(&*view, &name("web.demo")), ["9.9.9.9"]);
+    assert_eq!(addresses(&*view, &name("line.demo")), ["10.9.1.1"]);
+}

@@ -174,6 +174,12 @@ fn no_ingress_leads_to_the_proxy_itself() {
     let lost =
         [9000, 9001, 9002, 9003, 9004, 9005].map(|port| format!("inbound|{port}|a|inbound.demo"));
     assert_eq!(lost_keys, lost);
+    // Its author is told, and nobody else: there may be no such service.
+    for one in snapshot.conflicts() {
+        let objects: Vec<_> = one.objects.iter().map(ToString::to_string).collect();
+        assert_eq!(objects, ["Sidecar demo/inbound"], "{}", one.message);
+        assert!(one.services.is_empty(), "{:?}", one.services);
+    }
 }
 
 /// Without interception services share the proxy's loopback with its application, which was there first.

@@ -1,0 +1,153 @@
+//! Mutual TLS between clients and the services of one state of the mesh (discovery.md §18).
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use api::model::{Endpoint, ObjectRef, Service, ServiceKey, TlsMode, World};
+
+use super::{Snapshot, accounts};
+use crate::common::tls::PlainReason;
+use crate::node::Node;
+use crate::resources::endpoints::Places;
+use crate::resources::mesh::{Mesh, MutualTls};
+use crate::rules::peer_authentication::{MtlsMode, MtlsModes, takes_tls};
+use crate::scope::policies::Policies;
+
+/// PeerAuthentications that are named at the clusters of one service. Chosen: a service has workloads of a few kinds.
+const MOST_NAMED: usize = 20;
+
+/// Services whose workloads accept mutual TLS because policies say so, where the mesh itself has none.
+#[derive(Debug, Default)]
+pub(super) struct AcceptingServices {
+    /// Namespaces with policies that may make workloads accept it; the root's may do so in all.
+    namespaces: HashSet<Arc<str>>,
+    /// With these policies.
+    all: HashMap<ServiceKey, BTreeSet<ObjectRef>>,
+}
+
+impl AcceptingServices {
+    pub(super) fn new(world: &World, mesh: &Mesh, policies: &Policies) -> Self {
+        if mesh.tls != MutualTls::Off {
+            return Self::default();
+        }
+        let accepting = policies.all_peers().filter(|rule| takes_tls(rule.spec()));
+        let mut services = Self {
+            namespaces: accepting.map(|rule| rule.namespace().clone()).collect(),
+            all: HashMap::new(),
+        };
+        if services.namespaces.is_empty() {
+            return services;
+        }
+        for service in world.services.values() {
+            let accepted = services.policies_in(world, (mesh, policies), service);
+            if !accepted.is_empty() {
+                services.all.insert(service.key.clone(), accepted);
+            }
+        }
+        services
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The policies by which workloads of a service accept mutual TLS.
+    pub(super) fn policies(&self, service: &ServiceKey) -> impl Iterator<Item = &ObjectRef> {
+        self.all.get(service).into_iter().flatten()
+    }
+
+    /// The same for the endpoints that a service has in `world`.
+    fn policies_in(
+        &self,
+        world: &World,
+        (mesh, policies): (&Mesh, &Policies),
+        service: &Service,
+    ) -> BTreeSet<ObjectRef> {
+        let namespace = &service.key.namespace;
+        let mut places = [namespace, policies.root()].into_iter();
+        let mut named = BTreeSet::new();
+        if service.mesh_external || !places.any(|place| self.namespaces.contains(place)) {
+            return named;
+        }
+        let endpoints = world.endpoints_of(&service.key);
+        for (_, endpoint) in endpoints.filter(|(_, one)| one.tls == TlsMode::Istio) {
+            let who = (namespace, &*endpoint.labels);
+            let modes = MtlsModes::new(policies, who, mesh.usual_mode(true));
+            if modes.of_clients(endpoint.port) != MtlsMode::Disable {
+                named.extend(modes.deciding(endpoint.port).cloned());
+            }
+            if named.len() > MOST_NAMED {
+                named.pop_last();
+            }
+        }
+        named
+    }
+}
+
+impl Snapshot {
+    /// Returns true if a proxy goes without automatic mutual TLS, because it has no certificates.
+    #[must_use]
+    pub fn is_plain(&self, node: &Node) -> bool {
+        node.without_certificates && self.base.mesh.has_auto_tls()
+    }
+
+    /// The mode in which clients speak to an endpoint of a service in this namespace.
+    #[must_use]
+    pub fn tls_of(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> TlsMode {
+        if self.places().takes_tls(namespace, endpoint) {
+            TlsMode::Istio
+        } else {
+            TlsMode::Disabled
+        }
+    }
+
+    /// Returns true if clients speak mutual TLS to workloads of a service that can, where no rule says something else.
+    pub(super) fn has_tls(&self, service: &ServiceKey) -> bool {
+        self.base.mesh.tls != MutualTls::Off || self.base.accepting.all.contains_key(service)
+    }
+
+    /// The reasons why some of a service's endpoints in `world` are called in plain text though their labels ask for mutual TLS.
+    pub(super) fn plain_reasons(&self, world: &World, service: &Service) -> BTreeSet<PlainReason> {
+        let places = self.places_of(world);
+        if places.plaintext.is_empty() && !places.policies.has_peers() {
+            return BTreeSet::new();
+        }
+        let namespace = &service.key.namespace;
+        let endpoints = world.endpoints_of(&service.key);
+        endpoints
+            .filter(|(_, endpoint)| endpoint.tls == TlsMode::Istio)
+            .filter_map(|(_, endpoint)| places.plain_reason(namespace, endpoint))
+            .collect()
+    }
+
+    /// Returns true if the clusters of a service say the same of mutual TLS with the endpoints that it has in `world`.
+    pub(super) fn has_same_tls(&self, world: &World, service: &Service) -> bool {
+        let base = &self.base;
+        let now = base.accepting.policies(&service.key);
+        let judges = (&base.mesh, &base.policies);
+        if !now.eq(&base.accepting.policies_in(world, judges, service)) {
+            return false;
+        }
+        let has_tls = self.has_tls(&service.key);
+        // Its clusters say that connections are made anew.
+        let reasons = |world| self.plain_reasons(world, service);
+        if has_tls && reasons(&self.world) != reasons(world) {
+            return false;
+        }
+        !has_tls && !base.accounts_by_rules
+            || accounts(&self.world, service) == accounts(world, service)
+    }
+
+    pub(super) fn places(&self) -> Places<'_> {
+        self.places_of(&self.world)
+    }
+
+    fn places_of<'a>(&'a self, world: &'a World) -> Places<'a> {
+        Places {
+            networks: &self.base.networks,
+            plaintext: &world.plaintext,
+            mesh: &self.base.mesh,
+            policies: &self.base.policies,
+        }
+    }
+}
