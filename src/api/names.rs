@@ -81,6 +81,28 @@ pub fn is_label(text: &str) -> bool {
             .all(|letter| letter.is_ascii_alphanumeric() || letter == b'-')
 }
 
+/// Returns true for a key of a Kubernetes label: a name of letters, digits, `-`, `_` and `.`, and in front of it, if at all, a DNS
+/// name and `/`.
+#[must_use]
+pub fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    let is_dns_name =
+        |prefix: &str| prefix.len() <= LONGEST_NAME && prefix.split('.').all(is_label);
+    prefix.is_none_or(is_dns_name) && !name.is_empty() && is_label_value(name)
+}
+
+/// Returns true for a value of a Kubernetes label, which may be empty. Source: `IsValidLabelValue` of Kubernetes' apimachinery.
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    let ends_well = |end: Option<u8>| end.is_none_or(|byte| byte.is_ascii_alphanumeric());
+    text.len() <= LONGEST_LABEL && text.bytes().all(inner) && ends.into_iter().all(ends_well)
+}
+
 /// Returns true for a name that an API server takes for most objects, a DNS subdomain (RFC 1123): labels between dots, of small
 /// letters, digits and dashes, that begin and end with a letter or a digit.
 #[must_use]

@@ -226,14 +226,55 @@ fn says_no_kind(value: &Value) -> bool {
 /// The begin of an action of Helm, and of other templates.
 const ACTION: &str = "{{";
 
-/// Returns true if text that is not YAML from this line on may be a template, or holds no object at all.
+/// Returns true if text that is not YAML from this line on may be a template, or holds no object at all. An object of Istio is
+/// judged unless an action stands where YAML itself takes none: its author looks for mistakes in it.
 fn is_anothers_text(text: &str, line: usize) -> bool {
     if !text.contains("apiVersion") {
         return true;
     }
     // The parser may find one line later what an action has broken.
     let mut before = text.lines().take(line.saturating_add(1));
-    before.any(|line| line.contains(ACTION))
+    match text.lines().any(is_version_of_istio) {
+        true => before.any(has_bare_action),
+        false => before.any(|line| line.contains(ACTION)),
+    }
+}
+
+/// Returns true for the line of an `apiVersion` of Istio's, in YAML or JSON.
+fn is_version_of_istio(line: &str) -> bool {
+    let line = line.trim_start_matches(|letter: char| " \t-{\"'".contains(letter));
+    let value = line.strip_prefix("apiVersion");
+    value.is_some_and(|value| value.contains("istio.io/"))
+}
+
+/// Returns true if an action stands in a line outside of comments and of quoted texts that hold all of it.
+fn has_bare_action(line: &str) -> bool {
+    let mut before = ' ';
+    let mut rest = line;
+    while let Some(letter) = rest.chars().next() {
+        let is_first = before.is_whitespace() || ":,[{-".contains(before);
+        if rest.starts_with(ACTION) {
+            return true;
+        }
+        if letter == '#' && before.is_whitespace() {
+            return false;
+        }
+        let after = rest.get(letter.len_utf8()..).unwrap_or_default();
+        rest = match letter {
+            '"' | '\'' if is_first => {
+                let (text, after) = after.split_once(letter).unwrap_or((after, ""));
+                // A quotation that ends within an action is the action's own, and breaks the YAML.
+                let action = text.rfind(ACTION).and_then(|begin| text.get(begin..));
+                if action.is_some_and(|action| !action.contains("}}")) {
+                    return true;
+                }
+                after
+            }
+            _ => after,
+        };
+        before = letter;
+    }
+    false
 }
 
 /// Returns true if an error is about text that a template fills in.
@@ -273,6 +314,27 @@ pub(crate) fn put_namespace(value: &mut Value, namespace: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn actions_count_outside_of_comments_and_quotes() {
+        for (line, is_bare) in [
+            ("a: {{ .x }}", true),
+            ("{{- if .x }}", true),
+            ("a: it's {{ .x }}", true),
+            ("a: b#{{ .x }}", true),
+            ("a: \"{{ .x | default \"y\" }}\"", true),
+            ("a: '{{ .x }}' {{ .y }}", true),
+            ("# {{ .x }}", false),
+            ("a: b # {{ .x }}", false),
+            ("a: \"{{ .x }}\"", false),
+            ("- '{{ .x }}'", false),
+            ("a: {b: '{{x}}', c: [\"{{y}}\"]} # {{z}}", false),
+            ("a: {b: {}}", false),
+            ("", false),
+        ] {
+            assert_eq!(has_bare_action(line), is_bare, "{line}");
+        }
+    }
 
     #[test]
     fn files_of_a_directory_are_in_the_order_of_their_bytes() {

@@ -163,6 +163,33 @@ mod tests {
         assert_eq!(printed.describe(), own.describe());
     }
 
+    /// At the load, and to whoever creates a pod; a template of one's own may have another proxy.
+    #[test]
+    fn mesh_configurations_by_which_every_proxy_ends_are_told() {
+        let mesh = Some("defaultConfig: {statsdUdpAddress: 'statsd:9125'}");
+        let cause = "statsdUdpAddress: want IP:PORT, or the proxy may not start";
+        let pod = json!({"spec": {"containers": [{"name": "a"}]}});
+        for (config, is_told) in [
+            (None, true),
+            (Some("templates: {sidecar: '{spec: {nodeName: x}}'}"), false),
+        ] {
+            let sources = Sources {
+                config,
+                mesh,
+                ..Sources::default()
+            };
+            let (loaded, warnings) = Configuration::load(sources, Parameters::default()).unwrap();
+            let of_mesh = format!("mesh configuration: defaultConfig.{cause}");
+            assert_eq!(warnings.contains(&of_mesh), is_told, "{warnings:?}");
+            let Outcome::Injected(injected) = loaded.inject(&Request::default(), &pod) else {
+                panic!("{config:?}");
+            };
+            let of_pod = format!("ProxyConfig: {cause}");
+            let warnings = injected.warnings;
+            assert_eq!(warnings.contains(&of_pod), is_told, "{warnings:?}");
+        }
+    }
+
     #[test]
     fn parameters_are_validated() {
         for (name, value, wanted) in [

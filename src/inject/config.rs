@@ -449,6 +449,21 @@ mod tests {
         assert_eq!(warnings, Vec::<String>::new());
     }
 
+    /// As in Istio, which takes the default for it.
+    #[test]
+    fn an_empty_list_of_default_templates_is_none() {
+        for list in ["[]", "null", "[sidecar]"] {
+            let text = format!("templates: {{sidecar: 'spec: {{}}'}}\ndefaultTemplates: {list}");
+            let (loaded, _) = load(&text).unwrap();
+            let Mode::Overlay(template_set) = &loaded.mode else {
+                panic!("{list}");
+            };
+            let chosen = template_set.choose(None).unwrap().templates;
+            let names: Vec<_> = chosen.iter().map(|one| one.name()).collect();
+            assert_eq!(names, ["sidecar"], "{list}");
+        }
+    }
+
     #[test]
     fn fields_that_do_not_exist_are_found_at_load() {
         let error = load("template: |\n  a: b\n  {{ if .Spec.Containers }}{{ .Nosuch }}{{ end }}")

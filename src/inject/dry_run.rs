@@ -17,6 +17,7 @@ use crate::output_types::Findings;
 use crate::release::Release;
 use crate::template::{Failure, Template};
 use crate::template_data::TemplateData;
+use crate::warnings::proxy_config_ends;
 use crate::yaml;
 
 /// Namespace of the pod that is rendered.
@@ -33,6 +34,11 @@ impl Configuration {
         parameters: Parameters,
     ) -> Result<(Self, Vec<String>), ConfigurationError> {
         let (configuration, mut warnings) = Self::read(sources, parameters)?;
+        if configuration.is_built_in() {
+            let found = proxy_config_ends(&configuration.proxy.config, false).into_iter();
+            let found = found.map(|found| format!("mesh configuration: defaultConfig.{found}"));
+            warnings.extend(found);
+        }
         configuration.dry_run(&mut warnings)?;
         Ok((configuration, warnings))
     }

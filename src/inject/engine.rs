@@ -23,7 +23,7 @@ use crate::schema::{self, Kind};
 use crate::status::{STATUS, Status};
 use crate::template::Template;
 use crate::uninject::uninject_for_fragment;
-use crate::warnings::{self, capped};
+use crate::warnings::{self, CONTROL_PLANE_AUTH_POLICY, capped, proxy_config_ends};
 
 impl Configuration {
     /// Decides on a pod, and injects it.
@@ -113,6 +113,12 @@ impl Configuration {
         let admin_port = proxy.config.proxy_admin_port;
         let annotation_of = |name: &str| self.annotation(pod, name);
         warnings.extend(warnings::proxy_ends(admin_port, annotation_of));
+        // Other templates may have a proxy of Istio, which takes more.
+        if self.is_built_in() {
+            let has_policy = annotation_of(CONTROL_PLANE_AUTH_POLICY).is_some();
+            let found = proxy_config_ends(&proxy.config, has_policy).into_iter();
+            warnings.extend(found.map(|found| format!("ProxyConfig: {found}")));
+        }
         proxy
     }
 

@@ -144,7 +144,10 @@ impl File {
             }
             "addLabels" => self.add_labels = Some(boolean(value)?),
             "rewriteAppHTTPProbe" => self.rewrite_probes = Some(boolean(value)?),
-            "defaultTemplates" => self.default_templates = Some(list(value)?),
+            // An empty list means the default, as in Istio.
+            "defaultTemplates" => {
+                self.default_templates = Some(list(value)?).filter(|names| !names.is_empty());
+            }
             "aliases" => self.aliases = lists(value)?,
             _ => {}
         }

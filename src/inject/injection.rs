@@ -183,7 +183,7 @@ impl Injection<'_> {
         read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
     ) -> Result<Option<T>, StopReason> {
         // An escape of YAML has at least two bytes, and yields at most three.
-        let may_be_long = text.len() > variables::LONGEST / 2;
+        let may_be_long = text.len() > pod::LONGEST_VARIABLE / 2;
         let found = known.get(text, |text| {
             let node = tree(template.name(), text).map_err(StopReason::Template)?;
             let Some(node) = node else {
@@ -241,6 +241,9 @@ impl Injection<'_> {
         status: &Status,
         replaced_elements: &reinject::ReplacedElements,
     ) -> Outcome {
+        if let Some(cause) = variables::too_long(&pod) {
+            return self.stop(StopReason::Pod(cause));
+        }
         self.note_pruned();
         let warnings = capped(self.warnings);
         let operations = json_patch::diff_replacing(self.sent, &pod, replaced_elements);

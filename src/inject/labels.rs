@@ -1,6 +1,6 @@
 //! Labels by which the mesh knows a workload; the pod's own labels stay.
 
-use api::names::LONGEST_LABEL;
+use api::names::{LONGEST_LABEL, is_label_value};
 use api::text::first_letters;
 pub(crate) use api::well_known::NETWORK;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ pub(crate) fn add(
     let (good, bad): (Vec<_>, Vec<_>) = others
         .iter()
         .copied()
-        .partition(|(_, value)| is_value(value));
+        .partition(|(_, value)| is_label_value(value));
     let bad = bad.into_iter();
     let bad = bad.filter(|(key, _)| pod::label(pod, key).is_none());
     let left_out = bad.map(|(key, value)| no_label(pod, key, value)).collect();
@@ -70,14 +70,6 @@ pub(crate) fn add(
         labels.entry(key).or_insert_with(|| json!(value));
     }
     left_out
-}
-
-/// Returns true if a label can hold the text. Source: `IsValidLabelValue` of Kubernetes' apimachinery.
-fn is_value(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let ends = [text.bytes().next(), text.bytes().last()];
-    let ends_well = |end: Option<u8>| end.is_none_or(|byte| byte.is_ascii_alphanumeric());
-    text.len() <= LONGEST_LABEL && text.bytes().all(inner) && ends.into_iter().all(ends_well)
 }
 
 /// Cuts a name to a valid value of a label.

@@ -27,7 +27,7 @@ pub struct TypingOptions {
 /// Facts that typing collects for its caller.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
-    /// Paths of fields that no Kubernetes has there.
+    /// Paths of fields that no Kubernetes has there, and of directives without an effect.
     pub pruned: Vec<String>,
     /// Scalars that became strings, and on which no other value depends.
     pub(crate) texts: Vec<Text>,
@@ -198,6 +198,9 @@ impl Reader<'_> {
             }
             if self.reading.directives && key.starts_with('$') {
                 directive(key, node).map_err(|cause| Path::Key(path, key).error(cause))?;
+                if key != PATCH {
+                    self.findings.pruned.push(Path::Key(path, key).to_string());
+                }
                 made.insert(key.clone(), yaml::to_json(node));
                 continue;
             }
@@ -247,6 +250,9 @@ impl Reader<'_> {
     }
 }
 
+/// The directive that has an effect.
+const PATCH: &str = "$patch";
+
 /// An unknown word in a `$patch` is an error of the template.
 fn directive(key: &str, node: &Node) -> Result<(), String> {
     match &node.value {
@@ -255,7 +261,7 @@ fn directive(key: &str, node: &Node) -> Result<(), String> {
         {
             Ok(())
         }
-        _ if key != "$patch" => Ok(()),
+        _ if key != PATCH => Ok(()),
         yaml::Value::Scalar(_) | yaml::Value::List(_) | yaml::Value::Map(_) => {
             Err("want delete, replace or merge".to_owned())
         }
@@ -508,6 +514,27 @@ mod tests {
         let wanted = json!({"hostname": null, "priority": null, "hostIPC": null, "affinity": {"$patch": "delete"},
             "securityContext": {"runAsUser": null}, "overhead": {"cpu": null}, "tolerations": [{"key": null}], "readinessGates": []});
         assert_eq!(made, Some(wanted));
+    }
+
+    #[test]
+    fn directives_without_an_effect_are_told() {
+        let text = "{$patch: merge, volumes: [{name: a, $retainKeys: [name]}], '$setElementOrder/volumes': [{name: a}]}";
+        let node = yaml::read(text).unwrap().unwrap();
+        let spec = Kind::Object(schema::object("PodSpec").unwrap());
+        let reading = TypingOptions {
+            drop_restart_policy: false,
+            nulls: true,
+            directives: true,
+        };
+        let mut findings = Findings::default();
+        typed(&node, spec, "spec", reading, &mut findings).unwrap();
+        assert_eq!(
+            findings.pruned,
+            [
+                "spec.volumes[0].$retainKeys",
+                "spec.$setElementOrder/volumes"
+            ]
+        );
     }
 
     #[test]

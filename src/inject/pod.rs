@@ -111,6 +111,9 @@ pub fn proxy(pod: &Value) -> Option<&Value> {
         .find(|container| name(container) == PROXY)
 }
 
+/// Linux's limit for one variable or argument (`MAX_ARG_STRLEN`), with a variable's name, `=` and the byte at its end.
+pub(crate) const LONGEST_VARIABLE: usize = 128 << 10;
+
 /// The containers that run as a user, with their list and place in it: a container's own user takes precedence over its pod's.
 /// Containers whose names Istio's templates use are left out.
 pub fn containers_of_user(

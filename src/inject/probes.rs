@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::file::Probers;
-use crate::pod::{self, PROXY};
+use crate::pod::{self, LONGEST_VARIABLE, PROXY};
 use crate::status::Status;
 
 /// The variable of the proxy that holds the originals: path → what kubelet would have asked.
@@ -14,6 +14,27 @@ pub(crate) const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
 
 /// Original probes by path.
 pub(crate) type OriginalProbes = BTreeMap<String, Value>;
+
+/// Original probes as far as one variable can hold them.
+#[derive(Default)]
+struct BoundedProbes {
+    probes: OriginalProbes,
+    bytes: usize,
+}
+
+impl BoundedProbes {
+    /// Returns false if the variable would become too long.
+    fn insert(&mut self, path: String, original: Value) -> bool {
+        let text = original.to_string();
+        let bytes = self.bytes + path.len() + text.len() + "{\"\":}".len();
+        let fits = bytes + VARIABLE.len() + "=\0".len() <= LONGEST_VARIABLE;
+        if fits {
+            self.bytes = bytes;
+            self.probes.insert(path, original);
+        }
+        fits
+    }
+}
 
 /// A probe or hook of a container, by its name in paths.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +123,7 @@ impl ProbeRewrite<'_> {
         is_made: impl Fn(&str, &str) -> bool,
         warnings: &mut Vec<String>,
     ) -> OriginalProbes {
-        let mut originals = OriginalProbes::new();
+        let mut originals = BoundedProbes::default();
         let lists: &[&str] = if self.probers < Probers::Http {
             &["containers"]
         } else {
@@ -119,7 +140,7 @@ impl ProbeRewrite<'_> {
                 }
             }
         }
-        originals
+        originals.probes
     }
 
     fn place(
@@ -127,7 +148,7 @@ impl ProbeRewrite<'_> {
         container: &mut Value,
         name: &str,
         place: ProbeField,
-        originals: &mut OriginalProbes,
+        originals: &mut BoundedProbes,
         warnings: &mut Vec<String>,
     ) {
         let Some(Value::Object(probe)) = place.get(container) else {
@@ -177,13 +198,35 @@ impl ProbeRewrite<'_> {
         let path = place.path(name);
         let original = original(handler, asked, &port);
         let sent = to_status_port(asked, &path, self.port);
-        let original = match self.probers {
+        let original = self.entry(probe, handler, original, &path);
+        if !originals.insert(path, original) {
+            warnings.push(format!("container {name}: {} would make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program; it is left as it is", place.field));
+            return;
+        }
+        let Some(Value::Object(probe)) = place.get_mut(container) else {
+            return;
+        };
+        if handler != "httpGet" {
+            probe.shift_remove(handler);
+        }
+        probe.insert("httpGet".to_owned(), sent);
+    }
+
+    /// The original as the agent takes it.
+    fn entry(
+        &self,
+        probe: &Map<String, Value>,
+        handler: &str,
+        original: Value,
+        path: &str,
+    ) -> Value {
+        match self.probers {
             Probers::Legacy => original,
             Probers::WithoutStartup | Probers::CurrentHttp => json!({handler: original}),
             Probers::Http | Probers::TcpSocket | Probers::Grpc | Probers::Current => {
                 let mut entry = Map::from_iter([(handler.to_owned(), original)]);
                 // The server may have filled in 1 since; an entry of `current-http` has none, whatever the probe says.
-                let is_stored = self.earlier.get(&path).is_none_or(|known| {
+                let is_stored = self.earlier.get(path).is_none_or(|known| {
                     !is_current(known) || known.get("timeoutSeconds").is_some()
                 });
                 let timeout = probe.get("timeoutSeconds").filter(|seconds| {
@@ -193,15 +236,7 @@ impl ProbeRewrite<'_> {
                 entry.extend(timeout.map(|seconds| ("timeoutSeconds".to_owned(), seconds.clone())));
                 Value::Object(entry)
             }
-        };
-        originals.insert(path, original);
-        let Some(Value::Object(probe)) = place.get_mut(container) else {
-            return;
-        };
-        if handler != "httpGet" {
-            probe.shift_remove(handler);
         }
-        probe.insert("httpGet".to_owned(), sent);
     }
 
     /// Returns true if the probe points at the status port already, because an earlier injection rewrote it.

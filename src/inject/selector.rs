@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::names::{is_label_key, is_label_value};
 use serde_json::{Map, Value};
 
 use crate::yaml::{self, Node, Value as Kind};
@@ -86,15 +87,30 @@ fn text(node: &Node, name: &str) -> Result<String, String> {
     }
 }
 
+/// No pod has a label of another key, so such a selector would select nothing, or everything.
+fn label_key(key: String) -> Result<String, String> {
+    match is_label_key(&key) {
+        true => Ok(key),
+        false => Err(format!("{key:?} is not a label key, in a selector")),
+    }
+}
+
+/// The same of a value.
+fn label_value(value: String) -> Result<String, String> {
+    match is_label_value(&value) {
+        true => Ok(value),
+        false => Err(format!("{value:?} is not a label value, in a selector")),
+    }
+}
+
 fn labels(node: &Node) -> Result<Vec<Requirement>, String> {
     match &node.value {
         Kind::Map(entries) => entries
             .iter()
             .map(|(key, value)| {
-                Ok(Requirement::In(
-                    key.clone(),
-                    BTreeSet::from([text(value, "matchLabels")?]),
-                ))
+                let value = label_value(text(value, "matchLabels")?)?;
+                let key = label_key(key.clone())?;
+                Ok(Requirement::In(key, BTreeSet::from([value])))
             })
             .collect(),
         _ if is_null(node) => Ok(Vec::new()),
@@ -109,12 +125,12 @@ fn requirement(node: &Node) -> Result<Requirement, String> {
         yaml::get(node, key).ok_or_else(|| format!("an expression of a selector has no {key}"))
     };
     let (key, operator) = (
-        text(get("key")?, "key")?,
+        label_key(text(get("key")?, "key")?)?,
         text(get("operator")?, "operator")?,
     );
     let mut values = BTreeSet::new();
     for value in yaml::get(node, "values").map_or(Ok(&[][..]), |values| list(values, "values"))? {
-        values.insert(text(value, "values")?);
+        values.insert(label_value(text(value, "values")?)?);
     }
     match (operator.as_str(), values.is_empty()) {
         ("In", false) => Ok(Requirement::In(key, values)),
@@ -147,6 +163,7 @@ mod tests {
             ("matchLabels: {a: 1}", true),
             ("matchLabels: {a: '1', b: x}", false),
             ("matchLabels: {empty: ''}", true),
+            ("matchLabels: {example.com/a.b_c: x}", false),
             (
                 "matchExpressions: [{key: a, operator: In, values: ['1', '2']}]",
                 true,
@@ -213,6 +230,30 @@ mod tests {
             (
                 "matchFields: []",
                 "unknown key \"matchFields\" in a selector",
+            ),
+            (
+                "matchLabels: {\"a b\": c}",
+                "\"a b\" is not a label key, in a selector",
+            ),
+            (
+                "matchLabels: {-a: x}",
+                "\"-a\" is not a label key, in a selector",
+            ),
+            (
+                "matchLabels: {a: x y}",
+                "\"x y\" is not a label value, in a selector",
+            ),
+            (
+                "matchExpressions: [{key: a b, operator: Exists}]",
+                "\"a b\" is not a label key, in a selector",
+            ),
+            (
+                "matchExpressions: [{key: '', operator: DoesNotExist}]",
+                "\"\" is not a label key, in a selector",
+            ),
+            (
+                "matchExpressions: [{key: a, operator: NotIn, values: [x y]}]",
+                "\"x y\" is not a label value, in a selector",
             ),
             ("[]", "a selector must be an object"),
         ];

@@ -3,10 +3,7 @@
 use serde_json::Value;
 
 use crate::fragment::Fragment;
-use crate::pod;
-
-/// Linux's limit for one variable (`MAX_ARG_STRLEN`), with its name, `=` and the byte at its end.
-pub(crate) const LONGEST: usize = 128 << 10;
+use crate::pod::{self, LONGEST_VARIABLE};
 
 /// Variables with the pod's labels and annotations for the control plane. A proxy starts without them.
 const OPTIONAL: &str = "ISTIO_METAJSON_";
@@ -33,6 +30,40 @@ impl Containers for Fragment {
     }
 }
 
+/// Returns the reason why the proxy of the pod could not start: a variable or an argument that is too long, by its name.
+pub(crate) fn too_long(pod: &Value) -> Option<String> {
+    let proxy = pod::proxy(pod)?;
+    let list = |name: &str| {
+        proxy
+            .get(name)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+    };
+    let variables = list("env").map(|variable| {
+        let value = variable.get("value").and_then(Value::as_str);
+        let name = pod::name(variable);
+        let bytes = name.len() + value.map_or(0, str::len) + "=\0".len();
+        (name, bytes)
+    });
+    let mut flag = "an argument";
+    let arguments = list("args").filter_map(Value::as_str).map(|text| {
+        let named = (flag, text.len() + "\0".len());
+        flag = match text.starts_with('-') {
+            true => text,
+            false => "an argument",
+        };
+        named
+    });
+    let (name, bytes) = variables
+        .chain(arguments)
+        .find(|(_, bytes)| *bytes > LONGEST_VARIABLE)?;
+    let proxy = pod::PROXY;
+    Some(format!(
+        "{name} of {proxy} would have {bytes} bytes, and Linux starts no program with a variable or argument of over {LONGEST_VARIABLE}"
+    ))
+}
+
 /// Removes variables that are too long, and adds warnings.
 pub(crate) fn leave_out_long(made: &mut impl Containers, warnings: &mut Vec<String>) {
     for container in made.containers_mut() {
@@ -45,10 +76,10 @@ pub(crate) fn leave_out_long(made: &mut impl Containers, warnings: &mut Vec<Stri
             let name = pod::name(variable);
             let value = variable.get("value").and_then(Value::as_str);
             let bytes = name.len() + value.map_or(0, str::len) + "=\0".len();
-            let fits = bytes <= LONGEST || !name.starts_with(OPTIONAL);
+            let fits = bytes <= LONGEST_VARIABLE || !name.starts_with(OPTIONAL);
             if !fits {
                 warnings.push(format!(
-                    "{name} of {of} is left out: it has {bytes} bytes, and Linux starts no program with a variable of over {LONGEST}"
+                    "{name} of {of} is left out: it has {bytes} bytes, and Linux starts no program with a variable of over {LONGEST_VARIABLE}"
                 ));
             }
             fits

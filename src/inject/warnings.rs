@@ -1,9 +1,13 @@
 //! Warnings for a pod's author.
 
+use std::net::SocketAddr;
+
+use api::mesh::tracing::Tracer;
+use api::mesh::{AuthenticationPolicy, ProxyConfig};
 use api::text;
 use serde_json::Value;
 
-use crate::pod;
+use crate::{pod, schema};
 
 /// The number of warnings in a response, and their bytes.
 const MAX_WARNINGS: usize = 16;
@@ -11,6 +15,9 @@ pub(crate) const MAX_WARNING: usize = 256;
 
 /// The variable by which a proxy knows its network.
 pub(crate) const NETWORK: &str = "ISTIO_META_NETWORK";
+
+/// The annotation with a pod's own policy towards its control plane.
+pub(crate) const CONTROL_PLANE_AUTH_POLICY: &str = "sidecar.istio.io/controlPlaneAuthPolicy";
 
 /// A pod that may ask elsewhere for names.
 pub(crate) fn dns_policy(pod: &Value) -> Option<String> {
@@ -45,9 +52,27 @@ pub(crate) fn no_label(pod: &Value, key: &str, text: &str) -> String {
     format!("label {key} is left out, because no label can hold such a text{elsewhere}: {text:?}")
 }
 
-/// Returns the warning about an unknown field of the template.
+/// Returns the warning about a field of the template that no pod gets.
 pub(crate) fn pruned(path: &str) -> String {
-    format!("field {path} of the template is not known to Kubernetes there and was left out")
+    let (thing, cause) = if path.contains(".$") {
+        ("directive", "is not supported")
+    } else if is_of_pod(path) {
+        ("field", "is not a template's to set")
+    } else {
+        ("field", "is not known to Kubernetes there")
+    };
+    format!("{thing} {path} of the template {cause} and was left out")
+}
+
+/// Returns true for a field of a pod that templates do not make.
+fn is_of_pod(path: &str) -> bool {
+    match path.split_once('.') {
+        Some(("metadata", name)) => {
+            schema::object("ObjectMeta").is_some_and(|object| object.field(name).is_some())
+        }
+        Some(_) => false,
+        None => matches!(path, "apiVersion" | "kind" | "status"),
+    }
 }
 
 /// Shorter ones are in every sentence, and no secret.
@@ -97,12 +122,17 @@ pub(crate) fn proxy_ends<'a>(
     };
     let found = [
         wrong(
+            "sidecar.istio.io/agentLogLevel",
+            &is_agent_level,
+            "debug, info, warn, error, fatal or none",
+        ),
+        wrong(
             "readiness.status.sidecar.istio.io/applicationPorts",
             &|text| !text.split(',').any(|port| port.trim().parse() == Ok(0)),
             "ports from 1 to 65535",
         ),
         wrong(
-            "sidecar.istio.io/controlPlaneAuthPolicy",
+            CONTROL_PLANE_AUTH_POLICY,
             &|text| matches!(text, "NONE" | "MUTUAL_TLS"),
             "NONE or MUTUAL_TLS",
         ),
@@ -121,12 +151,50 @@ pub(crate) fn proxy_ends<'a>(
     found.into_iter().flatten().collect()
 }
 
+/// The same of a `ProxyConfig`, for the proxy of the built-in template. An annotation may have its own policy.
+pub(crate) fn proxy_config_ends(config: &ProxyConfig, has_policy: bool) -> Vec<String> {
+    let statsd = &config.statsd_udp_address;
+    let is_variable = statsd.contains("$(");
+    let address = statsd.parse::<SocketAddr>();
+    let is_address = address.is_ok_and(|address| address.port() > 0);
+    let tracer = config.tracing.as_ref();
+    let tracer = tracer.and_then(|tracing| tracing.tracer.as_ref());
+    let policy = config.control_plane_auth_policy();
+    let rows = [
+        (
+            statsd.is_empty() || is_variable || is_address,
+            "statsdUdpAddress: want IP:PORT",
+        ),
+        (
+            !matches!(tracer, Some(Tracer::Lightstep(_))),
+            "tracing.lightstep: want another tracer",
+        ),
+        (
+            has_policy || policy != AuthenticationPolicy::Inherit,
+            "controlPlaneAuthPolicy: want NONE or MUTUAL_TLS",
+        ),
+    ];
+    rows.into_iter()
+        .filter(|(is_fit, _)| !is_fit)
+        .map(|(_, cause)| format!("{cause}, or the proxy may not start"))
+        .collect()
+}
+
 /// The port at which Prometheus asks a proxy.
 const METRICS_PORT: i32 = 15_090;
 
 fn has_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
+/// Levels as the agent has them, of scopes (`default:info`) or alone.
+fn is_agent_level(text: &str) -> bool {
+    const LEVELS: [&str; 7] = ["", "debug", "info", "warn", "error", "fatal", "none"];
+    text.split(',').all(|part| {
+        let level = part.split_once(':').map_or(part, |(_, level)| level);
+        LEVELS.contains(&level)
     })
 }
 
@@ -197,8 +265,84 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_are_left_out_say_why() {
+        let unknown = "is not known to Kubernetes there and was left out";
+        let foreign = "is not a template's to set and was left out";
+        let unsupported = "is not supported and was left out";
+        for (path, thing, cause) in [
+            ("spec.future", "field", unknown),
+            ("metadata.future", "field", unknown),
+            ("strange", "field", unknown),
+            ("spec.containers[0].status", "field", unknown),
+            ("metadata.name", "field", foreign),
+            ("metadata.ownerReferences", "field", foreign),
+            ("apiVersion", "field", foreign),
+            ("kind", "field", foreign),
+            ("status", "field", foreign),
+            ("spec.$retainKeys", "directive", unsupported),
+            (
+                "spec.containers[0].$setElementOrder/env",
+                "directive",
+                unsupported,
+            ),
+        ] {
+            let expected = format!("{thing} {path} of the template {cause}");
+            assert_eq!(pruned(path), expected);
+        }
+    }
+
+    #[test]
+    fn proxy_configurations_by_which_a_proxy_ends_are_told() {
+        let found = |text: &str, is_annotated: bool| {
+            let parsed = api::mesh::parse_proxy(&api::mesh::proxy_defaults(), text).unwrap();
+            proxy_config_ends(&parsed.config, is_annotated)
+        };
+        for text in [
+            "statsdUdpAddress: '10.0.0.1:9125'",
+            "statsdUdpAddress: '[::1]:9125'",
+            "statsdUdpAddress: '$(HOST_IP):9125'",
+            "tracing: {zipkin: {address: 'z:9411'}}",
+            "controlPlaneAuthPolicy: MUTUAL_TLS",
+            "{}",
+        ] {
+            assert_eq!(found(text, false), Vec::<String>::new(), "{text}");
+        }
+        let ends = "or the proxy may not start";
+        for (text, expected) in [
+            (
+                "statsdUdpAddress: 'statsd:9125'",
+                "statsdUdpAddress: want IP:PORT",
+            ),
+            (
+                "tracing: {lightstep: {address: 'l:1', accessToken: a}}",
+                "tracing.lightstep: want another tracer",
+            ),
+            (
+                "controlPlaneAuthPolicy: INHERIT",
+                "controlPlaneAuthPolicy: want NONE or MUTUAL_TLS",
+            ),
+        ] {
+            assert_eq!(
+                found(text, false),
+                [format!("{expected}, {ends}")],
+                "{text}"
+            );
+        }
+        // The annotation takes its place.
+        assert_eq!(
+            found("controlPlaneAuthPolicy: INHERIT", true),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
     fn annotations_by_which_a_proxy_ends_are_told() {
-        let rows: [(&str, &[&str], &[&str]); 5] = [
+        let rows: [(&str, &[&str], &[&str]); 6] = [
+            (
+                "sidecar.istio.io/agentLogLevel",
+                &["", "info", "debug", "default:warn,model:none", "fatal"],
+                &["foo", "warning", "model:foo"],
+            ),
             (
                 "readiness.status.sidecar.istio.io/applicationPorts",
                 &["", "*", "80, 81", "65535"],

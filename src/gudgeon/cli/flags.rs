@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args};
 
-use super::values::{Level, boolean, duration, path};
+use super::values::{Level, boolean, duration, host_port, image, path};
 
 /// The path at which Istio's manifests mount an injection configuration; if a default path is absent, the built-in one is
 /// used.
@@ -141,13 +141,13 @@ pub(crate) const NATIVE: [&str; 4] = ["off", "on", "auto", "jobs"];
 #[derive(Args, Clone, Debug, Default)]
 pub struct BuiltinFlags {
     /// Proxy image of the built-in template [default: pintle-envoy:VERSION].
-    #[arg(long = "proxyImage", value_name = "IMAGE")]
+    #[arg(long = "proxyImage", value_name = "IMAGE", value_parser = image)]
     pub proxy_image: Option<String>,
     /// Init image of the built-in template [default: istio/proxyv2:1.24.0].
-    #[arg(long = "initImage", value_name = "IMAGE")]
+    #[arg(long = "initImage", value_name = "IMAGE", value_parser = image)]
     pub init_image: Option<String>,
     /// Discovery address of the built-in template [default: istio-pilot:15010].
-    #[arg(long = "discoveryAddress", value_name = "HOST:PORT")]
+    #[arg(long = "discoveryAddress", value_name = "HOST:PORT", value_parser = host_port)]
     pub discovery_address: Option<String>,
     /// A CNI plugin redirects traffic: no istio-init in the built-in template.
     #[arg(long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use super::values::{age, boolean, duration, path, ping_time};
+use super::values::{DOMAIN, age, boolean, domain, duration, interval, path, ping_time};
 use super::{CompletionFlags, LogFlags, ProbeFlags, VersionFlags};
 
 /// The path at which Istio's manifests mount the mesh configuration of Galley.
 const GALLEY_MESH_CONFIG: &str = "/etc/mesh-config/mesh";
+
+/// The path at which Istio's manifests mount the access list.
+pub(crate) const ACCESS_LIST: &str = "/etc/config/accesslist.yaml";
 
 /// Flags that are ignored, and whether they take a value.
 pub(super) const WITHOUT_MEANING: [(&str, bool); 10] = [
@@ -67,7 +70,7 @@ pub struct GalleyFlags {
     #[arg(skip = GALLEY_MESH_CONFIG)]
     pub usual_mesh_config: &'static str,
     /// DNS suffix of service host names.
-    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    #[arg(long, value_name = "DOMAIN", default_value = DOMAIN, value_parser = domain)]
     pub domain: String,
     /// Reload configuration when its files change; if false, only on SIGUSR1 and SIGHUP.
     #[arg(long = "watchConfigFiles", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
@@ -86,13 +89,13 @@ pub struct GalleyFlags {
     #[arg(long = "livenessProbePath", value_name = "FILE", default_value = "/healthLiveness", value_parser = path)]
     pub liveness_probe_path: PathBuf,
     /// Interval between writes of the probe file.
-    #[arg(long = "livenessProbeInterval", value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    #[arg(long = "livenessProbeInterval", value_name = "DURATION", default_value = "2s", value_parser = interval)]
     pub liveness_probe_interval: Duration,
     /// File that exists while galley is ready; empty: none.
     #[arg(long = "readinessProbePath", value_name = "FILE", default_value = "/healthReadiness", value_parser = path)]
     pub readiness_probe_path: PathBuf,
     /// Interval between writes of the probe file.
-    #[arg(long = "readinessProbeInterval", value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    #[arg(long = "readinessProbeInterval", value_name = "DURATION", default_value = "2s", value_parser = interval)]
     pub readiness_probe_interval: Duration,
     /// Plain HTTP port for metrics and readiness; 0: off.
     #[arg(long = "monitoringPort", value_name = "PORT", default_value_t = 15014)]
@@ -148,7 +151,7 @@ pub struct McpFlags {
     #[arg(
         long = "accessListFile",
         value_name = "FILE",
-        default_value = "/etc/config/accesslist.yaml"
+        default_value = ACCESS_LIST
     )]
     pub access_list_file: PathBuf,
     /// Certificate chain of the MCP server.

@@ -26,6 +26,7 @@ pub use flags::{
     LogFlags, ProbeFlags, ValidateFlags, VersionFlags,
 };
 pub(crate) use flags::{INJECT_CONFIG, INJECT_VALUES, MESH_CONFIG};
+pub(crate) use galley::ACCESS_LIST;
 pub use galley::{GalleyFlags, McpFlags, ValidationFlags};
 
 pub(crate) use values::Level;

@@ -161,6 +161,9 @@ fn command_lines_of_the_charts_are_taken() {
         ("galley serve", Exit::Usage),
         ("galley --configpath x", Exit::Usage),
         ("galley --ctrlz_port x", Exit::Config),
+        ("galley --livenessProbeInterval 0", Exit::Config),
+        ("galley --readinessProbeInterval 0s", Exit::Config),
+        ("galley --domain a_b..c", Exit::Config),
         ("galley server --help", Exit::Done),
     ] {
         assert_eq!(parsed(line).unwrap_err().exit, exit, "{line}");
@@ -237,6 +240,26 @@ fn wrong_command_lines_have_their_exit_codes() {
         ("gudgeon injector extra", Exit::Usage, "extra"),
         ("gudgeon injector --port", Exit::Usage, "--port"),
         ("gudgeon injector --port http", Exit::Config, "--port"),
+        (
+            "gudgeon injector --discoveryAddress a",
+            Exit::Config,
+            "HOST:PORT",
+        ),
+        (
+            "gudgeon injector --discoveryAddress a:0",
+            Exit::Config,
+            "HOST:PORT",
+        ),
+        (
+            "gudgeon injector --proxyImage=",
+            Exit::Usage,
+            "--proxyImage",
+        ),
+        (
+            "gudgeon injector --initImage=a,b",
+            Exit::Config,
+            "--initImage",
+        ),
         ("gudgeon injector --port 65536", Exit::Config, "65536"),
         ("gudgeon injector --monitoringPort -2", Exit::Config, "-2"),
         (

@@ -103,6 +103,37 @@ pub(crate) fn ping_time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
+/// Parses a time between two writes of a file. Without any the process would do nothing else.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time.is_zero() {
+        return Err("want more than 0s".to_owned());
+    }
+    Ok(time)
+}
+
+/// The address of discovery as proxies want it; an empty one is that of the mesh configuration.
+pub(crate) fn host_port(text: &str) -> Result<String, String> {
+    let is_host = |letter: char| letter.is_ascii_alphanumeric() || ".-_:[]".contains(letter);
+    let holds = text.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+        is_port && !host.is_empty() && host.chars().all(is_host)
+    });
+    match holds || text.is_empty() {
+        true => Ok(text.to_owned()),
+        false => Err("want HOST:PORT".to_owned()),
+    }
+}
+
+/// The name of a container's image.
+pub(crate) fn image(text: &str) -> Result<String, String> {
+    let is_fit = |letter: char| letter.is_ascii_alphanumeric() || "._-:/@".contains(letter);
+    match !text.is_empty() && text.chars().all(is_fit) {
+        true => Ok(text.to_owned()),
+        false => Err("want the name of an image, such as HUB/NAME:TAG".to_owned()),
+    }
+}
+
 /// The domain of a cluster, and the trust domain of a mesh, that say none.
 pub(super) const DOMAIN: &str = "cluster.local";
 

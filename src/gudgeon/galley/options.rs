@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use sources::Access;
-use tracing::info;
+use tracing::{info, warn};
 
-use crate::cli::{GalleyFlags, ValidationFlags};
+use crate::cli::{ACCESS_LIST, GalleyFlags, ValidationFlags};
 use crate::exit::Failure;
 use crate::shared::Shared;
 
@@ -54,6 +54,9 @@ impl GalleyOptions {
             is_together: shared.rules().is_some(),
         };
         let this = Self::of(flags, place)?;
+        for message in without_effect(flags) {
+            warn!("{message}");
+        }
         if !this.validation && flags.webhook.enable_validation.is_none() {
             info!(
                 "validation is off: there is no certificate at {}",
@@ -104,6 +107,51 @@ fn from(flags: &GalleyFlags, place: Place) -> Result<From, Failure> {
     Err(Failure::config(
         "cannot find configuration: give --configPath for files, or --kubeconfig for a cluster",
     ))
+}
+
+/// Tells of flags that do nothing beside the others.
+fn without_effect(flags: &GalleyFlags) -> Vec<String> {
+    let GalleyFlags { mcp, webhook, .. } = flags;
+    let is_file = |path: &Path| !path.as_os_str().is_empty();
+    let serves_all = mcp.enable_server && mcp.insecure;
+    let keeps_none = !webhook.enable_reconcile || is_file(&flags.config_path);
+    let dials_none = mcp.sink_address.is_empty();
+    let no_identity = "with --insecure no client proves who it is, and each may connect";
+    let (no_webhook, no_sink) = (
+        "no webhook configuration is kept",
+        "there is no --sinkAddress",
+    );
+    let rows = [
+        (
+            "accessListFile",
+            serves_all && mcp.access_list_file != Path::new(ACCESS_LIST),
+            no_identity,
+        ),
+        (
+            "unregisterValidationWebhook",
+            keeps_none && webhook.unregister,
+            no_webhook,
+        ),
+        (
+            "validation.tls.caCertificates",
+            keeps_none && webhook.ca_certificates.is_some(),
+            no_webhook,
+        ),
+        (
+            "sinkMeta",
+            dials_none && mcp.sink_meta.iter().any(|pair| !pair.is_empty()),
+            no_sink,
+        ),
+        (
+            "sinkServerName",
+            dials_none && mcp.sink_server_name.is_some(),
+            no_sink,
+        ),
+    ];
+    rows.into_iter()
+        .filter(|(_, is_idle, _)| *is_idle)
+        .map(|(flag, _, cause)| format!("--{flag} has no effect: {cause}"))
+        .collect()
 }
 
 /// The webhook's certificate and its key.
@@ -205,6 +253,56 @@ mod tests {
         ] {
             let read = read(line, place);
             assert_eq!(read, Ok((from.to_owned(), validation)), "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_without_effect_are_told() {
+        let messages = |line: &str| {
+            let line = format!("gudgeon galley {line}");
+            let arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+            let Action::Galley(flags) = parse(&arguments).unwrap().action else {
+                panic!("{line}")
+            };
+            without_effect(&flags)
+        };
+        let list = "--accessListFile has no effect: with --insecure no client proves who it is, and each may connect";
+        let unregister =
+            "--unregisterValidationWebhook has no effect: no webhook configuration is kept";
+        let roots =
+            "--validation.tls.caCertificates has no effect: no webhook configuration is kept";
+        let meta = "--sinkMeta has no effect: there is no --sinkAddress";
+        let name = "--sinkServerName has no effect: there is no --sinkAddress";
+        let webhook = "--unregisterValidationWebhook --validation.tls.caCertificates /c";
+        for (line, expected) in [
+            (
+                "--sinkServerName a --insecure --sinkMeta a=b --accessListFile /l".to_owned(),
+                vec![list, meta, name],
+            ),
+            (
+                format!("--configPath /c {webhook}"),
+                vec![unregister, roots],
+            ),
+            (
+                format!("--enable-reconcileWebhookConfiguration=false {webhook}"),
+                vec![unregister, roots],
+            ),
+            (webhook.to_owned(), vec![]),
+            ("--accessListFile /l".to_owned(), vec![]),
+            (
+                "--insecure --server-address unix:///s --configPath /c".to_owned(),
+                vec![],
+            ),
+            (
+                "--insecure --enable-server=false --accessListFile /l".to_owned(),
+                vec![],
+            ),
+            (
+                "--sinkAddress s:1 --sinkMeta a=b --sinkServerName a".to_owned(),
+                vec![],
+            ),
+        ] {
+            assert_eq!(messages(&line), expected, "{line}");
         }
     }
 

@@ -303,6 +303,11 @@ fn write(bytes: &[u8], output: Option<&Path>) -> Result<(), Failure> {
     write_by(output, |to| to.write_all(bytes))
 }
 
+/// The file of `--output`; none for stdout, which `-` is, too.
+fn output_file(output: Option<&Path>) -> Option<&Path> {
+    output.filter(|path| *path != Path::new("-"))
+}
+
 /// Writes the result where it is wanted: a file in one step, or stdout.
 ///
 /// # Errors
@@ -315,7 +320,7 @@ fn write_by(
         exit: Exit::Failed,
         message: what,
     };
-    match output {
+    match output_file(output) {
         Some(path) => file::replace_by(path, write)
             .map_err(|cause| failed(format!("cannot write {}: {cause}", path.display()))),
         None => {
@@ -330,6 +335,13 @@ fn write_by(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dash_is_stdout() {
+        assert_eq!(output_file(Some(Path::new("-"))), None);
+        assert_eq!(output_file(None), None);
+        assert_eq!(output_file(Some(Path::new("./-"))), Some(Path::new("./-")));
+    }
 
     #[test]
     fn a_cluster_whose_maps_no_flag_names_is_not_read_silently() {

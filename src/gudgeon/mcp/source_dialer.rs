@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use api::backoff::Backoff;
 use api::log_repeats::should_log_repeat;
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use hyper::header::{HeaderName, HeaderValue};
 use mcp::collections::Collections;
 use mcp::limits::BACKOFF;
@@ -27,6 +30,12 @@ use crate::serve::ShutdownStage;
 
 /// Log lines in a minute, about streams that begin and about those that end.
 const LOG_LINES: u32 = 10;
+
+/// The values of binary metadata: base64, with padding or without.
+const BINARY: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// The settings by the flags.
 #[derive(Clone, Debug)]
@@ -76,6 +85,11 @@ impl SourceDialer {
                 Some((name, HeaderValue::from_str(value.trim()).ok()?))
             });
             let read = read.ok_or_else(|| wrong("sinkMeta", pair, "NAME=VALUE,…"))?;
+            // Every call would fail in the client: gRPC decodes such a value on its way.
+            if read.0.as_str().ends_with("-bin") && BINARY.decode(&read.1).is_err() {
+                let want = "base64 where a name ends in -bin";
+                return Err(wrong("sinkMeta", pair, want));
+            }
             if is_reserved(&read.0) {
                 let want = "names that neither gRPC nor HTTP has for itself";
                 return Err(wrong("sinkMeta", pair, want));
@@ -242,12 +256,12 @@ mod tests {
             let meta: Vec<_> = meta.split(',').map(ToOwned::to_owned).collect();
             SourceDialer::new(address, mode, CredentialFiles::default(), &meta, 1)
         };
-        let good = new("a:1", "MUTUAL_TLS", "A=b, c=d=e").unwrap();
+        let good = new("a:1", "MUTUAL_TLS", "A=b, c=d=e, k-bin=eA==, l-bin=eA").unwrap();
         let metadata = good.metadata.iter().skip(1);
         let metadata: Vec<_> = metadata
             .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
             .collect();
-        assert_eq!(metadata, ["a=b", "c=d=e"]);
+        assert_eq!(metadata, ["a=b", "c=d=e", "k-bin=eA==", "l-bin=eA"]);
         assert!(good.tls.is_some() && new("a:1", "NONE", "").unwrap().tls.is_none());
         for (address, mode, meta, message) in [
             (
@@ -279,6 +293,12 @@ mod tests {
                 "",
                 "te=b",
                 "cannot use --sinkMeta \"te=b\": want names that neither gRPC nor HTTP has for itself",
+            ),
+            (
+                "a:1",
+                "",
+                "k-bin=x",
+                "cannot use --sinkMeta \"k-bin=x\": want base64 where a name ends in -bin",
             ),
             (
                 "a:1",

@@ -129,6 +129,12 @@ impl Report {
         self.skipped += 1;
     }
 
+    /// Text that is no YAML from a line on, and may be another program's: told, for whoever meant it to be validated.
+    pub(super) fn skipped_text(&mut self, file: &str, line: usize, cause: &str) {
+        self.skipped();
+        print_line(&format!("{file}:{line}: skipped: {cause}"));
+    }
+
     /// Text that is no YAML from a line on.
     pub(super) fn malformed(&mut self, file: &str, line: usize, cause: &str) {
         self.unreadable += 1;

@@ -42,7 +42,8 @@ impl<'a> SourceFile<'a> {
                     }
                 }
                 Err(malformed) if file.skips_text(malformed.line) => {
-                    self.report.skipped();
+                    let line = malformed.line.max(1);
+                    self.report.skipped_text(&file.name, line, &malformed.cause);
                 }
                 Err(malformed) => {
                     self.report
@@ -348,6 +349,42 @@ mod tests {
             "apiVersion: networking.istio.io/v1\nkind: [\n",
         ] {
             assert_ne!(report_on(text, true).1, 0, "{text}");
+        }
+    }
+
+    /// A file of a template names its kind, too; an action alone makes one of it.
+    #[test]
+    fn broken_objects_of_istio_are_no_templates_without_an_action() {
+        let object = "apiVersion: networking.istio.io/v1\nkind: VirtualService\n";
+        let twice = "spec: {hosts: [a.com], hosts: [b.com]}\n";
+        for (text, is_skipped) in [
+            (format!("# {{{{ see docs }}}}\n{object}{twice}"), false),
+            (
+                format!(
+                    "{object}metadata: {{annotations: {{x: \"{{{{y}}}}\"}}}}\nspec:\n\thosts: []\n"
+                ),
+                false,
+            ),
+            (
+                format!("{object}x: '{{{{y}}}}' # {{{{z}}}}\n{twice}"),
+                false,
+            ),
+            (format!("{{{{ if .x }}}}\n{object}{twice}"), true),
+            (format!("{object}x: it's {{{{ .x }}}}\n{twice}"), true),
+            (
+                format!("{object}x: \"{{{{ .x | default \"y\" }}}}\"\n{twice}"),
+                true,
+            ),
+            // Another program's object is not judged.
+            (
+                format!("# {{{{ see docs }}}}\napiVersion: apps/v1\nkind: Deployment\n{twice}"),
+                true,
+            ),
+        ] {
+            let (answer, findings) = told(&text, true);
+            assert_eq!(findings == 0, is_skipped, "{text}");
+            assert_eq!(answer.contains(" 1 skipped"), is_skipped, "{text}");
+            assert_ne!(told(&text, false).1, 0, "{text}");
         }
     }
 

@@ -795,6 +795,61 @@ fn annotations_have_kubernetes_bound() {
     injected(&configuration, &fits);
 }
 
+/// What a proxy can do without is left out, and a pod whose proxy could not start is refused.
+#[test]
+fn no_other_text_of_a_pod_keeps_a_proxy_from_starting() {
+    let configuration = built_in(&[], None);
+    let long = "x".repeat(140_000);
+    let mut pod = annotated(&json!({}));
+    let probe = |path: &str| json!({"httpGet": {"path": path, "port": 80}});
+    pod["spec"]["containers"][0]["livenessProbe"] = probe(&long);
+    pod["spec"]["containers"][0]["readinessProbe"] = probe("/ready");
+    let done = injected(&configuration, &pod);
+    let web = container(&done.pod, "web").unwrap();
+    assert_eq!(web["livenessProbe"], probe(&long));
+    assert_eq!(
+        web["readinessProbe"]["httpGet"]["path"],
+        "/app-health/web/readyz"
+    );
+    let proxy = container(&done.pod, "istio-proxy").unwrap();
+    let variables = proxy["env"].as_array().unwrap();
+    let probers = variables
+        .iter()
+        .find(|one| one["name"] == "ISTIO_KUBE_APP_PROBERS");
+    let probers = probers.unwrap()["value"].as_str().unwrap();
+    assert_eq!(
+        probers,
+        "{\"/app-health/web/readyz\":{\"httpGet\":{\"path\":\"/ready\",\"port\":80}}}"
+    );
+    let left = "container web: livenessProbe would make ISTIO_KUBE_APP_PROBERS longer than ";
+    let is_told = done.warnings.iter().any(|one| one.starts_with(left));
+    assert!(is_told, "{:?}", done.warnings);
+    let again = configuration.inject(&request(), &done.pod);
+    assert!(matches!(again, Outcome::Skipped { .. }), "{again:?}");
+    for (annotation, value, name) in [
+        (
+            "prometheus.io/path",
+            long.clone(),
+            "ISTIO_PROMETHEUS_ANNOTATIONS",
+        ),
+        (
+            "proxy.istio.io/config",
+            format!("proxyMetadata: {{A: {long}}}"),
+            "A",
+        ),
+        (
+            "sidecar.istio.io/componentLogLevel",
+            format!("a:{long}"),
+            "--proxyComponentLogLevel",
+        ),
+    ] {
+        let pod = annotated(&json!({"prometheus.io/scrape": "true", annotation: value}));
+        let message = refused(&configuration, &pod);
+        let starts = format!("{name} of istio-proxy would have 14");
+        assert!(message.starts_with(&starts), "{message}");
+    }
+}
+
 /// Linux starts no program with a variable of more than 128 KiB, its name and the byte at its end counted. Half of that fits.
 #[test]
 fn no_annotation_keeps_a_proxy_from_starting() {

@@ -203,7 +203,10 @@ fn path(text: &str) -> Violation {
         }
         ended |= segment == "{**}";
     }
-    None
+    // A policy would have Envoy compare such a star as a letter, and a DENY would keep nothing out.
+    let is_star = |segment: &str| segment.contains('*') && !matches!(segment, "{*}" | "{**}");
+    let holds = !text.split('/').any(is_star);
+    (!holds).then(|| format!("no * beside {{*}} and {{**}} in {}", quoted(text)))
 }
 
 const KEYS: [&str; 14] = [

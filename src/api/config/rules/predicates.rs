@@ -6,7 +6,7 @@ use super::cursor::Violation;
 use crate::duration::MOST_SECONDS_OF_ENVOY;
 use crate::finding::quoted;
 pub(super) use crate::names::is_label;
-use crate::names::{LONGEST_LABEL, LONGEST_NAME, LONGEST_SOCKET, ROOM_FOR_SOCKET};
+use crate::names::{LONGEST_SOCKET, ROOM_FOR_SOCKET, is_label_key, is_label_value};
 
 const LONGEST_HOST: usize = 255;
 
@@ -31,12 +31,6 @@ pub(super) fn label(text: &str) -> Violation {
     wrong(is_label(text), || {
         format!("{} is not a DNS label", quoted(text))
     })
-}
-
-/// A name of Kubernetes.
-pub(super) fn dns_name(text: &str) -> Violation {
-    let holds = !text.is_empty() && text.len() <= LONGEST_NAME && text.split('.').all(is_label);
-    wrong(holds, || format!("{} is not a DNS name", quoted(text)))
 }
 
 /// Why a text is no name of a host.
@@ -206,28 +200,16 @@ pub(super) fn percent(number: f64) -> Violation {
     })
 }
 
-fn is_label_value(text: &str) -> bool {
-    let ends = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
-    text.len() <= LONGEST_LABEL
-        && ends(text.chars().next())
-        && ends(text.chars().next_back())
-        && text
-            .bytes()
-            .all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_' | b'.'))
-}
-
 /// LABELS: a key.
 pub(super) fn label_key(text: &str) -> Violation {
-    let holds = match text.split_once('/') {
-        Some((prefix, name)) => dns_name(prefix).is_none() && is_label_value(name),
-        None => is_label_value(text),
-    };
-    wrong(holds, || format!("{} is not a label key", quoted(text)))
+    wrong(is_label_key(text), || {
+        format!("{} is not a label key", quoted(text))
+    })
 }
 
 /// LABELS: a value.
 pub(super) fn label_value(text: &str) -> Violation {
-    wrong(text.is_empty() || is_label_value(text), || {
+    wrong(is_label_value(text), || {
         format!("{} is not a label value", quoted(text))
     })
 }

@@ -105,6 +105,12 @@ rows! { "AuthorizationPolicy" "x"
             "spec.rules[0].to[0].operation.notPaths[0]: {*} and {**} only as whole segments in \"/{a}\"",
             "spec.rules[0].to[0].operation.notPaths[1]: nothing of the kind after {**} in \"/{**}/{**}\"",
         ];
+        - to("paths: ['/admin/{*}/*', '*/{*}'], notPaths: ['/{**}/b*', '/a*/{*}']") => [
+            "spec.rules[0].to[0].operation.paths[0]: no * beside {*} and {**} in \"/admin/{*}/*\"",
+            "spec.rules[0].to[0].operation.paths[1]: no * beside {*} and {**} in \"*/{*}\"",
+            "spec.rules[0].to[0].operation.notPaths[0]: no * beside {*} and {**} in \"/{**}/b*\"",
+            "spec.rules[0].to[0].operation.notPaths[1]: no * beside {*} and {**} in \"/a*/{*}\"",
+        ];
     }
     when {
         + asked("key: source.ip, values: [10.0.0.0/8], notValues: ['::1']");
