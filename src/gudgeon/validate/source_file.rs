@@ -381,10 +381,10 @@ mod tests {
                 true,
             ),
         ] {
-            let (answer, findings) = told(&text, true);
+            let (answer, findings) = report_on(&text, true);
             assert_eq!(findings == 0, is_skipped, "{text}");
             assert_eq!(answer.contains(" 1 skipped"), is_skipped, "{text}");
-            assert_ne!(told(&text, false).1, 0, "{text}");
+            assert_ne!(report_on(&text, false).1, 0, "{text}");
         }
     }
 
