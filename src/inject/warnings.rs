@@ -356,15 +356,7 @@ mod tests {
             (
                 "sidecar.istio.io/discoveryAddress",
                 &["istiod:15012", "istiod.istio-system.svc:1", "[::1]:15010"],
-                &[
-                    "",
-                    "istiod",
-                    "istiod:",
-                    ":15012",
-                    "istiod:0",
-                    "istiod:x",
-                    "istiod:65536",
-                ],
+                &["", "istiod", "istiod:", ":1", "istiod:0", "istiod:65536"],
             ),
             (
                 "sidecar.istio.io/logLevel",

@@ -253,12 +253,12 @@ fn wrong_command_lines_have_their_exit_codes() {
         (
             "gudgeon injector --proxyImage=",
             Exit::Usage,
-            "--proxyImage",
+            "name of an image",
         ),
         (
             "gudgeon injector --initImage=a,b",
             Exit::Config,
-            "--initImage",
+            "name of an image",
         ),
         ("gudgeon injector --port 65536", Exit::Config, "65536"),
         ("gudgeon injector --monitoringPort -2", Exit::Config, "-2"),
