@@ -409,7 +409,7 @@ const READERS: &[(&str, Readers)] = &[
         "JWTRule",
         &[
             ("xds/rules/request_authentication.rs", ""),
-            ("api/security/keys_place.rs", ""),
+            ("api/security/jwks_source.rs", ""),
             ("gudgeon/discovery/jwks/mod.rs", ""),
         ],
     ),

@@ -1,7 +1,7 @@
 //! The actions of a VirtualService's rule: redirect, rewrite, direct response, retries, faults, CORS.
 
 use super::cursor::{Cursor, Violation};
-use super::{http_headers, parts, predicates as is};
+use super::{parts, predicates as is};
 use crate::config::grpc_status::grpc_status;
 use crate::finding::quoted;
 
@@ -24,7 +24,7 @@ pub(super) fn redirect(at: &Cursor<'_>) {
         ));
     }
     let authority = at.get("authority");
-    if !authority.text().chars().all(is_of_authority) {
+    if !authority.text().chars().all(is::letter_of_authority) {
         authority.fail(format!(
             "{} is not a host: it has characters that RFC 3986 allows in none",
             quoted(authority.text())
@@ -52,17 +52,12 @@ pub(super) fn redirect(at: &Cursor<'_>) {
 /// What a redirect puts the matched prefix's rest in place of.
 const PREFIX: &str = "%PREFIX()%";
 
-/// Letters of a host and its port (RFC 3986).
-pub(super) fn is_of_authority(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || "-._~!$&'()*+,;=%:[]".contains(letter)
-}
-
 pub(super) fn rewrite(at: &Cursor<'_>) {
     at.apart("uri", "uriRegexRewrite");
     if at.lacks(&["uri", "uriRegexRewrite", "authority"]) {
         at.fail("needs uri, uriRegexRewrite or authority");
     }
-    http_headers::host(&at.get("authority"));
+    parts::authority(&at.get("authority"));
     let by_regex = at.get("uriRegexRewrite");
     if by_regex.is_set() {
         let pattern = by_regex.get("match");

@@ -1,7 +1,7 @@
 //! A VirtualService's operations on headers.
 
 use super::cursor::{Cursor, Violation};
-use super::{http_action, predicates as is};
+use super::{parts, predicates as is};
 use crate::finding::quoted;
 
 /// `headers` of a route or of one of its destinations; `route` may set the authority, too.
@@ -17,7 +17,7 @@ pub(super) fn check(headers: &Cursor<'_>, route: &Cursor<'_>) {
                 value.check(self::value(value.text()));
                 if may_set && is_authority(name) {
                     if !value.text().contains('%') {
-                        host(&value);
+                        parts::authority(&value);
                     }
                     authorities += 1;
                     if authorities > 1 {
@@ -40,17 +40,6 @@ fn is_sendable(at: &Cursor<'_>, name: &str) {
         at.warn(format!(
             "{} is not a header name: requests and responses with it are refused",
             quoted(name)
-        ));
-    }
-}
-
-/// Warns of an authority that is no host.
-pub(super) fn host(at: &Cursor<'_>) {
-    let text = at.text();
-    if !text.chars().all(http_action::is_of_authority) {
-        at.warn(format!(
-            "{} is not a host: it has characters that RFC 3986 allows in none",
-            quoted(text)
         ));
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! Judged is what comes out: the file over the defaults, which are right by themselves.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::address::{address, no_address};
 use super::cursor::{Cursor, FindingCollector, Violation};
-use super::{access_log, locality, parts, predicates as is};
+use super::{access_log, extension_providers, locality, parts, predicates as is, stat_name};
 use crate::duration;
 use crate::finding::{Finding, quoted};
 use crate::names::is_name;
@@ -131,65 +131,13 @@ fn resources(at: &Cursor<'_>) {
     }
     at.get("rootNamespace").check_text(is::label);
     for name in ["inboundClusterStatName", "outboundClusterStatName"] {
-        stat_name(&at.get(name));
+        stat_name::check(&at.get(name));
     }
     let outbound = at.to(["outboundTrafficPolicy", "mode"]);
     if outbound.text() == "ALLOW_ANY_DYNAMIC_DNS" {
         outbound.warn("is served as ALLOW_ANY: names of unknown hosts are not resolved");
     }
-    providers(at);
-}
-
-/// The parts of a cluster that its name in statistics may have.
-pub(crate) const STAT_NAME_PATTERNS: [&str; 5] = [
-    "%SERVICE%",
-    "%SERVICE_FQDN%",
-    "%SERVICE_PORT%",
-    "%SERVICE_PORT_NAME%",
-    "%SUBSET_NAME%",
-];
-
-fn stat_name(at: &Cursor<'_>) {
-    let text = at.text().split('%').skip(1).step_by(2);
-    for name in text {
-        let pattern = format!("%{name}%");
-        if !STAT_NAME_PATTERNS.contains(&&*pattern) {
-            let known = STAT_NAME_PATTERNS.join(", ");
-            at.warn(format!(
-                "{} is none of {known}: it stays as it is",
-                quoted(&pattern)
-            ));
-        }
-    }
-}
-
-/// Warns of providers that no policy can use: one that names them denies everything.
-fn providers(at: &Cursor<'_>) {
-    let mut known = HashSet::new();
-    for provider in at.get("extensionProviders").items() {
-        let name = provider.get("name");
-        if !known.insert(name.text().to_owned()) {
-            name.warn(format!(
-                "{} is named twice: the first counts",
-                quoted(name.text())
-            ));
-        }
-        for kind in ["envoyExtAuthzHttp", "envoyExtAuthzGrpc"] {
-            let asked = provider.get(kind);
-            if !asked.is_set() || asked.is_broken() {
-                continue;
-            }
-            let (service, port) = (asked.get("service"), asked.get("port"));
-            if service.is_empty() {
-                service.warn("names no service: policies with this provider deny everything");
-            }
-            if let Some(wrong) = is::port(port.number()) {
-                port.warn(format!(
-                    "{wrong}: policies with this provider deny everything"
-                ));
-            }
-        }
-    }
+    extension_providers::check(&at.get("extensionProviders"));
 }
 
 /// Envoy knows all command operators of an access log.

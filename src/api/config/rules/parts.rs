@@ -114,6 +114,17 @@ pub(super) fn gateways(at: &Cursor<'_>) {
     }
 }
 
+/// Warns of an authority that is no host.
+pub(super) fn authority(at: &Cursor<'_>) {
+    let text = at.text();
+    if !text.chars().all(is::letter_of_authority) {
+        at.warn(format!(
+            "{} is not a host: it has characters that RFC 3986 allows in none",
+            quoted(text)
+        ));
+    }
+}
+
 /// EXPORT.
 pub(super) fn export_to(at: &Cursor<'_>, namespace: &str, may_be_hidden: bool) {
     let mut known = HashSet::new();

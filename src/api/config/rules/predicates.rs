@@ -252,6 +252,11 @@ pub(super) fn is_token(text: &str) -> bool {
             .all(|letter| letter.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&letter))
 }
 
+/// Letters of a host and its port (RFC 3986).
+pub(super) fn letter_of_authority(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "-._~!$&'()*+,;=%:[]".contains(letter)
+}
+
 /// HDR.
 pub(super) fn header(text: &str) -> Violation {
     let pseudo = [":method", ":scheme", ":authority", ":path", ":status"];

@@ -160,9 +160,9 @@ rows! { "VirtualService" "x"
             "spec.http[0].headers.response.add.Host: the authority may only stand in request.set and request.add",
             "spec.http[0].headers.response.remove[0]: no name starts with \":\" except \":authority\"",
         ];
-        - http("headers: {request: {set: {'x y': v, Host: 'a b'}, remove: ['x(y)']}, response: {add: {'bad:name': v}}}") => [
-            "warning: spec.http[0].headers.request.set[\"x y\"]: \"x y\" is not a header name: requests and responses with it are refused",
+        - http("headers: {request: {set: {Host: 'a b', 'x y': v}, remove: ['x(y)']}, response: {add: {'bad:name': v}}}") => [
             "warning: spec.http[0].headers.request.set.Host: \"a b\" is not a host: it has characters that RFC 3986 allows in none",
+            "warning: spec.http[0].headers.request.set[\"x y\"]: \"x y\" is not a header name: requests and responses with it are refused",
             "warning: spec.http[0].headers.request.remove[0]: \"x(y)\" is not a header name: requests and responses with it are refused",
             "warning: spec.http[0].headers.response.add[\"bad:name\"]: \"bad:name\" is not a header name: requests and responses with it are refused",
         ];
