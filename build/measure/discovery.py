@@ -67,7 +67,12 @@ class Discovery(gudgeon.Server):
         for line in client.stdout:
             if self.api_server and line.startswith(b"change "):
                 _, service, address = line.decode().split()
-                self.api_server.change(int(service), address)
+                try:
+                    self.api_server.change(int(service), address)
+                except BaseException:
+                    # It would wait two minutes for the change.
+                    client.kill()
+                    raise
             else:
                 last = line
         return last

@@ -5,9 +5,11 @@ for the whole life of a process: what one review costs is the difference between
 """
 
 import concurrent.futures
+import multiprocessing
 import re
 import signal
 import tempfile
+import time
 from functools import partial
 
 import discovery
@@ -25,12 +27,19 @@ VALGRIND = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out
 def instructions(server, work):
     """Of all of the server's life, with that work of its clients in it."""
     log = f"{server.folder}/instructions"
+    # Each look whether it is ready is counted, too.
+    server.PAUSE = 1
     server.command = [*VALGRIND, f"--log-file={log}", *server.command]
     with server:
         work()
-        # The second signal ends it at once.
-        for _ in range(2):
-            server.process.send_signal(signal.SIGTERM)
+        # The second signal cuts the drain short: two that come at once are one.
+        server.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + measure.DEADLINE_SECONDS
+        while "draining" not in measure.contents(server.log.name):
+            if time.monotonic() > deadline:
+                measure.fail(f"end {server.name}")
+            time.sleep(0.05)
+        server.process.send_signal(signal.SIGTERM)
         server.process.wait(measure.DEADLINE_SECONDS)
         found = re.search(r"I +refs: +([\d,]+)", measure.contents(log))
     return int(found[1].replace(",", "")) if found else measure.fail(f"count the instructions of {server.name}")
@@ -58,7 +67,8 @@ def counted():
     """Instructions of each review, and of each push of an endpoint to one more proxy."""
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
         galley.certificates(folder)
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        # Processes, for each starts others on a core of their own: Python may not do that beside threads.
+        with concurrent.futures.ProcessPoolExecutor(4, multiprocessing.get_context("fork")) as pool:
             running = [(what, [pool.submit(instructions, *one) for one in pair], more) for what, pair, more in work_of(folder)]
             each = {what: (many.result() - few.result()) / more for what, (few, many), more in running}
     few, many = PROXIES

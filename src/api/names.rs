@@ -132,6 +132,21 @@ const fn is_small(letter: u8) -> bool {
     letter.is_ascii_lowercase() || letter.is_ascii_digit()
 }
 
+/// Reads the annotation of a Service that names the namespaces which see it: the entries that are `.`, `*`, `~` or a namespace, and the first one that is none of these. Where nothing is
+/// left of what somebody wrote, the service is for its own namespace: it was not to be for all.
+#[must_use]
+pub fn export_to(annotation: &str) -> (Vec<&str>, Option<&str>) {
+    let entries = annotation.split(',').map(str::trim);
+    let entries = entries.filter(|entry| !entry.is_empty());
+    let is_known = |entry: &&str| matches!(*entry, "." | "*" | "~") || is_label(entry);
+    let (mut known, unknown): (Vec<_>, Vec<_>) = entries.partition(is_known);
+    let unknown = unknown.first().copied();
+    if known.is_empty() && unknown.is_some() {
+        known.push(".");
+    }
+    (known, unknown)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

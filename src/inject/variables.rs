@@ -30,6 +30,9 @@ impl Containers for Fragment {
     }
 }
 
+/// Bytes of a flag that a message names. Chosen: pilot-agent's have fewer than 40.
+const LONGEST_FLAG: usize = 64;
+
 /// Returns the reason why the proxy of the pod could not start: a variable or an argument that is too long, by its name.
 pub(crate) fn too_long(pod: &Value) -> Option<String> {
     let proxy = pod::proxy(pod)?;
@@ -49,9 +52,10 @@ pub(crate) fn too_long(pod: &Value) -> Option<String> {
     let mut flag = "an argument";
     let arguments = list("args").filter_map(Value::as_str).map(|text| {
         let named = (flag, text.len() + "\0".len());
-        flag = match text.starts_with('-') {
-            true => text,
-            false => "an argument",
+        // Its value may be a secret.
+        flag = match text.split('=').next() {
+            Some(name) if name.starts_with('-') && name.len() <= LONGEST_FLAG => name,
+            _ => "an argument",
         };
         named
     });

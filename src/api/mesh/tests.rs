@@ -30,8 +30,8 @@ fn settings_that_mean_something_else_in_discovery_are_warned_of() {
         read.warnings,
         [
             "line 1: outboundTrafficPolicy.mode: is served as ALLOW_ANY: names of unknown hosts are not resolved",
-            "line 2: outboundClusterStatName: \"%FOO%\" is none of %SERVICE%, %SERVICE_FQDN%, %SERVICE_PORT%, \
-             %SERVICE_PORT_NAME%, %SUBSET_NAME%: it stays as it is",
+            "line 2: outboundClusterStatName: \"%FOO%\" is not replaced: gudgeon knows %SERVICE%, %SERVICE_FQDN%, \
+             %SERVICE_NAME%, %SERVICE_PORT%, %SERVICE_PORT_NAME%, %SUBSET_NAME%",
             "line 5: extensionProviders[1].name: \"a\" is named twice: the first counts",
             "line 5: extensionProviders[1].envoyExtAuthzHttp.service: names no service: policies with this provider deny everything",
             "line 5: extensionProviders[1].envoyExtAuthzHttp.port: port 70000 is not in 1..65535: policies with this provider deny \
@@ -970,17 +970,15 @@ fn settings_of_resources_are_those_that_envoy_accepts() {
     }
     for text in [
         "defaultServiceExportTo: ['x y']",
-        "defaultServiceExportTo: ['.', '*']",
         "defaultDestinationRuleExportTo: ['']",
         "defaultVirtualServiceExportTo: [q/w]",
-        "defaultVirtualServiceExportTo: ['~']",
         "rootNamespace: A B",
     ] {
         assert!(parse_over(&discovery_defaults(), text).is_err(), "{text}");
     }
     for text in [
-        "defaultServiceExportTo: ['~']\ndefaultVirtualServiceExportTo: ['.']\ndefaultDestinationRuleExportTo: [a, b]\n",
-        "rootNamespace: ''\noutboundClusterStatName: 'a%SERVICE%_%SERVICE_PORT%'\n",
+        "defaultServiceExportTo: ['.', '*']\ndefaultVirtualServiceExportTo: ['~']\ndefaultDestinationRuleExportTo: [a, b]\n",
+        "rootNamespace: ''\noutboundClusterStatName: '100%_%SERVICE_NAME%_%SERVICE_PORT%%'\n",
     ] {
         let read = parse_over(&discovery_defaults(), text).unwrap();
         assert_eq!(read.warnings, [""; 0], "{text}");

@@ -774,6 +774,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("api/envoy/encode.rs", 490),
     ("inject/probes.rs", 470),
     ("xds/common/service_ports.rs", 480),
+    ("xds/scope/idle_routes.rs", 423),
     ("xds/snapshot/mod.rs", 595),
     ("xds/snapshot/proxy.rs", 690),
     ("xds/resources/listeners/gateway.rs", 470),
@@ -788,7 +789,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/config/server/mod.rs", 465),
     ("sources/registry/kubernetes/source.rs", 441),
     ("gudgeon/grpc/connections.rs", 440),
-    ("gudgeon/discovery/sources/mcp.rs", 417),
+    ("gudgeon/discovery/sources/mcp.rs", 420),
 ];
 
 fn folder(name: &str) -> PathBuf {
@@ -1342,6 +1343,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "Sidecar",
         &[
+            "gudgeon/analyze/idle_routes.rs",
             "gudgeon/analyze/workloads.rs",
             "xds/node.rs",
             "xds/resources/ingress.rs",

@@ -6,7 +6,7 @@ use api::model::Protocol;
 use serde_json::Value as Json;
 
 use super::codes;
-use super::inventory::{Inventory, Item, list, texts};
+use super::inventory::{Inventory, Item, is_meant, list, text, texts};
 use super::messages::Message;
 use super::references::push;
 
@@ -22,11 +22,26 @@ const KINDS: [RouteList; 3] = [
 ];
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+    let wildcards = all.hosts.keys().filter(|host| host.starts_with('*'));
+    let wildcards: Vec<_> = wildcards.collect();
+    // A Sidecar may say that requests are connections.
+    let declares_connections = all.of("Sidecar").any(|sidecar| {
+        list(&sidecar.body, "/egress").any(|(_, listener)| {
+            let declared = text(listener, "/port/protocol");
+            let protocol = Protocol::of_service_entry(declared);
+            !declared.is_empty() && protocol.is_some_and(|one| !one.is_http())
+        })
+    });
     for item in all.of("VirtualService") {
         let hosts = texts(&item.body, "/hosts");
         let hosts = hosts
             .iter()
             .map(|host| all.full_host(host, &item.namespace));
+        let hosts: Vec<String> = hosts.collect();
+        // Requests to a host come in at the ports of a service with a star, too.
+        let is_below = |host: &String| wildcards.iter().any(|one| is_meant(one, host));
+        let are_below = hosts.iter().any(is_below);
+        let hosts = hosts.into_iter();
         // A host that no service has stands by itself, and one with a star may mean others.
         let services = hosts.map(|host| all.hosts.get(&host).filter(|_| !host.contains('*')));
         let Some(services) = services.collect::<Option<Vec<_>>>() else {
@@ -38,8 +53,12 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             .flat_map(|one| &one.protocols);
         let ports: BTreeSet<_> = ports.copied().collect();
         if !ports.is_empty() && is_for_sidecars(&item.body) {
-            KINDS
-                .iter()
+            let kinds = KINDS.iter();
+            kinds
+                .filter(|(kind, ..)| match *kind {
+                    "http" => !are_below,
+                    _ => !declares_connections,
+                })
                 .for_each(|kind| routes(item, kind, &ports, found));
         }
     }

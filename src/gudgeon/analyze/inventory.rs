@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::model::{Labels, Protocol};
-use api::names;
+use api::names::{self, export_to};
 use serde_json::Value as Json;
 
 use super::workload_index::{Runs, WorkloadIndex, WorkloadSet};
@@ -318,10 +318,7 @@ impl Inventory {
 fn of_service(item: &Item) -> ServiceHost {
     let ports = list(&item.body, "/spec/ports").filter_map(|(_, port)| port.get("port")?.as_u64());
     let written = text(&item.annotations, "/networking.istio.io~1exportTo");
-    let exported_to = written
-        .split(',')
-        .map(str::trim)
-        .filter(|one| !one.is_empty());
+    let (exported_to, _unknown) = export_to(written);
     let selector = labels(item.body.pointer("/spec/selector"));
     let protocols = list(&item.body, "/spec/ports").filter_map(|(_, port)| {
         let number = port.get("port")?.as_u64()?;
@@ -339,7 +336,7 @@ fn of_service(item: &Item) -> ServiceHost {
         ports: ports.collect(),
         is_selecting: !selector.is_empty(),
         selector,
-        exported_to: exported_to.map(str::to_owned).collect(),
+        exported_to: exported_to.into_iter().map(str::to_owned).collect(),
         endpoints: Vec::new(),
     }
 }

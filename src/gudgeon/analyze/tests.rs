@@ -1228,4 +1228,22 @@ fn routes_that_no_port_of_their_hosts_is_for_are_told() {
             "{found:?}"
         );
     }
+    // Requests to the host come in at the wildcard's port.
+    let entry = |name: &str, host: &str, protocol: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: demo}}\nspec: {{hosts: \
+             ['{host}'], addresses: [240.0.0.{name}], ports: [{{number: 80, name: p, protocol: {protocol}}}], resolution: STATIC}}\n---\n"
+        )
+    };
+    let route = format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v, namespace: demo}}\nspec: {{hosts: [a.w.com], \
+         http: [{{{to}}}]}}\n"
+    );
+    let (one, all) = (entry("1", "a.w.com", "TCP"), entry("2", "*.w.com", "HTTP"));
+    for (services, expected) in [(one.clone(), 1), (one + &all, 0)] {
+        let files = [file(&format!("{GOOD}{services}---\n{route}"))];
+        let found = found(&files, None, "istio-system", &mut true);
+        let count = found.iter().filter(|one| one.code() == "GDN0004").count();
+        assert_eq!(count, expected, "{services}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::names::export_to;
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry, service_entry};
 use api::well_known::EXPORT_TO;
 
@@ -65,7 +66,7 @@ impl EntryBuilder<'_> {
             address => address,
         };
         let exported = service.metadata.annotations.get(EXPORT_TO);
-        let exported = exported.into_iter().flat_map(|list| list.split(','));
+        let (exported, _unknown) = export_to(exported.map_or("", String::as_str));
         let mut entry = ServiceEntry {
             hosts: vec![format!(
                 "{}.{}.svc.{}",
@@ -73,11 +74,7 @@ impl EntryBuilder<'_> {
             )],
             addresses: vec![address.to_owned()],
             ports: spec.ports.iter().map(port).collect(),
-            export_to: exported
-                .map(str::trim)
-                .filter(|one| !one.is_empty())
-                .map(str::to_owned)
-                .collect(),
+            export_to: exported.into_iter().map(str::to_owned).collect(),
             ..ServiceEntry::default()
         };
         if is_external {

@@ -340,12 +340,12 @@ pub(crate) fn stat_name(
         return String::new();
     }
     let host = &*service.key.hostname;
-    let short = match service.registry {
+    let (name, short) = match service.registry {
         Registry::Kubernetes => {
             let name = host.split('.').next().unwrap_or(host);
-            format!("{name}.{}", service.key.namespace)
+            (name, format!("{name}.{}", service.key.namespace))
         }
-        Registry::External | Registry::Consul | Registry::Memory => host.to_owned(),
+        Registry::External | Registry::Consul | Registry::Memory => (host, host.to_owned()),
     };
     // The longer names first: one begins like the other.
     [
@@ -353,6 +353,7 @@ pub(crate) fn stat_name(
         ("%SERVICE_PORT%", &port.to_string()),
         ("%SERVICE_FQDN%", host),
         ("%SUBSET_NAME%", subset),
+        ("%SERVICE_NAME%", name),
         ("%SERVICE%", &short),
     ]
     .into_iter()

@@ -135,11 +135,6 @@ impl Mesh {
         self.tls != MutualTls::Off || self.tls_by_policies
     }
 
-    /// Returns true if clients speak mutual TLS to servers that can, and plain text to the others.
-    pub(crate) fn has_auto_tls(&self) -> bool {
-        self.tls != MutualTls::Strict && self.has_tls()
-    }
-
     /// The mode of a workload without a policy. `takes_tls`: it could take mutual TLS.
     pub(crate) const fn usual_mode(&self, takes_tls: bool) -> MtlsMode {
         match self.tls {

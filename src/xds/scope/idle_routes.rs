@@ -4,7 +4,7 @@
 use std::cell::{Cell, LazyCell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use api::model::World;
+use api::model::{Protocol, World};
 use api::networking::VirtualService;
 
 use super::exported::{Exported, ExportedObjects};
@@ -15,6 +15,8 @@ use crate::common::service_ports::{ServicePort, ServicePorts};
 
 /// Ports of services that are looked at for one rule. Chosen: a rule has a few, and of one with more nothing is told.
 const MOST_PORTS: usize = 1000;
+/// And for all rules together: each full push looks at them anew. Chosen: some milliseconds, and meshes of ten thousand rules have fewer.
+const MOST_LOOKUPS: usize = 50_000;
 /// Services that are looked at for one wildcard.
 const MOST_SERVICES: usize = 100;
 /// Ports of Gateways that the matches of one rule are compared with.
@@ -89,6 +91,8 @@ struct PortsOfRule<'a> {
     all: Vec<&'a ServicePort>,
     /// A host is one that no service has, a wildcard, or below one of a service.
     has_others: bool,
+    /// A Sidecar may say that requests are connections, with the port of an egress listener.
+    may_be_connections: bool,
     /// There are more.
     is_cut: bool,
 }
@@ -105,7 +109,11 @@ impl PortsOfRule<'_> {
 
     /// Returns true if sidecars may ask it at ports that are not looked at. Hosts that no service has stand at those of destinations.
     fn is_unknown(&self, kind: RouteList) -> bool {
-        self.is_cut || kind == RouteList::Http && self.has_others
+        self.is_cut
+            || match kind {
+                RouteList::Http => self.has_others,
+                RouteList::Tls | RouteList::Tcp => self.may_be_connections,
+            }
     }
 
     /// Numbers of ports at which nothing has to be said of a match.
@@ -124,19 +132,45 @@ struct WorldPorts<'a> {
     /// Hosts of services, by how they read from their ends.
     hosts: OnceCell<BTreeMap<String, &'a str>>,
     gateways: OnceCell<GatewayPorts<'a>>,
+    /// A Sidecar declares a port of another protocol than HTTP.
+    declares_connections: bool,
+    /// Look-ups that are left.
+    left: Cell<usize>,
 }
 
 /// Ports of Gateways, by namespace and name.
 type GatewayPorts<'a> = HashMap<(&'a str, &'a str), HashSet<u32>>;
 
 impl<'a> WorldPorts<'a> {
-    const fn new(world: &'a World, services: &'a ServicePorts) -> Self {
+    fn new(world: &'a World, services: &'a ServicePorts) -> Self {
+        let listeners = world.sidecars.values().flat_map(|one| &one.spec.egress);
+        let mut declared = listeners.filter_map(|one| one.port.as_ref());
         Self {
             world,
             services,
             hosts: OnceCell::new(),
             gateways: OnceCell::new(),
+            declares_connections: declared.any(|port| {
+                let protocol = Protocol::of_service_entry(&port.protocol);
+                !port.protocol.is_empty() && protocol.is_some_and(|one| !one.is_http())
+            }),
+            left: Cell::new(MOST_LOOKUPS),
         }
+    }
+
+    /// Adds the ports of a host; false: it has none.
+    fn add(&self, found: &mut PortsOfRule<'a>, host: &str) -> bool {
+        let before = found.all.len();
+        for one in self.services.of_world(host) {
+            let left = self.left.get();
+            if found.all.len() == MOST_PORTS || left == 0 {
+                found.is_cut = true;
+                return true;
+            }
+            self.left.set(left - 1);
+            found.all.push(one);
+        }
+        found.all.len() > before
     }
 
     fn hosts(&self) -> &BTreeMap<String, &'a str> {
@@ -168,11 +202,19 @@ impl<'a> WorldPorts<'a> {
     }
 
     fn of_rule(&self, rule: &Rule<VirtualService>) -> PortsOfRule<'a> {
-        let mut found = PortsOfRule::default();
+        let mut found = PortsOfRule {
+            may_be_connections: self.declares_connections,
+            is_cut: self.left.get() == 0,
+            ..PortsOfRule::default()
+        };
         for host in rule.hosts() {
+            // Nothing is told of it then.
+            if found.is_cut {
+                break;
+            }
             let end = host.strip_prefix('*').map(reversed);
             let Some(end) = end else {
-                found.has_others |= !found.add(self.services.of_world(host));
+                found.has_others |= !self.add(&mut found, host);
                 found.has_others |= self.is_below_wildcard(host);
                 continue;
             };
@@ -181,7 +223,7 @@ impl<'a> WorldPorts<'a> {
             let below = self.hosts().range(end.clone()..);
             let mut below = below.take_while(|(host, _)| host.starts_with(&end));
             for (_, host) in below.by_ref().take(MOST_SERVICES) {
-                found.add(self.services.of_world(host));
+                self.add(&mut found, host);
             }
             found.is_cut |= below.next().is_some();
         }
@@ -193,21 +235,6 @@ impl<'a> WorldPorts<'a> {
         // Of one that is not there nothing is known, and Ingresses have any number.
         let ports = self.gateways().get(&(namespace, name));
         (namespace, name) == GENERATED || ports.is_none_or(|ports| ports.contains(&port))
-    }
-}
-
-impl<'a> PortsOfRule<'a> {
-    /// Adds the ports of a host; false: it has none.
-    fn add(&mut self, ports: impl Iterator<Item = &'a ServicePort>) -> bool {
-        let before = self.all.len();
-        for one in ports {
-            if self.all.len() == MOST_PORTS {
-                self.is_cut = true;
-                return true;
-            }
-            self.all.push(one);
-        }
-        self.all.len() > before
     }
 }
 
@@ -269,8 +296,8 @@ impl<'a, 'w> IdleRoutes<'a, 'w> {
                 }
                 is_without_services |= ports.all.is_empty();
             }
-            // Those of a rule with delegates are others than it writes.
-            if self.rule.with.is_empty() {
+            // Those of a rule with delegates are others than it writes, and those of a delegate are for the gateways of its roots.
+            if self.rule.with.is_empty() && !self.rule.hosts().is_empty() {
                 self.find_matches(kind, &routes, ports.is_some(), lost);
             }
         }

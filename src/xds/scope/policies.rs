@@ -160,13 +160,19 @@ impl WorkloadPolicies {
 impl Policies {
     pub(crate) fn new(world: &World) -> Self {
         let services = selectors(world);
+        let peers = |all| {
+            let mut all: ByNamespace<PeerAuthentication> = by_namespace(all, &services);
+            // The oldest of those for a whole namespace counts: others would cost each workload their number.
+            all.values_mut().for_each(|one| one.wide.truncate(1));
+            all
+        };
         Self {
             root: world.mesh.root_namespace.as_str().into(),
             authorization: by_namespace(&world.authorization_policies, &services),
             requests: by_namespace(&world.request_authentications, &services),
-            peers: by_namespace(&world.peer_authentications, &services),
+            peers: peers(&world.peer_authentications),
             earlier_peers: (world.earlier_peer_authentications.iter())
-                .map(|earlier| by_namespace(earlier, &services))
+                .map(|earlier| peers(earlier))
                 .collect(),
             conflicts: {
                 let mut conflicts = without_workloads(world, &services);

@@ -88,7 +88,14 @@ impl Snapshot {
     /// Returns true if a proxy goes without automatic mutual TLS, because it has no certificates.
     #[must_use]
     pub fn is_plain(&self, node: &Node) -> bool {
-        node.without_certificates && self.base.mesh.has_auto_tls()
+        // Endpoints come and go, and what is told of the proxy once does not.
+        let by_policies = || !self.base.accepting.namespaces.is_empty();
+        node.without_certificates
+            && match self.base.mesh.tls {
+                MutualTls::Auto => true,
+                MutualTls::Off => by_policies(),
+                MutualTls::Strict => false,
+            }
     }
 
     /// The mode in which clients speak to an endpoint of a service in this namespace.

@@ -323,7 +323,8 @@ fn endpoints_that_are_called_plain_come_and_go() {
     for (variant, before, after, is_full) in [
         (MESHES.len(), &[1_u8][..], &[1, 3][..], false),
         (MESHES.len(), &[1, 3], &[3], false),
-        (MESHES.len(), &[], &[1], true),
+        // Without mutual TLS in the mesh the policy is for other workloads.
+        (MESHES.len(), &[], &[1], false),
         (MESHES.len() + 1, &[1], &[1, 2], true),
         (MESHES.len() + 1, &[1, 2], &[2, 3], false),
         (MESHES.len() + 1, &[1, 2], &[1], true),

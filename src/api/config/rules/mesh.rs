@@ -122,12 +122,12 @@ fn resources(at: &Cursor<'_>) {
     if !at.get("accessLogFile").is_empty() {
         operators(at);
     }
-    for (name, may_be_hidden) in [
-        ("defaultServiceExportTo", true),
-        ("defaultVirtualServiceExportTo", false),
-        ("defaultDestinationRuleExportTo", false),
+    for name in [
+        "defaultServiceExportTo",
+        "defaultVirtualServiceExportTo",
+        "defaultDestinationRuleExportTo",
     ] {
-        parts::export_to(&at.get(name), "", may_be_hidden);
+        parts::each(&at.get(name), exported);
     }
     at.get("rootNamespace").check_text(is::label);
     for name in ["inboundClusterStatName", "outboundClusterStatName"] {
@@ -138,6 +138,17 @@ fn resources(at: &Cursor<'_>) {
         outbound.warn("is served as ALLOW_ANY: names of unknown hosts are not resolved");
     }
     extension_providers::check(&at.get("extensionProviders"));
+}
+
+/// Repetitions, and names beside `*`, change nothing, and Istio takes them.
+fn exported(entry: &str) -> Violation {
+    let is_known = matches!(entry, "." | "*" | "~") || is::label(entry).is_none();
+    (!is_known).then(|| {
+        format!(
+            "{} is not \".\", \"*\", \"~\" or a namespace",
+            quoted(entry)
+        )
+    })
 }
 
 /// Envoy knows all command operators of an access log.

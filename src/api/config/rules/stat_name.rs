@@ -3,10 +3,11 @@
 use super::cursor::Cursor;
 use crate::finding::quoted;
 
-/// The parts of a cluster that its name in statistics may have.
-const PATTERNS: [&str; 5] = [
+/// The parts of a cluster that a name may have.
+const PATTERNS: [&str; 6] = [
     "%SERVICE%",
     "%SERVICE_FQDN%",
+    "%SERVICE_NAME%",
     "%SERVICE_PORT%",
     "%SERVICE_PORT_NAME%",
     "%SUBSET_NAME%",
@@ -14,13 +15,22 @@ const PATTERNS: [&str; 5] = [
 
 /// Warns of a pattern that is none: it stays as it is, so that all clusters have one name.
 pub(super) fn check(at: &Cursor<'_>) {
-    let text = at.text().split('%').skip(1).step_by(2);
-    for name in text {
-        let pattern = format!("%{name}%");
+    let parts: Vec<&str> = at.text().split('%').collect();
+    let Some(inner) = parts.get(1..parts.len().saturating_sub(1)) else {
+        return;
+    };
+    let is_name = |part: &str| {
+        part.starts_with(|letter: char| letter.is_ascii_uppercase())
+            && part
+                .chars()
+                .all(|letter| letter.is_ascii_uppercase() || letter == '_')
+    };
+    for part in inner.iter().filter(|part| is_name(part)) {
+        let pattern = format!("%{part}%");
         if !PATTERNS.contains(&&*pattern) {
             let known = PATTERNS.join(", ");
             at.warn(format!(
-                "{} is none of {known}: it stays as it is",
+                "{} is not replaced: gudgeon knows {known}",
                 quoted(&pattern)
             ));
         }

@@ -124,6 +124,7 @@ pub(super) fn start(
             hub.options.registries.contains(&Registry::Kubernetes),
         ))),
     });
+    tokio::spawn(sinks.follow_trust());
     if are_named {
         hub.set_sync_state(&sinks.rules, SyncState::Syncing);
         sinks.follow(configured);
@@ -275,25 +276,28 @@ impl Sinks {
             let mut updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
             updates.take()
         };
-        let (sinks, mut trust) = (Arc::downgrade(self), self.hub.trust.watch());
         let objects = self.core_receiver(id);
         async move {
             // It is dialled once.
-            let Some(updates) = updates else { return };
-            let receiving = local.receive_updates(updates, objects, address::collections(), apply);
-            tokio::pin!(receiving);
-            loop {
-                tokio::select! {
-                    () = &mut receiving => return,
-                    Ok(()) = trust.changed() => {
-                        let domain = Arc::clone(&trust.borrow_and_update());
-                        if let Some(sinks) = sinks.upgrade() {
-                            let mut state = sinks.state();
-                            state.of_files.objects.set_trust_domain(&domain);
-                            sinks.reconcile(state);
-                        }
-                    }
-                }
+            if let Some(updates) = updates {
+                let collections = address::collections();
+                local
+                    .receive_updates(updates, objects, collections, apply)
+                    .await;
+            }
+        }
+    }
+
+    /// Gives the workloads of files the trust domain of the mesh, whenever that changes.
+    fn follow_trust(self: &Arc<Self>) -> impl Future<Output = ()> + use<> {
+        let (sinks, mut trust) = (Arc::downgrade(self), self.hub.trust.watch());
+        async move {
+            while trust.changed().await.is_ok() {
+                let domain = Arc::clone(&trust.borrow_and_update());
+                let Some(sinks) = sinks.upgrade() else { return };
+                let mut state = sinks.state();
+                state.of_files.objects.set_trust_domain(&domain);
+                sinks.reconcile(state);
             }
         }
     }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::config::Check;
+use api::config::collections::any_kind_of;
 use api::model::Credentials;
 use api::yaml::Malformed;
 
@@ -206,7 +208,13 @@ impl FileObjects {
                 }
             }
             CatalogueChange::Moved(..) => {}
-            CatalogueChange::Gone(id) => configuration.remove(id.kind(), &key(&id)),
+            // A kind that nobody reads may share its name with one that discovery does.
+            CatalogueChange::Gone(id) => {
+                let kind = any_kind_of(id.collection);
+                if kind.is_none_or(|kind| kind.check != Check::Unused) {
+                    configuration.remove(id.kind(), &key(&id));
+                }
+            }
         }
     }
 

@@ -868,3 +868,25 @@ fn objects_without_room_are_left_out_and_read_once_there_is_room() {
     let three = "default/c:1 default/d:1 default/e:1".to_owned();
     assert_eq!(directory.read(), (three, none()));
 }
+
+#[test]
+fn an_object_that_nobody_reads_takes_none_of_its_name_away() {
+    let mut directory = Directory::new();
+    let policy = |version: &str| {
+        format!(
+            "apiVersion: {version}\nkind: AuthorizationPolicy\nmetadata: {{name: deny}}\nspec: {{action: DENY, rules: [{{}}]}}\n"
+        )
+    };
+    directory.write("a.yaml", &policy("security.istio.io/v1"));
+    directory.write("b.yaml", &policy("rbac.istio.io/v1alpha1"));
+    let mut count = || {
+        let outcome = directory.files.read().unwrap();
+        let configuration = outcome.contribution.configuration;
+        configuration.authorization_policies.len()
+    };
+    assert_eq!(count(), 1);
+    fs::remove_file(directory.root.path().join("b.yaml")).unwrap();
+    assert_eq!(count(), 1);
+    fs::remove_file(directory.root.path().join("a.yaml")).unwrap();
+    assert_eq!(count(), 0);
+}

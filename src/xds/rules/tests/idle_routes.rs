@@ -140,3 +140,42 @@ fn a_port_that_appears_ends_what_is_told() {
     service(&mut world, "t.demo", &[(91, "TCP"), (80, "HTTP")], &[]);
     assert_eq!(told(world), [""; 0]);
 }
+
+/// Its routes are for those gateways of the root that it names.
+#[test]
+fn matches_of_a_delegate_are_for_gateways_of_its_root() {
+    let mut world = five_services();
+    let root = "hosts: [x.example]\ngateways: [g]\nhttp: [{delegate: {name: leaf}}]";
+    virtual_service(&mut world, "root", 1, root);
+    let leaf = format!("http: [{{match: [{{gateways: [g], uri: {{prefix: /a}}}}], {TO_A}}}]");
+    virtual_service(&mut world, "leaf", 2, &leaf);
+    assert_eq!(told(world), [""; 0]);
+}
+
+/// A Sidecar may say that requests to a service of HTTP are connections, for which `tcp` is then asked.
+#[test]
+fn connections_that_a_sidecar_declares_end_what_is_told() {
+    let mut world = five_services();
+    let spec = format!("hosts: [b]\ntcp: [{{{TO_A}}}]");
+    virtual_service(&mut world, "v", 1, &spec);
+    assert_eq!(told(world.clone()).len(), 1);
+    let requests = "{egress: [{port: {number: 80, name: a, protocol: HTTP}, hosts: ['./*']}]}";
+    let connections = requests.replace("HTTP", "TCP");
+    for (declared, count) in [(requests, 1), (&*connections, 0)] {
+        sidecars::sidecar(&mut world, "s", 1, declared);
+        assert_eq!(told(world.clone()).len(), count, "{declared}");
+    }
+}
+
+/// However many rules there are, and however many ports their hosts have.
+#[test]
+fn many_rules_for_many_ports_are_looked_at_within_bounds() {
+    let mut world = five_services();
+    let ports: Vec<_> = (1..=900).map(|number| (number, "TCP")).collect();
+    service(&mut world, "many.demo", &ports, &[]);
+    for number in 0..200 {
+        let spec = format!("hosts: [many]\nhttp: [{{{TO_A}}}]");
+        virtual_service(&mut world, &format!("v{number:03}"), number, &spec);
+    }
+    assert_eq!(told(world).len(), 50_000 / 900);
+}

@@ -41,8 +41,11 @@ impl UnionState {
         }
     }
 
-    /// Takes objects of Kubernetes' own kinds among the changes of a source.
+    /// Takes objects of Kubernetes' own kinds among the changes of a source; nothing of one that has left meanwhile.
     pub(super) fn take_core(&mut self, source: u64, changes: &[EntryChange]) {
+        if !self.sources.iter().any(|known| known.id == source) {
+            return;
+        }
         let changes = self.core_objects.apply(source, changes);
         self.of_files.apply(&changes);
     }

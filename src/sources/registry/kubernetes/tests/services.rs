@@ -155,13 +155,16 @@ fn a_service_has_its_addresses_in_their_order_and_its_balancers_apart() {
 }
 
 #[test]
-fn an_export_to_no_namespace_hides_no_service() {
+fn an_export_to_no_namespace_is_one_to_the_own() {
     let mut objects = objects();
     let mut object = service(
         "a",
         json!({"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}),
     );
-    for (written, exported) in [("bogus ns", &[][..]), ("bogus ns, web", &["web".into()])] {
+    for (written, exported) in [
+        ("bogus ns", &[".".into()][..]),
+        ("bogus ns, web", &["web".into()]),
+    ] {
         object["metadata"]["annotations"] = json!({"networking.istio.io/exportTo": written});
         set(&mut objects, object.clone());
         assert_eq!(served(&mut objects, "a").exported_to, exported);

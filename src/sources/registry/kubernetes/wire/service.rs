@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near, is_near_by_field};
-use api::names::{LONGEST_NAME, is_label};
+use api::names::{LONGEST_NAME, export_to};
 use api::size;
 use api::well_known::EXPORT_TO;
 use serde::Deserialize;
@@ -230,19 +230,14 @@ fn prefers_close(field: Option<&str>, annotation: Option<&str>, wrong: &mut Wron
     wanted.iter().any(|(_, _, is_near)| *is_near)
 }
 
-/// An entry that names no namespace is left out: it would hide the service from everybody.
 fn exported(annotation: Option<&str>, wrong: &mut Wrong) -> Vec<Arc<str>> {
-    let mut all = listed(annotation);
-    all.retain(|entry| {
-        let is_known = matches!(*entry, "." | "*" | "~") || is_label(entry);
-        if !is_known {
-            let (head, more) = api::text::excerpt(entry, 64);
-            wrong.set(|| {
-                format!("{EXPORT_TO}: want \".\", \"*\", \"~\" or namespaces, got {head:?}{more}")
-            });
-        }
-        is_known
-    });
+    let (all, unknown) = export_to(annotation.unwrap_or_default());
+    if let Some(entry) = unknown {
+        let (head, more) = api::text::excerpt(entry, 64);
+        wrong.set(|| {
+            format!("{EXPORT_TO}: want \".\", \"*\", \"~\" or namespaces, got {head:?}{more}")
+        });
+    }
     all.into_iter().map(Arc::from).collect()
 }
 
