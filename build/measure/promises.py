@@ -281,7 +281,7 @@ def of_instructions():
     verdicts = []
     for what, count in instructions.counted().items():
         limit = limits[what]
-        verdicts.append(judged(count, limit, 1.0))
+        verdicts.append(judged(count, limit, limits["room"]))
         row(f"instructions: {what}", f"{count / 1000:.0f} k", f"{limit / 1000:.0f} k", verdicts[-1])
     return verdicts
 
