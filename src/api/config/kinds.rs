@@ -49,9 +49,9 @@ pub struct Kind {
     pub effect: Effect,
     /// Its rules beyond its types.
     pub(super) rule: Option<rules::Rule>,
-    /// What discovery does otherwise than a valid object says.
+    /// Notes of what discovery does otherwise than a valid object says.
     pub(super) notes: Option<SpecNotes>,
-    /// What the annotation of a policy that is only tried does to its objects.
+    /// The effect of the annotation `istio.io/dry-run` on its objects.
     dry_run: DryRun,
     /// The part that today does the work of a kind without an effect; `None`: none does, or it has one of its own.
     instead: Option<&'static str>,

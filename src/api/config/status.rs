@@ -1,6 +1,6 @@
 //! The words for what becomes of an object, whoever has it: each page, document, metric and log line prints them from here.
 
-/// What is served in the place of a refused object.
+/// The version that is served in the place of a refused object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServedInstead {
     Nothing,

@@ -82,7 +82,7 @@ pub(crate) trait StreamProtocol: Send {
 /// A request of the protocol.
 type Request<P> = <<P as StreamProtocol>::Reader as MessageReader>::Message;
 
-/// What a stream waits for.
+/// The events that a stream waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamWaits {
     /// The time of its clock at which it has something to do without any event.
@@ -90,7 +90,7 @@ pub(crate) struct StreamWaits {
     pub(crate) reads: Reads,
 }
 
-/// What a stream reads of its peer.
+/// The requests that a stream reads of its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
     /// The next request.

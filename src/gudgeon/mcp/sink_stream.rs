@@ -90,7 +90,7 @@ struct SinkProtocol<'a> {
     peer: &'a Peer,
     access: Option<watch::Receiver<Arc<CurrentList>>>,
     stage: Option<watch::Receiver<ShutdownStage>>,
-    /// What the source is to have next: all first requests, or the answer to its response.
+    /// The messages that the source gets next: all first requests, or the answer to its response.
     unsent: Option<Vec<Bytes>>,
     has_received: bool,
 }

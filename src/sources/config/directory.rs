@@ -93,7 +93,7 @@ impl Directory {
         self
     }
 
-    /// What discovery tells of objects of kinds that are not read.
+    /// Messages of discovery about objects of kinds that are not read.
     #[must_use]
     pub fn messages(&self) -> Vec<Message> {
         let DirectoryObjects {

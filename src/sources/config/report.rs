@@ -96,7 +96,7 @@ impl Refused {
         })
     }
 
-    /// What is wrong, without the place.
+    /// The findings as text, without the place.
     #[must_use]
     pub fn text(&self) -> String {
         let text = self.to_string();

@@ -58,7 +58,7 @@ impl Effect {
     }
 }
 
-/// What [`DRY_RUN`] does to objects of a kind.
+/// The effect of [`DRY_RUN`] on objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DryRun {
     /// Proxies try the policy, and do not enforce it.

@@ -13,7 +13,7 @@ use crate::schema::{Field, FieldKind, Key, Message, Shape};
 /// reads other messages with fields of the same names.
 type Readers = &'static [(&'static str, &'static str)];
 
-/// Where the fields of each message are read.
+/// The files and functions that read the fields of each message.
 const READERS: &[(&str, Readers)] = &[
     (
         "VirtualService",

@@ -49,7 +49,7 @@ pub(super) fn redirect(at: &Cursor<'_>) {
     }
 }
 
-/// What a redirect puts the matched prefix's rest in place of.
+/// A redirect replaces this by the rest of the path behind the matched prefix.
 const PREFIX: &str = "%PREFIX()%";
 
 pub(super) fn rewrite(at: &Cursor<'_>) {

@@ -45,6 +45,13 @@ fn with(providers: &str, policies: &[&str]) -> World {
     let mut world = workload_world();
     let text = format!("enableAutoMtls: true\nextensionProviders:{providers}");
     let mesh = mesh::parse_over(&mesh::discovery_defaults(), &text).unwrap();
+    // Nothing is warned of but a provider that nobody can ask.
+    let mut warnings = mesh.warnings.iter();
+    assert!(
+        warnings.all(|one| one.ends_with("deny everything")),
+        "{:?}",
+        mesh.warnings
+    );
     world.mesh = Arc::new(mesh.config);
     service(
         &mut world,
