@@ -125,11 +125,13 @@ impl Debounce {
             });
             endpoints.hosts.extend(hosts);
             endpoints.burst.add(now);
+            // The quiet moment that ends a batch is one without any change.
             if let Some(waiting) = self.waiting.as_mut().filter(|_| self.options.endpoints) {
                 waiting.burst.add(now);
             }
             return;
         }
+        // Endpoints that wait go out with this change, so the batch is as old as they are.
         let earlier = self.endpoints.as_ref().filter(|_| self.options.endpoints);
         let first = earlier.map_or(now, |endpoints| endpoints.burst.first);
         let waiting = self.waiting.get_or_insert_with(|| PendingChanges {
@@ -165,6 +167,7 @@ impl Debounce {
             batch.add(Change::Endpoints(endpoints.hosts));
         }
         let partial = self.waiting.is_some();
+        // The batch of the failed snapshot is gone; only a full push makes up for what it had.
         batch.full |= self.behind && !partial;
         Some(DueBatch {
             batch,
@@ -177,6 +180,7 @@ impl Debounce {
     /// otherwise the last snapshot is served on.
     pub fn done(&mut self, due: &DueBatch, is_made: bool) {
         self.busy = false;
+        // A partial push makes up for nothing: the hosts of the failed one may not be among its own.
         self.behind = !is_made || self.behind && due.partial;
     }
 
@@ -200,9 +204,11 @@ impl Debounce {
     fn endpoints_due(&self) -> Option<Duration> {
         let mut burst = self.endpoints.as_ref()?.burst;
         if !self.options.endpoints {
+            // `PILOT_ENABLE_EDS_DEBOUNCE=false`: endpoints go out at once.
             return Some(burst.first);
         }
         if let Some(waiting) = &self.waiting {
+            // Other changes put endpoints off as their own do, but for [`ENDPOINTS_MAX`] at most.
             burst.add(waiting.burst.last.max(burst.last));
         }
         let max = self.options.max.min(ENDPOINTS_MAX);

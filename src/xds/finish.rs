@@ -182,6 +182,7 @@ fn sort(body: &mut [u8], fields: &[Field]) {
         sorted.sort_by_key(|entry| next(entry, 0).and_then(|part| entry.get(part.content)));
         let sorted = sorted.concat();
         if let Some(place) = body.get_mut(first.start..last.end)
+            // Malformed bytes stay as they are: an entry that cannot be cut out would be lost.
             && place.len() == sorted.len()
         {
             place.copy_from_slice(&sorted);

@@ -209,6 +209,7 @@ impl Node {
             .parse()
             .map_err(|_| bad(&format!("want an IP address, got {:?}", clipped(ip))))?;
         let metadata = NodeMetadata::of(node);
+        // The name of a pod may have dots, and a namespace has none.
         let (pod, after) = full.rsplit_once('.').unwrap_or((full, ""));
         let namespace = metadata
             .namespace()

@@ -103,6 +103,7 @@ impl ResourceNames {
     pub fn is_list<L: NameList>(&self, list: &Arc<L>) -> bool {
         let is_of_it = match &self.names {
             NameSource::Message(_) => false,
+            // The address alone says which list it is: pointers to one object may have different vtables.
             NameSource::List(of) => Arc::as_ptr(of).cast::<()>() == Arc::as_ptr(list).cast::<()>(),
         };
         is_of_it && self.count == list.count()

@@ -96,9 +96,11 @@ pub(crate) const LONGEST_IN_FILES: usize = 512;
 pub(crate) fn name_in_files(prefix: &str, paths: &[&str]) -> String {
     let escaped = paths
         .iter()
+        // `%` comes first: the escape of `~` has one.
         .map(|path| path.replace('%', "%25").replace('~', "%7E"));
     let name = prefix.to_owned() + &escaped.collect::<Vec<_>>().join("~");
     match name.len() > LONGEST_IN_FILES {
+        // The prefix stays in front of the hash: [`Resource::is_sent_alone`] goes by it.
         true => format!("{prefix}{}", Version::of(name.as_bytes())),
         false => name,
     }
@@ -120,6 +122,7 @@ struct Binding {
 
 /// The mark in the version of a listener of this name that has a port of its own; others have none.
 pub(crate) fn mark_of_bound(name: &str) -> u32 {
+    // 0 is the mark of listeners without a port.
     Version::of(name.as_bytes()).mark().max(1)
 }
 
@@ -130,6 +133,7 @@ impl Resource {
         let binding = Binding::decode(&*one.body).unwrap_or_default();
         let mark = match binding.bind_to_port {
             Some(false) => 0,
+            // Envoy binds a listener that does not say.
             Some(true) | None => mark_of_bound(&one.name),
         };
         Self {

@@ -84,6 +84,7 @@ impl Conflicts {
     /// One of a part of a rule: each is told by itself, and what is told already is not told again.
     pub(crate) fn add(&mut self, part: usize, conflict: Conflict) {
         let cause = (conflict.metric, conflict.objects.first().cloned(), part);
+        // A repeat must not use up the limit, so the look for it comes first.
         if !self.all.contains(&conflict) && self.counts(cause) {
             self.all.push(conflict);
         }
@@ -96,6 +97,7 @@ impl Conflicts {
         let of_namespace = self.by_namespace.entry(namespace).or_default();
         let of_rule = self.by_rule.entry(cause).or_default();
         *of_rule += 1;
+        // The count of a rule rises beyond its limit: `finish` says how many are not listed.
         let is_listed = *of_rule <= MOST_OF_RULE && *of_namespace < MOST_OF_NAMESPACE;
         *of_namespace += usize::from(is_listed);
         is_listed
@@ -106,6 +108,7 @@ impl Conflicts {
         let mut all = self.all;
         let by_rule = self.by_rule.into_iter();
         let more = by_rule.filter(|(_, count)| *count > MOST_OF_RULE);
+        // Tenants write any number of rules, so the summaries have a bound, too.
         for ((metric, object, _), count) in more.take(MOST_OF_NAMESPACE) {
             let name = object.as_ref().map(ToString::to_string);
             let name = name.unwrap_or_else(|| "services".to_owned());

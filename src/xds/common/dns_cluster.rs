@@ -100,6 +100,7 @@ pub(crate) fn to_cluster_type(cluster: &mut Cluster) {
         all_addresses_in_single_endpoint: logical,
         dns_min_refresh_rate: None,
     };
+    // Envoy calls each of these fields deprecated with each cluster that sets it, so none stays behind.
     cluster.dns_lookup_family = 0;
     cluster.cluster_discovery_type = Some(ClusterDiscoveryType::ClusterType(CustomClusterType {
         name: DNS_CLUSTER.to_owned(),

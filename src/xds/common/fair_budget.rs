@@ -36,6 +36,7 @@ impl FairBudget {
     /// Room that a rule still has; `None`: the rule was given up.
     pub(crate) fn of(&self, rule: &ObjectRef) -> Option<usize> {
         let spent = self.by_rule.get(rule).copied().unwrap_or_default();
+        // A rule that was given up has spent `usize::MAX`, and the subtraction fails.
         let own = self.of_rule.checked_sub(spent)?;
         Some(own.min(self.reserved_for(rule).saturating_add(self.common)))
     }
@@ -46,6 +47,7 @@ impl FairBudget {
     }
 
     pub(crate) fn spend(&mut self, rule: &ObjectRef, bytes: usize) {
+        // Before the namespace's spending rises: its reserve pays first, the common room pays the rest.
         let more = bytes.saturating_sub(self.reserved_for(rule));
         self.common = self.common.saturating_sub(more);
         let of_namespace = self.by_namespace.entry(rule.namespace.clone());

@@ -13,6 +13,7 @@ pub(crate) fn keepalive(given: &Given) -> TcpKeepalive {
         wire::number(seconds)
     };
     TcpKeepalive {
+        // In proto3 a number that is not set is 0; it means the operating system's own count.
         keepalive_probes: wire::number(given.probes).filter(|probes| probes.value > 0),
         keepalive_time: seconds(given.time.as_ref()),
         keepalive_interval: seconds(given.interval.as_ref()),

@@ -190,6 +190,7 @@ impl Index {
             for address in addresses {
                 match address {
                     Address::Plain(address) => {
+                        // An address in several clusters makes one part of a resource, so it counts once.
                         plain.insert(*address);
                         let places = self.by_address.entry((*address, port.number));
                         let cluster = cluster.clone();
@@ -241,6 +242,7 @@ impl ServicePorts {
                 .by_name
                 .get(&service_port.name)
                 .map_or(&[][..], Vec::as_slice);
+            // The index is in order of precedence: the first visible port of a name has won it.
             let first = same.iter().find(|one| visible.has(**one));
             if let Some(first) = first.and_then(|first| index.all.get(*first)) {
                 conflicts.push(twice(service_port, first));
@@ -372,6 +374,7 @@ impl ServicePorts {
         let places = self.index.by_address.range(of_address);
         let places = places.flat_map(|(_, places)| places);
         let mut all: Vec<_> = self.of_places(address, places, cluster, families).collect();
+        // The range is in order of port numbers; callers rely on the precedence of services.
         all.sort_by_key(|(at, _)| *at);
         all.into_iter()
             .map(|(_, service_port)| service_port)
@@ -403,6 +406,7 @@ impl ServicePorts {
             places.filter(move |place| is_reached && step(|| bit(&self.visible, place.at)));
         places.filter_map(move |place| {
             let service_port = self.index.all.get(place.at)?;
+            // A proxy sees the addresses of its own cluster, else those of the first one (discovery.md §5.5).
             let address_cluster = service_port.service.address_cluster_for(cluster);
             (address_cluster == Some(&place.cluster)).then_some((place.at, service_port))
         })

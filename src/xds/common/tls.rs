@@ -82,6 +82,7 @@ pub(crate) fn client(
     let secured = mutual(files, server_name(port, subset, host), accounts, oldest);
     let reasons: Vec<_> = plain.iter().map(ToString::to_string).collect();
     let version = Version::of(reasons.join(",").as_bytes());
+    // No endpoint has this mode: the entry changes the cluster's bytes and nothing else.
     let marker = (!plain.is_empty()).then(|| TransportSocketMatch {
         name: format!("tlsMode-plain-{version}"),
         r#match: Some(Struct {
@@ -97,6 +98,7 @@ pub(crate) fn client(
             }),
             transport_socket: Some(secured),
         },
+        // Envoy takes the first match, and an empty one matches every endpoint: it stands last.
         TransportSocketMatch {
             name: "tlsMode-disabled".to_owned(),
             r#match: Some(Struct::default()),
@@ -197,6 +199,7 @@ pub(crate) fn service(
     let validation = CertificateValidationContext {
         trusted_ca: file.filter(|_| checks).map(wire::file),
         system_root_certs: of_grpc.filter(|_| checks),
+        // Envoy refuses a revocation list, or names to match, without a root that checks the certificate.
         crl: (checks && !given.ca_crl.is_empty()).then(|| wire::file(&given.ca_crl)),
         ..of_names(given, checks)
     };
@@ -245,6 +248,7 @@ pub(crate) fn service_by_name(
 
 /// Names that a server's certificate is to have.
 fn of_names(given: &ClientTlsSettings, checks: bool) -> CertificateValidationContext {
+    // Envoy refuses names to match where no root checks the certificate.
     let names = given.subject_alt_names.iter().filter(|_| checks);
     CertificateValidationContext {
         match_typed_subject_alt_names: names.flat_map(|name| either(name)).collect(),
@@ -279,6 +283,7 @@ pub(crate) fn announced(
             ..core::ProxyProtocolConfig::default()
         }),
         transport_socket: Some(
+            // Envoy requires an inner socket, also for plain text.
             socket.unwrap_or_else(|| wire::transport_socket(RAW, &RawBuffer {})),
         ),
         ..ProxyProtocolUpstreamTransport::default()
@@ -297,6 +302,7 @@ pub(crate) fn pair((chain, key): (&str, &str)) -> TlsCertificate {
 /// A name of either kind.
 pub(crate) fn either(name: &str) -> [SubjectAltNameMatcher; 2] {
     use subject_alt_name_matcher::SanType;
+    // A rule does not say which kind of name it means, and Envoy's matcher takes one kind each.
     [SanType::Uri, SanType::Dns].map(|kind| SubjectAltNameMatcher {
         san_type: kind.into(),
         ..exactly(name)

@@ -15,6 +15,7 @@ pub struct MetadataPairs(Arc<[u64]>);
 impl MetadataPairs {
     pub(super) fn new<'a>(pairs: impl Iterator<Item = (&'a str, String)>) -> Self {
         let mut all: Vec<u64> = pairs.map(|(key, value)| hash(key, &value)).collect();
+        // Sorted before the cut: the pairs come from a hash map, and the same ones must stay each time.
         all.sort_unstable();
         all.truncate(MOST);
         Self(all.into())

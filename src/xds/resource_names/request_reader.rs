@@ -124,6 +124,7 @@ fn field(bytes: &[u8]) -> WireField<'_> {
     let whole = start + size + length;
     match key {
         NAME => WireField::Name(value, whole),
+        // A decoder has to refuse these: a name that is no string, and field 0.
         _ if key >> 3 == FIELD as usize || key >> 3 == 0 => WireField::Strange,
         _ => WireField::Other(whole),
     }

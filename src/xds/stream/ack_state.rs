@@ -143,10 +143,12 @@ impl AckState {
         let Ok(nonce) = nonce.parse::<u64>() else {
             return RequestOutcome::Expired;
         };
+        // The nonce belongs to another stream, or is 0, which no response has.
         if nonce > self.nonce || nonce == 0 {
             return RequestOutcome::Expired;
         }
         let is_latest = nonce == self.nonce;
+        // In state of the world only the last nonce counts: the client answers that response, too.
         if !is_latest && (protocol == Protocol::StateOfTheWorld || nonce <= self.answered) {
             return RequestOutcome::Expired;
         }
@@ -161,9 +163,11 @@ impl AckState {
         self.answered = nonce;
         let version = self.take_unanswered(nonce);
         if protocol == Protocol::StateOfTheWorld {
+            // In state of the world one NACK stands at most, until the next answer.
             self.nacks.clear();
         }
         let Some(message) = error else {
+            // An ACK of an older response says nothing of the newer ones that are on their way.
             if is_latest {
                 self.acked = self.sent;
             }
@@ -194,6 +198,7 @@ impl AckState {
                 self.answered_content = one.content;
             }
         }
+        // The response may be forgotten, beyond [`MOST_UNANSWERED`].
         version.or(self.sent).unwrap_or_default()
     }
 }

@@ -47,6 +47,7 @@ impl Stream {
             }
             let (response, next) = self.step(now)?;
             self.phase = next;
+            // A step without a response goes on to the next phase; phases lead forward, so the loop ends.
             if response.is_some() {
                 return response;
             }
@@ -57,6 +58,8 @@ impl Stream {
     fn answer(&mut self, now: Duration) -> Option<Response> {
         if self.clusters.is_owed() || self.unknown.owes(Type::Cluster) {
             if let Some(target) = self.target(Type::Cluster) {
+                // While a push is under way, listeners may still name clusters that vanish: the answer keeps
+                // them.
                 let (response, _) = self.send_clusters(target, self.phase.keeps_clusters());
                 return Some(response);
             }
@@ -167,6 +170,8 @@ impl Stream {
                 // Nothing is there that must wait, and another push does.
                 let bare = !ack_states.listeners.requested && !ack_states.routes.requested;
                 let accepted = warming.is_answered(&ack_states.clusters);
+                // The next push waits only for clusters to be accepted: there is no listener to wait for
+                // their warmth.
                 let over = over || (bare && accepted && self.waiting.is_some());
                 // What only the view before had was left as it was.
                 self.retained |= over;
@@ -231,17 +236,20 @@ impl Stream {
         };
         let difference =
             super::set_subscription::Difference::between(self.clusters.sent(), &target);
+        // Nothing has to be made first; what vanishes goes last, when no listener names it.
         if difference.only_removes() {
             return (None, Phase::Listeners);
         }
         let (response, added) = self.send_clusters(target, true);
         self.note_type(Type::Cluster);
+        // A changed cluster serves in its old form while it warms, so no listener waits for it.
         if added.is_empty() {
             return (Some(response), Phase::Listeners);
         }
         let wanted: BTreeSet<_> = added
             .iter()
             .map(|cluster| &cluster.name)
+            // Only an EDS cluster has an assignment to wait for.
             .filter(|name| self.views.has(Type::Endpoint, name))
             .cloned()
             .collect();
@@ -300,6 +308,7 @@ impl Stream {
         let source = ResourceLookup {
             get: &get,
             absence: AbsenceSignal::of(Type::Endpoint, self.protocol, self.client),
+            // A push keeps vanishing clusters until its end, and their assignments stay with them.
             hold: self.ack_states.clusters.requested && !self.phase.is_idle(),
             nonce: short(self.nonce.saturating_add(1)),
             lists: &self.lists,

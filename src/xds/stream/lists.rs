@@ -57,6 +57,7 @@ impl Lists {
         }
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let alike = known.lists.get(&(version, length))?;
+        // Lists with the copies of the newest snapshot stand last.
         let mut alike = alike.iter().rev().filter_map(Weak::upgrade);
         alike.find(|list| is_it(list))
     }

@@ -136,6 +136,7 @@ pub(super) fn compare_slot(
             state: DeliveryState::Absent,
         }
     };
+    // A list's version is the sum of its members', so one change costs one subtraction and one addition.
     found.version = found.version - before + slot.version();
     Some(SlotChange {
         at,

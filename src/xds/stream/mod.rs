@@ -189,6 +189,7 @@ impl Stream {
         bounded(request.initial.len())?;
         let kind = request.kind;
         if kind == Type::Secret {
+            // Before the nonce is classified: an answer to an older response still counts for its secret.
             self.separate_secrets.record_answer(now, request);
         }
         let ack_state = self.ack_states.of_mut(kind);
@@ -224,6 +225,7 @@ impl Stream {
         {
             watch.all_acked();
         }
+        // Delta adds names with each request, so the bound on one request is not enough.
         bounded(self.subscribed(kind))?;
         Ok(outcome)
     }

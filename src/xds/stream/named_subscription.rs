@@ -84,6 +84,7 @@ impl NamedSubscription {
     /// State of the world: whether a request with these names says nothing new, as an ACK does.
     pub(super) fn is_exactly(&self, names: &ResourceNames) -> bool {
         let same = |(slot, name): (&NameSlot, &str)| equal(slot.name().as_bytes(), name.as_bytes());
+        // A name that a stale request let go is asked for anew by standing in this one.
         self.left.is_empty()
             && self.slots.len() == names.len()
             && (names.is_list(&self.slots) || self.slots.iter().zip(names.iter()).all(same))
@@ -164,6 +165,7 @@ impl NamedSubscription {
             ));
         }
         slots.extend(old.cloned());
+        // Names that are asked for again were reserved twice, and the list lives as long as the stream.
         slots.shrink_to_fit();
         self.be(slots);
     }
@@ -184,6 +186,7 @@ impl NamedSubscription {
         if found.is_empty() {
             return;
         }
+        // Other streams may share the list; their clusters have not changed, so they keep the old copy.
         let slots = Arc::make_mut(&mut self.slots);
         for at in found {
             if let Some(slot) = slots.get_mut(at) {
@@ -224,6 +227,7 @@ impl NamedSubscription {
 
     /// A client that comes back with this version has exactly what it would be sent, so it counts as sent. Or nothing does.
     pub(super) fn agree(&mut self, version: Option<Version>, source: &ResourceLookup<'_>) -> bool {
+        // A client without a version has nothing; comparing would look each name up twice.
         if version.is_none() {
             return false;
         }
@@ -273,6 +277,8 @@ impl NamedSubscription {
         source: &ResourceLookup<'_>,
     ) -> ResponseContent {
         let (found, changes) = self.compare(dirty, source);
+        // A resource that cannot be made is not owed on: its slot stays unsent, and the next push tries
+        // again.
         self.unsent = 0;
         self.take(changes, found.version, source);
         found

@@ -43,6 +43,7 @@ fn turned_since(before: Version, target: &Set) -> Vec<Arc<str>> {
         return Vec::new();
     }
     let (fixed, others): (Vec<_>, Vec<_>) = target.iter().partition(|one| is_fixed(one));
+    // The sum of marks rises by a listener's mark when it gets its port, and falls by it when it loses it.
     let is_only = |listener: &&&Arc<Resource>| match listener.version.mark() {
         0 => before.wrapping_sub(now) == mark_of_bound(&listener.name),
         mark => now.wrapping_sub(before) == mark,

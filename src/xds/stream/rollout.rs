@@ -104,6 +104,7 @@ impl Warming {
 
     /// Assignments went out.
     pub(super) fn sent<'a>(&mut self, nonce: u64, names: impl Iterator<Item = &'a Arc<str>>) {
+        // All new clusters have an assignment: later ones must not prolong the wait.
         if self.wanted.is_empty() {
             return;
         }

@@ -70,9 +70,11 @@ impl Stream {
             .chain(found.removed.clone())
             .collect();
         let waiting = &mut self.separate_secrets.waiting;
+        // A secret that changes or goes while it waits is sent once, as it is now.
         waiting.retain(|one| !newer.contains(&one.name));
         waiting.extend(alone);
         let mut first = None;
+        // Nothing else has to go first, so the first of them is this response.
         if together.is_empty() && found.removed.is_empty() && !waiting.is_empty() {
             let one = waiting.remove(0);
             together.push(one.clone());

@@ -109,6 +109,7 @@ impl SetSubscription {
     /// State of the world, first request. Returns true if the client has all of it already.
     pub(super) fn begin(&mut self, request: &Request, client: Client, view: &dyn View) -> bool {
         let names = sorted(request.names.iter());
+        // gRPC has no wildcard: it names each resource that it wants.
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
         self.names = by_name(&names);
         let target = self.target(request.kind, view);
@@ -168,6 +169,7 @@ impl SetSubscription {
         view: &dyn View,
     ) -> (bool, Vec<&'a str>) {
         let names = sorted(request.names.iter());
+        // gRPC has no wildcard: it names each resource that it wants.
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
         self.names = by_name(&names);
         let (mut unknown, mut forgotten) = (0, Vec::new());
@@ -194,6 +196,7 @@ impl SetSubscription {
         };
         let is_missing =
             |name: &&Arc<str>| self.sent.get(name).is_none() && target.get(name).is_none();
+        // A subscribed name without a resource belongs in `removed_resources` of the next answer.
         self.again = self.names.iter().filter(is_missing).cloned().collect();
         // Whoever has nothing waits for an answer, be it that there is nothing.
         let waits = self.is_subscribed() && (self.sent.is_empty() || !self.again.is_empty());
@@ -214,6 +217,7 @@ impl SetSubscription {
             self.wildcard = true;
         }
         let names = by_name(&names);
+        // A name that is subscribed again is sent again, whatever the client has.
         self.owed |= !names.is_empty();
         merge(&mut self.again, &names);
         merge(&mut self.names, &names);

@@ -77,6 +77,7 @@ impl StandingNacks {
     pub(super) fn push(&mut self, one: StandingNack) {
         if self.0.len() >= MOST {
             let nameless = self.0.iter().position(|one| one.refused.is_empty());
+            // Its resources are refused still: the oldest NACK that is left takes their names.
             let mut former = self.0.remove(nameless.unwrap_or(0));
             if let Some(oldest) = self.0.first_mut() {
                 oldest.refused.append(&mut former.refused);
@@ -158,6 +159,7 @@ impl Stream {
             (RequestOutcome::Nacked(_), Some(_)) => {
                 let refused = self.refused_by(kind, &refusal, content.as_deref());
                 // Of other types Envoy takes nothing behind what it refuses, and of a message that is cut not all names are known.
+                // `cut` ends at the border of a character, up to three bytes early.
                 let is_whole = refusal.len() + 4 < NACK_BYTES_READ;
                 let is_partial = kind.is_complete() && !refused.is_empty() && is_whole;
                 let accepted = content.filter(|_| is_partial).unwrap_or_default();
@@ -167,6 +169,8 @@ impl Stream {
                 if let Some(content) = &content {
                     return version_in(content, name).is_none();
                 }
+                // The content of that response was not kept: a refusal stands until the client is sent
+                // another version.
                 let sent = self.sent_resource(kind, name);
                 sent.is_some_and(|sent| sent.version == *version)
             }),

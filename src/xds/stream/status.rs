@@ -144,6 +144,7 @@ impl Stream {
         };
         for one in self.ack_states.of(kind).nacks.newest_first() {
             let mut others = all.iter();
+            // The NACK of a secret that went out alone is in the state of its type, too.
             if !others.any(|other| other.nack.message == one.nack.message) {
                 all.push(self.with_rules(kind, one));
             }

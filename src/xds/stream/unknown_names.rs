@@ -94,6 +94,7 @@ impl UnknownNames {
             }
         }
         known.remembered = next;
+        // One hash stands for the names beyond the bound, which a client may choose in any number.
         let last = (!beyond.is_empty()).then(|| Version::of(beyond.join("\0").as_bytes()));
         let repeats = asked.all && last == known.last;
         known.last = last.filter(|_| asked.all);
