@@ -85,6 +85,7 @@ pub(crate) struct ClusterParameters {
 pub(crate) fn resolution(service_port: &ServicePort, client: &ClusterParameters) -> Resolution {
     let resolution = service_port.service.resolution;
     let headless_eds = service_port.service.is_headless() && client.headless_eds;
+    // A connection that was not intercepted has no original destination: its endpoints come by EDS.
     let blind = resolution == Resolution::None && (!client.intercepts || headless_eds);
     if client.grpc || blind {
         return Resolution::Static;
@@ -205,6 +206,7 @@ pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<
         && !inputs.client.grpc
         && inputs.client.certificates == Certificates::Present
         && !service_port.service.mesh_external
+        // ORIGINAL_DST has no endpoints with metadata, by which the socket would be chosen.
         && resolution != Resolution::None
     {
         let accounts: Vec<&str> = inputs.accounts.iter().map(|account| &**account).collect();

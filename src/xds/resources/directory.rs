@@ -80,6 +80,7 @@ impl Directory {
                 .flat_map(|key| world.endpoints_of(key))
                 .map(|(_, endpoint)| endpoint)
                 .filter(|endpoint| endpoint.address.ip() == Some(*address))
+                // An endpoint that names a pod is that pod's alone, whoever else has the address.
                 .filter(|endpoint| endpoint.named_pod().is_none() && may_be(node, endpoint))
                 .filter_map(&what)
                 // Of entries that disagree one in every order of arrival.

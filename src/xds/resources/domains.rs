@@ -16,6 +16,7 @@ pub(crate) fn forms(host: &str, domain: &str) -> Vec<String> {
         .take_while(|(one, other)| !one.is_empty() && one.eq_ignore_ascii_case(other))
         .count();
     let own = parts.len().saturating_sub(shared);
+    // A host that the domain ends in keeps one part, so that no form is empty.
     for end in own.max(1)..parts.len() {
         if let Some(form) = parts.get(..end) {
             forms.push(form.join(".").to_ascii_lowercase());

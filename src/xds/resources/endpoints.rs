@@ -92,6 +92,7 @@ impl Places<'_> {
         match modes.of_clients(endpoint.port) {
             MtlsMode::Disable => Some(PlainBy::Policies(Box::new(modes))),
             MtlsMode::Permissive => without_certificates,
+            // The server takes nothing plain, whether or not its proxy says that it has certificates.
             MtlsMode::Strict => None,
         }
     }
@@ -147,6 +148,7 @@ pub(crate) fn groups<'a>(
         let network = networks.of_endpoint(cluster, endpoint);
         let weight = u128::from(endpoint.weight);
         let away = own.is_some_and(|own| network != own && networks.has_gateway(network));
+        // An endpoint without an address is behind its network's gateways, too.
         if away && (place.is_some() || endpoint.address.is_absent()) {
             *replaced.entry((&endpoint.locality, network)).or_default() += weight;
             continue;
@@ -182,9 +184,12 @@ pub(crate) fn groups<'a>(
                 place: wire::address(address, port),
                 ip: Some(address),
                 sort: (address.to_string(), port),
+                // `factor` is a multiple of each network's number of gateways, so the share is a whole
+                // number.
                 weight: weight.saturating_mul(factor) / share,
                 network,
                 pod: None,
+                // A gateway between networks takes nothing but mutual TLS.
                 tls: true,
             });
         }
@@ -205,6 +210,7 @@ fn served<'a>(
         .filter(|(_, endpoint)| endpoint.port_name == service_port.port.name && endpoint.weight > 0)
         .filter(|(_, endpoint)| endpoint.health != Health::NotReady)
         .collect();
+    // kube-proxy's rule: endpoints that terminate serve only while the port has no ready one.
     let some_ready = all
         .iter()
         .any(|(_, endpoint)| endpoint.health == Health::Ready);
@@ -293,6 +299,7 @@ fn group(locality: &Locality, mut entries: Vec<Entry<'_>>) -> LocalityLbEndpoint
     entries.sort_by(|one, other| one.order().cmp(&other.order()));
     let sum: u128 = entries.iter().map(|entry| entry.weight).sum();
     let scale = sum.div_ceil(HEAVIEST).max(1);
+    // Envoy refuses a weight of 0.
     let light = |weight: u128| u32::try_from((weight / scale).max(1)).unwrap_or(u32::MAX);
     let weight = entries
         .iter()

@@ -109,6 +109,7 @@ pub(crate) fn http(
             }
         }),
         http2_protocol_options: Some(http2()),
+        // Envoy's own five minutes would cut streams that are quiet.
         stream_idle_timeout: Some(wire::duration(Duration::ZERO)),
         access_log: mesh.access_log.http.clone(),
         use_remote_address: wire::boolean(extras.class == ListenerClass::Router),
@@ -175,11 +176,13 @@ fn http_filters(extras: Extras<'_>) -> Vec<HttpFilter> {
         let stats = GrpcStats::default();
         filters.push(http_filter("envoy.filters.http.grpc_stats", &stats));
     }
+    // Routes switch cors and fault on for themselves, so every chain has the two filters.
     filters.push(http_filter("envoy.filters.http.cors", &Cors {}));
     filters.push(http_filter(
         "envoy.filters.http.fault",
         &HttpFault::default(),
     ));
+    // Envoy refuses a chain whose last filter does not end it.
     filters.push(router());
     filters
 }

@@ -40,6 +40,7 @@ impl Target {
             let host = Host::Address(address);
             return Some(Self { host, port: None });
         }
+        // Before a closing bracket the last colon belongs to the address.
         let (host, port) = match name.rsplit_once(':').filter(|_| !name.ends_with(']')) {
             Some((host, port)) => (host, Some(port.parse::<u16>().ok()?)),
             None => (name, None),
@@ -107,6 +108,7 @@ fn full_names(host: &str, domain: &str) -> Vec<String> {
             continue;
         };
         let full = format!("{host}.{}", rest.join("."));
+        // A target counts only in the forms that a proxy's routes have for the host.
         if domains::forms(&full, &domain)
             .iter()
             .any(|form| form == host)

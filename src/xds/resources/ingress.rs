@@ -34,6 +34,7 @@ pub(crate) fn inbound_ports(
     }
     let mut by_target: BTreeMap<u16, &Instance> = BTreeMap::new();
     for instance in instances {
+        // Instances come by precedence of their services: the first one at a port counts.
         by_target.entry(instance.target).or_insert(instance);
     }
     Some(
@@ -118,6 +119,7 @@ fn inbound_port(
         cluster,
         host,
         service_port: number,
+        // The number says where the application is; a DestinationRule knows the service's port.
         pool_port: instance.map_or(number, |instance| instance.port.number),
         place,
         // The pattern is made of what a service is called.

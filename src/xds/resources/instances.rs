@@ -64,6 +64,7 @@ fn is_of(proxy: &Proxy, cluster: &ClusterId, endpoint: &Endpoint) -> bool {
     // A pod is told by its name, also before anything else is known of it.
     match endpoint.named_pod() {
         Some(pod) => {
+            // A pod's name is unique in its cluster alone.
             *cluster == proxy.cluster
                 && pod.split_once('/') == Some((&*proxy.node.namespace, &*proxy.node.name))
         }

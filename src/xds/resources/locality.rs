@@ -314,6 +314,7 @@ impl Levels<'_> {
     ) -> Vec<LocalityLbEndpoints> {
         let far = |(locality, rank): (&Locality, u32)| {
             let near = self.near.as_ref();
+            // A rank outweighs all distances: `DISTANCES` is more than the largest.
             rank * DISTANCES + near.map_or(0, |near| near.distance(locality))
         };
         let levels: BTreeSet<u32> = groups.iter().map(|(place, _)| far(*place)).collect();
@@ -367,11 +368,13 @@ fn share(
     groups
         .into_iter()
         .filter_map(|(locality, group)| {
+            // A group that no pattern names is left out (discovery.md §10.2).
             let at = named(locality)?;
             let (_, percent) = patterns.get(at)?;
             let sum = sums.get(at).copied().unwrap_or(0).max(1);
             let weight = u128::from(**percent) * scale * own(&group) / sum;
             Some(LocalityLbEndpoints {
+                // Envoy refuses a weight of 0.
                 load_balancing_weight: wire::number(u32::try_from(weight.max(1)).unwrap_or(1)),
                 ..group
             })

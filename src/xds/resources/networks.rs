@@ -69,6 +69,7 @@ impl Networks {
                     None => {}
                 }
             }
+            // All weights depend on how many gateways there are: a repeat must not count twice.
             places.sort_unstable();
             places.dedup();
             if !places.is_empty() {

@@ -95,6 +95,7 @@ impl Proxy {
         if self.node.without_certificates {
             return false;
         }
+        // The pod's labels and those of the node's metadata both count (discovery.md §10.8).
         TlsMode::of_labels(&self.labels) == TlsMode::Istio
             || TlsMode::of_labels(&self.node.labels) == TlsMode::Istio
     }

@@ -97,6 +97,7 @@ pub(crate) fn outbound(
         (!domains.is_empty()).then(|| making.host(service_port, domains))
     }));
     hosts.extend(making.hosts_of_rules(port, |host| host.parse::<IpAddr>().is_err()));
+    // Domains were claimed by precedence; the order of hosts says nothing, and sorted they have equal bytes.
     hosts.sort_by(|one, other| one.name.cmp(&other.name));
     // Nothing says at a socket where a request wanted to go.
     let unknown = parameters.unknown.as_deref();
@@ -205,6 +206,7 @@ impl<'a> RoutesBuilder<'a> {
         let routes = rule.and_then(|rule| self.routes(rule, &operation, &context));
         let routes = match routes {
             Some(routes) => routes,
+            // A rule that has nothing for this port or proxy is as if it were not there.
             None => {
                 let mut route = default_routes::usual(service_port, self.mesh);
                 let hash = virtual_service::hash_policy(service_port, &context, &mut self.from);
@@ -283,6 +285,7 @@ impl<'a> RoutesBuilder<'a> {
         let parameters = self.parameters;
         let mut all = Vec::new();
         for form in domains::forms(service_port.host(), &parameters.domain) {
+            // The pods of a headless service have names below its own.
             if service_port.service.is_headless() {
                 all.extend(domains::with_port(&form, port));
                 all.extend(domains::with_port(&format!("*.{form}"), port));
@@ -291,12 +294,15 @@ impl<'a> RoutesBuilder<'a> {
             }
         }
         for address in service_port.addresses(parameters.cluster.as_str(), parameters.families) {
+            // A rule has the address here: a service of another namespace goes on to claim it, and is told
+            // its loss.
             if let Address::Plain(address) = address
                 && self.of_rules.get(&(address, port)) != Some(&service_port.service.key.namespace)
             {
                 all.extend(domains::address_forms(address, port));
             }
         }
+        // Where all ports share a configuration, a host without a port means 80.
         if proxy && port != 80 {
             let suffix = format!(":{port}");
             all.retain(|domain| domain.ends_with(&suffix) && is_with_port(domain));
@@ -334,6 +340,7 @@ fn configuration(name: &Arc<str>, virtual_hosts: Vec<VirtualHost>) -> Draft<Rout
     let routes = RouteConfiguration {
         name: name.to_string(),
         virtual_hosts,
+        // A rule may lead to a cluster that does not exist: it answers 503 until the cluster comes.
         validate_clusters: wire::boolean(false),
         ..RouteConfiguration::default()
     };

@@ -15,6 +15,7 @@ use crate::resources::mesh::Mesh;
 pub(super) fn usual(service_port: &ServicePort, mesh: &Mesh) -> Route {
     let mut action = to(&service_port.name);
     action.retry_policy.clone_from(&mesh.retries);
+    // 0 lets streams run for ever, and a client's `grpc-timeout` count as the client wrote it.
     action.max_stream_duration = Some(route_action::MaxStreamDuration {
         max_stream_duration: Some(wire::duration(Duration::ZERO)),
         grpc_timeout_header_max: Some(wire::duration(Duration::ZERO)),
@@ -39,6 +40,7 @@ pub(super) fn decorator(host: &str, port: u16) -> Decorator {
 
 pub(super) fn to(cluster: &str) -> RouteAction {
     RouteAction {
+        // Envoy's own 15 s would cut long answers.
         timeout: Some(wire::duration(Duration::ZERO)),
         cluster_specifier: Some(route_action::ClusterSpecifier::Cluster(cluster.to_owned())),
         ..RouteAction::default()

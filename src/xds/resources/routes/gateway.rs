@@ -47,6 +47,7 @@ impl<'a> GatewayHosts<'a> {
     fn new(servers: &[&'a Serving]) -> Self {
         let mut hosts = Self::default();
         let namespaces: BTreeSet<_> = servers.iter().map(|one| &one.from().namespace).collect();
+        // Gateways of one namespace are merged: none of them keeps a host from another.
         if namespaces.len() < 2 {
             return hosts;
         }

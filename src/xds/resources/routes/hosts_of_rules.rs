@@ -117,6 +117,7 @@ impl<'a> RoutesBuilder<'a> {
     /// Finds the ports of a rule's hosts. Each port has a configuration of its own: a short rule with many hosts and ports would be
     /// long in all of them.
     fn share_room(&mut self, rule: &'a Rule<VirtualService>, port: Option<u16>) {
+        // A rule's room is divided once in a configuration, at its first host.
         if self.ports.contains_key(&rule.from) {
             return;
         }
@@ -180,6 +181,7 @@ impl<'a> RoutesBuilder<'a> {
                 all.collect()
             }
         };
+        // Where all ports share a configuration, a host without a port means 80.
         if has_all && number != 80 {
             domains.retain(|domain| is_with_port(domain));
         }
