@@ -107,6 +107,8 @@ pub(crate) fn secured(chain: FilterChain, socket: TransportSocket) -> FilterChai
 pub(crate) fn sniffed(matching: &Match, http: Filter, tcp: Vec<Filter>) -> Vec<FilterChain> {
     vec![
         matching.clone().http().chain(http),
+        // Envoy narrows by transport protocol first: without this chain ALPN `http/1.1` in TLS would mean
+        // requests.
         matching.clone().tls().chain_of(tcp.clone()),
         matching.clone().chain_of(tcp),
     ]
@@ -127,6 +129,7 @@ pub(crate) fn of_target(
 ) -> Vec<Match> {
     let mut ranges: Vec<Option<Network>> = target.ranges.iter().copied().map(Some).collect();
     ranges.retain(|range| range.is_none_or(|range| families.has(range.first())));
+    // A target whose ranges are all of the other family matches nothing, and not everything.
     if target.ranges.is_empty() {
         ranges.push(None);
     }

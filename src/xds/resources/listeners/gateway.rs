@@ -203,6 +203,8 @@ impl RouterParameters<'_> {
             }
             ServerHandling::AutoPassthrough => {
                 let mut filters = self.filters.tcp.clone();
+                // `sni_cluster` replaces the cluster behind it; a connection without a server name ends in
+                // the black hole.
                 filters.push(filters::sni_cluster());
                 filters.push(filters::tcp(self.mesh, BLACK_HOLE));
                 let chain = made.by_names(server)?.chain_of(filters);
@@ -242,6 +244,7 @@ impl RouterParameters<'_> {
             | ServerHandling::AutoPassthrough
             | ServerHandling::Tcp => connections::carried(self.rules, rule, server, room)?,
         };
+        // TLS ends at the server, so a tcp route, which has no names, is matched by the server's hosts.
         if server.handling == ServerHandling::Tls {
             let names = names(server);
             for target in &mut targets {
@@ -310,6 +313,7 @@ impl RouterParameters<'_> {
             let carry = filters::tcp_to(own, stat_prefix, &target.to, &mut from);
             for matching in matches {
                 let Some(left) = room.checked_sub(bytes) else {
+                    // A rule without room leaves none of its names behind: younger rules may have them.
                     for key in &keys {
                         made.matched.remove(key);
                     }
@@ -433,6 +437,7 @@ fn meeting(
     let hosts = rule.hosts().iter();
     let lookups = hosts.flat_map(|host| {
         let found = index.meeting(host).map(move |at| (host, Some(at)));
+        // A host costs one look even where no server comes near it.
         iter::once((host, None)).chain(found)
     });
     let mut lookups = lookups.enumerate();

@@ -85,6 +85,7 @@ pub(crate) fn to_applications(
         .map(|inbound_port| (inbound_port.bind, inbound_port.port))
         .collect();
     let takes = |address: IpAddr, port| {
+        // A port that is bound on all addresses is taken on this one, too.
         let (all, all6) = (IpAddr::from([0; 4]), IpAddr::from([0u16; 8]));
         [address, all, all6]
             .iter()
@@ -124,6 +125,7 @@ pub(crate) fn of_instances(
     let mut known = BTreeSet::new();
     instances
         .iter()
+        // Of two services with one pair of ports the first has the cluster (discovery.md §10.1).
         .filter(|instance| known.insert((instance.port.number, instance.target)))
         .map(|instance| {
             let service = &instance.service;
@@ -381,6 +383,7 @@ impl InboundParameters<'_> {
             chain::secured(matching.chain_of(filters), socket)
         };
         if let Some(written) = &inbound_port.tls
+            // Under STRICT the mesh's TLS is the only one; `lost_tls` tells it at the Sidecar.
             && mode != MtlsMode::Strict
         {
             let filters = if http {
@@ -395,6 +398,7 @@ impl InboundParameters<'_> {
         match mode {
             MtlsMode::Strict => vec![secured(matching.clone().tls())],
             MtlsMode::Permissive => {
+                // ALPN `istio` tells the mesh's TLS from the application's own, which goes on as it is.
                 let mut chains = vec![secured(matching.clone().mesh_tls())];
                 chains.extend(plain());
                 chains

@@ -53,11 +53,13 @@ pub(crate) fn is_every_proxys(address: &EndpointAddress, port: u16, mesh: &Mesh)
 pub(crate) fn is_beside(address: &EndpointAddress) -> bool {
     match address {
         EndpointAddress::Ip(address) => {
+            // `::ffff:127.0.0.1` is the loopback, too.
             let address = address.to_canonical();
             address.is_loopback() || address.is_unspecified()
         }
         EndpointAddress::Name(name) => {
             let name = name.strip_suffix('.').unwrap_or(name);
+            // Every name below `localhost` is the loopback (RFC 6761).
             let last = name.rsplit('.').next().unwrap_or(name);
             last.eq_ignore_ascii_case("localhost")
         }
@@ -130,6 +132,7 @@ pub(crate) struct Frame {
 impl Frame {
     pub(crate) fn listener(self, mesh: &Mesh) -> Listener {
         let mut inspectors = Vec::new();
+        // The HTTP inspector passes over what the TLS inspector has marked, so it comes second.
         if self.inspect.tls {
             inspectors.push(filters::tls_inspector());
         }
@@ -161,6 +164,7 @@ impl Frame {
             },
             listener_filters: inspectors,
             listener_filters_timeout: inspects.then(|| wire::duration(timeout)),
+            // A client that waits for its server to speak sends nothing to look at: the connection goes on.
             continue_on_listener_filters_timeout: inspects,
             filter_chains: self.chains,
             default_filter_chain: self.default,

@@ -203,6 +203,7 @@ fn turns<'a>(
     let mut own = own.into_iter();
     let mut turns = all;
     turns.sort_by(|one, other| one.service.older(&other.service));
+    // Ports with addresses trade places among themselves alone, so that the others keep their order by age.
     for turn in turns.iter_mut().filter(|turn| has_own(turn)) {
         if let Some(next) = own.next() {
             *turn = next;
@@ -475,6 +476,7 @@ impl Builder<'_> {
             from,
             ..super::draft(frame.listener(self.mesh))
         };
+        // An EnvoyFilter may remove the listener.
         let Some(resource) = self.patcher.finish(draft, false) else {
             return;
         };

@@ -128,6 +128,7 @@ impl<'a> Ranges<'a> {
             if ranges.is_empty() {
                 all.anywhere.push(at);
             }
+            // A copy has one range in place of all of the chain's.
             let bytes = owned.chain.encoded_len().saturating_sub(of_ranges);
             all.all.push(Conditions {
                 ranges,
@@ -178,6 +179,7 @@ impl<'a> Ranges<'a> {
 
     /// The copies that a range needs, and their bytes; `None`: these are more than `most`.
     fn copies(&self, range: &Network, most: usize) -> Option<(Copies<'_>, usize)> {
+        // A name is copied only where no chain of the range has it: Envoy refuses a name twice.
         let mut taken: HashSet<(usize, &str)> = HashSet::new();
         for own in self
             .of_range(range)
@@ -210,6 +212,7 @@ impl<'a> Ranges<'a> {
         let mut is_left = true;
         for outer in self.around(range) {
             copy(self.of_range(&outer))?;
+            // Envoy looks no further than a range that has all connections.
             if self.whole.contains(&outer) {
                 is_left = false;
                 break;

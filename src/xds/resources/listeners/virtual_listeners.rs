@@ -88,12 +88,14 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &InboundParameters<'_>) -
         default: None,
     };
     let mut listener = transparent(frame.listener(mesh), proxy);
+    // It restores the destination, by which Envoy chooses the chain.
     listener.listener_filters.insert(0, filters::original_dst());
     own.draft(listener)
 }
 
 /// Ports that are no service's go to the application as they came.
 fn passthrough_filter_chains(proxy: &Proxy, own: &InboundParameters<'_>) -> Vec<FilterChain> {
+    // A range of all addresses tells the families apart: each cluster binds a source of one family.
     let everything = |address: IpAddr| Network::new(address, 0);
     let v4 = everything(IpAddr::from([0, 0, 0, 0])).filter(|_| proxy.families.v4);
     let v6 = everything(IpAddr::from([0u16; 8])).filter(|_| proxy.families.v6);

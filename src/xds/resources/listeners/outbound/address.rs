@@ -113,6 +113,7 @@ impl Builder<'_> {
         let chains = by_rule.map_or_else(Vec::new, |rule| {
             self.chains(
                 (service_port, rule),
+                // The listener is this service's alone, so no other chain has its conditions.
                 &mut BTreeSet::new(),
                 &mut from,
                 |matching, tcp| match &sniffed {
@@ -127,6 +128,7 @@ impl Builder<'_> {
             let http = self.http(&name, route, extras(service_port));
             vec![Match::any().chain(http)]
         } else if let Some(http) = sniffed {
+            // Rules of `tcp` have a part in the listener only where its filter is in it.
             from.append(&mut carries);
             routes.push(service_port.authority().as_str().into());
             chain::sniffed(&Match::any(), http, vec![tcp])

@@ -74,6 +74,7 @@ fn of_port(
             true => &mut holders.by_endpoint,
             false => &mut holders.by_address,
         };
+        // Ports come by precedence of their services: the first to arrive holds the address.
         first.get_or_insert_with(|| service_port.clone());
     };
     let with_requests = || all.of_port(port).filter(|one| one.protocol.is_http());
@@ -180,6 +181,8 @@ impl Builder<'_> {
                 .retain(|range| !self.is_http_address(service_port, range));
             left.extend(target.ranges.iter().copied());
             lost += before - target.ranges.len();
+            // A target without ranges means every address: one that loses its last must go, and not come to
+            // mean that.
             before == 0 || !target.ranges.is_empty()
         });
         if lost > 0 {
@@ -206,6 +209,7 @@ impl Builder<'_> {
 fn widest(ranges: impl Iterator<Item = Network>) -> Vec<Network> {
     let mut all: Vec<_> = ranges.collect();
     all.sort_unstable();
+    // In order a range stands behind those around it.
     all.dedup_by(|inner, outer| outer.contains(inner.first()));
     all
 }

@@ -62,6 +62,7 @@ impl Builder<'_> {
             Some(_) => self.connections_to_oldest(&all, false),
             None => {
                 self.requests(&all, carries_http);
+                // This replaces the claim of the requests: `CatchAll::Auto` has both.
                 self.connections_to_oldest(&all, carries_http);
             }
         }

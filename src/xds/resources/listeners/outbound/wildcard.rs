@@ -102,6 +102,7 @@ impl Builder<'_> {
             }
             None if chains.is_empty() => return,
             None => {
+                // Chains here match names and ranges: all else goes where `virtualOutbound` would send it.
                 default = Some(Match::any().chain(virtual_listeners::unknown(
                     self.mesh,
                     &self.place.unknown,
