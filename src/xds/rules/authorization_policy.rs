@@ -127,12 +127,14 @@ impl Decisions {
 
     /// Without those that providers are asked about.
     fn rules(self) -> Vec<message::Rbac> {
+        // Envoy's filter that allows and has no policies denies everything.
         if self.closed {
             return vec![rules(rbac::Action::Allow, NamedPolicies::new())];
         }
         let deny = (!self.deny.is_empty()).then(|| rules(rbac::Action::Deny, self.deny));
         let allow = self.allow.map(|allow| rules(rbac::Action::Allow, allow));
         let audit = (!self.audit.is_empty()).then(|| rules(rbac::Action::Log, self.audit));
+        // A DENY stands above every ALLOW; AUDIT decides nothing and logs what is let in.
         [deny, allow, audit].into_iter().flatten().collect()
     }
 }
@@ -240,6 +242,7 @@ fn ext_authz_filters(
     let (mut of_http, mut of_tcp) = (Vec::new(), Vec::new());
     for (name, policies) in std::mem::take(&mut http.custom) {
         if let (false, Ok(provider)) = (http.closed, providers.named(&name)) {
+            // The shadow refuses what the policy matches: `ext_authz` asks where that is its result.
             of_http.extend(provider.http(rules(rbac::Action::Deny, policies)));
         }
     }
@@ -312,6 +315,7 @@ fn add(
             };
             match rule_of(rule, &context) {
                 Ok(made) => put(made),
+                // An ALLOW or AUDIT of requests matches no connection (discovery.md §18).
                 Err(RuleError::OnlyHttp) => {}
                 Err(RuleError::Because(why)) if keeps_out => {
                     put(everything());

@@ -264,6 +264,7 @@ pub(crate) fn is_in<'a>(
     let mut wanted = subset.labels.iter();
     wanted.all(|(name, value)| match endpoint.labels.get(name.as_str()) {
         Some(has) => **has == **value,
+        // An empty text says that there is no such label, so an empty value must not match it.
         None => !value.is_empty() && of_place(name) == value,
     })
 }
@@ -323,6 +324,7 @@ pub(crate) fn cluster(
     if let Some(written) = policy.detection {
         detection::detect(parts, written, purpose.protocol);
     }
+    // TLS offers the HTTP that the pool has chosen, so it comes behind the pool.
     if let Some(written) = policy.tls {
         tls::secure(parts, written, purpose)?;
     }

@@ -190,6 +190,7 @@ impl<'a> Patcher<'a> {
             return Some(draft.finish());
         }
         draft.from.extend(from);
+        // A patch may bring maps of several entries, which `envoy-types` writes in any order.
         Some(draft.finish_canonical(&M::EnvoyMessage::full_name()))
     }
 
@@ -211,6 +212,7 @@ impl<'a> Patcher<'a> {
             if !is_added || !is_here {
                 continue;
             }
+            // A patch that cannot be read is a note of its object already.
             let Ok(message) = M::EnvoyMessage::decode(&*patch.value) else {
                 continue;
             };
@@ -229,6 +231,7 @@ impl<'a> Patcher<'a> {
             }
             let mut draft = Draft::new(name, parts);
             draft.from.push(patch.from.clone());
+            // Earlier patches did not find the resource: only those behind the one that adds it change it.
             made.extend(self.finish_from(draft, is_inbound, at + 1));
         }
         made

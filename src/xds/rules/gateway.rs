@@ -344,6 +344,7 @@ impl<P: Ports> Merging<'_, P> {
                 self.lose_here(gateway, (at, target), why);
                 continue;
             }
+            // Only now: a server without room keeps no hosts from younger ones.
             if handling.has_server_name() {
                 self.names.entry(place).or_default().extend(hosts.names());
             }
@@ -374,6 +375,7 @@ impl<P: Ports> Merging<'_, P> {
             return false;
         }
         let older = self.merged.by_port.get(&place);
+        // The first stands for all: either all servers of a port have server names, or none has.
         if let Some(first) = older.and_then(|older| older.first())
             && !fits(handling, first.handling)
         {

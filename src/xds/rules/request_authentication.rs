@@ -153,6 +153,7 @@ fn filter(providers: BTreeMap<String, JwtProvider>, required: bool) -> HttpFilte
             }),
             requirement_type: Some(RequirementType::Requires(requires)),
         }],
+        // A browser sends no token with a preflight.
         bypass_cors_preflight: true,
     };
     wire::http_filter(FILTER, wire::any_of(Config::type_url(), &authentication))

@@ -116,6 +116,7 @@ impl<'a> Providers<'a> {
             _ => return Err("neither envoyExtAuthzHttp nor envoyExtAuthzGrpc is there".to_owned()),
         };
         let service_port = self.service_port(service, port)?;
+        // gRPC needs HTTP/2, and the provider's cluster speaks what its port declares.
         if matches!(asked, ProviderKind::Grpc(_)) && !service_port.protocol.is_http2() {
             return Err(format!("port {port} speaks neither GRPC nor HTTP2"));
         }

@@ -53,6 +53,7 @@ fn path(is_either: bool) -> impl Fn(&str) -> Result<Permission, RuleError> {
     move |value| {
         let matcher = if value.contains("{*}") || value.contains("{**}") {
             checked(&template(value, is_either))?
+        // Only an escape has two spellings: all other values need no regular expression.
         } else if is_either && with_escapes(value) != regex::quoted(value) {
             checked(&match Pattern::of(value) {
                 Pattern::Exact(text) => with_escapes(text),
@@ -76,6 +77,7 @@ fn with_escapes(text: &str) -> String {
     for part in parts {
         let escape = part.get(..2).filter(|digits| {
             let is_escape = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            // An escape of digits alone has one spelling.
             is_escape && digits.bytes().any(|digit| digit.is_ascii_alphabetic())
         });
         match escape {

@@ -155,6 +155,7 @@ pub(super) fn request_principal(value: &str) -> Result<Principal, RuleError> {
         })
     });
     let mut ways: Vec<_> = divisions.collect();
+    // The open end may begin within the issuer, or end within the subject: then no slash divides them.
     match pattern {
         Pattern::Prefix(_) => ways.push(both(Pattern::Prefix(written), Pattern::Anything)),
         Pattern::Suffix(_) => ways.push(both(Pattern::Anything, Pattern::Suffix(written))),

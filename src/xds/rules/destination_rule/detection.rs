@@ -45,6 +45,7 @@ pub(super) fn detect(parts: &mut ClusterParts, written: &Detection, protocol: Pr
         detection.consecutive_gateway_failure = wire::number(errors);
         detection.enforcing_consecutive_gateway_failure = enforced(errors);
     }
+    // Envoy enforces 5xx by itself, and the older field counted errors of gateways alone.
     if earlier.is_some() {
         detection.enforcing_consecutive_5xx = wire::number(0);
     }
@@ -59,6 +60,7 @@ pub(super) fn detect(parts: &mut ClusterParts, written: &Detection, protocol: Pr
     cluster.outlier_detection = Some(detection);
     let usual = cluster.common_lb_config.take().unwrap_or_default();
     cluster.common_lb_config = Some(CommonLbConfig {
+        // Envoy's own 50 % would send requests to endpoints that were ejected; nothing written means 0.
         healthy_panic_threshold: Some(Percent {
             value: f64::from(written.min_health_percent),
         }),
@@ -69,6 +71,7 @@ pub(super) fn detect(parts: &mut ClusterParts, written: &Detection, protocol: Pr
     if !codes.is_empty() && (protocol.is_http() || protocol.is_auto()) {
         let http = parts
             .http
+            // Envoy requires a protocol among these options; HTTP/1 is what it speaks without them.
             .get_or_insert_with(|| speaking(UpstreamHttp::Http1));
         http.outlier_detection = Some(http_protocol_options::OutlierDetection {
             error_matcher: Some(any_of(&codes)),

@@ -51,6 +51,7 @@ fn tcp(cluster: &mut Cluster, settings: &TcpSettings) {
         let options = cluster.upstream_connection_options.take();
         let usual = options.and_then(|options| options.tcp_keepalive);
         let usual = usual.unwrap_or_default();
+        // What the rule leaves open the mesh's keepalive says.
         let both = core::TcpKeepalive {
             keepalive_probes: written.keepalive_probes.or(usual.keepalive_probes),
             keepalive_time: written.keepalive_time.or(usual.keepalive_time),
@@ -132,6 +133,7 @@ fn http(
         }
     }
     if age.is_some() || requests.is_some() || idle.is_some() {
+        // Envoy requires a protocol among these options; HTTP/1 is what it speaks without them.
         let options = options.get_or_insert_with(|| speaking(UpstreamHttp::Http1));
         options.common_http_protocol_options = Some(core::HttpProtocolOptions {
             idle_timeout: idle.map(time),

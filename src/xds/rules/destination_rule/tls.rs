@@ -27,6 +27,7 @@ pub(super) fn secure(
     let by_name = purpose.secrets;
     let by_name = by_name.map(|secrets| credentials::named_secrets(written, secrets));
     let by_name = by_name.transpose()?.flatten();
+    // A rule's TLS holds for all endpoints, whatever their labels ask for.
     parts.cluster.transport_socket_matches.clear();
     parts.cluster.transport_socket = match written.mode() {
         TlSmode::Disable => None,
@@ -62,6 +63,7 @@ pub(super) fn secure(
             };
             let carries_http = purpose.protocol.is_http() || purpose.protocol.is_auto();
             if written.sni.is_empty() && carries_http && !purpose.grpc {
+                // Envoy sends no server name by itself; `auto_sni` takes the request's host.
                 let http = parts
                     .http
                     .get_or_insert_with(|| speaking(UpstreamHttp::Http1));
@@ -102,6 +104,7 @@ pub(super) fn announce(cluster: &mut Cluster, written: &ProxyProtocol) {
     for socket in &mut cluster.transport_socket_matches {
         socket.transport_socket = Some(tls::announced(socket.transport_socket.take(), version));
     }
+    // Without a socket connections are plain, and get one that begins with the header alone.
     if cluster.transport_socket_matches.is_empty() || cluster.transport_socket.is_some() {
         cluster.transport_socket = Some(tls::announced(cluster.transport_socket.take(), version));
     }

@@ -52,6 +52,7 @@ impl Patched for Listener {
                     return false;
                 }
                 work.change(patch, listener);
+                // Streams know the listener by its name, so a patch does not change it.
                 listener.name = draft.name.to_string();
             }
             ApplyTo::ListenerFilter if is_whole_listener(patch, listener) => {
@@ -138,6 +139,7 @@ fn chains(listener: &mut Listener, patch: &Patch, work: &PatchBudget<'_>) {
         is_last: &|_| false,
     };
     place.apply(&mut listener.filter_chains, patch, work);
+    // The default chain is patched like the others, as a list of one.
     let rest = listener.default_filter_chain.take();
     let mut rest: Vec<FilterChain> = rest.into_iter().collect();
     place.apply(&mut rest, patch, work);

@@ -198,6 +198,7 @@ fn parts(name: &str) -> (Option<u32>, &str, Option<(&str, &str)>) {
 
 /// `PORTNAME.GATEWAY.NAMESPACE` without the address that may stand behind it.
 fn without_bind(name: &str) -> &str {
+    // The first two dots divide the three parts.
     let mut dots = name.match_indices('.').skip(2);
     let bind = dots.find_map(|(at, _)| {
         let (rest, address) = (name.get(..at)?, name.get(at + 1..)?);

@@ -107,6 +107,7 @@ impl<'a> ProxySecrets<'a> {
     pub(crate) fn pair(&self, written: &str) -> Result<String, String> {
         let name = self.own(written)?;
         let found = self.get(name).filter(|one| one.pair.is_some());
+        // `by_resource_name` takes a name that ends so for a root's.
         if found.is_none() || name.ends_with(ROOT_SUFFIX) {
             let namespace = self.namespace;
             return Err(format!(

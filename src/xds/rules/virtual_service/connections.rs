@@ -70,6 +70,7 @@ pub(crate) fn connections(rules: &ProxyRules, service_port: &ServicePort) -> Opt
             });
             for one in holding {
                 let names = server_names(one);
+                // All its names are invalid: a match without names would mean every name.
                 if names.is_empty() {
                     continue;
                 }

@@ -116,6 +116,7 @@ pub(super) fn text(written: &StringMatch) -> Option<StringMatcher> {
         // Envoy takes no empty one, and it means the same.
         MatchType::Prefix(text) if text.is_empty() => return None,
         MatchType::Prefix(text) => string_matcher::MatchPattern::Prefix(text.clone()),
+        // As in Istio: `*` means any text, though it is no regular expression.
         MatchType::Regex(text) if text == "*" => return None,
         MatchType::Regex(text) => string_matcher::MatchPattern::SafeRegex(regex::matcher(text)),
     };
