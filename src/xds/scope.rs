@@ -237,7 +237,9 @@ impl ProxyRules {
         if patches.is_empty() {
             return self;
         }
+        // A key has the patches of its own type alone: proxies that differ in others share these resources.
         self.clusters.patches = patches.key(|patch| patch.apply_to == ApplyTo::Cluster);
+        // Inbound listeners are each proxy's own: the key of shared ones has none of their patches.
         let is_inbound = |patch: &Patch| patch.context == PatchContext::SidecarInbound;
         self.listeners.patches = patches.key(|patch| patch.is_of_listeners() && !is_inbound(patch));
         self.scope.patches = patches.key(|_| true);
@@ -361,6 +363,7 @@ impl ProxyRules {
         match &rule.spec().workload_selector {
             None => true,
             Some(selector) => {
+                // The namespace of each such rule is told from others, so the scope has it.
                 Some(namespace) == self.scope.namespace.as_ref()
                     && self.meets(&selector.match_labels)
             }

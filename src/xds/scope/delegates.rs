@@ -42,6 +42,7 @@ pub(super) fn resolve(all: &mut [Exported<VirtualService>], domain: &str) -> Vec
         .collect();
     let mut conflicts = Vec::new();
     let mut spent: HashMap<Arc<str>, usize> = HashMap::new();
+    // Delegates have no hosts and are never resolved themselves, so the order of rules does not matter.
     for at in 0..all.len() {
         let Some(rule) = all.get(at).map(|one| one.rule.clone()) else {
             continue;
@@ -163,6 +164,7 @@ impl Resolving<'_> {
             let gateways = root.r#match.iter().chain(&leaf.r#match);
             let gateways = gateways.map(|one| one.gateways.len()).max();
             let cost = pairs.saturating_mul(COMPARED * (1 + gateways.unwrap_or_default()));
+            // The comparison is paid for before it is made: both sides may have any number of matches.
             let Some(room) = self.room.checked_sub(cost) else {
                 return self.too_large();
             };

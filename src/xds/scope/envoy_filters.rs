@@ -95,6 +95,7 @@ impl EnvoyFilters {
             read: HashMap::new(),
         };
         for (key, object) in &*world.envoy_filters {
+            // It is for gateways of the Gateway API or for waypoints, and there are none here.
             if !object.spec.target_refs.is_empty() {
                 continue;
             }
@@ -231,6 +232,7 @@ impl Patch {
             return true;
         };
         let version = self.version.as_ref();
+        // A client chooses its version: a long one would cost time in each pattern.
         version.is_none_or(|regex| {
             facts.version.len() <= VERSION_BYTES && regex.is_match(facts.version)
         }) && proxy

@@ -22,6 +22,7 @@ impl ExportTo {
 
     fn read<'a>(entries: impl Iterator<Item = &'a str> + Clone, own: &Arc<str>) -> Self {
         let is_silent = entries.clone().next().is_none();
+        // Where neither the object nor the mesh says a namespace, all see it (discovery.md §13).
         if is_silent || entries.clone().any(|entry| entry == "*") {
             return Self::All;
         }

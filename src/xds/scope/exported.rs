@@ -95,6 +95,7 @@ fn exported<T: DiscoveryKind>(
         }
     });
     let mut all: Vec<_> = all.collect();
+    // All that reads the list keeps the first of two: the older one.
     all.sort_by(|one, other| one.rule.order(&other.rule));
     all
 }

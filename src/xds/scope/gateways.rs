@@ -102,6 +102,7 @@ pub(super) fn bound<'a>(
     let lists = own.into_iter().chain(generated.flatten());
     let mut found: Vec<_> = lists.flatten().collect();
     found.sort_by(|one, other| one.order(other));
+    // A rule may name both the Gateway and the generated one.
     found.dedup_by(|later, first| Arc::ptr_eq(later, first));
     found
 }

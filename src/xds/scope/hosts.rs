@@ -64,6 +64,7 @@ impl BelowWildcards {
 
 /// Returns true if all services that a host means are of this namespace.
 pub(super) fn is_of(host: &str, namespace: &Arc<str>, service_ports: &ServicePorts) -> bool {
+    // A wildcard may mean services of any namespace.
     if host.contains('*') {
         return false;
     }

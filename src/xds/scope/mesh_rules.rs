@@ -53,6 +53,7 @@ impl Rules {
             left_out: Vec::new(),
             visible: Mutex::default(),
         };
+        // Delegates come first: `idle_routes` leaves the matches of rules that have some alone.
         rules.left_out = delegates::resolve(&mut rules.exported.virtual_services, &settings.domain);
         let lost = rules.exported.idle_routes(world);
         rules.left_out.extend(lost);
@@ -67,6 +68,7 @@ impl Rules {
 
     fn special(&self, world: &World) -> BTreeSet<Arc<str>> {
         let mut special: BTreeSet<Arc<str>> = self.sidecars.namespaces().cloned().collect();
+        // `./` in a Sidecar for all is each namespace's own: one that owns something is told from others.
         if self.sidecars.means_own(&self.root) {
             let services = world.services.keys().map(|key| &key.namespace);
             let rules = world
@@ -144,6 +146,7 @@ impl Rules {
             .iter()
             .filter(|at| visible.of_listeners.contains(at));
         let listeners = Scope {
+            // Only where its listeners differ: all other namespaces share theirs.
             namespace: namespace.clone().filter(|_| visible.has_own_listeners),
             sidecar: from.clone(),
             selected: of_listeners.copied().collect(),
@@ -195,6 +198,8 @@ impl Rules {
         let is_shared = sidecar.is_none_or(|sidecar| **sidecar.namespace() == *self.root);
         let common = namespace.filter(|_| is_shared);
         let common = common.map(|_| self.visible(None, sidecar));
+        // Made without the lock: this function calls itself, and of two threads that make the same the first
+        // counts.
         let made = match sidecar {
             None => Visible::new(&self.exported, namespace, common.as_deref()),
             Some(sidecar) => {
@@ -211,6 +216,7 @@ impl Rules {
 
     /// Returns the services and rules that others keep from having an effect, as far as a proxy has asked for them.
     pub(crate) fn conflicts(&self) -> Vec<Conflict> {
+        // Conflicts that all proxies share are told also before one connects.
         drop(self.common());
         let all = self.visible.lock().unwrap_or_else(PoisonError::into_inner);
         let conflicts = all.values().flat_map(|visible| {

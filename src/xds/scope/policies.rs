@@ -120,6 +120,7 @@ impl<T> NamespacePolicies<T> {
     fn selecting(&self, labels: &Labels) -> impl Iterator<Item = &PolicyWithSelectors<T>> {
         let of_label = |(name, value): (&Arc<str>, &Arc<str>)| self.by_label.get(name)?.get(value);
         let of_labels = labels.iter().filter_map(of_label).flatten();
+        // Several selectors of a policy may find it: it counts once, in order.
         let places: BTreeSet<usize> = self.wide.iter().chain(of_labels).copied().collect();
         let found = places.into_iter().filter_map(|at| self.all.get(at));
         found.filter(|one| one.any.iter().any(|wanted| selects(wanted, labels)))
@@ -265,6 +266,7 @@ fn wanted<T: PolicyKind>(spec: &T, namespace: &str, services: &Selectors<'_>) ->
         is_own && is_service(&target.group, &target.kind)
     });
     let found = of_services.filter_map(|target| services.get(&(&*target.name, namespace)));
+    // A Service without a selector selects nobody, and as labels of a policy it would mean everybody.
     let found = found.filter(|selector| !selector.is_empty());
     found.map(|selector| (*selector).clone()).collect()
 }

@@ -49,6 +49,7 @@ impl Sidecars {
             labels.iter().any(|labels| selects(&wanted, labels))
         };
         let for_all = |rule: &&Arc<Rule<Sidecar>>| wanted(rule.spec()).is_empty();
+        // Sidecars without a selector hold for everybody; they stand last.
         let found = own.clone().find(holds);
         found.or_else(|| of_root.clone().find(for_all))
     }
@@ -154,6 +155,7 @@ impl Imports {
                 ("~", _) => imports.without_any.add(full(rule.namespace())),
                 ("*", _) => imports.any.add(full(rule.namespace())),
                 (".", _) => {
+                    // A namespace that is not told from others owns no services (`Rules::special`).
                     if let Some(own) = own {
                         imports.named.entry(own.clone()).or_default().add(full(own));
                     }
@@ -179,6 +181,7 @@ impl Imports {
         let is_in = all.any(|hosts| hosts.have(host) || hosts.have_below(host));
         let without = self.without.get(namespace);
         let mut without = without.into_iter().chain([&self.without_any]);
+        // An exclusion leaves out the hosts that it means, and no wildcard above them.
         is_in && !without.any(|out| out.have(host))
     }
 }

@@ -107,18 +107,22 @@ impl Visible {
         };
         let connections = by_host(rules, namespace, keeps, sees, lost);
         visible.conflicts = conflicts.finish();
+        // A copy without the conflicts, which stay with `visible.service_ports` and are told once.
         let service_ports = visible.service_ports.keeping(|_| true);
         let whole = Visibility::new(service_ports, virtual_services, connections);
         visible.whole = Arc::new(whole);
         visible.listeners = vec![(EgressListener::default(), visible.whole.clone())];
         let of_clusters = visible.add_destination_rules(rules, namespace);
         visible.has_own_listeners = visible.differs(common, namespace);
+        // A DestinationRule changes listeners then, so the labels that choose it count for them.
         if visible.rules_carry() {
             of_listeners.extend(of_clusters.iter().cloned());
         }
         selectors.extend(of_clusters.iter().chain(&of_listeners).cloned());
+        // Before rules at Gateways add theirs: these must not divide the scopes of sidecars.
         let of_sidecars = selectors.clone();
         selectors.extend(visible.bind(rules, namespace));
+        // Everybody meets the empty selector, so it tells nobody from others.
         selectors.retain(|selector: &Labels| !selector.is_empty());
         visible.selectors = selectors.into_iter().collect();
         let all = visible.selectors.iter().enumerate();
@@ -241,6 +245,7 @@ impl Visible {
         }
         let own = self.listeners.iter().map(|(_, visibility)| visibility);
         let others = common.listeners.iter().map(|(_, visibility)| visibility);
+        // Both views have the listeners of one Sidecar, in one order.
         let mut both = own.zip(others);
         !both.all(|(one, other)| {
             let by_name = |visibility: &Visibility| -> Vec<_> {
@@ -265,6 +270,7 @@ impl Visible {
         let exported = rules.virtual_services.iter();
         for Exported { rule, .. } in exported.filter(|one| one.to.has(namespace)) {
             let spec = rule.spec();
+            // It names `mesh` alone, or nothing: no Gateway.
             if is_of_mesh(&spec.gateways) && spec.gateways.len() <= 1 {
                 continue;
             }
