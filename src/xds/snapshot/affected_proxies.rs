@@ -135,6 +135,7 @@ impl AffectedProxies {
         let of = |base: &SnapshotBase| base.rules_of(node, labels);
         let (older, newer) = (of(&self.before.1), of(&self.after.1));
         let sidecars = [&older, &newer].map(|rules| rules.sidecar.as_ref().map(Arc::as_ptr));
+        // A Sidecar that narrows nothing is in no scope, and its ingress is the proxy's own.
         if sidecars[0] != sidecars[1] && older.sidecar != newer.sidecar {
             return true;
         }

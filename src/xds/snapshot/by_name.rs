@@ -62,6 +62,7 @@ impl ProxyView {
             let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
             return policies.subset(subset).map(|_| name.into());
         }
+        // A subset beyond the bounds has no cluster, so nobody may ask for its endpoints.
         let clusters = self.outbound_clusters();
         clusters.get(name).map(|cluster| cluster.name.clone())
     }
@@ -74,6 +75,7 @@ impl ProxyView {
         subset: Option<&Subset>,
     ) -> AssignmentKey {
         let is_near = policy.locality().is_some() || policy.zones().is_some();
+        // The key has the rules only where they change the assignment: all other proxies share it.
         let by_rules = subset.is_some() || is_near;
         let from = if by_rules {
             policies.from().into()

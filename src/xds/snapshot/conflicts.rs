@@ -40,6 +40,7 @@ impl Snapshot {
             all.extend(made.conflicts.iter().cloned());
         }
         all.extend(self.caches.unmatched_patches());
+        // In order of metric, key and message, so repeats stand together.
         let mut conflicts: Vec<Conflict> = Vec::new();
         for one in all {
             match conflicts.last_mut() {
@@ -54,6 +55,7 @@ impl Snapshot {
     /// Takes over the conflicts that were found for proxies that still look at `earlier`, because nothing differs for them.
     /// `rests` returns true for the ids of these proxies.
     pub fn keep_conflicts(&self, earlier: &Self, rests: impl Fn(&str) -> bool) {
+        // A snapshot of endpoints alone shares the caches of the one before.
         if Arc::ptr_eq(&self.caches, &earlier.caches) {
             return;
         }

@@ -197,6 +197,7 @@ impl Snapshot {
         hosts: Option<&BTreeSet<Arc<str>>>,
         changes: Option<&Changes>,
     ) -> NextSnapshot {
+        // Endpoints that are not in EDS alone make the push full.
         match hosts.filter(|hosts| self.only_assignments(&world, hosts)) {
             Some(hosts) => NextSnapshot {
                 moved: self.moved(&world, hosts),
@@ -396,9 +397,11 @@ impl Snapshot {
 
     fn carried_by_eds(&self, world: &World, service: &Arc<Service>) -> bool {
         let has_connections = service.ports.iter().any(|port| !port.protocol.is_http());
+        // A cluster that resolves names has its endpoints in itself.
         if service.resolution.is_dns() {
             return false;
         }
+        // Keys of clients have `beside` from the base, which a push of endpoints keeps.
         if !beside(world, [service]).is_subset(&self.base.beside) {
             return false;
         }
@@ -452,6 +455,7 @@ impl Snapshot {
                     .map(|(endpoint, address)| {
                         let what = (endpoint.port, endpoint.port_name.clone());
                         let pod = endpoint.named_pod().cloned();
+                        // An entry gives the proxy at its address a locality and a network, too.
                         let place = (endpoint.locality.clone(), endpoint.network.clone());
                         let who = (endpoint.labels.clone(), pod);
                         (address, what, place, who)

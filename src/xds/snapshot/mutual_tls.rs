@@ -27,6 +27,7 @@ pub(super) struct AcceptingServices {
 
 impl AcceptingServices {
     pub(super) fn new(world: &World, mesh: &Mesh, policies: &Policies) -> Self {
+        // The mesh's own setting lets all clusters speak mutual TLS: no policy has to.
         if mesh.tls != MutualTls::Off {
             return Self::default();
         }
@@ -76,6 +77,7 @@ impl AcceptingServices {
             if modes.of_clients(endpoint.port) != MtlsMode::Disable {
                 named.extend(modes.deciding(endpoint.port).cloned());
             }
+            // The first ones by name stay, in whatever order endpoints come.
             if named.len() > MOST_NAMED {
                 named.pop_last();
             }
@@ -141,6 +143,7 @@ impl Snapshot {
         if has_tls && reasons(&self.world) != reasons(world) {
             return false;
         }
+        // Accounts are in clusters only where these check who answers.
         !has_tls && !base.accounts_by_rules
             || accounts(&self.world, service) == accounts(world, service)
     }

@@ -204,6 +204,7 @@ impl SnapshotCaches {
                 patches: &matches.patches,
                 others: matches.patches.iter().collect(),
             });
+            // Nothing is known of a stale proxy: all of its patches may match.
             if *is_stale {
                 group.others.clear();
             } else if !group.others.is_empty() {

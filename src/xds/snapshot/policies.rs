@@ -48,6 +48,7 @@ pub(super) fn filters(
     let authorization = &policies.authorization;
     let mut filters = authorization_policy::filters(authorization, context, most, &mut lost);
     match tokens {
+        // Tokens are read before policies look at their claims.
         Ok(tokens) => drop(filters.http.splice(..0, tokens)),
         Err(_) => filters.close_to_requests(),
     }

@@ -87,6 +87,7 @@ impl PortEndpoints {
         for (cluster, shard) in shards.iter().flat_map(|shards| shards.iter()) {
             for (at, endpoint) in shard.iter().enumerate() {
                 let parts = by_port.entry(Arc::clone(&endpoint.port_name)).or_default();
+                // Shards come cluster by cluster, so only the last part can be of this cluster.
                 match parts.last_mut().filter(|part| part.cluster == *cluster) {
                     Some(part) => part.places.push(at),
                     None => parts.push(ClusterEndpoints {

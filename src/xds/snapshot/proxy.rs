@@ -331,6 +331,7 @@ impl ProxyView {
         let lost = lost.filter_map(|built| why(built).map(|why| built.lost(&why)));
         self.snapshot.caches.report(lost, &self.proxy.node.id);
         let skipped = shared.listeners.values().filter(|built| !has(built));
+        // The shared listeners that this proxy leaves out are a part of the key: others leave out others.
         let mut parts = versions(&own);
         parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));
         let shared_key = (self.place.clone(), self.rules.listeners.clone());

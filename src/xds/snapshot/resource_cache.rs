@@ -154,6 +154,7 @@ impl<K: Hash + Eq, V: MemorySize> CacheState<K, V> {
             bytes += part.memory_size();
             bytes <= SPARE_BYTES
         });
+        // The part that was used just now stays, however large it is.
         let goes = self.spare.len() - fit.count().max(1);
         self.spare.drain(..goes).collect()
     }

@@ -69,6 +69,7 @@ impl<K: Hash + Eq + Clone, V: Reusable> ReuseCache<K, V> {
         if let Some(older) = self.before.get(&key) {
             value = value.reuse_older(older);
         }
+        // Of two threads that make the same the first counts.
         self.lock().entry(key).or_insert(value).clone()
     }
 
@@ -126,6 +127,7 @@ impl Reusable for Arc<Set> {
         let pairs = || self.iter().zip(older.iter());
         if self.version() == older.version()
             && self.len() == older.len()
+            // Other rules may make equal bytes, and a NACK has to name those that did.
             && pairs().all(|(one, known)| one.from == known.from)
         {
             return older.clone();

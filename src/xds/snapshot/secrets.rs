@@ -240,6 +240,7 @@ impl ProxyView {
         let secrets = self.credentials();
         let mut names = self.merged.secrets(secrets);
         let of_clusters = self.names_of_clusters();
+        // Clusters have names only of what a trusted stream was granted, so these may be read.
         let is_asked = secrets.is_trusted || !of_clusters.is_empty();
         names.extend(of_clusters);
         let secrets = ProxySecrets {
@@ -252,6 +253,7 @@ impl ProxyView {
         // Places of what a proxy has itself: nothing of it is known here.
         let mut files = self.files();
         let of_clusters = self.client_files();
+        // A file that servers and clusters both name is told at the objects of both.
         for one in &*of_clusters {
             files.also_of(&one.name, &one.from);
         }

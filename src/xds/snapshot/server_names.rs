@@ -32,6 +32,7 @@ pub(super) fn by_server_name(
     let cluster = &mut parts.cluster;
     cluster.name = name.to_string();
     cluster.alt_stat_name = String::new();
+    // TLS goes through as it is: the cluster neither begins TLS nor reads requests.
     cluster.transport_socket = None;
     cluster.transport_socket_matches = Vec::new();
     if let Some(eds) = &mut cluster.eds_cluster_config {

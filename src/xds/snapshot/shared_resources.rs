@@ -66,12 +66,14 @@ impl Listeners {
 
 impl MemorySize for Clusters {
     fn memory_size(&self) -> usize {
+        // `each` holds the resources that are in the sets of `all`.
         self.all.memory_size() + self.named.memory_size() + self.secrets.memory_size()
     }
 }
 
 impl MemorySize for Listeners {
     fn memory_size(&self) -> usize {
+        // `each` holds the resources that are in the sets of `all`.
         self.all.memory_size()
     }
 }
