@@ -1,4 +1,5 @@
-//! When a change goes out: after a quiet moment, or when the first has waited long enough. Then all that came is one push.
+//! The time at which changes go out: after a quiet moment, or when the first has waited long enough. Then all that came is one
+//! push.
 //!
 //! Snapshots never overlap: what arrives while one is made goes into the next.
 
@@ -17,7 +18,7 @@ pub struct Batch {
     /// Everyone is told to look at everything; otherwise those who subscribe endpoints of `hosts`.
     pub full: bool,
     pub hosts: BTreeSet<Arc<str>>,
-    /// These look at everything in any case.
+    /// Proxies that look at everything in any case.
     pub proxies: BTreeSet<WorkloadKey>,
     pub reasons: Reasons,
 }
@@ -51,9 +52,9 @@ impl Batch {
 pub struct DebounceOptions {
     /// The time without a change that ends a batch.
     pub quiet: Duration,
-    /// Since the first one.
+    /// The time since the first change after which a batch goes out in any case.
     pub max: Duration,
-    /// Or endpoints go out at once.
+    /// True if endpoints wait, too; otherwise they go out at once.
     pub endpoints: bool,
 }
 
@@ -195,7 +196,7 @@ impl Debounce {
             .min()
     }
 
-    /// When everything goes out, because something that is more than endpoints does.
+    /// Returns the time at which everything goes out, because more than endpoints changed.
     fn others_due(&self) -> Option<Duration> {
         let waiting = self.waiting.as_ref()?;
         Some(waiting.burst.deadline(self.options.quiet, self.options.max))

@@ -1,4 +1,4 @@
-//! Why something is pushed: all the reasons of changes that were merged.
+//! The reasons of a push: those of all changes that were merged.
 
 use std::fmt;
 

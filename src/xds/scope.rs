@@ -48,13 +48,13 @@ const MESH: &str = "mesh";
 pub(crate) struct Scope {
     /// The proxy's namespace, if rules tell it from others.
     namespace: Option<Arc<str>>,
-    /// That says what they call.
+    /// The Sidecar that says which services the proxies call.
     sidecar: Option<ObjectRef>,
     /// Indices in [`Visible::selectors`] of the selectors that the proxy's labels meet.
     selected: Arc<[usize]>,
     /// Patches that hold for it, by hashes of their names.
     pub(crate) patches: Arc<[u64]>,
-    /// That a router listens for.
+    /// The Gateways that a router listens for.
     gateways: Arc<[ObjectRef]>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Rule<T> {
     pub(crate) from: ObjectRef,
     /// Objects that parts of it are from.
     pub(crate) with: Vec<ObjectRef>,
-    /// In full and in lower case.
+    /// The rule's hosts, in full and in lower case.
     hosts: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum OutboundTrafficPolicy {
     /// Their original destination.
     Anywhere,
     Nowhere,
-    /// To this cluster.
+    /// This cluster.
     To(Arc<str>),
 }
 
@@ -160,7 +160,7 @@ impl ProxyRules {
         self.visible.namespaces
     }
 
-    /// And how many namespaces' DestinationRules.
+    /// Returns the number of namespaces whose DestinationRules it sees.
     pub(crate) fn namespaces_of_destination_rules(&self) -> usize {
         self.visible.destination_rules.len()
     }
@@ -294,7 +294,7 @@ impl ProxyRules {
         all.map(|(host, rule)| (host.as_str(), rule))
     }
 
-    /// Those of them that a wildcard of a service means, which is in lower case.
+    /// Returns the hosts with their rules that a wildcard of a service means, which is in lower case.
     pub(crate) fn hosts_below(
         &self,
         wildcard: &str,

@@ -33,12 +33,12 @@ pub struct Settings {
     pub gateways_of_own_namespace: bool,
 }
 
-/// When proxies resolve a name again.
+/// The time at which proxies resolve a name again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsRefresh {
-    /// When the TTL of its record says so.
+    /// The TTL of its record says when.
     ByTtl,
-    /// At the mesh's `dnsRefreshRate`.
+    /// The mesh's `dnsRefreshRate` says when.
     AtRate,
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// For programs that are larger than Envoy takes without a word.
+/// Returns the engine for programs that are larger than Envoy takes without a word.
 #[allow(
     deprecated,
     reason = "the other way is a setting of each proxy's own bootstrap"

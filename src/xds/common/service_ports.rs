@@ -269,7 +269,7 @@ impl ServicePorts {
         selected.ports(Vec::new())
     }
 
-    /// These, and those of others of one world whose names none of these has.
+    /// Returns these ports, and those of others of one world whose names none of these has.
     pub(crate) fn with(&self, others: &Self) -> Self {
         let mut all = Selection {
             index: &self.index,

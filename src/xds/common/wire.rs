@@ -118,7 +118,7 @@ pub(crate) fn filter<M: Message + Name>(name: &str, message: &M) -> listener::Fi
     filter_of(name, any(message))
 }
 
-/// One whose message is given.
+/// Returns a filter whose message is given.
 pub(crate) fn filter_of(name: &str, config: Any) -> listener::Filter {
     listener::Filter {
         name: name.to_owned(),

@@ -54,7 +54,7 @@ pub(crate) enum Certificates {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ByServerName {
     Never,
-    /// To every service.
+    /// TLS goes to every service by its name.
     Always,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct ClusterParameters {
     pub(crate) families: Families,
     pub(crate) files: Files,
     pub(crate) certificates: Certificates,
-    /// For headless services, too.
+    /// True if EDS has the endpoints of headless services, too.
     pub(crate) headless_eds: bool,
     /// A program with gRPC in it: it knows nothing but EDS, and no TLS by endpoint.
     pub(crate) grpc: bool,
@@ -169,8 +169,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) client: &'a ClusterParameters,
     /// Accounts that may answer, sorted.
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
-    /// Why some endpoints are called in plain text though their labels ask for mutual TLS; `None`: workloads of the service
-    /// accept none.
+    /// The reasons why some endpoints are called in plain text though their labels ask for mutual TLS; `None`: workloads of
+    /// the service accept none.
     pub(crate) plain: Option<BTreeSet<PlainReason>>,
     /// Weights of localities count.
     pub(crate) weighted: bool,
@@ -314,7 +314,7 @@ pub(crate) fn inbound(
     )
 }
 
-/// One that says itself where it leads.
+/// Returns the draft of a cluster without endpoints and without options of HTTP.
 fn draft(name: &str, cluster: Cluster) -> Draft<ClusterParts> {
     let parts = ClusterParts {
         cluster,

@@ -25,7 +25,7 @@ pub(crate) fn forms(host: &str, domain: &str) -> Vec<String> {
     forms
 }
 
-/// Without a port, and with it.
+/// Returns the form without a port, and with it.
 pub(crate) fn with_port(form: &str, port: u16) -> [String; 2] {
     [form.to_owned(), format!("{form}:{port}")]
 }

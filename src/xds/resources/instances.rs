@@ -1,4 +1,4 @@
-//! Which services a proxy's workload is one of.
+//! The services that a proxy's workload is one of.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Instance {
     pub(crate) target: u16,
 }
 
-/// All of a proxy's, by precedence of the services, their ports in order. A service of another namespace is never one.
+/// Returns a proxy's instances by precedence of the services, their ports in order; never of a service of another namespace.
 pub(crate) fn instances(directory: &Directory, proxy: &Proxy, world: &World) -> Vec<Instance> {
     let mut services: BTreeMap<ServiceKey, Arc<Service>> = BTreeMap::new();
     let near = directory.of_namespace(&proxy.node.namespace);

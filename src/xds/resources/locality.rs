@@ -1,4 +1,4 @@
-//! Which localities a client prefers.
+//! The localities that a client prefers.
 
 use std::collections::BTreeSet;
 

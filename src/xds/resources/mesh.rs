@@ -35,7 +35,7 @@ pub(crate) enum MutualTls {
 pub(crate) struct Mesh {
     pub(crate) connect_timeout: Duration,
     pub(crate) detection_timeout: Duration,
-    /// The same of inbound connections.
+    /// The time for which inbound listeners wait for the first bytes.
     pub(crate) inbound_detection_timeout: Duration,
     pub(crate) dns_refresh_rate: Duration,
     pub(crate) dns_refresh: DnsRefresh,

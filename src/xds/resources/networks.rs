@@ -118,7 +118,7 @@ impl Networks {
             .map_or_else(Vec::new, |all| of_families(all, families))
     }
 
-    /// By which all weights are multiplied, so that each gateway's share is a whole number.
+    /// Returns the factor of all weights, by which each gateway's share is a whole number.
     pub(crate) fn factor(&self, families: Families) -> u128 {
         self.gateways
             .values()

@@ -263,7 +263,7 @@ impl<'a> RoutesBuilder<'a> {
         }
     }
 
-    /// That a rule still has.
+    /// Returns the room that a rule still has.
     fn room(&self, rule: &Rule<VirtualService>) -> usize {
         self.room.of(&rule.from).unwrap_or_default()
     }
@@ -279,7 +279,7 @@ impl<'a> RoutesBuilder<'a> {
         self.room.spend(&rule.from, bytes);
     }
 
-    /// By what a request may call the service, without what an older one is called by already.
+    /// Returns the domains by which a request may call the service, without those that an older one has.
     fn domains(&mut self, service_port: &ServicePort, proxy: bool) -> Vec<String> {
         let port = service_port.port.number;
         let parameters = self.parameters;

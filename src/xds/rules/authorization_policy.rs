@@ -57,7 +57,7 @@ enum Transport {
     Tcp,
 }
 
-/// Why nothing can be made of a rule.
+/// The reason why nothing can be made of a rule.
 #[derive(Debug, PartialEq, Eq)]
 enum RuleError {
     /// The rule needs attributes of HTTP requests, and this is a connection.
@@ -125,7 +125,7 @@ impl Decisions {
         of_provider.insert(name, policy);
     }
 
-    /// Without those that providers are asked about.
+    /// Returns the filters' rules, without the policies that providers are asked about.
     fn rules(self) -> Vec<message::Rbac> {
         // Envoy's filter that allows and has no policies denies everything.
         if self.closed {

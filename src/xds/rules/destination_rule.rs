@@ -82,7 +82,7 @@ impl ServicePolicies {
         first.map(|rule| &rule.from)
     }
 
-    /// Each name once, of two the first.
+    /// Returns the subsets, each name once; of two with one name the first.
     pub(crate) fn subsets(&self) -> Vec<&Subset> {
         let mut names = BTreeSet::new();
         let all = self.written();
@@ -93,13 +93,13 @@ impl ServicePolicies {
         self.written().find(|subset| subset.name == name)
     }
 
-    /// As many as count.
+    /// Returns the subsets of all rules, as many as count.
     fn written(&self) -> impl Iterator<Item = &Subset> {
         let all = self.rules.iter().flat_map(|rule| &rule.spec().subsets);
         all.take(MOST_SUBSETS)
     }
 
-    /// As many as a service has: of each port and each subset.
+    /// Returns the number of a service's clusters: one for each port and each subset.
     fn clusters(&self) -> usize {
         let all = self.rules.iter().map(|rule| rule.spec().subsets.len());
         let subsets = all.sum::<usize>().min(MOST_SUBSETS);
@@ -216,7 +216,7 @@ pub(crate) fn chooses_mtls(rule: &DestinationRule) -> bool {
     })
 }
 
-/// All that a rule has.
+/// Returns all traffic policies of a rule: its own and those of its subsets.
 fn policies(rule: &DestinationRule) -> impl Iterator<Item = &TrafficPolicy> {
     let subsets = rule.subsets.iter().map(|subset| &subset.traffic_policy);
     subsets.chain([&rule.traffic_policy]).flatten()

@@ -32,14 +32,14 @@ use crate::view::Resource;
 
 /// Bytes that patches may add to all resources of a type that a proxy has. Chosen: a thousand listeners may each have a script of 30 kB.
 const MOST_ADDED: usize = 32 << 20;
-/// And to one resource, however many there are: a filter with a short script.
+/// Bytes that patches may add to one resource, however many there are: a filter with a short script.
 const LEAST_ADDED: usize = 8 << 10;
 /// Bytes that may be read and written for that: each patch of a filter takes all of its connection manager.
 const MOST_WORK: usize = 128 << 20;
 const LEAST_WORK: usize = 64 << 10;
 
-/// So many sets of patches of one namespace have all of that each; more share what those have together, for each of them is
-/// made for proxies of its own.
+/// Sets of patches of one namespace that have all of that each; more of them share what those have together, for each is made
+/// for proxies of its own.
 const FULL_SETS: usize = 8;
 
 /// Ids of patches, in order.
@@ -55,9 +55,9 @@ pub(crate) enum PatchSide {
 
 /// A resource that is patched.
 pub(crate) trait Patched: Encode + Sized {
-    /// As Envoy has it.
+    /// The resource as Envoy's message.
     type EnvoyMessage: Message + Default + Name;
-    /// By which a patch adds one.
+    /// The `applyTo` by which a patch adds such a resource.
     const ADDED_BY: ApplyTo;
 
     fn of(whole: Self::EnvoyMessage) -> (Arc<str>, Self);
@@ -150,7 +150,7 @@ impl<'a> Patcher<'a> {
         self.finish_from(draft, is_inbound, 0)
     }
 
-    /// The same with the patches from one on.
+    /// Applies the patches from `first` on, as [`Self::finish`] does.
     fn finish_from<M: Patched>(
         &self,
         mut draft: Draft<M>,

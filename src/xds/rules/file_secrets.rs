@@ -33,7 +33,7 @@ pub(crate) struct FileRoot<'a> {
 }
 
 impl FilePair<'_> {
-    /// As Istio's agent calls it.
+    /// Returns the name by which Istio's agent calls it.
     pub(crate) fn name(&self) -> String {
         view::name_in_files(view::PAIR, &[self.chain, self.key])
     }
@@ -48,7 +48,7 @@ impl FilePair<'_> {
 }
 
 impl FileRoot<'_> {
-    /// As Istio's agent calls it.
+    /// Returns the name by which Istio's agent calls it.
     pub(crate) fn name(&self) -> String {
         match self.crl {
             "" => view::name_in_files(view::ROOT, &[self.root]),

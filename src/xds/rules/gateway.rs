@@ -71,7 +71,7 @@ pub(crate) struct Serving {
     pub(crate) handling: ServerHandling,
     /// The port number as the Gateway has it, which the matches of rules refer to.
     pub(crate) number: u16,
-    /// Without those that an older server of the port has.
+    /// The hosts of the server, without those that an older server of the port has.
     pub(crate) hosts: Arc<ServerHosts>,
     /// The name of the routes of its requests.
     pub(crate) routes: Arc<str>,

@@ -10,7 +10,7 @@
 //!                    ──► envoy_filter         (whatever users patch, last of all)
 //! ```
 //!
-//! Which rules hold for a proxy is [`scope`](crate::scope)'s to say.
+//! [`scope`](crate::scope) says which rules hold for a proxy.
 
 pub(crate) mod authorization_policy;
 pub(crate) mod destination_rule;

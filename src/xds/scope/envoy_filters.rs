@@ -62,7 +62,7 @@ pub(crate) struct Patches {
     all: Vec<Arc<Patch>>,
     /// The number of different sets of patches that filters of the proxy's own namespace make.
     pub(crate) sets: usize,
-    /// Why there are no more of them, where that is for a bound.
+    /// The conflict of the patches that a bound leaves out.
     pub(crate) lost: Option<Conflict>,
 }
 
@@ -74,7 +74,7 @@ struct Filter {
     patches: Arc<[Arc<Patch>]>,
 }
 
-/// All of a world.
+/// The EnvoyFilters of a world.
 #[derive(Debug, Default)]
 pub(crate) struct EnvoyFilters {
     root: Arc<str>,
@@ -291,7 +291,7 @@ fn sets(filters: &[Filter], world: &World) -> usize {
 /// The patches of an object, and why others are not applied.
 type Read = (Arc<[Arc<Patch>]>, Arc<[Conflict]>);
 
-/// That, and the object.
+/// An object with the patches that were read of it.
 type WithObject = (Arc<Configured<EnvoyFilter>>, Read);
 
 /// Workloads of the object's namespace; none: all. Releases up to 1.2 had labels of their own.

@@ -15,7 +15,8 @@ use crate::common::service_ports::{ServicePort, ServicePorts};
 
 /// Ports of services that are looked at for one rule. Chosen: a rule has a few, and of one with more nothing is told.
 const MOST_PORTS: usize = 1000;
-/// And for all rules together: each full push looks at them anew. Chosen: some milliseconds, and meshes of ten thousand rules have fewer.
+/// Ports that are looked at for all rules together, anew with each full push. Chosen: some milliseconds, and meshes of ten
+/// thousand rules have fewer.
 const MOST_LOOKUPS: usize = 50_000;
 /// Services that are looked at for one wildcard.
 const MOST_SERVICES: usize = 100;
@@ -256,7 +257,7 @@ struct IdleRoutes<'a, 'w> {
     ports: &'a WorldPorts<'w>,
     /// `None`: it is for no sidecars.
     of_sidecars: Option<PortsOfRule<'w>>,
-    /// Those of the rule.
+    /// The gateways that the rule names.
     gateways: OnceCell<HashSet<NamedGateway<'a>>>,
     /// Comparisons that are left.
     comparisons: Cell<usize>,
@@ -417,7 +418,7 @@ fn gateways_of<'a>(
     all.map(move |one| full_name(one, namespace))
 }
 
-/// In lower case, from its end.
+/// Returns the host in lower case, from its end.
 fn reversed(host: &str) -> String {
     let letters = host.chars().rev();
     letters.map(|letter| letter.to_ascii_lowercase()).collect()

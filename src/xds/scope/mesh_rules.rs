@@ -32,7 +32,7 @@ pub(crate) struct Rules {
     left_out: Vec<Conflict>,
     /// The mesh's target of requests and connections to no known service.
     unknown: OutboundTrafficPolicy,
-    /// As many as there are of those, and one; of each as many as there are Sidecars for it, and one.
+    /// The views: one for each special namespace and one for all others, and one more for each Sidecar that holds there.
     visible: Mutex<HashMap<VisibilityKey, Arc<Visible>>>,
 }
 

@@ -48,7 +48,7 @@ impl PolicyKind for PeerAuthentication {
         Vec::new()
     }
 
-    /// One with a selector is for workloads, and the root namespace alone says nothing of those of others.
+    /// A policy with a selector is for workloads, and one of the root namespace says nothing of those of others.
     fn is_local(&self) -> bool {
         let mut selectors = self.selector.iter();
         selectors.any(|selector| !selector.match_labels.is_empty())
@@ -70,7 +70,7 @@ impl PolicyKind for RequestAuthentication {
 struct PolicyWithSelectors<T> {
     rule: Arc<Rule<T>>,
     any: Vec<Labels>,
-    /// It is for workloads of its own namespace, be that the root.
+    /// True if it is for workloads of its own namespace, even in the root namespace.
     is_local: bool,
 }
 
@@ -83,7 +83,7 @@ struct NamespacePolicies<T> {
     all: Vec<PolicyWithSelectors<T>>,
     /// Places of those that select everybody.
     wide: Vec<usize>,
-    /// And of others, by the label that they have in common with the fewest: each workload would be compared with all of them.
+    /// Places of the others by their rarest label: each workload would be compared with all of them.
     by_label: HashMap<Arc<str>, HashMap<Arc<str>, Vec<usize>>>,
 }
 
@@ -116,7 +116,7 @@ impl<T> NamespacePolicies<T> {
         }
     }
 
-    /// Those that select a workload.
+    /// Returns the policies that select a workload.
     fn selecting(&self, labels: &Labels) -> impl Iterator<Item = &PolicyWithSelectors<T>> {
         let of_label = |(name, value): (&Arc<str>, &Arc<str>)| self.by_label.get(name)?.get(value);
         let of_labels = labels.iter().filter_map(of_label).flatten();
@@ -136,9 +136,9 @@ pub(crate) struct Policies {
     authorization: ByNamespace<AuthorizationPolicy>,
     requests: ByNamespace<RequestAuthentication>,
     peers: ByNamespace<PeerAuthentication>,
-    /// As some proxies may still know them.
+    /// The policies about mutual TLS as some proxies may still know them.
     earlier_peers: Vec<ByNamespace<PeerAuthentication>>,
-    /// Those of policies that name a service which is not there, or selects nobody.
+    /// Conflicts of policies that name a service which is not there, or selects nobody.
     conflicts: Vec<Conflict>,
 }
 

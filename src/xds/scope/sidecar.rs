@@ -189,7 +189,7 @@ impl Imports {
 /// A socket that has no address of the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Socket {
-    /// Or `@NAME`.
+    /// The path of the socket, or `@NAME`.
     pub(crate) path: Arc<str>,
     /// The name of the routes of requests that come in there.
     pub(crate) routes: Arc<str>,
@@ -205,7 +205,7 @@ pub(crate) struct EgressListener {
     pub(crate) bind: Option<IpAddr>,
     /// Applications call the listener itself.
     pub(crate) bound: bool,
-    /// For services that do not say one.
+    /// The protocol of services that declare none.
     pub(crate) protocol: Option<Protocol>,
     /// Applications use it as a proxy.
     pub(crate) is_proxy: bool,
@@ -262,7 +262,7 @@ impl EgressListener {
     }
 }
 
-/// In front of the names of routes behind ports that applications use as a proxy.
+/// The prefix of the names of routes behind ports that applications use as a proxy.
 const HTTP_PROXY: &str = "http_proxy";
 
 /// The port's name, where no other routes have it: those of a port are called by its number.

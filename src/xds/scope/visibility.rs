@@ -48,21 +48,21 @@ pub(crate) struct Visible {
     pub(super) whole: Arc<Visibility>,
     /// Their listeners for services, each with the services and VirtualServices that it is for.
     pub(super) listeners: Vec<(EgressListener, Arc<Visibility>)>,
-    /// They are others than most have.
+    /// True if their listeners differ from those of most proxies.
     pub(super) has_own_listeners: bool,
     /// The Sidecar's target of requests and connections to no known service; `None`: the mesh's holds.
     pub(super) unknown: Option<OutboundTrafficPolicy>,
-    /// By their own namespace.
+    /// The DestinationRules by their own namespace.
     pub(super) destination_rules: Arc<HashMap<Arc<str>, ByHost>>,
-    /// By the Gateways that they name.
+    /// The VirtualServices by the Gateways that they name.
     pub(super) bound: BoundRules,
     /// Labels that rules ask proxies for, sorted.
     pub(super) selectors: Vec<Labels>,
     /// Places of those that DestinationRules ask for: clusters depend on no others.
     pub(super) of_clusters: BTreeSet<usize>,
-    /// And of those that rules for connections ask for: listeners depend on no others.
+    /// Places of those that rules for connections ask for: listeners depend on no others.
     pub(super) of_listeners: BTreeSet<usize>,
-    /// And of those that only rules at Gateways ask for.
+    /// Places of those that only rules at Gateways ask for.
     pub(super) of_routers: BTreeSet<usize>,
     pub(super) conflicts: Vec<Conflict>,
     /// The number of namespaces whose VirtualServices it sees.
@@ -494,7 +494,7 @@ pub(super) fn sources(
     tcp.chain(tls.map(|one| (&one.source_labels, &one.source_namespace)))
 }
 
-/// All policies of a rule.
+/// Returns all traffic policies of a rule.
 fn policies(rule: &DestinationRule) -> impl Iterator<Item = &TrafficPolicy> {
     let subsets = rule.subsets.iter().map(|subset| &subset.traffic_policy);
     subsets.chain([&rule.traffic_policy]).flatten()

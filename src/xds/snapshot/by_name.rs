@@ -38,7 +38,7 @@ impl ProxyView {
         found.or_else(|| self.by_server_name(name))
     }
 
-    /// The same of a cluster that TLS is led to by its server name.
+    /// Returns the port and the subset of a cluster that TLS is led to by its server name.
     fn by_server_name<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<ServicePort>, &'a str)> {
         let is_asked = self.client.by_server_name == ByServerName::Always;
         let (port, subset, host) = is_asked.then(|| server_names::of_server_name(name))??;

@@ -18,7 +18,7 @@ pub(super) struct FailoverLabels {
     /// Some setting lists labels, be it only with values of its own.
     is_used: bool,
     names: BTreeSet<Arc<str>>,
-    /// They matter to names that proxies resolve, and so to clusters.
+    /// True if the labels matter to names that proxies resolve, and so to clusters.
     pub(super) are_resolved: bool,
 }
 
@@ -84,7 +84,7 @@ impl FailoverLabels {
         labels.collect()
     }
 
-    /// The same of labels alone.
+    /// Returns the labels that count of these, without those that a place gives.
     pub(super) fn counting(&self, labels: &Labels) -> Labels {
         let all = labels.iter().filter(|(name, _)| self.names.contains(*name));
         all.map(|(name, value)| (name.clone(), value.clone()))

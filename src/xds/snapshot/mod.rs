@@ -131,7 +131,7 @@ type Assignments = ReuseCache<AssignmentKey, Arc<Resource>>;
 /// A name, the namespace of the service, and the rules that had a part in what it means.
 type AssignmentKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>);
 
-/// By what the clusters of two proxies differ.
+/// The properties by which the clusters of two proxies differ.
 type ClientKey = (ClusterParameters, api::model::Locality, Arc<Labels>);
 
 /// Resources that do not depend on endpoints that only EDS carries.
@@ -524,8 +524,8 @@ impl SnapshotCaches {
     }
 }
 
-/// So many kinds of proxies have their resources made ahead, which are among the spare ones until somebody asks; what others
-/// have is made when they ask.
+/// Kinds of proxies that have their resources made ahead, which are among the spare ones until a proxy asks; those of other
+/// kinds are made when they ask.
 const KINDS_AHEAD: usize = resource_cache::SPARE_ENTRIES / 2;
 
 /// The properties of a node that its shared resources depend on, besides rules and preferred labels.

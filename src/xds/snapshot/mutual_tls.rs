@@ -21,7 +21,7 @@ const MOST_NAMED: usize = 20;
 pub(super) struct AcceptingServices {
     /// Namespaces with policies that may make workloads accept it; the root's may do so in all.
     namespaces: HashSet<Arc<str>>,
-    /// With these policies.
+    /// The services, each with the policies by which its workloads accept it.
     all: HashMap<ServiceKey, BTreeSet<ObjectRef>>,
 }
 
@@ -57,7 +57,7 @@ impl AcceptingServices {
         self.all.get(service).into_iter().flatten()
     }
 
-    /// The same for the endpoints that a service has in `world`.
+    /// Returns the policies by which the endpoints that a service has in `world` accept mutual TLS.
     fn policies_in(
         &self,
         world: &World,

@@ -29,7 +29,7 @@ use crate::view::{Resource, Set};
 /// Clusters of subsets that one proxy is given. Chosen: a mesh of 1,000 services has ten for each; a wildcard whose rule has a
 /// thousand subsets does not give them to every port.
 const MOST_SUBSETS: usize = 10_000;
-/// And their bytes.
+/// Bytes of those clusters.
 const SUBSET_BYTES: usize = 32 << 20;
 
 /// The remainder of these bounds, which tenants share.

@@ -54,7 +54,7 @@ struct Registered {
     is_stale: bool,
 }
 
-/// Those of a view.
+/// The patch matches of a view.
 #[derive(Debug)]
 pub(super) struct ViewMatches {
     matches: Arc<PatchMatches>,
@@ -84,7 +84,7 @@ impl ViewMatches {
         self.matches.made().clusters = Some(union(effective));
     }
 
-    /// And of the listeners.
+    /// The listeners are made, and these patches are effective in them.
     pub(super) fn made_listeners(&self, effective: impl IntoIterator<Item = PatchIds>) {
         self.matches.made().listeners = Some(union(effective));
     }
@@ -162,7 +162,7 @@ impl SnapshotCaches {
         self.matches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a new view of a proxy.
+    /// Returns the patch matches for a new view of a proxy; `None`: no patch holds for it.
     pub(super) fn matches_of(&self, proxy: &Arc<str>, rules: &ProxyRules) -> Option<ViewMatches> {
         if rules.patches.is_empty() {
             return None;

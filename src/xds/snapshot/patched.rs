@@ -37,7 +37,7 @@ impl SnapshotBase {
 }
 
 impl ProxyView {
-    /// For resources of one type. Each type has about as many as there are ports of services.
+    /// Returns the patcher for resources of one type. Each type has about as many as there are ports of services.
     pub(super) fn patcher(&self) -> Patcher<'_> {
         let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
         let patches = &self.rules.patches;

@@ -243,7 +243,7 @@ impl ProxyView {
         })
     }
 
-    /// All listeners but the shared ones; they win over those.
+    /// Returns all listeners but the shared ones; they win over those.
     fn own_listeners(&self) -> Vec<Arc<Resource>> {
         self.snapshot
             .caches
@@ -373,7 +373,7 @@ impl ProxyView {
         name == HTTP_PROXY || self.outbound_listeners().routes.contains(name)
     }
 
-    /// All that the listeners refer to.
+    /// Returns the route configurations that the listeners refer to.
     fn all_routes(&self) -> Arc<Set> {
         if !self.is_sidecar() {
             return self.router_routes();

@@ -33,7 +33,7 @@ pub(super) trait Reusable: Clone {
 }
 
 impl<K: Hash + Eq + Clone, V: Reusable> ReuseCache<K, V> {
-    /// An empty one that remembers this.
+    /// Returns an empty cache that remembers the values of this one.
     pub(super) fn after(&self) -> Self {
         Self {
             now: Mutex::default(),
@@ -41,7 +41,7 @@ impl<K: Hash + Eq + Clone, V: Reusable> ReuseCache<K, V> {
         }
     }
 
-    /// One with all that is kept.
+    /// Returns a cache with the values that `keep` accepts; the others are reused where equal ones are made.
     pub(super) fn keeping(&self, keep: impl Fn(&K) -> bool) -> Self {
         let now = self.lock();
         let retained = now

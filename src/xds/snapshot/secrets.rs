@@ -124,9 +124,9 @@ fn namespaces_of(
 /// The proxies for which rules for connections name certificates.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientCredentials {
-    /// For all routers.
+    /// True if rules name certificates for all routers.
     of_routers: bool,
-    /// For workloads of these namespaces.
+    /// Namespaces for whose workloads rules name certificates.
     pub(super) of_sidecars: BTreeSet<Arc<str>>,
 }
 
@@ -146,7 +146,7 @@ impl ClientCredentials {
 /// Files that rules may have the clusters of one proxy ask for. Chosen: a proxy is sent each by itself and answers before the next,
 /// each time with all names, so that the last of 400 is there in a second; a mesh has some tens.
 pub(super) const MOST_CLIENT_FILES: usize = 400;
-/// And those of one rule.
+/// Files that one rule may have them ask for.
 pub(super) const MOST_FILES_OF_RULE: usize = 100;
 
 /// The use of proxies' files by clusters; unused files are not looked up.
@@ -235,7 +235,7 @@ impl ProxyView {
         names
     }
 
-    /// All that its Gateways name, and the rules for its connections.
+    /// Returns the secrets that its Gateways name, and the rules for its connections.
     pub(super) fn secrets(&self) -> Arc<Set> {
         let secrets = self.credentials();
         let mut names = self.merged.secrets(secrets);

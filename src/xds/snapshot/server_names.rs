@@ -21,7 +21,7 @@ pub(super) fn of_server_name(name: &str) -> Option<(u16, &str, &str)> {
     Some((port, parts.next()?, parts.next()?))
 }
 
-/// The same cluster, as TLS is led to it that does not end before it.
+/// Returns the cluster as TLS is led to it that does not end before it.
 pub(super) fn by_server_name(
     mut draft: Draft<ClusterParts>,
     service_port: &ServicePort,

@@ -35,7 +35,7 @@ fn is_at(file: &str, socket: &str) -> bool {
 }
 
 impl ProxyView {
-    /// Why no listener can be at a socket.
+    /// Returns the reason why no listener can be at a socket; `None`: one can.
     pub(super) fn file_at(&self, socket: &str) -> Option<Cow<'static, str>> {
         let places = self.inbound_ports.iter().map(|one| &one.place);
         let mut applications = places.filter_map(|(address, _)| match address {

@@ -54,7 +54,7 @@ impl Stream {
         }
     }
 
-    /// To requests. Clusters stand before the assignments that they wait for.
+    /// Returns the answer to requests. Clusters stand before the assignments that they wait for.
     fn answer(&mut self, now: Duration) -> Option<Response> {
         if self.clusters.is_owed() || self.unknown.owes(Type::Cluster) {
             if let Some(target) = self.target(Type::Cluster) {

@@ -78,7 +78,7 @@ pub enum RequestOutcome {
     Expired,
 }
 
-/// Why a stream cannot go on.
+/// The reason why a stream cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// More than [`NAMES`] in one request or subscribed.

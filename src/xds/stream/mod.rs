@@ -60,7 +60,7 @@ use crate::resource_names::NameList;
 use crate::version::Version;
 use crate::view::{Resource, Type, View};
 
-/// One of each type.
+/// The acknowledgement state of each type.
 #[derive(Debug, Default)]
 struct AckStates {
     clusters: AckState,

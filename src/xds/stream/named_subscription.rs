@@ -26,7 +26,7 @@ pub(super) struct NamedSubscription {
     last_nonces: LastNonces,
 }
 
-/// Which response was the last to speak of a name, for those that are not answered yet. Used in state of the world only: a delta
+/// The last response that spoke of each name, for those that are not answered yet. Used in state of the world only: a delta
 /// client says what it lets go.
 #[derive(Debug, Default)]
 struct LastNonces {

@@ -69,13 +69,13 @@ pub(super) struct Rebinding {
     loses: bool,
     /// The nonce of the response without them.
     nonce: u64,
-    /// When the ports are closed; `None`: the client has not answered, or has none to close.
+    /// The time at which the ports are closed; `None`: the client has not answered, or has none to close.
     closed: Option<Duration>,
     until: Duration,
 }
 
 impl Stream {
-    /// When listeners come again even though the client has not answered.
+    /// Returns the time at which listeners come again even though the client has not answered.
     pub(super) fn rebinding_deadline(&self) -> Option<Duration> {
         let rebinding = self.rebinding.as_ref()?;
         Some(rebinding.closed.unwrap_or(rebinding.until))

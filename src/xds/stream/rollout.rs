@@ -30,7 +30,7 @@ pub(super) enum Phase {
     Settling {
         until: Duration,
     },
-    /// They are gone; the client may not have said yet that it does not want their assignments any more.
+    /// Clusters that vanish are gone; the client may not have said yet that it does not want their assignments any more.
     Dropped {
         nonce: u64,
         until: Duration,

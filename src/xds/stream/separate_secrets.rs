@@ -15,10 +15,10 @@ use crate::view::{LONGEST_IN_FILES, Resource, Type};
 
 const _: () = assert!(LONGEST_IN_FILES <= NAME_BYTES);
 
-/// Those of one stream.
+/// The separate secrets of one stream.
 #[derive(Debug, Default)]
 pub(super) struct SeparateSecrets {
-    /// They count as sent, and go out one by one when the last response is answered.
+    /// Secrets that count as sent, and go out one by one when the last response is answered.
     waiting: Vec<Arc<Resource>>,
     /// The last one of each name, and the nonce of its response, until that is answered: a delta client may ask for more before it
     /// answers.

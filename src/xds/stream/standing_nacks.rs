@@ -33,7 +33,7 @@ fn version_in(content: &[(Arc<str>, Version)], name: &str) -> Option<Version> {
     content.get(at.ok()?).map(|(_, version)| *version)
 }
 
-/// One of them.
+/// A NACK that stands.
 #[derive(Debug)]
 pub(super) struct StandingNack {
     pub(super) nack: Nack,

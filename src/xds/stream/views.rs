@@ -47,7 +47,7 @@ impl Views {
         Ok(None)
     }
 
-    /// The same; one of its own where there is nothing of that name.
+    /// Returns the shared string of a name; a string of its own where there is nothing of that name.
     pub(super) fn shared(&self, kind: Type, name: &str) -> Arc<str> {
         let shared = self.name(kind, name).ok().flatten();
         shared.unwrap_or_else(|| name.into())

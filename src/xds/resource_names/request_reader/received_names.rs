@@ -18,7 +18,7 @@ pub(super) struct ReceivedNames {
 }
 
 impl ReceivedNames {
-    /// None of this list yet.
+    /// Creates a record of the names of this list, of which none has come yet.
     pub(super) fn of(list: Arc<dyn NameList>) -> Self {
         Self {
             list: Some(list),

@@ -335,7 +335,7 @@ impl RouterParameters<'_> {
         Some(())
     }
 
-    /// All that requests pass at a server.
+    /// Builds the connection manager of a server.
     fn http(&self, server: &Serving, listener: &str) -> Filter {
         let options = HttpOptions {
             idle_timeout: self.proxy.node.idle_timeout,
@@ -368,7 +368,7 @@ fn names(server: &Serving) -> Vec<String> {
 }
 
 impl RouterFilterChains {
-    /// By the names that no chain before has.
+    /// Returns a match of the server's names that no chain before has.
     fn by_names(&mut self, server: &Serving) -> Result<Match, String> {
         let mut names = names(server);
         let is_any = names.is_empty();
@@ -395,7 +395,7 @@ enum RouteKind {
 }
 
 impl RouteKind {
-    /// Those that a server serves; `None`: it asks no rule.
+    /// Returns the kind of routes that a server serves; `None`: it asks no rule.
     const fn at(handling: ServerHandling) -> Option<Self> {
         match handling {
             ServerHandling::Http | ServerHandling::Https => Some(Self::Http),

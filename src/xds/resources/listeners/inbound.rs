@@ -41,7 +41,7 @@ pub(crate) struct InboundPort {
     /// `inbound|PORT|PORTNAME|HOST`.
     pub(crate) cluster: Arc<str>,
     pub(crate) host: Arc<str>,
-    /// As requests are called; of the service where no Sidecar has another.
+    /// The port in the names of requests: the service's, where no Sidecar has another.
     pub(crate) service_port: u16,
     /// The port of the service whose pool counts here.
     pub(crate) pool_port: u16,
@@ -241,7 +241,7 @@ impl InboundParameters<'_> {
             .collect()
     }
 
-    /// One for each port; of two services on one the first.
+    /// Returns one inbound port for each address and port; of two services on one the first.
     fn listening(&self) -> Vec<&InboundPort> {
         let mut known = BTreeSet::new();
         self.inbound_ports
@@ -291,7 +291,7 @@ impl InboundParameters<'_> {
             .collect()
     }
 
-    /// With the policies that it is made by.
+    /// Returns the draft of a listener, with the rules that it is made by.
     pub(crate) fn draft(&self, listener: Listener) -> Draft<Listener> {
         let of_ports = self
             .inbound_ports

@@ -84,9 +84,9 @@ struct Builder<'a> {
     wildcard: Wildcard,
     /// Its ports are those of services; else all are at this one.
     port: Option<u16>,
-    /// Or at this socket.
+    /// The socket at which all services of the group are; `None`: the group has an address.
     socket: Option<Socket>,
-    /// That says where this group is.
+    /// The Sidecar that says where this group is.
     sidecar: Option<&'a ObjectRef>,
     shared: BTreeMap<u16, SharedPort>,
     room: &'a mut FairBudget,

@@ -37,7 +37,7 @@ fn transparent(listener: Listener, proxy: &Proxy) -> Listener {
     }
 }
 
-/// All outbound traffic; listeners that are not bound take from it what is theirs.
+/// Builds the listener of all outbound traffic; listeners that are not bound take from it what is theirs.
 pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh, to: &OutboundTrafficPolicy) -> Draft<Listener> {
     let (address, more) = proxy.families.wildcards();
     let itself = Match::any().addresses(&proxy.node.addresses);
@@ -69,7 +69,7 @@ fn direct(mesh: &Mesh, port: u16) -> FilterChain {
     matching.chain(filters::tcp(mesh, clusters::BLACK_HOLE))
 }
 
-/// All inbound traffic.
+/// Builds the listener of all inbound traffic.
 pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &InboundParameters<'_>) -> Draft<Listener> {
     let (address, more) = proxy.families.wildcards();
     let mut chains = own.intercepted();

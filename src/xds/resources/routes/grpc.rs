@@ -12,7 +12,7 @@ use crate::resources::mesh::Mesh;
 use crate::rules::virtual_service::{self, RouteContext, Routed};
 use crate::scope::ProxyRules;
 
-/// All requests of one target.
+/// Builds the routes of all requests of one target.
 pub(crate) fn grpc(
     service_port: &ServicePort,
     mesh: &Mesh,

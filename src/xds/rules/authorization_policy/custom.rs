@@ -78,7 +78,7 @@ impl<'a> Providers<'a> {
     ///
     /// # Errors
     ///
-    /// Why it cannot be asked.
+    /// The provider cannot be asked: why.
     pub(super) fn named(self, name: &str) -> Result<Provider<'a>, String> {
         let mut all = self.mesh.extension_providers.iter();
         let provider = all
@@ -203,7 +203,7 @@ impl Provider<'_> {
         matches!(self.kind, ProviderKind::Grpc(_))
     }
 
-    /// In front of the keys under which its shadow leaves something.
+    /// Returns the prefix of the keys under which its shadow leaves its results.
     fn prefix(&self) -> String {
         format!("ext_authz_{}_", self.name)
     }

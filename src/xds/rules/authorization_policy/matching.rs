@@ -154,12 +154,12 @@ pub(super) fn string(pattern: MatchPattern) -> StringMatcher {
     }
 }
 
-/// One that is known to be small.
+/// Returns the matcher of an expression that is known to be small.
 fn regular(expression: &str) -> StringMatcher {
     string(MatchPattern::SafeRegex(regex::matcher(expression)))
 }
 
-/// One that Envoy takes.
+/// Returns the matcher of an expression that Envoy takes, or the reason why it would not.
 pub(super) fn checked(expression: &str) -> Result<StringMatcher, RuleError> {
     if regex::fits(expression) {
         return Ok(regular(expression));

@@ -15,7 +15,7 @@ use crate::rules::request_authentication::{FILTER as TOKENS, PAYLOAD};
 /// Places where the principal of a token can be divided into issuer and subject. Chosen: an issuer is a URL with few.
 const MOST_DIVISIONS: usize = 32;
 
-/// In front of every identity.
+/// The prefix of every identity.
 const SCHEME: &str = "spiffe://";
 
 pub(super) fn principal(
@@ -77,7 +77,7 @@ pub(super) fn workload(value: &str, context: &RuleContext<'_>) -> Result<Princip
     }
 }
 
-/// In each trust domain that the written one stands for.
+/// Returns the identity in each trust domain that the written one stands for.
 fn of_domains(
     written: &str,
     context: &RuleContext<'_>,

@@ -23,7 +23,7 @@ pub(crate) struct NamedSecrets {
 }
 
 impl NamedSecrets {
-    /// All names.
+    /// Returns all names.
     pub(crate) fn names(self) -> impl Iterator<Item = String> {
         self.pair.into_iter().chain(self.root)
     }

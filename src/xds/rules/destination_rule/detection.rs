@@ -1,4 +1,4 @@
-//! When an endpoint that fails is left out.
+//! Outlier detection: when an endpoint that fails is left out.
 
 use std::collections::BTreeSet;
 

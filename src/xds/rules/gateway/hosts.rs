@@ -53,7 +53,7 @@ impl ServerHosts {
         self.reversed.is_empty()
     }
 
-    /// Without those that are taken, which is asked of each in its order.
+    /// Returns the hosts without those for which `is_reserved` holds; it is asked about each in order.
     pub(crate) fn without(&self, mut is_reserved: impl FnMut(&str) -> bool) -> Self {
         let all = self.reversed.iter();
         let left = all.filter(|(host, _)| !is_reserved(&reversed(host)));
@@ -62,7 +62,7 @@ impl ServerHosts {
         }
     }
 
-    /// All hosts, without regard to namespaces.
+    /// Returns all hosts, without regard to namespaces.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         self.reversed.keys().map(|host| reversed(host))
     }
@@ -85,7 +85,7 @@ impl ServerHosts {
         is_covered.then(|| host.to_owned()).into_iter().chain(below)
     }
 
-    /// As many of these as there is room for; each takes its length of it. `None`: there are more.
+    /// Returns the hosts of [`Self::each`]; each takes its length of the room. `None`: there is no room for all.
     pub(crate) fn common(
         &self,
         host: &str,

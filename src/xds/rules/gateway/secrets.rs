@@ -10,7 +10,7 @@ use api::networking::{Gateway, ServerTlsSettings};
 
 use super::Merged;
 
-/// In front of the name of an object of the cluster.
+/// The prefix of the name of an object of the cluster.
 const KUBERNETES: &str = "kubernetes://";
 
 /// Secrets that a proxy may have.
@@ -117,7 +117,7 @@ impl<'a> ProxySecrets<'a> {
         Ok(format!("{KUBERNETES}{name}"))
     }
 
-    /// The same of a root: that of an object of its own, or beside the certificate.
+    /// Returns the resource name of a root, of an object of its own or beside the certificate, or why the proxy cannot have it.
     pub(crate) fn root(&self, written: &str) -> Result<String, String> {
         let name = self.own(written)?;
         let name = name.strip_suffix(ROOT_SUFFIX).unwrap_or(name);

@@ -295,7 +295,7 @@ pub(crate) fn carried(
     Some(targets)
 }
 
-/// As they were checked when they were read.
+/// Reads ranges that were checked when the object was read.
 fn networks(written: &[String]) -> Vec<Network> {
     written
         .iter()

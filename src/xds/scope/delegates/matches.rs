@@ -19,7 +19,7 @@ pub(super) fn fully_named(matches: &[HttpMatchRequest], namespace: &str) -> Vec<
     all
 }
 
-/// Each of the one with each of the other, as far as they do not contradict. `None`: all do.
+/// Combines each match of the rule with each of its delegate, unless they contradict. `None`: all do.
 pub(super) fn combined(
     roots: Vec<HttpMatchRequest>,
     leaves: Vec<HttpMatchRequest>,
@@ -100,7 +100,7 @@ fn uri(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> Option<(Option<Strin
     Some((Some(narrower.clone()), ignores))
 }
 
-/// The same of what has its case.
+/// Returns the narrower one of two texts whose case counts.
 fn text(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> Option<Option<StringMatch>> {
     let (Some(root), Some(leaf)) = (root, leaf) else {
         return Some(root.or(leaf).cloned());

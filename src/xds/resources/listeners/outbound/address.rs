@@ -19,7 +19,7 @@ use crate::resources::listeners::{Frame, Inspect, ListenAddress, name};
 use crate::rules::virtual_service::connections::Connections;
 
 impl Builder<'_> {
-    /// That a service comes before this one, and why.
+    /// Says that a service comes before this one, and why.
     fn has_it(&self, winner: &ServiceKey, service_port: &ServicePort) -> String {
         let host = winner.hostname.to_ascii_lowercase();
         let mut all = self.rules.service_ports().by_host(&host);

@@ -15,13 +15,13 @@ pub(crate) struct Built {
     pub(crate) resource: Arc<Resource>,
     /// The one address that it is for; not for the proxy that has that address itself.
     pub(crate) address: Option<IpAddr>,
-    /// That is an endpoint's.
+    /// True if the address is an endpoint's.
     pub(crate) endpoint: bool,
     /// Applications call it themselves.
     pub(crate) bound: bool,
     /// In place of an address: a path, or `@NAME`.
     pub(crate) socket: Option<Arc<str>>,
-    /// That it is for, at most [`MOST_NAMED`].
+    /// The services that it is for, at most [`MOST_NAMED`].
     pub(super) services: Arc<[ServiceKey]>,
 }
 

@@ -125,7 +125,7 @@ impl Builder<'_> {
         self.insert(frame, routes, self.only_address(), false, from, &services);
     }
 
-    /// That the listener is for, where it is a certain one and not the proxy's own place.
+    /// Returns the address that the listener is for, where it is a certain one and not the proxy's own place.
     fn only_address(&self) -> Option<IpAddr> {
         let Wildcard { address, bound, .. } = self.wildcard;
         (!bound && !address.is_unspecified()).then_some(address)
