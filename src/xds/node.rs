@@ -245,6 +245,7 @@ impl Node {
             http10: matches!(metadata.text("HTTP10").as_deref(), Some("1" | "true")),
             router: RouterTraits::of(kind, &metadata),
             grpc: is_grpc(node, &metadata),
+            // Envoy's own version counts: `ISTIO_PROXY_VERSION` is a number of Istio's.
             dns: Dns::of(&agent(node)),
             version: metadata.text("ISTIO_VERSION").unwrap_or_default(),
             proxy_version: metadata

@@ -154,6 +154,7 @@ fn fields(json: &Json) -> Option<&HashMap<String, Value>> {
 fn scalar(json: &Json) -> Option<String> {
     match json {
         Json::StringValue(text) => Some(text.clone()),
+        // A whole number has no point here, so that ports written as numbers are read.
         Json::NumberValue(number) => Some(number.to_string()),
         Json::BoolValue(value) => Some(value.to_string()),
         Json::NullValue(_) | Json::StructValue(_) | Json::ListValue(_) => None,

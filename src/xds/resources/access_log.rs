@@ -165,6 +165,7 @@ fn text(path: &str, format: &str) -> Any {
 }
 
 fn json(path: &str, format: &str) -> Any {
+    // A format that is no object of texts was refused with the mesh configuration.
     let given: Option<BTreeMap<String, String>> = (!format.is_empty())
         .then(|| api::mesh::json_format(format))
         .flatten();

@@ -29,6 +29,7 @@ impl Networks {
         for (name, network) in &networks.networks {
             for endpoints in &network.endpoints {
                 match &endpoints.ne {
+                    // A range that cannot be read was refused with the file.
                     Some(Ne::FromCidr(range)) => {
                         if let Ok(range) = range.parse() {
                             all.ranges.push((range, name.clone()));

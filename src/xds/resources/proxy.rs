@@ -46,6 +46,7 @@ impl Proxy {
         let workload = world.workloads.get(&key).cloned();
         let cluster = key.cluster;
         let known = workload.as_ref();
+        // While the pod is not known its node's labels stand in for its own (discovery.md §5.1).
         let labels = known.map_or_else(|| node.labels.clone(), |known| known.labels.clone());
         let locality = known
             .map(|known| known.locality.clone())

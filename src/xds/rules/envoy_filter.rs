@@ -173,6 +173,7 @@ impl<'a> Patcher<'a> {
             .skip(first)
             .filter(|patch| side.is_of(patch))
         {
+            // For each patch anew: the resource names only objects that changed it.
             work.touched.set(false);
             let stays = M::apply(&mut draft, patch, &mut work);
             let is_touched = work.touched.get();

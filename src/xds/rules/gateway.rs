@@ -439,6 +439,7 @@ fn routes_name(
     port_name: &str,
     gateway: &ObjectRef,
 ) -> Arc<str> {
+    // Servers of one port at two addresses have routes of their own.
     let bind = bind.map_or_else(String::new, |address| format!(".{address}"));
     match handling {
         ServerHandling::Https => {

@@ -59,6 +59,7 @@ impl PolicyModes {
             Some((mode(written.mtls.as_ref()?)?, rule.clone()))
         };
         let (workload, of_workload) = levels.into_iter().find_map(of_level).unzip();
+        // As in Istio, ports have modes in a policy with a selector alone.
         let ports = own.iter().flat_map(|rule| &rule.spec().port_level_mtls);
         let ports =
             ports.filter_map(|(port, written)| Some((u16::try_from(*port).ok()?, mode(written)?)));

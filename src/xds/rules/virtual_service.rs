@@ -141,6 +141,7 @@ impl RouteContext<'_> {
     ) -> TargetCluster {
         let host = self.rules.full_host(&written.host, namespace);
         let known: Vec<_> = self.rules.service_ports().by_host(&host).collect();
+        // Without a port: the only one of the host, else the one that requests come to (discovery.md §14).
         let port = written_port(written)
             .or_else(|| only(&known))
             .unwrap_or(self.port);

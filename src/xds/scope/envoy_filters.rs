@@ -132,6 +132,7 @@ impl EnvoyFilters {
         if self.by_namespace.is_empty() {
             return found;
         }
+        // Proxies of the root namespace have its filters once.
         let own = (*namespace != self.root).then_some(namespace);
         let sets = own.and_then(|namespace| self.sets.get(namespace));
         found.sets = sets.copied().unwrap_or_default();

@@ -227,6 +227,7 @@ impl Policies {
         namespace: &Arc<str>,
         labels: &Labels,
     ) -> Vec<Arc<Rule<T>>> {
+        // Workloads of the root namespace have its policies once.
         let own = (*namespace != self.root).then_some(namespace);
         let namespaces = [Some(&self.root), own].into_iter().flatten();
         namespaces

@@ -241,6 +241,7 @@ impl Snapshot {
         Self {
             world,
             settings: self.settings.clone(),
+            // None of the base depends on these endpoints (`only_assignments`).
             base: self.base.clone(),
             directory: OnceLock::new(),
             by_port: OnceLock::new(),

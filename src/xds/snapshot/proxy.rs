@@ -182,6 +182,7 @@ impl ProxyView {
         self.snapshot
             .caches
             .report(patcher.lost(), &self.proxy.node.id);
+        // Without clusters of its own it has the shared set itself, and no copy.
         if own.is_empty() {
             return shared;
         }
@@ -227,6 +228,7 @@ impl ProxyView {
             for one in built.listeners.values_mut() {
                 let resource = &mut one.resource;
                 let from = resource.from.clone();
+                // Other scopes may have the same listener: there is one copy for all.
                 let key = (resource.name.clone(), resource.version, from);
                 *resource = listeners.each.get(key, || resource.clone());
             }
@@ -302,6 +304,7 @@ impl ProxyView {
         let shared = self.outbound_listeners();
         let own = self.own_listeners();
         let applications = self.applications();
+        // A bound ingress may have a name of its own (`inbound::BOUND`): its address counts.
         let bound: BTreeSet<String> = self.own().bound().collect();
         let has = |built: &outbound::Built| {
             let name = &*built.resource.name;
@@ -320,6 +323,8 @@ impl ProxyView {
                 _ if built.bound && applications.contains(name) => {
                     Some("the proxy's application is there".into())
                 }
+                // Each pod of a headless service has an endpoint's listener at its own address: nothing is
+                // told of that.
                 false if !built.endpoint => {
                     let file = built.socket.as_deref().and_then(|path| self.file_at(path));
                     Some(file.unwrap_or_else(|| "the address is the proxy's own".into()))
@@ -656,6 +661,7 @@ fn inbound_ports(
     let written = sidecar.and_then(|sidecar| {
         ingress::inbound_ports(sidecar, proxy, instances, mesh, sniffs, &mut lost)
     });
+    // Where a Sidecar says the ports no service says a protocol there.
     let served = written.as_ref().map_or(instances, |_| &[]);
     let inbound_ports = match written {
         Some(inbound_ports) => inbound_ports,

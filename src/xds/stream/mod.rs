@@ -435,6 +435,7 @@ impl Stream {
                     reasons: push.reasons,
                 });
             }
+            // The full push that waits takes the newer view along.
             (PushScope::Endpoints(names), Some(waiting)) => {
                 waiting.view = push.view;
                 self.reasons = self.reasons.and(push.reasons);

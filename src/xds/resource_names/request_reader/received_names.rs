@@ -49,6 +49,7 @@ impl ReceivedNames {
             },
         };
         let count = self.count;
+        // While names come in order their count says which ones came; the first other one needs the bits.
         if self.bits.is_empty() && at != count {
             self.bits = vec![0; list.count().div_ceil(64)];
             for at in 0..count {

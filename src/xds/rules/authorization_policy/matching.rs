@@ -120,6 +120,7 @@ impl<'a> Pattern<'a> {
     pub(super) fn of(value: &'a str) -> Self {
         match (value, value.strip_prefix('*'), value.strip_suffix('*')) {
             ("*", ..) => Self::Anything,
+            // As in Istio: the asterisk in front comes first, and one behind it stands for itself.
             (_, Some(suffix), _) => Self::Suffix(suffix),
             (_, None, Some(prefix)) => Self::Prefix(prefix),
             (exact, None, None) => Self::Exact(exact),

@@ -40,6 +40,7 @@ pub(crate) fn client_files(
     tls: &ClientTlsSettings,
 ) -> (Option<FilePair<'_>>, Option<FileRoot<'_>>) {
     let has_pair = match tls.mode() {
+        // SIMPLE presents no certificate, whatever files the rule names.
         TlSmode::Simple => false,
         TlSmode::Mutual => !tls.client_certificate.is_empty(),
         TlSmode::Disable | TlSmode::IstioMutual => return (None, None),
@@ -50,6 +51,8 @@ pub(crate) fn client_files(
     });
     let root = checks(tls).then_some(FileRoot {
         root: match &*tls.ca_certificates {
+            // Envoy 1.40 checks no server by `system_root_certs`, so the system's roots are named by their
+            // file.
             "" | SYSTEM => SYSTEM_ROOTS,
             root => root,
         },

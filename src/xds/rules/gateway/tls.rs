@@ -68,8 +68,10 @@ pub(crate) fn socket(
         ..CommonTlsContext::default()
     };
     if of_mesh {
+        // The mesh's own files are there: `are_missing` said otherwise above.
         context.tls_certificates = vec![tls::pair((&own.files.chain, &own.files.key))];
     } else if named.is_empty() {
+        // As secrets: a file that is missing closes this chain alone, and not the listener (`file_secrets`).
         let pairs = file_pairs(written).into_iter();
         context.tls_certificate_sds_secret_configs =
             pairs.map(|pair| by_name(&pair.name())).collect();

@@ -251,6 +251,7 @@ pub(crate) fn retry_policy(written: &HttpRetry) -> Option<RetryPolicy> {
         .is_some_and(|flag| flag.value)
     {
         let config = PreviousPrioritiesConfig {
+            // Istio's own value.
             update_frequency: 2,
         };
         policy.retry_priority = Some(route_retry::RetryPriority {

@@ -180,6 +180,7 @@ pub(super) fn host(written: &Headers) -> Option<String> {
 pub(super) fn headers(route: &mut Route, written: &Headers) {
     let RouteHeaderMutations { request, response } = mutations(written);
     route.request_headers_to_add.extend(request.add);
+    // The route's and the destination's together: Envoy refuses the routes for more.
     route.request_headers_to_add.truncate(MOST_HEADERS);
     route.request_headers_to_remove.extend(request.remove);
     route.request_headers_to_remove.truncate(MOST_HEADERS);
@@ -240,6 +241,7 @@ fn abort(written: &Abort) -> Option<FaultAbort> {
             fault_abort::ErrorType::HttpStatus(u32::try_from(*status).ok()?)
         }
         ErrorType::GrpcStatus(name) => fault_abort::ErrorType::GrpcStatus(grpc_status(name)?),
+        // Envoy's fault filter knows no such abort.
         ErrorType::Http2Error(_) => return None,
     };
     let share = share(written.percentage.as_ref(), written.percent);

@@ -44,6 +44,7 @@ impl Wildcard {
             address,
             more,
             bound,
+            // Applications or the Sidecar name the address: services have no listener at their own.
             for_all: bound || listener.bind.is_some(),
         })
     }
