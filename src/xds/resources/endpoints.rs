@@ -184,8 +184,7 @@ pub(crate) fn groups<'a>(
                 place: wire::address(address, port),
                 ip: Some(address),
                 sort: (address.to_string(), port),
-                // `factor` is a multiple of each network's number of gateways, so the share is a whole
-                // number.
+                // `factor` is a multiple of each network's number of gateways: the share is whole.
                 weight: weight.saturating_mul(factor) / share,
                 network,
                 pod: None,

@@ -294,8 +294,7 @@ impl<'a> RoutesBuilder<'a> {
             }
         }
         for address in service_port.addresses(parameters.cluster.as_str(), parameters.families) {
-            // A rule has the address here: a service of another namespace goes on to claim it, and is told
-            // its loss.
+            // A rule has the address: a service of another namespace still claims it, and is told.
             if let Address::Plain(address) = address
                 && self.of_rules.get(&(address, port)) != Some(&service_port.service.key.namespace)
             {

@@ -87,8 +87,7 @@ pub(super) fn unserved(
         let alone = alone.filter(|(host, _)| !service_ports.has_host(host));
         for (host, rule) in alone {
             let is_served = listener.has_all
-                // A rule's ports are the same for all of its names, and for all of its addresses: two
-                // look-ups serve them.
+                // A rule's ports are the same for all of its names, and for all of its addresses.
                 || *by_rule
                     .entry((&rule.from, is_name(host)))
                     .or_insert_with(|| {

@@ -362,7 +362,7 @@ impl<'a, 'w> IdleRoutes<'a, 'w> {
         };
         let mut places = [false; 2];
         for gateway in gateways_of(written, self.rule.namespace()) {
-            // Of a match with more gateways nothing is told.
+            // Nothing is told of a match with more gateways.
             let left = self.comparisons.get().checked_sub(1)?;
             if port == 0 || may_be_there(gateway) {
                 return None;

@@ -198,8 +198,7 @@ impl Rules {
         let is_shared = sidecar.is_none_or(|sidecar| **sidecar.namespace() == *self.root);
         let common = namespace.filter(|_| is_shared);
         let common = common.map(|_| self.visible(None, sidecar));
-        // Made without the lock: this function calls itself, and of two threads that make the same the first
-        // counts.
+        // Made without the lock: this function calls itself, and the first of two threads counts.
         let made = match sidecar {
             None => Visible::new(&self.exported, namespace, common.as_deref()),
             Some(sidecar) => {

@@ -323,8 +323,7 @@ impl ProxyView {
                 _ if built.bound && applications.contains(name) => {
                     Some("the proxy's application is there".into())
                 }
-                // Each pod of a headless service has an endpoint's listener at its own address: nothing is
-                // told of that.
+                // Each pod of a headless service has an endpoint at its own address: nothing is told of it.
                 false if !built.endpoint => {
                     let file = built.socket.as_deref().and_then(|path| self.file_at(path));
                     Some(file.unwrap_or_else(|| "the address is the proxy's own".into()))
@@ -661,7 +660,7 @@ fn inbound_ports(
     let written = sidecar.and_then(|sidecar| {
         ingress::inbound_ports(sidecar, proxy, instances, mesh, sniffs, &mut lost)
     });
-    // Where a Sidecar says the ports no service says a protocol there.
+    // Where a Sidecar says the ports, no service says a protocol.
     let served = written.as_ref().map_or(instances, |_| &[]);
     let inbound_ports = match written {
         Some(inbound_ports) => inbound_ports,

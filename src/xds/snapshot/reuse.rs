@@ -69,7 +69,7 @@ impl<K: Hash + Eq + Clone, V: Reusable> ReuseCache<K, V> {
         if let Some(older) = self.before.get(&key) {
             value = value.reuse_older(older);
         }
-        // Of two threads that make the same the first counts.
+        // Two threads may make the same: the first counts.
         self.lock().entry(key).or_insert(value).clone()
     }
 

@@ -58,8 +58,7 @@ impl Stream {
     fn answer(&mut self, now: Duration) -> Option<Response> {
         if self.clusters.is_owed() || self.unknown.owes(Type::Cluster) {
             if let Some(target) = self.target(Type::Cluster) {
-                // While a push is under way, listeners may still name clusters that vanish: the answer keeps
-                // them.
+                // Listeners may still name clusters that vanish in a push under way: the answer keeps them.
                 let (response, _) = self.send_clusters(target, self.phase.keeps_clusters());
                 return Some(response);
             }
@@ -170,8 +169,7 @@ impl Stream {
                 // Nothing is there that must wait, and another push does.
                 let bare = !ack_states.listeners.requested && !ack_states.routes.requested;
                 let accepted = warming.is_answered(&ack_states.clusters);
-                // The next push waits only for clusters to be accepted: there is no listener to wait for
-                // their warmth.
+                // No listener waits for warm clusters, and the next push waits for accepted ones alone.
                 let over = over || (bare && accepted && self.waiting.is_some());
                 // What only the view before had was left as it was.
                 self.retained |= over;

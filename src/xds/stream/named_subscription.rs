@@ -277,8 +277,7 @@ impl NamedSubscription {
         source: &ResourceLookup<'_>,
     ) -> ResponseContent {
         let (found, changes) = self.compare(dirty, source);
-        // A resource that cannot be made is not owed on: its slot stays unsent, and the next push tries
-        // again.
+        // Nothing stays owed: what cannot be made is unsent on, and the next push tries it again.
         self.unsent = 0;
         self.take(changes, found.version, source);
         found

@@ -169,8 +169,7 @@ impl Stream {
                 if let Some(content) = &content {
                     return version_in(content, name).is_none();
                 }
-                // The content of that response was not kept: a refusal stands until the client is sent
-                // another version.
+                // Its content was not kept: a refusal stands until the client is sent another version.
                 let sent = self.sent_resource(kind, name);
                 sent.is_some_and(|sent| sent.version == *version)
             }),

@@ -107,8 +107,7 @@ pub(crate) fn secured(chain: FilterChain, socket: TransportSocket) -> FilterChai
 pub(crate) fn sniffed(matching: &Match, http: Filter, tcp: Vec<Filter>) -> Vec<FilterChain> {
     vec![
         matching.clone().http().chain(http),
-        // Envoy narrows by transport protocol first: without this chain ALPN `http/1.1` in TLS would mean
-        // requests.
+        // Envoy narrows by transport protocol first: else ALPN `http/1.1` in TLS would mean requests.
         matching.clone().tls().chain_of(tcp.clone()),
         matching.clone().chain_of(tcp),
     ]

@@ -203,8 +203,7 @@ impl RouterParameters<'_> {
             }
             ServerHandling::AutoPassthrough => {
                 let mut filters = self.filters.tcp.clone();
-                // `sni_cluster` replaces the cluster behind it; a connection without a server name ends in
-                // the black hole.
+                // `sni_cluster` replaces the cluster behind it; without a server name it is the black hole.
                 filters.push(filters::sni_cluster());
                 filters.push(filters::tcp(self.mesh, BLACK_HOLE));
                 let chain = made.by_names(server)?.chain_of(filters);

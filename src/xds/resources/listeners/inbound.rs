@@ -125,7 +125,7 @@ pub(crate) fn of_instances(
     let mut known = BTreeSet::new();
     instances
         .iter()
-        // Of two services with one pair of ports the first has the cluster (discovery.md §10.1).
+        // The first of two services with one pair of ports has the cluster (discovery.md §10.1).
         .filter(|instance| known.insert((instance.port.number, instance.target)))
         .map(|instance| {
             let service = &instance.service;

@@ -153,8 +153,7 @@ pub(crate) fn build(
         let is_left = |service_port: &ServicePort| match listener.port {
             Some(port) => service_port.port.number == port,
             None => !earlier.iter().any(|(port, service_ports)| {
-                // An earlier listener has all requests to its number; connections may have one of their own
-                // address.
+                // An earlier listener has all requests to its number; connections may have an address.
                 let is_routed = service_port.protocol.is_http();
                 *port == service_port.port.number
                     && (is_routed || service_ports.has(&service_port.service.key))

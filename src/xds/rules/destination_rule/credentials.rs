@@ -51,8 +51,7 @@ pub(crate) fn client_files(
     });
     let root = checks(tls).then_some(FileRoot {
         root: match &*tls.ca_certificates {
-            // Envoy 1.40 checks no server by `system_root_certs`, so the system's roots are named by their
-            // file.
+            // Envoy 1.40 checks no server by `system_root_certs`: a file has the system's roots.
             "" | SYSTEM => SYSTEM_ROOTS,
             root => root,
         },

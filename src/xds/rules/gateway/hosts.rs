@@ -74,8 +74,7 @@ impl ServerHosts {
         let covering = patterns(host);
         let mut covering = covering.iter();
         let is_covered = covering.any(|one| self.reversed.get(&reversed(one)).is_some_and(is_open));
-        // A host of the server that covers the rule's has all below it: narrower ones need no name of their
-        // own.
+        // A host of the server that covers the rule's has all below it: narrower ones are not named.
         let suffix = host.strip_prefix('*').filter(|_| !is_covered);
         let end = suffix.map(reversed);
         let from = end.clone().unwrap_or_default();

@@ -128,7 +128,7 @@ impl Builder<'_> {
             let http = self.http(&name, route, extras(service_port));
             vec![Match::any().chain(http)]
         } else if let Some(http) = sniffed {
-            // Rules of `tcp` have a part in the listener only where its filter is in it.
+            // The rules of the filter count only where the listener has the filter.
             from.append(&mut carries);
             routes.push(service_port.authority().as_str().into());
             chain::sniffed(&Match::any(), http, vec![tcp])

@@ -181,8 +181,7 @@ impl Builder<'_> {
                 .retain(|range| !self.is_http_address(service_port, range));
             left.extend(target.ranges.iter().copied());
             lost += before - target.ranges.len();
-            // A target without ranges means every address: one that loses its last must go, and not come to
-            // mean that.
+            // A target without ranges means every address: one that loses its last must go.
             before == 0 || !target.ranges.is_empty()
         });
         if lost > 0 {
