@@ -66,6 +66,7 @@ pub(crate) fn outbound(
     let rules = &of_one_listener.unwrap_or_else(|| rules.within(name.parse().ok()));
     let service_ports = rules.routed();
     let mut making = RoutesBuilder::new(parameters, mesh, rules);
+    // The name of a socket's routes may have a colon, and is no `HOST:PORT`.
     let of_one = name.rsplit_once(':').filter(|_| has_port);
     if let Some((host, port)) = of_one {
         let all = rules.service_ports();

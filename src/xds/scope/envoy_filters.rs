@@ -384,6 +384,7 @@ fn patch(
     } else {
         match envoy::encode_written(message, &what.value.unwrap_or_default()) {
             Ok(value) => value,
+            // The object has a note of it already.
             Err(_) => return Ok(None),
         }
     };

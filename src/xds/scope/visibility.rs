@@ -155,6 +155,7 @@ impl Visible {
             Some((listener, imports))
         });
         let imported: Vec<_> = imported.collect();
+        // A Sidecar without egress imports everything: it says only where unknown requests go.
         let whole = if spec.egress.is_empty() {
             (*self.whole).clone()
         } else {

@@ -128,6 +128,7 @@ impl AffectedProxies {
             name: node.name.clone(),
         };
         let workloads = [&self.before, &self.after].map(|(world, _)| world.workloads.get(&key));
+        // The labels of its pod choose its rules and its own services.
         if workloads[0] != workloads[1] {
             return true;
         }

@@ -27,6 +27,7 @@ impl FailoverLabels {
         let mut labels = Self::default();
         let mut hosts: HashSet<&str> = HashSet::new();
         for (of, rule) in rules.exported.hosts_of_destination_rules() {
+            // `add` tells by `is_used` whether this very rule lists labels.
             let before = labels.is_used;
             labels.is_used = false;
             labels.add(failover_labels(rule));

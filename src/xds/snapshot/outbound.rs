@@ -178,6 +178,7 @@ impl ProxyView {
         if subsets.is_empty() {
             return;
         }
+        // The rules of a host are of one namespace: the first one pays for the subsets of all.
         let Some(rule) = from.first() else {
             return;
         };

@@ -54,6 +54,7 @@ impl Ports for RouterPorts<'_> {
         let own = self.instances.iter();
         let own = own.filter(|instance| instance.port.number == port);
         let targets: BTreeSet<u16> = own.map(|instance| instance.target).collect();
+        // A router without a service for the port listens on the port itself.
         match targets.is_empty() {
             true => vec![port],
             false => targets.into_iter().collect(),

@@ -252,6 +252,7 @@ impl SetSubscription {
         };
         let again = std::mem::take(&mut self.again);
         let (resources, removed) = match protocol {
+            // What is kept has to be in the response: the client takes what is missing for gone.
             Protocol::StateOfTheWorld => (after.members().to_vec(), Vec::new()),
             Protocol::Delta => {
                 let known = again.iter().filter_map(|name| after.get(name));

@@ -61,6 +61,7 @@ pub(super) fn balance(
     let (kind, config) = match &hash.hash_algorithm {
         Some(HashAlgorithm::Maglev(maglev)) if !grpc => {
             let size = Some(maglev.table_size);
+            // A table beyond the share of the service's clusters is as large as Envoy's own.
             let size = size.filter(|size| *size > 0 && is_table(*size, clusters));
             let config = MaglevLbConfig {
                 table_size: size.map(|value| UInt64Value { value }),

@@ -105,6 +105,7 @@ pub(crate) fn connections(rules: &ProxyRules, service_port: &ServicePort) -> Opt
         for one in route.r#match.iter().filter(|one| at.holds(one)) {
             is_matched = true;
             let target = target(one, shares(&route.route)?);
+            // No later match gets a connection.
             if target.is_everything() {
                 rest = Some(target.to);
                 break 'all;
