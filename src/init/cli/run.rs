@@ -23,7 +23,7 @@ const ABOUT: &str = "Usage: pintle run [sidecar|router|ingress] [flags] -- CMD [
 run CMD beside Envoy: start it once Envoy is ready, stop Envoy when it ends, drain and all; for Jobs
 
 The exit code is CMD's own, or 128 + the signal that ended it; 127: CMD is not found, 126: it cannot be executed;
-143: TERM, INT or QUIT came before CMD was started.
+143: TERM, INT or QUIT, or Envoy's own end with 0, came before CMD was started.
 
 HUP and USR1 mean what they mean to the proxy command. While CMD runs, every other signal goes to it, and a third TERM
 or INT kills it; after its end they mean what they mean to the proxy command. CMD should end on TERM.

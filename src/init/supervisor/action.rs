@@ -55,7 +55,7 @@ pub enum Outcome {
     BudgetSpent(ExitStatus),
     /// No epoch was ever LIVE, and no further try would mend what this one ended by.
     Hopeless(ExitStatus),
-    /// On request, before the command of `run` was started.
+    /// On request, or because the proxy exited 0 by itself, before the command of `run` was started.
     NeverStarted,
     /// The command of `run` ended, and with it the agent.
     CommandEnded(ExitStatus),

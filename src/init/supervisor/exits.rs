@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::action::{Action, ChildSignal, Outcome, Reason};
+use super::command::CommandState;
 use super::epoch::{Process, State, Why};
 use super::event::{Epoch, ExitStatus};
 use super::note::Note;
@@ -222,6 +223,10 @@ impl Supervisor {
     /// `--on-clean-exit`, once no process is left.
     fn follow_clean_exit(&mut self, now: Instant, out: &mut Vec<Action>) {
         match self.policy.on_clean_exit {
+            // A Job whose command never ran is no success.
+            CleanExit::Exit if self.command_state() == Some(CommandState::Waiting) => {
+                self.end(now, Outcome::NeverStarted, out);
+            }
             CleanExit::Exit => self.end(now, Outcome::ProxyEnded, out),
             // What waits is started at once.
             CleanExit::Idle | CleanExit::Restart if self.next != Next::Nothing => {}

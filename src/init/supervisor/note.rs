@@ -320,18 +320,21 @@ impl Note {
 }
 
 fn finished(outcome: Outcome, by: Option<Asker>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let missed = outcome == Outcome::NeverStarted;
     if matches!(
         outcome,
-        Outcome::Stopped | Outcome::Killed | Outcome::NeverLive | Outcome::NeverStarted
-    ) {
+        Outcome::Stopped | Outcome::Killed | Outcome::NeverLive
+    ) || missed && by.is_some()
+    {
         f.write_str("stopped on request")?;
         if let Some(by) = by {
             write!(f, " ({by})")?;
         }
+    } else if missed || outcome == Outcome::ProxyEnded {
+        f.write_str("the proxy exited with code 0 by itself")?;
     }
     match outcome {
-        Outcome::Stopped => {}
-        Outcome::ProxyEnded => f.write_str("the proxy exited with code 0 by itself")?,
+        Outcome::Stopped | Outcome::ProxyEnded => {}
         Outcome::Killed => f.write_str(", a process had to be killed")?,
         Outcome::NeverLive => f.write_str(" before the proxy was ever LIVE")?,
         Outcome::BudgetSpent(how) => {

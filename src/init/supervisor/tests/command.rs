@@ -4,7 +4,7 @@
 
 use super::*;
 
-fn with_command() -> Policy {
+pub(super) fn with_command() -> Policy {
     Policy {
         command: true,
         ..policy()
@@ -171,6 +171,25 @@ fn term_of_a_live_proxy_that_is_not_ready_drains_never_starts_it_and_is_143() {
     assert_eq!(sim.outcome, Some(Outcome::NeverStarted));
     assert_eq!(sim.core.command_state(), Some(CommandState::Cancelled));
     assert_eq!(Outcome::NeverStarted.code(), 143);
+}
+
+/// It was 0, and the Job a success.
+#[test]
+fn a_proxy_that_exits_with_0_before_the_command_was_started_is_143() {
+    for drained in [false, true] {
+        let mut sim = Sim::new(with_command());
+        sim.ready = false;
+        sim.is_live(0);
+        if drained {
+            sim.on(Event::DrainRequested);
+        }
+        sim.exits(0, CLEAN);
+        assert_eq!(sim.outcome, Some(Outcome::NeverStarted));
+        assert!(!sim.ordered().contains(&Action::SpawnCommand));
+    }
+    let mut sim = Sim::new(with_command());
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::NeverStarted));
 }
 
 #[test]
