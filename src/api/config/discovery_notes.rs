@@ -42,6 +42,12 @@ fn items<'a>(spec: &'a Json, name: &str) -> impl Iterator<Item = (usize, &'a Jso
     all.into_iter().flatten().enumerate()
 }
 
+/// Returns true if a port of a rule is one of UDP, which proxies do not carry.
+fn is_udp(port: &Json) -> bool {
+    let protocol = port.get("protocol").and_then(Json::as_str);
+    protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("UDP"))
+}
+
 /// Returns true if proxies take a number of percent.
 #[must_use]
 pub fn is_percentage(percent: f64) -> bool {

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::super::{Finding, quoted};
-use super::{files, items};
+use super::{files, is_udp, items};
 
 /// Names that TLS of clients of 1.1 to 1.5 knew and Envoy refuses: there are no such suites.
 const NO_SUITES: [&str; 2] = ["AES128-GCM-SHA384", "AES256-GCM-SHA256"];
@@ -53,8 +53,7 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
                 "is not served: routers listen on addresses alone, so that the server is left out";
             found.push(Finding::warning(format!("{path}.bind"), why));
         }
-        let protocol = server.pointer("/port/protocol").and_then(Json::as_str);
-        if protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case("UDP")) {
+        if server.get("port").is_some_and(is_udp) {
             let why = "is not served: routers carry no UDP, so that the server is left out";
             found.push(Finding::warning(format!("{path}.port.protocol"), why));
         }

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::items;
+use super::{is_udp, items};
 use crate::config::Finding;
 use crate::names::is_host_pattern;
 
@@ -33,6 +33,11 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     if items(spec, "ports").next().is_none() {
         let why = "is not served: there is no port";
         found.push(Finding::warning("spec.ports", why));
+    }
+    for (at, _) in items(spec, "ports").filter(|(_, port)| is_udp(port)) {
+        let path = format!("spec.ports[{at}].protocol");
+        let why = "is not served: proxies carry no UDP, so that the port is left out";
+        found.push(Finding::warning(path, why));
     }
     if is_dynamic {
         let how =
@@ -67,6 +72,16 @@ mod tests {
             said("ServiceEntry", &spec)
         };
         assert_eq!(entry(&["a.b", "*.b"], json!("NONE")), [""; 0]);
+        let ports = json!([port[0], {"number": 53, "name": "d", "protocol": "UDP"}]);
+        assert_eq!(
+            said(
+                "ServiceEntry",
+                &json!({"hosts": ["a.b"], "ports": ports, "resolution": "NONE"})
+            ),
+            [
+                "spec.ports[1].protocol: is not served: proxies carry no UDP, so that the port is left out"
+            ]
+        );
         assert_eq!(entry(&["a.b", "*.b"], Json::Null), [""; 0]);
         // By name, and by number.
         for resolution in [json!("STATIC"), json!(1)] {

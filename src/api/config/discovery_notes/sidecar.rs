@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::{files, gateway, items};
+use super::{files, gateway, is_udp, items};
 use crate::config::Finding;
 use crate::names::LONGEST_SOCKET;
 
@@ -106,6 +106,11 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         &mut found,
     );
     for (at, listener) in items(spec, "ingress") {
+        if listener.get("port").is_some_and(is_udp) {
+            let path = format!("spec.ingress[{at}].port.protocol");
+            let why = "is not served: proxies carry no UDP, so that the port is left out";
+            found.push(Finding::warning(path, why));
+        }
         let pool = format!("spec.ingress[{at}].connectionPool");
         of_pool(&pool, listener.get("connectionPool"), &mut found);
         if let Some(tls) = listener.get("tls") {
@@ -193,6 +198,14 @@ mod tests {
             [
                 format!("spec.inboundConnectionPool.http.h2UpgradePolicy: {why}"),
                 format!("spec.ingress[0].connectionPool.http.h2UpgradePolicy: {why}"),
+            ]
+        );
+        assert_eq!(
+            said(
+                json!({"ingress": [{"port": {"number": 53, "protocol": "udp"}}, {"port": {"number": 80, "protocol": "HTTP"}}]})
+            ),
+            [
+                "spec.ingress[0].port.protocol: is not served: proxies carry no UDP, so that the port is left out"
             ]
         );
         let tls = json!({"mode": "SIMPLE", "serverCertificate": "/c", "privateKey": "/k", "verifyCertificateSpki": ["x"]});
