@@ -46,7 +46,7 @@ pub(crate) const DELEGATE: &str = "gudgeon_delegates_left_out";
 pub const REJECTED_CONFIG: &str = "pilot_total_rejected_configs";
 pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
-/// Conflicts of one rule, or of one service, that are told one by one in one scope: whoever reads so many knows what is wrong.
+/// Conflicts of a part of one rule that are told one by one in one scope: whoever reads so many knows what is wrong.
 const MOST_OF_RULE: usize = 20;
 /// Conflicts of one namespace that are listed, whose tenant may write any number of rules.
 const MOST_OF_NAMESPACE: usize = 200;
@@ -54,11 +54,17 @@ const MOST_OF_NAMESPACE: usize = 200;
 /// A metric, and a part of a rule.
 type Cause = (&'static str, Option<ObjectRef>, usize);
 
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    all: usize,
+    listed: usize,
+}
+
 /// The conflicts of one scope: a bounded number for each rule, and the number of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Conflicts {
     all: Vec<Conflict>,
-    by_rule: BTreeMap<Cause, usize>,
+    by_rule: BTreeMap<Cause, Count>,
     by_namespace: BTreeMap<Arc<str>, usize>,
 }
 
@@ -96,9 +102,10 @@ impl Conflicts {
         let namespace = namespace.map_or_else(|| "".into(), |object| object.namespace.clone());
         let of_namespace = self.by_namespace.entry(namespace).or_default();
         let of_rule = self.by_rule.entry(cause).or_default();
-        *of_rule += 1;
         // The count of a rule rises beyond its limit: `finish` says how many are not listed.
-        let is_listed = *of_rule <= MOST_OF_RULE && *of_namespace < MOST_OF_NAMESPACE;
+        of_rule.all += 1;
+        let is_listed = of_rule.listed < MOST_OF_RULE && *of_namespace < MOST_OF_NAMESPACE;
+        of_rule.listed += usize::from(is_listed);
         *of_namespace += usize::from(is_listed);
         is_listed
     }
@@ -107,18 +114,25 @@ impl Conflicts {
     pub(crate) fn finish(self) -> Vec<Conflict> {
         let mut all = self.all;
         let by_rule = self.by_rule.into_iter();
-        let more = by_rule.filter(|(_, count)| *count > MOST_OF_RULE);
+        let mut more = by_rule.filter(|(_, count)| count.all > count.listed);
         // Tenants write any number of rules, so the summaries have a bound, too.
-        for ((metric, object, _), count) in more.take(MOST_OF_NAMESPACE) {
+        for ((metric, object, _), count) in more.by_ref().take(MOST_OF_NAMESPACE) {
             let name = object.as_ref().map(ToString::to_string);
             let name = name.unwrap_or_else(|| "services".to_owned());
-            let count = count - MOST_OF_RULE;
+            let count = count.all - count.listed;
             let message = format!("{count} more conflicts of {name} are not listed");
             let conflict = Conflict::new(metric, name, message);
             all.push(match &object {
                 Some(object) => conflict.because_of(object),
                 None => conflict,
             });
+        }
+        if let Some(((metric, ..), _)) = more.next() {
+            let message = format!(
+                "conflicts of {} more rules are not listed",
+                1 + more.count()
+            );
+            all.push(Conflict::new(metric, "rules", message));
         }
         all
     }
@@ -193,12 +207,15 @@ mod tests {
         conflicts.push(DUPLICATE_DOMAIN, None, || ("b".to_owned(), String::new()));
         assert_eq!(made, MOST_OF_NAMESPACE);
         let all = conflicts.finish();
-        assert_eq!(all.len(), 2 * MOST_OF_NAMESPACE + 1);
-        let more = all.last().unwrap();
-        assert!(
-            more.message.starts_with("10 more conflicts of "),
-            "{more:?}"
+        assert_eq!(all.len(), 2 * MOST_OF_NAMESPACE + 2);
+        let told: Vec<&str> = all.iter().map(|one| one.message.as_str()).collect();
+        // Rules have 10 beyond the limit of a rule, or all 30 beyond that of the namespace.
+        assert!(told[MOST_OF_NAMESPACE + 1].starts_with("10 more conflicts of "));
+        assert!(told[2 * MOST_OF_NAMESPACE].starts_with("30 more conflicts of "));
+        assert_eq!(
+            told[2 * MOST_OF_NAMESPACE + 1],
+            "conflicts of 800 more rules are not listed"
         );
-        assert!(!more.objects.is_empty());
+        assert!(!all[2 * MOST_OF_NAMESPACE].objects.is_empty());
     }
 }

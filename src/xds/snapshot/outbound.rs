@@ -210,7 +210,7 @@ impl ProxyView {
     /// Says at a rule that there was no room for its subsets.
     fn report_without_room(&self, service_port: &ServicePort, rule: &ObjectRef) {
         let message = format!(
-            "subsets of {} are left out: rules make more than {MOST_SUBSETS}, or more than {} MiB of them, and those of \
+            "one or more subsets of {} are left out: rules make more than {MOST_SUBSETS}, or more than {} MiB of them, and those of \
              its namespace more than their share",
             service_port.authority(),
             SUBSET_BYTES >> 20
