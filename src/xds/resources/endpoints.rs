@@ -193,9 +193,11 @@ pub(crate) fn groups<'a>(
             });
         }
     }
-    let groups = of_families(localities, viewer.families)
+    let localities = of_families(localities, viewer.families);
+    let scale = scale(localities.values().flatten());
+    let groups = localities
         .into_iter()
-        .map(|((locality, rank), entries)| ((locality, rank), group(locality, entries)))
+        .map(|((locality, rank), entries)| ((locality, rank), group(locality, entries, scale)))
         .collect();
     preference.apply(groups)
 }
@@ -287,17 +289,27 @@ pub(crate) fn itself(service_port: &ServicePort) -> Vec<LocalityLbEndpoints> {
         pod: None,
         tls: false,
     };
-    vec![group(&Locality::default(), vec![entry])]
+    vec![group(&Locality::default(), vec![entry], 1)]
 }
 
 /// Envoy adds weights up in 32 bits.
 const HEAVIEST: u128 = u32::MAX as u128;
 
-fn group(locality: &Locality, mut entries: Vec<Entry<'_>>) -> LocalityLbEndpoints {
+/// Returns the divisor of weights by which the sum of all fits. A balancer by hashes adds up the endpoints of all localities
+/// ("The sum of weights of all upstream hosts in a locality exceeds 4294967295").
+fn scale<'a>(entries: impl Iterator<Item = &'a Entry<'a>>) -> u128 {
+    let (mut sum, mut count) = (0u128, 0u128);
+    for entry in entries {
+        sum = sum.saturating_add(entry.weight);
+        count += 1;
+    }
+    // Each endpoint may be rounded up to a weight of 1.
+    sum.div_ceil(HEAVIEST.saturating_sub(count).max(1)).max(1)
+}
+
+fn group(locality: &Locality, mut entries: Vec<Entry<'_>>, scale: u128) -> LocalityLbEndpoints {
     // By all that a peer is made of: sources may give one address twice, and in any order.
     entries.sort_by(|one, other| one.order().cmp(&other.order()));
-    let sum: u128 = entries.iter().map(|entry| entry.weight).sum();
-    let scale = sum.div_ceil(HEAVIEST).max(1);
     // Envoy refuses a weight of 0.
     let light = |weight: u128| u32::try_from((weight / scale).max(1)).unwrap_or(u32::MAX);
     let weight = entries

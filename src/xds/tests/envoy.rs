@@ -58,14 +58,16 @@ fn envoy_takes_what_every_kind_of_proxy_is_given() {
         (Dns::Fields, is_known),
     ] {
         let rows = support::rows(path).into_iter();
-        let cases = rows.chain([support::patched(path)]).map(|row| {
-            let snapshot = Snapshot::new(row.world, support::settings());
-            let mut node = (*row.node).clone();
-            node.dns = dns;
-            let view = snapshot.view(&Arc::new(node));
-            println!("{}: {} clusters", row.name, view.all(Type::Cluster).len());
-            (format!("{}, {dns:?}", row.name), vec![bootstrap(&*view)])
-        });
+        let cases = rows
+            .chain([support::patched(path), support::heavy(path)])
+            .map(|row| {
+                let snapshot = Snapshot::new(row.world, support::settings());
+                let mut node = (*row.node).clone();
+                node.dns = dns;
+                let view = snapshot.view(&Arc::new(node));
+                println!("{}: {} clusters", row.name, view.all(Type::Cluster).len());
+                (format!("{}, {dns:?}", row.name), vec![bootstrap(&*view)])
+            });
         let cases: Vec<_> = cases.collect();
         let mut envoy = Envoy::new(directory.path()).silent_but(known);
         failed.extend(refused(&mut envoy, &cases));

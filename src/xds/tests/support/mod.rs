@@ -424,7 +424,6 @@ fn rules(builder: &mut Builder) {
     );
 }
 
-/// One row for each way in which a proxy can stand in the mesh.
 /// A proxy with patches of each kind: no golden, for it is users who say what is in it.
 pub fn patched(certificates: &str) -> Row {
     let mut builder = Builder::new("enableAutoMtls: true\n");
@@ -440,6 +439,46 @@ pub fn patched(certificates: &str) -> Row {
     }
 }
 
+/// Endpoints as heavy as can be in several localities, and balancers that add their weights up.
+pub fn heavy(certificates: &str) -> Row {
+    let mut builder = Builder::new("");
+    for (name, resolution, policy) in [
+        (
+            "ring",
+            Resolution::Static,
+            "consistentHash: {useSourceIp: true}",
+        ),
+        (
+            "ring-dns",
+            Resolution::Dns,
+            "consistentHash: {useSourceIp: true}",
+        ),
+        (
+            "maglev",
+            Resolution::Static,
+            "consistentHash: {useSourceIp: true, maglev: {}}",
+        ),
+        ("robin", Resolution::Static, "simple: ROUND_ROBIN"),
+    ] {
+        let mut service = builder.service(name, &["80/HTTP"], resolution);
+        for (at, region) in ["a", "a", "b", "c"].iter().enumerate() {
+            let weight = if at == 1 { 1 } else { u32::MAX };
+            service = service.endpoint_with(&format!("10.1.0.{at} 80 p80"), |endpoint| {
+                (endpoint.weight, endpoint.locality) = (weight, Locality::from(*region));
+            });
+        }
+        service.end();
+        let rule = format!("host: {name}\ntrafficPolicy: {{loadBalancer: {{{policy}}}}}");
+        builder.destination_rule(name, &rule);
+    }
+    Row {
+        name: "heavy",
+        world: builder.0,
+        node: node(ID, &[], certificates),
+    }
+}
+
+/// One row for each way in which a proxy can stand in the mesh.
 pub fn rows(certificates: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add =
