@@ -6,6 +6,7 @@
 //! # Map
 //!
 //! * `settings`, `node`: what the program was started with, and what a client says of itself.
+//! * `cluster_names`: names of clusters and their assignments, written and read in one place.
 //! * `common`: vocabulary of those who make resources: ports of services, small parts of Envoy's messages.
 //! * `scope`: which rules hold for a proxy, and the key that proxies with the same rules share.
 //! * `rules`: what each kind of rule does to a message, one file a kind.
@@ -27,6 +28,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cluster_names;
 mod common;
 pub mod debounce;
 mod finish;

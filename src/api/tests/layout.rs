@@ -414,15 +414,19 @@ const ROOMS: &[(&str, Rooms)] = &[
     (
         "xds",
         &[
+            ("cluster_names", &[]),
             ("settings", &[]),
             ("node", &[]),
             ("reason", &[]),
             ("resource_names", &[]),
             ("view", &["resource_names"]),
-            ("common", &["node", "settings"]),
+            ("common", &["cluster_names", "node", "settings"]),
             ("finish", &["common", "view"]),
             ("scope", &["common", "settings"]),
-            ("rules", &["common", "finish", "node", "scope", "view"]),
+            (
+                "rules",
+                &["cluster_names", "common", "finish", "node", "scope", "view"],
+            ),
             (
                 "resources",
                 &[
@@ -432,6 +436,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             (
                 "snapshot",
                 &[
+                    "cluster_names",
                     "common",
                     "finish",
                     "node",

@@ -50,7 +50,7 @@ pub(super) fn read(hub: &Hub) -> Gauges {
             let count = endpoints.served(port).count();
             gauges.empty += usize::from(count == 0);
             if hub.options.cluster_metrics {
-                let name = format!("outbound|{}||{}", port.number, service.key.hostname);
+                let name = xds::cluster_names::outbound(port.number, "", &service.key.hostname);
                 gauges.instances.push((name, count));
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::model::{Configured, World};
 use api::networking::DestinationRule;
+use xds::cluster_names;
 use xds::reason::Reasons;
 
 /// One push, for the page.
@@ -33,8 +34,10 @@ pub(super) fn assignments(world: &World, hosts: &BTreeSet<Arc<str>>) -> BTreeSet
         let subsets = index.subsets(host);
         for port in &service.ports {
             let own = std::iter::once("").chain(subsets.iter().copied());
-            all.extend(own.map(|subset| -> Arc<str> {
-                format!("outbound|{}|{subset}|{host}", port.number).into()
+            all.extend(own.flat_map(|subset| {
+                // Gateways that lead TLS on by its server name have the endpoints under that name.
+                let names = [cluster_names::outbound, cluster_names::by_server_name];
+                names.map(|name| -> Arc<str> { name(port.number, subset, host).into() })
             }));
         }
     }
@@ -128,7 +131,10 @@ impl PushHistory {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use api::istio::networking::v1alpha3::Subset;
+    use api::model::{Labels, Port, Protocol, Registry, Resolution, Service, ServiceKey, Target};
 
     use super::*;
 
@@ -177,6 +183,49 @@ mod tests {
             let index = RuleIndex::new(&world);
             assert_eq!(!index.subsets(host).is_empty(), may, "{written} {host}");
         }
+    }
+
+    #[test]
+    fn a_service_has_assignments_for_clients_and_for_gateways() {
+        let mut world = World::new(Arc::default());
+        let rules = [(
+            ("shop".into(), "a".into()),
+            rule("web.shop.example", "shop"),
+        )];
+        world.destination_rules = Arc::new(rules.into());
+        let service = Service {
+            key: ServiceKey::new("web.shop.example", "shop"),
+            registry: Registry::External,
+            ports: vec![Port {
+                name: "http".into(),
+                number: 80,
+                protocol: Protocol::Http,
+                target: Target::Number(80),
+            }],
+            addresses: BTreeMap::new(),
+            cluster: "Kubernetes".into(),
+            resolution: Resolution::Static,
+            mesh_external: false,
+            selector: Labels::default(),
+            created: None,
+            accounts: BTreeSet::new(),
+            prefers_close: false,
+            exported_to: Vec::new(),
+            balancers: BTreeMap::new(),
+        };
+        world.services = Arc::new([(service.key.clone(), Arc::new(service))].into());
+        let host: Arc<str> = "web.shop.example".into();
+        let names = assignments(&world, &[host].into());
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        assert_eq!(
+            names,
+            [
+                "outbound_.80_._.web.shop.example",
+                "outbound_.80_.v1_.web.shop.example",
+                "outbound|80|v1|web.shop.example",
+                "outbound|80||web.shop.example",
+            ]
+        );
     }
 
     /// A cluster that goes changes all its services at once.

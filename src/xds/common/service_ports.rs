@@ -10,6 +10,7 @@ use api::model::{Address, ClusterId, Port, Protocol, Service, ServiceKey, World}
 
 use self::selection::{Selection, bit};
 use super::conflict::{Conflict, DUPLICATE_CLUSTER};
+use crate::cluster_names;
 use crate::common::families::Families;
 use crate::common::steps::step;
 use crate::settings::Settings;
@@ -109,7 +110,7 @@ pub(crate) fn cluster_name(port: u16, host: &str) -> Arc<str> {
 
 /// Cluster name of a subset; an empty name is the whole service.
 pub(crate) fn subset_name(port: u16, subset: &str, host: &str) -> Arc<str> {
-    format!("outbound|{port}|{subset}|{host}").into()
+    cluster_names::outbound(port, subset, host).into()
 }
 
 /// Ports of all services, and where each is found: one index for all proxies.

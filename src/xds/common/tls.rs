@@ -20,6 +20,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher}
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
 
 use super::wire;
+use crate::cluster_names;
 use crate::node::Files;
 use crate::version::Version;
 
@@ -132,7 +133,7 @@ pub(crate) fn mutual(
 
 /// The name of one port's server in the mesh.
 pub(crate) fn server_name(port: u16, subset: &str, host: &str) -> String {
-    let name = format!("outbound_.{port}_.{subset}_.{host}");
+    let name = cluster_names::by_server_name(port, subset, host);
     // Envoy refuses the cluster for a longer one, and sidecars do not ask for it.
     if is_sni(&name) { name } else { String::new() }
 }

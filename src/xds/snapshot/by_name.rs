@@ -6,9 +6,9 @@ use api::istio::networking::v1alpha3::Subset;
 use api::model::{Locality, Resolution};
 
 use super::proxy::{ProxyView, network};
-use super::server_names;
 use super::{AssignmentKey, Assignments};
-use crate::common::service_ports::{ServicePort, cluster_name};
+use crate::cluster_names;
+use crate::common::service_ports::{self, ServicePort};
 use crate::resource_names::ResourceNames;
 use crate::resources::clusters::ByServerName;
 use crate::resources::endpoints::{self, Names, Viewer};
@@ -41,11 +41,11 @@ impl ProxyView {
     /// Returns the port and the subset of a cluster that TLS is led to by its server name.
     fn by_server_name<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<ServicePort>, &'a str)> {
         let is_asked = self.client.by_server_name == ByServerName::Always;
-        let (port, subset, host) = is_asked.then(|| server_names::of_server_name(name))??;
+        let (port, subset, host) = is_asked.then(|| cluster_names::of_server_name(name))??;
         let service_port = self
             .rules
             .service_ports()
-            .by_name(&cluster_name(port, host))?;
+            .by_name(&service_ports::cluster_name(port, host))?;
         Some((service_port, subset))
     }
 

@@ -45,6 +45,7 @@ use self::reuse::ReuseCache;
 use self::secrets::{ClientCredentials, ClientFiles};
 use self::shared_resources::{Clusters, Listeners};
 use self::unix_sockets::{EndpointSockets, endpoint_sockets};
+use crate::cluster_names;
 use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
 use crate::node::{Kind, Node};
@@ -277,7 +278,7 @@ impl Snapshot {
                 (None, _) => Assignments::default(),
                 (Some(older), None) => older.after(),
                 (Some(older), Some(hosts)) => older.keeping(|(name, ..)| {
-                    let host = name.rsplit('|').next();
+                    let host = cluster_names::host(name);
                     host.is_none_or(|host| !hosts.contains(host))
                 }),
             })

@@ -16,6 +16,7 @@ use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use envoy_types::pb::envoy::config::route::v3::{Route, VirtualHost, route};
 
+use crate::cluster_names;
 use crate::scope::envoy_filters::Patch;
 use crate::view::VIRTUAL_INBOUND;
 
@@ -137,11 +138,8 @@ pub(super) fn is_cluster(patch: &Patch, name: &str) -> bool {
         return true;
     }
     // Those of gateways that go by names of servers have other signs between the parts.
-    let of_names = name
-        .strip_prefix("outbound_.")
-        .map(|rest| rest.splitn(3, "_."));
-    let parts: Vec<&str> = match of_names {
-        Some(parts) => parts.map(|part| part.trim_end_matches('_')).collect(),
+    let parts: Vec<&str> = match cluster_names::server_name_parts(name) {
+        Some(parts) => parts.map(|part| part.trim_end_matches('_')).into(),
         None => name.splitn(4, '|').skip(1).collect(),
     };
     let &[port, group, host] = parts.as_slice() else {

@@ -1403,6 +1403,40 @@ fn tls_is_led_to_a_cluster_by_its_server_name() {
     assert_eq!(names(&*snapshot.view(&old)), expected);
 }
 
+/// They kept the addresses of pods that were gone until something else changed.
+#[test]
+fn endpoints_behind_a_server_name_follow_a_push_of_endpoints_alone() {
+    let mut before = world();
+    let spec = "servers: [{port: {number: 15443, name: a, protocol: TLS}, hosts: ['*.local'], tls: {mode: AUTO_PASSTHROUGH}}]";
+    gateway(&mut before, "g", 1, spec);
+    destination_rule(
+        &mut before,
+        "d",
+        1,
+        "host: a\nsubsets: [{name: v1, labels: {version: v1}}]",
+    );
+    let first = snapshot(before.clone());
+    let edge = router("edge");
+    let names =
+        ["", "v1"].map(|subset| format!("outbound_.80_.{subset}_.a.demo.svc.cluster.local"));
+    let found = |snapshot: &Arc<Snapshot>| {
+        let view = snapshot.view(&edge);
+        names.each_ref().map(|name| addresses(&*view, name).len())
+    };
+    assert_eq!(found(&first), [3, 2]);
+    let mut after = before;
+    service(
+        &mut after,
+        "a.demo",
+        &[(80, "HTTP"), (90, "TCP")],
+        &[("10.0.1.1", "v1")],
+    );
+    let host = "a.demo.svc.cluster.local".into();
+    let next = first.next(after, Some(&[host].into()), None);
+    assert!(!next.full);
+    assert_eq!(found(&next.snapshot), [1, 1]);
+}
+
 #[test]
 fn a_change_concerns_the_routers_that_it_is_for() {
     let mut world = world();
