@@ -27,6 +27,12 @@ const WITHOUT: [&str; 13] = [
     "service-name",
 ];
 
+/// Flags of galley that are another role's here, by that role's name.
+const ALIASES: [(&str, &str); 2] = [
+    ("configDir", "configPath"),
+    ("meshConfig", "meshConfigFile"),
+];
+
 /// Flags that are too near to one of another role, and their names here.
 const RENAMED: [(&str, &str); 1] = [("webhook-name", "validation-webhook-name")];
 
@@ -94,7 +100,11 @@ fn flags() -> Vec<Arg> {
         let is_there = all.iter().any(|known| known.get_long() == Some(&long));
         if !is_there {
             let described = DESCRIBED.iter().find(|(flag, _)| *flag == long);
-            let arg = arg.clone().long(long.clone()).id(long);
+            let alias = ALIASES.iter().find(|(flag, _)| *flag == long);
+            let mut arg = arg.clone().long(long.clone()).id(long);
+            if let Some((_, alias)) = alias {
+                arg = arg.alias(alias);
+            }
             all.push(match described {
                 Some((_, help)) => arg.help(*help).hide_default_value(true),
                 None => arg,
@@ -222,11 +232,12 @@ fn namespace(injector: &InjectorFlags) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::Path;
     use std::time::Duration;
 
-    use super::super::{Action, parse};
-    use super::*;
+    use super::super::{Action, discovery, galley, meaningless, parse};
+    use super::{flags as flags_of_all, *};
     use crate::exit::Exit;
 
     fn flags(line: &str) -> AllFlags {
@@ -321,8 +332,58 @@ mod tests {
     }
 
     #[test]
+    fn galleys_flags_for_sources_are_discoverys() {
+        let all = flags("--configPath /c --meshConfigFile /m");
+        assert_eq!(all.discovery.config_dir.as_deref(), Some(Path::new("/c")));
+        assert_eq!(all.galley.config_path, Path::new("/c"));
+        assert_eq!(all.discovery.mesh_config.as_deref(), Some(Path::new("/m")));
+        assert_eq!(
+            all.galley.mesh_config_file.as_deref(),
+            Some(Path::new("/m"))
+        );
+    }
+
+    #[test]
+    fn flags_that_a_role_ignores_are_ignored() {
+        let line = "gudgeon all --plugins=a --resync=1s --profile --resyncPeriod=1s";
+        let arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+        let warnings = parse(&arguments)
+            .unwrap_or_else(|ended| panic!("{}", ended.text))
+            .warnings;
+        let expected = ["plugins", "resync", "profile", "resyncPeriod"];
+        let expected = expected.map(|flag| format!("ignoring --{flag}: it has no meaning here"));
+        assert_eq!(warnings.len(), expected.len());
+        assert!(
+            expected.iter().all(|one| warnings.contains(one)),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn flags_that_all_ignores_are_those_that_its_roles_ignore() {
+        let used: Vec<_> = flags_of_all()
+            .iter()
+            .filter_map(Arg::get_long)
+            .map(str::to_owned)
+            .collect();
+        let roles = discovery::WITHOUT_MEANING
+            .iter()
+            .chain(&galley::WITHOUT_MEANING);
+        let expected: BTreeSet<_> = roles
+            .filter(|(flag, _)| !used.iter().any(|one| one == flag))
+            .collect();
+        assert_eq!(
+            meaningless::OF_ALL.iter().collect::<BTreeSet<_>>(),
+            expected
+        );
+    }
+
+    #[test]
     fn flags_without_a_meaning_are_refused() {
-        for flag in WITHOUT {
+        let refused = WITHOUT
+            .iter()
+            .filter(|flag| ALIASES.iter().all(|(_, alias)| alias != *flag));
+        for flag in refused {
             let arguments = ["gudgeon", "all"].map(OsString::from).into_iter();
             let arguments: Vec<_> = arguments.chain([format!("--{flag}=1").into()]).collect();
             // Every command that writes a log takes these two, with a warning.

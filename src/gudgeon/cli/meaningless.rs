@@ -74,6 +74,33 @@ const OF_ANALYZE: [(&str, bool); 13] = [
     ("verbose", false),
 ];
 
+/// Flags that discovery or galley ignores, and that no role uses.
+pub(super) const OF_ALL: [(&str, bool); 23] = [
+    ("plugins", true),
+    ("resync", true),
+    ("consulserverInterval", true),
+    ("discoveryCache", false),
+    ("profile", false),
+    ("disable-install-crds", false),
+    ("mcpInitialWindowSize", true),
+    ("mcpInitialConnWindowSize", true),
+    ("certFile", true),
+    ("keyFile", true),
+    ("httpsAddr", true),
+    ("use-mcp", false),
+    ("kubernetesApiQPS", true),
+    ("kubernetesApiBurst", true),
+    ("deployment-name", true),
+    ("disableResourceReadyCheck", false),
+    ("excludedResourceKinds", true),
+    ("useOldProcessor", false),
+    ("resyncPeriod", true),
+    ("enableProfiling", false),
+    ("pprofPort", true),
+    ("enableGRPCTracing", false),
+    ("config", true),
+];
+
 /// Iterates over the ignored flags of a command, each with true if it takes a value.
 pub(super) fn of(
     command: &str,
@@ -81,6 +108,7 @@ pub(super) fn of(
 ) -> impl Iterator<Item = (&'static str, bool)> + use<> {
     let own: &[(&str, bool)] = match command {
         "discovery" => &discovery::WITHOUT_MEANING,
+        "all" => &OF_ALL,
         "galley" => &galley::WITHOUT_MEANING,
         "inject" | "kube-inject" => &OF_INJECT,
         "analyze" => &OF_ANALYZE,
