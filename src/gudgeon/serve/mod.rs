@@ -152,6 +152,7 @@ pub(crate) async fn run<S: Service>(
                         repeated = api::times(refused)
                     );
                 }
+                // Most often no descriptor is left: a connection of this listener gives up its own.
                 connection_limit.evict();
                 tokio::time::sleep(NO_DESCRIPTORS).await;
             }
