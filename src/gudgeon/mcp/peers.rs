@@ -185,6 +185,7 @@ impl Peers {
 
     /// Returns the state of all streams, in the order in which they began.
     pub(crate) fn stream_statuses(&self) -> Vec<StreamStatus> {
+        // Each source has a lock of its own; the table's is released before they are taken.
         let streams: Vec<_> = self.streams().values().cloned().collect();
         let statuses = streams.iter().map(|stream| {
             let source = stream.source();

@@ -166,6 +166,7 @@ impl McpServer {
     ) {
         let tls = if self.access.is_some() {
             let mut watched = grpc::follow(self.settings.certificates.clone());
+            // The address is bound, and stays closed until a handshake can succeed.
             tokio::select! {
                 found = watched.wait_for(Option::is_some) => if found.is_err() { return },
                 _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => return,

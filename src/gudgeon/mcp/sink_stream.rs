@@ -76,6 +76,8 @@ where
         let mut reader = WholeMessages::default();
         let end = stream_loop.run(&mut self.inbound, &mut reader, &mut protocol);
         let end = end.await;
+        // A lasting refusal by this side must not reset the backoff, or the source is dialled five times a
+        // second.
         if end.is_refused {
             self.objects.sink().refuse();
         }
@@ -112,6 +114,7 @@ impl<'a> StreamProtocol for SinkProtocol<'a> {
         {
             info!("receiving configuration from {}{more}", self.peer.address);
         }
+        // Even a response that is refused shows that the source is there again.
         self.objects.find();
         let answer = self.handle_response(response).await?;
         self.unsent = Some(vec![framed(&answer).into()]);
