@@ -71,6 +71,7 @@ impl<'a> StreamProtocol for AdsProtocol<'a> {
 
     async fn event(&mut self, is_free: bool) -> PushEvent {
         let session = &self.joined.session;
+        // Without a free sender the stream could not write, and would only keep the permit from others.
         let wants_permit = is_free && session.has_pending() && self.push.is_none();
         let permit = Arc::clone(&self.hub.throttle).acquire_owned();
         tokio::select! {
@@ -80,6 +81,7 @@ impl<'a> StreamProtocol for AdsProtocol<'a> {
     }
 
     async fn handle(&mut self, event: PushEvent) -> Result<(), Status> {
+        // `Pending` only wakes the loop, whose next wait asks for a permit.
         if let PushEvent::Permit(permit) = event {
             self.open(permit);
             self.make_pushed().await;
@@ -115,6 +117,7 @@ impl<'a> StreamProtocol for AdsProtocol<'a> {
 
     fn next_response(&mut self, now: Duration) -> Option<Vec<Bytes>> {
         let session = &self.joined.session;
+        // The loop calls this with a free sender: the response before is written.
         if self.writing.take().is_some() {
             session.written();
         }

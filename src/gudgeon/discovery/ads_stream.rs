@@ -101,6 +101,7 @@ where
             return Status::unavailable("server shutting down");
         };
         let view = snapshot.view(&node);
+        // Kept over the await below, the first snapshot would live as long as the stream.
         drop(snapshot);
         let joined = self
             .hub

@@ -158,6 +158,7 @@ impl Hub {
         } else {
             Vec::new()
         };
+        // `begin` takes the lock again.
         drop(inputs);
         self.requests.send_if_modified(|known| {
             let is_other = *known != world.request_authentications;

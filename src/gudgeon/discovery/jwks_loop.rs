@@ -80,6 +80,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
             }
             () = wake => {}
         }
+        // The first snapshot may have waited for this fetch, or for the end of its patience.
         if begins {
             hub.update(|_| api::model::Changes::default());
         }
@@ -97,6 +98,7 @@ fn fetched_one(hub: &Hub, fetch: &Fetch, fetched: Result<KeySet, FetchError>) {
     let failed = fetched.as_ref().err().map(ToString::to_string);
     let news = state.done(fetch, fetched, at, hub.jwks.refresh);
     let keys = news.keys.then(|| state.key_sets());
+    // `put_key_sets` takes the lock of the hub's inputs, and `Hub::update` takes this one under that lock.
     drop(state);
     if news.trouble
         && let Some(more) = hub.jwks.log_limiter.suffix_if_allowed()

@@ -88,6 +88,7 @@ impl ProxyKinds {
             node.idle_timeout,
             node.http10,
         );
+        // Proxies choose these values: the hasher is seeded, so that none can make two kinds collide.
         let kind = self.hasher.hash_one((&node.client, place, options));
         [kind, self.hasher.hash_one((kind, &node.domain))]
     }

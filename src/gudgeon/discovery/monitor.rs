@@ -63,6 +63,7 @@ impl DiscoveryMonitor {
         {
             return refused;
         }
+        // The guard comes first, so a client that it refuses learns nothing about the pages.
         if debug && !debug::is_path(path) {
             return text(StatusCode::NOT_FOUND, "not found");
         }

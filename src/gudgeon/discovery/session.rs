@@ -181,6 +181,7 @@ impl Session {
             inner.deferred = 0;
             inner.pending.take()?
         };
+        // The view is made without the lock: it may take a while, and pages read the stream meanwhile.
         let view = catch_unwind(AssertUnwindSafe(|| pending.snapshot.view(&self.node)));
         let Ok(view) = view else {
             return Some((pending, PushOutcome::Nothing));

@@ -73,6 +73,7 @@ impl Role for Discovery {
             block_http_on_443: options.settings.block_http_on_443,
         };
         let hub = Hub::new(options, Registries::new(settings, mesh, networks));
+        // No keys are fetched from the API server, whether or not its registry is on.
         if let Some(server) = environment.get("KUBERNETES_SERVICE_HOST") {
             hub.jwks.keep_from(server);
         }

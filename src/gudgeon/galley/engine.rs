@@ -244,6 +244,7 @@ impl GalleyEngine {
     pub(super) fn set_stale(&self, stale: Option<String>) {
         self.change(|_, state, now| {
             state.stale = stale.map(|why| {
+                // The cause may change; the time of the first failure stays.
                 let since = state.stale.as_ref().map_or(now, |(since, _)| *since);
                 (since, why)
             });

@@ -242,6 +242,7 @@ impl<E: ActiveConfiguration> Files<E> {
             }
         }
         for ((text, cause), fresh) in self.texts.iter_mut().zip(causes).zip(fresh) {
+            // The error of a candidate from an earlier look was reported then.
             if let Some(cause) = cause.filter(|_| fresh) {
                 text.file.broken(&*self.metrics, &cause);
             }

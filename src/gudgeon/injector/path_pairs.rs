@@ -16,6 +16,7 @@ pub(super) fn pairs(path: &str) -> Vec<(String, String)> {
         return found;
     }
     let mut parts = rest.split('/');
+    // Parts are decoded after the split, so an escaped slash stays within its part.
     let mut found = Vec::new();
     while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
         if !key.is_empty() {

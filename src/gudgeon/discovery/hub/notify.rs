@@ -69,6 +69,7 @@ impl Hub {
                 session.enqueue(pending);
             }
         }
+        // Conflicts come up while resources are made, and those of these proxies are not made again.
         let rests = |proxy: &str| as_before.contains(proxy);
         next.snapshot.keep_conflicts(earlier, rests);
         next.snapshot.keep_patch_matches(earlier, rests);

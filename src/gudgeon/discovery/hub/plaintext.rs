@@ -97,6 +97,7 @@ fn believed(node: &Node, peer: &Address) -> Vec<IpAddr> {
         // Whoever is on this machine has no address of its own here.
         Address::Ip(peer) if is_local(peer.ip()) => all.collect(),
         Address::Ip(peer) => {
+            // A dual-stack socket shows an IPv4 peer as `::ffff:a.b.c.d`.
             let peer = peer.ip().to_canonical();
             all.filter(|address| address.to_canonical() == peer)
                 .collect()

@@ -243,6 +243,7 @@ impl Fetcher {
                 Err(error) => failed = Some(FetchError::Connect(error.to_string())),
             }
         }
+        // An allowed address that refuses the connection explains more than one that is not asked.
         Err(failed.or(refused).unwrap_or(FetchError::Resolve))
     }
 

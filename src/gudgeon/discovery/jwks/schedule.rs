@@ -270,6 +270,7 @@ impl Schedule {
         now: Duration,
         refresh: Duration,
     ) -> FetchOutcome {
+        // A fetch counts until it ends, whether it is still wanted or not.
         self.running.remove(&fetch.number);
         let Some(entry) = self.entries.get_mut(&fetch.source) else {
             return FetchOutcome::default();

@@ -169,6 +169,7 @@ impl Directory {
             .unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub
             .update(|registries| registries.put(&self.id, outcome.contribution));
+        // The state comes after the objects: it may complete the first snapshot.
         self.hub.set_sync_state(&self.id, SyncState::Synced);
     }
 }

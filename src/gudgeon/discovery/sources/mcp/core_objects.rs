@@ -48,6 +48,7 @@ impl CoreObjects {
             difference(id, before, after)
         });
         let counting = counting.collect();
+        // The comparison above needs the objects of sources that are gone.
         self.sources.retain(|source, _| order.contains(source));
         self.order = order;
         counting
