@@ -146,6 +146,7 @@ async fn fetch(
                 group: kind.group,
                 version,
                 name: kind.plural,
+            // The server converts between versions, so the first one that it has is enough.
             };
             if read.kind(&cluster, resource, kind.kind, false, known).await {
                 break;

@@ -138,6 +138,7 @@ fn relative(item: &Item, found: &mut Vec<Message>) {
         }
         let is_relative = match operation {
             "INSERT_BEFORE" | "INSERT_AFTER" => true,
+            // The API ignores a REMOVE of these two.
             "REMOVE" => !["ROUTE_CONFIGURATION", "HTTP_ROUTE"].contains(&target),
             "REPLACE" => ["HTTP_FILTER", "NETWORK_FILTER", "VIRTUAL_HOST"].contains(&target),
             _ => false,

@@ -246,6 +246,7 @@ impl Inventory {
 
     /// DestinationRules that mean a host, by it or by a wildcard.
     pub(super) fn rules_of(&self, host: &str) -> impl Iterator<Item = &Item> {
+        // `*` sorts before all that a host may begin with, so the wildcards come first.
         let wild = self
             .rules
             .iter()

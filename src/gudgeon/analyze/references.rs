@@ -70,6 +70,7 @@ pub(super) fn gateway<'a>(all: &'a Inventory, item: &Item, name: &str) -> Option
             let mut parts = name.splitn(3, '.');
             let (short, namespace) = (parts.next().unwrap_or(name), parts.next());
             match namespace {
+                // The name of a Gateway may have dots itself, which comes before the old form.
                 Some(namespace) if all.find("Gateway", &item.namespace, name).is_none() => {
                     (namespace, short)
                 }

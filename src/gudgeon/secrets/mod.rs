@@ -74,8 +74,8 @@ pub(crate) fn redact(value: &mut Value) {
                     *value = REDACTED.into();
                 } else if plain(name) == "jwks" {
                     redact_keys(value);
-                // kubectl keeps the whole object as text in this annotation.
                 } else if name == LAST_APPLIED {
+                    // kubectl keeps the whole object as text in this annotation.
                     redact_document(value);
                 } else if is_secret(name) && !is_path(name, value) && !value.is_null() {
                     *value = REDACTED.into();
