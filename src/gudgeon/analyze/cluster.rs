@@ -146,9 +146,9 @@ async fn fetch(
                 group: kind.group,
                 version,
                 name: kind.plural,
-            // The server converts between versions, so the first one that it has is enough.
             };
             if read.kind(&cluster, resource, kind.kind, false, known).await {
+                // The server converts between versions, so the first one that it has is enough.
                 break;
             }
         }

@@ -95,6 +95,7 @@ impl WorkloadIndex {
             let words = of_many
                 .iter()
                 .map(|bits| bits.get(at).copied().unwrap_or_default());
+            // Without labels the word has all bits: an empty selector finds every workload.
             places_of(at, words.fold(u64::MAX, |all, word| all & word))
         });
         let few = rarest
@@ -133,6 +134,7 @@ fn places_of(at: usize, word: u64) -> impl Iterator<Item = usize> {
     let mut rest = word;
     std::iter::from_fn(move || {
         let bit = usize::try_from(rest.trailing_zeros()).ok()?;
+        // Of an empty word the subtraction ends the search; of others it clears the lowest bit.
         rest = rest.checked_sub(1)? & rest;
         Some(at * 64 + bit)
     })
@@ -148,6 +150,7 @@ pub(super) enum WorkloadSet {
 
 impl WorkloadSet {
     fn new(places: Vec<usize>, count: usize) -> Self {
+        // Bits take a word for 64 workloads, so fewer places than words are shorter as a list.
         if places.len() < count.div_ceil(64) {
             return Self::Few(places);
         }
