@@ -81,6 +81,7 @@ impl<'a> Claimants<'a> {
         let mut named: BTreeMap<usize, &Item> = BTreeMap::new();
         for list in &lists {
             let others = list.iter().filter(|other| other.number != item.number);
+            // One more shows that there are others.
             let others = others.take(NAMED.saturating_add(1));
             named.extend(others.map(|other| (other.number, *other)));
         }

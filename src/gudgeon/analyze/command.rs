@@ -193,6 +193,7 @@ pub(crate) fn found(
                                 None => items.push(item),
                             }
                         }
+                        // `located` counts the same parts, to find them again by their numbers.
                         number += 1;
                     }
                 }

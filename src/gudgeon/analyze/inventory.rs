@@ -221,6 +221,7 @@ impl Inventory {
                 self.with_endpoints.insert(here);
             }
             "EndpointSlice" if list(body, "/endpoints").next().is_some() => {
+                // `~1` stands for the slash in a JSON pointer.
                 let service = text(body, "/metadata/labels/kubernetes.io~1service-name");
                 self.with_endpoints
                     .insert((item.namespace.clone(), service.to_owned()));
@@ -274,6 +275,7 @@ impl Inventory {
                     to => to == namespace,
                 })
         };
+        // A host that is written out comes before every wildcard.
         if let Some(found) = self.hosts.get(host) {
             return found.iter().filter(sees).collect();
         }

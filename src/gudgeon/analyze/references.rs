@@ -145,6 +145,7 @@ fn hosts_of_gateways(
             push(found, &codes::HOST_NOT_IN_GATEWAY, item, path, message);
         }
     }
+    // Gateways that serve none of the hosts have a message each.
     if lost.is_empty() || is_all_idle || is_of_mesh || is_any_missing {
         return;
     }

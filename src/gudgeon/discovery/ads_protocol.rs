@@ -198,6 +198,7 @@ impl<'a> AdsProtocol<'a> {
         let Some(request) = &received.request else {
             return;
         };
+        // An acknowledgement names what the stream has already, so nothing is made for it.
         let news = |stream: &Stream| (!stream.repeats(request)).then(|| Arc::clone(stream.view()));
         let Some(view) = self.joined.session.with_stream(news) else {
             return;
@@ -314,6 +315,7 @@ impl<'a> AdsProtocol<'a> {
             return;
         };
         if made == PushOutcome::Nothing {
+            // Without a view nothing of the subscribed types was made.
             return self.log_unmade(&self.joined.session.subscribed_types());
         }
         if pending.is_nothing() {

@@ -154,6 +154,7 @@ impl DiscoveryMetrics {
             lost_lines: Counter::default(),
             resident: Gauge::default(),
         };
+        // Each reason is shown from the start, at 0.
         for reason in RefusalReason::ALL {
             drop(this.refused_streams.get_or_create(&by(reason)));
         }

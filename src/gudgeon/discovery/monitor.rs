@@ -212,6 +212,7 @@ impl Service for DiscoveryMonitor {
             query: uri.query().unwrap_or_default().to_owned(),
             format: ExpositionFormat::negotiate(request.headers()),
         };
+        // The body is read behind the guard alone.
         if head.method == Method::PUT && head.path == MEMORY && guarded.is_ok() {
             return Box::pin(self.remember(request.into_body()));
         }

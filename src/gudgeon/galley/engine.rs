@@ -183,6 +183,7 @@ impl GalleyEngine {
         let now = self.clock.now();
         let mut state = self.state();
         change(self, &mut state, now);
+        // Generated resources follow from many objects, so they are made once, after the whole event.
         self.flush(&mut state, now);
         drop(state);
         self.wake.notify_one();
@@ -278,6 +279,7 @@ impl GalleyEngine {
             next = match next {
                 Step::Nothing => return,
                 Step::Replay(number) => {
+                    // Nothing is published until `open`: what is served stays while the session is built.
                     state.publisher.begin();
                     self.replay(state, now, number)
                 }

@@ -202,6 +202,7 @@ impl Processing {
         {
             return;
         }
+        // `written` decides which generated objects are hidden, so all are made again.
         self.ingresses.invalidate_all();
         // `make` publishes the generated version again, whatever the publisher has.
         self.made.remove(id);

@@ -208,6 +208,7 @@ impl<E: ActiveConfiguration> Files<E> {
                 }
             }
         }
+        // A candidate that waits can become right only by a change of another text.
         if !fresh.contains(&true) {
             return;
         }

@@ -341,6 +341,7 @@ fn redact_decision(
         }
     }
     let secrets = Secrets::of(&admission.object);
+    // The error of a template quotes its output, which may hold any value.
     let template = decision.reason == inject::reason::TEMPLATE;
     decision.message = secrets.redact(&decision.message, template);
     let redacted = warnings.iter().map(|text| secrets.redact(text, false));

@@ -164,6 +164,7 @@ impl ReloadFiles for AccessFile {
                 self.complained = Some(cause);
             }
         }
+        // A read that hangs is repeated soon; other errors wait for a change of the file.
         hangs.then_some(INTERVALS.degraded)
     }
 

@@ -185,6 +185,7 @@ impl SinkProtocol<'_> {
         };
         let ResponseResult { request, changes } =
             read.map_err(|fault| Status::invalid_argument(fault.to_string()))?;
+        // `apply` asks whether all is there, so the flag is set before it.
         let is_synced = self.objects.sink().is_synced();
         self.objects.synced.store(is_synced, Ordering::Relaxed);
         match (&changes, &request.error_detail) {

@@ -39,6 +39,7 @@ impl Hub {
                 })
             };
             let of_proxy = || {
+                // This runs for each stream: the key is built only if the batch names proxies.
                 !batch.proxies.is_empty() && has_changed()
                     || node.addresses.iter().any(|at| next.moved.contains(at))
             };

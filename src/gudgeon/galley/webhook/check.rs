@@ -156,6 +156,7 @@ pub(super) fn validate(
             return ValidationOutcome::undecodable(&message);
         }
     }
+    // As in Galley an unknown operation is allowed, and counts as failed.
     if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         return ValidationOutcome::passed(Some(Reason::UnsupportedOperation));
     }

@@ -106,6 +106,7 @@ impl Reviews {
         let is_review = read.is_ok();
         let is_rubbish = !is_review && is_empty_request(&admission);
         let mut outcome = validate(&mut admission, read, scope, self.check);
+        // By the token the reconciler tells this refusal of its probe from another webhook's.
         if let Some(token) = ProbeToken::of(&admission.object) {
             let ServiceReference { namespace, name } = &self.service;
             add_words(&mut outcome, &token.repeated_by(namespace, name));
