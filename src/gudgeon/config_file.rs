@@ -109,7 +109,7 @@ impl ConfigFile {
         }
     }
 
-    /// As [`Self::open`]; one at its usual place that cannot be read is a warning.
+    /// Opens a file as [`Self::open`] does; one at its usual place that cannot be read is a warning.
     ///
     /// # Errors
     /// One that was given is missing, or cannot be read.

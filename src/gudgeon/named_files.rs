@@ -33,7 +33,7 @@ pub(crate) struct NamedFile {
     pub(crate) below: bool,
 }
 
-/// A file that was not read, and why.
+/// A file that was not read, with the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnreadFile {
     pub(crate) name: String,

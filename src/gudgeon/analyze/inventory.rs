@@ -27,9 +27,9 @@ pub(super) struct Item {
 #[derive(Clone, Debug)]
 pub(super) struct ServiceHost {
     pub(super) namespace: String,
-    /// Their numbers.
+    /// The numbers of the ports.
     pub(super) ports: Vec<u64>,
-    /// Their protocols, of those that clients call.
+    /// The ports that clients call, with their protocols.
     pub(super) protocols: Vec<(u64, Protocol)>,
     /// Selects workloads of its namespace.
     pub(super) selector: Labels,
@@ -62,7 +62,7 @@ pub(super) struct Inventory {
     /// Workloads by the selectors of Gateways, which are few and have many Gateways each.
     by_gateway: BTreeMap<Labels, GatewayWorkloads>,
     pub(super) secrets: BTreeSet<(String, String)>,
-    /// Those that are among the objects, those that have an object, and those that every cluster has.
+    /// Namespaces that are among the objects, that have an object, or that every cluster has.
     pub(super) namespaces: BTreeSet<String>,
     /// Any is among the objects.
     pub(super) has_namespaces: bool,

@@ -193,7 +193,7 @@ impl<'a> AdsProtocol<'a> {
         self.handle_request(&request);
     }
 
-    /// Has made beside the loop what the answer will have, where that is much.
+    /// Builds the resources of a large answer off the loop, before the stream takes them.
     async fn make_ahead(&self, received: &ClientRequest) {
         let Some(request) = &received.request else {
             return;
@@ -239,7 +239,7 @@ impl<'a> AdsProtocol<'a> {
                 .iter()
                 .for_each(|(kind, names)| view.make_ahead(*kind, names));
         };
-        // What cannot be made is found again, and counted, by the stream.
+        // The stream meets a panic again, and counts it.
         let make = move || catch_unwind(AssertUnwindSafe(make)).is_ok();
         let _made = self.hub.blocking.run(size, make).await;
     }
@@ -308,7 +308,7 @@ impl<'a> AdsProtocol<'a> {
         }
     }
 
-    /// Its turn has come: it looks at what was posted.
+    /// Takes in the pending push, now that the stream has a permit.
     fn open(&mut self, permit: Option<OwnedSemaphorePermit>) {
         let now = self.hub.clock.now();
         let Some((pending, made)) = self.joined.session.take_pending() else {
@@ -327,7 +327,7 @@ impl<'a> AdsProtocol<'a> {
     }
 }
 
-/// As much of a client's message as a log line has room for, in one line.
+/// Returns a client's message on one line, cut to the room of a log line.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");

@@ -120,7 +120,7 @@ pub(super) fn may_have_secrets(peer: &Peer, node: &Node, trusted: &TrustDomains)
     match (&peer.leaf, &peer.address) {
         (Some(_), _) => speaks_for(peer, node, Some(trusted)).is_ok(),
         (None, Address::Ip(address)) => is_local(address.ip()),
-        // Whoever may open the socket is one of this machine.
+        // Only users of this machine may open the socket.
         (None, Address::Unix) => true,
         (None, Address::Dialled(_)) => false,
     }

@@ -18,7 +18,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
     let mut policies = hub.request_authentications();
     let mut tasks = JoinSet::new();
     let mut under_way = HashMap::<Id, (Fetch, AbortHandle)>::new();
-    // What is wanted is work for each policy, and nothing else changes it.
+    // Reading the wanted sources is work for each policy, and only policies change them.
     let mut has_changed = true;
     loop {
         let news = has_changed.then(|| wanted(&policies.borrow_and_update()));

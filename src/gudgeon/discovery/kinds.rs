@@ -17,7 +17,7 @@ const KINDS: usize = 64;
 /// Kinds by domain, too: a mesh has one for each namespace, and routes by it.
 const DOMAINS: usize = 256;
 
-/// The kinds of proxies that are connected, by address.
+/// The kinds of the connected proxies, by address.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyKinds {
     hasher: RandomState,

@@ -29,7 +29,7 @@ use crate::shared::{self, Inspect, Role, Shared};
 /// together, thousands of such requests would lie in memory, and most of that would stay the process's.
 const EVENTS: usize = 16;
 
-/// All that can fail is done.
+/// The prepared role: whatever may fail has been done.
 pub(crate) struct Discovery {
     hub: Arc<Hub>,
     files: mesh::MeshFiles,

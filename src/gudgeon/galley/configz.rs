@@ -83,7 +83,7 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
         .warned()
         .take(MOST)
         .map(|one| {
-            // Of an object that is refused nothing is served.
+            // A refused object has no effect to show.
             let kind = collections::any_kind_of(one.id.collection).filter(|_| one.is_accepted);
             json!({
                 "collection": one.id.collection, "name": &*one.id.name, "origin": one.origin.to_string(),

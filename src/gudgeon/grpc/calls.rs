@@ -1,4 +1,4 @@
-//! Between a connection and the services behind it: calls, and their responses.
+//! Calls between a connection and the services behind it, and their responses.
 
 use std::pin::Pin;
 use std::sync::Arc;

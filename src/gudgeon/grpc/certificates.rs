@@ -127,7 +127,7 @@ impl Certificates {
     }
 
     /// # Errors
-    /// Which cannot be read, and why.
+    /// The file that cannot be read, and the cause.
     async fn read(&self) -> Result<[Vec<u8>; 3], String> {
         let mut files: [Vec<u8>; 3] = Default::default();
         // A rotation between two reads yields a mismatch, which `acceptor` refuses; the retry reads all three

@@ -1,4 +1,4 @@
-//! From the bytes of a message to the message, when all of it is there or while it comes.
+//! Reads a message from its bytes, when all of it is there or while it comes.
 
 use std::marker::PhantomData;
 

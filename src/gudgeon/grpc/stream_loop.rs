@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// What the test and the protocol share.
+    /// The state that the test and the protocol share.
     #[derive(Debug, Default)]
     struct Shared {
         pushed: Notify,

@@ -60,7 +60,7 @@ struct ConfigurationText {
     source: Source,
     file: ConfigFile,
     good: Option<String>,
-    /// Read, and not accepted yet.
+    /// A text that was read, and is not accepted yet.
     candidate: Option<String>,
 }
 

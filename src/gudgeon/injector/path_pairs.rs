@@ -5,7 +5,7 @@ use crate::serve::percent_decoded;
 /// Encodes a slash in a value of the path.
 const SLASH: &str = "--slash--";
 
-/// Begins each pair of the older form, which Istio takes up to today.
+/// The text before each pair of the older form, which Istio takes up to today.
 const BEFORE_EACH: &str = ":ENV:";
 
 /// `/inject/cluster/C/net/N` or `/inject/:ENV:cluster=C:ENV:net=N` as pairs; a last key without a value is ignored.

@@ -215,7 +215,7 @@ impl Peers {
 
 type LabelledMetric<const LABELS: usize, M> = Family<[(&'static str, String); LABELS], M>;
 
-/// Under the names that Galley has, as they are in Prometheus' older format.
+/// The metrics, under the names that Galley has, as they are in Prometheus' older format.
 #[derive(Debug)]
 pub(super) struct Counters {
     component: &'static str,

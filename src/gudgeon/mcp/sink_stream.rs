@@ -42,7 +42,7 @@ pub(super) struct SinkStream<B> {
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
     /// `None`: the stream is dropped at the end.
     pub(super) stage: Option<watch::Receiver<ShutdownStage>>,
-    /// Among the sources that have dialled.
+    /// The stream's place among the sources that have dialled.
     pub(super) _place: Option<Arc<()>>,
 }
 

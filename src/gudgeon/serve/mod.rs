@@ -95,7 +95,7 @@ pub(crate) trait Service: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShutdownStage {
     Serving,
-    /// Not ready any more; requests are still served.
+    /// The role is not ready any more; requests are still served.
     Draining,
     /// Listeners close, connections are closed gracefully.
     Closing,

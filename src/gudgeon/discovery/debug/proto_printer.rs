@@ -44,7 +44,7 @@ fn message(
         let Some(field) = fields.field(number) else {
             continue;
         };
-        // Of a oneof the last member on the wire counts.
+        // The last member of a oneof on the wire counts.
         if field.oneof.is_some() {
             let other = |number: &u32| fields.field(*number).and_then(|field| field.oneof);
             found.retain(|known, _| *known == number || other(known) != field.oneof);
@@ -62,7 +62,7 @@ fn message(
     Ok(Value::Object(out))
 }
 
-/// All that was written of a field; nothing for a default that is as good as nothing.
+/// Prints all that was written of a field; `None` for a default that proto JSON omits.
 fn whole(
     all: &Descriptions<'_>,
     field: &DescribedField<'_>,

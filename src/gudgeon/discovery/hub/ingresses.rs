@@ -39,7 +39,7 @@ impl IngressInputs {
 /// Objects of one kind, with what was made beside them.
 #[derive(Debug)]
 struct ObjectsWithGenerated<T> {
-    /// As they are written.
+    /// The objects as users have written them.
     written: Arc<Objects<T>>,
     all: Arc<Objects<T>>,
 }
@@ -68,7 +68,7 @@ pub(super) struct IngressRules {
 #[derive(Debug)]
 struct RulesMade {
     inputs: IngressInputs,
-    /// As they are written, of all sources.
+    /// The Ingresses as they are written, of all sources.
     written: Ingresses,
     ingresses: ingress::Ingresses,
     rules: Configuration,

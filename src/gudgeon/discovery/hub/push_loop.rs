@@ -81,7 +81,7 @@ impl Hub {
         let make = move || {
             let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());
             let next = made(&this.metrics, next)?;
-            // What cannot be made is found again, and counted, where a stream asks for it.
+            // A stream that asks for it meets a panic again, and counts it.
             let ahead = || {
                 let mut nodes = nodes;
                 nodes.retain(|node| !next.full || everybody || next.concerns(node));

@@ -70,7 +70,7 @@ pub(crate) struct Jwks {
     pub(super) log_limiter: LogRateLimiter,
     /// Hosts of API servers.
     servers: Mutex<BTreeSet<String>>,
-    /// Between two fetches of one set.
+    /// The interval of fetches of one set.
     pub(super) refresh: Duration,
     pub(super) allowed: Vec<Network>,
 }

@@ -119,7 +119,7 @@ impl Directory {
         }
     }
 
-    /// Until it is to be looked at.
+    /// Returns when the directory is to be scanned.
     async fn waits(&mut self, trust: &mut watch::Receiver<Arc<str>>) {
         tokio::select! {
             _ = self.counts.changed() => {}

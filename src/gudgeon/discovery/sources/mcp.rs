@@ -42,7 +42,7 @@ use crate::shared::RuleUpdate;
 /// The registry of ServiceEntries that are made of Services, by the name that Istio has for it.
 const SERVICES: &str = "SSEMCP";
 
-/// In the place of an address.
+/// The name of the role that reads for this one, in place of an address.
 const ROLE: &str = "galley";
 
 /// All sources.
@@ -58,9 +58,9 @@ pub(crate) struct Sinks {
     patience: Duration,
     /// Objects that cannot be used, in the log.
     unusable: LogRateLimiter,
-    /// Until it is opened.
+    /// The port, until it is opened.
     port: Mutex<Option<McpServer>>,
-    /// Until it is heard.
+    /// The updates of another role, until a task receives them.
     updates: Mutex<Option<mpsc::Receiver<RuleUpdate>>>,
     state: Mutex<UnionState>,
 }
@@ -383,7 +383,7 @@ impl Sinks {
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
         let has_services = state.has_services;
-        // Who is already served does not wait for those who come later.
+        // Proxies that are served already do not wait for sources that come later.
         state.late |= is_synced;
         let lost = lost(&state.sources);
         let standing = match (is_synced, state.late) {

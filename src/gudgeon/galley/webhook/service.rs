@@ -140,7 +140,7 @@ impl Reviews {
     }
 }
 
-/// Neither whose review it is nor of what could be read.
+/// Returns true if neither the sender of the review nor its object could be read.
 fn is_empty_request(admission: &AdmissionRequest) -> bool {
     admission.uid.is_empty()
         && admission.object_kind == Group::default()

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sources::Origin;
 use sources::config::{Entry, EntryChange, EntryId};
 
-/// Such objects by the number of their source.
+/// The objects by the number of their source.
 #[derive(Debug, Default)]
 pub(super) struct CoreObjects {
     sources: BTreeMap<u64, BTreeMap<EntryId, (Entry, Origin)>>,
