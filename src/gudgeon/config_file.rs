@@ -109,7 +109,7 @@ impl ConfigFile {
         }
     }
 
-    /// As [`Self::open`]; one at its usual place that cannot be read is a warning.
+    /// Opens a file as [`Self::open`] does; one at its usual place that cannot be read is a warning.
     ///
     /// # Errors
     /// One that was given is missing, or cannot be read.
@@ -147,6 +147,7 @@ impl ConfigFile {
             }
             return Err(wrong(&this, &cause.to_string()));
         }
+        // The first read is always a change.
         let read = this.changed().await.unwrap_or_else(|| Ok(Vec::new()));
         let bytes = read.map_err(|cause| wrong(&this, &cause))?;
         let text = String::from_utf8(bytes).map_err(|_| wrong(&this, "not UTF-8"))?;
@@ -161,6 +162,7 @@ impl ConfigFile {
     /// Returns the text if it differs from the last one. An optional file that never existed is not an error.
     pub(crate) async fn changed_text(&mut self) -> Option<String> {
         let text = match self.changed().await? {
+            // The file was away in between, and is the same again.
             Ok(_) if self.text.as_deref() == self.sha256() => {
                 self.error = None;
                 return None;

@@ -82,7 +82,7 @@ impl ExpositionFormat {
         self.rewritten(&text)
     }
 
-    /// Out of what the encoder writes, which gives each counter a `_total`, also those that have one.
+    /// Rewrites the encoder's text, which gives each counter a `_total`, also those that have one.
     fn rewritten(self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut family = String::new();

@@ -83,6 +83,7 @@ fn too_large() -> io::Error {
 pub(crate) fn read_now(path: &Path) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let mut bytes = Vec::new();
+    // One byte more shows that the file is too large.
     let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|cause| match cause.kind() == io::ErrorKind::WouldBlock {
         true => io::Error::other("it is read by waiting for it"),
@@ -147,9 +148,12 @@ pub(crate) fn replace_by(
             .open(&new)?;
         let mut buffered = io::BufWriter::new(&mut file);
         write(&mut buffered)?;
+        // A drop of the writer would swallow the error of its last write.
         buffered.flush()?;
         drop(buffered);
+        // The umask may have kept others from reading it.
         file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        // The content is on the disk before the name leads to it.
         file.sync_all()?;
         std::fs::rename(&new, path)
     })();

@@ -343,6 +343,7 @@ impl Sink {
             if self.write(&render(false, SystemTime::now(), Level::WARN, &notice)) {
                 self.lost = 0;
             }
+            // The notice may have taken the last room.
             if !self.takes_a_line() {
                 self.lose();
                 return;

@@ -33,7 +33,7 @@ pub(crate) struct NamedFile {
     pub(crate) below: bool,
 }
 
-/// A file that was not read, and why.
+/// A file that was not read, with the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnreadFile {
     pub(crate) name: String,
@@ -143,6 +143,7 @@ impl Walk<'_> {
             }
             let kind = path.extension().and_then(|extension| extension.to_str());
             // A pipe would be waited for.
+            // A link that leads nowhere is listed, so that its error is told.
             if matches!(kind, Some("yaml" | "yml" | "json")) && (path.is_file() || !path.exists()) {
                 self.found.push((path, None));
             }

@@ -76,6 +76,7 @@ pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<Amount, String> {
             }
             // Each begins another.
             b',' => values += 1,
+            // Malformed JSON may close more than it opens; the parser refuses it.
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
@@ -122,6 +123,7 @@ fn behind_text(mut text: &[u8]) -> &[u8] {
         if *found == b'"' {
             return after;
         }
+        // The byte behind a backslash may be a quotation mark, and ends nothing.
         text = after.get(1..).unwrap_or_default();
     }
     &[]
@@ -132,6 +134,7 @@ fn behind_text(mut text: &[u8]) -> &[u8] {
 /// # Errors
 /// The text is not JSON, or has a duplicate key.
 pub(crate) fn strict(text: &str) -> Result<Value, serde_json::Error> {
+    // serde_json takes the last of two equal keys in silence, so they are looked for first.
     Once.deserialize(&mut reader(text))?;
     value(text)
 }

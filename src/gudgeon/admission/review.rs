@@ -121,6 +121,7 @@ impl AdmissionRequest {
             false => object::bounded(bytes, options.values)
                 .and_then(|amount| amount.fits(options.memory)),
         };
+        // The answer needs the `uid` even of a review that is too large.
         let filled = this.fill(bytes, options);
         let read = whole
             .map_err(DecodeError::Unreadable)

@@ -138,6 +138,7 @@ impl ReviewBody {
             permit
                 .begin(RequestProgress::Working)
                 .map_err(|_| ReviewError::Rejected)?;
+            // A panic ends this review alone: on the event loop it would take the connection along.
             let decided = catch_unwind(AssertUnwindSafe(|| check(&path, body)));
             let decided = decided.map_err(|_told_by_the_hook| ReviewError::Panicked)?;
             if decided.is_review {

@@ -150,6 +150,7 @@ impl Service for Admin {
             if let Some(uri) = path.and_then(|path| with_path(request.uri(), &path)) {
                 *request.uri_mut() = uri;
             }
+            // Each role guards its own pages.
             return role.answer(request, connection);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {

@@ -62,6 +62,7 @@ impl Role for All {
             http.push((bound, *open));
         }
         let discovery = Discovery::prepare(shared, &flags.discovery).await?;
+        // The injector comes before galley, whose webhook takes the listener that the injector offers.
         let mut injector = Injector::prepare(shared, &flags.injector).await?;
         let galley = Galley::prepare(shared, &flags.galley).await?;
         if let Some(reviews) = galley.reviews() {

@@ -24,9 +24,9 @@ fn audience(item: &Item) -> Option<BTreeSet<String>> {
 /// Objects that claim the same, in order.
 #[derive(Default)]
 pub(super) struct Claimants<'a> {
-    /// Those that any namespace sees.
+    /// Objects that any namespace sees.
     visible: Vec<&'a Item>,
-    /// Those that all namespaces see.
+    /// Objects that all namespaces see.
     everywhere: Vec<&'a Item>,
     /// The rest, by the namespaces that see them.
     by_namespace: BTreeMap<String, Vec<&'a Item>>,
@@ -48,7 +48,7 @@ impl<'a> Claimants<'a> {
         }
     }
 
-    /// All that one namespace sees along with the object, in lists that may overlap.
+    /// Returns the objects that one namespace sees along with this one, in lists that may overlap.
     fn visible_with(&self, item: &Item) -> Vec<&[&'a Item]> {
         let Some(namespaces) = audience(item) else {
             return vec![&self.visible];
@@ -81,6 +81,7 @@ impl<'a> Claimants<'a> {
         let mut named: BTreeMap<usize, &Item> = BTreeMap::new();
         for list in &lists {
             let others = list.iter().filter(|other| other.number != item.number);
+            // One more shows that there are others.
             let others = others.take(NAMED.saturating_add(1));
             named.extend(others.map(|other| (other.number, *other)));
         }
@@ -111,7 +112,7 @@ impl<'a> Claimants<'a> {
 pub(super) struct Named<'a> {
     items: Vec<&'a Item>,
     pub(super) count: usize,
-    /// Else there are as many or more.
+    /// False: there are as many or more.
     is_exact: bool,
 }
 

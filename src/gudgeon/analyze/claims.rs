@@ -46,6 +46,7 @@ fn with_tokens(all: &Inventory) -> WorkloadSet {
     let policies = all.of("RequestAuthentication");
     let selectors: BTreeSet<(Option<&str>, Labels)> = policies
         .map(|policy| {
+            // A policy of the root namespace holds in every namespace.
             let namespace = Some(&*policy.namespace).filter(|namespace| *namespace != all.root);
             (
                 namespace,

@@ -40,7 +40,7 @@ const KUBERNETES: [(&str, &str, &str, &str, bool); 13] = [
     ("networking.k8s.io", "v1", "Ingress", "ingresses", false),
 ];
 
-/// All that a cluster has.
+/// The objects of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct InCluster {
     pub(super) files: Vec<NamedFile>,
@@ -148,6 +148,7 @@ async fn fetch(
                 name: kind.plural,
             };
             if read.kind(&cluster, resource, kind.kind, false, known).await {
+                // The server converts between versions, so the first one that it has is enough.
                 break;
             }
         }

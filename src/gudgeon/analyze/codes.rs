@@ -16,7 +16,7 @@ macro_rules! codes {
     ($($constant:ident $name:literal $level:ident $about:literal)*) => {
         $(pub(super) static $constant: Code = Code { name: $name, level: Level::$level, about: $about };)*
 
-        /// All of them.
+        /// All codes.
         pub(super) static ALL: &[&Code] = &[$(&$constant,)*];
     };
 }

@@ -102,7 +102,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
         &flags.istio_namespace,
         &mut is_whole,
     );
-    // Of a cluster one namespace is looked at, and whatever belongs to none.
+    // Of a cluster the messages of one namespace are kept, and those of objects without one.
     located.retain(|one| {
         let is_meant = !one.file.is_empty() || one.namespace.is_empty();
         is_meant || namespace.as_ref().is_none_or(|name| one.namespace == *name)
@@ -151,11 +151,11 @@ fn out(text: &str) -> Result<(), Failure> {
 }
 
 fn print_line(line: &str) {
-    // Where stderr is gone nobody reads it.
+    // If stderr is closed, nobody can read the line.
     let _written = writeln!(std::io::stderr(), "{line}");
 }
 
-/// All that files say, with the places; `is_whole` becomes false where a part of one cannot be read.
+/// Finds the messages about all files, with their places; `is_whole` becomes false if a part of a file cannot be read.
 pub(crate) fn found(
     all: &[NamedFile],
     namespace: Option<&str>,
@@ -193,6 +193,7 @@ pub(crate) fn found(
                                 None => items.push(item),
                             }
                         }
+                        // `located` counts the same parts, to find them again by their numbers.
                         number += 1;
                     }
                 }
@@ -231,7 +232,7 @@ pub(crate) fn found(
 }
 
 fn has_namespace(items: &[Item], namespace: &str) -> bool {
-    // Where nothing is known there is nothing to miss.
+    // An input without objects misses no namespace.
     items.is_empty()
         || items.iter().any(|item| {
             item.namespace == namespace || (item.kind == "Namespace" && item.name == namespace)

@@ -29,7 +29,7 @@ fn is_of_mesh(item: &Item) -> bool {
     gateways.is_empty() || gateways.iter().any(|one| one == "mesh")
 }
 
-/// For sidecars one VirtualService counts: discovery takes the oldest.
+/// Finds hosts of several VirtualServices for sidecars, of which discovery takes the oldest.
 fn hosts_of_mesh(all: &Inventory, found: &mut Vec<Message>) {
     let mut by_host: BTreeMap<String, Vec<&Item>> = BTreeMap::new();
     for item in all.of("VirtualService").filter(|item| is_of_mesh(item)) {
@@ -41,7 +41,7 @@ fn hosts_of_mesh(all: &Inventory, found: &mut Vec<Message>) {
             by_host.entry(host).or_default().push(item);
         }
     }
-    // Whoever is alone has no rival, however many namespaces see it.
+    // A single object has no rival, however many namespaces see it.
     for (host, items) in by_host.into_iter().filter(|(_, items)| items.len() > 1) {
         let mut claimants = Claimants::default();
         items.iter().for_each(|item| claimants.push(item));
@@ -132,12 +132,13 @@ fn relative(item: &Item, found: &mut Vec<Message>) {
     for (at, patch) in list(&item.body, "/configPatches") {
         let operation = text(patch, "/patch/operation");
         let target = text(patch, "/applyTo");
-        // Which is a note of its own.
+        // The object has a note about that already.
         if replaces_nothing(patch) {
             continue;
         }
         let is_relative = match operation {
             "INSERT_BEFORE" | "INSERT_AFTER" => true,
+            // The API ignores a REMOVE of these two.
             "REMOVE" => !["ROUTE_CONFIGURATION", "HTTP_ROUTE"].contains(&target),
             "REPLACE" => ["HTTP_FILTER", "NETWORK_FILTER", "VIRTUAL_HOST"].contains(&target),
             _ => false,

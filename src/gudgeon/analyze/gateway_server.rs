@@ -20,7 +20,7 @@ pub(super) struct GatewayServer<'a> {
 /// The servers beside which discovery serves one on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shares {
-    /// Those in plain text, too.
+    /// HTTP servers, in plain text, too.
     Requests,
     /// Servers that SNI distinguishes, too.
     ServerNames,

@@ -27,9 +27,9 @@ pub(super) struct Item {
 #[derive(Clone, Debug)]
 pub(super) struct ServiceHost {
     pub(super) namespace: String,
-    /// Their numbers.
+    /// The numbers of the ports.
     pub(super) ports: Vec<u64>,
-    /// Their protocols, of those that clients call.
+    /// The ports that clients call, with their protocols.
     pub(super) protocols: Vec<(u64, Protocol)>,
     /// Selects workloads of its namespace.
     pub(super) selector: Labels,
@@ -62,7 +62,7 @@ pub(super) struct Inventory {
     /// Workloads by the selectors of Gateways, which are few and have many Gateways each.
     by_gateway: BTreeMap<Labels, GatewayWorkloads>,
     pub(super) secrets: BTreeSet<(String, String)>,
-    /// Those that are among the objects, those that have an object, and those that every cluster has.
+    /// Namespaces that are among the objects, that have an object, or that every cluster has.
     pub(super) namespaces: BTreeSet<String>,
     /// Any is among the objects.
     pub(super) has_namespaces: bool,
@@ -221,6 +221,7 @@ impl Inventory {
                 self.with_endpoints.insert(here);
             }
             "EndpointSlice" if list(body, "/endpoints").next().is_some() => {
+                // `~1` stands for the slash in a JSON pointer.
                 let service = text(body, "/metadata/labels/kubernetes.io~1service-name");
                 self.with_endpoints
                     .insert((item.namespace.clone(), service.to_owned()));
@@ -246,6 +247,7 @@ impl Inventory {
 
     /// DestinationRules that mean a host, by it or by a wildcard.
     pub(super) fn rules_of(&self, host: &str) -> impl Iterator<Item = &Item> {
+        // `*` sorts before all that a host may begin with, so the wildcards come first.
         let wild = self
             .rules
             .iter()
@@ -273,6 +275,7 @@ impl Inventory {
                     to => to == namespace,
                 })
         };
+        // A host that is written out comes before every wildcard.
         if let Some(found) = self.hosts.get(host) {
             return found.iter().filter(sees).collect();
         }

@@ -8,7 +8,7 @@ pub(super) struct Message {
     pub(super) code: &'static Code,
     /// The number of the object.
     pub(super) item: usize,
-    /// In the object; empty: it as a whole.
+    /// The place in the object; empty: the object as a whole.
     pub(super) path: String,
     pub(super) text: String,
 }

@@ -70,6 +70,7 @@ pub(super) fn gateway<'a>(all: &'a Inventory, item: &Item, name: &str) -> Option
             let mut parts = name.splitn(3, '.');
             let (short, namespace) = (parts.next().unwrap_or(name), parts.next());
             match namespace {
+                // The name of a Gateway may have dots itself, which comes before the old form.
                 Some(namespace) if all.find("Gateway", &item.namespace, name).is_none() => {
                     (namespace, short)
                 }
@@ -144,6 +145,7 @@ fn hosts_of_gateways(
             push(found, &codes::HOST_NOT_IN_GATEWAY, item, path, message);
         }
     }
+    // Gateways that serve none of the hosts have a message each.
     if lost.is_empty() || is_all_idle || is_of_mesh || is_any_missing {
         return;
     }

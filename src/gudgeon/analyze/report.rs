@@ -6,7 +6,7 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use super::messages::Located;
 use crate::cli::Level;
 
-/// In which form.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutputFormat {
     Log,
@@ -41,7 +41,7 @@ impl Serialize for ReportRow<'_> {
     }
 }
 
-/// All of one form.
+/// Renders all findings in one form.
 ///
 /// # Errors
 ///

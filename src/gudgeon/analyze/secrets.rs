@@ -16,7 +16,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     }
 }
 
-/// They are looked for where the gateway's workloads are; where those are not known, in its own namespace.
+/// Looks for the Secrets where the gateway's workloads are; if those are unknown, in its own namespace.
 fn secrets_of_gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     let selector = labels(item.body.get("selector"));
     let mut namespaces = all.namespaces_of_gateway(&selector);
@@ -41,7 +41,7 @@ fn secrets_of_gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     }
 }
 
-/// Those of a rule for some workloads are looked for in its namespace; others are gateways', in whose namespaces they are.
+/// Looks for the Secrets of a rule for some workloads in its namespace; other rules' are in those of gateways.
 fn secrets_of_rule(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     if item.body.get("workloadSelector").is_none() {
         return;

@@ -109,6 +109,7 @@ impl<'a> ServerIndex<'a> {
     pub(super) fn new(servers: Vec<&'a GatewayServer<'a>>) -> Self {
         let mut by_shares: BTreeMap<Shares, FirstOfTwo> = BTreeMap::new();
         let mut hosts: BTreeMap<Shares, HostPlaces<'a>> = BTreeMap::new();
+        // Wildcards come first, since `add` enters each host into those that cover it.
         for server in &servers {
             let places = hosts.entry(server.shares).or_default();
             server

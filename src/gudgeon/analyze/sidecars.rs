@@ -45,6 +45,7 @@ fn selecting(
     let mut selectors: Vec<Vec<&Labels>> = vec![Vec::new(); places.len()];
     for selector in by_selector.keys() {
         for at in all.workloads.selected(selector, Some(namespace)) {
+            // A namespace's workloads stand together, from `places.start` on.
             if let Some(of_workload) = selectors.get_mut(at - places.start) {
                 of_workload.push(selector);
             }

@@ -13,7 +13,7 @@ pub(super) struct Suppressed {
 impl Suppressed {
     /// # Errors
     ///
-    /// It has not the form.
+    /// The text has not this form.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let read = text.split_once('=').map(|(code, origin)| Self {
             code: code.trim().to_owned(),

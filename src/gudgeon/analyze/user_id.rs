@@ -28,7 +28,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         };
         for item in all.of(kind) {
             let pod = item.body.pointer(&pointer);
-            // Of one that another object makes, that object is told.
+            // A pod that another object makes is reported at that object.
             let owners = item.body.pointer("/metadata/ownerReferences");
             let Some(pod) = pod.filter(|pod| owners.is_none() && may_have_proxy(pod)) else {
                 continue;

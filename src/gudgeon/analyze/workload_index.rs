@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::model::{Labels, selects};
 
-/// Something that runs.
+/// A workload.
 #[derive(Clone, Debug)]
 pub(super) struct Runs {
     pub(super) namespace: String,
@@ -14,13 +14,13 @@ pub(super) struct Runs {
     pub(super) labels: Labels,
 }
 
-/// All that run.
+/// All workloads.
 #[derive(Debug, Default)]
 pub(super) struct WorkloadIndex {
-    /// Those of one namespace stand together.
+    /// The workloads; those of one namespace stand together.
     all: Vec<Runs>,
     by_namespace: HashMap<String, Range<usize>>,
-    /// Their places, by the name and the value of each label.
+    /// The places of workloads, by the name and the value of each label.
     by_label: HashMap<(Arc<str>, Arc<str>), WorkloadSet>,
 }
 
@@ -95,6 +95,7 @@ impl WorkloadIndex {
             let words = of_many
                 .iter()
                 .map(|bits| bits.get(at).copied().unwrap_or_default());
+            // Without labels the word has all bits: an empty selector finds every workload.
             places_of(at, words.fold(u64::MAX, |all, word| all & word))
         });
         let few = rarest
@@ -108,7 +109,7 @@ impl WorkloadIndex {
         few.chain(of_words).filter(move |at| all.contains(at))
     }
 
-    /// All that a selector finds in a namespace, or in all.
+    /// Returns the set of workloads that a selector finds in a namespace, or in all.
     pub(super) fn set(&self, selector: &Labels, namespace: Option<&str>) -> WorkloadSet {
         WorkloadSet::new(self.selected(selector, namespace).collect(), self.all.len())
     }
@@ -133,6 +134,7 @@ fn places_of(at: usize, word: u64) -> impl Iterator<Item = usize> {
     let mut rest = word;
     std::iter::from_fn(move || {
         let bit = usize::try_from(rest.trailing_zeros()).ok()?;
+        // The subtraction ends the search at an empty word; of others it clears the lowest bit.
         rest = rest.checked_sub(1)? & rest;
         Some(at * 64 + bit)
     })
@@ -148,6 +150,7 @@ pub(super) enum WorkloadSet {
 
 impl WorkloadSet {
     fn new(places: Vec<usize>, count: usize) -> Self {
+        // Bits take a word for 64 workloads, so fewer places than words are shorter as a list.
         if places.len() < count.div_ceil(64) {
             return Self::Few(places);
         }

@@ -34,7 +34,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     for item in all.of("DestinationRule") {
         subsets(all, item, found);
     }
-    // Where no workload is among the objects nothing is known of them.
+    // Without any workload among the objects, nothing is known about them.
     if all.workloads.is_empty() {
         return;
     }
@@ -257,7 +257,7 @@ fn both(one: &Labels, other: &Labels) -> Option<Labels> {
 fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     let host = all.full_host(text(&item.body, "/host"), &item.namespace);
     let hosts = all.hosts_of(&host, &item.namespace);
-    // Of a host that is not here, or whose endpoints have labels that nobody wrote, nothing is known.
+    // Nothing is known about a host that is not here, or whose endpoints have no written labels.
     let is_known = |host: &&ServiceHost| {
         host.is_selecting || host.endpoints.iter().any(|labels| !labels.is_empty())
     };

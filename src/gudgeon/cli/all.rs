@@ -129,6 +129,7 @@ fn flags_of_role<F: Args>(matches: &ArgMatches, role: Command) -> Result<F, clap
             Some(delimiter) => {
                 let delimiter = OsString::from(delimiter.to_string());
                 let values: Vec<_> = values.collect();
+                // Clap has split the values, and the role's parser splits them once more.
                 vec![values.join(&delimiter)]
             }
             None => values.map(ToOwned::to_owned).collect(),

@@ -71,6 +71,7 @@ impl<'a> StreamProtocol for AdsProtocol<'a> {
 
     async fn event(&mut self, is_free: bool) -> PushEvent {
         let session = &self.joined.session;
+        // Without a free sender the stream could not write, and would only keep the permit from others.
         let wants_permit = is_free && session.has_pending() && self.push.is_none();
         let permit = Arc::clone(&self.hub.throttle).acquire_owned();
         tokio::select! {
@@ -80,6 +81,7 @@ impl<'a> StreamProtocol for AdsProtocol<'a> {
     }
 
     async fn handle(&mut self, event: PushEvent) -> Result<(), Status> {
+        // `Pending` only wakes the loop, whose next wait asks for a permit.
         if let PushEvent::Permit(permit) = event {
             self.open(permit);
             self.make_pushed().await;
@@ -115,6 +117,7 @@ impl<'a> StreamProtocol for AdsProtocol<'a> {
 
     fn next_response(&mut self, now: Duration) -> Option<Vec<Bytes>> {
         let session = &self.joined.session;
+        // The loop calls this with a free sender: the response before is written.
         if self.writing.take().is_some() {
             session.written();
         }
@@ -190,11 +193,12 @@ impl<'a> AdsProtocol<'a> {
         self.handle_request(&request);
     }
 
-    /// Has made beside the loop what the answer will have, where that is much.
+    /// Builds the resources of a large answer off the loop, before the stream takes them.
     async fn make_ahead(&self, received: &ClientRequest) {
         let Some(request) = &received.request else {
             return;
         };
+        // An acknowledgement names what the stream has already, so nothing is made for it.
         let news = |stream: &Stream| (!stream.repeats(request)).then(|| Arc::clone(stream.view()));
         let Some(view) = self.joined.session.with_stream(news) else {
             return;
@@ -235,7 +239,7 @@ impl<'a> AdsProtocol<'a> {
                 .iter()
                 .for_each(|(kind, names)| view.make_ahead(*kind, names));
         };
-        // What cannot be made is found again, and counted, by the stream.
+        // The stream meets a panic again, and counts it.
         let make = move || catch_unwind(AssertUnwindSafe(make)).is_ok();
         let _made = self.hub.blocking.run(size, make).await;
     }
@@ -304,13 +308,14 @@ impl<'a> AdsProtocol<'a> {
         }
     }
 
-    /// Its turn has come: it looks at what was posted.
+    /// Takes in the pending push, now that the stream has a permit.
     fn open(&mut self, permit: Option<OwnedSemaphorePermit>) {
         let now = self.hub.clock.now();
         let Some((pending, made)) = self.joined.session.take_pending() else {
             return;
         };
         if made == PushOutcome::Nothing {
+            // Without a view nothing of the subscribed types was made.
             return self.log_unmade(&self.joined.session.subscribed_types());
         }
         if pending.is_nothing() {
@@ -322,7 +327,7 @@ impl<'a> AdsProtocol<'a> {
     }
 }
 
-/// As much of a client's message as a log line has room for, in one line.
+/// Returns a client's message on one line, cut to the room of a log line.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");

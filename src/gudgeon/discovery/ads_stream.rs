@@ -29,7 +29,7 @@ pub(super) struct AdsStream<B> {
     pub(super) sender: Arc<ResponseSender>,
     pub(super) inbound: Inbound<B>,
     pub(super) peer: Arc<Peer>,
-    /// Among the streams of its address.
+    /// The stream's place among those of its address.
     pub(super) _permit: AddressPermit,
     pub(super) protocol: Protocol,
     pub(super) reader: StreamReader,
@@ -101,6 +101,7 @@ where
             return Status::unavailable("server shutting down");
         };
         let view = snapshot.view(&node);
+        // Kept over the await below, the first snapshot would live as long as the stream.
         drop(snapshot);
         let joined = self
             .hub

@@ -8,7 +8,7 @@ use xds::snapshot::Snapshot;
 
 use super::hub::Hub;
 
-/// From the first resource that was made to the look for conflicts: the other proxies ask for theirs meanwhile.
+/// The time from the first resource that was made to the look for conflicts: other proxies ask for theirs meanwhile.
 const GATHER: Duration = Duration::from_secs(1);
 /// Logs conflicts as they come up, for ever.
 pub(super) async fn run(hub: Arc<Hub>) {

@@ -22,7 +22,7 @@ type PieceKey = (Protocol, Type, Vec<Version>);
 pub(crate) struct PieceCache(grpc::EncodedPieces<PieceKey>);
 
 impl PieceCache {
-    /// These resources, a few in each piece.
+    /// Encodes these resources, a few in each piece.
     pub(crate) fn of<'a>(
         &self,
         protocol: Protocol,

@@ -35,7 +35,7 @@ pub(super) fn read(hub: &Hub) -> Gauges {
     };
     for conflict in snapshot.conflicts() {
         *gauges.conflicts.entry(conflict.metric).or_insert(0) += 1;
-        // Of this one each object is counted by its name.
+        // This metric counts each object by its name.
         let objects = conflict.objects.into_iter();
         for object in objects.filter(|_| conflict.metric == REJECTED_CONFIG) {
             let name = format!("{}/{}", object.namespace, object.name);
@@ -92,7 +92,7 @@ fn sessions(hub: &Hub, gauges: &mut Gauges) {
             for kind in Type::ALL {
                 for resource in stream.resources(kind) {
                     let body = &resource.body;
-                    // Of what a client brought along only the version is known.
+                    // Of resources that a client has brought along, the version alone is known.
                     if body.is_empty() {
                         continue;
                     }

@@ -67,11 +67,13 @@ pub(super) async fn watch(
     let mut serving = hub.lifecycle.watch_serving();
     let mut sent = None;
     while !sender.is_gone() {
+        // The protocol keeps the stream of an unknown service; only `Check` ends with NOT_FOUND.
         let status = if is_known(&request.service) {
             serving_status(*serving.borrow_and_update())
         } else {
             UNKNOWN
         };
+        // A client that does not read finds the latest status once it does.
         if sent != Some(status) && sender.is_free() {
             sent = Some(status);
             sender.put([framed(&HealthCheckResponse { status }).into()]);

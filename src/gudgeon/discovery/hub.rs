@@ -151,6 +151,7 @@ impl Hub {
         inputs.change(now, &changes, &self.metrics);
         let is_complete = inputs.registries.missing().next().is_none();
         let world = inputs.registries.world();
+        // A first snapshot without keys would take them from proxies that have some.
         let begins = is_complete && self.current.is_none() && self.jwks.has_settled(&world, now);
         // While a source is missing, what is left out may be another thing than in the end.
         let news = if is_complete {
@@ -158,6 +159,7 @@ impl Hub {
         } else {
             Vec::new()
         };
+        // `begin` takes the lock again.
         drop(inputs);
         self.requests.send_if_modified(|known| {
             let is_other = *known != world.request_authentications;

@@ -39,6 +39,7 @@ impl<'a> Identity<'a> {
         let trust_domain = next()?;
         let namespace = next().filter(|part| *part == "ns").and_then(|_| next())?;
         let account = next().filter(|part| *part == "sa").and_then(|_| next())?;
+        // A longer path is another identity, and its beginning must not count.
         parts.next().is_none().then_some(Self {
             trust_domain,
             namespace,
@@ -106,6 +107,7 @@ pub(super) fn speaks_for(
     if *namespace != *node.namespace {
         return refused(RefusalReason::Namespace, &found);
     }
+    // A node that names no account is bound by its namespace alone.
     if node.account.as_deref().is_some_and(|name| name != account) {
         return refused(RefusalReason::ServiceAccount, &found);
     }
@@ -118,7 +120,7 @@ pub(super) fn may_have_secrets(peer: &Peer, node: &Node, trusted: &TrustDomains)
     match (&peer.leaf, &peer.address) {
         (Some(_), _) => speaks_for(peer, node, Some(trusted)).is_ok(),
         (None, Address::Ip(address)) => is_local(address.ip()),
-        // Whoever may open the socket is one of this machine.
+        // Only users of this machine may open the socket.
         (None, Address::Unix) => true,
         (None, Address::Dialled(_)) => false,
     }

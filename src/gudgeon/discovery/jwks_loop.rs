@@ -18,7 +18,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
     let mut policies = hub.request_authentications();
     let mut tasks = JoinSet::new();
     let mut under_way = HashMap::<Id, (Fetch, AbortHandle)>::new();
-    // What is wanted is work for each policy, and nothing else changes it.
+    // Reading the wanted sources is work for each policy, and only policies change them.
     let mut has_changed = true;
     loop {
         let news = has_changed.then(|| wanted(&policies.borrow_and_update()));
@@ -80,6 +80,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
             }
             () = wake => {}
         }
+        // The first snapshot may have waited for this fetch, or for the end of its patience.
         if begins {
             hub.update(|_| api::model::Changes::default());
         }
@@ -97,6 +98,7 @@ fn fetched_one(hub: &Hub, fetch: &Fetch, fetched: Result<KeySet, FetchError>) {
     let failed = fetched.as_ref().err().map(ToString::to_string);
     let news = state.done(fetch, fetched, at, hub.jwks.refresh);
     let keys = news.keys.then(|| state.key_sets());
+    // `put_key_sets` takes the lock of the hub's inputs, and `Hub::update` takes this one under that lock.
     drop(state);
     if news.trouble
         && let Some(more) = hub.jwks.log_limiter.suffix_if_allowed()

@@ -17,7 +17,7 @@ const KINDS: usize = 64;
 /// Kinds by domain, too: a mesh has one for each namespace, and routes by it.
 const DOMAINS: usize = 256;
 
-/// The kinds of proxies that are connected, by address.
+/// The kinds of the connected proxies, by address.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyKinds {
     hasher: RandomState,
@@ -88,6 +88,7 @@ impl ProxyKinds {
             node.idle_timeout,
             node.http10,
         );
+        // Proxies choose these values: the hasher is seeded, so that none can make two kinds collide.
         let kind = self.hasher.hash_one((&node.client, place, options));
         [kind, self.hasher.hash_one((kind, &node.domain))]
     }

@@ -22,7 +22,7 @@ pub(crate) struct LogRateLimiters {
     pub(crate) nacks: LogRateLimiter,
     /// Streams of clients that may not speak for their node, or that are beyond bounds.
     pub(crate) refused: LogRateLimiter,
-    /// Such as do not read.
+    /// Streams whose clients do not read.
     pub(crate) slow: LogRateLimiter,
     /// Proxies without certificates.
     pub(crate) plain: LogRateLimiter,

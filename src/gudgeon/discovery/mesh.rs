@@ -14,7 +14,7 @@ use crate::config_file::ConfigFile;
 use crate::exit::Failure;
 use crate::watch::Follower;
 
-/// Both.
+/// The two files.
 #[derive(Debug)]
 pub(super) struct MeshFiles {
     mesh: ConfigFile,

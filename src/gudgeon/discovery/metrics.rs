@@ -154,6 +154,7 @@ impl DiscoveryMetrics {
             lost_lines: Counter::default(),
             resident: Gauge::default(),
         };
+        // Each reason is shown from the start, at 0.
         for reason in RefusalReason::ALL {
             drop(this.refused_streams.get_or_create(&by(reason)));
         }
@@ -229,7 +230,7 @@ impl DiscoveryMetrics {
         self.internal.inc();
     }
 
-    /// Something of this type could not be made for a stream.
+    /// Counts a type of which a resource could not be made for a stream.
     pub(crate) fn unmade(&self, kind: Type) {
         Self::count(&self.pushes, &format!("{}_builderr", kind.as_str()));
         self.internal.inc();
@@ -257,7 +258,7 @@ impl DiscoveryMetrics {
     /// Counts an update of a source.
     pub(crate) fn updated(&self, change: &Change) {
         let label = match change {
-            // Of some services more than the endpoints depends on them; what the source told is the same.
+            // Endpoints decide more than assignments for some services; the source has sent the same.
             Change::Endpoints(_) | Change::Full(Reason::Endpoint) => "eds",
             Change::Full(Reason::Service) => "svc",
             Change::Full(_) | Change::Proxy(_) => "config",
@@ -336,7 +337,7 @@ impl DiscoveryMetrics {
         }
     }
 
-    /// All of it, as text.
+    /// Renders all metrics as text.
     pub(crate) fn text(&self, gauges: &Gauges, format: ExpositionFormat) -> String {
         self.show(gauges);
         if let Some(bytes) = process::resident() {

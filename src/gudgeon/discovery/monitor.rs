@@ -63,6 +63,7 @@ impl DiscoveryMonitor {
         {
             return refused;
         }
+        // The guard comes first, so a client that it refuses learns nothing about the pages.
         if debug && !debug::is_path(path) {
             return text(StatusCode::NOT_FOUND, "not found");
         }
@@ -211,6 +212,7 @@ impl Service for DiscoveryMonitor {
             query: uri.query().unwrap_or_default().to_owned(),
             format: ExpositionFormat::negotiate(request.headers()),
         };
+        // The body is read behind the guard alone.
         if head.method == Method::PUT && head.path == MEMORY && guarded.is_ok() {
             return Box::pin(self.remember(request.into_body()));
         }

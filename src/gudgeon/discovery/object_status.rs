@@ -20,7 +20,7 @@ use super::debug::DerivedMessages;
 use super::hub::{Hub, LARGE};
 use super::sources::Sources;
 
-/// Between two looks. Chosen: a person who waits for it does not mind, and a mesh of thousands of rules costs little.
+/// The interval of looks. Chosen: a person who waits does not mind, and a mesh of thousands of rules costs little.
 const BETWEEN: Duration = Duration::from_secs(2);
 /// From the first snapshot to the first write, and from the last time that a message was found to its end. Some messages are found
 /// for proxies that are connected: after a start they connect again, and after a change they take their resources again. Without
@@ -71,7 +71,7 @@ async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessag
         if to.is_closed() {
             return;
         }
-        // What is refused changes no snapshot: it is looked for all the same.
+        // A refused object changes no snapshot, so the look does not wait for one.
         sleep(BETWEEN).await;
     }
 }
@@ -151,7 +151,7 @@ fn messages_by_object(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectM
         let mut hasher = DefaultHasher::new();
         written.spec.hash(&mut hasher);
         written.revision.hash(&mut hasher);
-        // Of an object that is used the revision is not known, and its creation tells it from an earlier one of its name.
+        // The revision of a served object is not known; its creation tells it from an earlier one of its name.
         written.metadata.to_string().hash(&mut hasher);
         Some((
             subject,
@@ -175,7 +175,7 @@ fn subject(written: &WrittenObject) -> Option<Subject> {
     })
 }
 
-/// As Istio's types have them: the code and the level of each, and what it says.
+/// Converts findings to Istio's form: code, level and message of each.
 fn messages(findings: &[Finding]) -> Vec<Value> {
     let listed = findings.iter().take(MOST_MESSAGES).map(|found| {
         let (code, name, level) = match found.severity {

@@ -22,7 +22,7 @@ const STREAMS: u32 = 100;
 /// The most pushes at a time that may be asked for. Chosen: far more than streams; a semaphore has a limit of its own.
 const MAX_THROTTLE: usize = 1_000_000;
 
-/// All of it but addresses and files.
+/// The options, except addresses and files.
 #[derive(Clone, Debug)]
 pub(crate) struct DiscoveryOptions {
     pub(crate) settings: Arc<Settings>,
@@ -34,14 +34,14 @@ pub(crate) struct DiscoveryOptions {
     pub(crate) cluster_metrics: bool,
     pub(crate) domain: Arc<str>,
     pub(crate) trust_domain: Arc<str>,
-    /// The own one.
+    /// The namespace of discovery itself.
     pub(crate) namespace: Arc<str>,
-    /// In their order, none twice.
+    /// The registries in the order of the flag, none twice.
     pub(crate) registries: Vec<Registry>,
     pub(crate) certificates: std::path::PathBuf,
     /// True if messages about objects are written into their status.
     pub(crate) writes_status: bool,
-    /// Between two fetches of the keys of one issuer.
+    /// The interval of fetches of one issuer's keys.
     pub(crate) jwks_refresh: Duration,
     /// Addresses that keys are fetched from, whatever they are.
     pub(crate) jwks_allowed: Vec<Network>,
@@ -156,7 +156,7 @@ fn dns_refresh(variables: &Variables<'_>) -> Result<DnsRefresh, Failure> {
     })
 }
 
-/// Without it the mesh's `protocolDetectionTimeout` holds for both directions.
+/// Returns the inbound timeout; without it the mesh's `protocolDetectionTimeout` holds for both directions.
 fn inbound_detection_timeout(variables: &Variables<'_>) -> Result<Option<Duration>, Failure> {
     const NAME: &str = "PILOT_INBOUND_PROTOCOL_DETECTION_TIMEOUT";
     let timeout = variables
@@ -191,7 +191,7 @@ fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
         .chain(has_files.then(|| NAMESPACE.to_owned()))
 }
 
-/// In front of the names of variables that pilot-discovery reads.
+/// Prefixes of the variables that pilot-discovery reads.
 const PREFIXES: [&str; 3] = ["PILOT_", "ISTIO_GPRC_", "K8S_INGRESS_NS"];
 
 /// Keys are fetched as often as that at most: an issuer is somebody else.

@@ -49,6 +49,7 @@ impl Ports {
         let mut secure = Vec::new();
         for address in flags.secure_grpc_addr.split(',').map(str::trim) {
             if !address.is_empty() {
+                // A port that is taken fails the start, although it opens only with the certificates.
                 secure.push(reserve("secureGrpcAddr", address)?);
             }
         }

@@ -91,6 +91,7 @@ impl<'a> RuleIndex<'a> {
                 behind.is_some_and(|behind| behind.is_empty() || behind.starts_with('.'))
             }))
         });
+        // The empty end is that of a bare asterisk.
         let ends = host.char_indices().map(|(at, _)| at).chain([host.len()]);
         let ends = ends.filter(|_| !self.wildcards.is_empty());
         let ends = ends.filter_map(|at| host.get(at..));

@@ -41,7 +41,7 @@ pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
         let since = log::stamp(hub.clock.wall(since));
         format!("stale: {source} since {since}")
     });
-    // What is there is served, so that the role stays ready.
+    // The other objects are served, so the role stays ready.
     let left_out = hub.facts.without_room().into_iter();
     let left_out =
         left_out.map(|(source, left_out)| format!("no room: {source} leaves out {left_out}"));

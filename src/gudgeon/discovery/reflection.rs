@@ -93,6 +93,7 @@ pub(super) async fn answer(
             }
         };
         tokio::select! {
+            // A client that does not read its response gets no further request read.
             request = next, if sender.is_free() => match request {
                 Ok(Some(request)) => {
                     begun = true;

@@ -13,7 +13,7 @@ pub(crate) struct RuleCounts {
 }
 
 impl RuleCounts {
-    /// One more object; a kind that is not of the mesh's configuration does not count.
+    /// Counts an object; a kind that is not of the mesh's configuration does not count.
     pub(crate) fn add(&mut self, group: &str, kind: &str) {
         if let Some(kind) = named(group, kind) {
             *self.kinds.entry((kind.group, kind.kind)).or_default() += 1;

@@ -133,7 +133,7 @@ impl Session {
         at(&self.inner().stream)
     }
 
-    /// Something is on its way to it.
+    /// Returns true if a push is pending or a response is due.
     pub(crate) fn is_pending(&self) -> bool {
         let inner = self.inner();
         inner.stream.is_pending()
@@ -143,7 +143,7 @@ impl Session {
                 .is_some_and(|pending| !pending.is_nothing())
     }
 
-    /// Told to look again.
+    /// Enqueues a push, and wakes the stream.
     pub(crate) fn enqueue(&self, pending: PendingPush) {
         let mut inner = self.inner();
         match &mut inner.pending {
@@ -154,7 +154,7 @@ impl Session {
         self.woken.notify_one();
     }
 
-    /// Given a snapshot in which nothing is different for it: it finds that when it is awake for another reason.
+    /// Enqueues a snapshot that does not concern the stream, which finds it when something else wakes it.
     pub(super) fn enqueue_without_wake(&self, pending: PendingPush) {
         debug_assert!(pending.is_nothing(), "{pending:?}");
         let mut inner = self.inner();
@@ -181,6 +181,7 @@ impl Session {
             inner.deferred = 0;
             inner.pending.take()?
         };
+        // The view is made without the lock: it may take a while, and pages read the stream meanwhile.
         let view = catch_unwind(AssertUnwindSafe(|| pending.snapshot.view(&self.node)));
         let Ok(view) = view else {
             return Some((pending, PushOutcome::Nothing));

@@ -32,7 +32,7 @@ pub(super) use memory::Put;
 /// Configuration as it was written, by source.
 pub(super) type WrittenObjects = Arc<Mutex<Vec<Arc<WrittenObject>>>>;
 
-/// All of them, as far as others ask.
+/// The started sources, as far as pages and writers ask for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// `None`: that registry is not on.
@@ -75,7 +75,7 @@ impl Sources {
             sinks: Some(sinks),
             ..Self::default()
         };
-        // Where configuration comes from elsewhere, it does not come from here.
+        // Configuration of MCP sources replaces that of the directory.
         let directory = flags.config_dir.as_ref();
         let directory = directory.filter(|_| !are_named);
         let elsewhere = directory.is_some() || are_named;

@@ -29,7 +29,7 @@ use crate::shared::{self, Inspect, Role, Shared};
 /// together, thousands of such requests would lie in memory, and most of that would stay the process's.
 const EVENTS: usize = 16;
 
-/// All that can fail is done.
+/// The prepared role: whatever may fail has been done.
 pub(crate) struct Discovery {
     hub: Arc<Hub>,
     files: mesh::MeshFiles,
@@ -73,6 +73,7 @@ impl Role for Discovery {
             block_http_on_443: options.settings.block_http_on_443,
         };
         let hub = Hub::new(options, Registries::new(settings, mesh, networks));
+        // No keys are fetched from the API server, whether or not its registry is on.
         if let Some(server) = environment.get("KUBERNETES_SERVICE_HOST") {
             hub.jwks.keep_from(server);
         }

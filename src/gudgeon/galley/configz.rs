@@ -83,7 +83,7 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
         .warned()
         .take(MOST)
         .map(|one| {
-            // Of an object that is refused nothing is served.
+            // A refused object has no effect to show.
             let kind = collections::any_kind_of(one.id.collection).filter(|_| one.is_accepted);
             json!({
                 "collection": one.id.collection, "name": &*one.id.name, "origin": one.origin.to_string(),
@@ -168,12 +168,12 @@ pub(super) fn resources(engine: &GalleyEngine, name: &str) -> Option<String> {
     let mut text = format!("{{\"collection\": {quoted}, \"version\": {version}, \"resources\": [");
     for (at, one) in members.enumerate() {
         let comma = if at == 0 { "" } else { "," };
-        // Writing to a string cannot fail.
         let mut document = resource(name, one);
         let effect = kind.map(|kind| kind.effect.of_object(noted.contains(&*one.name)));
         if let Value::Object(fields) = &mut document {
             fields.insert("effect".to_owned(), json!(effect));
         }
+        // Writing to a string cannot fail.
         let _written = write!(text, "{comma}\n{document:#}");
     }
     text.push_str("\n]}\n");

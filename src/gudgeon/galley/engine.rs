@@ -183,6 +183,7 @@ impl GalleyEngine {
         let now = self.clock.now();
         let mut state = self.state();
         change(self, &mut state, now);
+        // Generated resources follow from many objects, so they are made once, after the whole event.
         self.flush(&mut state, now);
         drop(state);
         self.wake.notify_one();
@@ -244,6 +245,7 @@ impl GalleyEngine {
     pub(super) fn set_stale(&self, stale: Option<String>) {
         self.change(|_, state, now| {
             state.stale = stale.map(|why| {
+                // The cause may change; the time of the first failure stays.
                 let since = state.stale.as_ref().map_or(now, |(since, _)| *since);
                 (since, why)
             });
@@ -277,6 +279,7 @@ impl GalleyEngine {
             next = match next {
                 Step::Nothing => return,
                 Step::Replay(number) => {
+                    // Nothing is published until `open`: what is served stays while the session is built.
                     state.publisher.begin();
                     self.replay(state, now, number)
                 }

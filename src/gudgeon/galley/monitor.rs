@@ -175,6 +175,7 @@ impl Service for GalleyMonitor {
         request: Request<Incoming>,
         connection: &Arc<Connection>,
     ) -> Answering {
+        // The monitoring port shows no rules, so it needs no guard.
         if let Side::Page { open } = self.side
             && let Err(refused) = guard(&request, connection.peer.ip(), open)
         {

@@ -181,6 +181,7 @@ impl Processing {
                 BTreeSet::new()
             }
             CoreKind::Service => {
+                // Ingresses name ports of Services, so the rules of those that name this one are made again.
                 self.ingresses.service(&key);
                 self.services.service(key, read(json))
             }
@@ -201,6 +202,7 @@ impl Processing {
         {
             return;
         }
+        // `written` decides which generated objects are hidden, so all are made again.
         self.ingresses.invalidate_all();
         // `make` publishes the generated version again, whatever the publisher has.
         self.made.remove(id);
@@ -249,6 +251,7 @@ impl Processing {
             }
             self.hidden.remove(&id);
             let checked = match self.made.remove(&id) {
+                // An unchanged object is not validated again.
                 Some(known) if known.made == made => known,
                 known => {
                     let served = known.and_then(|known| known.served);

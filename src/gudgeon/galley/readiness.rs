@@ -54,6 +54,7 @@ impl Readiness {
     pub(crate) fn has(&self, part: &'static str) {
         self.0.send_if_modified(|parts| {
             let is_missed = parts.missing.remove(part).is_some();
+            // Both removals have to happen, so the first is no operand of `||`.
             parts.optional.remove(part).is_some() || is_missed
         });
     }

@@ -70,6 +70,7 @@ impl Role for Galley {
     }
 
     async fn prepare(shared: &Shared, flags: &GalleyFlags) -> Result<Self, Failure> {
+        // SIGUSR1 ends a process that does not handle it, so this comes first.
         let again = on_demand()?;
         let options = GalleyOptions::new(flags, shared)?;
         let readiness = Arc::new(Readiness::new());
@@ -242,6 +243,7 @@ async fn listeners(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure
         let listener = bind("ctrlz_address", &address).await?;
         info!("the page is at http://{}/debug", at(&listener));
         let bound = listener.local_addr();
+        // A name may resolve to any address, so the bound one decides.
         let open = bound.is_ok_and(|bound| !bound.ip().is_loopback());
         if open {
             warn!("any client that reaches it may read it: see --ctrlz_address");

@@ -117,7 +117,7 @@ impl BoundStreams {
     }
 }
 
-/// With a limit of none no sink is ever answered, though the port is open.
+/// Refuses a limit of 0, with which no sink is ever answered, though the port is open.
 ///
 /// # Errors
 /// The flag that has such a limit.

@@ -51,6 +51,7 @@ impl AddressLimit {
             let mut connections = self.connections();
             let count = connections.entry(key).or_default();
             if *count >= self.most {
+                // The log line is written without the lock, which every accept of the port takes.
                 drop(connections);
                 self.refuse(address);
                 return None;
@@ -85,6 +86,7 @@ impl Drop for AddressPermit {
         let mut connections = self.limit.connections();
         if let Some(count) = connections.get_mut(&key) {
             *count -= 1;
+            // A client chooses its addresses freely, so an entry without connections must not stay.
             if *count == 0 {
                 connections.remove(&key);
             }

@@ -1,4 +1,4 @@
-//! Between a connection and the services behind it: calls, and their responses.
+//! Calls between a connection and the services behind it, and their responses.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -58,6 +58,7 @@ impl Body for Reply {
 
 /// The service and the method that are called. /// `None`: it is no call of gRPC.
 pub(crate) fn call(request: &Request<Incoming>) -> Option<(&str, &str)> {
+    // The type may name its encoding: `application/grpc+proto`.
     let is_grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
     if request.method() != Method::POST || !request.headers().get(CONTENT_TYPE).is_some_and(is_grpc)
     {
@@ -85,6 +86,7 @@ pub(crate) fn streaming(sender: &Arc<ResponseSender>) -> Response<Reply> {
 /// Head and trailers in one.
 pub(crate) fn refused(status: &Status) -> Response<Reply> {
     let mut answer = Response::new(Reply::Nothing);
+    // gRPC calls this Trailers-Only: the head carries the status, and HTTP's own status stays 200.
     let mut headers: HeaderMap = trailers(status);
     headers.insert(CONTENT_TYPE, TYPE);
     *answer.headers_mut() = headers;

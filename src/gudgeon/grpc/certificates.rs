@@ -59,6 +59,7 @@ impl ReloadFiles for RotatedCertificates {
     async fn reload(&mut self) -> Option<Duration> {
         match self.certificates.read().await {
             Ok(files) if self.loaded.as_ref() == Some(&files) => {
+                // The files in use are back, so the next failure is a new one and is logged.
                 self.failed = 0;
                 None
             }
@@ -110,6 +111,7 @@ impl RotatedCertificates {
 
     fn fail_to_read(&mut self, cause: &str) -> Duration {
         self.failed += 1;
+        // Retries come each second, so only the first failure is logged.
         if self.failed == 1 && self.current.borrow().is_none() {
             warn!("TLS ports are closed until there are certificates: {cause}");
         } else if self.failed == 1 {
@@ -125,9 +127,11 @@ impl Certificates {
     }
 
     /// # Errors
-    /// Which cannot be read, and why.
+    /// The file that cannot be read, and the cause.
     async fn read(&self) -> Result<[Vec<u8>; 3], String> {
         let mut files: [Vec<u8>; 3] = Default::default();
+        // A rotation between two reads yields a mismatch, which `acceptor` refuses; the retry reads all three
+        // anew.
         for (path, file) in self.paths().into_iter().zip(&mut files) {
             *file = file::read(path)
                 .await

@@ -176,9 +176,12 @@ pub(crate) async fn run(
     loop {
         let next = async {
             let place = (
+                // The port's slot comes first: a full port must not keep a descriptor that another port could
+                // use.
                 Arc::clone(&slots).acquire_owned().await,
                 descriptors::streams().acquire_owned().await,
             );
+            // Until a slot is free or its holder is due, the next client waits in the kernel's queue.
             common.idle.room().await;
             (listener.accept().await, place)
         };
@@ -219,6 +222,7 @@ pub(crate) async fn run(
                         repeated = api::times(refused)
                     );
                 }
+                // Accepting fails mostly for want of a descriptor: an idle connection gives up its own.
                 common.idle.evict();
                 tokio::time::sleep(NO_DESCRIPTORS).await;
             }
@@ -270,6 +274,7 @@ async fn opened(
     tls: Option<TlsAcceptor>,
     idle_timer: &IdleTimer,
 ) -> Result<(Stream, Option<Leaf>), Option<String>> {
+    // Plain HTTP/2 has no handshake, so its first byte has as long as its first request.
     let limit = if tls.is_some() { HANDSHAKE } else { OPENING };
     let begun = Instant::now();
     let first = timeout_at(begun + limit, accepted.first_byte()).await;
@@ -291,6 +296,7 @@ async fn opened(
     let (_, session) = stream.get_ref();
     let leaf = session.peer_certificates().and_then(<[_]>::first);
     if leaf.is_some() {
+        // The certificate is verified: strangers are evicted before this connection.
         idle_timer.reaches(ConnectionProgress::Known);
     }
     let leaf = leaf.map(|leaf| Leaf::of(leaf)).unwrap_or_default();
@@ -344,6 +350,8 @@ impl IdleTimer {
         if !is_idle {
             self.slot = None;
         } else if self.slot.is_none() {
+            // The last stream has ended: the connection competes for a slot again, with its time to a request
+            // anew.
             self.since = Instant::now();
             let slot =
                 IdleConnectionLimit::enter(&self.limit, &peer.address, ConnectionProgress::Known);
@@ -408,6 +416,7 @@ async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &C
                 }
                 let now = Instant::now();
                 if idle_timer.deadline().is_some_and(|idle| now >= idle) {
+                    // No stream is open, so closing without GOAWAY loses none.
                     return;
                 }
                 if old.is_none_or(|old| now < old) {
@@ -431,6 +440,7 @@ impl ConnectionOptions {
 
 /// Adds jitter of ten percent, so that clients which connected together do not reconnect together.
 fn jittered(age: Duration) -> Duration {
+    // The kernel seeds each `RandomState`, so the jitter needs no generator of its own.
     let random = RandomState::new().hash_one(0) % 2001;
     let share = 0.9 + f64::from(u32::try_from(random).unwrap_or(1000)) / 10_000.0;
     age.mul_f64(share)

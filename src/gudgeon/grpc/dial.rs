@@ -69,6 +69,7 @@ impl DialAddress {
             .and_then(|host| host.strip_suffix(']'));
         let host = match inner {
             Some(inner) => inner,
+            // The last group of an IPv6 address without brackets would be taken for the port.
             None if host.contains(':') => return None,
             None => host,
         };
@@ -127,6 +128,7 @@ async fn open(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, S
         "http"
     };
     let authority = match target.place {
+        // HTTP/2 requires an authority, and a Unix socket has none; gRPC's own clients send this one.
         DialAddress::Unix(_) => "localhost".to_owned(),
         place @ DialAddress::Tcp { .. } => place.to_string(),
     };
@@ -184,6 +186,7 @@ async fn connect(
     let message = |cause: std::io::Error| cause.to_string();
     let (stream, host): (Stream, &str) = match place {
         DialAddress::Tcp { host, port } => {
+            // Each dial resolves the name anew, so a server that has moved is found.
             let stream = TcpStream::connect((host.as_str(), *port)).await;
             let stream = stream.map_err(message)?;
             // Requests are one write each.
@@ -265,12 +268,14 @@ impl Body for ResponseBody {
 }
 
 fn ended(headers: &HeaderMap) -> Option<Status> {
+    // OK is the ordinary end of a stream, and no error.
     Status::from_header_map(headers).filter(|status| status.code() != Code::Ok)
 }
 
 /// Returns the status if the server has refused the stream.
 fn refused(answer: &Response<Incoming>) -> Option<Status> {
     if answer.status() != StatusCode::OK {
+        // A proxy in between may respond in plain HTTP, which has no `grpc-status`.
         let message = format!("the server responded {}", answer.status());
         return Some(Status::unavailable(message));
     }

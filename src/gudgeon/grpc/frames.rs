@@ -97,6 +97,7 @@ impl MessageDeadline {
             Some(part) => part.grow(bytes, most)?,
             None => self.part = PartialMessage::begin(self.peer.budget(), bytes, most)?,
         }
+        // The deadline counts from the first byte, so that a byte now and then does not extend it.
         Ok(*self.since.get_or_insert_with(Instant::now) + MESSAGE)
     }
 
@@ -204,12 +205,14 @@ where
             deadline,
             ..
         } = self;
+        // A stream is silent for days between messages: only a message that has begun has a deadline.
         let has_begun = left.is_some() || !buffer.is_empty();
         let Some(deadline) = deadline.as_mut().filter(|_| has_begun) else {
             return fill(body, buffer, ended).await;
         };
         let due = deadline.has(buffer.len() + buffered, most)?;
         tokio::select! {
+            // Bytes that have arrived count, even if the deadline passed or the eviction came meanwhile.
             biased;
             filled = fill(body, buffer, ended) => filled,
             () = deadline.evicted() => Err(partial_message_limit::evicted_status()),
@@ -236,6 +239,7 @@ where
                     Err(cause) => return Some(cause.status()),
                     Ok(frame) => read += frame.data_ref().map_or(0, Bytes::len),
                 }
+                // A server that goes on sending messages has no status to wait for.
                 if read > self.bounds.bytes {
                     return None;
                 }
@@ -251,6 +255,7 @@ where
         };
         let come = self.buffer.len().min(left);
         let taken = reader.take(self.buffer.get(..come).unwrap_or_default());
+        // A reader that claims more than it was given must not panic in `advance`.
         let taken = taken.min(come);
         self.buffer.advance(taken);
         left -= taken;
@@ -286,6 +291,7 @@ where
         }
         let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
         let Bounds { bytes, beyond, .. } = self.bounds;
+        // The announced length is refused before a byte of the message is buffered.
         if length > bytes {
             let message = format!("cannot read a message of {length} bytes: {bytes} are allowed");
             return Err(Status::new(beyond, message));
@@ -307,6 +313,7 @@ where
             }
         }
         Some(Err(cause)) => {
+            // A broken stream counts as ended by the peer, since this program has refused nothing.
             *ended = true;
             return Err(cause.status());
         }

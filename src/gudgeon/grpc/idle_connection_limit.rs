@@ -174,6 +174,7 @@ impl Members {
         });
         let chosen = chosen.map(|(id, _)| *id);
         if let Some(member) = chosen.and_then(|id| self.all.remove(&id)) {
+            // The slot counts as free at once; the task closes the connection when it runs next.
             member.evicted.notify_one();
             self.evicted += 1;
             if should_log_repeat(self.evicted) {

@@ -1,4 +1,4 @@
-//! From the bytes of a message to the message, when all of it is there or while it comes.
+//! Reads a message from its bytes, when all of it is there or while it comes.
 
 use std::marker::PhantomData;
 
@@ -79,6 +79,7 @@ pub(crate) fn read<M: FromMessage>(message: Bytes, most: usize) -> Result<M, Sta
 
 /// Returns the count of the most repeated field.
 fn most_values(mut message: Bytes) -> Result<usize, DecodeError> {
+    // The messages read here number their fields below 16, and prost skips other fields without allocating.
     let mut counts = [0_usize; 16];
     while message.has_remaining() {
         let (tag, kind) = decode_key(&mut message)?;

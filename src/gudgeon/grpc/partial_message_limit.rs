@@ -124,10 +124,12 @@ impl PartialMessage {
     pub(super) fn grow(&self, bytes: usize, most: usize) -> Result<(), Status> {
         let mut state = self.budget.limit.state();
         let has = state.all.get(&self.id).map(|entry| entry.bytes);
+        // An evicted message is not in the table, and its stream ends even before it sees the notification.
         let has = has.ok_or_else(evicted_status)?;
         let more = bytes.saturating_sub(has);
         if more > 0 {
             state.make_room(&self.budget, more, most)?;
+            // `make_room` evicts messages of other networks only, so this entry is still there.
             if let Some(entry) = state.all.get_mut(&self.id) {
                 entry.bytes += more;
                 state.bytes += more;
@@ -163,11 +165,13 @@ impl PartialMessages {
                 has + more
             )));
         }
+        // A port whose messages may be longer than half of its bytes still has room for two.
         while self.bytes + more > PORT_BYTES.max(2 * most) {
             let shares = self.shares();
             let own = shares.get(&budget.network()).copied().unwrap_or_default();
             let largest = shares.into_iter().max_by_key(|(_, share)| *share);
             let (largest, _) = largest
+                // Only a larger share gives way, or two networks would evict each other's messages in turns.
                 .filter(|(network, share)| *network != budget.network() && *share > own + more)
                 .ok_or_else(evicted_status)?;
             let mut all = self.all.iter();

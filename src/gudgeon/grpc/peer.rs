@@ -101,6 +101,7 @@ impl Peer {
 
     /// The connection ends, unless it carries others.
     pub(crate) fn cut_if_alone(&self) {
+        // The stream that asks is one of them.
         if self.streams() <= 1 {
             self.cut.notify_one();
         }

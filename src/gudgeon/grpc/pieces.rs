@@ -53,10 +53,12 @@ impl<K: Hash + Eq, W: Send + Sync + 'static> EncodedPieces<K, W> {
         if let Some(piece) = known.pieces.get(&key).and_then(Weak::upgrade) {
             return Bytes::from_owner(SharedPiece(piece));
         }
+        // Dead pieces are searched when the table has doubled, so a search costs each piece a constant.
         if known.pieces.len() >= FEW + 2 * known.live {
             known.pieces.retain(|_, piece| piece.strong_count() > 0);
             known.live = known.pieces.len();
         }
+        // The lock is held while encoding: another stream waits for the piece instead of encoding it again.
         let (bytes, with) = make();
         let piece = Arc::new(EncodedPiece { bytes, _with: with });
         known.pieces.insert(key, Arc::downgrade(&piece));

@@ -81,6 +81,7 @@ impl ResponseSender {
 }
 
 fn wake(mut state: MutexGuard<'_, SenderState>) {
+    // A waker runs code of the connection, which may take this lock.
     let reader = state.reader.take();
     drop(state);
     if let Some(reader) = reader {
@@ -153,12 +154,16 @@ impl Body for Messages {
         let mut state = self.sender.state();
         if let Some(mut bytes) = state.next.pop_front() {
             if state.next.is_empty() {
+                // The queue's memory must not stay with a stream that is silent for days.
                 state.next = VecDeque::new();
                 let sender = Arc::clone(&self.sender);
+                // The connection drops the bytes once they are written, which frees the sender for the next
+                // response.
                 bytes = Bytes::from_owner(NotifyOnWritten { bytes, sender });
             }
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
+        // The end waits for the pieces that were put before it.
         if let Some(status) = state.end.take() {
             drop(state);
             self.ended = true;

@@ -175,6 +175,7 @@ impl<F: Fn()> StreamLoop<F> {
         P: StreamProtocol,
     {
         loop {
+            // A peer that is gone reads nothing; the status that it may have sent says why it left.
             if self.sender.is_gone() {
                 let status = match P::PEER_SENDS_STATUS {
                     true => inbound.final_status().await,
@@ -234,6 +235,7 @@ impl<F: Fn()> StreamLoop<F> {
         let read = async move {
             match waits.reads {
                 Reads::Request => inbound.next_by(reader).await,
+                // `take_in` returns only when the stream breaks.
                 Reads::Ahead => Err(inbound.take_in().await),
                 Reads::Nothing => std::future::pending().await,
             }
@@ -252,6 +254,7 @@ impl<F: Fn()> StreamLoop<F> {
 impl<F: Fn()> Drop for StreamLoop<F> {
     fn drop(&mut self) {
         self.peer.closes();
+        // Unwinding skips all code after `run`, so the drop sends the status.
         if std::thread::panicking() {
             (self.panicked)();
             self.sender.end(internal_error());
@@ -268,9 +271,11 @@ pub(crate) fn internal_error() -> Status {
 pub(crate) async fn closing(stage: watch::Receiver<ShutdownStage>) {
     let mut stage = stage;
     let closing = stage.wait_for(|stage| *stage == ShutdownStage::Closing);
+    // The sender of the stages is gone, which is no order to close.
     if closing.await.is_err() {
         std::future::pending::<()>().await;
     }
+    // The connection's task waits for the same stage, and sends GOAWAY in this turn.
     tokio::task::yield_now().await;
 }
 
@@ -327,7 +332,7 @@ mod tests {
         }
     }
 
-    /// What the test and the protocol share.
+    /// The state that the test and the protocol share.
     #[derive(Debug, Default)]
     struct Shared {
         pushed: Notify,

@@ -60,7 +60,7 @@ struct ConfigurationText {
     source: Source,
     file: ConfigFile,
     good: Option<String>,
-    /// Read, and not accepted yet.
+    /// A text that was read, and is not accepted yet.
     candidate: Option<String>,
 }
 
@@ -208,6 +208,7 @@ impl<E: ActiveConfiguration> Files<E> {
                 }
             }
         }
+        // A candidate that waits can become right only by a change of another text.
         if !fresh.contains(&true) {
             return;
         }
@@ -242,6 +243,7 @@ impl<E: ActiveConfiguration> Files<E> {
             }
         }
         for ((text, cause), fresh) in self.texts.iter_mut().zip(causes).zip(fresh) {
+            // The error of a candidate from an earlier look was reported then.
             if let Some(cause) = cause.filter(|_| fresh) {
                 text.file.broken(&*self.metrics, &cause);
             }

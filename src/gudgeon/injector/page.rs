@@ -22,7 +22,7 @@ pub(crate) struct PageContent<'a> {
     pub(crate) decisions: &'a InjectionDecisions,
 }
 
-/// Beyond what all pages have.
+/// Style beyond that of all pages.
 pub(crate) const STYLE: &str = ":root{--injected:#2a8f5b;--skipped:#8a8f98;--failed:#c8412f}
 td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .injected{color:var(--injected)}.skipped{color:var(--skipped)}.failed{color:var(--failed)}

@@ -5,7 +5,7 @@ use crate::serve::percent_decoded;
 /// Encodes a slash in a value of the path.
 const SLASH: &str = "--slash--";
 
-/// Begins each pair of the older form, which Istio takes up to today.
+/// The text before each pair of the older form, which Istio takes up to today.
 const BEFORE_EACH: &str = ":ENV:";
 
 /// `/inject/cluster/C/net/N` or `/inject/:ENV:cluster=C:ENV:net=N` as pairs; a last key without a value is ignored.
@@ -16,6 +16,7 @@ pub(super) fn pairs(path: &str) -> Vec<(String, String)> {
         return found;
     }
     let mut parts = rest.split('/');
+    // Parts are decoded after the split, so an escaped slash stays within its part.
     let mut found = Vec::new();
     while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
         if !key.is_empty() {

@@ -180,6 +180,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             access,
             others,
         } = self;
+        // The ports are bound: clients wait in the kernel's queue until the tasks below accept them.
         webhook.readiness.serves();
         listeners.announce();
         let tasks = Tasks {

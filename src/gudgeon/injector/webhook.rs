@@ -86,6 +86,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
         connection: Arc<Connection>,
     ) -> Result<Answer, ConnectionAborted> {
         self.metrics.review_received();
+        // A client that goes drops this future, and with it the review is counted.
         let mut unfinished = UndecidedReview::new(&self.metrics);
         let received = match take(&self.request_limit, request, &connection, BODY_BYTES).await? {
             Received::Body(received) => received,
@@ -93,6 +94,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
         };
         let this = Arc::clone(&self);
         let decided = received.decide(&self.worker, move |path, body| {
+            // A panic skips the line that takes this back.
             unfinished.ends_by(Undecided::Panic);
             let start = Instant::now();
             let answer = this.decide(path, body, start);
@@ -212,6 +214,7 @@ impl<E: ActiveConfiguration> Webhook<E> {
                     ..
                 } = *injected;
                 *warnings = of;
+                // Only a proxy that is injected runs as the default user.
                 warnings.extend(unknown);
                 let mut decision = note(InjectionOutcome::Injected, reason);
                 decision.operations = operations;
@@ -338,6 +341,7 @@ fn redact_decision(
         }
     }
     let secrets = Secrets::of(&admission.object);
+    // The error of a template quotes its output, which may hold any value.
     let template = decision.reason == inject::reason::TEMPLATE;
     decision.message = secrets.redact(&decision.message, template);
     let redacted = warnings.iter().map(|text| secrets.redact(text, false));

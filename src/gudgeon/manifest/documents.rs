@@ -83,6 +83,7 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
         }
         let from = ended.take().unwrap_or(here);
         let body = rest.get(start..from).unwrap_or_default();
+        // Before a `---` that begins the file there is no document.
         if !(found.is_empty() && body.is_empty() && separator.is_empty()) {
             found.push(Piece { separator, body });
         }
@@ -128,6 +129,7 @@ pub(super) fn read(text: &str) -> Result<Option<Value>, String> {
     // JSON may be indented by tabs, which YAML refuses.
     if text.trim_start().starts_with('{')
         && text.len() <= LIMITS.bytes
+        // This parse bounds the depth, which `strict` leaves to its caller.
         && serde_json::from_str::<Value>(text).is_ok()
     {
         return strict(text).map(Some).map_err(|cause| cause.to_string());

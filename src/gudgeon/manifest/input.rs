@@ -114,6 +114,7 @@ fn manifests(folder: &Path) -> Result<Vec<PathBuf>, String> {
         let path = entry.map_err(cannot)?.path();
         let kind = path.extension().and_then(|extension| extension.to_str());
         // A pipe would be waited for.
+        // A link that leads nowhere is listed, so that its error is told.
         if matches!(kind, Some("yaml" | "yml" | "json")) && (path.is_file() || !path.exists()) {
             found.push(path);
         }

@@ -164,6 +164,7 @@ impl ReloadFiles for AccessFile {
                 self.complained = Some(cause);
             }
         }
+        // A read that hangs is repeated soon; other errors wait for a change of the file.
         hangs.then_some(INTERVALS.degraded)
     }
 
@@ -180,6 +181,7 @@ impl AccessFile {
     /// Makes this list hold from now on, if it is another one.
     fn replace(&self, list: CurrentList) {
         let is_written = list.is_written;
+        // An equal list must not wake the streams, each of which checks its peer against a new one.
         let changed = self.current.send_if_modified(|known| {
             let other = **known != list;
             if other {

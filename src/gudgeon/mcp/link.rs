@@ -144,9 +144,11 @@ impl Link {
             _place: None,
         };
         let (status, has_received) = stream.run().await;
+        // A stream that received a response was no failure, so the count of failures begins anew.
         if has_received {
             *failed = 0;
         }
+        // Dropping it aborts the connection, so it has lived as long as the stream.
         drop(dialled.connection);
         if status.code() == Code::Ok {
             return "the stream was closed".to_owned();

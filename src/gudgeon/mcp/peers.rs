@@ -185,6 +185,7 @@ impl Peers {
 
     /// Returns the state of all streams, in the order in which they began.
     pub(crate) fn stream_statuses(&self) -> Vec<StreamStatus> {
+        // Each source has a lock of its own; the table's is released before they are taken.
         let streams: Vec<_> = self.streams().values().cloned().collect();
         let statuses = streams.iter().map(|stream| {
             let source = stream.source();
@@ -214,7 +215,7 @@ impl Peers {
 
 type LabelledMetric<const LABELS: usize, M> = Family<[(&'static str, String); LABELS], M>;
 
-/// Under the names that Galley has, as they are in Prometheus' older format.
+/// The metrics, under the names that Galley has, as they are in Prometheus' older format.
 #[derive(Debug)]
 pub(super) struct Counters {
     component: &'static str,

@@ -24,6 +24,7 @@ pub(super) fn without_secrets(mut from: watch::Receiver<Snapshots>) -> watch::Re
     let (to, watched) = watch::channel(Snapshots::default());
     tokio::spawn(async move {
         let mut redactor = Redactor::default();
+        // Snapshots that are published already count as a change, too.
         from.mark_changed();
         loop {
             tokio::select! {
@@ -110,6 +111,7 @@ impl Redactor {
         withheld: &mut usize,
     ) -> Arc<Collection> {
         let name = collection.name();
+        // `Redacted` keeps the collection alive, so no other one can have its address.
         let is_known = |known: &Redacted| Arc::ptr_eq(&known.of, collection);
         if !self.collections.get(name).is_some_and(is_known) {
             let before = self.collections.remove(name);
@@ -130,6 +132,7 @@ impl Redacted {
         let mut resources = Resources::with_capacity(of.members().len());
         for member in of.members() {
             let known = before.get(&member.name);
+            // Versions are hashes of the content: an equal one needs no second redaction.
             let known = known.filter(|(version, _)| *version == member.version);
             let one = match known {
                 Some((_, one)) => Arc::clone(one),
@@ -152,6 +155,7 @@ impl Redacted {
     fn withheld(&self) -> usize {
         let resources = self.resources.values();
         resources
+            // Redaction changes the content, and with it the version.
             .filter(|(version, one)| *version != one.version)
             .count()
     }

@@ -166,6 +166,7 @@ impl McpServer {
     ) {
         let tls = if self.access.is_some() {
             let mut watched = grpc::follow(self.settings.certificates.clone());
+            // The address is bound, and stays closed until a handshake can succeed.
             tokio::select! {
                 found = watched.wait_for(Option::is_some) => if found.is_err() { return },
                 _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => return,
@@ -175,6 +176,7 @@ impl McpServer {
             None
         };
         let at = self.address();
+        // The file of a Unix socket lives as long as its port.
         let (listener, _file) = match self.socket.listen() {
             Ok(opened) => opened,
             Err(cause) => return error!("cannot listen on {at}: {cause}"),

@@ -64,6 +64,7 @@ impl Calls for SinkService {
         if let Some(answer) = self.guard.refuses(peer) {
             return answer;
         }
+        // The service holds one clone itself.
         if Arc::strong_count(&self.places) > STREAMS {
             let message = format!("there are {STREAMS} streams already");
             return refused(&Status::resource_exhausted(message));

@@ -42,7 +42,7 @@ pub(super) struct SinkStream<B> {
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
     /// `None`: the stream is dropped at the end.
     pub(super) stage: Option<watch::Receiver<ShutdownStage>>,
-    /// Among the sources that have dialled.
+    /// The stream's place among the sources that have dialled.
     pub(super) _place: Option<Arc<()>>,
 }
 
@@ -76,6 +76,8 @@ where
         let mut reader = WholeMessages::default();
         let end = stream_loop.run(&mut self.inbound, &mut reader, &mut protocol);
         let end = end.await;
+        // A lasting refusal by this side must not reset the backoff, or the source is dialled five times a
+        // second.
         if end.is_refused {
             self.objects.sink().refuse();
         }
@@ -112,6 +114,7 @@ impl<'a> StreamProtocol for SinkProtocol<'a> {
         {
             info!("receiving configuration from {}{more}", self.peer.address);
         }
+        // Even a response that is refused shows that the source is there again.
         self.objects.find();
         let answer = self.handle_response(response).await?;
         self.unsent = Some(vec![framed(&answer).into()]);
@@ -182,6 +185,7 @@ impl SinkProtocol<'_> {
         };
         let ResponseResult { request, changes } =
             read.map_err(|fault| Status::invalid_argument(fault.to_string()))?;
+        // `apply` asks whether all is there, so the flag is set before it.
         let is_synced = self.objects.sink().is_synced();
         self.objects.synced.store(is_synced, Ordering::Relaxed);
         match (&changes, &request.error_detail) {

@@ -89,6 +89,7 @@ impl Socket {
 /// Creates the socket's file, accessible to its owner alone from the beginning.
 fn open(path: &Path) -> io::Result<UnixListener> {
     let is_socket =
+        // Only a dead socket may be removed; `bind` fails at any other file.
         std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if is_socket {
         match UnixStream::connect(path) {
@@ -100,6 +101,7 @@ fn open(path: &Path) -> io::Result<UnixListener> {
         }
     }
     let socket = UnixSocket::new_stream()?;
+    // `bind` gives the file the socket's mode, so no other user can connect even for a moment.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(path)?;
     // As many wait to be accepted as at any other port.

@@ -152,6 +152,7 @@ impl SourceObjects {
     /// Marks the source as lost, and notifies the owner of its changes.
     pub(super) fn lose(&self, cause: &str) {
         let before = self.cause().replace(cause.into());
+        // A retry that fails for the same reason changes nothing for the owner.
         if before.as_deref() != Some(cause) {
             (self.apply)(&Changes::default());
         }

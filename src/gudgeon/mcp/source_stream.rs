@@ -70,10 +70,12 @@ where
             access: self.access.take(),
             has_answered: false,
         };
+        // Snapshots that were published before the stream began are an event, too.
         protocol.snapshots.mark_changed();
         let mut reader = WholeMessages::default();
         let end = stream_loop.run(&mut self.inbound, &mut reader, &mut protocol);
         let end = end.await;
+        // A lasting refusal by this side must not reset the dialler's backoff.
         (end.status, protocol.has_answered && !end.is_refused)
     }
 }
@@ -155,6 +157,8 @@ impl<'a> StreamProtocol for SourceProtocol<'a> {
         Ok(StreamWaits {
             deadline: resume,
             reads: match resume {
+                // Requests over the sink's pace wait in the buffer, so that other streams of the connection
+                // go on.
                 Some(_) => Reads::Ahead,
                 None => Reads::Request,
             },

@@ -31,6 +31,7 @@ pub(super) fn encode(response: &Response, pieces: &ResponsePieces) -> Vec<Bytes>
     }
     let mut all = vec![begin.into()];
     all.extend(runs(members).map(|run| match run {
+        // The resource's own bytes are shared by all streams already.
         [long] => long.framed().clone(),
         run => {
             let key = run.iter().map(|member| Arc::as_ptr(member).addr());
@@ -38,6 +39,7 @@ pub(super) fn encode(response: &Response, pieces: &ResponsePieces) -> Vec<Bytes>
         }
     }));
     all.push(response.tail());
+    // The sender takes no empty piece.
     all.retain(|piece: &Bytes| !piece.is_empty());
     all
 }

@@ -75,6 +75,7 @@ pub(crate) fn redact(value: &mut Value) {
                 } else if plain(name) == "jwks" {
                     redact_keys(value);
                 } else if name == LAST_APPLIED {
+                    // kubectl keeps the whole object as text in this annotation.
                     redact_document(value);
                 } else if is_secret(name) && !is_path(name, value) && !value.is_null() {
                     *value = REDACTED.into();
@@ -243,6 +244,7 @@ fn take_out(value: &mut Value, in_headers: bool, of_handler: bool) -> bool {
         };
         let is_key = matches!(value, Value::String(text) if text.contains("PRIVATE KEY"));
         let leaves = is_key || is_named && !is_path(name, value) && !value.is_null();
+        // A field that leaves takes all that is below it along.
         any |= leaves || take_out(value, in_headers, of_handler);
         !leaves
     });

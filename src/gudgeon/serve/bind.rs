@@ -29,6 +29,7 @@ pub(crate) async fn bind(flag: &str, address: &str) -> Result<TcpListener, Failu
 pub(crate) fn reserve(flag: &str, address: &str) -> Result<TcpSocket, Failure> {
     let bound = match address.strip_prefix(':') {
         Some(port) => match at(flag, address, &format!("[::]:{port}")) {
+            // A host without IPv6 has no `[::]`.
             Err(BindCause::Refused(cause))
                 if cause
                     .raw_os_error()
@@ -76,6 +77,7 @@ fn at(flag: &str, value: &str, address: &str) -> Result<TcpSocket, BindCause> {
         TcpSocket::new_v6()
     };
     let socket = socket.map_err(BindCause::Refused)?;
+    // A restart must not wait for the predecessor's connections in TIME_WAIT.
     socket.set_reuseaddr(true).map_err(BindCause::Refused)?;
     socket.bind(found).map_err(BindCause::Refused)?;
     Ok(socket)

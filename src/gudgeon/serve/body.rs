@@ -42,6 +42,7 @@ pub(crate) async fn read(
     let expected = declared.and_then(|bytes| usize::try_from(bytes).ok());
     let whole = tokio::time::timeout(BODY, take(permit, body, expected.unwrap_or(most), most));
     let all = tokio::select! {
+        // A body that has become whole is not refused; `begin` fails if its permit is gone.
         biased;
         whole = whole => whole.unwrap_or(Err(UnreadBody::Gone)),
         () = permit.evicted() => Err(UnreadBody::Evicted),

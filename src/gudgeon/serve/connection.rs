@@ -126,6 +126,7 @@ impl Connection {
             Phase::Head(_) | Phase::Idle => Phase::Busy(1),
             Phase::Busy(count) => Phase::Busy(count + 1),
         };
+        // The slot takes the listener's lock: no thread holds both.
         drop(state);
         self.slot.begin();
     }
@@ -136,6 +137,7 @@ impl Connection {
             Phase::Busy(count) if count > 1 => Phase::Busy(count - 1),
             Phase::Head(_) | Phase::Idle | Phase::Busy(_) => Phase::Idle,
         };
+        // The slot takes the listener's lock: no thread holds both.
         drop(state);
         self.slot.end();
     }

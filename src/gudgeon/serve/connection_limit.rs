@@ -84,6 +84,7 @@ impl ConnectionLimit {
                     return;
                 }
             }
+            // A busy connection becomes evictable by time alone, which notifies no waiter.
             let _late = tokio::time::timeout(CHECK_INTERVAL, moved).await;
         }
     }
@@ -92,6 +93,8 @@ impl ConnectionLimit {
     pub(super) fn enter(this: &Arc<Self>, network: IpAddr) -> Slot {
         let leave = Arc::new(Notify::new());
         if this.members().all.len() >= this.max_connections {
+            // The victim that `room` found may have become busy since: the listener has one connection more
+            // then.
             this.evict();
         }
         let mut members = this.members();
@@ -217,6 +220,7 @@ impl Slot {
 
     /// Sets whether the connection counts as established.
     pub(super) fn establish(&self, established: bool) {
+        // A demotion is no progress of a request, so `moved` stays, unlike in `with`.
         if let Some(member) = self.connection_limit.members().all.get_mut(&self.id) {
             member.established = established;
         }

@@ -88,8 +88,10 @@ async fn serve<S: Service>(
         return http1(stream, connection, service, stage).await;
     };
     let mut end = stage.clone();
+    // A handshake under way at shutdown has a second left: its client may have a request to send.
     let last = async {
         let closing = end.wait_for(|stage| *stage == ShutdownStage::Closing).await;
+        // The guard is a read lock on the stage: kept over the sleep it would block the next stage's sender.
         drop(closing);
         tokio::time::sleep(LAST_HEAD).await;
     };
@@ -142,6 +144,7 @@ fn answer<S: Service>(
     owner: &Arc<Connection>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Answer, ConnectionAborted>> + use<S> {
+    // The head is complete, so its deadline must end before the future is polled first.
     let work = Work::new(owner, service.establishes(&request));
     let (service, connection) = (Arc::clone(service), Arc::clone(owner));
     async move {
@@ -197,6 +200,7 @@ async fn drive_until_shutdown<C, E>(
     let mut is_shutting_down = false;
     loop {
         tokio::select! {
+            // The connection comes before its timeout: its bytes move the phase that the timeout reads.
             biased;
             // The result is the client's concern.
             _ended = http_connection.as_mut() => return,
@@ -230,6 +234,8 @@ impl Future for HeadTimeout {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = self.connection.deadline() else {
+            // No waker is registered: the phase moves only while the connection is polled, and this is polled
+            // after it.
             return Poll::Pending;
         };
         if self.sleep.deadline() != deadline {

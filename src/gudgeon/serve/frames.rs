@@ -45,6 +45,7 @@ impl Frames {
 
     /// Returns the time since which a frame or a header block is incomplete. Bodies have a timeout of their own.
     pub(super) fn open_since(&self) -> Option<Instant> {
+        // DATA inside a header block is hyper's to refuse; it must not stop the block's clock.
         let is_body = self.missing > 0 && !self.block && self.kind() == DATA;
         self.since.filter(|_| !is_body)
     }

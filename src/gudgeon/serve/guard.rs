@@ -34,6 +34,7 @@ pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result
     if !is_local(peer) {
         return refused(LOCAL_ONLY);
     }
+    // HTTP/2 sends `:authority` in place of `Host`, and HTTP/1.1 may have both: all of them must be local.
     let named = request.uri().authority().into_iter().map(Authority::as_str);
     let hosts = values(request, HOST).chain(named);
     let origins = values(request, ORIGIN).map(|origin| page_of(origin).unwrap_or_default());
@@ -46,6 +47,7 @@ pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result
 
 /// Returns true if an address is of this host, and none that Envoy passes on what came from outside by.
 pub(crate) fn is_local(address: IpAddr) -> bool {
+    // A dual-stack socket shows an IPv4 client as `::ffff:127.0.0.1`.
     let address = address.to_canonical();
     address.is_loopback() && address != PASS_THROUGH
 }
@@ -65,6 +67,7 @@ fn page_of(origin: &str) -> Option<&str> {
 fn is_of_same_origin<B>(request: &Request<B>) -> bool {
     let host = values(request, HOST).next();
     values(request, ORIGIN).all(|origin| {
+        // `Origin: null`, as a sandboxed page sends it, has no authority and is foreign.
         let page = page_of(origin);
         page.is_some_and(|page| host.is_some_and(|host| host.eq_ignore_ascii_case(page)))
     })
@@ -77,6 +80,7 @@ fn means_this_host(text: &str) -> bool {
     };
     let host = authority.host();
     let has_port = authority.port_u16().is_some();
+    // Browsers send no userinfo; `authority.host()` would skip it, and a port that is no number.
     if text.contains('@') || (!has_port && text != host) {
         return false;
     }

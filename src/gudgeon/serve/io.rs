@@ -87,15 +87,18 @@ impl<I: AsyncRead + AsyncWrite + Unpin> hyper::rt::Write for Io<I> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        // FIN goes first, so the client sees the answer's end while its request is drained.
         if this.linger.is_none() {
             ready!(Pin::new(this.stream()).poll_shutdown(cx))?;
         }
         let (sleep, drained) = this
             .linger
             .get_or_insert_with(|| (Box::pin(tokio::time::sleep(LINGER)), 0));
+        // Closing with unread bytes resets the connection, and the client may lose the answer.
         let mut room = [0; 4096];
         loop {
             let mut buffer = ReadBuf::new(&mut room);
+            // The read bypasses `ReceivingStream`: drained bytes begin no head.
             match Pin::new(&mut this.inner.inner_mut().inner).poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                     *drained += buffer.filled().len();

@@ -95,7 +95,7 @@ pub(crate) trait Service: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShutdownStage {
     Serving,
-    /// Not ready any more; requests are still served.
+    /// The role is not ready any more; requests are still served.
     Draining,
     /// Listeners close, connections are closed gracefully.
     Closing,
@@ -152,6 +152,7 @@ pub(crate) async fn run<S: Service>(
                         repeated = api::times(refused)
                     );
                 }
+                // Most often no descriptor is left: a connection of this listener gives up its own.
                 connection_limit.evict();
                 tokio::time::sleep(NO_DESCRIPTORS).await;
             }

@@ -83,6 +83,7 @@ impl RequestLimit {
     /// Creates permits for so many bytes, and so many requests.
     pub(crate) fn new(bytes: usize, requests: usize) -> Arc<Self> {
         Arc::new(Self {
+            // Bytes alone bound the number of requests, since each counts for at least its share of them.
             floor: bytes.checked_div(requests).unwrap_or(bytes).max(1),
             state: Mutex::new(PermitState {
                 next: 0,
@@ -112,6 +113,7 @@ impl RequestLimit {
             let id = state.next;
             state.evict(id, connection, self.floor, self.floor, now)?;
             state.next += 1;
+            // `evict` has freed at least `floor` bytes.
             state.free -= self.floor;
             state.holders.insert(
                 id,
@@ -159,6 +161,8 @@ impl PermitState {
             let network = holder.connection.network();
             let theirs = shares.get(&network).copied().unwrap_or_default();
             let is_other = network != connection.network();
+            // The other network keeps at least as much as the caller then has, so two do not evict each other
+            // in turns.
             let more = is_other && theirs.saturating_sub(holder.bytes) >= mine;
             let has_majority = is_other && theirs > self.bytes / 2 && mine <= self.bytes / 2;
             let stale = holder.is_stale(now);
@@ -212,6 +216,7 @@ impl Holder {
                 self.evicted.notify_one();
             }
         }
+        // The client has stalled: an answered request no longer vouches for its connection.
         if self.is_stale(now) {
             self.connection.demote();
         }
@@ -253,6 +258,7 @@ impl Permit {
             return Ok(());
         }
         state.evict(self.id, &self.connection, wanted, bytes, Instant::now())?;
+        // `evict` has freed at least `wanted` bytes.
         state.free -= wanted;
         if let Some(holder) = state.holders.get_mut(&self.id) {
             holder.bytes = bytes;

@@ -102,10 +102,12 @@ impl SharedAnswers {
         };
         let before = queue.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting(&queue.waiting);
+        // The guard counts this request down again.
         if before >= WAITING {
             return Some(busy());
         }
         let turn = Arc::clone(&queue.turn).lock_owned().await;
+        // The turn before may have made the same answer.
         if let Some(answer) = self.find(&wanted, came) {
             return Some(answer);
         }

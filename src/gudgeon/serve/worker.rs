@@ -71,6 +71,7 @@ impl Worker {
     ) -> Result<T, Busy> {
         let _turn = self.beside.next(owner).await?;
         let done = job();
+        // The turn is held over the yield, so that other tasks run between two jobs.
         tokio::task::yield_now().await;
         Ok(done)
     }
@@ -184,9 +185,11 @@ impl Queue {
     /// Waits for a turn. If the queue is full, a job of the flow that has the most is dropped for one of a flow that has
     /// fewer.
     fn enter(&mut self, owner: JobOwner) -> Result<oneshot::Receiver<WorkerTurn>, Busy> {
+        // A cancelled request leaves its entry behind, which must not count.
         self.waiting.retain(|_, waits| !waits.turn.is_closed());
         let mut counts: HashMap<JobOwner, usize> = HashMap::new();
         for waits in self.waiting.values() {
+            // Strangers and established clients fill a queue of their own each.
             if waits.owner.established == owner.established {
                 *counts.entry(waits.owner).or_default() += 1;
             }
@@ -194,6 +197,7 @@ impl Queue {
         if counts.values().sum::<usize>() >= self.most {
             let own = counts.get(&owner).copied().unwrap_or_default();
             let largest = counts.into_iter().max_by_key(|(_, count)| *count);
+            // The newcomer's flow will have one more: only a flow with more than that gives way.
             let (largest, _) = largest.filter(|(_, count)| *count > own + 1).ok_or(Busy)?;
             let mut latest = self.waiting.iter().rev();
             let newest = latest.find(|(_, waits)| waits.owner == largest);
@@ -220,6 +224,8 @@ impl Queue {
 
     fn serve(&mut self, owner: JobOwner) {
         self.turns += 1;
+        // Clients choose their addresses: the table forgets flows that do not wait, at amortized constant
+        // cost.
         if self.served.len() > 8 + 2 * self.waiting.len() {
             let here = self.waiting.values();
             let here: HashSet<TurnKey> = here.flat_map(|waits| waits.owner.keys()).collect();

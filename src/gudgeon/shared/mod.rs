@@ -205,6 +205,7 @@ async fn serve_until_shutdown<R: Role>(flags: &R::Flags, shared: Shared) -> Resu
         role = R::prepare(&shared, flags) => role?,
         () = ends.next() => return Ok(Exit::Done),
     };
+    // In a task of its own a panic of the role becomes an error, and the hooks still run.
     let mut serving = tokio::spawn(role.serve(shared.stage()));
     tokio::select! {
         () = ends.next() => {}

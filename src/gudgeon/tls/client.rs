@@ -58,6 +58,7 @@ pub(crate) fn client(secure: Secure) -> Result<Arc<ClientConfig>, String> {
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
+    // Each connection has a configuration of its own, in which no earlier session could be found.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))
 }
@@ -85,6 +86,7 @@ impl ServerCertVerifier for Verifier {
         if self.names.is_empty() {
             return usual.verify_server_cert(leaf, between, name, stapled, now);
         }
+        // The dialled name does not count here: the certificate needs one of `names`.
         let parsed = ParsedCertificate::try_from(leaf)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
         verify_server_cert_signed_by_trust_anchor(&parsed, roots, between, now, algorithms)?;

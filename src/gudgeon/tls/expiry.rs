@@ -86,6 +86,7 @@ impl Loaded {
         let ends = self
             .0
             .values()
+            // A `SystemTime` reaches far before 1970, so the subtraction cannot panic.
             .flat_map(|(end, _)| [*end - EXPIRES_SOON, *end]);
         let next = ends.filter_map(|at| at.duration_since(now).ok()).min();
         // Just after it.

@@ -81,6 +81,7 @@ impl PairFiles {
         }
         let mut bytes = [Vec::new(), Vec::new()];
         let mut readable = true;
+        // Both are read again, whichever has changed, so that they are of one moment.
         for (file, bytes) in [&mut *chain, &mut *key].into_iter().zip(&mut bytes) {
             match file::read(&file.named.path).await {
                 Ok(read) => *bytes = read,

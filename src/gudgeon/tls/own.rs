@@ -158,6 +158,7 @@ impl Authority {
     /// Returns the time of the next step.
     pub(crate) fn due(&self) -> SystemTime {
         let mut due = self.leaf_due();
+        // Once the next CA exists, `ca_due` has passed, and only a new leaf takes that CA over.
         if self.next.is_none() {
             due = due.min(self.ca_due());
         }
@@ -204,6 +205,7 @@ impl Ca {
     fn new(life: Duration, now: SystemTime) -> Result<Self, String> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, SUBJECT);
+        // The CA signs leaves and no further CA.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![
             KeyUsagePurpose::KeyCertSign,
@@ -231,6 +233,7 @@ impl Ca {
         params.subject_alt_names.clone_from(&names.0);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        // The CAs of all replicas have one subject: the key identifier tells which one signed this leaf.
         params.use_authority_key_identifier_extension = true;
         valid(&mut params, now, life);
         let key = key()?;

@@ -40,7 +40,7 @@ impl Pair {
     /// Reads and checks both.
     ///
     /// # Errors
-    /// Which of them is wrong, and why.
+    /// The error of the chain, of the key, or of both together.
     pub(crate) fn parse(chain: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = certificates(chain).map_err(PairError::Chain)?;
         let key = PrivateKeyDer::from_pem_slice(key)

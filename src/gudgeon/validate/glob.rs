@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Stands for any number of directories.
+/// The part of a pattern that stands for any number of directories.
 const ANY_FOLDERS: &str = "**";
 
 /// One of `--exclude`.
@@ -51,7 +51,7 @@ impl Glob {
     }
 
     fn has_path(&self, path: &[&str]) -> bool {
-        // Of the parts of the pattern so far: true where they have so many parts of the path.
+        // True at a place if the parts of the pattern so far match so many parts of the path.
         let mut reached = vec![false; path.len().saturating_add(1)];
         if let Some(first) = reached.first_mut() {
             *first = true;

@@ -122,6 +122,7 @@ impl<R: DirectoryReader> DirectoryFollower<R> {
         // A panic's message may contain a secret.
         let panicked = |_| io::Error::other("internal error, see the panic in the log");
         let (reader, scan) = scanned.await.map_err(panicked)?;
+        // A first scan that failed knows nothing: the next one is the first again.
         self.reader = (scan.is_ok() || !is_first).then_some(reader);
         let Scan {
             found,

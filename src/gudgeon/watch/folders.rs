@@ -68,6 +68,7 @@ impl Folders {
     pub(super) async fn changed(&mut self) {
         loop {
             let Ok(inotify) = &mut self.inotify else {
+                // `follow` starts inotify anew; until then the caller polls.
                 return std::future::pending().await;
             };
             let Ok(mut guard) = inotify.readable_mut().await else {
@@ -88,6 +89,7 @@ impl Folders {
                     Ok(Ok(changed)) => some |= changed,
                     Ok(Err(cause)) if cause.kind() == io::ErrorKind::WouldBlock => break,
                     Ok(Err(_)) => {
+                        // A read that failed may have lost events.
                         some = true;
                         break;
                     }

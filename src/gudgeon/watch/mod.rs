@@ -102,6 +102,7 @@ impl Watcher {
     pub(crate) async fn changed(&mut self) {
         loop {
             if self.stale {
+                // Events before the walk may have gone unseen, so the caller looks at the files.
                 return self.follow().await;
             }
             let Some(inotify) = &mut self.inotify else {
@@ -130,6 +131,7 @@ impl Watcher {
                     for event in events {
                         relevant |= event.mask.contains(EventMask::Q_OVERFLOW)
                             || self.watches.get(&event.wd).is_some_and(|names| {
+                                // An event without a name is about the directory itself.
                                 event.name.is_none_or(|name| names.contains(name))
                             });
                     }
@@ -160,11 +162,13 @@ impl Watcher {
             }
         }
         let Some(inotify) = &self.inotify else {
+            // Without inotify there are no events to wait for: the caller polls.
             self.stale = false;
             return;
         };
         let (paths, kernel) = (self.paths.clone(), inotify.get_ref().watches());
         let walked = self.aside.run(move || watch_all(&paths, kernel)).await;
+        // A future that is dropped above leaves `stale`, so the paths are walked again.
         self.stale = false;
         let Some((watches, refused)) = walked else {
             self.degraded = Some(HANGS.to_owned());

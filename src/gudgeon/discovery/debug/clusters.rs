@@ -136,12 +136,12 @@ pub(crate) struct DerivedMessages {
 }
 
 impl DerivedMessages {
-    /// For pages, which show what this replica knows.
+    /// Collects messages for pages, which show what this replica knows.
     fn of_replica(hub: &Hub) -> Self {
         Self::of(hub, Some(Nacks::now(hub)))
     }
 
-    /// For statuses. It is much work where there are many proxies.
+    /// Collects messages for statuses. It is much work where there are many proxies.
     pub(crate) fn of_all_replicas(hub: &Hub) -> Self {
         Self::of(hub, None)
     }
@@ -165,7 +165,7 @@ impl DerivedMessages {
         status(written, &self.findings(written))
     }
 
-    /// All that is said of the object.
+    /// Returns all findings of the object.
     pub(crate) fn findings(&self, written: &WrittenObject) -> Vec<Finding> {
         let mut findings: Vec<_> = written.all_findings().cloned().collect();
         if written.accepted {

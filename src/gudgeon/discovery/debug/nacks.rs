@@ -56,7 +56,7 @@ impl Nacks {
         }
     }
 
-    /// In words, of one object.
+    /// Describes the NACKs of one object.
     pub(super) fn of(&self, kind: &str, namespace: &Arc<str>, name: &Arc<str>) -> Vec<String> {
         let kind = api::config::KINDS.iter().find(|row| row.kind == kind);
         let found = kind.and_then(|row| {

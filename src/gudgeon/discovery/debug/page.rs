@@ -35,7 +35,7 @@ pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
     page
 }
 
-/// From its heading on, without what pages of several roles have once.
+/// Renders the sections from the role's heading on, without the parts that roles share.
 pub(in crate::discovery) fn sections(page: &mut String, hub: &Hub, sources: &Sources) {
     let (class, state) = match readiness::readiness(hub) {
         Ok(state) => (
@@ -304,7 +304,7 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
         .into_iter()
         .filter(|written| written.all_findings().next().is_some())
         .collect();
-    // What is said with an object is not said once more.
+    // A report about an object that has a row of its own is not listed again.
     let listed: BTreeSet<_> = written
         .iter()
         .map(|written| (&*written.kind, &written.namespace, &written.name))

@@ -44,6 +44,7 @@ fn message(
         let Some(field) = fields.field(number) else {
             continue;
         };
+        // The last member of a oneof on the wire counts.
         if field.oneof.is_some() {
             let other = |number: &u32| fields.field(*number).and_then(|field| field.oneof);
             found.retain(|known, _| *known == number || other(known) != field.oneof);
@@ -61,7 +62,7 @@ fn message(
     Ok(Value::Object(out))
 }
 
-/// All that was written of a field; nothing for a default that is as good as nothing.
+/// Prints all that was written of a field; `None` for a default that proto JSON omits.
 fn whole(
     all: &Descriptions<'_>,
     field: &DescribedField<'_>,
@@ -95,6 +96,7 @@ fn whole(
         return Ok(None);
     };
     let value = single(all, field, *last, depth)?;
+    // Proto JSON omits defaults, except those of messages and oneofs, which have presence.
     let shows_nothing = field.kind != kind::MESSAGE && field.oneof.is_none();
     let is_nothing = match last {
         Raw::Varint(value) => *value == 0,
@@ -114,6 +116,7 @@ fn list(
     let mut items = Vec::new();
     for raw in raws {
         match (packed(field.kind), raw) {
+            // A parser has to accept both forms of a list, packed or not, whatever its description says.
             (Some(form), Raw::Bytes(bytes)) => {
                 let mut rest = *bytes;
                 while !rest.is_empty() {
@@ -189,6 +192,7 @@ fn single(
     Ok(match (field.kind, raw) {
         (kind::DOUBLE, Raw::Fixed64(bytes)) => number(f64::from_le_bytes(bytes)),
         (kind::FLOAT, Raw::Fixed32(bytes)) => number(f32::from_le_bytes(bytes).into()),
+        // Proto JSON writes 64-bit numbers as strings, since JavaScript's numbers would lose digits.
         (kind::INT64, Raw::Varint(value)) => value.cast_signed().to_string().into(),
         (kind::UINT64, Raw::Varint(value)) => value.to_string().into(),
         (kind::INT32, Raw::Varint(value)) => (value as i32).into(),
@@ -205,6 +209,7 @@ fn single(
         (kind::ENUM, Raw::Varint(value)) => {
             let number = i64::from(value as i32);
             let name = all.name_of(field.of, number).map_err(describe)?;
+            // An enum's value without a name is its number in proto JSON.
             name.map_or_else(|| number.into(), Value::from)
         }
         (kind::MESSAGE, Raw::Bytes(bytes)) => message(all, field.of, bytes, depth + 1)?,

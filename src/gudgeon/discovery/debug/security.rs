@@ -15,7 +15,7 @@ use crate::discovery::hub::Hub;
 use crate::secrets;
 use crate::serve::{Answer, Query, as_json, full};
 
-/// Stands in a column without a value.
+/// The text of a column without a value.
 const NONE: &str = "-";
 
 fn unknown(document: &'static str) -> Answer {

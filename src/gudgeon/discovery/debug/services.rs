@@ -77,7 +77,7 @@ pub(super) fn registry(hub: &Hub) -> Value {
     Value::Array(rows.collect())
 }
 
-/// As metadata of objects has it.
+/// Formats a time as the metadata of objects has it.
 fn stamp(seconds: i64) -> String {
     let time = time::OffsetDateTime::from_unix_timestamp(seconds);
     time.map_or_else(

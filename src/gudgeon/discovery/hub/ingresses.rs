@@ -29,6 +29,7 @@ impl IngressInputs {
     fn is(&self, other: &Self) -> bool {
         let mut pairs = self.ingresses.iter().zip(&other.ingresses);
         self.ingresses.len() == other.ingresses.len()
+            // Inputs never change behind their pointers, so equal pointers are equal inputs.
             && pairs.all(|(one, other)| Arc::ptr_eq(one, other))
             && Arc::ptr_eq(&self.services, &other.services)
             && Arc::ptr_eq(&self.mesh, &other.mesh)
@@ -38,7 +39,7 @@ impl IngressInputs {
 /// Objects of one kind, with what was made beside them.
 #[derive(Debug)]
 struct ObjectsWithGenerated<T> {
-    /// As they are written.
+    /// The objects as users have written them.
     written: Arc<Objects<T>>,
     all: Arc<Objects<T>>,
 }
@@ -67,7 +68,7 @@ pub(super) struct IngressRules {
 #[derive(Debug)]
 struct RulesMade {
     inputs: IngressInputs,
-    /// As they are written, of all sources.
+    /// The Ingresses as they are written, of all sources.
     written: Ingresses,
     ingresses: ingress::Ingresses,
     rules: Configuration,
@@ -128,6 +129,7 @@ impl IngressRules {
         };
         if inputs.ingresses.is_empty() {
             let before = std::mem::take(self);
+            // The last Ingress is gone, and with it all rules that were made.
             return before.made.is_none().then(Changes::default);
         }
         let changes = self.take(inputs, domain);
@@ -198,6 +200,7 @@ impl RulesMade {
         let (before, services) = (&self.inputs.services, &inputs.services);
         if !Arc::ptr_eq(before, services) {
             self.ingresses.services(|service| {
+                // The rules of an Ingress take nothing but port numbers from its Services.
                 let ports = |services| service_of(services, service, domain).map(|one| &one.ports);
                 ports(before) != ports(services)
             });
@@ -267,6 +270,7 @@ impl RulesMade {
                     .insert(name.clone(), format!("cannot convert it: {cause}"));
             }
         }
+        // `notes` names the Ingress of an invalid object, too.
         self.of.insert(name, one.of.clone());
     }
 

@@ -81,6 +81,7 @@ impl SnapshotInputs {
     pub(super) fn begin(&mut self, now: Duration, domain: &str) -> World {
         self.debounce = Debounce::new(self.options);
         let world = self.world(now, domain);
+        // `world` adds the changes of Ingresses, so the changes are taken after it.
         let _before = self.changed.take(false);
         world
     }
@@ -112,6 +113,7 @@ impl SnapshotInputs {
         }
         let batch = self.debounce.due(now)?;
         let world = self.world(now, domain);
+        // `world` adds the changes of Ingresses, so the changes are taken after it.
         let changes = self.changed.take(batch.partial);
         Some(DueInputs {
             batch,
@@ -123,6 +125,7 @@ impl SnapshotInputs {
     /// A push has ended. `is_made`: with a snapshot, that is served now.
     pub(super) fn pushed(&mut self, batch: &DueBatch, is_made: bool) {
         if !is_made {
+            // The changes are lost with the snapshot that failed: the next one is compared as a whole.
             self.changed.forget();
         }
         self.debounce.done(batch, is_made);

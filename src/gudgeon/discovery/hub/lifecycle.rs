@@ -7,7 +7,7 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     draining: AtomicBool,
-    /// From the first snapshot until TERM.
+    /// True from the first snapshot until TERM.
     serving: watch::Sender<bool>,
     /// Streams are to end.
     leaving: watch::Sender<bool>,

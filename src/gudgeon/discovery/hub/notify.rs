@@ -39,6 +39,7 @@ impl Hub {
                 })
             };
             let of_proxy = || {
+                // This runs for each stream: the key is built only if the batch names proxies.
                 !batch.proxies.is_empty() && has_changed()
                     || node.addresses.iter().any(|at| next.moved.contains(at))
             };
@@ -69,6 +70,7 @@ impl Hub {
                 session.enqueue(pending);
             }
         }
+        // Conflicts come up while resources are made, and those of these proxies are not made again.
         let rests = |proxy: &str| as_before.contains(proxy);
         next.snapshot.keep_conflicts(earlier, rests);
         next.snapshot.keep_patch_matches(earlier, rests);

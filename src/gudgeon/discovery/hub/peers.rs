@@ -32,6 +32,7 @@ impl PeerAuthenticationHistory {
     pub(super) fn earlier(&mut self, current: &Policies, now: Duration) -> Vec<Policies> {
         let before = self.current.replace(Arc::clone(current));
         if let Some(before) = before.filter(|before| !is_same(before, current)) {
+            // Policies that come back go to the end, so that deadlines ascend and `deadline` reads the first.
             self.earlier.retain(|(one, _)| !is_same(one, &before));
             self.earlier.push_back((before, now + GRACE));
             let more = self.earlier.len().saturating_sub(MOST);

@@ -25,7 +25,7 @@ const MOST: usize = 20_000;
 #[derive(Debug, Default)]
 struct AddressStreams {
     without: usize,
-    /// With certificates, that began beside the others: an epoch that takes over.
+    /// Streams with certificates that began beside the others: an epoch that takes over.
     with: usize,
     /// When the last one without ended.
     left: Duration,
@@ -94,9 +94,10 @@ impl Plaintext {
 fn believed(node: &Node, peer: &Address) -> Vec<IpAddr> {
     let all = node.addresses.iter().copied();
     match peer {
-        // Whoever is on this machine has no address of its own here.
+        // A client on this machine shows no address of its own.
         Address::Ip(peer) if is_local(peer.ip()) => all.collect(),
         Address::Ip(peer) => {
+            // A dual-stack socket shows an IPv4 peer as `::ffff:a.b.c.d`.
             let peer = peer.ip().to_canonical();
             all.filter(|address| address.to_canonical() == peer)
                 .collect()

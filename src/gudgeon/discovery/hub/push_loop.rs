@@ -17,6 +17,7 @@ use crate::discovery::push_record::{Pushed, assignments};
 impl Hub {
     /// Makes snapshots and tells of them, for ever.
     pub(crate) async fn run(self: Arc<Self>) {
+        // Updates before the first snapshot gather in the inputs, and `begin` takes them all.
         drop(self.current.first().await);
         loop {
             self.emit_certificates();
@@ -58,6 +59,7 @@ impl Hub {
         };
         let begun = self.clock.now();
         let world = if due.partial {
+            // Other changes wait for their own debounce: all but these endpoints stays as it is served.
             current.world_with_endpoints(&world, &due.batch.hosts)
         } else {
             world
@@ -79,7 +81,7 @@ impl Hub {
         let make = move || {
             let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());
             let next = made(&this.metrics, next)?;
-            // What cannot be made is found again, and counted, where a stream asks for it.
+            // A stream that asks for it meets a panic again, and counts it.
             let ahead = || {
                 let mut nodes = nodes;
                 nodes.retain(|node| !next.full || everybody || next.concerns(node));
@@ -92,6 +94,7 @@ impl Hub {
         let Some((next, names)) = self.blocking.run(size, make).await.flatten() else {
             return false;
         };
+        // The snapshot is served before it is notified, so that a stream which joins next begins with it.
         self.serve(Arc::clone(&next.snapshot));
         let made = self.clock.now();
         let streams = self.notify(due, &current, &next, &names, made);

@@ -66,6 +66,7 @@ impl Hub {
         if waits {
             self.edge.ready().await;
         }
+        // The credentials may have come with a newer snapshot.
         self.current.first().await
     }
 }

@@ -69,7 +69,7 @@ impl Drop for StreamRegistration {
 }
 
 impl Hub {
-    /// One more stream, that begins with this view.
+    /// Adds a stream that begins with this view.
     pub(crate) fn join(
         self: &Arc<Self>,
         node: &Arc<Node>,

@@ -49,6 +49,7 @@ impl Hub {
         self.sync_states.set(id, &to, since);
         self.update(|registries| {
             registries.set_sync_state(id, to);
+            // No object changed, but the source's first sync may complete the first snapshot.
             Changes::default()
         });
     }

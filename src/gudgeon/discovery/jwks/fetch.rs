@@ -124,7 +124,7 @@ type Roots = Option<(Instant, Arc<ClientConfig>)>;
 #[derive(Clone, Debug, Default)]
 pub(in crate::discovery) struct Forbidden {
     pub(in crate::discovery) addresses: BTreeSet<IpAddr>,
-    /// In lower case.
+    /// Host names, in lower case.
     pub(in crate::discovery) names: BTreeSet<String>,
 }
 
@@ -243,6 +243,7 @@ impl Fetcher {
                 Err(error) => failed = Some(FetchError::Connect(error.to_string())),
             }
         }
+        // An allowed address that refuses the connection explains more than one that is not asked.
         Err(failed.or(refused).unwrap_or(FetchError::Resolve))
     }
 
@@ -283,7 +284,7 @@ impl Fetcher {
     }
 }
 
-/// With the system's roots (`SSL_CERT_FILE` and `SSL_CERT_DIR` count), and those that are mounted for issuers.
+/// Trusts the system's roots (`SSL_CERT_FILE` and `SSL_CERT_DIR` count), and those that are mounted for issuers.
 fn client_config() -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

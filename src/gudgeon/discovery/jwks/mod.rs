@@ -70,7 +70,7 @@ pub(crate) struct Jwks {
     pub(super) log_limiter: LogRateLimiter,
     /// Hosts of API servers.
     servers: Mutex<BTreeSet<String>>,
-    /// Between two fetches of one set.
+    /// The interval of fetches of one set.
     pub(super) refresh: Duration,
     pub(super) allowed: Vec<Network>,
 }
@@ -138,6 +138,7 @@ impl Jwks {
         drop(servers);
         let services = world.services.values().filter(|service| {
             let key = &service.key;
+            // Pods reach the API server by this Service, or by one of its endpoints.
             &*key.namespace == "default" && key.hostname.starts_with("kubernetes.default.svc.")
         });
         for service in services {
@@ -165,6 +166,7 @@ pub(super) fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
             let namespace = &policy.namespace;
             let by = (namespace.clone(), policy.name.clone(), at);
             let known = all.wanted.get(&source);
+            // A namespace pays for a source once, however many of its rules want it.
             if !known.is_some_and(|one| one.timeouts.contains_key(namespace)) {
                 let count = of_namespace.entry(namespace.clone()).or_default();
                 let is_beyond = known.is_none() && all.wanted.len() >= MOST;

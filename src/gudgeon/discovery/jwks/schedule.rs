@@ -15,7 +15,7 @@ use super::{MOST, MOST_OF_NAMESPACE, Row, RuleOf, WantedJwksSource, WantedKeys, 
 const AT_ONCE: usize = 16;
 /// Fetches at once for one namespace: sources that do not answer keep other namespaces from theirs no longer.
 const OF_NAMESPACE_AT_ONCE: usize = 2;
-/// Between failures.
+/// The backoff between failures.
 const AGAIN: Bounds = Bounds {
     first: Duration::from_secs(1),
     most: Duration::from_secs(60),
@@ -69,7 +69,7 @@ impl Entry {
         }
     }
 
-    /// Its shares, each of which a test counts as a look.
+    /// Iterates over the shares; a test counts each as a look.
     fn each_share(&self) -> impl Iterator<Item = (&Arc<str>, &Share)> {
         self.shares.iter().inspect(|_| {
             #[cfg(test)]
@@ -77,7 +77,7 @@ impl Entry {
         })
     }
 
-    /// To be called when a fetch that was under way no longer is.
+    /// Finds the latest fetch again, after one has ended.
     fn find_latest(&mut self) {
         let under_way = self.each_share().filter_map(|(_, one)| one.under_way);
         self.latest = under_way.map(|one| one.begun).max();
@@ -190,7 +190,7 @@ impl Schedule {
         busy
     }
 
-    /// The fetches that begin now.
+    /// Begins the fetches that are due, and returns them.
     pub(in crate::discovery) fn due(&mut self, now: Duration) -> Vec<Fetch> {
         let mut busy = self.busy();
         let mut all = Vec::new();
@@ -207,7 +207,7 @@ impl Schedule {
                 }
             }
         }
-        // Who waits longest comes first; of a source, who gives it most time.
+        // The share that waits longest comes first; of one source, the one with the longest timeout.
         all.sort_by_key(|(due, fetch)| (*due, Reverse(fetch.timeout)));
         let mut found = Vec::new();
         for (_, mut fetch) in all {
@@ -270,6 +270,7 @@ impl Schedule {
         now: Duration,
         refresh: Duration,
     ) -> FetchOutcome {
+        // A fetch counts until it ends, whether it is still wanted or not.
         self.running.remove(&fetch.number);
         let Some(entry) = self.entries.get_mut(&fetch.source) else {
             return FetchOutcome::default();
@@ -322,7 +323,7 @@ impl Schedule {
             .collect()
     }
 
-    /// Until when those are waited for of which nothing came yet, and that were not waited for long enough.
+    /// Returns the ends of the waits for sources that no fetch has tried yet.
     fn awaited(&self, now: Duration) -> impl Iterator<Item = Duration> {
         let untried = self.entries.values().filter(|entry| !entry.is_tried());
         let until = untried.map(|entry| entry.since + PATIENCE);

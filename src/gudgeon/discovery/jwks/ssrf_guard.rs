@@ -22,7 +22,9 @@ pub(super) fn forbidden_reason(
     allowed: &[Network],
     servers: &BTreeSet<IpAddr>,
 ) -> Option<&'static str> {
+    // `::ffff:169.254.169.254` is the same address, written for IPv6.
     let address = address.to_canonical();
+    // `--jwksAllow` comes before every reason to refuse.
     if allowed.iter().any(|network| network.contains(address)) {
         return None;
     }

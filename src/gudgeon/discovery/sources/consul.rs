@@ -40,6 +40,7 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failur
         while updates.changed().await.is_ok() {
             let now = updates.borrow_and_update().clone();
             hub.update(|registries| registries.put(&id, now.contribution));
+            // The state comes after the objects: it may complete the first snapshot.
             hub.set_sync_state(&id, now.sync_state);
         }
     });

@@ -76,6 +76,7 @@ async fn follow(
             .all
             .iter()
             .all(|(key, one)| served.get(key) == Some(one));
+        // Routers may come once the Secrets that are named now were looked for, and are in this snapshot.
         if looking.is_some() && found.resolved == **wanted_sender.borrow() && is_served {
             looking = None;
         }

@@ -12,6 +12,7 @@ use crate::secrets::redact_finding;
 fn redacted(mut row: Arc<WrittenObject>) -> Arc<WrittenObject> {
     let hide = |all: &[Finding]| -> Vec<_> { all.iter().map(redact_finding).collect() };
     let (findings, notes) = (hide(&row.findings), hide(&row.notes));
+    // A row without secrets stays shared.
     if (&findings, &notes) != (&row.findings, &row.notes) {
         let row = Arc::make_mut(&mut row);
         (row.findings, row.notes) = (findings, notes);

@@ -119,7 +119,7 @@ impl Directory {
         }
     }
 
-    /// Until it is to be looked at.
+    /// Returns when the directory is to be scanned.
     async fn waits(&mut self, trust: &mut watch::Receiver<Arc<str>>) {
         tokio::select! {
             _ = self.counts.changed() => {}
@@ -169,6 +169,7 @@ impl Directory {
             .unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub
             .update(|registries| registries.put(&self.id, outcome.contribution));
+        // The state comes after the objects: it may complete the first snapshot.
         self.hub.set_sync_state(&self.id, SyncState::Synced);
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn start(
                 running.spawn(watch_ingresses(cluster, namespace, pace, to.clone()));
             } else if !is_wanted {
                 running.abort_all();
+                // The watch must have ended, or it could send Ingresses after they were taken back.
                 while running.join_next().await.is_some() {}
                 to.send_if_modified(|known| known.take().is_some());
                 waits = None;
@@ -47,6 +48,7 @@ pub(super) fn start(
             let now = found.borrow_and_update().clone();
             let is_known = now.is_some();
             let all = now.unwrap_or_default();
+            // The number is read before the update: the snapshot that has the Ingresses has a later one.
             let last = hub.current.number();
             hub.update(|registries| registries.set_ingresses(Arc::clone(&all)));
             // They are served with the next snapshot, which is made at once where there is none yet.

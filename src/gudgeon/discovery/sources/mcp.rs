@@ -42,7 +42,7 @@ use crate::shared::RuleUpdate;
 /// The registry of ServiceEntries that are made of Services, by the name that Istio has for it.
 const SERVICES: &str = "SSEMCP";
 
-/// In the place of an address.
+/// The name of the role that reads for this one, in place of an address.
 const ROLE: &str = "galley";
 
 /// All sources.
@@ -58,9 +58,9 @@ pub(crate) struct Sinks {
     patience: Duration,
     /// Objects that cannot be used, in the log.
     unusable: LogRateLimiter,
-    /// Until it is opened.
+    /// The port, until it is opened.
     port: Mutex<Option<McpServer>>,
-    /// Until it is heard.
+    /// The updates of another role, until a task receives them.
     updates: Mutex<Option<mpsc::Receiver<RuleUpdate>>>,
     state: Mutex<UnionState>,
 }
@@ -169,6 +169,7 @@ impl Sinks {
         let mut places = Vec::new();
         let mut sources = Vec::new();
         for wanted in configured {
+            // A source that is still named keeps its stream and its objects, at its new place.
             let known = old.iter().position(|source| {
                 source
                     .as_ref()
@@ -188,6 +189,7 @@ impl Sinks {
             if let Some(mut source) = source {
                 info!("closing {}: no longer in configSources", source.name());
                 source.leaves = true;
+                // It comes last, so that every source that stays wins over it.
                 places.push(Some(at));
                 sources.push(source);
             }
@@ -202,6 +204,7 @@ impl Sinks {
     fn dial(self: &Arc<Self>, next: &mut u64, wanted: SourceName) -> Source {
         let id = *next;
         *next += 1;
+        // The sinks own their sources, so a strong pointer would be a cycle.
         let sinks = Arc::downgrade(self);
         let apply = move |changes: &Changes<ReceivedObject>| {
             if let Some(sinks) = sinks.upgrade() {
@@ -305,6 +308,7 @@ impl Sinks {
     fn apply(&self, id: u64, changes: &Changes<ReceivedObject>) {
         let mut state = self.state();
         let place = state.sources.iter().position(|source| source.id == id);
+        // Changes of a source that has left meanwhile are dropped.
         if let Some(place) = place {
             let changes = state.union.apply(place, changes);
             self.take(&mut state, changes);
@@ -379,7 +383,7 @@ impl Sinks {
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
         let has_services = state.has_services;
-        // Who is already served does not wait for those who come later.
+        // Proxies that are served already do not wait for sources that come later.
         state.late |= is_synced;
         let lost = lost(&state.sources);
         let standing = match (is_synced, state.late) {
@@ -400,6 +404,7 @@ impl Sinks {
             hub.update(|registries| registries.put(&self.services, services));
             hub.set_sync_state(&self.services, standing.clone());
         }
+        // The state comes after the objects: it may complete the first snapshot.
         hub.set_sync_state(&self.rules, standing);
     }
 

@@ -16,7 +16,7 @@ pub(super) fn id() -> SourceId {
     }
 }
 
-/// Empty, and read completely by that.
+/// Creates an empty memory, which counts as read completely.
 pub(super) fn start(hub: &Arc<Hub>) -> Arc<Mutex<Memory>> {
     let memory = Arc::new(Mutex::new(Memory::new(names(hub, Memory::CLUSTER.into()))));
     hub.set_sync_state(&id(), SyncState::Synced);

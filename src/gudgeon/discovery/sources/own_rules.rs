@@ -6,7 +6,7 @@ use tracing::{info, warn};
 #[derive(Debug)]
 pub(super) struct Own {
     counts: watch::Sender<bool>,
-    /// They are looked at: nobody else was named at the start.
+    /// True if own rules are read: no other source was named at the start.
     is_there: bool,
     is_directory: bool,
 }
@@ -39,7 +39,7 @@ impl Own {
             (false, false) if self.is_there => {
                 info!("configuration no longer comes from configSources");
                 self.counts.send_replace(true);
-                // What a directory says takes the place of what was said here: nothing is empty in between.
+                // The directory's rules replace those of the sources in one step: no moment is without rules.
                 !self.is_directory
             }
             (false, false) => {

@@ -86,6 +86,7 @@ impl ClusterSource {
         if is_new || report.is_some() || !changes.is_empty() {
             let shared = self.rules.as_ref().map(|_| changes.clone());
             let changes = updates(changes);
+            // A move alone is no news to the engine.
             if is_new || report.is_some() || !changes.is_empty() {
                 self.engine.emit(SourceEvent {
                     changes,

@@ -156,9 +156,11 @@ pub(super) fn validate(
             return ValidationOutcome::undecodable(&message);
         }
     }
+    // As in Galley an unknown operation is allowed, and counts as failed.
     if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         return ValidationOutcome::passed(Some(Reason::UnsupportedOperation));
     }
+    // `status` is the only subresource of these kinds, and a write to it changes no spec.
     if !request.sub_resource.is_empty() {
         return ValidationOutcome::passed(None);
     }
@@ -200,6 +202,7 @@ pub(super) fn validate(
             let reason = match kind {
                 None if is_unknown => Reason::UnknownType,
                 None => Reason::Undecodable,
+                // Reading alone finds errors of fields; the others are broken rules.
                 Some(_) if has_errors(&config::read(object).1) => Reason::Conversion,
                 Some(_) => Reason::Invalid,
             };
@@ -234,6 +237,7 @@ fn message(errors: &[Finding]) -> String {
     for (at, error) in errors.iter().enumerate() {
         let text = error.to_string();
         let separator = if at == 0 { "" } else { "; " };
+        // The first error is always shown, if need be cut.
         if at > 0 && message.len() + text.len() + separator.len() + MORE > MESSAGE_BYTES {
             let more: usize = errors.iter().skip(at).map(error_count).sum();
             message.push_str(&format!("; … and {more} more"));

@@ -106,6 +106,7 @@ impl Reviews {
         let is_review = read.is_ok();
         let is_rubbish = !is_review && is_empty_request(&admission);
         let mut outcome = validate(&mut admission, read, scope, self.check);
+        // By the token the reconciler tells this refusal of its probe from another webhook's.
         if let Some(token) = ProbeToken::of(&admission.object) {
             let ServiceReference { namespace, name } = &self.service;
             add_words(&mut outcome, &token.repeated_by(namespace, name));
@@ -139,7 +140,7 @@ impl Reviews {
     }
 }
 
-/// Neither whose review it is nor of what could be read.
+/// Returns true if neither the sender of the review nor its object could be read.
 fn is_empty_request(admission: &AdmissionRequest) -> bool {
     admission.uid.is_empty()
         && admission.object_kind == Group::default()

@@ -67,7 +67,7 @@ fn unused(source: &ConfigSource) -> Option<String> {
     })
 }
 
-/// All that somebody names.
+/// Returns the sources that the mesh configuration names.
 ///
 /// # Errors
 /// A source that cannot be used.

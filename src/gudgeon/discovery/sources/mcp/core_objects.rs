@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sources::Origin;
 use sources::config::{Entry, EntryChange, EntryId};
 
-/// Such objects by the number of their source.
+/// The objects by the number of their source.
 #[derive(Debug, Default)]
 pub(super) struct CoreObjects {
     sources: BTreeMap<u64, BTreeMap<EntryId, (Entry, Origin)>>,
@@ -48,6 +48,7 @@ impl CoreObjects {
             difference(id, before, after)
         });
         let counting = counting.collect();
+        // The comparison above needs the objects of sources that are gone.
         self.sources.retain(|source, _| order.contains(source));
         self.order = order;
         counting

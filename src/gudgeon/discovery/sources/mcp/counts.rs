@@ -13,7 +13,7 @@ use crate::discovery::source_facts::{Counts, Facts, Object, ROUTES};
 pub(super) struct OtherObjects {
     /// The number of those that are no configuration, by kind.
     pub(super) plain: BTreeMap<&'static str, usize>,
-    /// Those among them of which not all can be used.
+    /// Objects among them of which a part cannot be used.
     pub(super) rejected: Vec<Object>,
     /// The kind of each object that is accepted and not served.
     pub(super) unchecked: Vec<&'static Kind>,
@@ -45,7 +45,7 @@ pub(super) fn count(
             rejected.push((kind.into(), name));
         }
     }
-    // As in a directory: a refused object counts while its last good version is served.
+    // A refused object counts while its last good version is served, as in a directory.
     for kind in received.served_kinds() {
         rules.count(kind, 1);
     }

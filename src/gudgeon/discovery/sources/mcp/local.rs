@@ -67,6 +67,7 @@ impl Tally {
             let (count, version) = self.collections.entry(id.collection).or_default();
             if let Some(old) = old {
                 *count = count.saturating_sub(1);
+                // The version is a sum of hashes: a change costs one subtraction and one addition.
                 *version = *version - old;
             }
             if let Some(new) = new {

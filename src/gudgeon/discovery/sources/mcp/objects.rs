@@ -13,7 +13,7 @@ use super::core_objects::CoreObjects;
 use crate::discovery::source_facts::Object;
 use crate::secrets::redact_text;
 
-/// Such objects, with the certificates and Ingresses among them.
+/// Objects of Kubernetes' own kinds, with the certificates and Ingresses among them.
 #[derive(Debug)]
 pub(super) struct OfFiles {
     pub(super) objects: Objects,
@@ -83,7 +83,7 @@ impl OfFiles {
         }
     }
 
-    /// One that has no certificates any more takes them along; one that is no good was refused before.
+    /// Takes a Secret. One without certificates removes its former ones; an invalid one was refused before.
     fn secret(&mut self, id: &EntryId, json: &str) {
         let all = Arc::make_mut(&mut self.credentials);
         match credential_of(json) {

@@ -48,6 +48,7 @@ pub(super) async fn take(server: Option<McpServer>, objects: Arc<SourceObjects>,
     let leaving = async {
         hub.lifecycle.streams_end().await;
         stage.send_replace(ShutdownStage::Closing);
+        // The server ends by itself at that stage, after its grace.
         std::future::pending::<()>().await;
     };
     let peers = Arc::clone(hub.metrics.mcp());

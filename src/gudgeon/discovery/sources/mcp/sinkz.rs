@@ -88,14 +88,14 @@ impl Sinks {
         refused
     }
 
-    /// In their order.
+    /// Renders the sources as JSON, in their order.
     pub(crate) fn debug_view(&self) -> Value {
         let state = self.state();
         let sources = state.sources.iter().map(|source| self.one(source));
         Value::Array(sources.collect())
     }
 
-    /// On the page.
+    /// Renders the sources on the page.
     pub(crate) fn draw(&self, page: &mut String) {
         let state = self.state();
         // Writing to a string cannot fail.

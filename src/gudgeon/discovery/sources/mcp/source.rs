@@ -23,7 +23,7 @@ pub(super) struct Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SourceName {
     Dialled(WantedSource),
-    /// And what is wanted of it.
+    /// A directory, and the collections that are wanted of it.
     Folder(PathBuf, Vec<String>),
     /// All sources that dial discovery's port.
     Dialling,

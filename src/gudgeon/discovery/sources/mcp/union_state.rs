@@ -1,4 +1,4 @@
-//! What all sources together give.
+//! The union of all sources: their rules, services and core objects.
 
 use mcp::sink::union::SourceUnion;
 use sources::config::EntryChange;
@@ -12,7 +12,7 @@ use crate::mcp::ReceivedObject;
 #[derive(Debug)]
 pub(super) struct UnionState {
     pub(super) next: u64,
-    /// In their order; those that are to go come last.
+    /// The sources in their order; those that leave come last.
     pub(super) sources: Vec<Source>,
     pub(super) union: SourceUnion<ReceivedObject>,
     pub(super) rules: ReceivedObjects,
