@@ -134,6 +134,7 @@ impl Configuration {
             NativeSidecars::On => true,
             NativeSidecars::Jobs => {
                 let policy = policy.and_then(Value::as_str).unwrap_or_default();
+                // A pod without a policy gets `Always` from the API server.
                 !policy.is_empty() && policy != "Always"
             }
         }

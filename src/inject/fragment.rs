@@ -120,6 +120,8 @@ impl Fragment {
     /// Adds the fields that the template leaves to us: threads of the proxy by its share of the processor, and the pod's
     /// service account.
     pub(crate) fn complete(&mut self, pod: &Value) {
+        // The API server mounts the account before webhooks run, so that it does not reach a container added
+        // later.
         let mount = service_account(pod);
         let Some(Value::Object(proxy)) = self.proxy_mut() else {
             return;
@@ -141,6 +143,7 @@ impl Fragment {
 
     /// The release of the proxy that the template makes.
     pub(crate) fn release(&self) -> Release {
+        // The first two of `LISTS` hold containers.
         Release::of_proxy(self.lists.iter().take(2).flatten())
     }
 

@@ -172,6 +172,7 @@ fn field<'a>(
     }
     let here = format!("{path}/{}", escape(key));
     match (sent, wanted) {
+        // An empty map has no first entry to be added with.
         (None, Some(Value::Object(entries))) if grows_by_key(&here) && !entries.is_empty() => {
             by_key(&here, entries, operations);
         }
@@ -308,6 +309,7 @@ impl Plan {
     ) {
         let coming = after.iter().enumerate();
         let coming = coming.filter(|(index, _)| self.comes.get(*index) == Some(&true));
+        // The list has the staying elements and those added before: one at its end is appended by `-`.
         for (length, (index, value)) in (self.staying.len()..).zip(coming) {
             operations.push(match (absent, index == length) {
                 (true, _) => Operation::Add(path.to_owned(), Content::List(value)),

@@ -138,6 +138,7 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
             .get_mut(&pod::identity(&upper, key))
             .and_then(VecDeque::pop_front);
         match place.and_then(|place| under.get_mut(place)) {
+            // A volume has one source: two merged ones would have both, which API servers refuse.
             Some(found) if name != "volumes" => lay(found, upper, element, layer),
             found => {
                 let upper = clean(upper, layer);

@@ -204,6 +204,7 @@ impl Template {
         let done = self
             .engine
             .execute_template_fmt(&mut output, MAIN, &data.root);
+        // The session has the line, and ends with its guard.
         let line = session::line();
         drop(guard);
         match done {
@@ -248,6 +249,7 @@ impl Template {
             .engine
             .execute_template_fmt(&mut output, MAIN, &data);
         done.map_err(|error| output.stopped.take().unwrap_or(error))?;
+        // After an error nothing leaves: the whole rendering ends, and its session with it.
         session::leave()?;
         Ok(Value::from(output.text))
     }
