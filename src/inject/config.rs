@@ -129,6 +129,7 @@ impl Configuration {
             is_fragment: matches!(mode, Mode::Fragment { .. }),
             brackets: delimiters.left == "[[",
         };
+        // Istio's charts have the setting among the values; the file's own counts first.
         let of_values = values_json.pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
         let of_values = of_values.and_then(serde_json::Value::as_bool);
         let rewrite_probes = file.rewrite_probes.or(of_values);

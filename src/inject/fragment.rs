@@ -132,6 +132,7 @@ impl Fragment {
                 .get("volumeMounts")
                 .and_then(Value::as_array)
                 .map_or(&[][..], Vec::as_slice);
+            // API servers refuse two mounts at one path.
             if !mounts
                 .iter()
                 .any(|known| known.get("mountPath") == mount.get("mountPath"))
@@ -200,6 +201,7 @@ impl Fragment {
 /// Sets annotations; creates the map if it is missing.
 pub(crate) fn set_annotations(pod: &mut Value, entries: impl IntoIterator<Item = (String, Value)>) {
     let mut entries = entries.into_iter().peekable();
+    // Nothing to set leaves no empty map behind.
     if entries.peek().is_none() || pod::object_mut(pod, "metadata").is_none() {
         return;
     }
@@ -303,6 +305,7 @@ fn threads(proxy: &Map<String, Value>) -> Option<i128> {
     let args: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
     let configured = probes::flag(&args, &["--concurrency", "-concurrency"])
         .and_then(|number| number.parse::<u32>().ok());
+    // An explicit 0 asks for the share, too.
     if configured.is_some_and(|number| number > 0) {
         return None;
     }

@@ -290,6 +290,7 @@ impl Plan {
 
     /// Removes elements, from the last to the first.
     fn remove(&self, path: &str, operations: &mut Vec<Operation<'_>>) {
+        // From the end, so that the other indices stay.
         let going = self
             .goes
             .iter()
@@ -344,6 +345,7 @@ fn rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
     let old = |index: &usize| pairs.get(*index).map_or(0, |(old, _)| *old);
     for (index, (this, _)) in pairs.iter().enumerate() {
+        // Of the runs of one length the one that ends lowest can still grow most.
         let length = tails.partition_point(|tail| old(tail) < *this);
         before.push(
             length

@@ -74,6 +74,7 @@ pub(crate) fn inject(mut job: Injection<'_>, set: &TemplateSet) -> Outcome {
     let annotation = job.configuration.annotation(job.sent, TEMPLATES);
     let chosen = match set.choose(annotation) {
         Ok(chosen) => chosen,
+        // The pod's own choice is valid by now: the defaults are at fault.
         Err(cause) => return job.stop(StopReason::Template(cause)),
     };
     let names = chosen.templates.iter().map(|one| one.name().to_owned());
@@ -145,6 +146,7 @@ impl Injection<'_> {
         native_sidecar::order_init(&mut made, &now);
         // The last of `LISTS` is that of pull secrets.
         put_first(&mut made, &now.lists[3]);
+        // A native sidecar starts before all containers anyway.
         let hold = self.holds() && !native_sidecar::is_native(&made);
         native_sidecar::order_containers(&mut made, &now, hold);
         self.warn_of_core_dumps(&now);
@@ -168,6 +170,7 @@ impl Injection<'_> {
         if !names.learn(&mut found.removal.withheld, &made) {
             return Ok(found);
         }
+        // The second try finds the same again.
         self.pruned.truncate(lengths.0);
         self.warnings.truncate(lengths.1);
         self.original_by(set, chosen, earlier, &names)

@@ -99,6 +99,7 @@ fn integer(text: &str) -> Option<Number> {
     if !digits.starts_with(|first: char| first.is_ascii_digit()) {
         return None;
     }
+    // YAML 1.1 has underscores between digits.
     let digits: Cow<'_, str> = if digits.contains('_') {
         digits.replace('_', "").into()
     } else {

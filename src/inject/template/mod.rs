@@ -238,6 +238,7 @@ impl Template {
                 "render: no rendering is going on".to_owned(),
             ));
         };
+        // A text may render itself: the depth is bounded as that of named templates.
         session::enter()?;
         session::charge_bytes(text.len().saturating_mul(16))?;
         session::charge_made(text.len().saturating_mul(TREE_BYTES))?;
