@@ -26,10 +26,12 @@ pub(crate) fn near(written: &str, known: &str) -> Option<usize> {
 
 /// Letters to add, drop or change; `None` beyond [`FARTHEST`].
 fn distance(one: &str, other: &str) -> Option<usize> {
+    // Lengths in bytes, of which a letter has up to four: names too far apart cost no table.
     if one.len() > LONGEST || one.len().abs_diff(other.len()) > FARTHEST * 4 {
         return None;
     }
     let other: Vec<char> = other.chars().collect();
+    // One row of Levenshtein's table at a time: a cell needs its neighbours alone.
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (at, letter) in one.chars().enumerate() {
         let mut diagonal = at;

@@ -22,6 +22,7 @@ pub fn parse(text: &str) -> Option<Duration> {
         _ => (false, text),
     };
     let mut nanos: i128 = 0;
+    // Go takes zero alone without a unit.
     let mut rest = if text == "0" { "" } else { text };
     if rest.is_empty() && text != "0" {
         return None;
@@ -39,10 +40,12 @@ pub fn parse(text: &str) -> Option<Duration> {
         let scale = 10i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
         let whole: i128 = number(whole)?;
         let fraction: i128 = number(fraction)?;
+        // The division comes last, so that no digit of an hour's fraction is lost.
         nanos = whole
             .checked_mul(unit)?
             .checked_add(fraction.checked_mul(unit)? / scale)?
             .checked_add(nanos)?;
+        // No part is negative, so a sum beyond the range never comes back into it.
         if nanos > MOST_SECONDS * NANOS {
             return None;
         }

@@ -16,7 +16,7 @@
 //!
 //! * `backoff`: the wait before the next try. `debounce`: changes that are handled as one. `log_repeats`: an event that repeats is
 //!   logged ever more rarely. `text`: texts of others, shortened.
-//! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: the order of releases. `size`: the size of
+//! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: versions by content. `size`: the size of
 //!   an object whose lists multiply. `names`: names of hosts and of objects. `did_you_mean`: the known name that a typing error meant.
 //!   `url`: URLs without their credentials.
 //! * `finding`: an error or a warning, with its path in an object. `proto_json`: base64 and doubles in their one spelling.

@@ -23,6 +23,7 @@ pub fn spelled(host: &str) -> String {
 #[must_use]
 pub fn full_host(host: &str, namespace: &str, domain: &str) -> String {
     let host = spelled(host);
+    // A colon stands in IPv6 addresses, which have no dots.
     let is_full = host.contains(['.', '*', ':']);
     if is_full || namespace.is_empty() {
         return host;

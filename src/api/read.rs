@@ -126,6 +126,7 @@ pub(crate) fn written(message: &'static Message, node: &Node) -> Json {
     let field = |(name, node): &(String, Node)| {
         let value = message
             .field(name)
+            // Of an unknown field only the name counts: it is reported and left out.
             .map_or(Json::Null, |field| all(field, node));
         (name.clone(), value)
     };

@@ -30,6 +30,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     if !fits || fraction.is_empty() || fraction.len() > 9 {
         return None;
     }
+    // Digits behind the point begin with tenths, so zeros are added at the end.
     let nanos = digits(&format!("{fraction:0<9}"), 9)?;
     let seconds = days(year, month, day) * DAY + hour * 3600 + minute * 60 + second - offset(zone)?;
     Some(Timestamp {
@@ -41,6 +42,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
 /// Formats a timestamp as proto JSON writes it: in UTC, with 0, 3, 6 or 9 digits behind the point.
 #[must_use]
 pub fn text(moment: &Timestamp) -> String {
+    // Rounded down before 1970, too: the second of a day is never negative.
     let (day, second) = (
         moment.seconds.div_euclid(DAY),
         moment.seconds.rem_euclid(DAY),

@@ -50,6 +50,7 @@ fn after_user(rest: &str) -> &str {
     if port.is_none_or(is_port) && !authority.contains('@') {
         return rest;
     }
+    // The last one: a password may have unescaped ones.
     let end = url.rfind('@').map_or(0, |at| at + 1);
     rest.get(end..).unwrap_or_default()
 }

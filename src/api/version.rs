@@ -45,6 +45,7 @@ impl Version {
 
     /// Parses the text that [`Display`](fmt::Display) writes; `None` for any other text, which was never given out as a version.
     pub fn parse(text: &str) -> Option<Self> {
+        // `from_str_radix` also takes a sign and capitals, which `Display` never writes.
         let well_formed = text.len() == 32
             && text
                 .bytes()

@@ -279,6 +279,7 @@ pub fn parameter(name: &str, value: &str) -> Result<(), String> {
             .find(|AnnotationRow(_, parameter, _)| *parameter == name)
             .map_or(ValueRule::Any, |AnnotationRow(_, _, valid)| *valid),
     };
+    // No parameter is a ProxyConfig or a choice of templates.
     let validators = Validators {
         proxy_config: &|_| Ok(()),
         templates: &|_| Ok(()),
@@ -339,6 +340,7 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
 }
 
 fn number(value: &str, most: u32) -> Result<(), String> {
+    // `parse` alone would take a plus.
     let digits = !value.is_empty() && value.bytes().all(|digit| digit.is_ascii_digit());
     match value.parse::<u32>() {
         Ok(number) if digits && number <= most => Ok(()),
@@ -362,6 +364,7 @@ fn range(value: &str) -> Result<(), String> {
     let (address, bits) = value.split_once('/').ok_or_else(refused)?;
     let address: IpAddr = address.parse().map_err(|_| refused())?;
     let most = if address.is_ipv4() { 32 } else { 128 };
+    // `number` alone would take any zeros in front.
     if bits.len() > 3 {
         Err(refused())
     } else {
@@ -370,6 +373,7 @@ fn range(value: &str) -> Result<(), String> {
 }
 
 fn interface(value: &str) -> Result<(), String> {
+    // Linux has 16 bytes for a name (`IFNAMSIZ`), with the NUL at its end.
     let fits = (1..=15).contains(&value.len())
         && value
             .bytes()

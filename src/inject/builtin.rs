@@ -54,6 +54,7 @@ pub fn configuration(parameters: &Parameters) -> Result<String, String> {
     let text = |given: &Option<String>, usual: &str| given.as_deref().unwrap_or(usual).to_owned();
     let image = |given: &Option<String>, usual: &str| match (of("hub"), of("tag")) {
         (Some(hub), Some(tag)) => text(given, &format!("{hub}/proxyv2:{tag}")),
+        // One of the two alone names no image.
         _ => text(given, usual),
     };
     let mut lines = vec![
@@ -103,6 +104,7 @@ pub(crate) fn complete(file: &mut File, parameters: &Parameters) -> Result<(), S
     let own = File::read(node.as_ref(), &mut Vec::new())?;
     file.templates = own.templates;
     file.delimiters = own.delimiters;
+    // A file without templates may have this setting, and then means it.
     file.rewrite_probes = file.rewrite_probes.or(own.rewrite_probes);
     Ok(())
 }

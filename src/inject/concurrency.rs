@@ -24,6 +24,7 @@ fn share(pod: &Value, values: &Value) -> i64 {
         .into_iter()
         .find_map(|name| pod::annotation(pod, &format!("sidecar.istio.io/{name}")));
     let of_values = |kind: &str| {
+        // YAML reads `2` as a number and `500m` as text.
         let found = values.pointer(&format!("/global/proxy/resources/{kind}/cpu"))?;
         Some(
             found

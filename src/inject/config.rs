@@ -107,6 +107,7 @@ impl Configuration {
         }
         let delimiters = file.delimiters();
         let mode = mode(&file, &delimiters).map_err(broken)?;
+        // Templates read these as they read a pod's own annotations, so that the same rules check them.
         let set = file.injected_annotations.iter();
         let set: serde_json::Map<_, _> = set
             .map(|(key, value)| (key.clone(), serde_json::Value::from(value.as_str())))
@@ -128,6 +129,7 @@ impl Configuration {
             is_fragment: matches!(mode, Mode::Fragment { .. }),
             brackets: delimiters.left == "[[",
         };
+        // Istio's charts have the setting among the values; the file's own counts first.
         let of_values = values_json.pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
         let of_values = of_values.and_then(serde_json::Value::as_bool);
         let rewrite_probes = file.rewrite_probes.or(of_values);
@@ -191,6 +193,7 @@ impl Configuration {
 
     /// The network of pods whose webhook's path has these pairs: theirs, else that of the values.
     pub(crate) fn network<'a>(&'a self, path: &'a [(String, String)]) -> Option<&'a str> {
+        // Of two pairs with one key the last wins, as among the proxy's variables.
         let of_path = path.iter().rev().find(|(key, _)| key == "net");
         let of_values = self.values_json.pointer("/global/network");
         of_path

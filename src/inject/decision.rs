@@ -46,6 +46,7 @@ pub fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> Decision
         .and_then(Value::as_bool)
         == Some(true)
     {
+        // Redirection would change the routing of the node and not of the pod, as Istio says.
         return decided(false, "host network");
     }
     if IGNORED.contains(&namespace) {
@@ -65,6 +66,7 @@ pub fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> Decision
     let labels = pod
         .get("metadata")
         .and_then(|metadata| pod::object(metadata, "labels"));
+    // As in Istio, never counts before always.
     if policy.never.iter().any(|selector| selector.matches(labels)) {
         return decided(false, "never selector");
     }

@@ -45,6 +45,7 @@ impl Configuration {
         if !pod.is_object() {
             return refused("not a pod: want an object".to_owned(), Vec::new());
         }
+        // All that follows relies on these types.
         if let Err(mistake) = output_types::shape(pod, root, "") {
             return refused(format!("not a pod: {mistake}"), Vec::new());
         }
@@ -108,6 +109,7 @@ impl Configuration {
                     .extend(found.map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")));
                 Arc::new(config)
             }
+            // The annotation is valid by now.
             Some(Err(_)) | None => Arc::clone(&self.proxy),
         };
         let admin_port = proxy.config.proxy_admin_port;
@@ -134,6 +136,7 @@ impl Configuration {
             NativeSidecars::On => true,
             NativeSidecars::Jobs => {
                 let policy = policy.and_then(Value::as_str).unwrap_or_default();
+                // A pod without a policy gets `Always` from the API server.
                 !policy.is_empty() && policy != "Always"
             }
         }
@@ -179,6 +182,7 @@ impl Injection<'_> {
         mut now: Status,
     ) -> Result<(Value, Status, reinject::ReplacedElements), StopReason> {
         let mut made = self.sent.clone();
+        // Early Istios left no status that can be read, but always the same names.
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
         let removal = uninject_for_fragment(&mut made, &earlier, &now.version);
         self.warnings.extend(removal.warnings());
@@ -206,6 +210,7 @@ impl Injection<'_> {
                 port,
                 earlier: &removal.originals,
             };
+            // Nothing of the template is in the pod yet, so that all probes are the application's.
             let originals = rewriting.rewrite(&mut made, |_, _| false, &mut self.warnings);
             fragment.set_original_probes(&originals);
         }

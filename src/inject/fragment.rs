@@ -120,6 +120,8 @@ impl Fragment {
     /// Adds the fields that the template leaves to us: threads of the proxy by its share of the processor, and the pod's
     /// service account.
     pub(crate) fn complete(&mut self, pod: &Value) {
+        // The API server mounts the account before webhooks run, so that it does not reach a container added
+        // later.
         let mount = service_account(pod);
         let Some(Value::Object(proxy)) = self.proxy_mut() else {
             return;
@@ -130,6 +132,7 @@ impl Fragment {
                 .get("volumeMounts")
                 .and_then(Value::as_array)
                 .map_or(&[][..], Vec::as_slice);
+            // API servers refuse two mounts at one path.
             if !mounts
                 .iter()
                 .any(|known| known.get("mountPath") == mount.get("mountPath"))
@@ -141,6 +144,7 @@ impl Fragment {
 
     /// The release of the proxy that the template makes.
     pub(crate) fn release(&self) -> Release {
+        // The first two of `LISTS` hold containers.
         Release::of_proxy(self.lists.iter().take(2).flatten())
     }
 
@@ -197,6 +201,7 @@ impl Fragment {
 /// Sets annotations; creates the map if it is missing.
 pub(crate) fn set_annotations(pod: &mut Value, entries: impl IntoIterator<Item = (String, Value)>) {
     let mut entries = entries.into_iter().peekable();
+    // Nothing to set leaves no empty map behind.
     if entries.peek().is_none() || pod::object_mut(pod, "metadata").is_none() {
         return;
     }
@@ -300,6 +305,7 @@ fn threads(proxy: &Map<String, Value>) -> Option<i128> {
     let args: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
     let configured = probes::flag(&args, &["--concurrency", "-concurrency"])
         .and_then(|number| number.parse::<u32>().ok());
+    // An explicit 0 asks for the share, too.
     if configured.is_some_and(|number| number > 0) {
         return None;
     }

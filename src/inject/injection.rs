@@ -136,6 +136,7 @@ impl Injection<'_> {
             let validated = self.configuration.validate(made);
             validated.map_err(StopReason::Pod)?;
         }
+        // Before the configuration's annotations are set, so that they count as added.
         let before = replaced_values::outline(made);
         self.set_injected_annotations(made);
         let owner = Owner::of(made, self.request, &self.namespace);
@@ -241,6 +242,7 @@ impl Injection<'_> {
         status: &Status,
         replaced_elements: &reinject::ReplacedElements,
     ) -> Outcome {
+        // The API server would take such a pod, and its proxy never start.
         if let Some(cause) = variables::too_long(&pod) {
             return self.stop(StopReason::Pod(cause));
         }
@@ -248,6 +250,7 @@ impl Injection<'_> {
         let warnings = capped(self.warnings);
         let operations = json_patch::diff_replacing(self.sent, &pod, replaced_elements);
         let (count, text) = (operations.len(), json_patch::to_text(&operations));
+        // An earlier injection of the same version is there, and complete.
         if count == 0 {
             return Outcome::Skipped {
                 reason: reason::UNCHANGED,

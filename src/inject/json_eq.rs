@@ -49,6 +49,7 @@ pub(crate) fn json_eq(a: &Value, b: &Value) -> bool {
             }
             for ((key, value), (other_key, other)) in a.iter().zip(b) {
                 if key != other_key {
+                    // The keys are in another order: maps compare by looking them up.
                     return a == b;
                 }
                 if !json_eq(value, other) {

@@ -172,6 +172,7 @@ fn field<'a>(
     }
     let here = format!("{path}/{}", escape(key));
     match (sent, wanted) {
+        // An empty map has no first entry to be added with.
         (None, Some(Value::Object(entries))) if grows_by_key(&here) && !entries.is_empty() => {
             by_key(&here, entries, operations);
         }
@@ -289,6 +290,7 @@ impl Plan {
 
     /// Removes elements, from the last to the first.
     fn remove(&self, path: &str, operations: &mut Vec<Operation<'_>>) {
+        // From the end, so that the other indices stay.
         let going = self
             .goes
             .iter()
@@ -308,6 +310,7 @@ impl Plan {
     ) {
         let coming = after.iter().enumerate();
         let coming = coming.filter(|(index, _)| self.comes.get(*index) == Some(&true));
+        // The list has the staying elements and those added before: one at its end is appended by `-`.
         for (length, (index, value)) in (self.staying.len()..).zip(coming) {
             operations.push(match (absent, index == length) {
                 (true, _) => Operation::Add(path.to_owned(), Content::List(value)),
@@ -342,6 +345,7 @@ fn rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
     let old = |index: &usize| pairs.get(*index).map_or(0, |(old, _)| *old);
     for (index, (this, _)) in pairs.iter().enumerate() {
+        // Of the runs of one length the one that ends lowest can still grow most.
         let length = tails.partition_point(|tail| old(tail) < *this);
         before.push(
             length

@@ -88,6 +88,7 @@ fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
     let mut seen = BTreeSet::new();
     for (index, element) in elements.iter().enumerate() {
         let name = pod::name(element);
+        // Directives alone are the marker that replaces the list, and it needs no name.
         if element.as_object().is_some_and(|fields| {
             fields.keys().all(|key| key.starts_with('$')) && !fields.is_empty()
         }) {
@@ -143,6 +144,7 @@ pub(crate) fn end_what_must_end(layer: &mut Value) {
 pub(crate) fn made_release(layers: &[Value]) -> Release {
     let lists = layers
         .iter()
+        // The image of the upper layer wins in the merge.
         .rev()
         .flat_map(|layer| CONTAINERS.map(|list| pod::list(layer, list)));
     Release::of_proxy(lists.flatten())

@@ -113,6 +113,7 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
         if over.iter().any(is_marker) {
             under.clear();
         }
+        // Without the key an element is none of those with an empty one.
         let identity = |element: &Value| element.get(key).map(|_| pod::identity(element, key));
         let mut gone = HashSet::new();
         over.retain(|element| {
@@ -138,6 +139,7 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
             .get_mut(&pod::identity(&upper, key))
             .and_then(VecDeque::pop_front);
         match place.and_then(|place| under.get_mut(place)) {
+            // A volume has one source: two merged ones would have both, which API servers refuse.
             Some(found) if name != "volumes" => lay(found, upper, element, layer),
             found => {
                 let upper = clean(upper, layer);

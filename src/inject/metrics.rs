@@ -155,6 +155,7 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
         .map(|(key, name)| (key, annotation_value(annotations, name).map(str::to_owned)));
     let [(_, scrape), (_, path), (_, at)] = &found;
     let unwanted = scrape.as_deref().and_then(annotations::boolean) == Some(false);
+    // Annotations that name the agent's port lead to it already.
     if unwanted || at.as_deref().and_then(|at| at.parse().ok()) == Some(port) {
         return None;
     }
@@ -194,6 +195,8 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
             let list: Vec<Value> = list
                 .map(|one| json!({"port": one.port.to_string(), "path": one.path}))
                 .collect();
+            // The variable has the first target's port and path now: the pod's own are lost unless `FORMS`
+            // keeps them.
             is_stated = path.is_none() && at.is_none() && target_text(&list) == written;
             text.insert(TARGETS.0.to_owned(), list.into());
         }

@@ -27,6 +27,8 @@ pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
         let has_probe = fields
             .get("startupProbe")
             .is_some_and(|probe| !probe.is_null());
+        // kubelet starts the next init container once the startup probe succeeds: it finds a proxy that is
+        // ready.
         if let Some(port) = port.filter(|_| !has_probe) {
             fields.insert(
                 "startupProbe".to_owned(),

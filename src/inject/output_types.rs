@@ -239,6 +239,7 @@ impl Reader<'_> {
         let mut made = Vec::with_capacity(items.len());
         for (index, node) in items.iter().enumerate() {
             match self.below(made.len(), node, element, &Path::Index(path, index))? {
+                // Go reads null in a list of strings as the empty one, and the others keep their places.
                 Some(Value::Null) | None if element == Kind::Text => {
                     made.push(Value::String(String::new()));
                 }

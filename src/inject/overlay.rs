@@ -74,6 +74,7 @@ pub(crate) fn inject(mut job: Injection<'_>, set: &TemplateSet) -> Outcome {
     let annotation = job.configuration.annotation(job.sent, TEMPLATES);
     let chosen = match set.choose(annotation) {
         Ok(chosen) => chosen,
+        // The pod's own choice is valid by now: the defaults are at fault.
         Err(cause) => return job.stop(StopReason::Template(cause)),
     };
     let names = chosen.templates.iter().map(|one| one.name().to_owned());
@@ -122,6 +123,7 @@ impl Injection<'_> {
         let protected = ProtectedContainers::of(&layers);
         let release = layer::made_release(&layers);
         let agents = self.configuration.agents;
+        // Taken before the layers, which may set the label: only the user's own outranks the webhook's path.
         let own_network = pod::label(&made, labels::NETWORK).map(str::to_owned);
         let own = self.put(&mut made, layers, (&protected, release), &mut now)?;
         self.set_variables(&mut made, own_network.as_deref());
@@ -142,7 +144,9 @@ impl Injection<'_> {
         set_annotations(&mut made, overrides.into_iter().chain([status]));
         reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::InPlace);
         native_sidecar::order_init(&mut made, &now);
+        // The last of `LISTS` is that of pull secrets.
         put_first(&mut made, &now.lists[3]);
+        // A native sidecar starts before all containers anyway.
         let hold = self.holds() && !native_sidecar::is_native(&made);
         native_sidecar::order_containers(&mut made, &now, hold);
         self.warn_of_core_dumps(&now);
@@ -166,6 +170,7 @@ impl Injection<'_> {
         if !names.learn(&mut found.removal.withheld, &made) {
             return Ok(found);
         }
+        // The second try finds the same again.
         self.pruned.truncate(lengths.0);
         self.warnings.truncate(lengths.1);
         self.original_by(set, chosen, earlier, &names)
@@ -226,6 +231,7 @@ impl Injection<'_> {
     ) -> Result<Overrides, StopReason> {
         let of_templates = now.lists.iter().take(2).flatten();
         let of_templates: BTreeSet<&str> = of_templates.map(String::as_str).collect();
+        // Recorded as the user wrote them, before the template's fields go: the next pass restores these.
         let own = Overrides::of(made, |name| of_templates.contains(name));
         protected.take_all(made, &mut self.warnings);
         let secrets = &mut now.lists[3];

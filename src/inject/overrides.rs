@@ -55,6 +55,7 @@ impl Overrides {
             return Self::default();
         };
         let spec = schema::object("PodSpec").map_or(Kind::Any, Kind::Object);
+        // Any author can write the annotation: values of other types would make a pod that no server accepts.
         if output_types::shape(&entries, spec, "").is_err() {
             return Self::default();
         }

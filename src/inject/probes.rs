@@ -199,6 +199,7 @@ impl ProbeRewrite<'_> {
         let original = original(handler, asked, &port);
         let sent = to_status_port(asked, &path, self.port);
         let original = self.entry(probe, handler, original, &path);
+        // Nothing of the probe has changed up to here, so that one without room stays whole.
         if !originals.insert(path, original) {
             warnings.push(format!("container {name}: {} would make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program; it is left as it is", place.field));
             return;
@@ -408,6 +409,7 @@ pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
         .map_or(&[][..], Vec::as_slice);
     let text = env
         .iter()
+        // Of two variables with one name Kubernetes uses the last.
         .rev()
         .find(|variable| pod::name(variable) == VARIABLE)
         .and_then(|variable| variable.get("value"))
@@ -438,6 +440,7 @@ pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
 /// Restores the original of a probe that points at `path`; returns true if it did.
 fn put_back(probe: &mut Map<String, Value>, path: &str, original: &Value) -> bool {
     let asked = probe.get("httpGet");
+    // A probe that leads elsewhere by now is somebody's change, and stays.
     if asked.and_then(|asked| asked.get("path")?.as_str()) != Some(path) {
         return false;
     }

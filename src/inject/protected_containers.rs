@@ -55,6 +55,7 @@ impl ProtectedContainers {
                     _ => continue,
                 };
                 let known = protected.entry(name.to_owned()).or_insert(protection);
+                // A name may be in both lists: the stronger protection counts.
                 *known = protection.max(*known);
             }
         }

@@ -21,6 +21,7 @@ pub(crate) enum Release {
 impl Release {
     /// The release that the tag of an image names: `proxyv2:1.4.10` is Istio 1.4.
     pub(crate) fn of_image(image: &str) -> Self {
+        // A registry's port has a colon, too, and a digest may stand behind the tag.
         let last = image.rsplit('/').next().unwrap_or_default();
         let last = last.split('@').next().unwrap_or_default();
         let (name, tag) = last.split_once(':').unwrap_or((last, ""));

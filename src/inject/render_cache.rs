@@ -79,6 +79,7 @@ impl<T: Clone + TextTree> RenderCache<T> {
         if let Some(known) = self.get_cached(&text) {
             return Ok(known);
         }
+        // The lock is not held while a text is parsed: two pods may parse the same one, and neither waits.
         let mut slots = Vec::new();
         let read = read(&text)?.map(|(mut made, findings)| {
             slots = found(&text, &findings, &mut made);

@@ -274,6 +274,7 @@ fn set(holder: &mut Map<String, Value>, key: &str, values: &Map<String, Value>) 
     let Some(entries) = map.as_object_mut() else {
         return;
     };
+    // Null: the pod had no value there.
     entries.retain(|key, _| !values.get(key).is_some_and(Value::is_null));
     let values = values.iter().filter(|(_, value)| !value.is_null());
     entries.extend(values.map(|(key, value)| (key.clone(), value.clone())));

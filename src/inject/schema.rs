@@ -219,6 +219,7 @@ impl Table {
                     required,
                 });
             }
+            // `field` searches by name.
             fields.sort_unstable_by_key(|field: &Field| field.name);
             let mut record = TypeRow {
                 name,

@@ -154,6 +154,7 @@ impl TemplateData<'_> {
                 .and_then(|global| global.get(of))
                 .and_then(|image| image.get("image")),
         );
+        // In Istio's templates an image with a slash is a whole one, without hub and tag.
         if let Some(image) = image.as_ref().filter(|image| image.contains('/')) {
             return image.clone();
         }

@@ -67,6 +67,7 @@ impl TextSlot {
             style,
             trail: scalar.trail.clone(),
         };
+        // What the parser read otherwise than this narrow style does is no slot.
         (style.decode(text.get(begin..end)?) == value).then_some(slot)
     }
 

@@ -100,6 +100,7 @@ pub(crate) fn uninject(
     version: &str,
     names: &TemplateNames,
 ) -> Removal {
+    // The proxy's variables hold the probes and the annotations: both are read before it is taken out.
     let mut originals = probes::restore(pod, earlier);
     if earlier.version != version {
         originals.clear();

@@ -95,6 +95,7 @@ pub(crate) fn numbers_quoted(cause: &str, of: &str) -> String {
         in_quotes ^= letter == '"';
         let unsigned = word.trim_start_matches('-');
         let is_number = unsigned.starts_with(|first: char| first.is_ascii_digit());
+        // Numbers of the rule itself, which the text does not have, stay as they are.
         if is_number && !in_quotes && word.len() >= NUMBER && of.contains(word) {
             made.extend(["\"", word, "\""]);
         } else {

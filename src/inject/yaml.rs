@@ -99,6 +99,7 @@ fn integer(text: &str) -> Option<Number> {
     if !digits.starts_with(|first: char| first.is_ascii_digit()) {
         return None;
     }
+    // YAML 1.1 has underscores between digits.
     let digits: Cow<'_, str> = if digits.contains('_') {
         digits.replace('_', "").into()
     } else {
@@ -115,9 +116,11 @@ fn integer(text: &str) -> Option<Number> {
         }
         _ => (10, digits.as_ref()),
     };
+    // `from_str_radix` takes a sign, which may not follow a prefix such as `0x`.
     if digits.starts_with(['+', '-']) {
         return None;
     }
+    // The least i64 has no positive counterpart in 64 bits.
     let value = i128::from(u64::from_str_radix(digits, radix).ok()?);
     let value = if negative { -value } else { value };
     i64::try_from(value)

@@ -58,6 +58,7 @@ impl AccessList {
         };
         let mut seen = BTreeSet::new();
         for (name, field) in fields {
+            // YAML's check of repeated keys compares exactly, so `Allowed` beside `allowed` is found below.
             let lower = name.to_ascii_lowercase();
             match &*lower {
                 "isblacklist" => list.is_black = boolean(field)?,

@@ -83,6 +83,7 @@ impl Debounce {
     /// Closes the debounce for a new session: until its initial state is complete, the published snapshot stays.
     pub fn close(&mut self) {
         self.open = false;
+        // What waited was of the old session, whose snapshot is dropped.
         self.waiting = None;
     }
 
@@ -110,6 +111,7 @@ impl Debounce {
 
     /// Returns the time to call [`Self::due`]; `None`: not before the next change.
     pub fn deadline(&self) -> Option<Duration> {
+        // Changes before the initial state is complete are counted, and make nothing due.
         let waiting = self.waiting.filter(|_| self.open)?;
         let deadline = waiting.burst.deadline(self.options.quiet, self.options.max);
         let apart = self

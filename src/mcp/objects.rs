@@ -63,6 +63,7 @@ impl ResourceReader for ObjectReader {
             found.extend(Object::misnamed(kind, &metadata.name));
             found.extend(config::check_rules(&object));
             found.retain(|finding| finding.is_error() && !is_excused(finding));
+            // After the warnings are gone: within the bound they would displace errors.
             config::limit(&mut found);
         }
         let findings: Vec<_> = found.iter().map(Finding::to_string).collect();

@@ -85,6 +85,7 @@ impl Publisher {
             return false;
         };
         let changed = change(&mut group_publisher.pending);
+        // A change without effect must not extend the debounce.
         if changed {
             group_publisher.debounce.change(now);
         }

@@ -160,6 +160,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
 
     fn begin(&mut self, now: Duration, reason: Reason) -> Step<K, V, M> {
         self.number = self.number.saturating_add(1);
+        // The mesh configuration stays: a new session begins because of a newer one.
         self.connected.clear();
         self.complete.clear();
         self.buffered.clear();
@@ -187,6 +188,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
     /// Marks a source's full list as received.
     pub fn complete(&mut self, now: Duration, number: u64, source: &str) -> Step<K, V, M> {
         if self.is_current(number) && self.sources.contains(source) {
+            // A full list shows that its source reads, even if that was not told.
             self.connected.insert(source.into());
             self.complete.insert(source.into());
         }
@@ -199,6 +201,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
             return Step::Nothing;
         }
         if self.state == State::Processing {
+            // Transforms keep their own objects; the next session replays all.
             return Step::Apply(name, object);
         }
         match object {
@@ -215,6 +218,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
         }
         self.mesh = Some(mesh);
         if self.state == State::Processing {
+            // All results depend on the configuration, so none of the transforms can go on.
             self.go(now, State::Terminating, Reason::MeshConfig);
             return Step::End;
         }
@@ -231,6 +235,7 @@ impl<K: Ord, V, M: Clone + PartialEq> Session<K, V, M> {
                 Step::End
             }
             State::Starting | State::Buffering => {
+                // No transform runs, so there is no end to wait for.
                 self.buffered.clear();
                 self.go(now, State::Inactive, Reason::Shutdown);
                 Step::Nothing

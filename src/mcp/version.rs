@@ -20,6 +20,7 @@ impl Version {
     /// Parses the output of [`Display`](fmt::Display); any other text is a version that gudgeon never assigned.
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = text.bytes();
+        // `from_str_radix` also takes a sign and capitals, which `Display` never writes.
         let well_formed =
             text.len() == 16 && bytes.all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         if !well_formed {

@@ -38,6 +38,7 @@ impl ApiStatus {
             self.message
         };
         Cause::Status {
+            // Only an event of a watch has no status line of its own, and its code in the body instead.
             code: code.unwrap_or(self.code),
             message: plain(&message),
             after,
@@ -69,6 +70,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
             return plain(&without_secret);
         }
         let more = cause.to_string();
+        // Most errors quote their source in their own text: a cause that is said already is not repeated.
         if !text.contains(&more) {
             let separator = if text.is_empty() { "" } else { ": " };
             text = format!("{text}{separator}{more}");
@@ -81,6 +83,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 /// Describes a decoding error without the value, which may be a secret.
 pub(crate) fn misread(error: &serde_json::Error) -> String {
     let message = error.to_string();
+    // serde quotes the value before these words, and the value may be of a Secret.
     match message.split_once(", expected ") {
         Some((_, expected)) => format!("a value is not {expected}"),
         None => message,
@@ -258,6 +261,7 @@ pub(crate) async fn chunk(
             None => return Ok(None),
             Some(Err(error)) => return Err(Cause::Broken(chain(&error))),
             Some(Ok(frame)) => {
+                // A frame without data holds trailers, which no answer of the API needs.
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));
                 }

@@ -139,6 +139,7 @@ impl Cluster {
         if let Some(what) = beyond(&read) {
             return Err(refused(format!("{what} is not allowed here")));
         }
+        // It names no file and no program (`beyond`), so nothing here can hang.
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
             .await
             .map_err(|error| CannotConnect::because(WHAT, &error))?;
@@ -326,6 +327,7 @@ async fn from_kubeconfig(
 /// kube's own client, but for the connection and for its retries: a try again is decided where it is known what for.
 fn client(config: &Config) -> Result<kube::Client, kube::Error> {
     let mut connector = HttpConnector::new();
+    // The TLS connector dials by this one, which refuses https URLs by default.
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT));

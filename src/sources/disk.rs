@@ -231,6 +231,7 @@ impl Disk {
             })
             .collect();
         for (path, steps, is_due, again) in known {
+            // Without a trace, or if the look itself fails, nothing shows that the path leads elsewhere.
             let is_same = steps.is_empty()
                 || !matches!(
                     self.submit(&path, &Call::Same(steps)),
@@ -252,6 +253,7 @@ impl Disk {
     fn submit(&mut self, path: &Path, call: &Call) -> io::Result<Reply> {
         loop {
             self.forget_ended();
+            // `Same` asks about a path that hangs, by names that answered before.
             if !matches!(call, Call::Same(_)) {
                 if self.hanging.contains_key(path) {
                     return Err(hangs());
@@ -339,6 +341,7 @@ impl Disk {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let now = worker.progress.calls.load(Ordering::Relaxed);
+            // A thread that still makes calls is slow and not stuck: the job's own deadline ends it.
             still = if now == calls { still + 1 } else { 0 };
             calls = now;
             if still < PARTS {
@@ -352,7 +355,9 @@ impl Disk {
                 since: Instant::now(),
                 again: self.tried.remove(&at).unwrap_or(AGAIN),
             };
+            // The worker is dropped with its channels, so that its thread ends as soon as the call returns.
             self.left.push(Arc::clone(&worker.progress));
+            // The next job skips the stuck name, which must be known by then.
             hanging.trace.wait(CALL / PARTS);
             self.hanging.insert(at, hanging);
             return if is_it { Err(hangs()) } else { Ok(None) };

@@ -91,6 +91,8 @@ impl<V> FairRoom<V> {
         let larger = self.by_bytes.iter().rev();
         let larger = larger.take_while(|(bytes, _)| *bytes > own);
         let mut larger = larger.filter(|(_, namespace)| *namespace != key.namespace);
+        // Larger namespaces give way down to `own` and no further; if that is not enough, nothing may be
+        // removed.
         while surplus < too_many {
             surplus = surplus.saturating_add(larger.next()?.0.saturating_sub(own));
         }
@@ -108,6 +110,8 @@ impl<V> FairRoom<V> {
         let mut all = self.by_bytes.iter().rev();
         let (_, namespace) = all.find(|(_, namespace)| **namespace != *but)?;
         let first = Key::new(namespace, "");
+        // No namespace has a NUL in it: the range ends before a namespace that only begins with this one's
+        // name.
         let next = Key::new(&format!("{namespace}\0"), "");
         let mut its = self.objects.range(first..next);
         its.next_back().map(|(key, _)| key.clone())

@@ -94,6 +94,7 @@ impl KnownFiles {
             unread: Vec::new(),
         };
         let walked = self.walker.walk(self.limits, &mut visit)?;
+        // Only a walk that got through tells which files are gone.
         visit.forget();
         let (most, left_out) = (self.limits.files, walked.left_out);
         let read = visit.read;
@@ -133,6 +134,7 @@ impl Visitor<'_> {
         let (unread, scan) = (&self.unread, self.scan);
         let is_hidden = |path: &Path| {
             let mut unread = unread.iter();
+            // A known path is a file's: where a directory has its name now, the file is gone.
             unread.any(|folder| path.starts_with(folder) && path != folder)
         };
         let is_gone =

@@ -43,6 +43,7 @@ impl LineBuffer {
                 }
                 return Ok(None);
             };
+            // `searched` is never before `begin`, so that `end - begin` cannot underflow.
             let (begin, end) = (self.begin, self.searched + found);
             (self.begin, self.searched) = (end + 1, end + 1);
             if end - begin > self.most {

@@ -38,6 +38,7 @@ impl PageProgress {
     /// # Errors
     /// The list has no end.
     pub(crate) fn go_on(&mut self, count: usize, limit: u32, next: String) -> Result<(), Cause> {
+        // Half of a limit of 1 is 0: an empty page would not count as short.
         self.short += u32::from(count < limit as usize / 2 || count == 0);
         let cause = if self.begun.elapsed() > LIST {
             format!("a list has no end within {} s", LIST.as_secs())

@@ -113,6 +113,7 @@ impl<K> Inner<K> {
         };
         match observed {
             Some(observed) if observed >= self.complete_since => {
+                // The journal is in the order of generations: the first one that is known ends the walk.
                 let newer = self.journal.iter().rev();
                 let keys: BTreeSet<&Key> = newer
                     .take_while(|(generation, _)| *generation > observed)
@@ -211,6 +212,8 @@ impl<K: Kind> Writer<K> {
                 more_left_out,
                 ..Freshness::default()
             };
+            // The new versions fit already, as `Items` made room for them: only versions that stay can exceed
+            // it.
             for (key, old, size) in keeping {
                 match inner.make_room(&key, size, room) {
                     Some(given_up) => {

@@ -230,6 +230,7 @@ impl<K: Kind> Watcher<K> {
                 ..ListParams::default()
             };
             let exchange = self.cluster.exchange(&action, self.timing.request);
+            // `all` moves with the page to the thread that decodes it, and back.
             let read = move |bytes: &[u8]| {
                 let page: Page<'_> = serde_json::from_slice(bytes)?;
                 let items = page.items.map(|items| all.read_page(items.get()));
@@ -298,6 +299,7 @@ impl<K: Kind> Watcher<K> {
                 let event = read.unwrap_or_else(|| Err(malformed(&"decoding panicked")));
                 let event = event.map_err(failure)?;
                 self.apply(event.change, store, health);
+                // The version moves on after its change is applied: a watch that resumes must not skip it.
                 if !event.version.is_empty() {
                     *version = event.version.into();
                 }
@@ -430,6 +432,7 @@ impl<K: Kind> Watcher<K> {
         // Once between two watches that have lasted.
         let mut may_hurry = true;
         loop {
+            // A notification from before this try tells nothing about the next pause.
             others.mark_unchanged();
             let work = self.list_and_watch(store, &mut health, &mut resumed);
             let ended = without_panic(work).await;

@@ -151,6 +151,7 @@ fn is_plain(operator: &str, inside: &str) -> bool {
     };
     match operator {
         "REQ" | "RESP" | "TRAILER" => {
+            // The header behind `?` stands in for the first; `a` is a plain one where there is none.
             let (first, other) = inside.split_once('?').unwrap_or((inside, "a"));
             letters(first.strip_prefix(':').unwrap_or(first))
                 && letters(other.strip_prefix(':').unwrap_or(other))

@@ -50,6 +50,7 @@ pub fn documents_within(
         .flatten()
         .chain(yaml.into_iter().flatten())
         .map(|read| read.map(|node| Document { node }))
+        // The first error is passed on and ends the text: behind it nothing is known to be a document.
         .take_while(move |read| !mem::replace(&mut ended, read.is_err()))
 }
 
@@ -277,6 +278,7 @@ impl<'a> Part<'a> {
 
     fn position(&self, node: &Node, entries: &[(String, Node)], name: &str) -> Option<usize> {
         let mut maps = self.maps.borrow_mut();
+        // An address is a key here: the part borrows its nodes, so that none moves or goes.
         let known = maps.entry(std::ptr::from_ref(node)).or_insert_with(|| {
             let written = entries.iter().enumerate();
             let folded = written.clone().map(|(at, (name, _))| (folded(name), at));
@@ -313,6 +315,7 @@ fn keys(path: &str) -> impl Iterator<Item = PathStep> + '_ {
             let text = rest.strip_prefix('[')?;
             let mut stream = serde_json::Deserializer::from_str(text).into_iter::<String>();
             let name = stream.next()?.ok()?;
+            // `after` begins a byte behind `text`, from which the offset counts.
             rest = after
                 .get(stream.byte_offset().checked_sub(1)?..)?
                 .strip_prefix(']')?;
@@ -358,6 +361,7 @@ fn value(node: &Node) -> Json {
 
 /// A boolean as kubectl reads it.
 fn parse_bool(scalar: &Scalar) -> Option<bool> {
+    // A word in quotes is text, whatever it spells.
     if scalar.plain() == Plain::Text && !scalar.plain {
         return None;
     }

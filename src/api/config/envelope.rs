@@ -97,6 +97,7 @@ fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
         }
         walker.path.back(length);
     }
+    // A null in the spec stands for what could not be read: encoded it would be absent, which nobody wrote.
     let body = if walker.findings.has_errors() {
         Bytes::new()
     } else if kind.verbatim {

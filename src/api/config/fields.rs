@@ -104,6 +104,7 @@ impl Walker {
                 false => value,
             };
             let length = self.path.enter(field.json);
+            // A field may be written by its JSON name and by its name in the .proto.
             if out.contains_key(field.json) {
                 self.error("written twice");
             } else {
@@ -125,6 +126,7 @@ impl Walker {
             .filter(|field| field.oneof.is_some())
             .map(|field| field.number)
             .collect();
+        // Most messages have at most one such field: the table is walked for the others alone.
         if numbers.len() < 2 {
             return;
         }
@@ -221,6 +223,7 @@ impl Walker {
     fn one(&mut self, kind: FieldKind, value: &Json) -> Json {
         match kind {
             FieldKind::Message(message) => self.message(message, value),
+            // Proto JSON writes a wrapper as its bare value.
             FieldKind::Wrapper(kind) => self.one(*kind, value),
             FieldKind::Struct if !value.is_object() => {
                 self.error(wanted("an object", value));
@@ -334,6 +337,7 @@ fn key(by: Key, name: &str) -> Option<String> {
         Key::Uint32 => Some(name)
             .filter(|name| name.bytes().all(|digit| digit.is_ascii_digit()))
             .and_then(|name| name.parse::<u32>().ok())
+            // `7` and `007` are one key.
             .map(|number| number.to_string()),
     }
 }

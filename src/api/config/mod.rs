@@ -98,7 +98,9 @@ impl Object {
         full_name: &str,
         body: Bytes,
     ) -> Result<Self, DecodeError> {
+        // Without a slash it is the name of an object of the whole cluster.
         let (namespace, name) = full_name.split_once('/').unwrap_or(("", full_name));
+        // A verbatim body is a Struct with the keys as they were written; rules want them in one spelling.
         let spec = if kind.verbatim {
             let written = Json::Object(wire::decode_struct(&body)?);
             Walker::new().message(kind.message, &written)
@@ -198,6 +200,7 @@ pub(crate) fn read_known(
 fn walk(message: &'static Message, value: &Json, unknown: Unknown) -> (Json, Walker) {
     let mut walker = Walker::new();
     walker.unknown = unknown;
+    // Before the walk, which goes as deep as the value does.
     if let Err(wrong) = envelope::measure(value) {
         walker.error(wrong);
         return (Json::Null, walker);

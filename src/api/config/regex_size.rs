@@ -37,6 +37,8 @@ fn size_of(mut letters: impl Iterator<Item = char> + Clone) -> u32 {
                 if let (Some(times), Some((all, last))) =
                     (most_times(&mut letters), groups.last_mut())
                 {
+                    // RE2 writes the item out as often as the larger bound says, so that nested repetitions
+                    // multiply.
                     let more = last.saturating_mul(times.saturating_add(1));
                     *all = all.saturating_add(more);
                     *last = last.saturating_add(more);
@@ -52,6 +54,7 @@ fn size_of(mut letters: impl Iterator<Item = char> + Clone) -> u32 {
                 let mut size = CLASS;
                 let mut is_first = true;
                 while let Some(one) = letters.next() {
+                    // In first place a `]` is a letter of the class.
                     let ends = one == ']' && !is_first;
                     is_first = is_first && one == '^';
                     if ends {

@@ -53,6 +53,7 @@ fn text(value: &Json) -> Result<&str, String> {
 }
 
 fn bytes(text: &str) -> Result<Json, String> {
+    // Proto JSON takes the URL-safe alphabet, too.
     let standard: String = text
         .chars()
         .map(|letter| match letter {
@@ -110,6 +111,7 @@ fn whole(number: &Number) -> Option<i128> {
 fn digits(text: &str) -> Option<i128> {
     /// More are in no range.
     const MOST: usize = 30;
+    // `parse` alone would also take a plus.
     let unsigned = text.strip_prefix('-').unwrap_or(text);
     let fits = !unsigned.is_empty()
         && unsigned.len() <= MOST

@@ -11,6 +11,7 @@ use crate::yaml::Node;
 
 pub(super) fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
     let (object, mut findings) = check_all(value);
+    // The order needs a tree of the whole object, which a single finding is not worth.
     if findings.len() > 1 {
         Part::new(&Node::of_json(value)).order(&mut findings);
     }

@@ -103,6 +103,7 @@ impl<'a> Descriptions<'a> {
                 _ => {}
             }
         }
+        // A second pass: names need the package, and fields may stand in any order.
         let at = self.files.len();
         self.files.push((name.to_owned(), file));
         for part in parts(file) {
@@ -212,6 +213,7 @@ impl<'a> Descriptions<'a> {
         let Some((_, bytes)) = self.things.get(message) else {
             return Ok(None);
         };
+        // Read without the lock: another thread that does the same has the same result.
         let read = Arc::new(DescribedMessage::read(bytes)?);
         self.read().insert(message.to_owned(), Arc::clone(&read));
         Ok(Some(read))
@@ -273,6 +275,7 @@ impl<'a> DescribedMessage<'a> {
                 _ => {}
             }
         }
+        // `field` searches by number.
         read.all.sort_by_key(|field| field.number);
         Ok(read)
     }
@@ -335,6 +338,7 @@ pub fn parts(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Raw<'_>), Decode
     std::iter::from_fn(move || {
         let next = next_field(&mut rest).transpose();
         if matches!(next, Some(Err(_))) {
+            // Behind an error no field's beginning is known.
             rest = &[];
         }
         next

@@ -131,6 +131,7 @@ impl Encoder {
         written.sort_by_key(|(field, ..)| field.number);
         for (at, (field, key, value)) in written.iter().enumerate() {
             let earlier = written.iter().take(at);
+            // A field may also be written twice, in both of its spellings.
             let mut of_group = earlier.filter(|(other, ..)| {
                 other.number == field.number
                     || (other.oneof.is_some() && other.oneof == field.oneof)
@@ -213,12 +214,14 @@ impl Encoder {
             return self.fail("a map without keys or values");
         };
         let mut entries: Vec<_> = entries.iter().collect();
+        // Equal values are equal bytes, in whatever order they were written.
         entries.sort_by_key(|(key, _)| *key);
         for (key, value) in entries {
             let mut inner = Vec::new();
             self.below(
                 |path| push_key(path, key),
                 |it| {
+                    // Keys of JSON are texts; numbers are read from text like any value.
                     let key = match by.kind {
                         kind::BOOL => Json::Bool(key == "true"),
                         _ => Json::String(key.clone()),
@@ -278,6 +281,7 @@ impl Encoder {
                 match field.kind {
                     kind::UINT32 => WireScalar::Varint(number),
                     _ => {
+                        // Four bytes on the wire either way: the float has the number's bits.
                         WireScalar::Float(f32::from_bits(u32::try_from(number).unwrap_or(u32::MAX)))
                     }
                 }
@@ -432,6 +436,7 @@ impl Encoder {
             let Ok(Some(described)) = all.fields(name) else {
                 return self.fail(format!("{} is not a message", quoted(name)));
             };
+            // `fields` has no bound, as `message` has.
             if depth > DEEPEST {
                 return self.fail("is nested too deeply");
             }
@@ -447,6 +452,7 @@ impl Encoder {
             return delimited(2, &inner, out);
         }
         let mut inner = Vec::new();
+        // Messages that have a form of their own in JSON have it in `value`.
         if name.starts_with("google.protobuf.") && name != "google.protobuf.Empty" {
             let value = values.get("value").unwrap_or(&Json::Null);
             self.below(

@@ -98,6 +98,7 @@ impl Merger<'_> {
         for part in parts(below) {
             let (number, raw) = part?;
             let of = group(number);
+            // Another field of the group is set above: this one would be a second.
             let is_left = chosen
                 .iter()
                 .any(|(group, other)| Some(*group) == of && *other != number);
@@ -117,6 +118,7 @@ impl Merger<'_> {
             let mut out = Vec::new();
             match described.field(number) {
                 Some(field) => self.field(field, ours, theirs, depth, &mut out)?,
+                // Without a description nobody knows a list from a value: the newer counts.
                 None => theirs
                     .into_iter()
                     .for_each(|raw| put(number, raw, &mut out)),
@@ -226,6 +228,7 @@ impl Merger<'_> {
             let replacement = format!("{} is replaced by {}", ours.0, theirs.0);
             self.replaced.push(replacement);
         }
+        // An Any without a type says nothing, and replaces none.
         Ok(if theirs.0.is_empty() { below } else { above }.to_vec())
     }
 }
@@ -253,6 +256,7 @@ fn content(raw: Raw<'_>) -> Result<&[u8], DecodeError> {
 /// Several are one, in parts.
 fn joined(raws: &[Raw<'_>]) -> Result<Vec<u8>, DecodeError> {
     let all: Result<Vec<&[u8]>, DecodeError> = raws.iter().map(|raw| content(*raw)).collect();
+    // Protobuf merges messages whose bytes stand one behind the other.
     Ok(all?.concat())
 }
 
@@ -261,6 +265,7 @@ fn key(entry: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::new();
     for part in parts(entry) {
         if let (1, raw) = part? {
+            // Of several the last counts.
             out.clear();
             put(1, raw, &mut out);
         }

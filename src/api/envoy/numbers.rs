@@ -38,6 +38,7 @@ fn whole(value: &Json) -> Option<i128> {
     reason = "it has no fraction, and is in the range"
 )]
 fn fractionless(value: f64) -> Option<i128> {
+    // No number of 64 bits is as large: the range is checked by the caller.
     (value.fract() == 0.0 && value.abs() < 2e19).then_some(value as i128)
 }
 

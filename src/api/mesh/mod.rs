@@ -244,6 +244,7 @@ fn over<T: Typed>(
     overlay::lay(T::MESSAGE, &mut merged, fields.clone());
     let merged = Json::Object(merged);
     let mut findings = rules(&merged, &Json::Object(fields));
+    // In the order of the text, because only the first error is told.
     Part::new(&node).order(&mut findings);
     if let Some(first) = findings.iter().position(Finding::is_error) {
         return Err(Invalid::at(findings.swap_remove(first), &node));

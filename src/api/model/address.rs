@@ -30,6 +30,7 @@ impl Network {
         let drop = u32::from(bits - prefix);
         let first = match address {
             IpAddr::V4(address) => {
+                // `checked_shl` refuses a shift by all bits: nothing of a `/0` counts.
                 let mask = u32::MAX.checked_shl(drop).unwrap_or(0);
                 IpAddr::V4((address.to_bits() & mask).into())
             }
@@ -118,6 +119,7 @@ const fn bits(address: IpAddr) -> u8 {
 }
 
 fn length(text: &str) -> Option<u8> {
+    // `parse` alone would take a sign.
     text.bytes()
         .all(|digit| digit.is_ascii_digit())
         .then(|| text.parse().ok())

@@ -111,6 +111,7 @@ impl Changes {
             .kinds
             .entry(kind)
             .or_insert_with(|| Some(BTreeSet::new()));
+        // `None` stays: any object of the kind may have changed already.
         if let Some(known) = names {
             known.insert(name.into());
             if known.len() > MOST {

@@ -78,6 +78,7 @@ impl Protocol {
             return None;
         }
         let protocol = app_protocol
+            // An appProtocol that names no protocol says nothing: the port's name counts.
             .and_then(Self::of_app_protocol)
             .or_else(|| Self::of_port_name(name))
             .unwrap_or_else(|| Self::of_number(number));
@@ -115,7 +116,8 @@ impl Protocol {
         name.split('-').next().and_then(|word| word.parse().ok())
     }
 
-    /// On these ports the server speaks first: waiting for the client's bytes would cost every connection a timeout.
+    /// Well-known ports on which Istio never detects the protocol: where the server speaks first, waiting for the client's
+    /// bytes would cost every connection a timeout.
     const fn of_number(number: u16) -> Self {
         match number {
             25 | 53 | 3306 | 27017 => Self::Tcp,

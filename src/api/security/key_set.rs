@@ -276,6 +276,7 @@ fn bytes(key: &Map<String, Value>, name: &str) -> Option<Vec<u8>> {
 }
 
 fn is_modulus(bytes: &[u8]) -> bool {
+    // A product of two odd primes is odd.
     let is_odd = bytes.last().is_some_and(|last| last % 2 == 1);
     is_odd && RSA_BITS.contains(&bit_length(bytes))
 }

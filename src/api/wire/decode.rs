@@ -72,6 +72,7 @@ fn one(
     if field.oneof.is_some() {
         for other in message.fields {
             if other.oneof == field.oneof && other.number != field.number {
+                // Of a group the last on the wire counts.
                 out.shift_remove(other.json);
             }
         }
@@ -120,6 +121,7 @@ fn list(
     items: &mut Vec<Json>,
 ) -> Result<(), DecodeError> {
     let form = form(kind);
+    // Readers take a list of scalars in both forms: packed, and one by one.
     if let (false, Raw::Bytes(mut packed)) = (form == BYTES, raw) {
         while !packed.is_empty() {
             let raw = value(form, &mut packed)?;
@@ -150,6 +152,7 @@ fn map_entry(
             _ => {}
         }
     }
+    // An entry leaves out a key that is its kind's default.
     let key = key.unwrap_or_else(|| match by {
         Key::String => String::new(),
         Key::Uint32 => "0".to_owned(),
@@ -201,6 +204,7 @@ fn single(kind: FieldKind, raw: Raw<'_>, depth: usize) -> Result<Json, DecodeErr
             Json::Object(out)
         }
         (FieldKind::Wrapper(kind), Raw::Bytes(mut bytes)) => {
+            // A wrapper leaves out the default, too: an empty one holds it.
             let mut inner = default(*kind, depth)?;
             while let Some((number, raw)) = next(&mut bytes)? {
                 if number == 1 {

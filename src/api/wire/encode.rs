@@ -47,11 +47,13 @@ fn one(field: &Field, value: &Json, out: &mut Vec<u8>) {
         }
     };
     if is_default && !field.presence {
+        // Proto3 leaves a default out; its reader puts it back.
         out.truncate(before);
     }
 }
 
 fn list(field: &Field, items: &[Json], out: &mut Vec<u8>) {
+    // Proto3 packs values that have no length of their own.
     let is_packed = form(field.kind) != BYTES;
     if is_packed {
         let scalars: Vec<_> = items
@@ -84,10 +86,12 @@ fn part(number: u32, kind: FieldKind, value: &Json, out: &mut Vec<u8>) {
 fn map(field: &Field, by: Key, entries: &Map<String, Json>, out: &mut Vec<u8>) {
     let mut entries: Vec<_> = entries
         .iter()
+        // An unreadable value is null, and the entry is left out with it.
         .filter(|(_, value)| !value.is_null())
         .collect();
     match by {
         Key::String => entries.sort_by_key(|(key, _)| *key),
+        // Numbers in their order: `9` stands before `10`.
         Key::Uint32 => entries.sort_by_cached_key(|(key, _)| key.parse::<u32>().unwrap_or(0)),
     }
     for (key, value) in entries {

@@ -80,6 +80,7 @@ pub fn value<'bytes>(form: u32, rest: &mut &'bytes [u8]) -> Result<Raw<'bytes>, 
 }
 
 fn skip_group(number: u32, rest: &mut &[u8]) -> Result<(), DecodeError> {
+    // A list and no recursion: the depth is the writer's choice.
     let mut open = vec![number];
     while let Some(inner) = open.last() {
         let tag = u32::try_from(varint(rest)?).map_err(|_| DecodeError::Form)?;

@@ -44,6 +44,7 @@ pub fn decode_value(bytes: &[u8]) -> Result<Json, DecodeError> {
 
 pub(super) fn write_struct(fields: &Map<String, Json>, out: &mut Vec<u8>) {
     let mut fields: Vec<_> = fields.iter().collect();
+    // Equal values are equal bytes, in whatever order they were written.
     fields.sort_by_key(|(key, _)| *key);
     for (key, value) in fields {
         length_delimited(1, out, |out| {

@@ -178,6 +178,7 @@ impl Builder {
     /// Takes an item that is whole. The next one has an account of its own.
     pub(super) fn item(&mut self) -> Option<Node> {
         let item = self.item.take()?;
+        // Copies for aliases outlive the item.
         self.account = self.alias_account;
         Some(item)
     }
@@ -228,6 +229,7 @@ impl Builder {
                 merged,
                 ..
             } => {
+                // After the map's own entries, which count wherever `<<` stands.
                 for node in merged {
                     merge(node, &mut entries, &mut known)?;
                 }
@@ -269,6 +271,7 @@ impl Builder {
 
     /// `line`: where it stands, which for an alias is not where it was written.
     fn place(&mut self, built: Built, line: usize) -> Result<(), Malformed> {
+        // The item is handed out, so the list stays empty.
         if self.splits && self.is_in_items() {
             self.item = Some(built.node);
             return Ok(());
@@ -322,6 +325,7 @@ fn merge(
     match node.value {
         Value::Map(other) => {
             for (key, value) in other {
+                // Of several merged maps the earlier counts.
                 if keys.insert(key.clone()) {
                     entries.push((key, value));
                 }

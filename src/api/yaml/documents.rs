@@ -112,6 +112,7 @@ impl<'a> Documents<'a> {
             return None;
         }
         let read = self.read().transpose();
+        // Behind text that is no YAML no document's beginning is known.
         self.ended = !matches!(read, Some(Ok(_)));
         read
     }

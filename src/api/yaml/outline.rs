@@ -87,8 +87,10 @@ impl OpenDocument {
                     self.set_field(&key, text);
                 }
             }
+            // An alias may be a key or a value, so it takes its turn.
             Event::Alias(_) => drop(self.at_top("")),
             Event::SequenceStart(_, anchor, _) => {
+                // With an anchor the list may be wanted again, when its items are gone.
                 let key = self.at_top("");
                 self.outline.has_items |= key.as_deref() == Some("items") && *anchor == 0;
                 self.depth = self.depth.saturating_add(1);

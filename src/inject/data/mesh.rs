@@ -140,6 +140,7 @@ fn single(json: Option<&Json>, kind: FieldKind) -> Result<Value, TemplateError> 
             message(inner, fields.clone(), None)
         }
         (FieldKind::Duration, Some(Json::String(text))) => duration(text),
+        // Proto JSON writes integers of 64 bits as text.
         (FieldKind::Int64 | FieldKind::Uint64, Some(Json::String(text))) => text
             .parse()
             .map_or_else(|_| Value::from(text.as_str()), Value::Int),
@@ -188,6 +189,7 @@ fn zeros() -> BTreeMap<&'static str, ZeroValue> {
     let mut seen: Vec<&str> = Vec::new();
     let mut waiting: Vec<&'static Message> = vec![&ISTIO_MESH_V1ALPHA1_MESHCONFIG];
     while let Some(message) = waiting.pop() {
+        // Messages may hold each other.
         if seen.contains(&message.name) {
             continue;
         }

@@ -42,6 +42,7 @@ impl Owner {
             name: text(metadata("name")),
             namespace: namespace.to_owned(),
         };
+        // As in Istio: only a generated name leads to the controller.
         if text(metadata("generateName")).is_empty() {
             return bare;
         }
@@ -96,6 +97,7 @@ impl Owner {
                 },
                 None => self,
             },
+            // A CronJob's Jobs end in the time: minutes since 1970, or seconds from older clusters.
             "Job" => match self.name.rsplit_once('-') {
                 Some((name, digits))
                     if !name.is_empty()

@@ -27,6 +27,7 @@ fn walk(
         if let Some(found) = object::walk(&value, rest) {
             let (found, walked) = found?;
             value = found;
+            // One name at least, so that the walk ends.
             rest = rest.get(walked.max(1)..).unwrap_or_default();
             continue;
         }
@@ -43,6 +44,7 @@ fn walk(
             },
             Value::Map(entries) => match entries.get(name) {
                 Some(found) => found.clone(),
+                // Go gives a missing key the zero value of the map's type.
                 None if session::is_strings(entries) => Value::from(""),
                 None => {
                     is_missing = true;

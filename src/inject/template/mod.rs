@@ -204,6 +204,7 @@ impl Template {
         let done = self
             .engine
             .execute_template_fmt(&mut output, MAIN, &data.root);
+        // The session has the line, and ends with its guard.
         let line = session::line();
         drop(guard);
         match done {
@@ -237,6 +238,7 @@ impl Template {
                 "render: no rendering is going on".to_owned(),
             ));
         };
+        // A text may render itself: the depth is bounded as that of named templates.
         session::enter()?;
         session::charge_bytes(text.len().saturating_mul(16))?;
         session::charge_made(text.len().saturating_mul(TREE_BYTES))?;
@@ -248,6 +250,7 @@ impl Template {
             .engine
             .execute_template_fmt(&mut output, MAIN, &data);
         done.map_err(|error| output.stopped.take().unwrap_or(error))?;
+        // After an error nothing leaves: the whole rendering ends, and its session with it.
         session::leave()?;
         Ok(Value::from(output.text))
     }

@@ -71,6 +71,7 @@ impl Rewriter<'_> {
                     let pos = branch.pos;
                     nodes.push(self.step(pos));
                     let mut branch = self.branch(branch)?;
+                    // Each turn counts, also that of an empty body.
                     branch.body.nodes.insert(0, self.step(pos));
                     nodes.push(Node::Range(branch));
                 }

@@ -178,6 +178,7 @@ fn length(action: &str, left: &str, right: &str) -> usize {
             break;
         };
         at += match letter {
+            // Delimiters within a text or a character end no action.
             '"' | '\'' => quoted(rest, letter),
             '`' => rest
                 .get(1..)

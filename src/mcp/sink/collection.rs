@@ -160,6 +160,7 @@ impl<T> SinkCollection<T> {
         if self.unknown == 0 || self.is_added_up() {
             return Some(named);
         }
+        // Without a sum nobody would notice that an unnamed member is gone; so all of them come again.
         self.begin(None)
     }
 
@@ -229,6 +230,8 @@ impl<T> SinkCollection<T> {
         }
         let content = content(resource);
         let old = self.entries.get(name.as_str());
+        // The content as well as the version: a source that does not change its version must not hide a
+        // change.
         let is_held =
             old.is_some_and(|old| old.content == content && *old.version == *metadata.version);
         let reading = if is_held {
@@ -258,6 +261,7 @@ impl<T> SinkCollection<T> {
         self.version = whole.version.into();
         if whole.incremental {
             for name in &whole.removed {
+                // A name in both lists was replaced at the source, and `set` does that.
                 if !whole.members.contains_key(name.as_str()) {
                     self.remove(name, changes);
                 }
@@ -297,6 +301,7 @@ impl<T> SinkCollection<T> {
 
     fn remove(&mut self, name: &str, changes: &mut Changes<T>) {
         self.uncount(name);
+        // A member that was never good was served to nobody.
         if let Some((name, entry)) = self.entries.remove_entry(name)
             && entry.object.is_some()
         {
@@ -314,6 +319,7 @@ impl<T> SinkCollection<T> {
     }
 
     fn set(&mut self, name: Arc<str>, member: ParsedMember<T>, changes: &mut Changes<T>) {
+        // The sum has the old version, so it must leave before the entry changes.
         self.uncount(&name);
         self.source_checksum.add(&name, &member.version);
         let entry = self
@@ -335,6 +341,7 @@ impl<T> SinkCollection<T> {
                 entry.object = Some(object.clone());
                 changes.set.push((name, object));
             }
+            // The last good object stays in place.
             Some(Err(findings)) => {
                 entry.findings = findings;
                 changes.refused.push(name);

@@ -122,6 +122,7 @@ impl<T> Sink<T> {
 
     /// Begins a stream: returns the first requests.
     pub fn start(&mut self, now: Duration) -> Vec<RequestResources> {
+        // Until this stream brings a response, the backoff grows.
         self.received = false;
         let most = self.incremental.then_some(self.versions_bytes);
         let mut requests = Vec::with_capacity(self.collections.len());
@@ -151,6 +152,7 @@ impl<T> Sink<T> {
         reader: &impl ResourceReader<Object = T>,
     ) -> Result<ResponseResult<T>, SinkError> {
         let (name, nonce) = (response.collection.clone(), response.nonce.clone());
+        // Before the nonce: a source that dials sends its trigger without one, and expects UNIMPLEMENTED.
         let Some((shared, collection)) = self.collections.get_key_value(&*name) else {
             let message = format!("unsupported collection {:?}", cut(&name, NAME));
             return Ok(self.nack(now, name, nonce, UNIMPLEMENTED, &message));
@@ -160,11 +162,13 @@ impl<T> Sink<T> {
             return Err(SinkError::NoNonce(cut(&name, NAME).to_owned()));
         }
         let shared = shared.clone();
+        // A refused response counts, too: the source is there, and its next version may be good.
         self.received = true;
         let acked = Outcome::Acked {
             resources: response.resources.len(),
             removed: response.removed_resources.len(),
         };
+        // All is read before anything is applied: a NACK tells the source that nothing was.
         let read = match collection.read(&name, response, reader) {
             Ok(read) => read,
             Err(cause) => return Ok(self.nack(now, name, nonce, INVALID_ARGUMENT, &cause)),

@@ -75,6 +75,7 @@ impl<T> SourceUnion<T> {
 
     /// Returns the effective objects of a collection, by name.
     pub fn all(&self, collection: &str) -> BTreeMap<&Arc<str>, &Arc<T>> {
+        // The last one collected wins, and the first source has precedence.
         let sources = self.sources.iter().rev();
         let objects = sources.filter_map(|given| given.get(collection));
         objects.flatten().collect()
@@ -102,10 +103,12 @@ impl<T> SourceUnion<T> {
             place.and_then(Option::take).unwrap_or_default()
         });
         self.sources = sources.collect();
+        // New sources are empty, so only names from before can change.
         let changed = before
             .into_iter()
             .filter_map(|((collection, name), object)| {
                 let now = self.get(&collection, &name).cloned();
+                // The union shares the sources' objects, so the same object is the same memory.
                 let is_same = now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &object));
                 (!is_same).then_some(UnionChange {
                     collection,

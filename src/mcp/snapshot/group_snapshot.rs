@@ -100,12 +100,14 @@ impl PendingCollection {
         let old = &self.published;
         let (mut version, mut bytes) = (old.version, old.bytes);
         let mut members = Vec::with_capacity(old.members.len());
+        // Both lists are sorted by name, so one pass merges them.
         let mut remaining = old.members.iter().peekable();
         for (name, resource) in std::mem::take(&mut self.changed) {
             while let Some(member) = remaining.next_if(|member| member.name < name) {
                 members.push(member.clone());
             }
             if let Some(gone) = remaining.next_if(|member| member.name == name) {
+                // The version is a sum: a change costs its own members, not the collection.
                 version = version - member(&gone.name, gone.version);
                 bytes = bytes.saturating_sub(gone.framed().len());
             }

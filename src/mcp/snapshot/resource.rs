@@ -39,6 +39,7 @@ impl Resource {
     pub fn new(origin: Origin) -> Self {
         let name: Arc<str> = origin.name.into();
         let mut annotations = origin.annotations;
+        // kubectl's copy of the whole object would double every resource.
         annotations.remove(LAST_APPLIED);
         let mut resource = message::Resource {
             metadata: Some(message::Metadata {
@@ -51,6 +52,7 @@ impl Resource {
                 value: origin.body,
             }),
         };
+        // Before name and time are set: replicas agree on content, wherever and whenever it was written.
         let version = content(&resource);
         if let Some(metadata) = &mut resource.metadata {
             metadata.name = name.to_string();
@@ -94,6 +96,7 @@ pub(crate) fn content(resource: &message::Resource) -> Version {
 
 fn framed(resource: &message::Resource) -> Bytes {
     let length = resource.encoded_len();
+    // Room for the key's byte and the length's varint.
     let mut bytes = BytesMut::with_capacity(length + 8);
     encode_key(RESOURCES, WireType::LengthDelimited, &mut bytes);
     encode_varint(length as u64, &mut bytes);

@@ -43,6 +43,8 @@ impl StreamShare {
     /// however much the others have: all together stay below twice the bound.
     pub(super) fn set(&mut self, own: usize) -> bool {
         let ListedBytes { bytes, streams } = &*self.all;
+        // Another stream may come between the counters; the bound is approximate, and no memory depends on
+        // their order.
         let all = match own.checked_sub(self.own) {
             Some(more) => bytes
                 .fetch_add(more, Ordering::Relaxed)
@@ -63,6 +65,7 @@ impl StreamShare {
             }
             (true, true) | (false, false) => {}
         }
+        // Too many bytes are counted as well: the stream ends, and its drop gives them back.
         self.own = own;
         let part = OF_ALL / streams.load(Ordering::Relaxed).max(1);
         own <= OF_STREAM && (all <= OF_ALL || own <= part)

@@ -140,7 +140,9 @@ impl Source {
         now: Duration,
         request: &RequestResources,
     ) -> Result<RequestKind, SourceError> {
+        // First of all: stale and ignored requests cost work, too.
         self.request_rate_limit.count(now);
+        // The sink refuses the trigger as a collection that it does not know.
         if self.dialled == Dialer::Source && request.collection == TRIGGER {
             return Ok(RequestKind::Ignored);
         }
@@ -168,6 +170,7 @@ impl Source {
         };
         let Some(error) = &request.error_detail else {
             subscription.ack(request.incremental);
+            // An ACK only takes from the lists, so they cannot become too many here.
             self.count_lists();
             return Ok(RequestKind::Acked);
         };
@@ -194,6 +197,7 @@ impl Source {
         }
         let nonce = self.nonce.saturating_add(1);
         for (collection, subscription) in &mut self.subscriptions {
+            // Only known collections are subscribed to.
             let (_, group) = self.collections.find(collection)?;
             let snapshot = self.published.get(&group);
             let Some(target) = snapshot.and_then(|snapshot| snapshot.get(collection)) else {

@@ -109,12 +109,16 @@ impl Response {
 
 /// The encoded length of a removal.
 pub(super) fn removal_len(name: &str) -> usize {
+    // Numbers of fields below 16 have a key of one byte.
     1 + encoded_len_varint(name.len() as u64) + name.len()
 }
 
 /// The longest encoding of all fields but resources and removals, with a collection of this name.
 pub(super) fn around(collection: &str) -> usize {
+    // Key and length, one byte each, and 32 digits.
     const VERSION: usize = 34;
+    // Key and length, and the 20 digits of the greatest nonce.
     const LONGEST_NONCE: usize = 22;
+    // A name is encoded as long in any field; the last two bytes are the flag `incremental`.
     VERSION + removal_len(collection) + LONGEST_NONCE + 2
 }

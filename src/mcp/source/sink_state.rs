@@ -33,6 +33,7 @@ impl Difference {
 impl SinkState {
     pub(super) fn difference(&self, target: &Collection) -> Difference {
         match self {
+            // Equal sums are equal members: nothing is walked.
             Self::Shared(shared) if shared.version() == target.version() => Difference::default(),
             Self::Shared(shared) => {
                 let members = shared.members().iter();
@@ -86,6 +87,7 @@ fn between<'a>(
         }
         match current.next_if(|(name, _)| **name == member.name) {
             Some((_, Some(version))) if version == member.version => {}
+            // A version that was never given out here is compared with nothing, so the member is sent.
             _ => difference.fresh.push(member.clone()),
         }
     }

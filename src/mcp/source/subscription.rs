@@ -66,11 +66,13 @@ impl Subscription {
             self.doubt(&in_flight, &listed);
         }
         let mut versions = listed;
+        // A name in doubt has no version, so any that the sink may have is replaced or removed.
         versions.extend(self.doubtful.iter().map(|name| (name.clone(), None)));
         self.incremental = incremental;
         self.owed = true;
         self.listed = bytes_of(&versions, &self.doubtful);
         self.sink_state = SinkState::Own(versions);
+        // A new subscription is owed an answer, even of what was settled before.
         self.settled = None;
     }
 
@@ -111,10 +113,12 @@ impl Subscription {
         let Some(in_flight) = self.in_flight.take() else {
             return;
         };
+        // The sink answers in order: having answered this response, it has handled all that were sent before.
         self.doubtful.clear();
         match in_flight.part {
             Some(part) => {
                 self.sink_state.take(&part);
+                // A part is not the target: the next one follows at once.
                 self.settled = None;
             }
             None => {
@@ -134,6 +138,7 @@ impl Subscription {
         };
         self.doubtful.clear();
         let version = in_flight.target.version();
+        // The sink's state stays as it was, since it applies nothing of a refused response.
         self.settled = Some(version);
         self.nacks = self.nacks.saturating_add(1);
         self.last_nack = Some(Nack {
@@ -162,6 +167,8 @@ impl Subscription {
                 self.agree(target);
                 return None;
             }
+            // The room for resources and removals alone; whatever else is in the message is reckoned at its
+            // longest.
             let (now, later) = cut(all, part_bytes.saturating_sub(around(target.name())));
             let resources = Payload::Some(now.fresh.clone());
             let removed = now.removed.clone();
@@ -178,6 +185,7 @@ impl Subscription {
             incremental: self.incremental,
             oversized: None,
         };
+        // The length walks all members, so it is taken until the one warning is out.
         if !self.warned {
             let length = response.encoded_len();
             response.oversized = (length > part_bytes).then_some(length);
@@ -218,6 +226,7 @@ impl Subscription {
 fn cut(mut all: Difference, bytes: usize) -> (Difference, bool) {
     let mut used = 0_usize;
     let mut fits = |length: usize| {
+        // One change goes out whatever its size: without it the difference would never end.
         let is_first = used == 0;
         used = used.saturating_add(length);
         is_first || used <= bytes

@@ -262,6 +262,8 @@ impl<C: Content> Catalogue<C> {
         id: &C::Id,
         places: &mut BTreeSet<C::Place>,
     ) -> Option<CatalogueChange<C::Id, C::Version>> {
+        // The slot leaves the map while `next` and `mark` borrow the catalogue, and returns below with its
+        // candidates.
         let mut slot = self.slots.remove(id)?;
         let before = slot.served.take();
         let (next, is_change) = self.next(&slot.places, before.as_ref()).unzip();
@@ -315,6 +317,8 @@ impl<C: Content> Catalogue<C> {
                 && its
                     .chain(first_of_its)
                     .all(|(_, one)| one.version.is_none());
+            // Another uid is another object: the version of the deleted one must not be served under its
+            // name.
             if (good.is_none() || is_its) && refused.uid == before.uid {
                 let place = if is_its { &before.place } else { first };
                 let stays = ServedVersion {
@@ -345,6 +349,8 @@ impl<C: Content> Catalogue<C> {
         let has_it = |key: &&CataloguePlace<C::Place>| {
             let candidate = self.candidate(key);
             candidate.zip(served).is_some_and(|(candidate, served)| {
+                // A place may hold several candidates of the name: an old version is held by a refused one, a
+                // new one by a good one.
                 served.place == key.0 && candidate.version.is_none() == served.is_old
             })
         };
@@ -362,6 +368,8 @@ impl<C: Content> Catalogue<C> {
                 (None, _) => Status::Refused { serving },
                 (Some(_), Some(holder)) if holder != key => Status::Shadowed { by: holder.clone() },
                 (Some(_), _) => {
+                    // The candidate shares the pointer that is served, so that an equal version is in memory
+                    // once.
                     candidate.version = served.map(|served| served.version.clone());
                     Status::Accepted
                 }

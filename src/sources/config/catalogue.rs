@@ -45,6 +45,7 @@ impl ConfigCatalogue {
         let changes = reconciled.changes.into_iter();
         let changes = changes.filter_map(|change| self.entry_change(change));
         let changes = changes.collect();
+        // The report counts the served objects, too, and is otherwise new only when a refused object changes.
         if self.report.served != self.served() {
             self.objects.touch_report();
         }
@@ -63,6 +64,7 @@ impl ConfigCatalogue {
             CatalogueChange::Moved(id, ConfigVersion::Entry(entry), origin) => {
                 return Some(EntryChange::Moved(id, entry, origin));
             }
+            // `Gone` carries no version, so only `unchecked` tells an object that readers never had.
             CatalogueChange::Gone(id) if !self.unchecked.contains_key(&id) => {
                 return Some(EntryChange::Gone(id));
             }

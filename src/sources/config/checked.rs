@@ -19,11 +19,11 @@ const NAMESPACE: &str = "metadata.namespace";
 /// The content of a valid object.
 #[derive(Debug)]
 pub(crate) enum CheckedContent {
-    /// Of one of the mesh's kinds, with its creation time in seconds since 1970.
+    /// An object of one of the mesh's kinds, with its creation time in seconds since 1970.
     Object(Box<Object>, Option<i64>),
-    /// Of a kind that is accepted and neither checked nor served.
+    /// An object of a kind that is accepted and neither checked nor served.
     Unused,
-    /// Of one of Kubernetes' own kinds, of which only the name is checked.
+    /// An object of one of Kubernetes' own kinds: only its name is checked.
     Core(CoreKind),
 }
 
@@ -107,6 +107,7 @@ fn check(value: &Json, part: Option<&Part<'_>>) -> Option<CheckedObject<CheckedC
     if let Some(core) = CoreKind::of(api_version, kind) {
         return Some(check_core(core, value, part));
     }
+    // A version or a kind that is no word is a mistake that a finding must name, and no foreign object.
     if is_word(api_version) && is_word(kind) && !config::is_ours(api_version) {
         return None;
     }
@@ -138,6 +139,7 @@ fn check_configuration(
         required(&mut findings);
     }
     let is_placed = row.is_some_and(|row| row.cluster) || namespace(value).is_some();
+    // The rules may have refused the namespace already: one finding is enough.
     if !(is_placed || findings.iter().any(|found| found.path == NAMESPACE)) {
         findings.push(unplaced());
     }

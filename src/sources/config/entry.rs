@@ -107,6 +107,7 @@ impl PartialEq for Entry {
                     created: created_other,
                 },
             ) => {
+                // `spec` is null in every entry: `body` is what the resource is encoded from.
                 object.kind == other.kind
                     && object.body == other.body
                     && created == created_other

@@ -118,7 +118,7 @@ pub struct Warned {
     /// The origin, as in [`Refused`].
     pub origin: Origin,
     pub warnings: Arc<[Finding]>,
-    /// What discovery does not serve as it is written; the log has no line for it.
+    /// The parts that discovery does not serve as they are written; the log has no line for them.
     pub notes: Arc<[Finding]>,
     /// False for one that is refused, or a duplicate: another of its name may be served.
     pub is_accepted: bool,

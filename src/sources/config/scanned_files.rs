@@ -117,6 +117,7 @@ impl<O: FilesObjects> FileReader for Scanning<'_, O> {
         };
         if let Err(Malformed { line, cause }) = self.objects.put(&place, bytes) {
             let catalogue = self.objects.catalogue_mut();
+            // Line 0 stands for an unknown line, and a text that cannot be parsed has a first one.
             catalogue.unread(&place, line.max(1), format!("cannot parse: {cause}"));
         }
     }

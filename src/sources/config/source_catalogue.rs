@@ -182,6 +182,7 @@ impl<V: StoredForm> SourceCatalogue<V> {
         let candidates = self.catalogue.at(place).unwrap_or_default();
         let is_noted =
             self.findings.contains_key(place) || candidates.iter().any(source_entry::is_noted);
+        // A place that no longer has findings changes the report as well.
         self.is_reported &= !(is_noted || self.noted.contains(place));
         if is_noted {
             self.noted.insert(Arc::clone(place));
@@ -231,6 +232,7 @@ impl<V: StoredForm> SourceCatalogue<V> {
     pub(crate) fn served_for(&self, one: &Candidate<InPlaces<V>>) -> Option<&V> {
         let id = one.id.as_ref()?;
         let (_, holder) = self.catalogue.holder(id)?;
+        // Several refused candidates may claim the name: only the holder stands for the old version.
         std::ptr::eq(holder, one).then(|| self.catalogue.get(id))?
     }
 

@@ -68,6 +68,7 @@ pub(crate) fn read<V: StoredForm>(
     for document in document::documents_within(text, limits) {
         let document = document?;
         let parts = document.parts();
+        // An empty document counts, too: a text of nothing but separators would have no bound.
         reader.documents = reader.documents.saturating_add(parts.len().max(1));
         if reader.documents > MOST_OBJECTS {
             let line = parts.first().map_or(0, Part::begin);
@@ -116,6 +117,7 @@ where
             self.foreign(&object.value);
             return Ok(());
         };
+        // The catalogue bounds objects with a name; documents without one are bounded here.
         let is_shown = checked.id.is_whole() || checked.written.is_some();
         if !is_shown && !self.nameless.is_told(part.begin()) {
             return Ok(());

@@ -27,7 +27,7 @@ impl UnreadKinds {
         self.0.remove(place);
     }
 
-    /// What discovery tells of them, by place. `origin`: of a place.
+    /// Returns the messages about them, by place. `origin` gives the origin of a place.
     pub(crate) fn messages(&self, origin: impl Fn(&str) -> Origin) -> Vec<Message> {
         let mut messages = Vec::new();
         for (place, kinds) in &self.0 {

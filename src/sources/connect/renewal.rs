@@ -110,6 +110,7 @@ impl Renewal {
             request.headers_mut().insert(AUTHORIZATION, header);
         }
         let client = self.client.lock();
+        // The clone ends the lock: it must not be held while the request is under way.
         let client = client.unwrap_or_else(PoisonError::into_inner).clone();
         let sent = client.send(request).await;
         let is_refused = match &sent {
@@ -147,6 +148,7 @@ impl Renewal {
 
     fn look(&self, look: &mut Look) {
         let stamps = self.origin.as_ref().and_then(CredentialOrigin::stamps);
+        // Unchanged files hold the refused credentials: a new client would only lose the open connections.
         if stamps.is_some() && stamps == look.stamps {
             return;
         }

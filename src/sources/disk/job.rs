@@ -38,6 +38,7 @@ impl Job {
                 return Err(io::Error::other(format!("more than {most} names")));
             }
             let name = entry.file_name();
+            // kubelet keeps the files of a volume below `..data` and links to them: they would be read twice.
             if !name.as_encoded_bytes().starts_with(b".") {
                 names.push(name);
             }
@@ -112,6 +113,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
         return Err(irregular());
     }
+    // A pipe may take the file's place in this moment: without NONBLOCK its open would wait for a writer.
     let mut options = OpenOptions::new();
     #[expect(clippy::cast_possible_wrap, reason = "the flags are the kernel's int")]
     let file = options

@@ -120,6 +120,7 @@ pub fn each_lookup(path: &Path, mut go_on: impl FnMut(&Path) -> bool) {
     let mut rest = names(&path);
     let mut links = 0;
     while let Some(name) = rest.pop_front() {
+        // Links are resolved one by one, so that `folder` is real and its parent is that of the kernel.
         if name == ".." {
             folder.pop();
             continue;

@@ -133,6 +133,7 @@ api::discovery_kinds!(kinds);
 
 fn set<T: ConfigurationKind>(objects: &mut Arc<Objects<T>>, one: Arc<Configured<T>>) {
     let key = (Arc::clone(&one.namespace), Arc::clone(&one.name));
+    // `make_mut` copies the map while readers hold it: an equal object must not cause that.
     if objects.get(&key) != Some(&one) {
         Arc::make_mut(objects).insert(key, one);
     }

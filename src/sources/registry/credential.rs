@@ -42,6 +42,7 @@ impl From<RawSecret> for SecretData {
             raw.string_data.unwrap_or_default(),
         );
         let found = Credential::of_data(|name| {
+            // `stringData` overrides `data`, as an API server merges them.
             let text = text.get(name).map(|text| text.as_bytes());
             text.or_else(|| data.get(name).map(|bytes| bytes.0.as_slice()))
         });

@@ -160,6 +160,8 @@ fn mended(
             .filter(|_| EXACT.contains(&field.as_str()))
         {
             if field == "clientConfig" {
+                // This value replaces the bundle's patch above and the whole present map, so that it carries
+                // the bundle.
                 let bundle = wanted.clone().unwrap_or_else(|| entry.bundle());
                 map.insert("caBundle".to_owned(), json!(ByteString(bundle)));
             }

@@ -128,6 +128,7 @@ fn takes(entry: &Webhook, kind: &Kind) -> bool {
             let all = rule.get(field).and_then(Value::as_array);
             all.is_some_and(|all| all.iter().any(|one| one == value || one == "*"))
         };
+        // `Equivalent`, the default, has the API server convert an object to the version of the rule.
         let versions = match by_any_version {
             true => kind
                 .versions

@@ -158,6 +158,8 @@ impl ConfigurationReconciler {
                 Some(Decision::Held { entries }) => {
                     self.reconciled(number, entries, stale.as_ref());
                 }
+                // The server took this very write and it is wanted again: it drops a part, and one more would
+                // never end.
                 Some(Decision::Write(write)) if sent.as_ref() == Some(&unconditional(&write)) => {
                     self.dropped_fields();
                 }
@@ -214,6 +216,7 @@ impl ConfigurationReconciler {
         });
         let resource = self.goal.resource();
         let root = Request::new(resource.path(None));
+        // Taken before the request: an event that arrives meanwhile may be newer than the answer.
         let watched = self.watched();
         let (verb, request) = match write {
             Write::Patch { patch, .. } => {
@@ -286,6 +289,7 @@ impl ConfigurationReconciler {
         // The configuration was changed, created or deleted meanwhile.
         if matches!(failure.code(), Some(404 | 409)) && *conflicts < CONFLICTS {
             *conflicts += 1;
+            // The step makes the next write count as a retry, and costs no wait.
             let _counted = self.backoff.next(0.0);
             match self.now().await {
                 Ok(observed) => {

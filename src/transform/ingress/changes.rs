@@ -86,12 +86,16 @@ impl Ingresses {
     pub fn set(&mut self, key: Key, ingress: Option<Ingress>) {
         let ingress = ingress.filter(|ingress| self.settings.takes(ingress));
         let ingress = ingress.map(|mut ingress| {
+            // Controllers write addresses into the status; the resource version is all of that write that is
+            // read here.
             ingress.metadata.resource_version.clear();
             ingress
         });
         if self.all.get(&key) == ingress.as_ref() {
             return;
         }
+        // Targets of the old and of the new one: a host or name that it leaves has to be made again without
+        // it.
         if let Some(old) = self.all.remove(&key) {
             self.touch(&key, &old);
             take(&mut self.names, &key.name, &key);
@@ -153,6 +157,7 @@ impl Ingresses {
         let mut generated = BTreeMap::new();
         let mut gone = BTreeSet::new();
         let mut bases = BTreeSet::new();
+        // All targets are made before any is numbered: a name's number depends on all hosts that come to it.
         for target in std::mem::take(&mut self.dirty) {
             if let Some(old) = self.made.remove(&target) {
                 self.forget(&target, &old);
@@ -169,6 +174,7 @@ impl Ingresses {
         }
         let generated: Vec<Generated> = generated.into_values().collect();
         for one in &generated {
+            // The name may have gone to another host: it is set, not removed.
             gone.remove(&(one.collection, one.key.clone()));
         }
         Changes {
@@ -242,6 +248,7 @@ impl Ingresses {
                 put(&mut self.bases, base, host.clone());
             }
         }
+        // Services that were looked up keep a target alone: one that comes later makes the target again.
         let is_nothing =
             made.object.is_none() && made.findings.is_empty() && made.services.is_empty();
         if !is_nothing {
@@ -258,6 +265,7 @@ impl Ingresses {
         gone: &mut BTreeSet<(&'static str, Key)>,
     ) {
         let hosts = self.bases.get(base).cloned().unwrap_or_default();
+        // The hosts are sorted, as in [`super::transform`]: both give a host the same number.
         for (number, host) in hosts.into_iter().enumerate() {
             let name = match number {
                 0 => base.to_owned(),
@@ -272,6 +280,7 @@ impl Ingresses {
                 }
                 // It moves up or down, because another one came or went.
                 gone.extend(known);
+                // Only the name differs: findings and Services are those that are kept already.
                 let (object, _) = self.make(&target, port);
                 generated.extend(object.map(|object| (target.clone(), object)));
             }

@@ -60,6 +60,7 @@ impl<'a> Gateway<'a> {
             }
             match (tls.hosts.is_empty(), hosts.is_empty()) {
                 (true, _) => hosts.push(ANY),
+                // None of its hosts is served: with the empty list's meaning it would serve every host.
                 (false, true) => continue,
                 (false, false) => {}
             }

@@ -199,6 +199,7 @@ pub fn transform(
         }
     }
     let mut made = Vec::new();
+    // Ports of several Ingresses meet in one Gateway, and routes in one VirtualService: none is made alone.
     for (name, of) in names {
         made.extend(gateway(name, &of, settings, &mut findings));
     }
@@ -236,6 +237,7 @@ fn own_findings(key: &Key, ingress: &Ingress) -> Vec<Finding> {
         findings.push(finding("spec.defaultBackend", message));
     }
     for (at, tls) in ingress.spec.tls.iter().enumerate() {
+        // Charts mount this Secret where routers look, so its name does take effect.
         if !matches!(&*tls.secret_name, "" | MOUNTED_SECRET) {
             let message = format!(
                 "has no effect: routers read {CERTIFICATES}/tls.crt and tls.key; a server of a Gateway can name a Secret in \
@@ -280,6 +282,8 @@ fn virtual_service(
             continue;
         };
         let found = routes(key, *at, rule, settings, port, findings);
+        // Name and metadata are those of the first Ingress that has a route here, so one without is not the
+        // first.
         if found.is_empty() {
             continue;
         }
@@ -336,6 +340,7 @@ fn generated(
     spec: Value,
 ) -> Generated {
     let mut annotations = metadata.annotations.clone();
+    // The class selects an Ingress; Galley does not pass it on either.
     annotations.remove(INGRESS_CLASS);
     Generated {
         collection,

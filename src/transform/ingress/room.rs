@@ -106,6 +106,7 @@ pub(super) fn fitting(
             ),
         },
     }));
+    // The sort is stable: equal ranks stay as the Ingresses have them.
     fitting.sort_by_key(|part| part.rank);
     fitting.into_iter().map(|part| part.value).collect()
 }
@@ -135,6 +136,7 @@ fn without_room(mut waiting: BTreeMap<&str, Waiting>) -> BTreeSet<usize> {
                 own.used = own.used.saturating_add(size);
             }
             None => {
+                // A later part of the namespace may be smaller, and still have room.
                 left_out.insert(at);
             }
         }

@@ -32,6 +32,8 @@ impl Match {
                 path => Self::Below(path.to_owned()),
             },
             _ => {
+                // No type, or the implementation's own: Galley's older reading, in which both endings mean a
+                // prefix.
                 let prefix = written.strip_suffix(".*");
                 match prefix.or_else(|| written.strip_suffix("/*")) {
                     Some("") => Self::Prefix("/".to_owned()),
@@ -83,6 +85,7 @@ impl<'a> Route<'a> {
         let uris = match &self.path {
             Match::Exact(path) => json!([{"uri": {"exact": path}}]),
             Match::Prefix(path) => json!([{"uri": {"prefix": path}}]),
+            // Envoy compares a prefix letter by letter: `/shop` would match `/shopping`.
             Match::Below(path) => json!([
                 {"uri": {"exact": path}},
                 {"uri": {"prefix": format!("{path}/")}},

@@ -26,7 +26,7 @@ const ZONE: [&str; 2] = [
 /// The address of a service without one.
 const NO_ADDRESS: &str = "0.0.0.0";
 
-/// Ports of protocols in which the server speaks first: a proxy must not wait there for the client's first bytes.
+/// Well-known ports on which Istio never detects the protocol: a proxy must not wait there for the client's first bytes.
 const SERVER_FIRST: [u16; 4] = [25, 53, 3306, 27017];
 
 pub(super) struct EntryBuilder<'a> {
@@ -47,6 +47,7 @@ impl EntryBuilder<'_> {
         let versions = self.parts.iter().map(|part| &*part.version);
         let versions: Vec<_> = versions.filter(|version| !version.is_empty()).collect();
         note(ENDPOINTS_VERSION, versions.join(","));
+        // A ServiceEntry has no field for addresses that are not ready.
         note(NOT_READY, self.not_ready());
         SyntheticEntry {
             key: key.clone(),
@@ -93,6 +94,7 @@ impl EntryBuilder<'_> {
         }
         let (endpoints, identities) = self.endpoints(key, mesh);
         entry.set_location(service_entry::Location::MeshInternal);
+        // A static ServiceEntry must have endpoints.
         entry.set_resolution(if endpoints.is_empty() {
             service_entry::Resolution::None
         } else {
@@ -121,6 +123,7 @@ impl EntryBuilder<'_> {
                     endpoint.labels = pod.metadata.labels.clone();
                     let node = self.of.nodes.get(&pod.spec.node_name);
                     endpoint.locality = node.map(locality).unwrap_or_default();
+                    // The pod's namespace, which a reference may set apart from the Service's.
                     identities.insert(identity(pod_key, pod, mesh));
                 }
                 endpoints.push(endpoint);
@@ -195,6 +198,7 @@ fn protocol(port: &kubernetes::ServicePort) -> &'static str {
     let name = port.name.to_ascii_lowercase();
     let prefix = name.split('-').next().unwrap_or_default();
     match prefix {
+        // Before the others: it has a hyphen of its own, and its prefix is `grpc`.
         _ if name.starts_with("grpc-web") => "GRPC-Web",
         "http" => "HTTP",
         "http2" => "HTTP2",

@@ -153,6 +153,7 @@ impl Services {
         if self.pods.get(key) == pod.as_ref() {
             return BTreeSet::new();
         }
+        // Asked before and after: the pod's IP may change, and both addresses' Services see it.
         let mut changed = self.services_with_pod(key);
         if let Some(old) = self.pods.remove(key) {
             leave(&mut self.by_ip, &old.status.pod_ip, key);
@@ -170,6 +171,7 @@ impl Services {
     }
 
     pub fn node(&mut self, name: &str, node: Option<Node>) -> BTreeSet<Key> {
+        // Entries have nothing of a node but its locality; its other labels come and go.
         let is_same =
             self.nodes.get(name).map(entry::locality) == node.as_ref().map(entry::locality);
         match node {
@@ -212,6 +214,8 @@ impl Services {
         let service = self.services.get(key)?;
         let parts = self.parts_of.get(key).into_iter().flatten();
         let has_slices = parts.clone().any(|at| matches!(at, PartKey::Slice(_)));
+        // The Endpoints repeat the slices, up to a bound of Kubernetes: with both, addresses would be there
+        // twice.
         let parts = parts.filter(|at| !has_slices || matches!(at, PartKey::Slice(_)));
         let parts = parts.filter_map(|at| self.parts.get(at)).collect();
         Some(EntryBuilder { of: self, parts }.entry(key, service, mesh))
@@ -230,6 +234,7 @@ fn leave<K: Ord, V: Ord>(index: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &
 /// Converts a slice to the older kind: one subset for each endpoint, so that their order stays.
 fn subsets(slice: &EndpointSlice) -> Vec<Subset> {
     if slice.address_type == "FQDN" {
+        // A static ServiceEntry takes IP addresses alone.
         return Vec::new();
     }
     let subset = |endpoint: &Endpoint| {

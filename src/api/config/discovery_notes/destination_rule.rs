@@ -22,6 +22,7 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let selects = spec.get("workloadSelector").is_some();
     // Each port has as many, and a rule does not know those of its services.
     let subsets = items(spec, "subsets").count().min(MOST_SUBSETS);
+    // Each subset is a cluster, and so is the service as a whole.
     let clusters = subsets.saturating_add(1);
     let of = (selects, clusters);
     policy(
@@ -220,6 +221,7 @@ fn hash_key(path: &str, hash: &Json, found: &mut Vec<Finding>) {
 fn hash_size(path: &str, hash: &Json, clusters: usize, found: &mut Vec<Finding>) {
     let number = |place: &str| {
         let written = hash.pointer(place)?;
+        // Proto JSON writes integers of 64 bits as text.
         let text = || written.as_str()?.parse().ok();
         written.as_u64().or_else(text)
     };

@@ -86,6 +86,7 @@ fn of_pool(path: &str, pool: Option<&Json>, found: &mut Vec<Finding>) {
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, listener) in items(spec, "egress") {
+        // A socket has port 0; a listener without a port has addresses.
         let number = listener.get("port").map(|port| port.get("number"));
         if number.is_none_or(|number| number.and_then(Json::as_u64).is_some_and(|one| one > 0)) {
             continue;

@@ -22,6 +22,7 @@ pub(super) fn documents(
         return None;
     }
     let mut count = 0;
+    // Text that is no JSON is left to the reader of YAML, which says what is wrong.
     for value in values::<IgnoredAny>(text) {
         value.ok()?;
         count += 1;
@@ -77,6 +78,7 @@ impl<'a> Values<'a> {
 
     /// The number of lines above a piece of the text; callers ask in the text's order.
     fn above(&mut self, piece: &str) -> usize {
+        // Pieces are borrowed from the text, so their addresses are places in it.
         let begin = piece
             .as_ptr()
             .addr()
@@ -183,5 +185,6 @@ fn pair(escape: &str) -> Option<char> {
     char::decode_utf16([half(0)?, half(6)?])
         .next()?
         .ok()
+        // Two escapes of whole characters are no pair.
         .filter(|letter| letter.len_utf16() == 2)
 }

@@ -136,6 +136,7 @@ pub(super) struct DocumentObjects<'a> {
 impl<'a> DocumentObjects<'a> {
     pub(super) fn new(text: &'a str, limits: Limits) -> Self {
         let (mut lists, mut broken) = (BTreeMap::new(), None);
+        // Most texts have no list, and need not be parsed twice.
         let may_have_some = text.contains("List") && text.contains("items");
         if may_have_some && text.len() <= limits.bytes {
             for (at, outline) in yaml::outlines(text, limits).enumerate() {

@@ -53,6 +53,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
             continue;
         }
         check_rule(&rule, action == "CUSTOM");
+        // A part that could not be read may name the ports.
         if action == "DENY" && rule.is_whole() {
             if only_http(&rule) {
                 rule.warn("denies all TCP traffic in its scope; name the ports");
@@ -114,6 +115,7 @@ fn check_source(source: &Cursor<'_>, custom: bool) {
         match name {
             "ipBlocks" | "notIpBlocks" | "remoteIpBlocks" | "notRemoteIpBlocks" => {
                 parts::each(&list, filled(is::cidr));
+                // An authorizer may go by addresses, which are no identity of a peer.
                 continue;
             }
             "serviceAccounts" | "notServiceAccounts" => service_accounts(&list),

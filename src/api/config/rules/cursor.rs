@@ -160,6 +160,7 @@ impl<'a> Cursor<'a> {
         match self.value {
             Some(Value::Number(number)) => number
                 .as_i64()
+                // Beyond all bounds of rules, whatever it is exactly.
                 .or_else(|| number.as_u64().map(|_| i64::MAX))
                 .unwrap_or_default(),
             Some(Value::String(digits)) => digits.parse().unwrap_or(i64::MAX),

@@ -230,6 +230,7 @@ fn is_prime(number: u64) -> bool {
             if rest == number - 1 {
                 break;
             }
+            // Numbers are below 5,000,011 (`is_table_size`): no product overflows.
             rest = rest * rest % number;
         }
         rest == number - 1
@@ -241,6 +242,7 @@ fn power(base: u64, mut exponent: u64, modulus: u64) -> u64 {
     let mut power = 1;
     while exponent > 0 {
         if exponent % 2 == 1 {
+            // Factors are below 5,000,011, so their product fits into 64 bits.
             power = power * square % modulus;
         }
         square = square * square % modulus;

@@ -43,6 +43,7 @@ fn port<'a>(port: &Cursor<'a>, bind: &Cursor<'_>, bound: bool, names: &mut HashS
     }
     let number = port.get("number");
     if bind.is_broken() {
+        // It may have been meant as a socket, whose port is 0.
         parts::port_or_none(&number);
     } else if !bound {
         number.check(is::port(number.number()));
@@ -98,6 +99,7 @@ fn tls(server: &Cursor<'_>) {
             server_tls::check(&tls);
         }
     } else if tls.is_set() && is::is_http(protocol) {
+        // A `tls` with nothing but httpsRedirect has the mode PASSTHROUGH.
         let through = matches!(server_tls::mode(&tls), "PASSTHROUGH" | "AUTO_PASSTHROUGH");
         if !through || server_tls::has_certificates(&tls) {
             tls.fail("not allowed on a plain HTTP port");

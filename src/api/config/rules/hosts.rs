@@ -48,6 +48,7 @@ impl<'a> Hosts<'a> {
         let first = if plain.starts_with('*') { 2 } else { 1 };
         let ends = plain.char_indices().map(|(at, _)| plain.get(at..));
         ends.skip(first)
+            // Last the star alone, which takes every name but itself.
             .chain((plain != "*").then_some(Some("")))
             .flatten()
             .find_map(|end| self.wildcards.get(end))

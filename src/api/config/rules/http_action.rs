@@ -77,6 +77,7 @@ pub(super) fn direct_response(at: &Cursor<'_>) {
     let body = at.get("body");
     let text = body.get("string").text().len();
     let encoded = body.get("bytes").text().trim_end_matches('=').len();
+    // Four letters of base64 are three bytes.
     let length = text.max(encoded / 4 * 3 + (encoded % 4).saturating_sub(1));
     if length > MOST {
         body.fail("body is over 1 MiB");
@@ -195,6 +196,7 @@ pub(super) fn cors(at: &Cursor<'_>) {
     let age = at.get("maxAge");
     parts::duration(&age);
     const MILLI: i128 = 1_000_000;
+    // `Access-Control-Max-Age` has whole seconds; `parts::duration` has found all other mistakes.
     let millis = age.nanos().filter(|nanos| *nanos > 0 && nanos % MILLI == 0);
     if let Some(nanos) = millis.filter(|nanos| nanos % (1000 * MILLI) != 0) {
         age.fail(format!(

@@ -19,6 +19,7 @@ pub(super) fn check(at: &Cursor<'_>) {
     let fixed = at
         .get("failoverPriority")
         .texts()
+        // An entry may have a value: `topology.kubernetes.io/zone=a`.
         .any(|label| by_place.contains(&label.split('=').next().unwrap_or(label)));
     if fixed && at.has("failover") {
         at.fail("failover and failoverPriority exclude each other");
@@ -37,6 +38,7 @@ pub(super) fn check(at: &Cursor<'_>) {
             weight.check(is::within(weight.number(), 1, 100));
             sum = sum.saturating_add(weight.number());
         }
+        // A weight that cannot be read might make the sum.
         if sum != 100 && to.is_whole() {
             to.fail(format!("weights add up to {sum}, not 100"));
         }
@@ -85,6 +87,7 @@ fn localities(list: &[(&str, &Cursor<'_>)], is_ordered: bool) {
         }
         let parents = own.match_indices('/').map(|(at, _)| own.get(..at));
         let parents: Vec<&str> = parents.flatten().take(DEEPEST).collect();
+        // An earlier place above this one, or the same; else one below it.
         let other = parents
             .iter()
             .chain([&own])

@@ -187,6 +187,7 @@ pub(super) fn weights(at: &Cursor<'_>) {
     let broken = at
         .items()
         .any(|item| item.is_broken() || item.get("weight").is_broken());
+    // A single destination gets all requests; a weight that cannot be read might make the sum.
     if at.list().len() > 1 && !broken {
         let sum = at.items().fold(0i64, |sum, item| {
             sum.saturating_add(item.get("weight").number())

@@ -50,6 +50,7 @@ fn host_fault(text: &str, wildcard: bool) -> Violation {
     if let Some(part) = rest.split('.').find(|part| !is_label(part)) {
         return Some(format!("{} is not a DNS label", quoted(part)));
     }
+    // A name that ends in a number is an IPv4 address with a mistake.
     let last = rest.rsplit('.').next().unwrap_or(rest);
     let digits = last.bytes().all(|letter| letter.is_ascii_digit());
     digits.then(|| "its last label is a number".to_owned())
@@ -91,6 +92,7 @@ pub(super) fn cidr(text: &str) -> Violation {
                 Ok(IpAddr::V6(_)) => Some(128),
                 Err(_) => None,
             };
+            // `parse` alone would take a plus.
             let digits = length.bytes().all(|letter| letter.is_ascii_digit());
             most.zip(length.parse::<u32>().ok())
                 .is_some_and(|(most, length)| digits && length <= most)
@@ -194,6 +196,7 @@ pub(super) fn not_negative(number: i64) -> Violation {
 
 /// PERCENT.
 pub(super) fn percent(number: f64) -> Violation {
+    // Envoy counts in parts of a million: a smaller share would be none.
     let holds = number == 0.0 || (0.0001..=100.0).contains(&number);
     wrong(holds, || {
         format!("{number} is neither 0 nor in 0.0001..100")

@@ -54,6 +54,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
         workload_entry::texts(&endpoint);
         parts::labels(&endpoint.get("labels"));
     }
+    // Without a name in the request, or in TLS, nobody could tell the hosts apart.
     if hosts.list().len() > 1 && !matches!(resolution, "" | "NONE") {
         for port in spec.get("ports").items() {
             let protocol = port.get("protocol").text();
@@ -138,6 +139,7 @@ fn fixed(spec: &Cursor<'_>) {
         }
     }
     let ports = spec.get("ports");
+    // Endpoints of sockets name no ports, so all ports would lead to one socket.
     if unix && ports.list().len() != 1 {
         ports.fail("a unix socket needs exactly one service port");
     }

@@ -184,6 +184,7 @@ fn egress_hosts(hosts: &Cursor<'_>) {
             good.push((at, namespace, host));
         }
     }
+    // All hosts are known by now: a wider one may stand behind the one that it covers.
     let mut earlier = HashSet::new();
     for (at, namespace, host) in good {
         let own = known.get(namespace).and_then(|own| own.wider(host));

@@ -18,6 +18,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     let hosts = spec.get("hosts");
     let gateways = spec.get("gateways");
     let whole = VirtualServiceFacts {
+        // Gateways that cannot be read are a finding of their own; no host is blamed for them.
         only_gateways: gateways.is_broken()
             || !gateways.is_empty() && gateways.texts().all(|name| name != "mesh"),
         delegate: hosts.is_empty() && !hosts.is_broken(),
@@ -55,6 +56,7 @@ fn names(hosts: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
             host.fail("\"*\" cannot be bound to the mesh gateway");
         } else if !is_listener_name(name, whole) && !is::is_ip(name) && !host.check(is::wild(name))
         {
+            // A host that is invalid is reported once, and compared with none.
             continue;
         }
         if let Some(other) = earlier.overlapping(name) {
@@ -200,6 +202,7 @@ fn canonical(one: &Value) -> String {
                 for (name, value) in sorted {
                     to.push_str(&Value::String(name.clone()).to_string());
                     match name.as_str() {
+                        // Two spellings of one range match the same.
                         "destinationSubnets" => write(&ranges(value), false, to),
                         _ => write(value, false, to),
                     }

@@ -13,6 +13,7 @@ use crate::yaml_safe::{self, is_control};
 
 pub(super) const ROWS: &[Function] = &[
     Function("formatDuration", 1, 1, |args| match arg(args, 0) {
+        // Istio's answer where there is no duration.
         Value::Nil => Ok(Value::from("1s")),
         value => walked(value, data::GO_DURATION),
     }),
@@ -113,6 +114,7 @@ fn annotation(args: &[Value]) -> Result<Value, TemplateError> {
 fn exclude_inbound_port(args: &[Value]) -> Result<Value, TemplateError> {
     let port = printed(arg(args, 0))?.trim().to_owned();
     let list = string(args, 1)?;
+    // Port 0 is no port: there is nothing to exclude.
     if port.is_empty() || port == "0" || list.split(',').any(|element| element == port) {
         return Ok(Value::from(list));
     }

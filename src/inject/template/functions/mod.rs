@@ -114,6 +114,7 @@ fn counted(row: &Function) -> gotmpl::ValueFunc {
         let made = call(args).map_err(|error| match error {
             TemplateError::Exec(cause)
                 if !name.starts_with(' ')
+                    // The text of `fail` is the template author's own sentence.
                     && name != "fail"
                     && !cause.starts_with(&format!("{name}: ")) =>
             {

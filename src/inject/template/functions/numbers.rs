@@ -48,6 +48,7 @@ pub(super) const ROWS: &[Function] = &[
         Ok(Value::Float(float(arg(args, 0)).floor()))
     }),
     Function("round", 2, 3, |args| {
+        // Within these the power of ten is finite.
         let places = i32::try_from(integer(arg(args, 1)).clamp(-300, 300)).unwrap_or_default();
         let scale = 10_f64.powi(places);
         Ok(Value::Float((float(arg(args, 0)) * scale).round() / scale))
@@ -100,6 +101,7 @@ fn steps(start: i64, end: i64, step: i64) -> Result<Value, TemplateError> {
     while step != 0 && (if step > 0 { next < end } else { next > end }) {
         session::charge_elements(1, session::ELEMENT_BYTES)?;
         numbers.push(Value::Int(next));
+        // The end is an `i64`, so that nothing beyond is before it.
         let Some(after) = next.checked_add(step) else {
             break;
         };

@@ -193,6 +193,7 @@ fn is_printable(letter: char) -> bool {
 fn trunc(args: &[Value]) -> Result<Value, TemplateError> {
     let (length, text) = (numbers::integer(arg(args, 0)), string(args, 1)?);
     let count = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
+    // Sprig counts bytes and may cut a letter in two, which no Rust string can hold.
     let cut = if length < 0 {
         let all = text.chars().count();
         text.chars().skip(all.saturating_sub(count)).collect()
@@ -262,6 +263,7 @@ fn pieces(args: &[Value]) -> Result<Vec<&str>, TemplateError> {
 
 fn join(args: &[Value]) -> Result<Value, TemplateError> {
     let separator = string(args, 0)?;
+    // Sprig takes a single text as a list of one.
     if let Value::String(_) = arg(args, 1) {
         return Ok(arg(args, 1).clone());
     }

@@ -70,6 +70,7 @@ pub(super) fn format(args: &[Value]) -> Result<Value, TemplateError> {
                 })
                 .unwrap_or(options.len());
             for number in options.get(..end).unwrap_or_default().split('.') {
+                // The width comes with an argument, so that it counts as the widest.
                 let width = if number.contains('*') {
                     WIDEST
                 } else {

@@ -43,6 +43,7 @@ pub(super) struct StatusUpdate {
 fn status(object: &WatchedObject, messages: &[Json]) -> serde_json::Map<String, Json> {
     let read = |there: Option<&Box<RawValue>>| {
         let there = there.map(|there| serde_json::from_str(there.get()));
+        // A value nested too deeply to decode differs from every wanted one, so that the patch replaces it.
         there.map_or(Json::Null, |there| there.unwrap_or(Json::Bool(true)))
     };
     let some = |all: Vec<Json>| match all.is_empty() {
@@ -111,6 +112,7 @@ impl StatusUpdate {
         let mut conflict = None;
         for _ in 0..TRIES {
             let patch = json!({
+                // With the version a concurrent write answers 409 and is not overwritten unseen.
                 "metadata": {"resourceVersion": self.version},
                 "status": self.status,
             });
@@ -208,6 +210,8 @@ impl StatusQueue {
                 waiting.later.values().map(|(at, _)| *at).min()
             };
             tokio::select! {
+                // `notify_one` leaves a permit if it comes between the look and this wait, so no update is
+                // missed.
                 () = self.0.changed.notified() => {}
                 () = sleep_until(later.unwrap_or_else(Instant::now)), if later.is_some() => {}
             }
@@ -241,6 +245,7 @@ impl Waiting {
         if let Some(first) = self.new.pop_first() {
             return Some(first);
         }
+        // Round robin: the writes behind the last one come first, then the others from the beginning.
         let after = (Bound::Excluded(&*self.last), Bound::Unbounded);
         let mut failed = self.failed.range::<str, _>(after).chain(&self.failed);
         let place = failed.next().map(|(place, _)| Arc::clone(place))?;

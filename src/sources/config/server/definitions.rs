@@ -70,6 +70,8 @@ impl Definitions {
         let definition = serde_json::from_str::<Definition>(text).ok();
         match definition.and_then(|definition| definition.is()) {
             Some(is) => drop(self.known.insert(key, is)),
+            // A definition may stop serving the version or lose its `Established` condition: the kind is gone
+            // then.
             None => self.remove(&key),
         }
     }

@@ -190,6 +190,7 @@ impl Server {
     /// Waits for a change of objects or of freshness. Cancel-safe.
     pub async fn changed(&mut self) -> ServerUpdate {
         loop {
+            // What follows a long object waits for it, so that changes are applied in the order of the watch.
             if let Some(validating) = &mut self.validating {
                 let checked = validating.end().await;
                 self.validated(checked);
@@ -197,6 +198,7 @@ impl Server {
             if self.take_in() {
                 return self.apply_queued();
             }
+            // Other tasks get their turn between two slices.
             if self.pending.is_some() {
                 yield_now().await;
                 continue;
@@ -216,6 +218,7 @@ impl Server {
         let changes = self.catalogue.reconcile();
         let missing = self.kinds.values().filter(|kind| !kind.freshness.listed);
         let missing: Vec<_> = missing.map(|kind| kind.resource.to_string()).collect();
+        // Once synced always synced: a kind that is installed later must not withhold all others.
         self.synced |= missing.is_empty();
         let stale = self
             .kinds
@@ -335,6 +338,8 @@ impl Server {
                 self.remove(&kind.resource, &BTreeSet::new());
             }
         }
+        // Places have no version in them: the objects of a kind that changes its version stay until the new
+        // list.
         for (collection, resource) in wanted {
             if self
                 .kinds
@@ -367,6 +372,8 @@ impl Server {
                     self.forget(&place(&pending.resource, &key));
                 }
                 None => {
+                    // The freshness counts once its changes are applied: `listed` must not come before the
+                    // objects.
                     if let Some(kind) = self.kinds.get_mut(pending.collection) {
                         kind.freshness = pending.freshness;
                     }
@@ -448,6 +455,8 @@ impl Server {
     ) {
         let place = place(&resource, key);
         if let Some(analysis) = &mut self.analysis
+            // Only the mesh's kinds hold these messages: the status of an Ingress or a Pod is another
+            // controller's.
             && kind_of(collection).is_some()
         {
             analysis.put(resource, key, &place, object, &checked.findings);

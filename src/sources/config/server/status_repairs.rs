@@ -85,6 +85,7 @@ struct LastCheck {
 impl LastChecks {
     fn put(&mut self, place: &Arc<str>, object: &WatchedObject, findings: &[Finding]) {
         let errors = findings.iter().filter(|finding| finding.is_error());
+        // The time of the repair outlives a new check: an edit of the object is no way around the pause.
         let repair = self.0.get(place).and_then(|before| before.repair);
         let last = LastCheck {
             uid: object.uid.clone(),

@@ -32,6 +32,7 @@ pub(super) struct WatchedObject {
 
 impl PartialEq for WatchedObject {
     fn eq(&self, other: &Self) -> bool {
+        // The text is gone once it is taken, so that the content's length and hash stand for it.
         (&self.key, &self.uid, self.content) == (&other.key, &other.uid, other.content)
     }
 }

@@ -67,11 +67,13 @@ impl Watching {
             let resource = self.resource;
             tracing::warn!("may not list {resource}: another kind stands in");
         }
+        // The empty list counts as listed: the source would never be synced without this kind.
         if other_is_read || is_replaced {
             store.replace(Vec::new());
             return std::future::pending().await;
         }
         let mut backoff = Backoff::new(self.pace.bounds());
+        // A kind that the server lacks is listed as empty for the same reason, and looked for again later.
         loop {
             if let Some(again) = self.again
                 && !self.cluster.has(self.resource, self.pace).await

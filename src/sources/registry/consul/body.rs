@@ -61,6 +61,7 @@ impl BufferedBody {
         if more > 0 {
             let room = Arc::clone(&self.room.0);
             let more = u32::try_from(more).unwrap_or(u32::MAX);
+            // Bodies that waited for room would hold their parts and wait for each other.
             let Ok(more) = room.try_acquire_many_owned(more) else {
                 return Err(format!("all responses under way exceed {ALL_BYTES} bytes"));
             };

@@ -119,6 +119,7 @@ impl Client {
             &self.waiting
         };
         let response = pool.request(request).await.map_err(|error| Failed {
+            // An agent at its limit accepts a connection and closes it without an answer: that is not `Away`.
             end: if error.is_connect() {
                 End::Away
             } else {

@@ -45,6 +45,7 @@ pub(crate) fn convert(name: &str, mut instances: Vec<Instance>, cluster: &Cluste
         .iter()
         .filter_map(|instance| {
             let port = u16::try_from(instance.port).ok()?;
+            // Only ports that are served have a name: UDP and port 0 have none.
             let port_name = names.get(&port)?;
             endpoint(instance, port, port_name)
                 .map_err(|warning| warnings.insert(format!("service {name}: {warning}")))

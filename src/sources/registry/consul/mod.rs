@@ -108,6 +108,7 @@ impl Consul {
             }
             state.emit(&schedule, &to);
             let deadline = schedule.deadline().map(|after| start + after);
+            // The names are always due or under way, so that `else` cannot spin.
             let first = tokio::select! {
                 Some(ended) = queries.join_next() => Some(ended),
                 () = sleep_until(deadline.unwrap_or(start)), if deadline.is_some() => None,

@@ -138,9 +138,12 @@ impl Schedule {
         };
         let again = if away {
             self.lose(now, ticket, random);
+            // Consul may come back without having reached the index: a query that waits for it would miss
+            // changes.
             self.with(&target, |slot| slot.index = 0);
             now
         } else {
+            // Every answer, even a refusal, proves that Consul is back; a closed connection proves nothing.
             if end != End::Closed {
                 self.outage = None;
             }
@@ -166,6 +169,7 @@ impl Schedule {
     /// Returns the time at which [`Self::next`] should be called without an event.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         if let Some(outage) = &self.outage {
+            // While the probe is under way its end is the next event.
             return outage.probe.is_none().then_some(outage.until);
         }
         let due = self.due.first().filter(|_| self.first < FIRST);
@@ -189,6 +193,7 @@ impl Schedule {
 
     /// Services that are read in turn.
     pub(crate) fn in_turn(&self) -> usize {
+        // The slot of the names is no service's.
         self.slots.len().saturating_sub(1 + self.waiting)
     }
 
@@ -245,11 +250,13 @@ impl Schedule {
         };
         slot.phase = Phase::Due(at);
         if *target != QueryTarget::Names {
+            // The slot gives its place back first, so that a lowered limit takes effect here.
             self.waiting -= usize::from(slot.waits);
             slot.waits = self.waiting < self.most;
             self.waiting += usize::from(slot.waits);
         }
         let queue = if slot.is_read(target) {
+            // A read must be answered at once and not at the next change.
             slot.index = 0;
             &mut self.reads_due
         } else {
@@ -311,6 +318,7 @@ impl Schedule {
             // Until the agent has shown that it accepts so many, a query must not block for long.
             brief: slot.is_new && self.established > FIRST,
         };
+        // A query with index 0 only fetches the index: the one after it is the first that waits.
         slot.is_new = slot.index == 0;
         self.under_way.insert(ticket, target.clone());
         Some(query)
@@ -393,6 +401,7 @@ impl Schedule {
         // A tenth for others, and a place for each read.
         let most = (self.established * 9 / 10).saturating_sub(READS).max(1);
         self.most = self.most.min(most);
+        // Each queued target is placed again: those beyond the new limit are read in turn.
         for (at, target) in std::mem::take(&mut self.due) {
             self.due.insert((at, target.clone()));
             self.place(&target, at);

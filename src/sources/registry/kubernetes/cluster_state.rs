@@ -223,6 +223,7 @@ impl ClusterState {
             return Some(first + TOGETHER);
         }
         let lost = self.stale().map(|(since, _)| *since + self.patience).min();
+        // Only the loss itself is due: once it is emitted, time alone changes nothing more.
         let lost = lost.filter(|_| self.sync_state == SyncState::Synced);
         self.gathered().into_iter().chain(lost).min()
     }

@@ -145,6 +145,8 @@ impl SecretLookups {
         to.send_if_modified(|found| {
             let mut is_modified = false;
             for key in &gone {
+                // A certificate is there only once its Secret is resolved, so that `resolved` alone tells the
+                // change.
                 is_modified |= found.resolved.remove(key);
                 if found.all.contains_key(key) {
                     Arc::make_mut(&mut found.all).remove(key);
@@ -189,6 +191,7 @@ impl SecretLookups {
         to: &watch::Sender<FoundCredentials>,
     ) {
         let is_current = |one: &SecretLookup| one.generation == generation;
+        // A task that was aborted may have sent its event before.
         if !self.lookups.get(key).is_some_and(is_current) {
             return;
         }

@@ -215,9 +215,11 @@ impl Configs {
             let there = |key: &Key| {
                 changes
                     .changes
+                    // `Changes` sorts its changes by key.
                     .binary_search_by(|change| change.key().cmp(key))
                     .is_ok()
             };
+            // The empty key sorts before every key of the kind.
             let first = (T::NAME, Arc::default());
             let known = self.catalogue.places_from(&first);
             let known = known.take_while(|(kind, _)| *kind == T::NAME);

@@ -269,6 +269,7 @@ impl<'a> EndpointCollector<'a> {
         self.seen += 1;
         let cost = ports.len().max(self.ports.len());
         let Some(room) = self.room.checked_sub(cost) else {
+            // The message counts the first addresses: once one has no room, none behind it is used.
             self.room = 0;
             return;
         };
@@ -300,6 +301,8 @@ impl<'a> EndpointCollector<'a> {
             let named = place.pod.as_ref();
             endpoint.unknown_pod =
                 named.map(|pod| format!("{}/{}", pod.namespace, pod.name).into());
+            // Without a pod the namespace gives the network, so that a change of its label must reach this
+            // service.
             let namespace = &self.service.key.namespace;
             self.places
                 .targets

@@ -275,6 +275,7 @@ impl Objects {
             Some(new) => workloads.insert(place, Arc::new(new)),
             None => workloads.remove(&place),
         };
+        // Services that found the pod by an address that it no longer has are computed anew, too.
         let both = old.iter().map(Arc::as_ref).chain(&new);
         let addresses = both.flat_map(|workload| &workload.addresses);
         let lookers = addresses

@@ -121,6 +121,7 @@ pub(super) async fn watch_all(
     }
     let state = ClusterState::new(settings.names.clone(), settings.patience, kinds);
     let mut state = state.named(cluster.name().cloned());
+    // The receiver may have seen the value: the first turn must take it all the same.
     trust_domain.mark_changed();
     // Ended when this is dropped.
     let (mut tasks, mut changes) = KindWatch::start(cluster, settings);
@@ -134,6 +135,8 @@ pub(super) async fn watch_all(
                 state.changed(Instant::now());
             }
             Some(Err(ended)) = tasks.join_next() => {
+                // One kind whose watch is gone would keep its last state for good: the panic ends all, and
+                // all start again.
                 if let Ok(panic) = ended.try_into_panic() {
                     std::panic::resume_unwind(panic);
                 }
@@ -426,6 +429,8 @@ impl ServedKinds {
         resource: Resource,
         fresh: Duration,
     ) -> Result<bool, Failure> {
+        // The lock is held during the request, so that one answer serves all kinds of the group that look at
+        // once.
         let mut known = self.0.lock().await;
         let of = (resource.group, resource.version);
         if let Some((at, names)) = known.get(&of)

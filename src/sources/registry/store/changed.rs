@@ -17,6 +17,8 @@ pub(super) fn of_endpoints(
     // Listeners of its endpoints' addresses.
     let listened =
         service.is_headless() && service.ports.iter().any(|port| !port.protocol.is_http());
+    // A DNS cluster holds its endpoints itself, and the cluster names the accounts to expect: EDS changes
+    // neither.
     let is_in_clusters = resolved
         || listened && addresses(old) != addresses(new)
         || mutual && accounts(old) != accounts(new);

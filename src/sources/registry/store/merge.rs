@@ -82,6 +82,7 @@ pub(super) fn merge<'a>(
         .iter()
         .filter_map(|(id, source)| {
             let service = source.contribution.services.get(key)?;
+            // Services in memory are written as those of Kubernetes: only their source tells them apart.
             let class = match id.registry {
                 Registry::Memory => class(settings, Registry::Memory),
                 Registry::Kubernetes | Registry::Consul | Registry::External => {

@@ -139,6 +139,7 @@ impl Registries {
         self.world.mesh = mesh;
         changes.add_single(ChangedKind::MeshConfig);
         if moved {
+            // The identities of the entries' endpoints have the trust domain in them.
             let keys = self.entries.used.keys().cloned().collect();
             self.remake(&keys, BTreeSet::new(), &mut changes);
         }
@@ -240,6 +241,7 @@ impl Registries {
             self.credentials(&mut changes);
         }
         let mut remade = self.entries.selecting(&self.sources, old, new);
+        // Entries select among the pods of the world, so that these come before `remake`.
         self.workloads(old, new, &mut changes);
         let (was, is) = (
             &old.configuration.service_entries,

@@ -122,6 +122,7 @@ fn read(text: &str, most: u32) -> Result<u32, Fault> {
             }
             group.repeat(&count)?;
             is_repeated = true;
+            // A question mark behind a repetition makes it lazy.
             rest = after.strip_prefix('?').unwrap_or(after);
             continue;
         }
@@ -143,6 +144,7 @@ fn read(text: &str, most: u32) -> Result<u32, Fault> {
                 after
             }
             '|' => {
+                // An alternative begins, with nothing that a repetition could repeat.
                 group.last = None;
                 after
             }

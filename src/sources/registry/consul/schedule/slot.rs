@@ -69,6 +69,8 @@ impl QuerySlot {
     pub(super) fn take_answer(&mut self, now: Duration, index: u64) {
         self.answered = true;
         self.backoff.reset();
+        // An index that goes backwards comes from a restored Consul: its documentation wants a query anew
+        // from 0.
         let went_back = index < self.index;
         self.index = if went_back { 0 } else { index };
         if self.refused.is_some_and(|refused| now >= refused + RECHECK) {

@@ -144,6 +144,7 @@ impl SharedTexts {
         }
         if self.texts.len() >= self.most {
             self.texts.retain(|text| Arc::strong_count(text) > 1);
+            // Doubled, so that each walk through the set is paid for by as many new texts as it left.
             self.most = FEW.max(self.texts.len() * 2);
         }
         let text: Arc<str> = text.into();

@@ -210,9 +210,11 @@ fn owner(metadata: &RawMetadata) -> String {
     };
     let name = controller.name.as_str();
     let behind = match controller.kind.as_str() {
+        // A Rollout of Argo marks its ReplicaSets by a label of its own.
         "ReplicaSet" => ["rollouts-pod-template-hash", "pod-template-hash"]
             .into_iter()
             .find_map(|label| name.strip_suffix(metadata.label(label)?)?.strip_suffix('-')),
+        // OpenShift has a DeploymentConfig behind the controller.
         "ReplicationController" => metadata.label("deploymentconfig"),
         // A CronJob's have the minute behind its name.
         "Job" => name.rsplit_once('-').and_then(|(name, minute)| {
