@@ -3,6 +3,7 @@
 //! Their YAML is read by this workspace's reader: kube's own would bring another one, for kubeconfigs alone.
 
 use std::env;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use api::yaml::{self, Limits, Node, Plain, Value};
@@ -10,6 +11,7 @@ use kube::config::Kubeconfig;
 use serde_json::Value as Json;
 
 use super::CannotConnect;
+use crate::answer::misread;
 use crate::disk::Disk;
 
 /// A kubeconfig with embedded certificates has some tens of kilobytes.
@@ -25,7 +27,7 @@ pub(super) const WHAT: &str = "cannot use the kubeconfig";
 /// value counts.
 pub(super) fn find(file: Option<&Path>) -> Result<Kubeconfig, CannotConnect> {
     if let Some(file) = file {
-        return open(file);
+        return Ok(open(file)?);
     }
     let listed = env::var_os("KUBECONFIG").unwrap_or_default();
     let listed: Vec<PathBuf> = env::split_paths(&listed)
@@ -33,24 +35,62 @@ pub(super) fn find(file: Option<&Path>) -> Result<Kubeconfig, CannotConnect> {
         .collect();
     if listed.is_empty() {
         let home = env::home_dir().ok_or_else(|| CannotConnect(format!("{WHAT}: no home")))?;
-        return open(&home.join(".kube").join("config"));
+        return Ok(open(&home.join(".kube").join("config"))?);
     }
-    let mut all = Kubeconfig::default();
-    for file in listed {
-        let next = open(&file)?;
-        all = all.merge(next).map_err(|error| {
-            let what = format!("{WHAT} {}", file.display());
-            CannotConnect::because(&what, &error)
-        })?;
-    }
-    Ok(all)
+    merged(&listed)
 }
 
-fn open(file: &Path) -> Result<Kubeconfig, CannotConnect> {
+/// Merges the files that exist. As kubectl does, one that does not is skipped while there is another.
+fn merged(files: &[PathBuf]) -> Result<Kubeconfig, CannotConnect> {
+    let mut all = None;
+    let mut missing = None;
+    for file in files {
+        let next = match open(file) {
+            Ok(next) => next,
+            Err(OpenError::Missing(why)) => {
+                missing.get_or_insert(why);
+                continue;
+            }
+            Err(OpenError::Unusable(why)) => return Err(why),
+        };
+        let before: Kubeconfig = all.unwrap_or_default();
+        all = Some(before.merge(next).map_err(|error| {
+            let what = format!("{WHAT} {}", file.display());
+            CannotConnect::because(&what, &error)
+        })?);
+    }
+    match (all, missing) {
+        (None, Some(why)) => Err(why),
+        (all, _) => Ok(all.unwrap_or_default()),
+    }
+}
+
+/// A reason why a file is no kubeconfig.
+enum OpenError {
+    Missing(CannotConnect),
+    Unusable(CannotConnect),
+}
+
+impl From<OpenError> for CannotConnect {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Missing(why) | OpenError::Unusable(why) => why,
+        }
+    }
+}
+
+fn open(file: &Path) -> Result<Kubeconfig, OpenError> {
     let what = format!("{WHAT} {}", file.display());
-    let because = |error: std::io::Error| CannotConnect::because(&what, &error);
+    let because = |error: std::io::Error| {
+        let why = CannotConnect::because(&what, &error);
+        match error.kind() {
+            ErrorKind::NotFound => OpenError::Missing(why),
+            _ => OpenError::Unusable(why),
+        }
+    };
     let (bytes, _) = Disk::default().read(file, LIMITS.bytes).map_err(because)?;
-    let mut read = read(&bytes).map_err(|why| CannotConnect(format!("{what}: {why}")))?;
+    let mut read =
+        read(&bytes).map_err(|why| OpenError::Unusable(CannotConnect(format!("{what}: {why}"))))?;
     if let Some(folder) = file.parent() {
         beside(folder, &mut read);
     }
@@ -70,13 +110,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Kubeconfig, String> {
         if node.is_null() {
             continue;
         }
-        let next: Kubeconfig = serde_json::from_value(json(&node)).map_err(|error| {
-            let message = error.to_string();
-            match message.split_once(", expected ") {
-                Some((_, expected)) => format!("a value is not {expected}"),
-                None => message,
-            }
-        })?;
+        let next: Kubeconfig =
+            serde_json::from_value(json(&node)).map_err(|error| misread(&error))?;
         all = all.merge(next).map_err(|error| error.to_string())?;
     }
     Ok(all)
@@ -158,6 +193,20 @@ mod tests {
         let args = user.exec.as_ref().unwrap().args.as_ref().unwrap();
         assert_eq!(args, &["1"]);
         assert!(super::read(b"").unwrap().clusters.is_empty());
+    }
+
+    #[test]
+    fn files_that_do_not_exist_are_skipped_while_there_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let [there, malformed, missing, other] =
+            ["there", "malformed", "missing", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&there, "current-context: a").unwrap();
+        std::fs::write(&malformed, "a: {").unwrap();
+        let found = merged(&[missing.clone(), there.clone(), other.clone()]).unwrap();
+        assert_eq!(found.current_context.as_deref(), Some("a"));
+        let refused = |files: &[PathBuf]| merged(files).unwrap_err().to_string();
+        assert!(refused(&[missing.clone(), other]).contains("missing"));
+        assert!(refused(&[missing, there, malformed]).contains("malformed"));
     }
 
     #[test]
