@@ -275,8 +275,8 @@ pub(crate) fn set_variables(pod: &mut Value, variables: &[(String, String)]) {
             };
             let mut places: HashMap<String, usize> = HashMap::new();
             for (place, known) in env.iter().enumerate() {
-                let name = pod::name(known).to_owned();
-                places.entry(name).or_insert(place);
+                // Of two variables of one name a container has the later one.
+                places.insert(pod::name(known).to_owned(), place);
             }
             for (name, value) in variables {
                 let variable = json!({"name": name, "value": value});
@@ -304,7 +304,7 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
         });
     let variable = proxy
         .and_then(|proxy| proxy.get("env")?.as_array())
-        .and_then(|env| env.iter().find(|variable| pod::name(variable) == VARIABLE));
+        .and_then(|env| env.iter().rfind(|variable| pod::name(variable) == VARIABLE));
     let text = variable.and_then(|variable| variable.get("value")?.as_str());
     let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
         return Vec::new();
@@ -446,6 +446,18 @@ mod tests {
                 (3, &json!("15020"))
             );
         }
+    }
+
+    /// Kubernetes gives a container the later one.
+    #[test]
+    fn the_later_of_two_variables_of_one_name_is_replaced() {
+        let env = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]);
+        let mut made = json!({"spec": {"containers": [{"name": PROXY, "env": env}]}});
+        set_variable(&mut made, "A", "3");
+        assert_eq!(
+            made["spec"]["containers"][0]["env"],
+            json!([{"name": "A", "value": "1"}, {"name": "A", "value": "3"}])
+        );
     }
 
     #[test]

@@ -698,6 +698,7 @@ fn functions_of_sprig() {
         ("upper `a`", r#""A""#),
         ("lower `A`", r#""a""#),
         ("title `hello world`", r#""Hello World""#),
+        ("title `don't a_b é·x 1st`", r#""Don'T A_b É·x 1st""#),
         ("replace `a` `b` `banana`", r#""bbnbnb""#),
         ("repeat 3 `ab`", r#""ababab""#),
         ("hasPrefix `a` `ab`", "true"),

@@ -203,6 +203,8 @@ fn trunc(args: &[Value]) -> Result<Value, TemplateError> {
     Ok(Value::from(cut))
 }
 
+/// Writes the first letter of each word in upper case, where words end as Go's `strings.Title` has it: at each ASCII character
+/// that is no letter, digit or underscore, and of the others at blanks alone.
 fn title(args: &[Value]) -> Result<Value, TemplateError> {
     let mut made = String::new();
     let mut first = true;
@@ -212,7 +214,10 @@ fn title(args: &[Value]) -> Result<Value, TemplateError> {
         } else {
             made.push(letter);
         }
-        first = !letter.is_alphanumeric() && letter != '\'' && letter != '_';
+        first = match letter.is_ascii() {
+            true => !letter.is_ascii_alphanumeric() && letter != '_',
+            false => letter.is_whitespace(),
+        };
     }
     Ok(Value::from(made))
 }
