@@ -1,5 +1,6 @@
 //! Responses of the API server, read with a bound on bytes and on time. Their content is untrusted.
 
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
+use crate::error_text::{self, misread, plain};
 use crate::failure::{Action, Cause, Failure};
 use crate::offload::offload;
 
 /// An answer, or a page of a list. Objects are at most 1.5 MiB in etcd.
 pub(crate) const ANSWER_BYTES: usize = 16 << 20;
-/// Bytes of an error body that are read, and below it the characters of its message that are logged.
+/// Bytes of an error body that are read.
 const REFUSAL_BYTES: usize = 64 << 10;
-const REFUSAL_CHARACTERS: usize = 500;
 /// A server may ask to be left alone, but not for ever.
 const AFTER: Duration = Duration::from_secs(60);
 
@@ -45,45 +46,13 @@ impl ApiStatus {
     }
 }
 
-/// Cuts a text to one line of limited length, for a log.
-fn plain(text: &str) -> String {
-    text.chars()
-        .take(REFUSAL_CHARACTERS)
-        .map(|character| {
-            if character.is_control() {
-                ' '
-            } else {
-                character
-            }
-        })
-        .collect()
-}
-
-/// Joins all causes of an error: the outermost is only "client error".
+/// Joins all causes of an error, without secrets.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = String::new();
-    let mut source = Some(error);
-    while let Some(cause) = source {
-        // What quotes a secret is quoted by all that wrap it.
-        if let Some(without_secret) = without_secret(cause) {
-            return plain(&without_secret);
-        }
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            let separator = if text.is_empty() { "" } else { ": " };
-            text = format!("{text}{separator}{more}");
-        }
-        source = cause.source();
-    }
-    plain(&text)
-}
-
-/// Describes a decoding error without the value, which may be a secret.
-pub(crate) fn misread(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    match message.split_once(", expected ") {
-        Some((_, expected)) => format!("a value is not {expected}"),
-        None => message,
+    // What quotes a secret is quoted by all that wrap it.
+    let mut causes = successors(Some(error), |error| error.source());
+    match causes.find_map(without_secret) {
+        Some(without_secret) => plain(&without_secret),
+        None => error_text::chain(error),
     }
 }
 
@@ -269,14 +238,6 @@ pub(crate) async fn chunk(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_refusal_is_one_line() {
-        let text = format!("a\nb{}", "x".repeat(1000));
-        let plain = plain(&text);
-        assert!(plain.starts_with("a bx"));
-        assert_eq!(plain.len(), REFUSAL_CHARACTERS);
-    }
 
     #[test]
     fn a_server_is_left_alone_for_a_minute_at_most() {

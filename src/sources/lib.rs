@@ -8,6 +8,7 @@
 //! From the wire upwards; each room uses only rooms above it.
 //!
 //! * `offload`: work on long texts, off the event loop.
+//! * `error_text`: texts of errors, for logs.
 //! * `failure`: errors of requests, in the operator's words. `answer`: responses, bounded in bytes and time. `line_buffer`: lines of
 //!   a watch, bounded.
 //! * `page_progress`: the bounds of a list that comes in pages.
@@ -42,6 +43,7 @@ mod catalogue;
 pub mod config;
 mod connect;
 mod disk;
+mod error_text;
 #[cfg(test)]
 #[path = "../../tests/support/examples.rs"]
 mod examples;

@@ -276,14 +276,6 @@ fn is_configuration(path: &Path) -> bool {
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Returns a name on one line, with control characters escaped.
-pub(crate) fn printable(name: &str) -> String {
-    match name.contains(char::is_control) {
-        true => name.escape_debug().to_string(),
-        false => name.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -458,7 +458,8 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("kind", &[]),
             ("reconcile_status", &[]),
             ("offload", &[]),
-            ("answer", &["failure", "offload"]),
+            ("error_text", &[]),
+            ("answer", &["error_text", "failure", "offload"]),
             ("line_buffer", &["failure"]),
             ("page_progress", &["failure"]),
             ("probe_token", &[]),
@@ -489,6 +490,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 &[
                     "answer",
                     "connect",
+                    "error_text",
                     "failure",
                     "fair_room",
                     "kind",
@@ -509,7 +511,6 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "known_files",
                     "offload",
                     "store",
-                    "tree",
                     "watcher",
                     "written_object",
                 ],
@@ -537,10 +538,10 @@ const ROOMS: &[(&str, Rooms)] = &[
             (
                 "registry",
                 &[
-                    "answer",
                     "catalogue",
                     "config",
                     "connect",
+                    "error_text",
                     "failure",
                     "kind",
                     "offload",

@@ -20,3 +20,11 @@ pub(crate) fn one_line_of(finding: &Finding) -> Finding {
         severity: finding.severity,
     }
 }
+
+/// Returns a name on one line, with control characters escaped.
+pub(crate) fn printable(name: &str) -> String {
+    match name.contains(char::is_control) {
+        true => name.escape_debug().to_string(),
+        false => name.to_owned(),
+    }
+}

@@ -14,9 +14,9 @@ use api::config::ServedInstead;
 use api::model::ClusterId;
 
 use super::entry::EntryId;
+use super::one_line::printable;
 use super::report::ConfigReport;
 use crate::catalogue::{Candidate, Catalogue, CatalogueChange, Content, Origin, Status};
-use crate::tree::printable;
 pub(super) use source_entry::SourceProblem;
 use source_entry::{KeptFindings, ObjectFindings, PlaceFindings};
 pub(crate) use source_entry::{SourceEntry, duplicate_of};

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::answer::misread;
+use crate::error_text::misread;
 use crate::fair_room::FairRoom;
 use crate::kind::{Key, Kind, Metadata, bytes};
 use crate::store::{NAMED, ObjectList};

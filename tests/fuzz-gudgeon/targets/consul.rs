@@ -5,6 +5,9 @@
 #[allow(dead_code, reason = "the source needs more of it")]
 #[path = "../../../src/sources/registry/consul/convert.rs"]
 mod convert;
+#[allow(dead_code, reason = "the source needs more of it")]
+#[path = "../../../src/sources/error_text.rs"]
+mod error_text;
 #[path = "../properties/consul.rs"]
 mod property;
 #[allow(dead_code, reason = "the source needs more of it")]

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::address::{Address, Token};
 use super::body::{BodyRoom, BufferedBody};
 use super::schedule::{self, End, Query, QueryPath, QueryTarget};
-use crate::answer::chain;
+use crate::error_text::chain;
 
 /// The `wait` of a blocking query. Consul adds up to a sixteenth as jitter.
 const WAIT: Duration = Duration::from_secs(55);

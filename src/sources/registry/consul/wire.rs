@@ -9,7 +9,7 @@ use std::sync::Arc;
 use api::text::{excerpt, first_letters};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::answer::misread;
+use crate::error_text::misread;
 
 /// Names in a catalog.
 pub(crate) const NAMES: usize = 20_000;
