@@ -68,12 +68,12 @@
 //! Each leads through the rooms that it names, one after the other: a room knows the next one or is known to it. A path names a
 //! module of this crate, or another crate and its module. The layout test of the workspace holds them to the sources.
 //!
-//! 1. A Service changes → bytes on a stream: `sources::registry` → `discovery::sources` → `discovery::hub` → `xds::snapshot` →
-//!    `xds::view` → `xds::stream` → `discovery::ads_protocol` → `grpc`.
-//! 2. A rule is saved in a file → bytes: `sources::disk` → `sources::tree` → `sources::known_files` → `sources::config` →
-//!    `sources::catalogue`, which is the one reader of files; then `sources::config` → `sources::registry::files` → `discovery::sources`
-//!    and on as in 1. In `all` galley reads it: `sources::config` → `galley::sources` → `shared` → `discovery::sources`. A finding goes
-//!    to the log and to `discovery::debug` or `galley::configz`.
+//! 1. A Service changes → bytes on a stream: `sources::kubernetes` → `sources::contribution` → `sources::registry` →
+//!    `discovery::sources` → `discovery::hub` → `xds::snapshot` → `xds::view` → `xds::stream` → `discovery::ads_protocol` → `grpc`.
+//! 2. A rule is saved in a file → bytes: `sources::disk` → `sources::directory` → `sources::catalogue`, which is the one reader of
+//!    files; then `sources::directory` → `sources::contribution` → `sources::registry` → `discovery::sources` and on as in 1. In `all`
+//!    galley reads it: `sources::directory` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
+//!    `discovery::debug` or `galley::configz`.
 //! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::injection` → `inject::json_patch`.
 //! 4. A review of a rule → a verdict: `serve` → `admission` → `galley` → `api::config`.
 //! 5. A request of MCP → resources: `grpc` → `mcp::source_stream` → `mcp::source` → `mcp::snapshot`; `galley::engine` makes the

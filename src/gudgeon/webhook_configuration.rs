@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::log_repeats::should_log_repeat;
-use sources::{Access, CaBundle, Cluster, ReconcilerHandle};
+use sources::kubernetes::{Access, Cluster};
+use sources::reconcile::{CaBundle, ReconcilerHandle};
 use tokio::sync::watch;
 use tracing::{error, info};
 

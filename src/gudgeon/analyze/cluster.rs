@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use api::config::KINDS;
 use api::config::document::{self, COMMAND_LINE};
 use serde_json::{Value as Json, json};
-use sources::{Access, Cluster, Resource};
+use sources::Resource;
+use sources::kubernetes::{Access, Cluster};
 
 use crate::cli::AnalyzeFlags;
 use crate::exit::Failure;

@@ -118,7 +118,7 @@ mod tests {
     use std::time::Duration;
 
     use api::model::Registry;
-    use sources::registry::{SourceId, SyncState};
+    use sources::contribution::{SourceId, SyncState};
     use tokio::time::advance;
 
     use super::*;

@@ -30,7 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use api::model::{Changes, Objects, Reason};
 use api::security::{JwksSource, KeySet, RequestAuthentication};
-use sources::registry::{Registries, SourceId};
+use sources::contribution::SourceId;
+use sources::registry::Registries;
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info};
 use xds::snapshot::Snapshot;

@@ -366,7 +366,7 @@ const fn original(kind: &'static str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sources::registry::kubernetes::Event;
+    use sources::kubernetes::Event;
 
     #[test]
     fn the_originals_names_and_our_own() {

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use serde_json::json;
-use sources::registry::Memory;
+use sources::memory::Memory;
 use tokio::time::timeout;
 
 use super::hub::Hub;

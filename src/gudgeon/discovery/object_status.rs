@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use api::config::{Finding, KINDS, Kind, Severity};
 use serde_json::{Value, json};
-use sources::registry::WrittenObject;
-use sources::{
-    Cluster, DesiredMessages, Key, ObjectMessages, Subject, WatchTiming, write_statuses,
-};
+use sources::Key;
+use sources::catalogue::WrittenObject;
+use sources::kubernetes::{Cluster, WatchTiming};
+use sources::reconcile::{DesiredMessages, ObjectMessages, Subject, write_statuses};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -270,7 +270,7 @@ mod tests {
             name: "a".into(),
             metadata: Value::Null,
             spec: Value::Null.into(),
-            origin: sources::Origin::default(),
+            origin: sources::catalogue::Origin::default(),
             accepted: true,
             findings: Vec::new(),
             notes: Vec::new(),

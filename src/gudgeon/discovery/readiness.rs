@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use sources::registry::SyncState;
+use sources::contribution::SyncState;
 
 use super::hub::Hub;
 use crate::log;

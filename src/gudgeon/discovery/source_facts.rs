@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sources::WithoutRoom;
-use sources::registry::SourceId;
-use sources::registry::kubernetes::{ClusterUpdate, Event, Problem};
+use sources::contribution::SourceId;
+use sources::kubernetes::{ClusterUpdate, Event, Problem, WithoutRoom};
 
 use super::rules_without_effect::RuleCounts;
 

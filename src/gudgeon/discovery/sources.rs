@@ -13,9 +13,11 @@ mod own_rules;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{ClusterId, Registry};
-use sources::Cluster;
-use sources::registry::kubernetes::{ClusterUpdate, Names};
-use sources::registry::{Memory, Registries, SourceId, WrittenObject};
+use sources::catalogue::WrittenObject;
+use sources::contribution::SourceId;
+use sources::kubernetes::{Cluster, ClusterUpdate, Names};
+use sources::memory::Memory;
+use sources::registry::Registries;
 use tokio::sync::watch;
 use tracing::warn;
 

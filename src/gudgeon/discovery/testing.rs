@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use api::model::Registry;
-use sources::registry::kubernetes::Names;
-use sources::registry::{self, Memory, Registries, SourceId, SyncState};
+use sources::contribution::{SourceId, SyncState};
+use sources::kubernetes::Names;
+use sources::memory::Memory;
+use sources::registry::{self, Registries};
 
 use super::hub::Hub;
 use super::options::{DiscoveryOptions, Environment};

@@ -12,7 +12,7 @@ use mcp::collections::{Collections, Group};
 use mcp::message;
 use mcp::snapshot::{Collection, Resource};
 use serde_json::{Map, Value, json};
-use sources::config::Refused;
+use sources::catalogue::Refused;
 
 use super::admin_state::AdminState;
 use super::engine::GalleyEngine;

@@ -16,8 +16,8 @@ use mcp::collections::{Collections, Group};
 use mcp::publish::Publisher;
 use mcp::session::{Session, Step};
 use mcp::snapshot::Resource;
-use sources::WithoutRoom;
-use sources::config::{ConfigReport, EntryId};
+use sources::catalogue::{ConfigReport, EntryId};
+use sources::kubernetes::WithoutRoom;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
@@ -413,7 +413,7 @@ impl GalleyEngine {
 #[cfg(test)]
 mod tests {
     use mcp::snapshot::Origin;
-    use sources::config::CoreKind;
+    use sources::catalogue::CoreKind;
 
     use super::*;
 
@@ -498,7 +498,10 @@ mod tests {
     async fn findings_about_generated_objects_are_logged_once() {
         let engine = engine();
         let at = |line: usize| {
-            let origins = [("shop/web".into(), sources::Origin::file("a.yaml").at(line))];
+            let origins = [(
+                "shop/web".into(),
+                sources::catalogue::Origin::file("a.yaml").at(line),
+            )];
             Some(Arc::new(ConfigReport {
                 ingresses: Arc::new(BTreeMap::from(origins)),
                 ..ConfigReport::default()

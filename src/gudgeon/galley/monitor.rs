@@ -200,7 +200,7 @@ mod tests {
     use http_body_util::BodyExt as _;
     use prometheus_client::registry::Registry;
     use sources::Revision;
-    use sources::config::{ConfigReport, EntryId, Refused};
+    use sources::catalogue::{ConfigReport, EntryId, Refused};
 
     use super::*;
     use crate::galley::engine::{GalleyEngine, SourceEvent};
@@ -237,7 +237,7 @@ mod tests {
                 collection: "istio/networking/v1alpha3/gateways",
                 name: format!("shop/{at}").into(),
             },
-            origin: sources::Origin::file(format!("{at}.yaml")).at(1),
+            origin: sources::catalogue::Origin::file(format!("{at}.yaml")).at(1),
             serving: ServedInstead::Nothing,
             findings: Arc::clone(&errors),
             written: None,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sources::Access;
+use sources::kubernetes::Access;
 use tracing::{info, warn};
 
 use crate::cli::{ACCESS_LIST, GalleyFlags, ValidationFlags};

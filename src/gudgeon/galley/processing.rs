@@ -15,8 +15,8 @@ use mcp::publish::Publisher;
 use mcp::snapshot::{self, Resource};
 use prost::Message as _;
 use serde::de::DeserializeOwned;
-use sources::config::{CoreKind, Entry, EntryId, Refused, Warned};
-use sources::{Origin, Revision};
+use sources::Revision;
+use sources::catalogue::{CoreKind, Entry, EntryId, Origin, Refused, Warned};
 use transform::ingress::{
     self, Changes, GATEWAYS, Generated, Ingresses, Settings, VIRTUAL_SERVICES,
 };

@@ -200,9 +200,12 @@ async fn sources(
             tokio::spawn(files.follow(flags.watch_config_files));
         }
         From::Cluster(access) => {
-            let settings = sources::config::WatchSettings {
+            let settings = sources::kubernetes::config::WatchSettings {
                 analysis: flags.enable_analysis,
-                ..sources::config::WatchSettings::new(usable, flags.enable_service_discovery)
+                ..sources::kubernetes::config::WatchSettings::new(
+                    usable,
+                    flags.enable_service_discovery,
+                )
             };
             let server = ClusterSource::new(shared, access, settings, Arc::clone(&engine)).await?;
             tokio::spawn(server.follow());

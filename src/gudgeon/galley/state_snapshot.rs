@@ -7,7 +7,7 @@ use std::time::Duration;
 use mcp::collections::Group;
 use mcp::publish::Published;
 use mcp::session::{Reason, State};
-use sources::config::{ConfigReport, Refused, Warned};
+use sources::catalogue::{ConfigReport, Refused, Warned};
 
 /// A publish, for the page.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use api::log_repeats::should_log_repeat;
 use inject::NativeSidecars;
-use sources::{
-    Access, DesiredState, ObjectSource as _, ReconcilerHandle, Selection, Version, WatchTiming,
-    Watcher, WebhookReconciler, Writer,
+use sources::kubernetes::{
+    Access, ObjectSource as _, Selection, Version, WatchTiming, Watcher, Writer,
 };
+use sources::reconcile::{DesiredState, ReconcilerHandle, WebhookReconciler};
 use tracing::{info, warn};
 
 use super::engine::ActiveConfiguration;

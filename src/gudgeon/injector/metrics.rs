@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use sources::{ReconcileFailure, ReconcileStatus};
+use sources::reconcile::{ReconcileFailure, ReconcileStatus};
 
 use super::decision::InjectionOutcome;
 use crate::config_file::FileCounters;

@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 
 use inject::ProxyIds;
 use serde::Deserialize;
-use sources::{Key, Kind, Reader, Resource};
+use sources::kubernetes::Reader;
+use sources::{Key, Kind, Resource};
 
 /// Istio's variable for the platform, which its chart sets.
 const VARIABLE: &str = "PLATFORM";
@@ -94,7 +95,7 @@ mod tests {
     fn annotations_decide_and_a_namespace_that_is_not_known_is_told() {
         let namespaces = Namespaces::default();
         assert_eq!(namespaces.ids("web"), (ProxyIds::default(), None));
-        let (mut writer, reader) = sources::store();
+        let (mut writer, reader) = sources::kubernetes::store();
         namespaces.read(reader);
         let (ids, warning) = namespaces.ids("web");
         assert_eq!(ids, ProxyIds::default());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use inject::{NativeSidecars, Parameters};
-use sources::Access;
+use sources::kubernetes::Access;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -369,7 +369,7 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
     });
     let auto = auto.then(|| Arc::clone(webhook));
     let namespaces = openshift.then(|| {
-        let (writer, reader) = sources::store();
+        let (writer, reader) = sources::kubernetes::store();
         webhook.namespaces.read(reader);
         writer
     });

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
-use sources::{ReconcileStatus, ReconcilerHandle};
+use sources::reconcile::{ReconcileStatus, ReconcilerHandle};
 
 use super::metrics::InjectorMetrics;
 use super::readiness::InjectorReadiness;

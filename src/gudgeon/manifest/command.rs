@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use inject::{NativeSidecars, Parameters, Source, Sources};
-use sources::{Access, Cluster};
+use sources::kubernetes::{Access, Cluster};
 
 use super::input::Input;
 use super::job::inject_all;

@@ -10,7 +10,7 @@ use api::config::collections::type_url_of;
 use mcp::message;
 use mcp::objects::ObjectReader;
 use mcp::sink::{self, Changes, ReadResult, ResourceReader, Sink};
-use sources::Origin;
+use sources::catalogue::Origin;
 
 use crate::log_rate_limiter::LogRateLimiter;
 

@@ -10,7 +10,7 @@ use api::config::collections::MESH;
 use api::url::without_credentials;
 use api::well_known::LAST_APPLIED;
 use serde_json::{Map, Value};
-use sources::config::ConfigReport;
+use sources::catalogue::ConfigReport;
 
 use crate::redact::{REDACTED, redact_quoted};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sources::config::ConfigReport;
+use sources::catalogue::ConfigReport;
 use tracing::warn;
 
 use crate::secrets;

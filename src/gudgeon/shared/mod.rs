@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sources::{Access, CannotConnect, Cluster};
+use sources::kubernetes::{Access, CannotConnect, Cluster};
 use tokio::runtime;
 use tokio::sync::watch;
 use tracing::{info, warn};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sources::config::{ConfigReport, EntryChange};
+use sources::catalogue::{ConfigReport, EntryChange};
 use tokio::sync::mpsc;
 
 /// Updates on their way: the reader waits for the other role rather than hold more of them.

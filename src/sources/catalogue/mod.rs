@@ -1,379 +1,42 @@
-//! The catalogue of configuration: each object once, in its last good version, with the status of all candidates for its
-//! name.
+//! The catalogue of configuration: objects are checked on arrival, and each is kept once, in its last good version, with its
+//! findings and its status.
 //!
-//! A *place* is where objects are written: a file, or one object of an API server. An object at a place is a *candidate*; of
-//! several candidates of one name the first by place and position is served. A refused candidate blocks no other place's;
-//! only a version that was served from its own place stays.
+//! ```text
+//!  files ── text ─┐                       ┌─ entry_form ── config_catalogue ──► EntryChange, ConfigReport
+//!                 ├─ checked ── a form ───┤
+//!  API server ────┘                       └─ that of directory::files ──► Contribution, ConfigReport
+//! ```
 //!
-//! The catalogue is pure: apart from the versions that stay, its state depends on the last candidates alone.
+//! `text` makes objects of documents, `checked` judges each, and `source_catalogue` keeps it in its last good version, with the
+//! report. A valid object is stored in the form that its user asks for: galley stores what it serves, discovery what it acts on.
+//! `last_good` decides which version of an object is served.
 //!
-//! [`Catalogue::reconcile`] answers what changed at one source, object by object. What changed in the mesh, as
-//! [`Changes`](api::model::Changes), is answered by the [`registry`](crate::registry), which merges the sources: a change at a
-//! source changes nothing that is served while another source has the object, or while the source's configuration does not count;
-//! and services and endpoints, which are merged of objects of several kinds, are objects of no catalogue.
+//! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with what
+//! transforms read of it. The transforms check the latter by a [`UsabilityCheck`]; an object that fails is rejected like any other
+//! invalid object. An object of a kind that nothing here uses is no entry: the report lists it.
+//!
+//! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_OBJECTS`]. Objects beyond them are refused and reported.
 
+pub(crate) mod checked;
+pub(crate) mod config_catalogue;
+mod core_kind;
+mod entry;
+pub(crate) mod entry_form;
+mod last_good;
+mod message;
+pub(crate) mod one_line;
 mod origin;
-mod places;
-#[cfg(test)]
-mod tests;
+mod report;
+pub(crate) mod source_catalogue;
+pub(crate) mod status_condition;
+pub(crate) mod text;
+mod written_object;
 
-use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::ops::Bound;
-
-pub(crate) use api::config::ServedInstead;
+pub use core_kind::{CoreKind, UsabilityCheck};
+pub use entry::{Entry, EntryChange, EntryId, UncheckedObject};
+pub(crate) use last_good::{Candidate, Catalogue, CatalogueChange, Content, Status};
+pub use message::Message;
 pub use origin::Origin;
-use places::Places;
-
-/// The types that a catalogue is generic over.
-pub(crate) trait Content: fmt::Debug {
-    type Place: Clone + Ord + fmt::Debug;
-    type Id: Clone + Ord + fmt::Debug;
-    /// The stored form of a valid object. Equal versions are the same to every reader of the changes.
-    type Version: Clone + PartialEq + fmt::Debug;
-    /// Findings about a candidate, for status pages and logs.
-    type Findings: fmt::Debug;
-}
-
-/// A place, and the position there.
-pub(crate) type CataloguePlace<P> = (P, usize);
-
-/// The result of validating a candidate and of resolving conflicts over its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Status<P> {
-    Accepted,
-    Refused { serving: ServedInstead },
-    Shadowed { by: CataloguePlace<P> },
-}
-
-/// An object as it is written at a place.
-#[derive(Debug)]
-pub(crate) struct Candidate<C: Content> {
-    /// `None` if the object's identity is unknown.
-    pub(crate) id: Option<C::Id>,
-    /// `metadata.uid`: distinguishes an object from an earlier one of the same name.
-    pub(crate) uid: Box<str>,
-    pub(crate) origin: Origin,
-    /// `None`: it is refused.
-    pub(crate) version: Option<C::Version>,
-    pub(crate) findings: C::Findings,
-    pub(crate) status: Status<C::Place>,
-}
-
-impl<C: Content> Candidate<C> {
-    pub(crate) fn new(
-        id: Option<C::Id>,
-        origin: Origin,
-        version: Option<C::Version>,
-        findings: C::Findings,
-    ) -> Self {
-        let status = match version {
-            Some(_) => Status::Accepted,
-            None => Status::Refused {
-                serving: ServedInstead::Nothing,
-            },
-        };
-        Self {
-            id,
-            uid: Box::default(),
-            origin,
-            version,
-            findings,
-            status,
-        }
-    }
-}
-
-/// The version of an object that is served.
-#[derive(Debug)]
-struct ServedVersion<C: Content> {
-    version: C::Version,
-    /// The place of the candidate that this version comes from.
-    place: C::Place,
-    uid: Box<str>,
-    /// The origin of this version: a refused one of the same place has another.
-    origin: Origin,
-    is_old: bool,
-}
-
-/// The candidates of one name, and the served version.
-#[derive(Debug)]
-struct Slot<C: Content> {
-    places: Places<C::Place>,
-    served: Option<ServedVersion<C>>,
-}
-
-/// One difference.
-#[derive(Clone, Debug, PartialEq)]
-pub enum CatalogueChange<I, V> {
-    /// New, or another than before.
-    Set(I, V, Origin),
-    /// The same version, of another origin: an object that has only another line.
-    Moved(I, V, Origin),
-    Gone(I),
-}
-
-/// Differences since the last call of [`Catalogue::reconcile`].
-#[derive(Debug)]
-pub(crate) struct Reconciled<C: Content> {
-    /// By name.
-    pub(crate) changes: Vec<CatalogueChange<C::Id, C::Version>>,
-    /// Names whose candidates have changed.
-    pub(crate) touched: BTreeSet<C::Id>,
-    /// Places of which a candidate may have another status.
-    pub(crate) places: BTreeSet<C::Place>,
-}
-
-/// All objects of a source.
-#[derive(Debug)]
-pub(crate) struct Catalogue<C: Content> {
-    places: BTreeMap<C::Place, Vec<Candidate<C>>>,
-    slots: BTreeMap<C::Id, Slot<C>>,
-    served: usize,
-    touched: BTreeSet<C::Id>,
-}
-
-impl<C: Content> Default for Catalogue<C> {
-    fn default() -> Self {
-        Self {
-            places: BTreeMap::new(),
-            slots: BTreeMap::new(),
-            served: 0,
-            touched: BTreeSet::new(),
-        }
-    }
-}
-
-impl<C: Content> Catalogue<C> {
-    /// Replaces all candidates of a place with these, in order.
-    pub(crate) fn put(&mut self, place: &C::Place, candidates: Vec<Candidate<C>>) {
-        self.remove(place);
-        for (index, candidate) in candidates.iter().enumerate() {
-            if let Some(id) = &candidate.id {
-                let slot = self.slots.entry(id.clone()).or_insert_with(|| Slot {
-                    places: Places::default(),
-                    served: None,
-                });
-                slot.places.insert((place.clone(), index));
-                self.touched.insert(id.clone());
-            }
-        }
-        self.places.insert(place.clone(), candidates);
-    }
-
-    /// Removes a place and returns its candidates.
-    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, place: &Q) -> Vec<Candidate<C>>
-    where
-        C::Place: Borrow<Q>,
-    {
-        let Some((place, candidates)) = self.places.remove_entry(place) else {
-            return Vec::new();
-        };
-        for (index, candidate) in candidates.iter().enumerate() {
-            let slot = candidate.id.as_ref().and_then(|id| self.slots.get_mut(id));
-            if let Some((slot, id)) = slot.zip(candidate.id.clone()) {
-                slot.places.remove(&(place.clone(), index));
-                self.touched.insert(id);
-            }
-        }
-        candidates
-    }
-
-    /// Returns the candidates of a place; `None` if the place is unknown.
-    pub(crate) fn at<Q: Ord + ?Sized>(&self, place: &Q) -> Option<&[Candidate<C>]>
-    where
-        C::Place: Borrow<Q>,
-    {
-        self.places.get(place).map(Vec::as_slice)
-    }
-
-    /// Iterates over the places with their candidates.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (&C::Place, &[Candidate<C>])> {
-        let places = self.places.iter();
-        places.map(|(place, candidates)| (place, candidates.as_slice()))
-    }
-
-    /// The places from this one on, in order.
-    pub(crate) fn places_from<Q: Ord + ?Sized>(&self, first: &Q) -> impl Iterator<Item = &C::Place>
-    where
-        C::Place: Borrow<Q>,
-    {
-        let from = (Bound::Included(first), Bound::Unbounded);
-        self.places.range::<Q, _>(from).map(|(place, _)| place)
-    }
-
-    /// Iterates over the served versions, by name.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&C::Id, &C::Version)> {
-        let all = self.slots.iter();
-        all.filter_map(|(id, slot)| Some((id, &slot.served.as_ref()?.version)))
-    }
-
-    /// The names from this one on, in order.
-    pub(crate) fn ids_from<'a>(&'a self, first: &C::Id) -> impl Iterator<Item = &'a C::Id> {
-        let slots = self.slots.range((Bound::Included(first), Bound::Unbounded));
-        slots.map(|(id, _)| id)
-    }
-
-    /// The number of objects that are served.
-    pub(crate) const fn served(&self) -> usize {
-        self.served
-    }
-
-    /// The version of an object that is served.
-    pub(crate) fn get(&self, id: &C::Id) -> Option<&C::Version> {
-        Some(&self.slots.get(id)?.served.as_ref()?.version)
-    }
-
-    /// The place of the version that is served, and the first candidate of its name there.
-    pub(crate) fn holder(&self, id: &C::Id) -> Option<(&C::Place, &Candidate<C>)> {
-        let slot = self.slots.get(id)?;
-        let place = &slot.served.as_ref()?.place;
-        let at = slot.places.iter().find(|(at, _)| at == place)?;
-        Some((place, self.candidate(at)?))
-    }
-
-    /// A candidate.
-    pub(crate) fn candidate(
-        &self,
-        (place, index): &CataloguePlace<C::Place>,
-    ) -> Option<&Candidate<C>> {
-        self.places.get(place)?.get(*index)
-    }
-
-    /// Decides which version is served for each name whose candidates have changed.
-    pub(crate) fn reconcile(&mut self) -> Reconciled<C> {
-        let mut reconciled = Reconciled {
-            changes: Vec::new(),
-            touched: std::mem::take(&mut self.touched),
-            places: BTreeSet::new(),
-        };
-        for id in &reconciled.touched {
-            reconciled
-                .changes
-                .extend(self.decide(id, &mut reconciled.places));
-        }
-        reconciled
-    }
-
-    /// Decides which candidate of a name is served, and returns the change if there is one.
-    fn decide(
-        &mut self,
-        id: &C::Id,
-        places: &mut BTreeSet<C::Place>,
-    ) -> Option<CatalogueChange<C::Id, C::Version>> {
-        // The slot leaves the map while `next` and `mark` borrow the catalogue, and returns below with its
-        // candidates.
-        let mut slot = self.slots.remove(id)?;
-        let before = slot.served.take();
-        let (next, is_change) = self.next(&slot.places, before.as_ref()).unzip();
-        self.mark(&slot.places, next.as_ref());
-        places.extend(slot.places.iter().map(|(place, _)| place.clone()));
-        self.served = self
-            .served
-            .saturating_sub(usize::from(before.is_some()))
-            .saturating_add(usize::from(next.is_some()));
-        let change = match (&next, before) {
-            (Some(next), before) => {
-                let (version, origin) = (next.version.clone(), next.origin.clone());
-                if is_change.unwrap_or_default() {
-                    Some(CatalogueChange::Set(id.clone(), version, origin))
-                } else {
-                    let is_moved = before.is_some_and(|before| before.origin != origin);
-                    is_moved.then(|| CatalogueChange::Moved(id.clone(), version, origin))
-                }
-            }
-            (None, before) => before.map(|_| CatalogueChange::Gone(id.clone())),
-        };
-        slot.served = next;
-        if !slot.places.is_empty() {
-            self.slots.insert(id.clone(), slot);
-        }
-        change
-    }
-
-    /// Returns the version to serve under a name, and true if it differs from the version before.
-    fn next(
-        &self,
-        places: &Places<C::Place>,
-        before: Option<&ServedVersion<C>>,
-    ) -> Option<(ServedVersion<C>, bool)> {
-        let all = || {
-            places
-                .iter()
-                .filter_map(|key| Some((key, self.candidate(key)?)))
-        };
-        let mut good = all().filter_map(|(key, one)| Some((key, one, one.version.as_ref()?)));
-        let good = good.next();
-        let (first, refused) = all()
-            .next()
-            .filter(|(_, one)| one.version.is_none())
-            .unzip();
-        if let (Some(before), Some(((first, _), refused))) = (before, first.zip(refused)) {
-            // A deleted object is no longer served; a refused one keeps the version that was served from its place.
-            let mut its = all().filter(|((place, _), _)| *place == before.place);
-            let first_of_its = its.next();
-            let is_its = first_of_its.is_some()
-                && its
-                    .chain(first_of_its)
-                    .all(|(_, one)| one.version.is_none());
-            // Another uid is another object: the version of the deleted one must not be served under its
-            // name.
-            if (good.is_none() || is_its) && refused.uid == before.uid {
-                let place = if is_its { &before.place } else { first };
-                let stays = ServedVersion {
-                    version: before.version.clone(),
-                    place: place.clone(),
-                    uid: before.uid.clone(),
-                    origin: before.origin.clone(),
-                    is_old: true,
-                };
-                return Some((stays, false));
-            }
-        }
-        let ((place, _), candidate, version) = good?;
-        // An equal version keeps its pointer, which readers already hold.
-        let same = before.filter(|before| before.version == *version);
-        let next = ServedVersion {
-            version: same.map_or(version, |before| &before.version).clone(),
-            place: place.clone(),
-            uid: candidate.uid.clone(),
-            origin: candidate.origin.clone(),
-            is_old: false,
-        };
-        Some((next, same.is_none()))
-    }
-
-    /// Updates the status of all candidates of a name.
-    fn mark(&mut self, places: &Places<C::Place>, served: Option<&ServedVersion<C>>) {
-        let has_it = |key: &&CataloguePlace<C::Place>| {
-            let candidate = self.candidate(key);
-            candidate.zip(served).is_some_and(|(candidate, served)| {
-                // A place may hold several candidates of the name: an old version is held by a refused one, a
-                // new one by a good one.
-                served.place == key.0 && candidate.version.is_none() == served.is_old
-            })
-        };
-        let holder = places.iter().find(has_it);
-        let serving = match served {
-            Some(served) if served.is_old => ServedInstead::Old,
-            Some(_) | None => ServedInstead::Nothing,
-        };
-        for key in places.iter() {
-            let candidates = self.places.get_mut(&key.0);
-            let Some(candidate) = candidates.and_then(|all| all.get_mut(key.1)) else {
-                continue;
-            };
-            candidate.status = match (&candidate.version, holder) {
-                (None, _) => Status::Refused { serving },
-                (Some(_), Some(holder)) if holder != key => Status::Shadowed { by: holder.clone() },
-                (Some(_), _) => {
-                    // The candidate shares the pointer that is served, so that an equal version is in memory
-                    // once.
-                    candidate.version = served.map(|served| served.version.clone());
-                    Status::Accepted
-                }
-            };
-        }
-    }
-}
+pub use report::{ConfigReport, FILE, Refused, Warned};
+pub use text::MOST_OBJECTS;
+pub use written_object::WrittenObject;

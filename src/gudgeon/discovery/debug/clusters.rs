@@ -8,7 +8,9 @@ use api::model::ServiceKey;
 use api::networking::{DiscoveryKind as _, ServiceEntry};
 use api::security::RequestAuthentication;
 use serde_json::{Value, json};
-use sources::registry::{Registries, SourceStatus, SyncState, WrittenObject};
+use sources::catalogue::WrittenObject;
+use sources::contribution::SyncState;
+use sources::registry::{Registries, SourceStatus};
 use xds::snapshot::{Conflict, PATCH_WITHOUT_MATCH};
 
 use super::nacks::Nacks;
@@ -280,7 +282,7 @@ mod tests {
             name: "a".into(),
             metadata: json!({}),
             spec: spec.into(),
-            origin: sources::Origin::file("a.yaml"),
+            origin: sources::catalogue::Origin::file("a.yaml"),
             accepted: true,
             findings: Vec::new(),
             notes: Vec::new(),

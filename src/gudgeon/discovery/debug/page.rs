@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use api::config::Effect;
 use api::counted;
 use api::model::Reason;
-use sources::registry::{Registries, SyncState};
+use sources::contribution::SyncState;
+use sources::registry::Registries;
 use xds::node::clipped;
 use xds::view::Type;
 

@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::config::core::v3 as core;
-use sources::registry::Memory;
+use sources::memory::Memory;
 use xds::node::Node;
 use xds::stream::{Protocol, Request};
 use xds::view::Type;

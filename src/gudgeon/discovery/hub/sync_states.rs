@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::model::Changes;
-use sources::registry::{SourceId, SyncState};
+use sources::contribution::{SourceId, SyncState};
 
 use super::Hub;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::url::without_credentials;
-use sources::registry::SyncState;
-use sources::registry::consul::{Address, Consul, ConsulUpdate, Token};
+use sources::consul::{Address, Consul, ConsulUpdate, Token};
+use sources::contribution::SyncState;
 use tokio::sync::watch;
 
 use crate::cli::DiscoveryFlags;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use api::model::{Objects, Workload, WorkloadKey};
 use api::networking::{DestinationRule, Gateway};
-use sources::registry::kubernetes::{FoundCredentials, WantedCredentials, credentials as look_for};
-use sources::{Cluster, WatchTiming};
+use sources::kubernetes::{
+    Cluster, FoundCredentials, WantedCredentials, WatchTiming, credentials as look_for,
+};
 use tokio::sync::watch;
 use xds::snapshot::named_credentials;
 

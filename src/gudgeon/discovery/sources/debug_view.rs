@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::config::Finding;
-use sources::registry::{Report, SourceId, WrittenObject};
+use sources::catalogue::WrittenObject;
+use sources::contribution::SourceId;
+use sources::registry::Report;
 
 use crate::secrets::redact_finding;
 
@@ -104,7 +106,7 @@ mod tests {
                 name: name.into(),
                 metadata: Value::Null,
                 spec: Value::Null.into(),
-                origin: sources::Origin::file("a.yaml"),
+                origin: sources::catalogue::Origin::file("a.yaml"),
                 accepted,
                 findings: vec![Finding::warning("", "old")],
                 notes: Vec::new(),

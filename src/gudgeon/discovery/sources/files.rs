@@ -7,8 +7,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::model::Registry;
-use sources::config::Message;
-use sources::registry::{Files, Outcome, SourceId, SyncState};
+use sources::catalogue::Message;
+use sources::contribution::{SourceId, SyncState};
+use sources::directory::{Files, Outcome};
 use tokio::sync::watch;
 use tracing::warn;
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use api::mesh::mesh_config::IngressControllerMode;
-use sources::registry::Ingresses;
+use sources::contribution::Ingresses;
+use sources::kubernetes::{Cluster, WatchTiming, ingresses as watch_ingresses};
 use sources::registry::Registries;
-use sources::registry::kubernetes::ingresses as watch_ingresses;
-use sources::{Cluster, WatchTiming};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

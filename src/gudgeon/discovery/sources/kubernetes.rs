@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{ClusterId, Registry};
-use sources::Access;
-use sources::registry::kubernetes::{self, ClusterSettings, ClusterUpdate, Problem, Remotes};
-use sources::registry::{Configuration, SourceId, SyncState};
+use sources::contribution::{Configuration, SourceId, SyncState};
+use sources::kubernetes::{self, Access, ClusterSettings, ClusterUpdate, Problem, Remotes};
 use tokio::sync::watch;
 use tracing::warn;
 

@@ -20,8 +20,9 @@ use api::istio::mesh::v1alpha1::ConfigSource;
 use api::model::{ClusterId, Registry};
 use mcp::sink::Changes;
 use mcp::sink::union::UnionChange;
-use sources::config::EntryChange as Stored;
-use sources::registry::{Contribution, SourceId, SyncState, kubernetes::Objects};
+use sources::catalogue::EntryChange as Stored;
+use sources::contribution::{Contribution, SourceId, SyncState};
+use sources::kubernetes::Objects;
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 

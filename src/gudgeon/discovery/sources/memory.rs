@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::Registry;
 use bytes::Bytes;
-use sources::registry::{Memory, SourceId, SyncState};
+use sources::contribution::{SourceId, SyncState};
+use sources::memory::Memory;
 
 use super::names;
 use crate::discovery::hub::Hub;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sources::config::{self, ServerUpdate, WatchSettings};
-use sources::{Access, Cluster, WithoutRoom};
+use sources::kubernetes::config::{Server, ServerUpdate, WatchSettings};
+use sources::kubernetes::{Access, Cluster, WithoutRoom};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -52,7 +52,7 @@ impl ClusterSource {
 
     /// Sends all objects and then their changes, for ever.
     pub(crate) async fn follow(mut self) {
-        let mut server = config::Server::start(self.cluster.clone(), self.settings.clone());
+        let mut server = Server::start(self.cluster.clone(), self.settings.clone());
         self.engine.connected();
         loop {
             let update = server.changed().await;

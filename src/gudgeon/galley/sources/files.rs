@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::counted;
-use sources::config::{Directory, DirectoryScan};
-use sources::registry::kubernetes;
+use sources::directory::{Directory, DirectoryScan};
+use sources::kubernetes;
 use tokio::sync::mpsc;
 use tracing::info;
 

@@ -4,7 +4,7 @@
 mod cluster;
 mod files;
 
-use sources::config::{EntryChange, EntryId};
+use sources::catalogue::{EntryChange, EntryId};
 
 use super::processing::TransformInput;
 

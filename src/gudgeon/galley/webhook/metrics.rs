@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use sources::ReconcileStatus;
+use sources::reconcile::ReconcileStatus;
 
 use crate::admission::Group;
 use crate::config_file::FileCounters;

@@ -17,7 +17,7 @@ mod service;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
-use sources::{ReconcileStatus, ReconcilerHandle};
+use sources::reconcile::{ReconcileStatus, ReconcilerHandle};
 use tokio_rustls::TlsAcceptor;
 use tracing::info;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use api::counted;
 use serde_json::{Value, json};
-use sources::ReconcileStatus;
+use sources::reconcile::ReconcileStatus;
 
 use super::ValidationWebhook;
 use super::decisions::ValidationDecision;

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use sources::{
-    Access, ReconcilerHandle, ServiceReference, Validation, WatchTiming, WebhookReconciler,
-};
+use sources::kubernetes::{Access, WatchTiming};
+use sources::reconcile::{ReconcilerHandle, ServiceReference, Validation, WebhookReconciler};
 use tracing::info;
 
 use super::certificate::WebhookCa;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
-use sources::{ProbeToken, ServiceReference};
+use sources::reconcile::{ProbeToken, ServiceReference};
 use tokio::time::Instant;
 use tracing::{debug, info};
 

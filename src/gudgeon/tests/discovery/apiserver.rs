@@ -1,7 +1,7 @@
 //! A fake API server, with the requests that discovery sends, over plain HTTP: lists and watches of any kind. It can be
 //! away, and compact its history.
 //!
-//! The tests of the crate `sources` have a larger one (`src/sources/fake.rs`), which depends on private parts of that crate.
+//! The tests of the crate `sources` have a larger one (`src/sources/kubernetes/fake.rs`), which depends on private parts of that crate.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write as _};

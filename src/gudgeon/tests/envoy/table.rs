@@ -317,27 +317,27 @@ const CASES: Rows = &[
     (
         "28",
         &[
-            "sources/registry/kubernetes/tests/services.rs names_of_ports_say_what_they_speak",
-            "sources/registry/kubernetes/tests/services.rs app_protocol_wins_and_what_no_proxy_carries_is_dropped",
+            "sources/kubernetes/registry/tests/services.rs names_of_ports_say_what_they_speak",
+            "sources/kubernetes/registry/tests/services.rs app_protocol_wins_and_what_no_proxy_carries_is_dropped",
         ],
     ),
     (
         "29",
         &[
-            "sources/registry/kubernetes/tests/places.rs an_endpoint_is_served_before_its_pod_is_known",
+            "sources/kubernetes/registry/tests/places.rs an_endpoint_is_served_before_its_pod_is_known",
         ],
     ),
     (
         "30",
         &[
-            "sources/registry/kubernetes/tests/places.rs pods_of_one_host_are_told_apart_by_their_names",
+            "sources/kubernetes/registry/tests/places.rs pods_of_one_host_are_told_apart_by_their_names",
             "xds/snapshot/tests.rs a_pod_on_the_hosts_address_is_told_by_its_name",
         ],
     ),
     (
         "31",
         &[
-            "sources/registry/kubernetes/tests/places.rs terminating_endpoints_differ_from_unready_ones",
+            "sources/kubernetes/registry/tests/places.rs terminating_endpoints_differ_from_unready_ones",
         ],
     ),
     (
@@ -345,44 +345,44 @@ const CASES: Rows = &[
         &[
             BOTH,
             ALONE,
-            "sources/registry/kubernetes/tests/services.rs a_service_has_its_addresses_in_their_order_and_its_balancers_apart",
+            "sources/kubernetes/registry/tests/services.rs a_service_has_its_addresses_in_their_order_and_its_balancers_apart",
         ],
     ),
     (
         "33",
         &[
             KINDS,
-            "sources/registry/kubernetes/tests/services.rs an_external_name_is_resolved_by_the_proxy",
+            "sources/kubernetes/registry/tests/services.rs an_external_name_is_resolved_by_the_proxy",
         ],
     ),
     (
         "34",
         &[
-            "sources/registry/kubernetes/tests/pods.rs a_place_is_said_by_the_pod_then_by_its_node_then_by_the_slice",
+            "sources/kubernetes/registry/tests/pods.rs a_place_is_said_by_the_pod_then_by_its_node_then_by_the_slice",
         ],
     ),
     (
         "35",
         &[
             "gudgeon/tests/discovery/clusters.rs a_server_that_is_away_changes_nothing_and_its_return_is_one_push",
-            "sources/registry/kubernetes/tests/source.rs an_outage_changes_nothing_and_what_was_missed_is_told_once",
-            "sources/registry/kubernetes/tests/source.rs an_expired_version_is_listed_again",
+            "sources/kubernetes/registry/tests/source.rs an_outage_changes_nothing_and_what_was_missed_is_told_once",
+            "sources/kubernetes/registry/tests/source.rs an_expired_version_is_listed_again",
         ],
     ),
     (
         "36",
         &[
-            "sources/registry/consul/tests/mod.rs registered_services_are_served_and_changes_arrive_soon",
-            "sources/registry/consul/tests/mod.rs while_idle_there_is_nothing_but_waiting",
-            "sources/registry/consul/tests/mod.rs an_index_that_goes_back_is_followed",
+            "sources/consul/tests/mod.rs registered_services_are_served_and_changes_arrive_soon",
+            "sources/consul/tests/mod.rs while_idle_there_is_nothing_but_waiting",
+            "sources/consul/tests/mod.rs an_index_that_goes_back_is_followed",
         ],
     ),
     (
         "37",
         &[
             "gudgeon/tests/discovery/clusters.rs a_cluster_that_is_removed_takes_its_endpoints_with_it_at_once",
-            "sources/registry/kubernetes/tests/remote.rs clusters_come_change_and_go",
-            "sources/registry/store/tests.rs clusters_share_their_services_and_take_their_endpoints_with_them",
+            "sources/kubernetes/registry/tests/remote.rs clusters_come_change_and_go",
+            "sources/registry/tests.rs clusters_share_their_services_and_take_their_endpoints_with_them",
         ],
     ),
     (
@@ -396,10 +396,10 @@ const CASES: Rows = &[
     (
         "39",
         &[
-            "sources/registry/files/tests.rs a_broken_file_keeps_what_it_had",
-            "sources/registry/files/tests.rs of_two_the_first_by_path_counts",
-            "sources/registry/files/tests.rs a_volume_is_exchanged_as_a_whole",
-            "sources/registry/files/tests.rs files_say_objects_and_no_longer",
+            "sources/directory/files/tests.rs a_broken_file_keeps_what_it_had",
+            "sources/directory/files/tests.rs of_two_the_first_by_path_counts",
+            "sources/directory/files/tests.rs a_volume_is_exchanged_as_a_whole",
+            "sources/directory/files/tests.rs files_say_objects_and_no_longer",
         ],
     ),
     ("40", &[PORTS]),

@@ -35,10 +35,10 @@ use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind as Any};
 use prost::Message as _;
 use serde_json::{Value as Json, json};
-use sources::registry::kubernetes::Names;
-use sources::registry::{
-    AnyConfigured, Memory, Registries, Settings as RegistrySettings, SourceId, SyncState,
-};
+use sources::contribution::{AnyConfigured, SourceId, SyncState};
+use sources::kubernetes::Names;
+use sources::memory::Memory;
+use sources::registry::{Registries, Settings as RegistrySettings};
 use transform::Key;
 use transform::ingress;
 use transform::kubernetes::Ingress;

@@ -54,7 +54,7 @@ fn the_end_says_by_what_it_was_asked_for() {
         last_words(&sim),
         "the proxy exited with code 0 by itself, exit code 0"
     );
-    let mut sim = Sim::new(super::command::with_command());
+    let mut sim = Sim::new(command::with_command());
     sim.exits(0, CLEAN);
     assert_eq!(
         last_words(&sim),

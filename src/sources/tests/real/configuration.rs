@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use api::config::ServedInstead;
 use serde_json::{Value, json};
-use sources::config::{EntryChange, Server, ServerUpdate, WatchSettings};
+use sources::catalogue::EntryChange;
+use sources::kubernetes::config::{Server, ServerUpdate, WatchSettings};
 use tokio::time::timeout;
 
 use crate::reconciler::kube;

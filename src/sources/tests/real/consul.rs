@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use api::model::{Health, Protocol, ServiceKey};
 use serde_json::{Value, json};
-use sources::registry::SyncState;
-use sources::registry::consul::{Consul, ConsulUpdate};
+use sources::consul::{Consul, ConsulUpdate};
+use sources::contribution::SyncState;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sources::{
-    CaBundle, Cluster, ObjectSource as _, ReconcileState, Selection, WatchTiming, Watcher,
-    WebhookConfiguration, store,
-};
+use sources::kubernetes::{Cluster, ObjectSource as _, Selection, WatchTiming, Watcher, store};
+use sources::reconcile::{CaBundle, ReconcileState, WebhookConfiguration};
 
 use crate::support::{
     Configuration, bundle, ca, configuration, keep, manifest, open, own, run, try_kubectl, until,

@@ -1,10 +1,11 @@
 //! Lists in pages and watches, as the injector's successor will use them.
 
 use serde_json::json;
-use sources::{
-    Change, Key, ObjectSource as _, Reader, Selection, WatchTiming, Watcher, WebhookConfiguration,
-    store,
+use sources::Key;
+use sources::kubernetes::{
+    Change, ObjectSource as _, Reader, Selection, WatchTiming, Watcher, store,
 };
+use sources::reconcile::WebhookConfiguration;
 use std::time::Duration;
 use tokio::time::timeout;
 

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sources::{CaBundle, ReconcileState};
+use sources::reconcile::{CaBundle, ReconcileState};
 
 use crate::support::{
     Configuration, admin, apply, bundle, ca, configuration, keep, kubectl, own, repository, run,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Configuration, apply, kubectl, run, try_kubectl};
 
-#[path = "../../fake/script.rs"]
+#[path = "../../kubernetes/fake/script.rs"]
 pub(crate) mod script;
 
 /// Removed at the end, and before: an earlier run may have been aborted.

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use api::model::{ClusterId, Endpoint, ServiceKey};
 use serde_json::{Value, json};
-use sources::Cluster;
-use sources::registry::SyncState;
-use sources::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, Remotes, remotes, run};
+use sources::contribution::SyncState;
+use sources::kubernetes::{Cluster, ClusterSettings, ClusterUpdate, Names, Remotes, remotes, run};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

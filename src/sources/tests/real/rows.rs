@@ -7,8 +7,8 @@ use std::time::Duration;
 use api::config::document::documents;
 use api::config::{self, Finding, KINDS, Kind};
 use serde_json::{Value, json};
-use sources::registry::WrittenObject;
-use sources::registry::kubernetes::{ClusterSettings, ClusterUpdate, Names, run};
+use sources::catalogue::WrittenObject;
+use sources::kubernetes::{ClusterSettings, ClusterUpdate, Names, run};
 use tokio::sync::watch;
 use tokio::time::timeout;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::Value;
-use sources::{
-    Access, CaBundle, Cluster, DesiredState, OWN_CA_NAME, ReconcilerHandle, WatchTiming,
-    WebhookReconciler,
+use sources::kubernetes::{Access, Cluster, WatchTiming};
+use sources::reconcile::{
+    CaBundle, DesiredState, OWN_CA_NAME, ReconcilerHandle, WebhookReconciler,
 };
 use tokio::task::JoinHandle;
 

@@ -1684,7 +1684,13 @@ fn of_rules_for_requests_where_tls_goes_on_some_are_told() {
     };
     let more = "10 more conflicts of VirtualService demo/v0 are not listed";
     assert_eq!(conflicts_of(30, 1), (20, vec![more.to_owned()]));
-    assert_eq!(conflicts_of(1, 250), (200, Vec::new()));
+    // No rule of a namespace beyond its limit is left out in silence.
+    let (each, more) = conflicts_of(1, 250);
+    assert_eq!((each, more.len()), (200, 50));
+    assert!(
+        more.iter()
+            .all(|one| one.starts_with("1 more conflicts of VirtualService demo/v"))
+    );
 }
 
 /// A tenant has any number of both, and each rule is told at some servers.

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sources::Origin;
-use sources::config::{Entry, EntryChange, EntryId};
+use sources::catalogue::{Entry, EntryChange, EntryId, Origin};
 
 /// The objects by the number of their source.
 #[derive(Debug, Default)]
@@ -84,7 +83,7 @@ fn difference(
 mod tests {
     use std::sync::Arc;
 
-    use sources::config::CoreKind;
+    use sources::catalogue::CoreKind;
 
     use super::*;
 

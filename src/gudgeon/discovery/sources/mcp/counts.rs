@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::config::Kind;
-use sources::registry::{ReceivedObjects, SourceId};
+use sources::contribution::SourceId;
+use sources::memory::ReceivedObjects;
 
 use crate::discovery::rules_without_effect::RuleCounts;
 use crate::discovery::source_facts::{Counts, Facts, Object, ROUTES};

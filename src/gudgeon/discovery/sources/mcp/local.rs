@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mcp::objects;
 use mcp::sink::Changes;
 use mcp::version::{Sum, member};
-use sources::config::{
-    ConfigReport, Directory, DirectoryScan, Entry, EntryChange, EntryId, Message,
-};
-use sources::registry::kubernetes;
+use sources::catalogue::{ConfigReport, Entry, EntryChange, EntryId, Message};
+use sources::directory::{Directory, DirectoryScan};
+use sources::kubernetes;
 use tokio::sync::mpsc;
 use tracing::warn;
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::model::Credentials;
-use sources::config::{CoreKind, Entry, EntryChange, EntryId};
-use sources::registry::kubernetes::{Objects, Problem};
-use sources::registry::{Contribution, Ingresses, ObjectKey, credential_of};
+use sources::catalogue::{CoreKind, Entry, EntryChange, EntryId};
+use sources::contribution::{Contribution, Ingresses, ObjectKey, credential_of};
+use sources::kubernetes::{Objects, Problem};
 use tracing::warn;
 
 use super::core_objects::CoreObjects;

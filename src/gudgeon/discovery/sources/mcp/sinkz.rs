@@ -8,8 +8,7 @@ use api::config::collections::kind_of;
 use api::config::{ObjectStatus, ServedInstead};
 use mcp::sink::Outcome;
 use serde_json::{Map, Value, json};
-use sources::Origin;
-use sources::config::ConfigReport;
+use sources::catalogue::{ConfigReport, Origin};
 
 use super::local::Local;
 use super::{Sinks, Source, SourceOrigin};

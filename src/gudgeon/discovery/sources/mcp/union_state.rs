@@ -1,8 +1,9 @@
 //! The union of all sources: their rules, services and core objects.
 
 use mcp::sink::union::SourceUnion;
-use sources::config::EntryChange;
-use sources::registry::{Contribution, ReceivedObjects};
+use sources::catalogue::EntryChange;
+use sources::contribution::Contribution;
+use sources::memory::ReceivedObjects;
 
 use super::core_objects::CoreObjects;
 use super::objects::OfFiles;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use api::config::collections::any_kind_of;
 use api::config::{self, Finding, Kind};
 use serde_json::Value;
-use sources::Origin;
-use sources::config::{ConfigReport, EntryId, Refused, UncheckedObject};
-use sources::registry::{ReceivedObjects, WrittenObject};
+use sources::catalogue::{ConfigReport, EntryId, Origin, Refused, UncheckedObject, WrittenObject};
+use sources::memory::ReceivedObjects;
 
 use super::super::debug_view::DebugView;
 use super::{Sinks, Source, SourceOrigin};
@@ -103,7 +102,7 @@ fn unchecked_object(id: &EntryId, object: &UncheckedObject) -> Option<WrittenObj
 
 #[cfg(test)]
 mod tests {
-    use sources::config::Warned;
+    use sources::catalogue::Warned;
 
     use super::*;
 

@@ -1,0 +1,58 @@
+//! Objects of kinds that a reader of files does not read, by file: they are no mistakes, and their author may wonder.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::catalogue::{CoreKind, Message, Origin};
+
+/// Kinds of a file that are named, at most.
+const MOST_NAMED: usize = 20;
+
+/// The number of such objects, by place, and by version and kind.
+#[derive(Debug, Default)]
+pub(crate) struct UnreadKinds(BTreeMap<Arc<str>, BTreeMap<String, usize>>);
+
+impl UnreadKinds {
+    /// Replaces those of a place.
+    pub(crate) fn put(&mut self, place: &Arc<str>, kinds: BTreeMap<String, usize>) {
+        match kinds.is_empty() {
+            true => drop(self.0.remove(place)),
+            false => drop(self.0.insert(Arc::clone(place), kinds)),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, place: &str) {
+        self.0.remove(place);
+    }
+
+    /// Returns the messages about them, by place. `origin` gives the origin of a place.
+    pub(crate) fn messages(&self, origin: impl Fn(&str) -> Origin) -> Vec<Message> {
+        let mut messages = Vec::new();
+        for (place, kinds) in &self.0 {
+            let mut tell = |text: &str| messages.push(Message::new(origin(place), text));
+            let (of_cluster, foreign): (Vec<_>, Vec<_>) =
+                kinds.iter().partition(|(kind, _)| is_of_cluster(kind));
+            for (kind, count) in foreign.into_iter().take(MOST_NAMED) {
+                tell(&format!(
+                    "discovery does not serve {kind}: {count} not used"
+                ));
+            }
+            let count: usize = of_cluster.into_iter().map(|(_, count)| count).sum();
+            match count {
+                0 => {}
+                1 => tell("1 object of Kubernetes is not used: the API server has it"),
+                count => tell(&format!(
+                    "{count} objects of Kubernetes are not used: the API server has them"
+                )),
+            }
+        }
+        messages
+    }
+}
+
+/// Returns true for a kind that discovery reads of files unless an API server has its objects. `kind`: with its version.
+fn is_of_cluster(kind: &str) -> bool {
+    let core = kind.split_once(' ');
+    let core = core.and_then(|(api_version, kind)| CoreKind::of(api_version, kind));
+    core.is_some_and(|core| core != CoreKind::IngressClass)
+}

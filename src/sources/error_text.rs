@@ -1,0 +1,57 @@
+//! Texts of errors: in one line, of limited length, and without the values that a server or a file has sent.
+
+/// Characters of an error's text that are logged.
+const MAX_CHARACTERS: usize = 500;
+
+/// Cuts a text to one line of limited length, for a log.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars()
+        .take(MAX_CHARACTERS)
+        .map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        })
+        .collect()
+}
+
+/// Joins all causes of an error: the outermost is only "client error".
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut source = Some(error);
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        // Most errors quote their source in their own text: a cause that is said already is not repeated.
+        if !text.contains(&more) {
+            let separator = if text.is_empty() { "" } else { ": " };
+            text = format!("{text}{separator}{more}");
+        }
+        source = cause.source();
+    }
+    plain(&text)
+}
+
+/// Describes a decoding error without the value, which may be a secret.
+pub(crate) fn misread(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    // serde quotes the value before these words, and the value may be of a Secret.
+    match message.split_once(", expected ") {
+        Some((_, expected)) => format!("a value is not {expected}"),
+        None => message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_one_line() {
+        let text = format!("a\nb{}", "x".repeat(1000));
+        let plain = plain(&text);
+        assert!(plain.starts_with("a bx"));
+        assert_eq!(plain.len(), MAX_CHARACTERS);
+    }
+}

@@ -1,0 +1,248 @@
+//! Secrets with certificates, each of them looked for by its name: nothing else of what a cluster keeps secret is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::model::{Credential, CredentialKey, Credentials};
+use serde::Deserialize;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::wire::RawMetadata;
+use crate::contribution::SecretData;
+use crate::kind::{Key, Kind, Resource};
+use crate::kubernetes::connect::Cluster;
+use crate::kubernetes::store::{Reader, store};
+use crate::kubernetes::watcher::{ObjectSource as _, Selection, WatchTiming, Watcher};
+
+/// Secrets that are looked for at once: each is a watch of its own. Chosen: an edge has a few dozen certificates.
+pub const MOST_CREDENTIALS: usize = 200;
+
+/// Secrets by their namespaces and names.
+pub type WantedCredentials = BTreeSet<CredentialKey>;
+
+/// Certificates from the Secrets that were wanted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FoundCredentials {
+    pub all: Arc<Credentials>,
+    /// Secrets that need no more waiting: the API server has answered for them, or there are too many to look for.
+    pub resolved: WantedCredentials,
+}
+
+/// A Secret that was asked for.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(from = "RawNamedSecret")]
+struct NamedSecret {
+    key: Key,
+    data: SecretData,
+}
+
+#[derive(Deserialize)]
+struct RawNamedSecret {
+    #[serde(default)]
+    metadata: RawMetadata,
+    #[serde(flatten)]
+    data: SecretData,
+}
+
+impl From<RawNamedSecret> for NamedSecret {
+    fn from(raw: RawNamedSecret) -> Self {
+        Self {
+            key: raw.metadata.key(),
+            data: raw.data,
+        }
+    }
+}
+
+impl Kind for NamedSecret {
+    const RESOURCE: Resource = Resource::core("secrets");
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+
+    fn size(&self) -> usize {
+        self.data.size().saturating_add(size_of::<Self>())
+    }
+}
+
+/// The answer of the API server about one Secret.
+enum CredentialEvent {
+    Read(Option<Arc<NamedSecret>>),
+    /// The account has no right to it.
+    Refused,
+}
+
+/// One that is looked for.
+struct SecretLookup {
+    /// Distinguishes lookups of the same name.
+    generation: u64,
+    task: AbortHandle,
+}
+
+struct SecretLookups {
+    cluster: Cluster,
+    pace: WatchTiming,
+    events: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
+    tasks: JoinSet<()>,
+    lookups: BTreeMap<CredentialKey, SecretLookup>,
+    generation: u64,
+}
+
+/// Looks for the Secrets that are wanted, as they change, and tells what there is, for as long as somebody listens. One that is
+/// not whole is said to be so, and is served as it was.
+pub async fn credentials(
+    cluster: Cluster,
+    pace: WatchTiming,
+    mut wanted: watch::Receiver<Arc<WantedCredentials>>,
+    to: watch::Sender<FoundCredentials>,
+) {
+    let (events, mut received) = mpsc::channel(1);
+    let mut lookups = SecretLookups {
+        cluster,
+        pace,
+        events,
+        tasks: JoinSet::new(),
+        lookups: BTreeMap::new(),
+        generation: 0,
+    };
+    loop {
+        tokio::select! {
+            changed = wanted.changed() => match changed {
+                Ok(()) => {
+                    let now = Arc::clone(&wanted.borrow_and_update());
+                    lookups.seek(&now, &to);
+                }
+                Err(_) => return,
+            },
+            Some((key, generation, event)) = received.recv() => lookups.handle_event(&key, generation, event, &to),
+            Some(_ended) = lookups.tasks.join_next() => {}
+            () = to.closed() => return,
+        }
+    }
+}
+
+impl SecretLookups {
+    fn seek(&mut self, wanted: &WantedCredentials, to: &watch::Sender<FoundCredentials>) {
+        let watched: WantedCredentials = wanted.iter().take(MOST_CREDENTIALS).cloned().collect();
+        if wanted.len() > watched.len() {
+            tracing::warn!(
+                "Gateways name {} secrets: {MOST_CREDENTIALS} are looked for, and certificates of the others are not served",
+                wanted.len()
+            );
+        }
+        let gone: Vec<_> = self
+            .lookups
+            .keys()
+            .filter(|key| !watched.contains(*key))
+            .cloned()
+            .collect();
+        for key in &gone {
+            if let Some(one) = self.lookups.remove(key) {
+                one.task.abort();
+            }
+        }
+        to.send_if_modified(|found| {
+            let mut is_modified = false;
+            for key in &gone {
+                // A certificate is there only once its Secret is resolved, so that `resolved` alone tells the
+                // change.
+                is_modified |= found.resolved.remove(key);
+                if found.all.contains_key(key) {
+                    Arc::make_mut(&mut found.all).remove(key);
+                }
+            }
+            // Of what is not looked for it is known that nothing comes.
+            for key in wanted.difference(&watched) {
+                is_modified |= found.resolved.insert(key.clone());
+            }
+            is_modified
+        });
+        for key in watched {
+            if self.lookups.contains_key(&key) {
+                continue;
+            }
+            self.generation = self.generation.wrapping_add(1);
+            let (namespace, name) = &key;
+            let selection = Selection {
+                namespace: Some(namespace.to_string()),
+                name: Some(name.to_string()),
+                labels: None,
+            };
+            let (writer, reader) = store::<NamedSecret>();
+            let watcher = Watcher::new(self.cluster.clone(), selection, self.pace);
+            let emitting = emit(reader, key.clone(), self.generation, self.events.clone());
+            let task = self.tasks.spawn(async move {
+                tokio::select! {
+                    never = watcher.run(writer) => match never {},
+                    () = emitting => {}
+                }
+            });
+            let generation = self.generation;
+            self.lookups.insert(key, SecretLookup { generation, task });
+        }
+    }
+
+    fn handle_event(
+        &self,
+        key: &CredentialKey,
+        generation: u64,
+        event: CredentialEvent,
+        to: &watch::Sender<FoundCredentials>,
+    ) {
+        let is_current = |one: &SecretLookup| one.generation == generation;
+        // A task that was aborted may have sent its event before.
+        if !self.lookups.get(key).is_some_and(is_current) {
+            return;
+        }
+        let (namespace, name) = key;
+        let whole: Result<Option<Arc<Credential>>, String> = match event {
+            CredentialEvent::Refused => {
+                tracing::warn!(
+                    "cannot read secret {namespace}/{name}: the account has no right to it"
+                );
+                Ok(None)
+            }
+            CredentialEvent::Read(None) => Ok(None),
+            CredentialEvent::Read(Some(secret)) => secret.data.whole(),
+        };
+        let change = whole.unwrap_or_else(|why| {
+            tracing::warn!("cannot use secret {namespace}/{name}: {why}");
+            to.borrow().all.get(key).cloned()
+        });
+        to.send_if_modified(|found| {
+            let is_new = found.resolved.insert(key.clone());
+            let is_same = found.all.get(key) == change.as_ref();
+            if !is_same {
+                let all = Arc::make_mut(&mut found.all);
+                match change {
+                    Some(one) => all.insert(key.clone(), one),
+                    None => all.remove(key),
+                };
+            }
+            is_new || !is_same
+        });
+    }
+}
+
+async fn emit(
+    mut secrets: Reader<NamedSecret>,
+    key: CredentialKey,
+    generation: u64,
+    events: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
+) {
+    let own = Key::new(&key.0, &key.1);
+    while let Some(changes) = secrets.changed().await {
+        let freshness = changes.freshness;
+        let event = if freshness.listed {
+            CredentialEvent::Read(secrets.get(&own))
+        } else if freshness.refused {
+            CredentialEvent::Refused
+        } else {
+            continue;
+        };
+        if events.send((key.clone(), generation, event)).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Configuration of an API server, for pages.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::config::{self, Finding};
+use api::model::{ClusterId, Configured, DRY_RUN};
+use api::networking;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::cluster_state::ClusterUpdate;
+use super::custom::api_version;
+use crate::catalogue::{Origin, WrittenObject};
+use crate::contribution::Refusal;
+use crate::contribution::{Configuration, ConfigurationKind, EachKind};
+use crate::kind::{Key, Revision};
+
+impl ClusterUpdate {
+    /// Returns the configuration of this cluster as it is used, with the errors of newer versions.
+    #[must_use]
+    pub fn written(&self, cluster: &ClusterId) -> Vec<WrittenObject> {
+        let all = Vec::new();
+        let mut objects = WrittenObjects {
+            update: self,
+            cluster,
+            all,
+        };
+        Configuration::each_kind(&mut objects);
+        objects.all.extend(self.others(cluster));
+        objects.all
+    }
+
+    fn others(&self, cluster: &ClusterId) -> impl Iterator<Item = WrittenObject> {
+        self.others.iter().map(move |(effectless, key, checked)| {
+            let plain = &checked.object;
+            let api_version = effectless.api_version();
+            let metadata = metadata(&key.namespace, &key.name, plain.created);
+            let (spec, checked) = match plain.spec() {
+                Ok(spec) => {
+                    let checked = check(&api_version, effectless.kind.kind, &metadata, &spec);
+                    (spec, checked)
+                }
+                Err(message) => (Value::Null, unshown(&message, !plain.has_spec())),
+            };
+            WrittenObject {
+                api_version: api_version.into(),
+                kind: effectless.kind.kind.into(),
+                namespace: (*key.namespace).into(),
+                name: (*key.name).into(),
+                metadata,
+                spec: spec.into(),
+                origin: Origin::of_cluster(cluster, key, &plain.version),
+                accepted: checked.accepted,
+                findings: checked.findings,
+                notes: checked.notes,
+                revision: Revision::default(),
+            }
+        })
+    }
+
+    fn of_kind<T: ConfigurationKind>(&self, cluster: &ClusterId) -> Vec<WrittenObject> {
+        let objects = T::of(&self.contribution.configuration);
+        let problems = self
+            .problems
+            .iter()
+            .filter(|problem| problem.is_about::<T>());
+        let mut wrong: BTreeMap<&Key, &Refusal> = problems
+            .map(|problem| (&problem.object, &problem.refusal))
+            .collect();
+        let origin = |key: &Key| {
+            let known = self.origins.of(T::NAME, key).cloned();
+            known.unwrap_or_else(|| Origin::of_cluster(cluster, key, ""))
+        };
+        let mut all: Vec<WrittenObject> = objects
+            .values()
+            .map(|one| {
+                let key = Key::new(&one.namespace, &one.name);
+                let refusal = wrong.remove(&key);
+                written(origin(&key), one, refusal)
+            })
+            .collect();
+        all.extend(wrong.into_iter().map(|(key, refusal)| WrittenObject {
+            api_version: api_version::<T>().into(),
+            kind: T::NAME.into(),
+            namespace: (*key.namespace).into(),
+            name: (*key.name).into(),
+            metadata: json!({"name": key.name, "namespace": key.namespace}),
+            spec: Value::Null.into(),
+            origin: origin(key),
+            accepted: false,
+            findings: refusal.findings.to_vec(),
+            notes: Vec::new(),
+            revision: refusal.revision.clone(),
+        }));
+        all
+    }
+}
+
+struct WrittenObjects<'a> {
+    update: &'a ClusterUpdate,
+    cluster: &'a ClusterId,
+    all: Vec<WrittenObject>,
+}
+
+impl EachKind for WrittenObjects<'_> {
+    fn kind<T: ConfigurationKind>(&mut self) {
+        self.all.extend(self.update.of_kind::<T>(self.cluster));
+    }
+}
+
+fn metadata(namespace: &str, name: &str, created: Option<i64>) -> Value {
+    let mut metadata = json!({"name": name, "namespace": namespace});
+    let created = created.and_then(|at| Timestamp::from_second(at).ok());
+    if let (Some(created), Some(metadata)) = (created, metadata.as_object_mut()) {
+        let created = Value::String(created.to_string());
+        metadata.insert("creationTimestamp".to_owned(), created);
+    }
+    metadata
+}
+
+/// Renders an object that is used, or whose last good version is.
+fn written<T: ConfigurationKind>(
+    origin: Origin,
+    one: &Configured<T>,
+    refusal: Option<&Refusal>,
+) -> WrittenObject {
+    let mut metadata = metadata(&one.namespace, &one.name, one.created);
+    if one.dry_run
+        && let Some(metadata) = metadata.as_object_mut()
+    {
+        metadata.insert("annotations".to_owned(), json!({DRY_RUN: "true"}));
+    }
+    let spec = Value::from(networking::json(&one.spec).unwrap_or_default());
+    let version = api_version::<T>();
+    let (findings, notes) = match refusal {
+        Some(refusal) => (refusal.findings.to_vec(), Vec::new()),
+        None => {
+            let checked = check(&version, T::NAME, &metadata, &spec);
+            (checked.findings, checked.notes)
+        }
+    };
+    WrittenObject {
+        api_version: version.into(),
+        kind: T::NAME.into(),
+        namespace: Arc::clone(&one.namespace),
+        name: Arc::clone(&one.name),
+        metadata,
+        spec: spec.into(),
+        origin,
+        accepted: refusal.is_none(),
+        findings,
+        notes,
+        revision: refusal.map_or_else(Revision::default, |refusal| refusal.revision.clone()),
+    }
+}
+
+/// The result of the rule book for an object.
+struct Checked {
+    accepted: bool,
+    findings: Vec<Finding>,
+    notes: Vec<Finding>,
+}
+
+fn check(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> Checked {
+    let (object, findings) = config::check(&json!({
+        "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec,
+    }));
+    let accepted = !findings.iter().any(Finding::is_error);
+    let used = object.filter(|_| accepted);
+    Checked {
+        accepted,
+        notes: used.as_ref().map(config::notes_of).unwrap_or_default(),
+        findings,
+    }
+}
+
+/// An object whose spec is not stored, or is no JSON.
+fn unshown(message: &str, accepted: bool) -> Checked {
+    let finding = match accepted {
+        true => Finding::warning("", message),
+        false => Finding::error("", message),
+    };
+    Checked {
+        accepted,
+        findings: vec![finding],
+        notes: Vec::new(),
+    }
+}
+
+/// An object of an API server as `configz` shows it; `None`: its kind is not looked for.
+#[cfg(test)]
+pub(crate) fn as_served(object: &Value) -> Option<WrittenObject> {
+    struct AsServed<'a> {
+        object: &'a Value,
+        written: Option<WrittenObject>,
+    }
+    impl EachKind for AsServed<'_> {
+        fn kind<T: ConfigurationKind>(&mut self) {
+            if self.object["kind"] != T::NAME {
+                return;
+            }
+            let text = self.object.to_string();
+            let custom: super::custom::Custom<T> = serde_json::from_str(&text).unwrap();
+            let object = match custom.read() {
+                Ok(one) => written(Origin::default(), one, None),
+                Err(refusal) => WrittenObject {
+                    api_version: "".into(),
+                    kind: T::NAME.into(),
+                    namespace: "".into(),
+                    name: "".into(),
+                    metadata: Value::Null,
+                    spec: Value::Null.into(),
+                    origin: Origin::default(),
+                    accepted: false,
+                    findings: refusal.findings.to_vec(),
+                    notes: Vec::new(),
+                    revision: refusal.revision.clone(),
+                },
+            };
+            self.written = Some(object);
+        }
+    }
+    let mut served = AsServed {
+        object,
+        written: None,
+    };
+    Configuration::each_kind(&mut served);
+    served.written.or_else(|| {
+        let update = ClusterUpdate {
+            others: super::core_object::EffectlessObjects::of(object)?,
+            ..ClusterUpdate::default()
+        };
+        let written = update.written(&"here".into()).pop()?;
+        let is_counted = update.others.accepted().next().is_some();
+        assert_eq!(written.accepted, is_counted, "{object}");
+        let problems: Vec<_> = update.others.problems(&"here".into()).collect();
+        assert_eq!(problems.is_empty(), is_counted, "{problems:?}");
+        Some(written)
+    })
+}

@@ -1,0 +1,25 @@
+//! Desired states that an API server is to have: webhook configurations, and messages in the `status` of objects.
+//!
+//! * `webhook`: webhook configurations. `ca_bundle`: the CA bundle that they are to have. `ca_bundle_patch`: the patch that one
+//!   needs.
+//! * `probe_token`: the token by which a refusal of this program is told from another's. `validation`: the configuration of the
+//!   webhook that checks rules.
+//! * `reconcile_status`: the state of each configuration. `webhook_reconciler`: the [`WebhookReconciler`] that keeps them.
+//! * `status_writer`: messages about objects, written into their `status`.
+
+mod ca_bundle;
+mod ca_bundle_patch;
+mod probe_token;
+mod reconcile_status;
+mod status_writer;
+mod validation;
+mod webhook;
+mod webhook_reconciler;
+
+pub use ca_bundle::{CaBundle, OWN_CA_NAME};
+pub use probe_token::ProbeToken;
+pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
+pub use status_writer::{DesiredMessages, ObjectMessages, Subject, write_statuses};
+pub use validation::{ServiceReference, Validation};
+pub use webhook::{Webhook, WebhookConfiguration};
+pub use webhook_reconciler::{DesiredState, ReconcilerHandle, WebhookReconciler};

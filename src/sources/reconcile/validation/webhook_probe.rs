@@ -1,0 +1,274 @@
+//! Probes that the webhook works: one of its endpoints is ready, and it refused an invalid object.
+//!
+//! The probe is an empty Gateway, created by a dry run, so that nothing is stored if it passes. Other webhooks may refuse it,
+//! too, which proves nothing of this one: only a refusal that repeats the probe's token counts.
+
+use std::time::Duration;
+
+use api::backoff::{Backoff, Bounds};
+use api::log_repeats::LogRepeatLimiter;
+use api::text::cut;
+use api::times;
+use api::well_known::PROBE;
+use kube::core::Request;
+use kube::core::params::{GetParams, ListParams, PostParams};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::ServiceReference;
+use crate::kind::{ENDPOINT_SLICES, Resource};
+use crate::kubernetes::{Action, Cause, Cluster, Failure};
+use crate::reconcile::probe_token::ProbeToken;
+use crate::reconcile::reconcile_status::ReconcileStatuses;
+
+/// The name of the probe's object, which never exists.
+const NAME: &str = "gudgeon-refuse-me";
+/// The API server's words for a webhook's refusal.
+const DENIED: &str = "denied the request";
+/// Bytes of another webhook's message that are shown.
+const SHOWN_BYTES: usize = 256;
+const GROUP: &str = "networking.istio.io";
+/// The newest first.
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
+/// The interval of probes.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The time after which a missing refusal is a warning: nothing is enforced yet.
+const OVERDUE: Duration = Duration::from_secs(60);
+/// The same after a failure.
+const BOUNDS: Bounds = Bounds {
+    first: AGAIN,
+    most: Duration::from_secs(10),
+};
+
+const ENDPOINTS: Resource = Resource::core("endpoints");
+
+#[derive(Deserialize)]
+struct Slices {
+    #[serde(default)]
+    items: Vec<ReadySlice>,
+}
+
+#[derive(Deserialize)]
+struct ReadySlice {
+    #[serde(default)]
+    endpoints: Option<Vec<Endpoint>>,
+}
+
+#[derive(Deserialize)]
+struct Endpoint {
+    #[serde(default)]
+    conditions: Conditions,
+}
+
+#[derive(Default, Deserialize)]
+struct Conditions {
+    #[serde(default)]
+    ready: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct ReadyEndpoints {
+    #[serde(default)]
+    subsets: Option<Vec<ReadySubset>>,
+}
+
+#[derive(Deserialize)]
+struct ReadySubset {
+    #[serde(default)]
+    addresses: Option<Vec<IgnoredAny>>,
+}
+
+/// Probes until a refusal was seen.
+pub(crate) struct WebhookProbe {
+    pub(crate) cluster: Cluster,
+    pub(crate) service: ServiceReference,
+    /// The deadline of a response.
+    pub(crate) within: Duration,
+    pub(crate) configuration: String,
+    pub(crate) statuses: ReconcileStatuses,
+}
+
+impl WebhookProbe {
+    /// Sends true once, and ends.
+    pub(crate) async fn run(self, refused: watch::Sender<bool>) {
+        let mut repeats = LogRepeatLimiter::default();
+        let mut backoff = Backoff::new(BOUNDS);
+        let begin = Instant::now();
+        let token = ProbeToken::random();
+        loop {
+            let mut wait = AGAIN;
+            let message = match self.missing(&token).await {
+                Ok(None) => break,
+                Ok(Some(message)) => {
+                    backoff.reset();
+                    message
+                }
+                Err(failure) => {
+                    wait = failure.wait(&mut backoff, fastrand::f64());
+                    let message = failure.to_string();
+                    if let Some(count) = repeats.observe(&message) {
+                        tracing::warn!("{message}{}: trying again", times(count));
+                    }
+                    message
+                }
+            };
+            self.note(&message, begin.elapsed() >= OVERDUE);
+            tokio::time::sleep(wait).await;
+        }
+        tracing::info!(
+            "the webhook refused an invalid Gateway: failurePolicy of {} is now Fail",
+            self.configuration
+        );
+        self.statuses.of(&self.configuration, |status| {
+            status.waits = None;
+            status.overdue = false;
+        });
+        refused.send_replace(true);
+    }
+
+    /// Notes the missing condition; `late`: it should have been met by now.
+    fn note(&self, message: &str, late: bool) {
+        let mut is_news = false;
+        self.statuses.of(&self.configuration, |status| {
+            // Another replica may have seen it.
+            let overdue = late && status.policy != Some("Fail");
+            is_news = overdue && !status.overdue;
+            status.overdue = overdue;
+            status.waits = Some(message.to_owned());
+        });
+        if is_news {
+            tracing::warn!(
+                "failurePolicy of {} is still Ignore: invalid objects pass while the webhook does not respond: {message}",
+                self.configuration
+            );
+        }
+    }
+
+    /// The condition that is not met yet.
+    async fn missing(&self, token: &ProbeToken) -> Result<Option<String>, Failure> {
+        let mut is_entered = false;
+        self.statuses
+            .of(&self.configuration, |status| is_entered = status.is_entered);
+        if !is_entered {
+            return Ok(Some(format!(
+                "{} does not lead to this webhook yet",
+                self.configuration
+            )));
+        }
+        let ServiceReference { namespace, name } = &self.service;
+        if !self.is_ready().await? {
+            return Ok(Some(format!("no endpoint of {namespace}/{name} is ready")));
+        }
+        for version in VERSIONS {
+            if self
+                .cluster
+                .serves(GROUP, version)
+                .await?
+                .contains("gateways")
+            {
+                return self.try_it(version, token).await;
+            }
+        }
+        // No kind is installed that could be refused.
+        Ok(None)
+    }
+
+    async fn is_ready(&self) -> Result<bool, Failure> {
+        let ServiceReference { namespace, name } = &self.service;
+        let action = action("list", ENDPOINT_SLICES, None);
+        let params = ListParams {
+            label_selector: Some(format!("kubernetes.io/service-name={name}")),
+            ..ListParams::default()
+        };
+        let request = Request::new(ENDPOINT_SLICES.path(Some(namespace))).list(&params);
+        match self
+            .cluster
+            .exchange(&action, self.within)
+            .json::<Slices>(request)
+            .await
+        {
+            Ok(slices) => {
+                let all = slices.items.into_iter().filter_map(|slice| slice.endpoints);
+                // An endpoint without a condition is ready.
+                return Ok(all.flatten().any(|one| one.conditions.ready != Some(false)));
+            }
+            // Not served, or not for us: roles of old charts have Endpoints alone.
+            Err(failure) if matches!(failure.code(), Some(403 | 404)) => {}
+            Err(failure) => return Err(failure),
+        }
+        let action = self::action("get", ENDPOINTS, Some(format!("{namespace}/{name}")));
+        let request =
+            Request::new(ENDPOINTS.path(Some(namespace))).get(name, &GetParams::default());
+        match self
+            .cluster
+            .exchange(&action, self.within)
+            .json::<ReadyEndpoints>(request)
+            .await
+        {
+            Ok(endpoints) => {
+                let all = endpoints.subsets.into_iter().flatten();
+                let mut addresses = all.filter_map(|subset| subset.addresses);
+                Ok(addresses.any(|addresses| !addresses.is_empty()))
+            }
+            Err(failure) if failure.code() == Some(404) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn try_it(
+        &self,
+        version: &'static str,
+        token: &ProbeToken,
+    ) -> Result<Option<String>, Failure> {
+        let gateways = Resource {
+            group: GROUP,
+            version,
+            name: "gateways",
+        };
+        let ServiceReference {
+            namespace,
+            name: service,
+        } = &self.service;
+        let object = json!({"apiVersion": format!("{GROUP}/{version}"), "kind": "Gateway",
+            "metadata": {"name": NAME, "namespace": namespace, "annotations": {PROBE: token.as_str()}}, "spec": {}});
+        let params = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let action = action("create", gateways, Some(format!("{namespace}/{NAME}")));
+        let request = Request::new(gateways.path(Some(namespace)))
+            .create(&params, object.to_string().into_bytes());
+        match self
+            .cluster
+            .exchange(&action, self.within)
+            .json::<IgnoredAny>(request)
+            .await
+        {
+            Ok(IgnoredAny) => Ok(Some(
+                "the webhook did not refuse an invalid Gateway".to_owned(),
+            )),
+            Err(Failure {
+                cause: Cause::Status { message, .. },
+                ..
+            }) if message.contains(DENIED) => {
+                let is_ours = message.contains(&token.repeated_by(namespace, service));
+                Ok((!is_ours).then(|| {
+                    let message = cut(&message, SHOWN_BYTES);
+                    format!("another webhook refused the invalid Gateway, not {namespace}/{service}: {message}")
+                }))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+fn action(verb: &'static str, resource: Resource, name: Option<String>) -> Action {
+    Action {
+        verb,
+        resource: resource.to_string(),
+        name,
+    }
+}

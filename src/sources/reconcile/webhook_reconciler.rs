@@ -1,0 +1,172 @@
+//! Reconciles webhook configurations: watches each, and reverts changes of other clients.
+//!
+//! Every replica does so, without leader election: all write the same, or converge to the same. Two writers with different
+//! goals must not write as fast as they can, so a configuration that was repaired a few times within a minute waits before
+//! the next repair.
+
+mod configuration;
+mod goal;
+mod report;
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::ca_bundle::CaBundle;
+use super::reconcile_status::{ReconcileFailure, ReconcileStatus, ReconcileStatuses};
+use super::validation::{Validation, WebhookProbe};
+use super::webhook::WebhookConfiguration;
+use crate::kubernetes::Cluster;
+use crate::kubernetes::store;
+use crate::kubernetes::{ObjectSource as _, Selection, WatchTiming, Watcher};
+
+use configuration::ConfigurationReconciler;
+use goal::Goal;
+
+/// The desired CA bundle of configurations that other programs create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredState {
+    /// Names of MutatingWebhookConfigurations.
+    pub configurations: Vec<String>,
+    /// Entries of this name, or of names that end in a dot and this.
+    pub entry: String,
+}
+
+/// A bundle, and which one it is of all there were.
+type NumberedBundle = (u64, Option<Arc<CaBundle>>);
+
+/// Reconciles webhook configurations towards one goal.
+#[derive(Debug)]
+pub struct WebhookReconciler {
+    configurations: Vec<String>,
+    goal: Goal,
+    pace: WatchTiming,
+    bundle: watch::Receiver<NumberedBundle>,
+    statuses: ReconcileStatuses,
+}
+
+/// The handle of a running reconciler: it takes the desired bundle, and gives the status.
+#[derive(Clone, Debug)]
+pub struct ReconcilerHandle {
+    bundle: watch::Sender<NumberedBundle>,
+    statuses: ReconcileStatuses,
+}
+
+impl ReconcilerHandle {
+    /// Sets the desired bundle.
+    pub fn set_bundle(&self, bundle: CaBundle) {
+        self.bundle.send_modify(|(number, current)| {
+            *number = number.saturating_add(1);
+            *current = Some(Arc::new(bundle));
+        });
+    }
+
+    /// The bundle could not be read: the last one stays in force.
+    pub fn cannot_load(&self) {
+        self.statuses
+            .each(|status| status.failed(ReconcileFailure::LoadCaBundle));
+    }
+
+    /// Returns true if every entry of every configuration has the bundle that was given last.
+    #[must_use]
+    pub fn is_in_sync(&self) -> bool {
+        let number = self.bundle.borrow().0;
+        let mut in_sync = true;
+        self.statuses.each(|status| in_sync &= status.holds(number));
+        in_sync && number > 0
+    }
+
+    #[must_use]
+    pub fn statuses(&self) -> Vec<ReconcileStatus> {
+        self.statuses.all()
+    }
+}
+
+impl WebhookReconciler {
+    /// Reconciles the bundle alone, in configurations that other programs create.
+    #[must_use]
+    pub fn new(desired: DesiredState, pace: WatchTiming) -> (Self, ReconcilerHandle) {
+        let goal = Goal::Bundle {
+            entry: desired.entry,
+        };
+        Self::of(desired.configurations, goal, pace)
+    }
+
+    /// Reconciles a validating webhook's configuration, and creates it if it is missing.
+    #[must_use]
+    pub fn of_validation(validation: Validation, pace: WatchTiming) -> (Self, ReconcilerHandle) {
+        let configurations = vec![validation.name.clone()];
+        Self::of(configurations, Goal::Validation(validation), pace)
+    }
+
+    fn of(configurations: Vec<String>, goal: Goal, pace: WatchTiming) -> (Self, ReconcilerHandle) {
+        let (sender, receiver) = watch::channel((0, None));
+        let statuses = ReconcileStatuses::new(&configurations);
+        let handle = ReconcilerHandle {
+            bundle: sender,
+            statuses: statuses.clone(),
+        };
+        let reconciler = Self {
+            configurations,
+            goal,
+            pace,
+            bundle: receiver,
+            statuses,
+        };
+        (reconciler, handle)
+    }
+
+    /// Reconciles for as long as it is polled. Ends only if there is no configuration to reconcile.
+    pub async fn run(self, cluster: Cluster) {
+        let (to, refused) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        for name in &self.configurations {
+            let selection = Selection {
+                name: Some(name.clone()),
+                ..Selection::default()
+            };
+            let source =
+                Watcher::new(cluster.clone(), selection, self.pace).of(self.goal.resource());
+            let (writer, reader) = store::<WebhookConfiguration>();
+            let one = ConfigurationReconciler::new(
+                &self,
+                cluster.clone(),
+                name.clone(),
+                reader,
+                refused.clone(),
+            );
+            tasks.spawn(async move {
+                tokio::select! {
+                    never = source.run(writer) => match never {},
+                    () = one.run() => {}
+                }
+            });
+        }
+        let watching = async {
+            if let Some(refusal) = self.refusal(&cluster) {
+                refusal.run(to).await;
+            }
+        };
+        tokio::join!(watching, async {
+            while tasks.join_next().await.is_some() {}
+        });
+    }
+
+    /// The probe that sees the webhook refuse, if the policy waits for it.
+    fn refusal(&self, cluster: &Cluster) -> Option<WebhookProbe> {
+        match &self.goal {
+            Goal::Validation(validation) if !validation.unregistered => Some(WebhookProbe {
+                cluster: cluster.clone(),
+                service: validation.service.clone(),
+                within: self.pace.request,
+                configuration: validation.name.clone(),
+                statuses: self.statuses.clone(),
+            }),
+            Goal::Validation(_) | Goal::Bundle { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
