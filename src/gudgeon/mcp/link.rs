@@ -101,7 +101,7 @@ impl Link {
             }
             self.is(LinkState::Broken(now.max(begun), cause.clone()));
             self.objects.lose(&cause);
-            let again = self.objects.sink().reconnect_at(now, chance());
+            let again = self.objects.sink().await.reconnect_at(now, chance());
             tokio::time::sleep_until(clock.instant(again)).await;
             self.peers.counters.reconnected();
         }
