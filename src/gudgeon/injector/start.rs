@@ -42,13 +42,7 @@ impl<E: ActiveConfiguration> Role for Injector<E> {
     }
 
     async fn prepare(shared: &Shared, flags: &InjectorFlags) -> Result<Self, Failure> {
-        let prepared = Self::new(shared, flags).await?;
-        if !flags.health_check_file.is_empty() {
-            let mut file = FileWriter::new(flags.health_check_file.clone().into());
-            // The file proves that the event loop runs, which is over then.
-            shared.at_end(async move { drop(file.remove().await) });
-        }
-        Ok(prepared)
+        Self::new(shared, flags).await
     }
 
     async fn serve(self, mut stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
@@ -135,7 +129,7 @@ impl<E: ActiveConfiguration> Injector<E> {
                 is_own: flags.self_signed,
             });
         }
-        let beats = heartbeat(flags).await?;
+        let beats = health::heartbeat(shared, flags).await?;
         let native = native(&flags.native_sidecars);
         Ok(Self {
             flags: flags.clone(),
@@ -280,16 +274,6 @@ fn authority(flags: &InjectorFlags) -> Result<Option<Authority>, Failure> {
     Authority::new(names, flags.self_signed_ttl, SystemTime::now())
         .map(Some)
         .map_err(|cause| Failure::config(format!("cannot use --selfSignedTTL: {cause}")))
-}
-
-/// The health file is written at once, then by a task.
-async fn heartbeat(flags: &InjectorFlags) -> Result<Option<(FileWriter, Duration)>, Failure> {
-    if flags.health_check_file.is_empty() || flags.health_check_interval.is_zero() {
-        return Ok(None);
-    }
-    let mut file = FileWriter::new(PathBuf::from(&flags.health_check_file));
-    health::write(&mut file).await.map_err(Failure::system)?;
-    Ok(Some((file, flags.health_check_interval)))
 }
 
 /// The tasks beside the listeners.

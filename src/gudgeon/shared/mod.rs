@@ -151,7 +151,8 @@ impl Shared {
         all.push(Box::pin(work));
     }
 
-    async fn run_shutdown_hooks(&self) {
+    /// Runs the work for the end, each once.
+    pub(crate) async fn run_shutdown_hooks(&self) {
         let all = {
             let mut all = self
                 .shutdown_hooks
@@ -170,7 +171,7 @@ impl Shared {
 /// # Errors
 /// Why it cannot start, or go on.
 pub(crate) fn run<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
-    run_with::<R>(flags, Shared::new())
+    run_with::<R>(flags, &Shared::new())
 }
 
 /// Runs a role that consists of several, one of which reads rules for another, until TERM.
@@ -178,10 +179,10 @@ pub(crate) fn run<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
 /// # Errors
 /// Why it cannot start, or go on.
 pub(crate) fn run_together<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
-    run_with::<R>(flags, Shared::with_rules())
+    run_with::<R>(flags, &Shared::with_rules())
 }
 
-fn run_with<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> {
+fn run_with<R: Role>(flags: &R::Flags, shared: &Shared) -> Result<Exit, Failure> {
     watch_panics();
     let mut builder = runtime::Builder::new_current_thread();
     if let Some(events) = R::EVENTS_PER_TICK {
@@ -192,25 +193,41 @@ fn run_with<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> 
         .enable_time()
         .build()
         .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
-    let result = runtime.block_on(serve_until_shutdown::<R>(flags, shared));
+    let result = runtime.block_on(async {
+        // First of all, so that a TERM while it starts is not lost.
+        let mut ends = ShutdownSignals::new()?;
+        serve_with_hooks::<R>(flags, shared, async || ends.next().await).await
+    });
     // A name that is being resolved must not hold up the end.
     runtime.shutdown_background();
     result
 }
 
-async fn serve_until_shutdown<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> {
-    // First of all, so that a TERM while it starts is not lost.
-    let mut ends = ShutdownSignals::new()?;
+/// Serves until a signal, and runs the hooks whichever way that ends: a role that was prepared in part may have some, too.
+async fn serve_with_hooks<R: Role>(
+    flags: &R::Flags,
+    shared: &Shared,
+    signal: impl AsyncFnMut(),
+) -> Result<Exit, Failure> {
+    let result = serve_until_shutdown::<R>(flags, shared, signal).await;
+    shared.run_shutdown_hooks().await;
+    result
+}
+
+async fn serve_until_shutdown<R: Role>(
+    flags: &R::Flags,
+    shared: &Shared,
+    mut signal: impl AsyncFnMut(),
+) -> Result<Exit, Failure> {
     let role = tokio::select! {
-        role = R::prepare(&shared, flags) => role?,
-        () = ends.next() => return Ok(Exit::Done),
+        role = R::prepare(shared, flags) => role?,
+        () = signal() => return Ok(Exit::Done),
     };
     // In a task of its own a panic of the role becomes an error, and the hooks still run.
     let mut serving = tokio::spawn(role.serve(shared.stage()));
     tokio::select! {
-        () = ends.next() => {}
+        () = signal() => {}
         ended = &mut serving => {
-            shared.run_shutdown_hooks().await;
             return match ended {
                 Ok(result) => result.map(|()| Exit::Done),
                 Err(cause) => Err(Failure::system(format!("cannot go on: {cause}"))),
@@ -231,9 +248,8 @@ async fn serve_until_shutdown<R: Role>(flags: &R::Flags, shared: Shared) -> Resu
             Ok(Err(failure)) => warn!("stopped: {}", failure.message),
             Err(cause) => warn!("stopped: {cause}"),
         },
-        () = ends.next() => info!("stopped without drain: second signal"),
+        () = signal() => info!("stopped without drain: second signal"),
     }
-    shared.run_shutdown_hooks().await;
     Ok(Exit::Done)
 }
 
@@ -243,6 +259,66 @@ pub(crate) async fn draining(stage: &mut watch::Receiver<ShutdownStage>) {
     let _ended = stage
         .wait_for(|stage| *stage != ShutdownStage::Serving)
         .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// The step of a role's life at which it ends.
+    #[derive(Clone, Copy, Debug)]
+    enum Ends {
+        Preparing,
+        PreparedInPart,
+        Serving,
+    }
+
+    /// A role that has a hook before it is prepared.
+    struct Hooked(Ends);
+
+    static HAS_RUN: AtomicBool = AtomicBool::new(false);
+
+    impl Role for Hooked {
+        type Flags = Ends;
+
+        const SERVED: &'static str = "nothing is served";
+
+        fn drain_duration(_: &Ends) -> Duration {
+            Duration::ZERO
+        }
+
+        async fn prepare(shared: &Shared, ends: &Ends) -> Result<Self, Failure> {
+            shared.at_end(async { HAS_RUN.store(true, Ordering::Relaxed) });
+            match ends {
+                Ends::Preparing => Err(Failure::config("cannot prepare")),
+                Ends::PreparedInPart => std::future::pending().await,
+                Ends::Serving => Ok(Self(*ends)),
+            }
+        }
+
+        async fn serve(self, _: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
+            Err(Failure::system(format!("cannot serve: {:?}", self.0)))
+        }
+    }
+
+    /// The health file of the injector used to stay when galley could not be prepared beside it.
+    #[tokio::test(start_paused = true)]
+    async fn hooks_run_whichever_way_a_role_ends() {
+        for (ends, message) in [
+            (Ends::Preparing, Some("cannot prepare")),
+            (Ends::PreparedInPart, None),
+            (Ends::Serving, Some("cannot serve: Serving")),
+        ] {
+            HAS_RUN.store(false, Ordering::Relaxed);
+            let signal = async || tokio::time::sleep(Duration::from_secs(1)).await;
+            let ended = serve_with_hooks::<Hooked>(&ends, &Shared::new(), signal).await;
+            let failure = ended.err().map(|failure| failure.message);
+            assert_eq!(failure.as_deref(), message, "{ends:?}");
+            assert!(HAS_RUN.load(Ordering::Relaxed), "{ends:?}");
+        }
+    }
 }
 
 /// Waits until the listeners of the process close.
