@@ -797,7 +797,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/config/server/mod.rs", 480),
     ("sources/registry/consul/schedule.rs", 420),
     ("sources/registry/kubernetes/source.rs", 455),
-    ("gudgeon/grpc/connections.rs", 450),
+    ("gudgeon/grpc/connections.rs", 452),
     ("gudgeon/discovery/sources/mcp.rs", 430),
 ];
 

@@ -223,8 +223,10 @@ pub(crate) async fn run(
                         repeated = api::times(refused)
                     );
                 }
-                // Accepting fails mostly for want of a descriptor: an idle connection gives up its own.
-                common.idle.evict();
+                // An idle connection gives up its descriptor; for any other cause none has to go.
+                if descriptors::are_exhausted(&cause) {
+                    common.idle.evict();
+                }
                 tokio::time::sleep(NO_DESCRIPTORS).await;
             }
         }
