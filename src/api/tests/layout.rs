@@ -575,7 +575,6 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("named_files", &["file"]),
             ("analyze", &["cli", "exit", "named_files"]),
             ("validate", &["analyze", "cli", "exit", "named_files"]),
-            ("webhook_configuration", &[]),
             ("serve", &["descriptors", "exit"]),
             ("config_file", &["exit", "file", "log"]),
             ("admission", &["serve"]),
@@ -585,6 +584,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 "shared",
                 &["exit", "exposition", "process", "secrets", "serve"],
             ),
+            ("webhook_configuration", &["shared"]),
             ("watch", &["config_file", "process"]),
             (
                 "grpc",

@@ -27,7 +27,7 @@ use crate::config_file::{FlaggedFile, chosen};
 use crate::exit::Failure;
 use crate::file_writer::FileWriter;
 use crate::serve::{self, Routes, ShutdownStage};
-use crate::shared::{self, Inspect, Role, Shared, Webhooks};
+use crate::shared::{self, Clusters, Inspect, Role, Shared, Webhooks};
 use crate::tls::{self, Authority, LeafNames};
 use crate::watch::{Watcher, run_reload_loop};
 use crate::{parameters, webhook_configuration};
@@ -65,7 +65,8 @@ pub(crate) struct Injector<E> {
     status: Arc<Status>,
     listeners: Listeners,
     beats: Option<(FileWriter, Duration)>,
-    access: Option<Access>,
+    /// The cluster, and the clients of the process, which may have one of it.
+    cluster: Option<(Access, Clusters)>,
     /// Handles all requests but reviews of pods, on the listener that webhooks share.
     others: Option<Arc<dyn serve::Service>>,
 }
@@ -140,7 +141,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             status,
             listeners,
             beats,
-            access,
+            cluster: access.map(|access| (access, shared.clusters())),
             others: None,
         })
     }
@@ -171,7 +172,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             status,
             listeners,
             beats,
-            access,
+            cluster,
             others,
         } = self;
         // The ports are bound: clients wait in the kernel's queue until the tasks below accept them.
@@ -183,7 +184,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             observers: telling,
         };
         tasks.spawn(files, authority, beats);
-        start_cluster_tasks(&flags, access, &webhook, &status);
+        start_cluster_tasks(&flags, cluster, &webhook, &status);
         let mut serving = JoinSet::new();
         let answers: Arc<serve::SharedAnswers> = Arc::default();
         for (bound, open) in [(listeners.monitoring, false), (listeners.debug, true)] {
@@ -320,13 +321,13 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
 /// Starts the parts that need a cluster, if there is one.
 fn start_cluster_tasks<E: ActiveConfiguration>(
     flags: &InjectorFlags,
-    access: Option<Access>,
+    cluster: Option<(Access, Clusters)>,
     webhook: &Arc<Webhook<E>>,
     status: &Status,
 ) {
     let auto = flags.native_sidecars == "auto";
     let openshift = namespaces::wanted();
-    let Some(access) = access else {
+    let Some((access, clusters)) = cluster else {
         if flags.reconcile_webhook_config {
             info!("keeping no CA bundle: not in a cluster, and no --kubeconfig");
         }
@@ -359,6 +360,7 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
     });
     if reconciler.is_some() || auto.is_some() || openshift {
         let tasks = ClusterTasks {
+            clusters,
             reconciler,
             auto,
             namespaces,

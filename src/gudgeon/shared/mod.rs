@@ -1,6 +1,7 @@
 //! The parts that the roles of one process share: the runtime, signals, the stages of shutdown, a client of each cluster,
 //! and rules that one role reads and another acts on.
 
+mod clusters;
 mod inspect;
 mod last_report;
 mod rules;
@@ -18,6 +19,7 @@ use crate::exit::{Exit, Failure};
 use crate::process::{ShutdownSignals, watch_panics};
 use crate::serve::ShutdownStage;
 
+pub(crate) use clusters::Clusters;
 pub(crate) use inspect::Inspect;
 pub(crate) use last_report::LastReport;
 pub(crate) use rules::{RuleChannel, RuleUpdate};
@@ -71,8 +73,7 @@ pub(crate) struct Webhooks {
 /// The shared state of one process.
 pub(crate) struct Shared {
     stage: watch::Sender<ShutdownStage>,
-    /// Clients by the way that they connect; roles that name the same cluster share its connections.
-    clusters: Mutex<Vec<(Access, Cluster)>>,
+    clusters: Clusters,
     rules: Option<RuleChannel>,
     webhooks: Mutex<Option<Webhooks>>,
     shutdown_hooks: Mutex<Vec<ShutdownHook>>,
@@ -83,7 +84,7 @@ impl Shared {
     pub(crate) fn new() -> Self {
         Self {
             stage: watch::Sender::new(ShutdownStage::Serving),
-            clusters: Mutex::default(),
+            clusters: Clusters::default(),
             rules: None,
             webhooks: Mutex::default(),
             shutdown_hooks: Mutex::default(),
@@ -126,20 +127,12 @@ impl Shared {
     /// # Errors
     /// No client can be built.
     pub(crate) async fn cluster(&self, access: &Access) -> Result<Cluster, CannotConnect> {
-        let known = {
-            let clusters = self.clusters.lock();
-            let clusters = clusters.unwrap_or_else(PoisonError::into_inner);
-            let known = clusters.iter().find(|(known, _)| known == access);
-            known.map(|(_, cluster)| cluster.clone())
-        };
-        if let Some(cluster) = known {
-            return Ok(cluster);
-        }
-        let cluster = Cluster::open(access).await?;
-        info!("using the API server {}", cluster.address());
-        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
-        clusters.push((access.clone(), cluster.clone()));
-        Ok(cluster)
+        self.clusters.open(access).await
+    }
+
+    /// The clients of all clusters, for a task that opens one while the role serves.
+    pub(crate) fn clusters(&self) -> Clusters {
+        self.clusters.clone()
     }
 
     /// Adds work for the end, also where a second signal cuts the drain short.
@@ -261,6 +254,13 @@ pub(crate) async fn draining(stage: &mut watch::Receiver<ShutdownStage>) {
         .await;
 }
 
+/// Waits until the listeners of the process close.
+pub(crate) async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
+    let _ended = stage
+        .wait_for(|stage| *stage == ShutdownStage::Closing)
+        .await;
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -319,11 +319,4 @@ mod tests {
             assert!(HAS_RUN.load(Ordering::Relaxed), "{ends:?}");
         }
     }
-}
-
-/// Waits until the listeners of the process close.
-pub(crate) async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
-    let _ended = stage
-        .wait_for(|stage| *stage == ShutdownStage::Closing)
-        .await;
 }
