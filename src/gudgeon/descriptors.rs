@@ -1,7 +1,9 @@
 //! Limits the descriptors of connections, so that files can still be read and watched, and API servers connected.
 
+use std::io;
 use std::sync::{Arc, LazyLock};
 
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::Semaphore;
 
@@ -56,9 +58,36 @@ pub(crate) fn streams() -> Arc<Semaphore> {
     Arc::clone(&STREAMS)
 }
 
+/// Returns true if the error of `accept` means that descriptors or memory for sockets are used up: closing a connection helps. Any
+/// other error is about the client that came, which may be gone, or refused by a rule of the kernel.
+pub(crate) fn are_exhausted(cause: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(cause),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A client that is gone before it is accepted used to cost another one its connection.
+    #[test]
+    fn closing_a_connection_helps_against_want_of_descriptors_alone() {
+        for (cause, is_exhausted) in [
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOBUFS, true),
+            (Errno::NOMEM, true),
+            (Errno::CONNABORTED, false),
+            (Errno::PROTO, false),
+            (Errno::PERM, false),
+            (Errno::NETDOWN, false),
+        ] {
+            assert_eq!(are_exhausted(&cause.into()), is_exhausted, "{cause}");
+        }
+        assert!(!are_exhausted(&io::Error::other("a mistake")));
+    }
 
     #[test]
     fn connections_leave_the_program_its_descriptors() {

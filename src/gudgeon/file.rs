@@ -141,11 +141,7 @@ pub(crate) fn replace_by(
     name.push(format!(".{}.tmp", std::process::id()));
     let new = path.with_file_name(name);
     let written = (|| {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&new)?;
+        let mut file = create_new(&new)?;
         let mut buffered = io::BufWriter::new(&mut file);
         write(&mut buffered)?;
         // A drop of the writer would swallow the error of its last write.
@@ -162,6 +158,20 @@ pub(crate) fn replace_by(
         let _gone = std::fs::remove_file(&new);
     }
     written
+}
+
+/// Creates a temporary file. The name may belong to a former process that was killed as it wrote, since the first process of a
+/// container always has the same number, or to a link that leads elsewhere: it is removed, and never written through.
+fn create_new(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            std::fs::remove_file(path)?;
+            options.open(path)
+        }
+        opened => opened,
+    }
 }
 
 /// SHA-256 in hex.
@@ -238,6 +248,25 @@ mod tests {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o644);
         assert!(replace(&root.path().join("none/ca.pem"), b"x").is_err());
+    }
+
+    /// In a folder that others may write, such a link made this program overwrite any file of its user.
+    #[test]
+    fn a_link_in_place_of_the_temporary_file_is_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let (path, other) = (root.path().join("ca.pem"), root.path().join("other"));
+        let temporary = root
+            .path()
+            .join(format!("ca.pem.{}.tmp", std::process::id()));
+        std::fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, &temporary).unwrap();
+        replace(&path, b"new").unwrap();
+        // A file that a former process left behind gives way, too.
+        std::fs::write(&temporary, "longer than the new content").unwrap();
+        replace(&path, b"newer").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"newer");
+        assert_eq!(std::fs::read(&other).unwrap(), b"kept");
+        assert!(!path.is_symlink() && !temporary.exists());
     }
 
     #[test]

@@ -7,20 +7,19 @@ use api::log_repeats::should_log_repeat;
 use sources::kubernetes::{Access, Cluster};
 use sources::reconcile::{CaBundle, ReconcilerHandle};
 use tokio::sync::watch;
-use tracing::{error, info};
+use tracing::error;
+
+use crate::shared::Clusters;
 
 /// The delay after a failure.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30);
 
 /// Connects, with retries for ever: missing files may appear.
-pub(crate) async fn connected(access: &Access) -> Cluster {
+pub(crate) async fn connected(clusters: &Clusters, access: &Access) -> Cluster {
     let mut failed: u64 = 0;
     loop {
-        match Cluster::open(access).await {
-            Ok(cluster) => {
-                info!("using the API server {}", cluster.address());
-                return cluster;
-            }
+        match clusters.open(access).await {
+            Ok(cluster) => return cluster,
             Err(cause) => {
                 failed += 1;
                 if should_log_repeat(failed) {

@@ -510,7 +510,6 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("named_files", &["file"]),
             ("analyze", &["cli", "exit", "named_files"]),
             ("validate", &["analyze", "cli", "exit", "named_files"]),
-            ("webhook_configuration", &[]),
             ("serve", &["descriptors", "exit"]),
             ("config_file", &["exit", "file", "log"]),
             ("admission", &["serve"]),
@@ -520,6 +519,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 "shared",
                 &["exit", "exposition", "process", "secrets", "serve"],
             ),
+            ("webhook_configuration", &["shared"]),
             ("watch", &["config_file", "process"]),
             (
                 "grpc",
@@ -732,7 +732,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/kubernetes/config/mod.rs", 480),
     ("sources/consul/schedule.rs", 420),
     ("sources/kubernetes/registry/source.rs", 455),
-    ("gudgeon/grpc/connections.rs", 450),
+    ("gudgeon/grpc/connections.rs", 452),
     ("gudgeon/discovery/sources/mcp.rs", 430),
 ];
 

@@ -184,11 +184,6 @@ impl AdmissionRequest {
         Ok(())
     }
 
-    /// Returns true for admission.k8s.io/v1, which has warnings.
-    pub(crate) fn is_v1(&self) -> bool {
-        self.api_version == "admission.k8s.io/v1"
-    }
-
     fn version_is_known(&self) -> bool {
         matches!(
             self.api_version.as_str(),
@@ -244,6 +239,7 @@ impl AdmissionRequest {
                 response.insert("status".to_owned(), status);
             }
         }
+        // Since Kubernetes 1.19 both versions have them; an older API server skips a field that it does not know.
         if !warnings.is_empty() {
             let clipped: Vec<&str> = warnings
                 .iter()

@@ -20,7 +20,7 @@ use super::request_reader::StreamReader;
 use super::wire::ClientRequest;
 use crate::grpc::{AddressPermit, BodyError, Inbound, Peer, ResponseSender, StreamLoop};
 
-/// Time for which the reason is offered to a client that was closed because it does not read. Chosen: one round trip to any site.
+/// Time for which the reason is offered to a client that was too late, before its connection is cut. Chosen: one round trip to any site.
 const PARTING: Duration = Duration::from_secs(1);
 
 /// One ADS stream: its client, its permit and its protocol.
@@ -53,9 +53,10 @@ where
         let panicked = move || hub.metrics.panicked();
         let stream_loop = StreamLoop::new(&self.peer, &self.sender, panicked);
         let status = self.serve_client(&stream_loop).await;
-        let unread = status.code() == tonic::Code::DeadlineExceeded;
+        let is_late = status.code() == tonic::Code::DeadlineExceeded;
         self.sender.end(status);
-        if unread && timeout(PARTING, self.sender.gone()).await.is_err() {
+        // One that was late to read takes no status either, as a rule. One that was late to send does, and is not cut.
+        if is_late && timeout(PARTING, self.sender.gone()).await.is_err() {
             self.peer.cut_if_alone();
         }
     }

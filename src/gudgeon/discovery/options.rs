@@ -114,7 +114,7 @@ impl DiscoveryOptions {
         let options = Self {
             settings: Arc::new(settings),
             quiet: quiet(&variables)?,
-            throttle: throttle.min(tokio::sync::Semaphore::MAX_PERMITS),
+            throttle,
             connections: ConnectionOptions {
                 interval: flags.keepalive_interval,
                 timeout: flags.keepalive_timeout,

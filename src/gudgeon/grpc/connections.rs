@@ -11,7 +11,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -22,6 +22,7 @@ use super::address::Address;
 use super::addresses::AddressLimit;
 use super::calls::Calls;
 use super::idle_connection_limit::{ConnectionProgress, IdleConnectionLimit, IdleSlot};
+use super::named_listener::NamedListener;
 use super::partial_message_limit::PartialMessageLimit;
 use super::peer::{Leaf, Peer};
 use crate::descriptors;
@@ -92,7 +93,7 @@ pub(super) type Stream = Box<dyn Duplex>;
 #[derive(Debug)]
 pub(crate) enum GrpcListener {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(NamedListener),
 }
 
 impl GrpcListener {
@@ -105,7 +106,7 @@ impl GrpcListener {
                 Ok((Accepted::Tcp(stream), Address::Ip(address)))
             }
             Self::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let stream = listener.accept().await?;
                 Ok((Accepted::Unix(stream), Address::Unix))
             }
         }
@@ -222,8 +223,10 @@ pub(crate) async fn run(
                         repeated = api::times(refused)
                     );
                 }
-                // Accepting fails mostly for want of a descriptor: an idle connection gives up its own.
-                common.idle.evict();
+                // An idle connection gives up its descriptor; for any other cause none has to go.
+                if descriptors::are_exhausted(&cause) {
+                    common.idle.evict();
+                }
                 tokio::time::sleep(NO_DESCRIPTORS).await;
             }
         }

@@ -113,6 +113,7 @@ impl<B> Inbound<B>
 where
     B: Body<Data = Bytes, Error: BodyError> + Unpin,
 {
+    /// Reads a stream that this program has opened. One that a peer has opened is read by [`Self::of`].
     pub(crate) fn new(body: B, bounds: Bounds) -> Self {
         Self {
             body,

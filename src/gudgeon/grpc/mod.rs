@@ -20,6 +20,7 @@ mod dial;
 mod frames;
 mod idle_connection_limit;
 mod message_reader;
+mod named_listener;
 mod partial_message_limit;
 mod peer;
 mod pieces;
@@ -36,6 +37,7 @@ pub(crate) use dial::DialledStream;
 pub(crate) use dial::{DialAddress, DialTarget, dial};
 pub(crate) use frames::{BodyError, Bounds, Inbound, begun, framed, prefix};
 pub(crate) use message_reader::{FromMessage, MessageReader, WholeMessages, read};
+pub(crate) use named_listener::NamedListener;
 #[cfg(test)]
 pub(crate) use peer::Leaf;
 pub(crate) use peer::Peer;

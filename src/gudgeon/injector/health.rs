@@ -1,13 +1,44 @@
 //! The health file, which proves that the event loop runs.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use api::log_repeats::should_log_repeat;
 use tracing::error;
 
-use crate::cli::ProbeFlags;
+use crate::cli::{InjectorFlags, ProbeFlags};
 use crate::exit::{Exit, Failure};
 use crate::file_writer::FileWriter;
+use crate::shared::Shared;
+
+/// Begins the health file of the flags, as [`first_beat`].
+pub(super) async fn heartbeat(
+    shared: &Shared,
+    flags: &InjectorFlags,
+) -> Result<Option<(FileWriter, Duration)>, Failure> {
+    let interval = flags.health_check_interval;
+    first_beat(shared, &flags.health_check_file, interval).await
+}
+
+/// Writes the health file for the first time, and removes it at the end. `None`: there is none.
+///
+/// # Errors
+/// The file cannot be written.
+async fn first_beat(
+    shared: &Shared,
+    file: &str,
+    interval: Duration,
+) -> Result<Option<(FileWriter, Duration)>, Failure> {
+    if file.is_empty() || interval.is_zero() {
+        return Ok(None);
+    }
+    let path = PathBuf::from(file);
+    let mut file = FileWriter::new(path.clone());
+    write(&mut file).await.map_err(Failure::system)?;
+    // Only a file that this process has written is its to remove. It proves that the event loop runs, which is over at the end.
+    shared.at_end(async move { drop(FileWriter::new(path).remove().await) });
+    Ok(Some((file, interval)))
+}
 
 /// Writes the health file at intervals, for ever.
 pub(crate) async fn beat(mut file: FileWriter, interval: Duration) {
@@ -80,11 +111,28 @@ pub(crate) fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::time::SystemTime;
 
     use super::*;
     use crate::cli::LogFlags;
+
+    /// Without an interval no file is written, and one of that name used to be removed at the end.
+    #[tokio::test]
+    async fn a_file_that_is_not_written_is_not_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("health");
+        for interval in [0, 1] {
+            let shared = Shared::new();
+            let every = Duration::from_secs(interval);
+            std::fs::write(&path, "of another program").unwrap();
+            let beats = first_beat(&shared, path.to_str().unwrap(), every)
+                .await
+                .unwrap();
+            assert_eq!(beats.is_some(), interval > 0);
+            shared.run_shutdown_hooks().await;
+            assert_eq!(path.exists(), interval == 0);
+        }
+    }
 
     #[tokio::test]
     async fn a_probe_asks_for_the_files_age() {

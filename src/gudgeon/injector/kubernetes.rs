@@ -18,6 +18,7 @@ use super::engine::ActiveConfiguration;
 use super::namespaces::Namespace;
 use super::webhook::Webhook;
 use crate::cli::InjectorFlags;
+use crate::shared::Clusters;
 use crate::webhook_configuration::{AGAIN, connected};
 
 /// The first version of Kubernetes whose native sidecars have been on by default for long enough.
@@ -41,6 +42,7 @@ pub(super) fn access(flags: &InjectorFlags) -> Option<Access> {
 
 /// The tasks.
 pub(super) struct ClusterTasks<E> {
+    pub(super) clusters: Clusters,
     pub(super) reconciler: Option<WebhookReconciler>,
     /// Asks how new the API server is.
     pub(super) auto: Option<Arc<Webhook<E>>>,
@@ -59,7 +61,7 @@ pub(super) fn webhook_reconciler(flags: &InjectorFlags) -> (WebhookReconciler, R
 
 /// Connects, and runs the tasks, for ever.
 pub(super) async fn run<E: ActiveConfiguration>(access: Access, tasks: ClusterTasks<E>) {
-    let cluster = connected(&access).await;
+    let cluster = connected(&tasks.clusters, &access).await;
     let keeping = async {
         match tasks.reconciler {
             Some(reconciler) => reconciler.run(cluster.clone()).await,

@@ -27,7 +27,7 @@ use crate::config_file::{FlaggedFile, chosen};
 use crate::exit::Failure;
 use crate::file_writer::FileWriter;
 use crate::serve::{self, Routes, ShutdownStage};
-use crate::shared::{self, Inspect, Role, Shared, Webhooks};
+use crate::shared::{self, Clusters, Inspect, Role, Shared, Webhooks};
 use crate::tls::{self, Authority, LeafNames};
 use crate::watch::{Watcher, run_reload_loop};
 use crate::{parameters, webhook_configuration};
@@ -42,13 +42,7 @@ impl<E: ActiveConfiguration> Role for Injector<E> {
     }
 
     async fn prepare(shared: &Shared, flags: &InjectorFlags) -> Result<Self, Failure> {
-        let prepared = Self::new(shared, flags).await?;
-        if !flags.health_check_file.is_empty() {
-            let mut file = FileWriter::new(flags.health_check_file.clone().into());
-            // The file proves that the event loop runs, which is over then.
-            shared.at_end(async move { drop(file.remove().await) });
-        }
-        Ok(prepared)
+        Self::new(shared, flags).await
     }
 
     async fn serve(self, mut stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
@@ -71,7 +65,8 @@ pub(crate) struct Injector<E> {
     status: Arc<Status>,
     listeners: Listeners,
     beats: Option<(FileWriter, Duration)>,
-    access: Option<Access>,
+    /// The cluster, and the clients of the process, which may have one of it.
+    cluster: Option<(Access, Clusters)>,
     /// Handles all requests but reviews of pods, on the listener that webhooks share.
     others: Option<Arc<dyn serve::Service>>,
 }
@@ -135,7 +130,7 @@ impl<E: ActiveConfiguration> Injector<E> {
                 is_own: flags.self_signed,
             });
         }
-        let beats = heartbeat(flags).await?;
+        let beats = health::heartbeat(shared, flags).await?;
         let native = native(&flags.native_sidecars);
         Ok(Self {
             flags: flags.clone(),
@@ -146,7 +141,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             status,
             listeners,
             beats,
-            access,
+            cluster: access.map(|access| (access, shared.clusters())),
             others: None,
         })
     }
@@ -177,7 +172,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             status,
             listeners,
             beats,
-            access,
+            cluster,
             others,
         } = self;
         // The ports are bound: clients wait in the kernel's queue until the tasks below accept them.
@@ -189,7 +184,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             observers: telling,
         };
         tasks.spawn(files, authority, beats);
-        start_cluster_tasks(&flags, access, &webhook, &status);
+        start_cluster_tasks(&flags, cluster, &webhook, &status);
         let mut serving = JoinSet::new();
         let answers: Arc<serve::SharedAnswers> = Arc::default();
         for (bound, open) in [(listeners.monitoring, false), (listeners.debug, true)] {
@@ -282,16 +277,6 @@ fn authority(flags: &InjectorFlags) -> Result<Option<Authority>, Failure> {
         .map_err(|cause| Failure::config(format!("cannot use --selfSignedTTL: {cause}")))
 }
 
-/// The health file is written at once, then by a task.
-async fn heartbeat(flags: &InjectorFlags) -> Result<Option<(FileWriter, Duration)>, Failure> {
-    if flags.health_check_file.is_empty() || flags.health_check_interval.is_zero() {
-        return Ok(None);
-    }
-    let mut file = FileWriter::new(PathBuf::from(&flags.health_check_file));
-    health::write(&mut file).await.map_err(Failure::system)?;
-    Ok(Some((file, flags.health_check_interval)))
-}
-
 /// The tasks beside the listeners.
 struct Tasks<'a, E> {
     flags: &'a InjectorFlags,
@@ -336,13 +321,13 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
 /// Starts the parts that need a cluster, if there is one.
 fn start_cluster_tasks<E: ActiveConfiguration>(
     flags: &InjectorFlags,
-    access: Option<Access>,
+    cluster: Option<(Access, Clusters)>,
     webhook: &Arc<Webhook<E>>,
     status: &Status,
 ) {
     let auto = flags.native_sidecars == "auto";
     let openshift = namespaces::wanted();
-    let Some(access) = access else {
+    let Some((access, clusters)) = cluster else {
         if flags.reconcile_webhook_config {
             info!("keeping no CA bundle: not in a cluster, and no --kubeconfig");
         }
@@ -375,6 +360,7 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
     });
     if reconciler.is_some() || auto.is_some() || openshift {
         let tasks = ClusterTasks {
+            clusters,
             reconciler,
             auto,
             namespaces,

@@ -86,7 +86,6 @@ impl Link {
         let clock = self.peers.clock;
         let mut failed: u64 = 0;
         loop {
-            let begun = clock.now();
             let cause = self.once(&mut failed).await;
             let now = clock.now();
             failed += 1;
@@ -99,9 +98,9 @@ impl Link {
                     repeated = api::times(failed)
                 );
             }
-            self.is(LinkState::Broken(now.max(begun), cause.clone()));
+            self.is(LinkState::Broken(now, cause.clone()));
             self.objects.lose(&cause);
-            let again = self.objects.sink().reconnect_at(now, chance());
+            let again = self.objects.sink().await.reconnect_at(now, chance());
             tokio::time::sleep_until(clock.instant(again)).await;
             self.peers.counters.reconnected();
         }

@@ -176,8 +176,7 @@ impl McpServer {
             None
         };
         let at = self.address();
-        // The file of a Unix socket lives as long as its port.
-        let (listener, _file) = match self.socket.listen() {
+        let listener = match self.socket.listen() {
             Ok(opened) => opened,
             Err(cause) => return error!("cannot listen on {at}: {cause}"),
         };

@@ -77,7 +77,7 @@ impl Calls for SinkService {
         let stream = SinkStream {
             objects: Arc::clone(&self.objects),
             peers: Arc::clone(&self.peers),
-            inbound: Inbound::new(request.into_body(), self.bounds),
+            inbound: Inbound::of(peer, request.into_body(), self.bounds),
             sender,
             peer: Arc::clone(peer),
             access: self.guard.access.clone(),

@@ -62,7 +62,7 @@ where
     async fn serve(&mut self) -> (Status, bool) {
         let stream_loop = StreamLoop::new(&self.peer, &self.sender, || ());
         let _open = OpenStream::new(&self.objects);
-        let first = self.objects.sink().start(self.peers.clock.now());
+        let first = self.objects.sink().await.start(self.peers.clock.now());
         let first = first.iter().map(|request| Bytes::from(framed(request)));
         let mut protocol = SinkProtocol {
             objects: &self.objects,
@@ -79,7 +79,7 @@ where
         // A lasting refusal by this side must not reset the backoff, or the source is dialled five times a
         // second.
         if end.is_refused {
-            self.objects.sink().refuse();
+            self.objects.sink().await.refuse();
         }
         (end.status, protocol.has_received && !end.is_refused)
     }
@@ -172,26 +172,30 @@ impl SinkProtocol<'_> {
         let collection = response.collection.clone();
         let bytes = response.encoded_len();
         // A peer may send any name.
-        let known = self.objects.sink().subscribes_to(&collection) || collection == TRIGGER;
+        let known = self.objects.sink().await.subscribes_to(&collection) || collection == TRIGGER;
         let counted = if known { &*collection } else { "other" };
         self.peers.counters.message_received(counted, bytes);
         let read = if bytes > LONG_BYTES {
             let objects = Arc::clone(self.objects);
-            let reads = move || objects.sink().handle_response(now, response, &Reader);
+            let reads = move || {
+                let mut sink = objects.blocking_sink();
+                sink.handle_response(now, response, &Reader)
+            };
             let read = tokio::task::spawn_blocking(reads).await;
             read.map_err(|_| internal_error())?
         } else {
-            self.objects.sink().handle_response(now, response, &Reader)
+            let mut sink = self.objects.sink().await;
+            sink.handle_response(now, response, &Reader)
         };
         let ResponseResult { request, changes } =
             read.map_err(|fault| Status::invalid_argument(fault.to_string()))?;
         // `apply` asks whether all is there, so the flag is set before it.
-        let is_synced = self.objects.sink().is_synced();
+        let is_synced = self.objects.sink().await.is_synced();
         self.objects.synced.store(is_synced, Ordering::Relaxed);
         match (&changes, &request.error_detail) {
             (Some(changes), _) => {
                 self.peers.counters.acked(&collection);
-                self.log_refused(changes);
+                self.log_refused(changes).await;
                 // Even an empty one: it may be the last missing collection.
                 (self.objects.apply)(changes);
             }
@@ -211,8 +215,8 @@ impl SinkProtocol<'_> {
     }
 
     /// Resources that break a rule, with all rules.
-    fn log_refused(&self, changes: &Changes<ReceivedObject>) {
-        let sink = self.objects.sink();
+    async fn log_refused(&self, changes: &Changes<ReceivedObject>) {
+        let sink = self.objects.sink().await;
         let all = sink.entries(&changes.collection);
         let refused: BTreeSet<_> = changes.refused.iter().collect();
         for (name, entry) in all.filter(|(name, _)| refused.contains(name)) {

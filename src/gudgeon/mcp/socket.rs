@@ -3,31 +3,20 @@
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Mode, fchmod};
 use tokio::net::{TcpSocket, UnixListener, UnixSocket};
 
 use crate::exit::Failure;
-use crate::grpc::GrpcListener;
+use crate::grpc::{GrpcListener, NamedListener};
 use crate::serve;
 
 /// An address that stays reserved.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpSocket),
-    Unix(UnixListener, SocketFile),
-}
-
-/// A socket's file; it goes when this is dropped.
-#[derive(Debug)]
-pub(super) struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // Another may have been put in its place, or it is gone already.
-        let _gone = std::fs::remove_file(&self.0);
-    }
+    Unix(NamedListener),
 }
 
 impl Socket {
@@ -49,7 +38,7 @@ impl Socket {
         let listener = open(path).map_err(|cause| {
             Failure::system(format!("cannot listen on --{flag} {address}: {cause}"))
         })?;
-        Ok(Self::Unix(listener, SocketFile(path.to_owned())))
+        Ok(Self::Unix(NamedListener::new(path, listener)))
     }
 
     pub(super) fn is_unix(&self) -> bool {
@@ -73,15 +62,15 @@ impl Socket {
                 let scheme = if tls { "mcps" } else { "mcp" };
                 format!("{scheme}://{at}")
             }
-            Self::Unix(_, SocketFile(path)) => format!("unix://{}", path.display()),
+            Self::Unix(listener) => format!("unix://{}", listener.path().display()),
         }
     }
 
     /// Opens it.
-    pub(super) fn listen(self) -> io::Result<(GrpcListener, Option<SocketFile>)> {
+    pub(super) fn listen(self) -> io::Result<GrpcListener> {
         Ok(match self {
-            Self::Tcp(socket) => (GrpcListener::Tcp(serve::listen(socket)?), None),
-            Self::Unix(listener, file) => (GrpcListener::Unix(listener), Some(file)),
+            Self::Tcp(socket) => GrpcListener::Tcp(serve::listen(socket)?),
+            Self::Unix(listener) => GrpcListener::Unix(listener),
         })
     }
 }

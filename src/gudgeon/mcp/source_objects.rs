@@ -11,6 +11,7 @@ use mcp::message;
 use mcp::objects::ObjectReader;
 use mcp::sink::{self, Changes, ReadResult, ResourceReader, Sink};
 use sources::catalogue::Origin;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 
 use crate::log_rate_limiter::LogRateLimiter;
 
@@ -67,7 +68,8 @@ pub(crate) type Apply = Arc<dyn Fn(&Changes<ReceivedObject>) + Send + Sync>;
 
 /// The objects of one source, over all its streams.
 pub(crate) struct SourceObjects {
-    sink: Mutex<Sink<ReceivedObject>>,
+    /// A long response is read under this lock, beside the event loop, which must not block meanwhile: it waits for its turn.
+    sink: AsyncMutex<Sink<ReceivedObject>>,
     /// Every collection was given once.
     pub(super) synced: AtomicBool,
     /// Streams that are open.
@@ -126,7 +128,7 @@ impl SourceObjects {
         let types: Vec<_> = types.collect();
         let types = types.iter().map(|(name, url)| (*name, url.as_str()));
         Arc::new(Self {
-            sink: Mutex::new(Sink::new(settings, types)),
+            sink: AsyncMutex::new(Sink::new(settings, types)),
             synced: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             lost: Mutex::default(),
@@ -166,8 +168,14 @@ impl SourceObjects {
         }
     }
 
-    pub(crate) fn sink(&self) -> MutexGuard<'_, Sink<ReceivedObject>> {
-        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits for a turn at the objects, on the event loop.
+    pub(super) async fn sink(&self) -> AsyncMutexGuard<'_, Sink<ReceivedObject>> {
+        self.sink.lock().await
+    }
+
+    /// Blocks for a turn at the objects, on a thread beside the event loop: pages, and long responses. It panics on the event loop.
+    pub(crate) fn blocking_sink(&self) -> AsyncMutexGuard<'_, Sink<ReceivedObject>> {
+        self.sink.blocking_lock()
     }
 }
 

@@ -24,8 +24,11 @@ pub(crate) enum UnreadBody {
 }
 
 impl From<Rejected> for UnreadBody {
-    fn from(_: Rejected) -> Self {
-        Self::Full
+    fn from(rejected: Rejected) -> Self {
+        match rejected {
+            Rejected::Full => Self::Full,
+            Rejected::Evicted => Self::Evicted,
+        }
     }
 }
 

@@ -34,11 +34,8 @@ pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result
     if !is_local(peer) {
         return refused(LOCAL_ONLY);
     }
-    // HTTP/2 sends `:authority` in place of `Host`, and HTTP/1.1 may have both: all of them must be local.
-    let named = request.uri().authority().into_iter().map(Authority::as_str);
-    let hosts = values(request, HOST).chain(named);
     let origins = values(request, ORIGIN).map(|origin| page_of(origin).unwrap_or_default());
-    if hosts.chain(origins).all(means_this_host) {
+    if hosts(request).chain(origins).all(means_this_host) {
         Ok(())
     } else {
         refused(FOREIGN)
@@ -58,6 +55,13 @@ fn values<B>(request: &Request<B>, name: HeaderName) -> impl Iterator<Item = &st
     values.map(|value| value.to_str().unwrap_or_default().trim())
 }
 
+/// Returns the hosts that the request names: HTTP/2 sends `:authority` in place of `Host`, and HTTP/1.1 may have both. A client
+/// could choose the one that is looked at, so all of them count.
+fn hosts<B>(request: &Request<B>) -> impl Iterator<Item = &str> {
+    let named = request.uri().authority().into_iter().map(Authority::as_str);
+    values(request, HOST).chain(named)
+}
+
 /// The authority of an origin.
 fn page_of(origin: &str) -> Option<&str> {
     origin.split_once("://").map(|(_, authority)| authority)
@@ -65,11 +69,11 @@ fn page_of(origin: &str) -> Option<&str> {
 
 /// Returns true if the request comes from a page of this listener, or has no `Origin`, as from a client that is no browser.
 fn is_of_same_origin<B>(request: &Request<B>) -> bool {
-    let host = values(request, HOST).next();
+    let has_host = hosts(request).next().is_some();
     values(request, ORIGIN).all(|origin| {
         // `Origin: null`, as a sandboxed page sends it, has no authority and is foreign.
-        let page = page_of(origin);
-        page.is_some_and(|page| host.is_some_and(|host| host.eq_ignore_ascii_case(page)))
+        let page = page_of(origin).filter(|_| has_host);
+        page.is_some_and(|page| hosts(request).all(|host| host.eq_ignore_ascii_case(page)))
     })
 }
 
@@ -210,6 +214,29 @@ mod tests {
                     "{method} {headers:?}"
                 );
             }
+        }
+    }
+
+    /// HTTP/2 names the host in `:authority`: pages of the listener itself used to be refused there.
+    #[test]
+    fn a_page_of_the_listener_is_its_own_over_http2_too() {
+        let own = ("origin", "https://discovery.example:9090");
+        let uri = "https://discovery.example:9090/debug/configz";
+        for (headers, allowed) in [
+            (&[][..], true),
+            (&[own], true),
+            (&[("host", "DISCOVERY.example:9090"), own], true),
+            (&[("origin", "https://evil.example")], false),
+            (&[("origin", "null")], false),
+            // A request that names two hosts is of the same origin as neither.
+            (&[("host", "evil.example"), own], false),
+            (
+                &[("host", "evil.example"), ("origin", "http://evil.example")],
+                false,
+            ),
+        ] {
+            let asked = asked("GET", uri, headers);
+            assert_eq!(may(&asked, "10.0.0.7", true), allowed, "{headers:?}");
         }
     }
 }

@@ -152,8 +152,10 @@ pub(crate) async fn run<S: Service>(
                         repeated = api::times(refused)
                     );
                 }
-                // Most often no descriptor is left: a connection of this listener gives up its own.
-                connection_limit.evict();
+                // A connection of this listener gives up its descriptor; for any other cause none has to go.
+                if descriptors::are_exhausted(&cause) {
+                    connection_limit.evict();
+                }
                 tokio::time::sleep(NO_DESCRIPTORS).await;
             }
         }

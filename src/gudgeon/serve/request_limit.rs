@@ -32,9 +32,14 @@ pub(crate) struct RequestLimit {
     state: Mutex<PermitState>,
 }
 
-/// No permit, or it was given to another request: the limit of requests or of bytes is reached.
+/// No permit, since the limit of requests or of bytes is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rejected;
+pub(crate) enum Rejected {
+    /// No other request can be evicted.
+    Full,
+    /// The permit was given to another request.
+    Evicted,
+}
 
 #[derive(Debug)]
 struct PermitState {
@@ -185,7 +190,7 @@ impl PermitState {
             free += bytes;
             free >= wanted
         });
-        let count = enough.ok_or(Rejected)? + 1;
+        let count = enough.ok_or(Rejected::Full)? + 1;
         for (_, id, _) in chosen.into_iter().take(count) {
             if let Some(holder) = self.holders.remove(&id) {
                 self.free += holder.bytes;
@@ -252,7 +257,7 @@ impl Permit {
     pub(super) fn grow(&self, bytes: usize) -> Result<(), Rejected> {
         let mut state = self.request_limit.state();
         let has = state.holders.get(&self.id).map(|holder| holder.bytes);
-        let has = has.ok_or(Rejected)?;
+        let has = has.ok_or(Rejected::Evicted)?;
         let wanted = bytes.saturating_sub(has);
         if wanted == 0 {
             return Ok(());
@@ -272,7 +277,8 @@ impl Permit {
     /// The permit was evicted, and the notification is pending.
     pub(crate) fn begin(&self, progress: RequestProgress) -> Result<(), Rejected> {
         let mut state = self.request_limit.state();
-        let holder = state.holders.get_mut(&self.id).ok_or(Rejected)?;
+        let holder = state.holders.get_mut(&self.id);
+        let holder = holder.ok_or(Rejected::Evicted)?;
         (holder.progress, holder.moved) = (progress, Instant::now());
         Ok(())
     }
@@ -348,16 +354,16 @@ mod tests {
         let first = request_limit.acquire(&one).unwrap();
         let second = request_limit.acquire(&two).unwrap();
         // Both are as good as a third.
-        assert_eq!(request_limit.acquire(&three).unwrap_err(), Rejected);
+        assert_eq!(request_limit.acquire(&three).unwrap_err(), Rejected::Full);
         let third = request_limit.acquire(&known).unwrap();
         assert!(happens(first.evicted()).await && !happens(second.evicted()).await);
-        assert_eq!(first.begin(RequestProgress::Queued), Err(Rejected));
-        assert_eq!(first.grow(11), Err(Rejected));
+        assert_eq!(first.begin(RequestProgress::Queued), Err(Rejected::Evicted));
+        assert_eq!(first.grow(11), Err(Rejected::Evicted));
         drop(first);
         let fourth = request_limit.acquire(&known).unwrap();
         assert!(happens(second.evicted()).await && !happens(third.evicted()).await);
         // An established holder keeps its permit, unless it stalls.
-        assert_eq!(request_limit.acquire(&three).unwrap_err(), Rejected);
+        assert_eq!(request_limit.acquire(&three).unwrap_err(), Rejected::Full);
         tokio::time::advance(MORE).await;
         fourth.came(STEP);
         let fifth = request_limit.acquire(&three).unwrap();
@@ -385,11 +391,11 @@ mod tests {
             moves.begin(progress).unwrap();
             third.begin(progress).unwrap();
             tokio::time::advance(MORE).await;
-            assert_eq!(request_limit.acquire(&four).unwrap_err(), Rejected);
+            assert_eq!(request_limit.acquire(&four).unwrap_err(), Rejected::Full);
         }
         // The client does not read the answer.
         moves.begin(RequestProgress::Answering).unwrap();
-        assert_eq!(request_limit.acquire(&four).unwrap_err(), Rejected);
+        assert_eq!(request_limit.acquire(&four).unwrap_err(), Rejected::Full);
         tokio::time::advance(MORE).await;
         request_limit.acquire(&four).unwrap();
         assert!(happens(two.left()).await && !happens(three.left()).await);
@@ -403,7 +409,11 @@ mod tests {
         let large = request_limit.acquire(&one).unwrap();
         large.grow(25).unwrap();
         let small = request_limit.acquire(&two).unwrap();
-        assert_eq!(small.grow(20), Err(Rejected), "half of them is not little");
+        assert_eq!(
+            small.grow(20),
+            Err(Rejected::Full),
+            "half of them is not little"
+        );
         assert!(
             !happens(small.evicted()).await,
             "nobody had to go for nothing"
@@ -418,7 +428,7 @@ mod tests {
         let working = request_limit.acquire(&stranger).unwrap();
         working.grow(40).unwrap();
         working.begin(RequestProgress::Working).unwrap();
-        assert_eq!(request_limit.acquire(&four).unwrap_err(), Rejected);
+        assert_eq!(request_limit.acquire(&four).unwrap_err(), Rejected::Full);
     }
 
     /// 256 clients with one answered review each, whose bodies come just fast enough, used to hold all permits.
@@ -442,8 +452,8 @@ mod tests {
                 own.push(request_limit.acquire(&server).unwrap());
             }
             // An address with half of all permits is not evicted.
-            assert_eq!(request_limit.acquire(&server).unwrap_err(), Rejected);
-            assert_eq!(request_limit.acquire(&many[0]).unwrap_err(), Rejected);
+            assert_eq!(request_limit.acquire(&server).unwrap_err(), Rejected::Full);
+            assert_eq!(request_limit.acquire(&many[0]).unwrap_err(), Rejected::Full);
             let mut evicted = 0;
             for permit in &permits {
                 evicted += usize::from(happens(permit.evicted()).await);

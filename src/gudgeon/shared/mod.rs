@@ -1,6 +1,7 @@
 //! The parts that the roles of one process share: the runtime, signals, the stages of shutdown, a client of each cluster,
 //! and rules that one role reads and another acts on.
 
+mod clusters;
 mod inspect;
 mod last_report;
 mod rules;
@@ -18,6 +19,7 @@ use crate::exit::{Exit, Failure};
 use crate::process::{ShutdownSignals, watch_panics};
 use crate::serve::ShutdownStage;
 
+pub(crate) use clusters::Clusters;
 pub(crate) use inspect::Inspect;
 pub(crate) use last_report::LastReport;
 pub(crate) use rules::{RuleChannel, RuleUpdate};
@@ -71,8 +73,7 @@ pub(crate) struct Webhooks {
 /// The shared state of one process.
 pub(crate) struct Shared {
     stage: watch::Sender<ShutdownStage>,
-    /// Clients by the way that they connect; roles that name the same cluster share its connections.
-    clusters: Mutex<Vec<(Access, Cluster)>>,
+    clusters: Clusters,
     rules: Option<RuleChannel>,
     webhooks: Mutex<Option<Webhooks>>,
     shutdown_hooks: Mutex<Vec<ShutdownHook>>,
@@ -83,7 +84,7 @@ impl Shared {
     pub(crate) fn new() -> Self {
         Self {
             stage: watch::Sender::new(ShutdownStage::Serving),
-            clusters: Mutex::default(),
+            clusters: Clusters::default(),
             rules: None,
             webhooks: Mutex::default(),
             shutdown_hooks: Mutex::default(),
@@ -126,20 +127,12 @@ impl Shared {
     /// # Errors
     /// No client can be built.
     pub(crate) async fn cluster(&self, access: &Access) -> Result<Cluster, CannotConnect> {
-        let known = {
-            let clusters = self.clusters.lock();
-            let clusters = clusters.unwrap_or_else(PoisonError::into_inner);
-            let known = clusters.iter().find(|(known, _)| known == access);
-            known.map(|(_, cluster)| cluster.clone())
-        };
-        if let Some(cluster) = known {
-            return Ok(cluster);
-        }
-        let cluster = Cluster::open(access).await?;
-        info!("using the API server {}", cluster.address());
-        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
-        clusters.push((access.clone(), cluster.clone()));
-        Ok(cluster)
+        self.clusters.open(access).await
+    }
+
+    /// The clients of all clusters, for a task that opens one while the role serves.
+    pub(crate) fn clusters(&self) -> Clusters {
+        self.clusters.clone()
     }
 
     /// Adds work for the end, also where a second signal cuts the drain short.
@@ -151,7 +144,8 @@ impl Shared {
         all.push(Box::pin(work));
     }
 
-    async fn run_shutdown_hooks(&self) {
+    /// Runs the work for the end, each once.
+    pub(crate) async fn run_shutdown_hooks(&self) {
         let all = {
             let mut all = self
                 .shutdown_hooks
@@ -170,7 +164,7 @@ impl Shared {
 /// # Errors
 /// Why it cannot start, or go on.
 pub(crate) fn run<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
-    run_with::<R>(flags, Shared::new())
+    run_with::<R>(flags, &Shared::new())
 }
 
 /// Runs a role that consists of several, one of which reads rules for another, until TERM.
@@ -178,10 +172,10 @@ pub(crate) fn run<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
 /// # Errors
 /// Why it cannot start, or go on.
 pub(crate) fn run_together<R: Role>(flags: &R::Flags) -> Result<Exit, Failure> {
-    run_with::<R>(flags, Shared::with_rules())
+    run_with::<R>(flags, &Shared::with_rules())
 }
 
-fn run_with<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> {
+fn run_with<R: Role>(flags: &R::Flags, shared: &Shared) -> Result<Exit, Failure> {
     watch_panics();
     let mut builder = runtime::Builder::new_current_thread();
     if let Some(events) = R::EVENTS_PER_TICK {
@@ -192,25 +186,41 @@ fn run_with<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> 
         .enable_time()
         .build()
         .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
-    let result = runtime.block_on(serve_until_shutdown::<R>(flags, shared));
+    let result = runtime.block_on(async {
+        // First of all, so that a TERM while it starts is not lost.
+        let mut ends = ShutdownSignals::new()?;
+        serve_with_hooks::<R>(flags, shared, async || ends.next().await).await
+    });
     // A name that is being resolved must not hold up the end.
     runtime.shutdown_background();
     result
 }
 
-async fn serve_until_shutdown<R: Role>(flags: &R::Flags, shared: Shared) -> Result<Exit, Failure> {
-    // First of all, so that a TERM while it starts is not lost.
-    let mut ends = ShutdownSignals::new()?;
+/// Serves until a signal, and runs the hooks whichever way that ends: a role that was prepared in part may have some, too.
+async fn serve_with_hooks<R: Role>(
+    flags: &R::Flags,
+    shared: &Shared,
+    signal: impl AsyncFnMut(),
+) -> Result<Exit, Failure> {
+    let result = serve_until_shutdown::<R>(flags, shared, signal).await;
+    shared.run_shutdown_hooks().await;
+    result
+}
+
+async fn serve_until_shutdown<R: Role>(
+    flags: &R::Flags,
+    shared: &Shared,
+    mut signal: impl AsyncFnMut(),
+) -> Result<Exit, Failure> {
     let role = tokio::select! {
-        role = R::prepare(&shared, flags) => role?,
-        () = ends.next() => return Ok(Exit::Done),
+        role = R::prepare(shared, flags) => role?,
+        () = signal() => return Ok(Exit::Done),
     };
     // In a task of its own a panic of the role becomes an error, and the hooks still run.
     let mut serving = tokio::spawn(role.serve(shared.stage()));
     tokio::select! {
-        () = ends.next() => {}
+        () = signal() => {}
         ended = &mut serving => {
-            shared.run_shutdown_hooks().await;
             return match ended {
                 Ok(result) => result.map(|()| Exit::Done),
                 Err(cause) => Err(Failure::system(format!("cannot go on: {cause}"))),
@@ -231,9 +241,8 @@ async fn serve_until_shutdown<R: Role>(flags: &R::Flags, shared: Shared) -> Resu
             Ok(Err(failure)) => warn!("stopped: {}", failure.message),
             Err(cause) => warn!("stopped: {cause}"),
         },
-        () = ends.next() => info!("stopped without drain: second signal"),
+        () = signal() => info!("stopped without drain: second signal"),
     }
-    shared.run_shutdown_hooks().await;
     Ok(Exit::Done)
 }
 
@@ -250,4 +259,64 @@ pub(crate) async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
     let _ended = stage
         .wait_for(|stage| *stage == ShutdownStage::Closing)
         .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// The step of a role's life at which it ends.
+    #[derive(Clone, Copy, Debug)]
+    enum Ends {
+        Preparing,
+        PreparedInPart,
+        Serving,
+    }
+
+    /// A role that has a hook before it is prepared.
+    struct Hooked(Ends);
+
+    static HAS_RUN: AtomicBool = AtomicBool::new(false);
+
+    impl Role for Hooked {
+        type Flags = Ends;
+
+        const SERVED: &'static str = "nothing is served";
+
+        fn drain_duration(_: &Ends) -> Duration {
+            Duration::ZERO
+        }
+
+        async fn prepare(shared: &Shared, ends: &Ends) -> Result<Self, Failure> {
+            shared.at_end(async { HAS_RUN.store(true, Ordering::Relaxed) });
+            match ends {
+                Ends::Preparing => Err(Failure::config("cannot prepare")),
+                Ends::PreparedInPart => std::future::pending().await,
+                Ends::Serving => Ok(Self(*ends)),
+            }
+        }
+
+        async fn serve(self, _: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
+            Err(Failure::system(format!("cannot serve: {:?}", self.0)))
+        }
+    }
+
+    /// The health file of the injector used to stay when galley could not be prepared beside it.
+    #[tokio::test(start_paused = true)]
+    async fn hooks_run_whichever_way_a_role_ends() {
+        for (ends, message) in [
+            (Ends::Preparing, Some("cannot prepare")),
+            (Ends::PreparedInPart, None),
+            (Ends::Serving, Some("cannot serve: Serving")),
+        ] {
+            HAS_RUN.store(false, Ordering::Relaxed);
+            let signal = async || tokio::time::sleep(Duration::from_secs(1)).await;
+            let ended = serve_with_hooks::<Hooked>(&ends, &Shared::new(), signal).await;
+            let failure = ended.err().map(|failure| failure.message);
+            assert_eq!(failure.as_deref(), message, "{ends:?}");
+            assert!(HAS_RUN.load(Ordering::Relaxed), "{ends:?}");
+        }
+    }
 }

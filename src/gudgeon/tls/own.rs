@@ -83,11 +83,15 @@ struct Ca {
     not_after: SystemTime,
 }
 
+/// Makes a key, unless the system has no random numbers.
+type NewKey = fn() -> Result<KeyPair, String>;
+
 /// The CA, the leaf that it signed, and what comes next.
 #[derive(Debug)]
 pub(crate) struct Authority {
     names: LeafNames,
     life: Duration,
+    new_key: NewKey,
     current: Ca,
     /// The next CA: in the bundle already; signs the next leaf that is due.
     next: Option<Ca>,
@@ -113,11 +117,13 @@ impl Authority {
         if life < SHORTEST {
             return Err(format!("want at least {} s", SHORTEST.as_secs()));
         }
-        let current = Ca::new(life, now)?;
-        let leaf = current.sign(&names, life, now)?;
+        let new_key: NewKey = key;
+        let current = Ca::new(new_key()?, life, now)?;
+        let leaf = current.sign(&new_key()?, &names, life, now)?;
         Ok(Self {
             names,
             life,
+            new_key,
             current,
             next: None,
             old: Vec::new(),
@@ -168,20 +174,24 @@ impl Authority {
         due
     }
 
-    /// Renews the CA and the leaf if they are due.
-    ///
-    /// # Errors
-    /// The system has no random numbers; the present certificates stay.
-    pub(crate) fn step(&mut self, now: SystemTime) -> Result<Changed, String> {
+    /// Renews the CA and the leaf if they are due. What has changed counts even after an error: the system has no random numbers,
+    /// and the certificates that are not renewed stay.
+    pub(crate) fn step(&mut self, now: SystemTime) -> (Changed, Result<(), String>) {
         let mut changed = Changed::default();
+        let renewed = self.renew(now, &mut changed);
+        (changed, renewed)
+    }
+
+    fn renew(&mut self, now: SystemTime, changed: &mut Changed) -> Result<(), String> {
         let before = self.old.len();
         self.old.retain(|(_, expires)| *expires > now);
         changed.bundle |= self.old.len() != before;
         if self.next.is_none() && now >= self.ca_due() {
-            self.next = Some(Ca::new(self.life, now)?);
+            self.next = Some(Ca::new((self.new_key)()?, self.life, now)?);
             changed.bundle = true;
         }
         if now >= self.leaf_due() {
+            let key = (self.new_key)()?;
             let lead = self.lead();
             let ripe = self.next.take_if(|next| now >= next.made + lead);
             // The clock has jumped over the CA's whole lifetime: no client has the new CA yet, but the old one is of no use.
@@ -193,16 +203,16 @@ impl Authority {
                 }
                 changed.bundle = true;
             }
-            self.leaf = self.current.sign(&self.names, self.life, now)?;
+            self.leaf = self.current.sign(&key, &self.names, self.life, now)?;
             self.leaf_made = now;
             changed.leaf = true;
         }
-        Ok(changed)
+        Ok(())
     }
 }
 
 impl Ca {
-    fn new(life: Duration, now: SystemTime) -> Result<Self, String> {
+    fn new(key: KeyPair, life: Duration, now: SystemTime) -> Result<Self, String> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, SUBJECT);
         // The CA signs leaves and no further CA.
@@ -212,7 +222,6 @@ impl Ca {
             KeyUsagePurpose::DigitalSignature,
         ];
         let not_after = valid(&mut params, now, life * CA_LIVES);
-        let key = key()?;
         let pem = params
             .self_signed(&key)
             .map_err(|cause| format!("cannot make a CA: {cause}"))?
@@ -225,7 +234,13 @@ impl Ca {
         })
     }
 
-    fn sign(&self, names: &LeafNames, life: Duration, now: SystemTime) -> Result<Pair, String> {
+    fn sign(
+        &self,
+        key: &KeyPair,
+        names: &LeafNames,
+        life: Duration,
+        now: SystemTime,
+    ) -> Result<Pair, String> {
         let mut params = CertificateParams::default();
         params
             .distinguished_name
@@ -236,9 +251,8 @@ impl Ca {
         // The CAs of all replicas have one subject: the key identifier tells which one signed this leaf.
         params.use_authority_key_identifier_extension = true;
         valid(&mut params, now, life);
-        let key = key()?;
         let leaf = params
-            .signed_by(&key, &self.issuer)
+            .signed_by(key, &self.issuer)
             .map_err(|cause| format!("cannot sign a certificate: {cause}"))?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         Pair::of(vec![leaf.into()], &key).map_err(|error| match error {
@@ -286,6 +300,13 @@ mod tests {
     fn made(life: Duration) -> Authority {
         let names = LeafNames::new("hook", "mesh", &["other.example".into(), "10.0.0.1".into()]);
         Authority::new(names.unwrap(), life, start()).unwrap()
+    }
+
+    /// The changes of a step that succeeds.
+    fn stepped(authority: &mut Authority, now: SystemTime) -> Changed {
+        let (changed, renewed) = authority.step(now);
+        assert_eq!(renewed, Ok(()));
+        changed
     }
 
     /// The verdict of a client that trusts this bundle.
@@ -340,9 +361,9 @@ mod tests {
         let mut authority = made(3 * HOUR);
         assert_eq!(authority.due(), start() + 2 * HOUR);
         let early = start() + 2 * HOUR - Duration::from_secs(1);
-        assert_eq!(authority.step(early), Ok(Changed::default()));
+        assert_eq!(stepped(&mut authority, early), Changed::default());
         let before = authority.bundle();
-        let changed = authority.step(start() + 2 * HOUR).unwrap();
+        let changed = stepped(&mut authority, start() + 2 * HOUR);
         assert_eq!(
             changed,
             Changed {
@@ -365,7 +386,7 @@ mod tests {
             let end = start() + life * 36;
             while authority.due() < end {
                 let now = authority.due();
-                let changed = authority.step(now).unwrap();
+                let changed = stepped(&mut authority, now);
                 if changed.bundle {
                     published.push((now, authority.bundle()));
                     bundles += 1;
@@ -396,9 +417,31 @@ mod tests {
     fn a_clock_that_jumps_is_survived() {
         let mut authority = made(HOUR);
         let now = start() + HOUR * 1000;
-        let changed = authority.step(now).unwrap();
+        let changed = stepped(&mut authority, now);
         assert!(changed.leaf && changed.bundle);
         assert!(trusts(&authority.bundle(), authority.leaf(), "hook", now));
+    }
+
+    /// An expired CA used to stay published for as long as no other change came.
+    #[test]
+    fn a_bundle_that_has_changed_is_told_beside_a_failure() {
+        let mut authority = made(HOUR);
+        let mut published = authority.bundle();
+        while authority.old.is_empty() {
+            let now = authority.due();
+            if stepped(&mut authority, now).bundle {
+                published = authority.bundle();
+            }
+        }
+        let expired = authority.old[0].1;
+        authority.new_key = || Err("no random numbers".to_owned());
+        let (changed, renewed) = authority.step(expired);
+        assert_eq!(renewed, Err("no random numbers".to_owned()));
+        assert!(changed.bundle && !changed.leaf);
+        assert_ne!(authority.bundle(), published);
+        let (changed, renewed) = authority.step(expired);
+        assert!(renewed.is_err());
+        assert_eq!(changed, Changed::default());
     }
 
     #[test]

@@ -32,21 +32,20 @@ pub(crate) async fn renew(
         if now < authority.due() {
             continue;
         }
-        match authority.step(now) {
-            Ok(changed) => {
-                failed = 0;
-                if changed.bundle {
-                    ca.send_replace(Some(authority.bundle().into()));
-                    info!("the self-signed CA has changed");
-                }
-                if changed.leaf {
-                    let leaf = authority.leaf();
-                    serve(leaf);
-                    // In the macro `log` is another.
-                    let until = log::stamp(leaf.not_after);
-                    info!("the self-signed certificate is new, until {until}");
-                }
-            }
+        let (changed, renewed) = authority.step(now);
+        if changed.bundle {
+            ca.send_replace(Some(authority.bundle().into()));
+            info!("the self-signed CA has changed");
+        }
+        if changed.leaf {
+            let leaf = authority.leaf();
+            serve(leaf);
+            // In the macro `log` is another.
+            let until = log::stamp(leaf.not_after);
+            info!("the self-signed certificate is new, until {until}");
+        }
+        match renewed {
+            Ok(()) => failed = 0,
             Err(cause) => {
                 failed += 1;
                 if should_log_repeat(failed) {

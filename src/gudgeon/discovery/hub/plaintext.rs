@@ -24,6 +24,8 @@ const MOST: usize = 20_000;
 /// Streams of proxies at one address.
 #[derive(Debug, Default)]
 struct AddressStreams {
+    /// The number of the stream with which the address became known. Older streams are not counted here.
+    since: u64,
     without: usize,
     /// Streams with certificates that began beside the others: an epoch that takes over.
     with: usize,
@@ -38,8 +40,14 @@ pub(super) struct Plaintext {
 }
 
 impl Plaintext {
-    /// Counts a stream that has begun. Returns true if one of its addresses is new.
-    fn join(&mut self, addresses: &[IpAddr], has_certificates: bool, now: Duration) -> bool {
+    /// Counts a stream that has begun, by its number, which grows with each. Returns true if one of its addresses is new.
+    fn join(
+        &mut self,
+        number: u64,
+        addresses: &[IpAddr],
+        has_certificates: bool,
+        now: Duration,
+    ) -> bool {
         let before = self.addresses.len();
         for address in addresses {
             if has_certificates {
@@ -48,7 +56,12 @@ impl Plaintext {
                 }
                 self.reconcile(*address);
             } else if self.addresses.len() < MOST || self.addresses.contains_key(address) {
-                self.addresses.entry(*address).or_default().without += 1;
+                let streams = self.addresses.entry(*address);
+                let streams = streams.or_insert_with(|| AddressStreams {
+                    since: number,
+                    ..AddressStreams::default()
+                });
+                streams.without += 1;
             }
         }
         let is_news = self.addresses.len() > before;
@@ -57,9 +70,17 @@ impl Plaintext {
         is_news
     }
 
-    fn remove_stream(&mut self, addresses: &[IpAddr], has_certificates: bool, now: Duration) {
+    fn remove_stream(
+        &mut self,
+        number: u64,
+        addresses: &[IpAddr],
+        has_certificates: bool,
+        now: Duration,
+    ) {
         for address in addresses {
-            let Some(streams) = self.addresses.get_mut(address) else {
+            let streams = self.addresses.get_mut(address);
+            // One that began before the address was known was not counted, and would leave in place of another.
+            let Some(streams) = streams.filter(|streams| streams.since <= number) else {
                 continue;
             };
             if has_certificates {
@@ -113,7 +134,11 @@ impl Hub {
         let node = &session.node;
         let addresses = believed(node, &session.peer);
         let now = self.clock.now();
-        let is_news = (self.inputs().plaintext).join(&addresses, !node.without_certificates, now);
+        let has_certificates = !node.without_certificates;
+        let mut inputs = self.inputs();
+        let joined = &mut inputs.plaintext;
+        let is_news = joined.join(session.number, &addresses, has_certificates, now);
+        drop(inputs);
         let is_plain = self
             .snapshot()
             .is_some_and(|snapshot| snapshot.is_plain(node));
@@ -134,7 +159,10 @@ impl Hub {
         let addresses = believed(&session.node, &session.peer);
         let has_certificates = !session.node.without_certificates;
         let now = self.clock.now();
-        (self.inputs().plaintext).remove_stream(&addresses, has_certificates, now);
+        let mut inputs = self.inputs();
+        let joined = &mut inputs.plaintext;
+        joined.remove_stream(session.number, &addresses, has_certificates, now);
+        drop(inputs);
         self.changed.notify_one();
     }
 
@@ -171,33 +199,45 @@ mod tests {
     #[test]
     fn an_address_is_plain_until_only_proxies_with_certificates_are_there() {
         let mut all = Plaintext::default();
-        assert!(!all.join(&[at(1)], true, second(0)));
+        assert!(!all.join(1, &[at(1)], true, second(0)));
         assert_eq!(known(&mut all), None);
-        assert!(all.join(&[at(1)], false, second(1)));
+        assert!(all.join(2, &[at(1)], false, second(1)));
         assert_eq!(known(&mut all), Some(vec![at(1)]));
-        all.join(&[at(1)], true, second(2));
+        all.join(3, &[at(1)], true, second(2));
         assert_eq!(known(&mut all), None);
-        all.remove_stream(&[at(1)], false, second(3));
+        all.remove_stream(2, &[at(1)], false, second(3));
         assert_eq!(known(&mut all), Some(vec![]));
         assert!(all.addresses.is_empty());
+    }
+
+    /// Its end used to count as that of the epoch that takes over, and the address stayed plain for ten minutes.
+    #[test]
+    fn a_stream_from_before_the_address_was_known_leaves_alone() {
+        let mut all = Plaintext::default();
+        all.join(1, &[at(1)], true, second(0));
+        all.join(2, &[at(1)], false, second(1));
+        all.join(3, &[at(1)], true, second(2));
+        all.remove_stream(1, &[at(1)], true, second(3));
+        all.remove_stream(2, &[at(1)], false, second(4));
+        assert_eq!(known(&mut all), Some(vec![]));
     }
 
     /// It serves on while nobody hears of it.
     #[test]
     fn an_address_stays_plain_for_a_while_when_its_stream_is_lost() {
         let mut all = Plaintext::default();
-        all.join(&[at(1)], false, second(0));
-        all.join(&[at(2)], false, second(0));
+        all.join(1, &[at(1)], false, second(0));
+        all.join(2, &[at(2)], false, second(0));
         assert_eq!(known(&mut all), Some(vec![at(1), at(2)]));
-        all.remove_stream(&[at(1)], false, second(5));
-        all.remove_stream(&[at(2)], false, second(5));
+        all.remove_stream(1, &[at(1)], false, second(5));
+        all.remove_stream(2, &[at(2)], false, second(5));
         // One comes back as it was, the other with certificates.
-        assert!(!all.join(&[at(1)], false, second(6)));
+        assert!(!all.join(3, &[at(1)], false, second(6)));
         assert_eq!(known(&mut all), None);
-        all.join(&[at(2)], true, second(6));
+        all.join(4, &[at(2)], true, second(6));
         assert_eq!(known(&mut all), Some(vec![at(1)]));
-        all.remove_stream(&[at(1)], false, second(7));
-        all.join(&[at(3)], true, second(607));
+        all.remove_stream(3, &[at(1)], false, second(7));
+        all.join(5, &[at(3)], true, second(607));
         assert_eq!(known(&mut all), Some(vec![]));
     }
 
@@ -230,7 +270,12 @@ mod tests {
     fn addresses_are_bounded() {
         let mut all = Plaintext::default();
         for number in 0..30_000u32 {
-            all.join(&[IpAddr::V4(number.into())], false, second(0));
+            all.join(
+                number.into(),
+                &[IpAddr::V4(number.into())],
+                false,
+                second(0),
+            );
         }
         assert_eq!(all.addresses.len(), MOST);
     }

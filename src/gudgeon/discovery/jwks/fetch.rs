@@ -225,7 +225,6 @@ impl Fetcher {
         port: u16,
         forbidden: &Forbidden,
     ) -> Result<TcpStream, FetchError> {
-        let name = host.trim_end_matches('.').to_ascii_lowercase();
         let mut servers = forbidden.addresses.clone();
         for server in &forbidden.names {
             // One that is not found is asked by nobody.
@@ -233,7 +232,8 @@ impl Fetcher {
             servers.extend(found.iter().map(|one| one.ip().to_canonical()));
         }
         let (mut refused, mut failed) = (None, None);
-        for to in self.lookup(&name, port).await?.into_iter().take(MOST_TRIES) {
+        // An absolute name keeps its last dot: without it the resolver would try the system's search domains first.
+        for to in self.lookup(host, port).await?.into_iter().take(MOST_TRIES) {
             if let Some(what) = ssrf_guard::forbidden_reason(to.ip(), &self.allowed, &servers) {
                 refused = Some(FetchError::Address(to.ip(), what));
                 continue;

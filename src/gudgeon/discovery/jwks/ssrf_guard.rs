@@ -69,6 +69,12 @@ fn of_v6(
     if address.is_multicast() {
         return Some("multicast");
     }
+    if let [0x64, 0xff9b, 1, ..] = address.segments() {
+        let inside = translated_v4(address).into_iter();
+        // The bits of another form are mostly zeros, which no translator passes on.
+        let mut inside = inside.filter(|one| one.octets()[0] != 0);
+        return inside.find_map(|one| forbidden_reason(one.into(), allowed, servers));
+    }
     let inside = embedded_v4(address)?;
     forbidden_reason(inside.into(), allowed, servers)
 }
@@ -88,6 +94,14 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
+/// The IPv4 addresses that one of `64:ff9b:1::/48` may stand for: a network chooses its prefix for NAT64 within that (RFC 8215), of
+/// 48, 56, 64 or 96 bits (RFC 6052, section 2.2), and only its translator knows which.
+fn translated_v4(address: Ipv6Addr) -> [Ipv4Addr; 4] {
+    // The ninth byte is skipped: it belongs to no IPv4 address.
+    let [_, _, _, _, _, _, a, b, _, c, d, e, f, g, h, i] = address.octets();
+    [[a, b, c, d], [b, c, d, e], [c, d, e, f], [f, g, h, i]].map(Ipv4Addr::from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +119,15 @@ mod tests {
             ("fd00::1", None),
             ("2001:db8::1", None),
             ("64:ff9b::808:808", None),
+            ("64:ff9b:1::808:808", None),
+            ("64:ff9b:1:808:8:800::", None),
+            ("64:ff9b:1::a9fe:a9fe", Some("link-local")),
+            ("64:ff9b:1:a9fe:a9:fe00::", Some("link-local")),
+            ("64:ff9b:1:a9:fe:a9fe::", Some("link-local")),
+            ("64:ff9b:1:2:a9:fea9:fe00:0", Some("link-local")),
+            // A translator need not look at the bits behind the address.
+            ("64:ff9b:1:a9fe:a9:fe00:1:2", Some("link-local")),
+            ("64:ff9b:1::a60:1", Some("the API server's")),
             ("127.0.0.1", Some("loopback")),
             ("127.255.255.254", Some("loopback")),
             ("::1", Some("loopback")),

@@ -32,6 +32,7 @@ async fn follow(
     let mut looking = Some(looking);
     let mut snapshots = hub.current.watch();
     let mut last: Option<NamedSources> = None;
+    let mut is_known = false;
     loop {
         tokio::select! {
             changed = snapshots.changed() => if changed.is_err() { return },
@@ -63,12 +64,7 @@ async fn follow(
                 .blocking
                 .run(size, move || named_credentials(of.world(), &settings))
                 .await;
-            let wanted = Arc::new(wanted.unwrap_or_default());
-            wanted_sender.send_if_modified(|known| {
-                let is_news = *known != wanted;
-                *known = wanted;
-                is_news
-            });
+            is_known |= replace(&wanted_sender, wanted);
             last = Some(names);
         }
         let found = found.borrow();
@@ -78,10 +74,30 @@ async fn follow(
             .iter()
             .all(|(key, one)| served.get(key) == Some(one));
         // Routers may come once the Secrets that are named now were looked for, and are in this snapshot.
-        if looking.is_some() && found.resolved == **wanted_sender.borrow() && is_served {
+        if is_known && looking.is_some() && found.resolved == **wanted_sender.borrow() && is_served
+        {
             looking = None;
         }
     }
+}
+
+/// Replaces the wanted credentials; returns true if they are known. `None`: looking for them has panicked, and the last ones stay,
+/// since without any each gateway would lose its certificates.
+fn replace(
+    known: &watch::Sender<Arc<WantedCredentials>>,
+    wanted: Option<WantedCredentials>,
+) -> bool {
+    let Some(wanted) = wanted else {
+        return false;
+    };
+    known.send_if_modified(|known| {
+        let is_news = **known != wanted;
+        if is_news {
+            *known = Arc::new(wanted);
+        }
+        is_news
+    });
+    true
 }
 
 /// The objects that `named_credentials` takes names from, compared by pointer.
@@ -93,4 +109,26 @@ type NamedSources = (
 
 fn is_same(one: &NamedSources, other: &NamedSources) -> bool {
     Arc::ptr_eq(&one.0, &other.0) && Arc::ptr_eq(&one.1, &other.1) && Arc::ptr_eq(&one.2, &other.2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mistake in what looks for them used to take the certificates of all gateways away.
+    #[test]
+    fn the_last_known_credentials_stay_when_looking_for_them_panics() {
+        let (wanted, mut watched) = watch::channel(Arc::default());
+        assert!(!replace(&wanted, None));
+        assert!(replace(&wanted, Some(WantedCredentials::default())));
+        assert!(!watched.has_changed().unwrap());
+        let one = WantedCredentials::from_iter([("a".into(), "b".into())]);
+        assert!(replace(&wanted, Some(one.clone())));
+        assert!(watched.has_changed().unwrap());
+        watched.mark_unchanged();
+        assert!(!replace(&wanted, None));
+        assert!(replace(&wanted, Some(one.clone())));
+        assert!(!watched.has_changed().unwrap());
+        assert_eq!(**wanted.borrow(), one);
+    }
 }

@@ -188,11 +188,7 @@ pub(super) fn validate(
             (checked.map(|object| object.kind), findings)
         }
     };
-    let warnings = if request.is_v1() {
-        response_warnings(&findings)
-    } else {
-        Vec::new()
-    };
+    let warnings = response_warnings(&findings);
     findings.retain(Finding::is_error);
     let mut outcome = match findings.first() {
         None => ValidationOutcome::passed(None),

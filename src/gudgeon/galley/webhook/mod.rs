@@ -54,9 +54,10 @@ impl ValidationWebhook {
         readiness: &Arc<Readiness>,
         registry: &mut Registry,
     ) -> Result<(Arc<Self>, Option<Listener>), Failure> {
+        let clusters = shared.clusters();
         if let Some(shared) = shared.webhooks().filter(|_| flags.webhook.port.is_none()) {
             let metrics = WebhookMetrics::new(registry);
-            let reconciler = reconcile::start(flags, &shared.into(), &metrics)?;
+            let reconciler = reconcile::start(clusters, flags, &shared.into(), &metrics)?;
             let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
             let reviews = Arc::new(reviews);
             return Ok((
@@ -74,7 +75,7 @@ impl ValidationWebhook {
             everywhere("validation-port", flags.webhook.port(), MAX_CONNECTIONS).await?;
         bound.tls = Some(TlsAcceptor::from(config));
         let metrics = WebhookMetrics::new(registry);
-        let reconciler = reconcile::start(flags, &certificate.ca, &metrics)?;
+        let reconciler = reconcile::start(clusters, flags, &certificate.ca, &metrics)?;
         let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
         let reviews = Arc::new(reviews);
         certificate.run_reload_loop(Arc::clone(&reviews), Arc::clone(readiness));

@@ -10,6 +10,7 @@ use super::certificate::WebhookCa;
 use super::metrics::WebhookMetrics;
 use crate::cli::GalleyFlags;
 use crate::exit::Failure;
+use crate::shared::Clusters;
 use crate::{file, webhook_configuration};
 
 /// Returns the credentials for the API server; `None` if there are none, or reconciling is off.
@@ -36,6 +37,7 @@ fn access(flags: &GalleyFlags) -> Option<Access> {
 /// # Errors
 /// The file of the webhook configuration is invalid.
 pub(super) fn start(
+    clusters: Clusters,
     flags: &GalleyFlags,
     ca: &WebhookCa,
     metrics: &WebhookMetrics,
@@ -53,7 +55,7 @@ pub(super) fn start(
         unreadable,
     ));
     tokio::spawn(async move {
-        let cluster = webhook_configuration::connected(&access).await;
+        let cluster = webhook_configuration::connected(&clusters, &access).await;
         reconciler.run(cluster).await;
     });
     Ok(Some(handle))

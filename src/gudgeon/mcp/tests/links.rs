@@ -92,7 +92,7 @@ async fn an_unreadable_object_refuses_a_response_and_an_invalid_one_itself() {
     let (_, nack) = refused().unwrap();
     assert_eq!(nack.code, 3);
     assert!(nack.message.contains("n/b.example"), "{}", nack.message);
-    assert_eq!(link.objects.sink().entries(ENTRIES).count(), 1);
+    assert_eq!(link.objects.sink().await.entries(ENTRIES).count(), 1);
     server.shelf.remove(ENTRIES, "n/b.example");
     // Two hosts with addresses of one port: a rule.
     server.shelf.set(ENTRIES, broken());
@@ -105,7 +105,7 @@ async fn an_unreadable_object_refuses_a_response_and_an_invalid_one_itself() {
             .any(|(set, _)| set.contains(&"n/c.example".to_owned()))
     })
     .await;
-    let sink = link.objects.sink();
+    let sink = link.objects.sink().await;
     let standing: BTreeMap<_, _> = sink
         .entries(ENTRIES)
         .map(|(name, object)| (name.to_string(), object.status()))
@@ -159,7 +159,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
             .iter()
             .any(|(set, gone)| set.is_empty() && gone.is_empty())
     );
-    assert_eq!(link.objects.sink().entries(ENTRIES).count(), 500);
+    assert_eq!(link.objects.sink().await.entries(ENTRIES).count(), 500);
     log.lock().unwrap().clear();
     // Another process at the same address, with one object added and one removed.
     let mut server = Running::start(McpServerSettings {
@@ -179,7 +179,7 @@ async fn a_source_that_comes_back_sends_the_difference() {
         log.lock().unwrap().contains(&difference)
     })
     .await;
-    assert_eq!(link.objects.sink().entries(ENTRIES).count(), 500);
+    assert_eq!(link.objects.sink().await.entries(ENTRIES).count(), 500);
     let bytes = received_bytes(&peers, ENTRIES);
     assert!(bytes - first < 1000.0, "{} more", bytes - first);
 }
@@ -238,14 +238,18 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         (&*seen[0].address, seen[0].node.as_deref()),
         (&*address, Some("me"))
     );
-    assert_eq!(first.sink().entries(ENTRIES).count(), 1);
+    assert_eq!(first.sink().await.entries(ENTRIES).count(), 1);
     stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, task).await.unwrap().unwrap();
     let (_stage, _task, _) = serve(&second);
     until("the second sink", || second.is_synced()).await;
     source.shelf.set(ENTRIES, entry("b.example"));
     source.publish();
-    until("a change", || second.sink().entries(ENTRIES).count() == 2).await;
+    let end = std::time::Instant::now() + SOON;
+    while second.sink().await.entries(ENTRIES).count() != 2 {
+        assert!(std::time::Instant::now() < end, "the change comes");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     out_stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, calls).await.unwrap().unwrap();
     until("its end", || source.peers.stream_statuses().is_empty()).await;
@@ -294,10 +298,17 @@ async fn a_response_that_is_being_read_is_applied_before_its_stream_ends() {
     }
     stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, serves).await.unwrap().unwrap();
-    until("all that was read", || {
-        let applied = *applied.lock().unwrap();
-        applied > 0 && applied == objects.sink().entries(ENTRIES).count()
-    })
-    .await;
+    let end = std::time::Instant::now() + SOON;
+    loop {
+        let read = objects.sink().await.entries(ENTRIES).count();
+        if read > 0 && read == *applied.lock().unwrap() {
+            break;
+        }
+        assert!(
+            std::time::Instant::now() < end,
+            "all that was read is applied"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     dials.abort();
 }

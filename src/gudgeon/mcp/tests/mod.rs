@@ -20,6 +20,7 @@ mod links;
 mod paced;
 mod plain;
 mod secured;
+mod sink_port;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -58,13 +58,16 @@ pub(super) fn named(source: &ConfigSource, received: usize) -> Result<SourceName
 
 /// A warning about settings of a source that have no effect.
 fn unused(source: &ConfigSource) -> Option<String> {
-    let is_folder = source.address.starts_with("fs://");
-    (is_folder && source.tls_settings.is_some()).then(|| {
-        format!(
-            "configSources {:?}: tlsSettings has no effect: a directory is read without a connection",
-            source.address
-        )
-    })
+    source.tls_settings.as_ref()?;
+    let why = match source.address.split_once("://")?.0 {
+        "fs" => "a directory is read without a connection",
+        "unix" => "a unix socket is dialled without TLS",
+        _ => return None,
+    };
+    let address = &source.address;
+    Some(format!(
+        "configSources {address:?}: tlsSettings has no effect: {why}"
+    ))
 }
 
 /// Returns the sources that the mesh configuration names.
@@ -174,13 +177,18 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_needs_no_tls() {
+    fn a_directory_and_a_socket_need_no_tls() {
         let unused = |text: &str| unused(&source(text));
-        let warning = unused("{address: 'fs:///conf', tlsSettings: {mode: ISTIO_MUTUAL}}").unwrap();
-        let message = "configSources \"fs:///conf\": tlsSettings has no effect: ";
-        assert!(warning.starts_with(message), "{warning}");
+        for address in ["fs:///conf", "unix:///run/mcp"] {
+            let text = format!("{{address: '{address}', tlsSettings: {{mode: ISTIO_MUTUAL}}}}");
+            let warning = unused(&text).unwrap();
+            let message = format!("configSources \"{address}\": tlsSettings has no effect: ");
+            assert!(warning.starts_with(&message), "{warning}");
+        }
         for text in [
             "{address: 'fs:///conf'}",
+            "{address: 'unix:///run/mcp'}",
+            "{address: 'a:1', tlsSettings: {mode: ISTIO_MUTUAL}}",
             "{address: 'mcps://a:1', tlsSettings: {mode: ISTIO_MUTUAL}}",
         ] {
             assert_eq!(unused(text), None, "{text}");

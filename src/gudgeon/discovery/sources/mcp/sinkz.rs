@@ -65,7 +65,7 @@ impl Source {
                 });
             }
         };
-        let sink = objects.sink();
+        let sink = objects.blocking_sink();
         for (collection, _) in sink.status() {
             let refused = sink.entries(collection);
             let refused = refused.filter(|(_, one)| one.status() != ObjectStatus::Accepted);
@@ -188,7 +188,7 @@ impl Sinks {
             .iter()
             .map(RefusedRow::json)
             .collect();
-        let sink = objects.sink();
+        let sink = objects.blocking_sink();
         for (name, one) in sink.status() {
             let nack = one.last_nack.map(
                 |(at, code, message)| json!({"time": time(at), "code": code, "message": message}),
@@ -259,7 +259,7 @@ fn of_local(source: &Source, local: &Local) -> Value {
 }
 
 fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<RefusedRow> {
-    let sink = held.sink();
+    let sink = held.blocking_sink();
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
         for (name, one) in sink.entries(collection) {
@@ -298,7 +298,7 @@ fn of_report(report: &ConfigReport, most: usize) -> Vec<RefusedRow> {
 
 /// Objects, and those of them that break a rule.
 fn counts(received: &SourceObjects) -> (usize, usize) {
-    let sink = received.sink();
+    let sink = received.blocking_sink();
     let all = sink.status().flat_map(|(name, _)| sink.entries(name));
     all.fold((0, 0), |(objects, rejected), (_, one)| {
         let refused = usize::from(one.status() != ObjectStatus::Accepted);
