@@ -97,9 +97,12 @@ pub(super) mod listeners {
                 "spec.egress[0].hosts[0]: \"~*\" is not \".\", \"*\", \"~\" or a namespace",
                 "spec.egress[0].hosts[1]: \"~a_\" is not \".\", \"*\", \"~\" or a namespace",
             ];
+            - hosts("'./*', ns/a.b, other/a.b") => ["warning: spec.egress[0].hosts[1]: covered by \"./*\""];
+            - hosts("ns/*.b, './a.b'") => ["warning: spec.egress[0].hosts[1]: covered by \"ns/*.b\""];
+            - hosts("ns/a.b, './a.b'") => ["warning: spec.egress[0].hosts[1]: covered by \"ns/a.b\""];
             - hosts("ns/a.b, ns/*.b, './a.b', '*/a.b', '*/a.b'") => [
                 "warning: spec.egress[0].hosts[0]: covered by \"ns/*.b\"",
-                "warning: spec.egress[0].hosts[2]: covered by \"*/a.b\"",
+                "warning: spec.egress[0].hosts[2]: covered by \"ns/*.b\"",
                 "warning: spec.egress[0].hosts[4]: covered by \"*/a.b\"",
             ];
         }
