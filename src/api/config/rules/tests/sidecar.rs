@@ -149,6 +149,10 @@ pub(super) mod patches {
             + selecting("{labels: {a: b}}");
             - selecting("{}") => ["spec.workloadSelector.labels: must not be empty"];
             - selecting("{labels: {a: '*'}}") => ["spec.workloadSelector.labels.a: no wildcards here"];
+            + "{targetRefs: [{kind: Service, name: a}], configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}";
+            - "{workloadSelector: {labels: {a: b}}, targetRefs: [{kind: Service, name: a}], configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}" => [
+                "spec: only one of workloadSelector, targetRefs",
+            ];
         }
         without_patches {
             + patch("applyTo: CLUSTER, patch: {operation: REMOVE}");
