@@ -147,9 +147,9 @@ pub(super) mod patches {
     rows! { "EnvoyFilter" "x"
         workload_selector {
             + selecting("{labels: {a: b}}");
+            + "{targetRefs: [{kind: Service, name: a}], configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}";
             - selecting("{}") => ["spec.workloadSelector.labels: must not be empty"];
             - selecting("{labels: {a: '*'}}") => ["spec.workloadSelector.labels.a: no wildcards here"];
-            + "{targetRefs: [{kind: Service, name: a}], configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}";
             - "{workloadSelector: {labels: {a: b}}, targetRefs: [{kind: Service, name: a}], configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}" => [
                 "spec: only one of workloadSelector, targetRefs",
             ];
