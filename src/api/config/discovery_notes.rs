@@ -23,7 +23,7 @@ pub use super::claims::claim_path;
 pub use super::grpc_status::grpc_status;
 pub use destination_rule::{MOST_FAILOVER_LABELS, is_status};
 pub use envoy_filter::{
-    MOST_PATCHES, is_applied, is_unapplied_match, patched_message, replaces_nothing,
+    MOST_PATCHES, is_applied, is_unapplied_match, missing_field, patched_message, replaces_nothing,
     replaces_unnamed,
 };
 pub use gateway::{client_root, is_certificate_hash, is_cipher_suite, is_key_pin};
@@ -31,6 +31,7 @@ pub use request_authentication::{LONGEST_FETCH, is_output_header};
 pub use service_entry::unserved_host;
 pub use sidecar::{MOST_EGRESS_LISTENERS, egress_socket};
 pub use targets::is_service;
+pub(in crate::config) use targets::{HOLDS_FOR_NONE, HOLDS_FOR_WORKLOADS};
 pub use virtual_service::is_server_name;
 
 /// The notes of a valid spec of one kind, in one spelling, whose fields are served otherwise than they say. The row of the kind

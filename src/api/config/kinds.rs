@@ -147,7 +147,7 @@ const TABLE: &[Kind] = kinds! {
         "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read workload_entry::check
     }
     "networking.istio.io" ["v1alpha3"], "istio/networking/v1alpha3/": {
-        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed enforced envoy_filter::check, notes envoy_filter, without "filters", without "targetRefs"
+        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed enforced envoy_filter::check, notes envoy_filter, without "filters"
     }
     "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
         "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed enforced authorization::check, notes authorization, dry_run Tried

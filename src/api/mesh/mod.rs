@@ -81,8 +81,8 @@ pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, I
     })
 }
 
-/// As [`parse`], over [`galley_defaults()`] and by the rules of a configuration that is handed on: a proxy may be without a
-/// status port, and drains are held against what the file says itself. Warnings name one field each.
+/// As [`parse`], over [`galley_defaults()`] and by the rules of a configuration that is handed on: those that all releases
+/// have. Warnings name one field each.
 ///
 /// # Errors
 ///

@@ -247,8 +247,8 @@ const WRONG: &[(&str, &str)] = &[
         "line 1: proxyListenPort: 3000000000 is not in -2147483648..2147483647",
     ),
     (
-        "\ndefaultConfig:\n  statusPort: 0",
-        "line 3: defaultConfig.statusPort: port 0 is not in 1..65535",
+        "\ndefaultConfig:\n  statusPort: -1",
+        "line 3: defaultConfig.statusPort: port -1 is not in 1..65535",
     ),
     (
         "defaultConfig: {concurrency: -1}",
@@ -295,7 +295,7 @@ const WRONG: &[(&str, &str)] = &[
         "line 1: defaultConfig.configPath: written twice",
     ),
     (
-        "defaultConfig:\n  drainDuration: 2m\n",
+        "defaultConfig:\n  drainDuration: 2m\n  parentShutdownDuration: 1m\n",
         "line 2: defaultConfig.drainDuration: want less than parentShutdownDuration, 1m0s, got 2m0s",
     ),
     (
@@ -725,18 +725,49 @@ fn fields_that_contradict_each_other_are_refused() {
     read(text);
 }
 
+/// A proxy may be without a status port, and a drain is held against what the file says itself (galley.md §3.8).
 #[test]
-fn one_that_is_handed_on_may_be_less_strict() {
+fn all_roles_judge_the_times_and_ports_of_proxies_alike() {
+    let verdicts = |text: &str| {
+        let discovery = parse_over(&discovery_defaults(), text);
+        [parse(text), discovery, parse_served(text)].map(|read| match read {
+            Ok(_) => String::new(),
+            Err(wrong) => wrong.to_string(),
+        })
+    };
     for text in [
         "defaultConfig: {statusPort: 0}",
-        "defaultConfig: {drainDuration: 2m}",
+        "defaultConfig: {drainDuration: 61s}",
+        "defaultConfig: {drainDuration: 1s, parentShutdownDuration: 2s}",
     ] {
-        assert!(parse(text).is_err(), "{text}");
-        assert_eq!(parse_served(text).unwrap().warnings, Vec::<String>::new());
+        assert_eq!(verdicts(text), [""; 3], "{text}");
     }
-    let text = "defaultConfig: {drainDuration: 500ms}";
-    let wrong = parse_served(text).unwrap_err();
-    assert_eq!(wrong.path, "defaultConfig.drainDuration");
+    for (text, why) in [
+        (
+            "{statusPort: 65536}",
+            "statusPort: port 65536 is not in 1..65535",
+        ),
+        (
+            "{drainDuration: 1.5s}",
+            "drainDuration: duration 1.500s is not a whole number of seconds",
+        ),
+        (
+            "{drainDuration: 500ms}",
+            "drainDuration: duration 0.500s is not a whole number of seconds",
+        ),
+        (
+            "{drainDuration: 61s, parentShutdownDuration: 60s}",
+            "drainDuration: want less than parentShutdownDuration, 1m0s, got 1m1s",
+        ),
+        (
+            "{parentShutdownDuration: 45s}",
+            "drainDuration: want less than parentShutdownDuration, 45s, got 45s",
+        ),
+    ] {
+        let why = format!("line 1: defaultConfig.{why}");
+        let text = format!("defaultConfig: {text}");
+        assert_eq!(verdicts(&text), [&*why; 3], "{text}");
+    }
 }
 
 /// A proxy that is started with them ends at once; discovery starts none, and galley's proxies may be others.
@@ -796,7 +827,7 @@ fn proxies_have_settings_that_pintle_accepts() {
         assert_eq!(cause(&whole), format!("line 1: defaultConfig.{message}"));
         let wrong = parse_proxy(&proxy_defaults(), text).unwrap_err();
         assert_eq!(wrong.to_string(), format!("line 1: {message}"));
-        let is_general = text.contains("connectTimeout: 0s");
+        let is_general = text.contains("connectTimeout: 0s") || text.contains("drainDuration");
         let of_discovery = parse_over(&discovery_defaults(), &whole);
         assert_eq!(of_discovery.is_ok(), !is_general, "{text}");
     }
@@ -985,8 +1016,8 @@ fn settings_of_resources_are_those_that_envoy_accepts() {
     }
     // They are judged as strictly as anywhere.
     for text in [
-        "defaultConfig: {statusPort: 0}",
-        "defaultConfig: {drainDuration: 2m}",
+        "defaultConfig: {statusPort: -1}",
+        "defaultConfig: {drainDuration: 2m, parentShutdownDuration: 1m}",
     ] {
         assert!(parse_over(&discovery_defaults(), text).is_err(), "{text}");
     }

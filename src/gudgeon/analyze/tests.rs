@@ -1095,6 +1095,14 @@ fn connections_of_an_entry_without_addresses_are_told() {
         )),
         1
     );
+    // As Istio's: undeclared, and declared as nothing.
+    for port in [
+        "{number: 443, name: https}",
+        "{number: 443, name: https, protocol: ''}",
+        "{number: 9000, name: a}",
+    ] {
+        assert_eq!(entry(&format!("{{{hosts}, ports: [{port}]}}")), 1, "{port}");
+    }
     let both =
         "ports: [{number: 3306, name: a, protocol: TCP}, {number: 443, name: b, protocol: TLS}]";
     assert_eq!(entry(&format!("{{{hosts}, {both}}}")), 1);

@@ -132,6 +132,8 @@ fn entry(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     }
 }
 
+const HTTPS: u64 = 443;
+
 /// Requests are told apart by host and TLS by server name; other connections by their address alone.
 fn without_addresses(item: &Item, found: &mut Vec<Message>) {
     if list(&item.body, "/addresses").next().is_some() {
@@ -139,15 +141,20 @@ fn without_addresses(item: &Item, found: &mut Vec<Message>) {
     }
     for (at, port) in list(&item.body, "/ports") {
         let protocol = text(port, "/protocol").to_ascii_uppercase();
-        if matches!(&*protocol, "TCP" | "MONGO" | "MYSQL" | "REDIS") {
+        // Connections to a port that declares nothing are told apart when they are there.
+        if matches!(&*protocol, "" | "TCP" | "MONGO" | "MYSQL" | "REDIS") {
             let number = port
                 .get("number")
                 .and_then(Json::as_u64)
                 .unwrap_or_default();
-            let message = format!(
-                "it has no addresses: whatever is sent to port {number} of any address, and is no other service's, goes to the \
-                 oldest such entry"
-            );
+            let message = if protocol.is_empty() && number == HTTPS {
+                "it has no addresses: a port 443 that declares no protocol has no listener, which would take all TLS; declare TLS or HTTPS".to_owned()
+            } else {
+                format!(
+                    "it has no addresses: whatever is sent to port {number} of any address, and is no other service's, goes to the \
+                     oldest such entry"
+                )
+            };
             let path = format!("spec.ports[{at}]");
             push(found, &codes::ADDRESSES_WANTED, item, path, message);
         }

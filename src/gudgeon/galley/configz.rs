@@ -1,6 +1,6 @@
 //! The state of the role as JSON documents, without secrets.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
             let kind = collections::any_kind_of(one.id.collection).filter(|_| one.is_accepted);
             json!({
                 "collection": one.id.collection, "name": &*one.id.name, "origin": one.origin.to_string(),
-                "effect": kind.map(|kind| kind.effect.of_object(true)),
+                "effect": kind.map(|kind| kind.effect.of_object(one.warnings.iter().chain(&*one.notes))),
                 "warnings": findings(one.warnings.iter().chain(&*one.notes)),
             })
         })
@@ -163,13 +163,15 @@ pub(super) fn resources(engine: &GalleyEngine, name: &str) -> Option<String> {
     let (quoted, version) = (json!(&**name), json!(version));
     let current = engine.state_snapshot();
     let noted = current.warned().filter(|one| *one.id.collection == **name);
-    let noted: BTreeSet<&str> = noted.map(|one| &*one.id.name).collect();
+    let noted: BTreeMap<&str, _> = noted.map(|one| (&*one.id.name, one)).collect();
     let kind = kind_of(name);
     let mut text = format!("{{\"collection\": {quoted}, \"version\": {version}, \"resources\": [");
     for (at, one) in members.enumerate() {
         let comma = if at == 0 { "" } else { "," };
         let mut document = resource(name, one);
-        let effect = kind.map(|kind| kind.effect.of_object(noted.contains(&*one.name)));
+        let notes = noted.get(&*one.name).into_iter();
+        let notes = notes.flat_map(|one| one.warnings.iter().chain(&*one.notes));
+        let effect = kind.map(|kind| kind.effect.of_object(notes));
         if let Value::Object(fields) = &mut document {
             fields.insert("effect".to_owned(), json!(effect));
         }

@@ -220,11 +220,9 @@ impl<'a> Patcher<'a> {
             let (name, parts) = M::of(message);
             self.effective.borrow_mut().insert(patch.id());
             let is_known = made.iter().any(|one| one.name == name) || is_taken(&name);
-            if name.is_empty() || is_known {
-                let why = match name.is_empty() {
-                    true => "it has no name".to_owned(),
-                    false => format!("there is one of the name {name}"),
-                };
+            // One without a name is not among the patches: see `missing_field`.
+            if is_known {
+                let why = format!("there is one of the name {name}");
                 self.conflicts
                     .borrow_mut()
                     .add(patch.at, not_applied(patch, &why));

@@ -8,9 +8,10 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use api::config::discovery_notes::{
-    MOST_PATCHES, is_applied, is_unapplied_match, patched_message, replaces_unnamed,
+    MOST_PATCHES, is_applied, is_unapplied_match, missing_field, patched_message, replaces_unnamed,
 };
 use api::envoy;
+use api::google::protobuf::{Value, value::Kind};
 use api::model::{Configured, Labels, ObjectRef, World, selects};
 use api::networking::EnvoyFilter;
 use api::networking::envoy_filter::envoy_config_object_match::ObjectTypes;
@@ -346,6 +347,15 @@ fn names_one(apply_to: ApplyTo, matching: &EnvoyConfigObjectMatch) -> bool {
     }
 }
 
+fn is_written(value: &Value) -> bool {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => false,
+        Some(Kind::StringValue(text)) => !text.is_empty(),
+        Some(Kind::ListValue(list)) => !list.values.is_empty(),
+        Some(_) => true,
+    }
+}
+
 fn patch(
     from: &ObjectRef,
     at: usize,
@@ -364,9 +374,12 @@ fn patch(
     let is_waypoint = matching.context() == PatchContext::Waypoint
         || matches!(matching.object_types, Some(ObjectTypes::Waypoint(_)));
     let (kind, action) = (apply_to.as_str_name(), operation.as_str_name());
+    let value = what.value.unwrap_or_default();
+    let has = |name: &str| value.fields.get(name).is_some_and(is_written);
     if !is_applied(kind, action)
         || is_unapplied_match(is_waypoint, port_name)
         || replaces_unnamed(kind, action, names_one(apply_to, &matching))
+        || missing_field(kind, action, has).is_some()
     {
         return Ok(None);
     }
@@ -382,7 +395,7 @@ fn patch(
     let value = if operation == Operation::Remove {
         Vec::new()
     } else {
-        match envoy::encode_written(message, &what.value.unwrap_or_default()) {
+        match envoy::encode_written(message, &value) {
             Ok(value) => value,
             // The object has a note of it already.
             Err(_) => return Ok(None),

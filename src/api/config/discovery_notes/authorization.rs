@@ -9,7 +9,12 @@ const SCHEME: &str = "spiffe://";
 
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = targets::notes(spec);
+    let is_audit = spec.get("action").and_then(Json::as_str) == Some("AUDIT");
     for (at, rule) in items(spec, "rules") {
+        if is_audit && has_request_field(rule) {
+            let why = "logs no connection of TCP ports: it has fields that only requests have";
+            found.push(Finding::warning(format!("spec.rules[{at}]"), why));
+        }
         let path = |rest: String| format!("spec.rules[{at}].{rest}");
         for (to, one) in items(rule, "to") {
             for (fields, why) in [
@@ -38,6 +43,30 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Returns true if a rule has a field that connections without requests do not have.
+fn has_request_field(rule: &Json) -> bool {
+    let has = |of: Option<&Json>, names: &[&str]| {
+        let mut lists = names.iter().filter_map(|name| of?.get(name)?.as_array());
+        lists.any(|list| !list.is_empty())
+    };
+    let source = ["requestPrincipals", "notRequestPrincipals"];
+    let operation = [
+        "hosts",
+        "notHosts",
+        "methods",
+        "notMethods",
+        "paths",
+        "notPaths",
+    ];
+    let is_of_request = |when: &Json| {
+        let key = when.get("key").and_then(Json::as_str);
+        key.is_some_and(|key| key.starts_with("request."))
+    };
+    items(rule, "from").any(|(_, one)| has(one.get("source"), &source))
+        || items(rule, "to").any(|(_, one)| has(one.get("operation"), &operation))
+        || items(rule, "when").any(|(_, one)| is_of_request(one))
 }
 
 /// Why a value matches something else than it says.
@@ -118,6 +147,37 @@ mod tests {
         found
             .map(|note| format!("{}: {}", note.path, note.message))
             .collect()
+    }
+
+    /// Proxies log with the rules of requests at ports of HTTP alone.
+    #[test]
+    fn an_audit_of_requests_says_that_connections_are_not_logged() {
+        for (rule, is_noted) in [
+            (json!({"to": [{"operation": {"paths": ["/a"]}}]}), true),
+            (
+                json!({"from": [{"source": {"requestPrincipals": ["*"]}}]}),
+                true,
+            ),
+            (
+                json!({"when": [{"key": "request.headers[a]", "values": ["b"]}]}),
+                true,
+            ),
+            (
+                json!({"to": [{"operation": {"ports": ["80"], "paths": []}}]}),
+                false,
+            ),
+            (json!({}), false),
+        ] {
+            let note = "spec.rules[0]: logs no connection of TCP ports: it has fields that only requests have";
+            for action in ["AUDIT", "ALLOW"] {
+                let found = notes(&json!({"action": action, "rules": [rule]})).into_iter();
+                let found: Vec<_> = found
+                    .map(|one| format!("{}: {}", one.path, one.message))
+                    .collect();
+                let want = (is_noted && action == "AUDIT").then_some(note);
+                assert_eq!(found, want.into_iter().collect::<Vec<_>>(), "{rule}");
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::{
     items, largest_ring,
 };
 use crate::config::Finding;
+use crate::duration;
 use crate::names::is_host_pattern;
 
 /// Labels by which one setting prefers endpoints. Chosen: it names a few.
@@ -130,6 +131,25 @@ fn idle_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
     }
 }
 
+/// `warmupDurationSecs` is the older name of `warmup.duration`, which alone has a rule for what is too short.
+fn warmup_seconds(path: &str, balancer: Option<&Json>, found: &mut Vec<Finding>) {
+    let Some(written) = balancer.and_then(|one| one.get("warmupDurationSecs")) else {
+        return;
+    };
+    let nanos = written.as_str().and_then(duration::parse);
+    let nanos = nanos.map(|length| duration::nanos(&length));
+    let why = if balancer.is_some_and(|one| one.get("warmup").is_some()) {
+        "has no effect: warmup counts"
+    // A negative one has a warning of the rules.
+    } else if nanos.is_some_and(|nanos| (0..1_000_000).contains(&nanos)) {
+        "has no effect: below 1ms endpoints do not warm up"
+    } else {
+        return;
+    };
+    let path = format!("{path}.loadBalancer.warmupDurationSecs");
+    found.push(Finding::warning(path, why));
+}
+
 /// `selects`: the rule says which workloads it is for. `clusters`: those that its host has for each port.
 fn policy(
     path: &str,
@@ -156,6 +176,7 @@ fn policy(
             found.push(Finding::warning(path, why));
         }
     }
+    warmup_seconds(path, balancer, found);
     places(path, written, found);
     credential(path, written, selects, found);
     let codes = written.get("outlierDetection");
@@ -345,6 +366,19 @@ mod tests {
         for (policy, wanted) in [
             (json!({"loadBalancer": {"warmupDurationSecs": "9s"}}), vec![]),
             (json!({"loadBalancer": {"simple": "ROUND_ROBIN", "warmup": {"duration": "9s"}}}), vec![]),
+            (
+                json!({"loadBalancer": {"warmup": {"duration": "9s"}, "warmupDurationSecs": "8s"}}),
+                vec![format!("{balancer}.warmupDurationSecs: has no effect: warmup counts")],
+            ),
+            (
+                json!({"loadBalancer": {"warmupDurationSecs": "0s"}}),
+                vec![format!("{balancer}.warmupDurationSecs: has no effect: below 1ms endpoints do not warm up")],
+            ),
+            (
+                json!({"loadBalancer": {"warmupDurationSecs": "0.0005s"}}),
+                vec![format!("{balancer}.warmupDurationSecs: has no effect: below 1ms endpoints do not warm up")],
+            ),
+            (json!({"loadBalancer": {"warmupDurationSecs": "0.001s"}}), vec![]),
             (
                 json!({"loadBalancer": {"simple": "RANDOM", "warmup": {"duration": "9s"}}}),
                 vec![format!("{balancer}.warmup: {warms}")],

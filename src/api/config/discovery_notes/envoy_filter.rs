@@ -3,6 +3,7 @@
 use serde_json::Value as Json;
 
 use super::items;
+use super::targets::HOLDS_FOR_NONE;
 use crate::config::Finding;
 use crate::envoy;
 
@@ -76,8 +77,65 @@ pub fn replaces_nothing(patch: &Json) -> bool {
     replaces_unnamed(apply_to, operation, is_named)
 }
 
+/// The field without which Envoy refuses what a patch puts in, and the whole listener or all routes with it; `None`: the value
+/// has what it needs. `has`: a field is written, by either of its names, and not empty.
+#[must_use]
+pub fn missing_field(
+    apply_to: &str,
+    operation: &str,
+    has: impl Fn(&str) -> bool,
+) -> Option<&'static str> {
+    // Of these a name that is known stays.
+    let keeps_name = matches!(apply_to, "LISTENER" | "CLUSTER");
+    let puts_in = match operation {
+        "ADD" | "INSERT_BEFORE" | "INSERT_AFTER" | "INSERT_FIRST" => true,
+        "REPLACE" => !keeps_name,
+        _ => false,
+    };
+    let needed: &[(&'static str, &[&str])] = match apply_to {
+        _ if !puts_in => &[],
+        "LISTENER" | "CLUSTER" | "LISTENER_FILTER" | "NETWORK_FILTER" | "HTTP_FILTER" => {
+            &[("name", &["name"])]
+        }
+        "VIRTUAL_HOST" => &[("name", &["name"]), ("domains", &["domains"])],
+        "HTTP_ROUTE" => &[("match", &["match"]), ("action", &ROUTE_ACTIONS)],
+        _ => &[],
+    };
+    let missing = needed
+        .iter()
+        .find(|(_, names)| !names.iter().any(|name| has(name)));
+    missing.map(|(field, _)| *field)
+}
+
+/// The oneof of a route, in both spellings.
+const ROUTE_ACTIONS: [&str; 8] = [
+    "route",
+    "redirect",
+    "direct_response",
+    "directResponse",
+    "filter_action",
+    "filterAction",
+    "non_forwarding_action",
+    "nonForwardingAction",
+];
+
+fn is_written(value: Option<&Json>) -> bool {
+    value.is_some_and(|value| match value {
+        Json::Null => false,
+        Json::String(text) => !text.is_empty(),
+        Json::Array(items) => !items.is_empty(),
+        Json::Object(_) | Json::Bool(_) | Json::Number(_) => true,
+    })
+}
+
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
+    if items(spec, "targetRefs").next().is_some() {
+        let why = format!(
+            "{HOLDS_FOR_NONE}: there are no waypoints and no gateways of the Gateway API; a workloadSelector finds workloads"
+        );
+        found.push(Finding::warning("spec.targetRefs", why));
+    }
     if items(spec, "configPatches").count() > MOST_PATCHES {
         let why = format!("are applied in part: the first {MOST_PATCHES} are");
         found.push(Finding::warning("spec.configPatches", why));
@@ -150,6 +208,11 @@ fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
             message: format!("the patch is not applied: {}", mistake.message),
             ..mistake
         }));
+        return;
+    }
+    if let Some(field) = missing_field(apply_to, operation, |name| is_written(value.get(name))) {
+        let why = format!("the patch is not applied: it has no {field}");
+        warn("patch.value", why);
     }
 }
 
@@ -159,6 +222,88 @@ mod tests {
 
     use super::*;
     use crate::config::{named, notes};
+
+    /// Envoy refuses the whole listener, or all routes, for one.
+    #[test]
+    fn a_note_names_a_patch_that_puts_in_what_envoy_refuses() {
+        let kind = named("networking.istio.io", "EnvoyFilter").unwrap();
+        let config =
+            json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua"});
+        let typed = json!({"typedConfig": config});
+        let route = json!({"match": {"prefix": "/"}});
+        for (apply_to, operations, value, lacks) in [
+            (
+                "HTTP_FILTER",
+                &["ADD", "INSERT_FIRST", "INSERT_BEFORE", "INSERT_AFTER"][..],
+                typed,
+                "name",
+            ),
+            (
+                "NETWORK_FILTER",
+                &["ADD", "INSERT_FIRST"],
+                json!({}),
+                "name",
+            ),
+            (
+                "LISTENER_FILTER",
+                &["ADD", "INSERT_AFTER"],
+                json!({"name": ""}),
+                "name",
+            ),
+            ("VIRTUAL_HOST", &["ADD"], json!({"domains": ["a"]}), "name"),
+            (
+                "VIRTUAL_HOST",
+                &["ADD", "REPLACE"],
+                json!({"name": "a", "domains": []}),
+                "domains",
+            ),
+            (
+                "HTTP_ROUTE",
+                &["ADD", "INSERT_FIRST"],
+                json!({"directResponse": {"status": 200}}),
+                "match",
+            ),
+            ("HTTP_ROUTE", &["ADD"], route, "action"),
+            ("CLUSTER", &["ADD"], json!({}), "name"),
+            ("LISTENER", &["ADD"], json!({}), "name"),
+        ] {
+            for operation in operations {
+                let patch =
+                    json!({"applyTo": apply_to, "patch": {"operation": operation, "value": value}});
+                let found = notes(kind, &json!({"configPatches": [patch]}));
+                let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+                let want = format!(
+                    "spec.configPatches[0].patch.value: the patch is not applied: it has no {lacks}"
+                );
+                assert_eq!(found.len(), 1, "{patch}: {found:?}");
+                assert!(found[0].ends_with(&want), "{patch}: {found:?}");
+            }
+        }
+        for (apply_to, operation, value) in [
+            ("HTTP_FILTER", "MERGE", json!({})),
+            ("HTTP_FILTER", "INSERT_FIRST", json!({"name": "a"})),
+            ("CLUSTER", "REPLACE", json!({})),
+            ("FILTER_CHAIN", "ADD", json!({})),
+            (
+                "VIRTUAL_HOST",
+                "ADD",
+                json!({"name": "a", "domains": ["a"]}),
+            ),
+            (
+                "HTTP_ROUTE",
+                "ADD",
+                json!({"match": {"prefix": "/"}, "direct_response": {"status": 200}}),
+            ),
+        ] {
+            let patch =
+                json!({"applyTo": apply_to, "patch": {"operation": operation, "value": value}});
+            assert_eq!(
+                notes(kind, &json!({"configPatches": [patch]})),
+                [],
+                "{patch}"
+            );
+        }
+    }
 
     #[test]
     #[allow(clippy::too_many_lines, reason = "a table of patches")]
@@ -250,10 +395,13 @@ mod tests {
             let want = want.map(|words| format!("spec.configPatches[0].{words}"));
             assert_eq!(found, want.into_iter().collect::<Vec<_>>(), "{patch}");
         }
-        let earlier = said(json!({"filters": [{}], "targetRefs": [{}]}));
-        let want = ["filters", "targetRefs"]
-            .map(|field| format!("spec.{field}: has no effect in this release"));
-        assert_eq!(earlier, want);
+        let earlier = said(json!({"filters": [{}]}));
+        assert_eq!(earlier, ["spec.filters: has no effect in this release"]);
+        for kind in ["Service", "Gateway"] {
+            let targets = said(json!({"targetRefs": [{"kind": kind, "name": "a"}]}));
+            let want = "spec.targetRefs: holds for no proxy: there are no waypoints and no gateways of the Gateway API; a workloadSelector finds workloads";
+            assert_eq!(targets, [want], "{kind}");
+        }
         let many = vec![json!({"applyTo": "BOOTSTRAP", "patch": merge}); MOST_PATCHES + 1];
         let found = said(json!({"configPatches": many}));
         assert_eq!(found.len(), MOST_PATCHES + 1);

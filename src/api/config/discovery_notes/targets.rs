@@ -5,6 +5,13 @@ use serde_json::Value as Json;
 use super::items;
 use crate::config::Finding;
 
+/// The beginning of a note of an object, or of one of its targets, that no proxy is given.
+pub(in crate::config) const HOLDS_FOR_NONE: &str = "holds for no proxy";
+
+/// The beginning of the note of a target whose workloads a policy holds for.
+pub(in crate::config) const HOLDS_FOR_WORKLOADS: &str =
+    "holds for all ports of the workloads that the Service selects";
+
 /// Returns true if a reference means a service of Kubernetes, so that a policy holds for the workloads behind it.
 #[must_use]
 pub fn is_service(group: &str, kind: &str) -> bool {
@@ -19,8 +26,11 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     let notes = one.into_iter().chain(all).map(|(path, target)| {
         let text = |name: &str| target.get(name).and_then(Json::as_str).unwrap_or_default();
         let why = match is_service(text("group"), text("kind")) {
-            true => "holds for all ports of the workloads that the Service selects: there are no waypoints".to_owned(),
-            false => format!("holds for no proxy: there is no {} to enforce it; a selector finds workloads", text("kind")),
+            true => format!("{HOLDS_FOR_WORKLOADS}: there are no waypoints"),
+            false => format!(
+                "{HOLDS_FOR_NONE}: there is no {} to enforce it; a selector finds workloads",
+                text("kind")
+            ),
         };
         Finding::warning(path, why)
     });

@@ -3,6 +3,7 @@
 use serde_json::Value as Json;
 
 use super::{Check, Kind, MIXER};
+use crate::config::discovery_notes::{HOLDS_FOR_NONE, HOLDS_FOR_WORKLOADS};
 use crate::config::{Finding, Object, Severity, read_message};
 use crate::model::{DRY_RUN, is_dry_run};
 
@@ -47,16 +48,26 @@ impl Effect {
         }
     }
 
-    /// As [`Effect::as_str`], of one object: a kind is enforced in part for fields that few objects have. `has_notes`: something is
-    /// said of this one.
+    /// As [`Effect::as_str`], of one object with these notes: a kind is enforced in part for fields that few objects have, and an
+    /// object that proxies try, or that holds for none of them, is not enforced at all.
     #[must_use]
-    pub const fn of_object(self, has_notes: bool) -> &'static str {
+    pub fn of_object<'a>(self, notes: impl IntoIterator<Item = &'a Finding>) -> &'static str {
+        let notes: Vec<&str> = notes.into_iter().map(|note| &*note.message).collect();
+        let is_said = |begin: &str| notes.iter().any(|note| note.starts_with(begin));
+        let holds_for_none = is_said(HOLDS_FOR_NONE) && !is_said(HOLDS_FOR_WORKLOADS);
         match self {
-            Self::Enforced { .. } if !has_notes => "enforced",
+            Self::Enforced { .. } if notes.is_empty() => "enforced",
+            Self::Enforced { .. } if holds_for_none || is_said(UNTRIED) => "none",
+            Self::Enforced { .. } if is_said(TRIED) => "tried",
             Self::Enforced { .. } | Self::Read | Self::None => self.as_str(),
         }
     }
 }
+
+/// The beginning of the note of a policy in dry run.
+const TRIED: &str = "the policy is tried and not enforced";
+/// The beginning of the note of a policy in dry run whose action no proxy tries.
+const UNTRIED: &str = "the policy is neither enforced nor tried";
 
 /// The effect of [`DRY_RUN`] on objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,15 +129,15 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
     let action = spec.get("action").and_then(Json::as_str);
     let message = match (is_dry_run(Some(written)), action) {
         (true, None | Some("ALLOW" | "DENY")) => {
-            "the policy is tried and not enforced: proxies leave what they would decide in stats and metadata of RBAC, under istio_dry_run_"
+            format!(
+                "{TRIED}: proxies leave what they would decide in stats and metadata of RBAC, under istio_dry_run_"
+            )
         }
-        (true, _) => {
-            "the policy is neither enforced nor tried: policies that ALLOW or DENY are tried"
-        }
+        (true, _) => format!("{UNTRIED}: policies that ALLOW or DENY are tried"),
         (false, _) if matches!(written, "0" | "f" | "F" | "false" | "FALSE" | "False") => {
             return None;
         }
-        (false, _) => "is neither true nor false: the policy is enforced",
+        (false, _) => "is neither true nor false: the policy is enforced".to_owned(),
     };
     Some(Finding::warning(dry_run_path(), message))
 }
@@ -231,6 +242,62 @@ mod tests {
         }
         let other = kind("networking.istio.io/v1", "VirtualService").unwrap();
         assert_eq!(dry_run_note(other, &json!({}), Some("true")), None);
+    }
+
+    #[test]
+    fn the_effect_of_an_object_is_that_of_its_notes() {
+        let effect = |kind: &str, group: &str, annotation: &str, spec: Json| {
+            let object = json!({
+                "apiVersion": group, "kind": kind, "spec": spec,
+                "metadata": {"name": "p", "namespace": "n", "annotations": {"istio.io/dry-run": annotation}},
+            });
+            let object = crate::config::read(&object).0.unwrap();
+            object.kind.effect.of_object(&notes_of(&object))
+        };
+        let policy = |annotation, spec| {
+            effect(
+                "AuthorizationPolicy",
+                "security.istio.io/v1",
+                annotation,
+                spec,
+            )
+        };
+        let service = json!({"kind": "Service", "name": "a"});
+        let gateway = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "a"});
+        for (annotation, spec, want) in [
+            ("", json!({"rules": [{}]}), "enforced"),
+            ("true", json!({"rules": [{}]}), "tried"),
+            ("true", json!({"action": "AUDIT", "rules": [{}]}), "none"),
+            ("no", json!({"rules": [{}]}), "enforced"),
+            (
+                "",
+                json!({"targetRefs": [service], "rules": [{}]}),
+                "enforced",
+            ),
+            (
+                "",
+                json!({"targetRefs": [service, gateway], "rules": [{}]}),
+                "enforced",
+            ),
+            (
+                "true",
+                json!({"targetRefs": [gateway], "rules": [{}]}),
+                "none",
+            ),
+        ] {
+            assert_eq!(
+                policy(annotation, spec.clone()),
+                want,
+                "{annotation} {spec}"
+            );
+        }
+        let patches = json!([{"applyTo": "CLUSTER", "patch": {"operation": "REMOVE"}}]);
+        let filter = |spec| effect("EnvoyFilter", "networking.istio.io/v1alpha3", "", spec);
+        assert_eq!(filter(json!({"configPatches": patches})), "enforced");
+        assert_eq!(
+            filter(json!({"configPatches": patches, "targetRefs": [gateway]})),
+            "none"
+        );
     }
 
     #[test]

@@ -17,6 +17,10 @@ pub(in crate::config) fn check(context: &Context<'_>) {
         }
     }
     parts::targets(spec);
+    let scopes = ["workloadSelector", "targetRefs"];
+    if spec.set_fields(&scopes).len() > 1 {
+        spec.fail("only one of workloadSelector, targetRefs");
+    }
     if spec.lacks(&["configPatches", "filters"]) {
         spec.warn("has no effect: it has no configPatches");
     }

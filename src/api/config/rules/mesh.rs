@@ -222,12 +222,10 @@ fn one_proxy(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
     drain(at, written, by);
     addresses(at, by);
     parts::port(&at.get("proxyAdminPort"));
-    match by {
-        MeshConfigUse::Own | MeshConfigUse::Pod | MeshConfigUse::Discovery => {
-            parts::port(&at.get("statusPort"));
-            starts(at);
-        }
-        MeshConfigUse::Served => parts::port_or_none(&at.get("statusPort")),
+    // Without a status port a proxy has none.
+    parts::port_or_none(&at.get("statusPort"));
+    if by != MeshConfigUse::Served {
+        starts(at);
     }
     if matches!(by, MeshConfigUse::Own | MeshConfigUse::Pod) {
         pintle(at);
@@ -343,17 +341,11 @@ fn drain(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
     if !drain.check(is::duration(nanos)) {
         return;
     }
-    // Discovery starts no proxy.
-    if by != MeshConfigUse::Discovery {
-        whole_seconds(&drain);
-    }
+    whole_seconds(&drain);
     at_most(&drain, LONGEST_DRAIN, "1h");
     let parent = at.get("parentShutdownDuration");
-    let counts = match by {
-        MeshConfigUse::Own | MeshConfigUse::Discovery => true,
-        MeshConfigUse::Pod => false,
-        MeshConfigUse::Served => written.get("parentShutdownDuration").is_set(),
-    };
+    // The default gives way to a drain that is written.
+    let counts = by != MeshConfigUse::Pod && written.get("parentShutdownDuration").is_set();
     let most = parent.nanos().filter(|_| counts);
     if let Some(wrong) = most.and_then(is::duration) {
         // What is no duration is longer or shorter than none. Roles that start proxies judge it anyway.

@@ -1,5 +1,6 @@
 //! Sidecar: what a proxy listens on, and what it knows.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
@@ -23,7 +24,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
         spec.fail("is empty");
     }
     ingress(&spec.get("ingress"));
-    egress(&spec.get("egress"));
+    egress(&spec.get("egress"), context.namespace);
     let inbound = spec.get("inboundConnectionPool");
     if inbound.is_set() {
         pool::check(&inbound);
@@ -134,7 +135,7 @@ fn ingress_tls(tls: &Cursor<'_>, port: &Cursor<'_>) {
     server_tls::check(tls);
 }
 
-fn egress(listeners: &Cursor<'_>) {
+fn egress(listeners: &Cursor<'_>, own: &str) {
     let mut numbers = HashSet::new();
     let mut sockets = HashSet::new();
     let last = listeners.list().len();
@@ -158,7 +159,7 @@ fn egress(listeners: &Cursor<'_>) {
         }
         let hosts = listener.get("hosts");
         hosts.not_empty();
-        egress_hosts(&hosts);
+        egress_hosts(&hosts, own);
     }
 }
 
@@ -174,31 +175,39 @@ fn socket<'a>(listener: &Cursor<'a>, bind: &Cursor<'a>, known: &mut HashSet<&'a 
     }
 }
 
-/// Hosts of one listener; another listener may have the same.
-fn egress_hosts(hosts: &Cursor<'_>) {
+/// Hosts of one listener; another listener may have the same. `own`: the namespace that `.` means.
+fn egress_hosts(hosts: &Cursor<'_>, own: &str) {
     let mut known: HashMap<&str, Hosts<'_>> = HashMap::new();
+    let mut written: HashMap<(&str, &str), &str> = HashMap::new();
     let mut good = Vec::new();
     for at in hosts.items() {
         if let Some((namespace, host)) = egress_host(&at) {
+            let namespace = if namespace == "." { own } else { namespace };
             known.entry(namespace).or_default().add(host);
+            written.entry((namespace, host)).or_insert(at.text());
             good.push((at, namespace, host));
         }
     }
     // All hosts are known by now: a wider one may stand behind the one that it covers.
-    let mut earlier = HashSet::new();
+    let mut earlier = HashMap::new();
     for (at, namespace, host) in good {
         let own = known.get(namespace).and_then(|own| own.wider(host));
-        let own = own.map(|other| format!("{namespace}/{other}"));
+        let own = own.and_then(|other| written.get(&(namespace, other)).copied());
         // What is taken out of all is not one more of them.
         let all = known
             .get("*")
             .filter(|_| namespace != "*" && !namespace.starts_with('~'));
         let all = all.and_then(|all| all.covering(host));
-        let all = all.map(|other| format!("*/{other}"));
-        let same = !earlier.insert((namespace, spelled(host)));
-        let same = same.then(|| at.text().to_owned());
+        let all = all.and_then(|other| written.get(&("*", other)).copied());
+        let same = match earlier.entry((namespace, spelled(host))) {
+            Entry::Occupied(earlier) => Some(*earlier.get()),
+            Entry::Vacant(first) => {
+                first.insert(at.text());
+                None
+            }
+        };
         if let Some(other) = own.or(all).or(same) {
-            at.warn(format!("covered by {}", quoted(&other)));
+            at.warn(format!("covered by {}", quoted(other)));
         }
     }
 }

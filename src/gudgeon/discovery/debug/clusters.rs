@@ -201,11 +201,20 @@ fn is_of_all_replicas(conflict: &Conflict) -> bool {
     conflict.metric != PATCH_WITHOUT_MATCH
 }
 
+/// The words of a conflict, with its key where they do not name the object already.
+fn message_of(conflict: &Conflict) -> String {
+    let mut objects = conflict.objects.iter();
+    if objects.any(|object| conflict.message.contains(&object.to_string())) {
+        return conflict.message.clone();
+    }
+    format!("{}: {}", conflict.key, conflict.message)
+}
+
 /// Messages about the conflicts that objects lose, by object.
 fn lost(conflicts: &[Conflict]) -> BTreeMap<ClusterObjectKey, Vec<Finding>> {
     let mut lost: BTreeMap<ClusterObjectKey, Vec<Finding>> = BTreeMap::new();
     for conflict in conflicts {
-        let message = warning(&format!("{}: {}", conflict.key, conflict.message));
+        let message = warning(&message_of(conflict));
         for object in &conflict.objects {
             let (namespace, name) = (&object.namespace, &object.name);
             let key = (object.kind.into(), namespace.clone(), name.clone());
@@ -219,7 +228,7 @@ fn lost(conflicts: &[Conflict]) -> BTreeMap<ClusterObjectKey, Vec<Finding>> {
 fn lost_services(conflicts: &[Conflict]) -> BTreeMap<ServiceKey, Vec<Finding>> {
     let mut lost: BTreeMap<ServiceKey, Vec<Finding>> = BTreeMap::new();
     for conflict in conflicts {
-        let message = warning(&format!("{}: {}", conflict.key, conflict.message));
+        let message = warning(&message_of(conflict));
         for service in &conflict.services {
             let of_service = lost.entry(service.clone()).or_default();
             of_service.push(message.clone());
@@ -266,7 +275,7 @@ fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
     let Some(kind) = kind else {
         return json!({"accepted": written.accepted, "messages": messages});
     };
-    let effect = kind.effect.of_object(!messages.is_empty());
+    let effect = kind.effect.of_object(findings);
     json!({"accepted": true, "effect": effect, "messages": messages})
 }
 
@@ -312,6 +321,29 @@ mod tests {
             put_namespace(&mut metadata, namespace);
             assert_eq!(metadata["namespace"], printed);
         }
+    }
+
+    #[test]
+    fn a_message_names_its_object_once() {
+        let object = api::model::ObjectRef {
+            kind: "EnvoyFilter",
+            namespace: "default".into(),
+            name: "e".into(),
+        };
+        let said = |message: &str| {
+            let conflict = Conflict {
+                metric: "m",
+                key: "default/e 2".to_owned(),
+                message: message.to_owned(),
+                proxy: Arc::default(),
+                objects: vec![object.clone()],
+                services: Vec::new(),
+            };
+            message_of(&conflict)
+        };
+        let whole = "patch 2 of EnvoyFilter default/e is not applied: why";
+        assert_eq!(said(whole), whole);
+        assert_eq!(said("is not applied"), "default/e 2: is not applied");
     }
 
     /// Two replicas would write in turn that it matches nothing, and that it is well.

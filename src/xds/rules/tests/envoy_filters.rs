@@ -941,6 +941,43 @@ fn patches_that_cannot_be_read_leave_the_others() {
     assert_eq!(messages.len(), 1);
 }
 
+/// Envoy refuses the whole listener for a filter without a name, and all routes for a host without one.
+#[test]
+fn patches_without_a_name_change_nothing() {
+    let resources = |patches: &str| {
+        let view = patched(patches);
+        let all = Type::ALL.map(|kind| {
+            view.all(kind)
+                .iter()
+                .map(|one| (one.name.clone(), one.version))
+                .collect::<Vec<_>>()
+        });
+        all.concat()
+    };
+    let unpatched = resources("");
+    for (apply_to, operation, value) in [
+        ("HTTP_FILTER", "INSERT_FIRST", "{}"),
+        (
+            "HTTP_FILTER",
+            "ADD",
+            "{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua}}",
+        ),
+        ("NETWORK_FILTER", "INSERT_FIRST", "{name: ''}"),
+        ("LISTENER_FILTER", "ADD", "{}"),
+        ("VIRTUAL_HOST", "ADD", "{}"),
+        ("VIRTUAL_HOST", "ADD", "{name: a}"),
+        ("HTTP_ROUTE", "ADD", "{}"),
+        ("CLUSTER", "ADD", "{}"),
+        ("LISTENER", "ADD", "{}"),
+    ] {
+        let patch =
+            format!("- {{applyTo: {apply_to}, patch: {{operation: {operation}, value: {value}}}}}");
+        assert_eq!(resources(&patch), unpatched, "{patch}");
+    }
+    let named = "- {applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: {name: a}}}";
+    assert_ne!(resources(named), unpatched);
+}
+
 #[test]
 fn bytes_added_by_patches_are_bounded() {
     let mut world = world();

@@ -97,9 +97,12 @@ pub(super) mod listeners {
                 "spec.egress[0].hosts[0]: \"~*\" is not \".\", \"*\", \"~\" or a namespace",
                 "spec.egress[0].hosts[1]: \"~a_\" is not \".\", \"*\", \"~\" or a namespace",
             ];
+            - hosts("'./*', ns/a.b, other/a.b") => ["warning: spec.egress[0].hosts[1]: covered by \"./*\""];
+            - hosts("ns/*.b, './a.b'") => ["warning: spec.egress[0].hosts[1]: covered by \"ns/*.b\""];
+            - hosts("ns/a.b, './a.b'") => ["warning: spec.egress[0].hosts[1]: covered by \"ns/a.b\""];
             - hosts("ns/a.b, ns/*.b, './a.b', '*/a.b', '*/a.b'") => [
                 "warning: spec.egress[0].hosts[0]: covered by \"ns/*.b\"",
-                "warning: spec.egress[0].hosts[2]: covered by \"*/a.b\"",
+                "warning: spec.egress[0].hosts[2]: covered by \"ns/*.b\"",
                 "warning: spec.egress[0].hosts[4]: covered by \"*/a.b\"",
             ];
         }
@@ -144,8 +147,12 @@ pub(super) mod patches {
     rows! { "EnvoyFilter" "x"
         workload_selector {
             + selecting("{labels: {a: b}}");
+            + "{targetRefs: [{kind: Service, name: a}], configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}";
             - selecting("{}") => ["spec.workloadSelector.labels: must not be empty"];
             - selecting("{labels: {a: '*'}}") => ["spec.workloadSelector.labels.a: no wildcards here"];
+            - "{workloadSelector: {labels: {a: b}}, targetRefs: [{kind: Service, name: a}], configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}" => [
+                "spec: only one of workloadSelector, targetRefs",
+            ];
         }
         without_patches {
             + patch("applyTo: CLUSTER, patch: {operation: REMOVE}");
