@@ -235,6 +235,8 @@ fn endpoints_that_fail_are_left_out() {
     );
     assert_eq!(number(detection.enforcing_success_rate), Some(0));
     assert_eq!(number(detection.max_ejection_percent), Some(50));
+    // Half of one endpoint, and the usual 10 % of nine, would be none.
+    assert!(detection.always_eject_one_host.unwrap().value);
     assert_eq!(
         (detection.interval, detection.base_ejection_time),
         (seconds(300), seconds(15))
