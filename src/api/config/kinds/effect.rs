@@ -118,7 +118,8 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
     let action = spec.get("action").and_then(Json::as_str);
     let message = match (is_dry_run(Some(written)), action) {
         (true, None | Some("ALLOW" | "DENY")) => {
-            "the policy is tried and not enforced: proxies leave what they would decide in stats and metadata of RBAC, under istio_dry_run_"
+            "the policy is tried and not enforced: proxies leave what they would decide in metadata of RBAC under istio_dry_run_, \
+             and in statistics of pods with the annotation sidecar.istio.io/statsInclusionSuffixes: shadow_allowed,shadow_denied"
         }
         (true, _) => {
             "the policy is neither enforced nor tried: policies that ALLOW or DENY are tried"
