@@ -1296,6 +1296,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
             "gudgeon/analyze/references.rs",
             "gudgeon/analyze/secrets.rs",
             "gudgeon/analyze/workloads.rs",
+            "gudgeon/discovery/debug/clusters.rs",
             "gudgeon/discovery/hub/ingresses.rs",
             "gudgeon/discovery/sources/credentials.rs",
             "sources/validation/webhook_probe.rs",
@@ -1400,6 +1401,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
         &[
             "api/networking/mod.rs",
             "gudgeon/analyze/inventory.rs",
+            "gudgeon/discovery/debug/clusters.rs",
             "gudgeon/discovery/debug/unserved.rs",
             "sources/registry/store/entries.rs",
             "sources/registry/store/service_entry.rs",
