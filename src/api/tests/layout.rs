@@ -1231,6 +1231,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
             "gudgeon/analyze/references.rs",
             "gudgeon/analyze/secrets.rs",
             "gudgeon/analyze/workloads.rs",
+            "gudgeon/discovery/debug/clusters.rs",
             "gudgeon/discovery/hub/ingresses.rs",
             "gudgeon/discovery/sources/credentials.rs",
             "sources/reconcile/validation/webhook_probe.rs",
@@ -1335,6 +1336,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
         &[
             "api/networking/mod.rs",
             "gudgeon/analyze/inventory.rs",
+            "gudgeon/discovery/debug/clusters.rs",
             "gudgeon/discovery/debug/unserved.rs",
             "sources/registry/entries.rs",
             "sources/registry/service_entry.rs",

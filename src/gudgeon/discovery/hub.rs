@@ -40,7 +40,7 @@ use self::blocking_jobs::BlockingJobs;
 pub(super) use self::blocking_jobs::LARGE;
 use self::current_snapshot::CurrentSnapshot;
 use self::effects_log::LoggedEffects;
-use self::ingresses::IngressNotes;
+pub(crate) use self::ingresses::IngressNotes;
 use self::inputs::SnapshotInputs;
 use self::lifecycle::Lifecycle;
 pub(super) use self::router_inputs::PendingLookup;

@@ -322,7 +322,7 @@ pub(crate) fn cluster(
         pool::budget(&mut parts.cluster, written);
     }
     if let Some(written) = policy.detection {
-        detection::detect(parts, written, purpose.protocol);
+        detection::detect(parts, written, purpose.protocol, purpose.grpc);
     }
     // TLS offers the HTTP that the pool has chosen, so it comes behind the pool.
     if let Some(written) = policy.tls {

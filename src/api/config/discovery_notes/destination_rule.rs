@@ -150,6 +150,19 @@ fn warmup_seconds(path: &str, balancer: Option<&Json>, found: &mut Vec<Finding>)
     found.push(Finding::warning(path, why));
 }
 
+/// A name that connections say, and that no server has to prove: by itself Envoy compares none.
+fn unproved_name(path: &str, tls: &Json, found: &mut Vec<Finding>) {
+    let says = tls.get("sni").and_then(Json::as_str);
+    let says = says.is_some_and(|name| !name.is_empty() && is_sni(name));
+    let mode = tls.get("mode").and_then(Json::as_str);
+    let is_client = matches!(mode, Some("SIMPLE" | "MUTUAL"));
+    let skips = tls.get("insecureSkipVerify") == Some(&Json::Bool(true));
+    if says && is_client && !skips && items(tls, "subjectAltNames").next().is_none() {
+        let why = "is said and not compared: each certificate of the roots is taken unless subjectAltNames lists the server's names";
+        found.push(Finding::warning(format!("{path}.sni"), why));
+    }
+}
+
 /// `selects`: the rule says which workloads it is for. `clusters`: those that its host has for each port.
 fn policy(
     path: &str,
@@ -203,6 +216,7 @@ fn policy(
     if let Some(tls) = written.get("tls") {
         idle_tls(&format!("{path}.tls"), tls, found);
         files::client_notes(&format!("{path}.tls"), tls, found);
+        unproved_name(&format!("{path}.tls"), tls, found);
     }
     for (at, port) in items(written, "portLevelSettings") {
         policy(
@@ -301,7 +315,8 @@ mod tests {
             tls["mode"] = json!(mode);
             idle(tls)
         };
-        assert_eq!(with("MUTUAL"), "");
+        let compared = "sni is said and not compared: each certificate of the roots is taken unless subjectAltNames lists the server's names";
+        assert_eq!(with("MUTUAL"), compared);
         let names = |names: &[&str], why: &str| {
             let all = names.iter().map(|name| format!("{name} {why}"));
             all.collect::<Vec<_>>().join("; ")
@@ -309,8 +324,22 @@ mod tests {
         let of_client = ["clientCertificate", "privateKey"];
         assert_eq!(
             with("SIMPLE"),
-            names(&of_client, "has no effect with SIMPLE")
+            format!(
+                "{}; {compared}",
+                names(&of_client, "has no effect with SIMPLE")
+            )
         );
+        for more in [
+            json!({"subjectAltNames": ["s"]}),
+            json!({"insecureSkipVerify": true}),
+            json!({"sni": ""}),
+        ] {
+            let mut tls = json!({"mode": "SIMPLE", "sni": "s"});
+            tls.as_object_mut()
+                .unwrap()
+                .append(&mut more.as_object().unwrap().clone());
+            assert_eq!(idle(tls), "", "{more}");
+        }
         let files = ["clientCertificate", "privateKey", "caCertificates"];
         assert_eq!(
             with("ISTIO_MUTUAL"),
@@ -445,7 +474,10 @@ mod tests {
             }
         }
         for (length, is_long) in [(255, false), (256, true)] {
-            let policy = json!({"tls": {"mode": "SIMPLE", "sni": "x".repeat(length)}});
+            let names = json!(["x"]);
+            let tls =
+                json!({"mode": "SIMPLE", "sni": "x".repeat(length), "subjectAltNames": names});
+            let policy = json!({"tls": tls});
             assert_eq!(said(policy), usize::from(is_long), "{length}");
         }
     }

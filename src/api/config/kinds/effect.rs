@@ -130,7 +130,8 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
     let message = match (is_dry_run(Some(written)), action) {
         (true, None | Some("ALLOW" | "DENY")) => {
             format!(
-                "{TRIED}: proxies leave what they would decide in stats and metadata of RBAC, under istio_dry_run_"
+                "{TRIED}: proxies leave what they would decide in metadata of RBAC under istio_dry_run_, \
+                 and in statistics of pods with the annotation sidecar.istio.io/statsInclusionSuffixes: shadow_allowed,shadow_denied"
             )
         }
         (true, _) => format!("{UNTRIED}: policies that ALLOW or DENY are tried"),

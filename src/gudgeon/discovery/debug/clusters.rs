@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::config::{self, Finding};
-use api::model::ServiceKey;
-use api::networking::{DiscoveryKind as _, ServiceEntry};
+use api::model::{Labels, Registry, Service, ServiceKey, World};
+use api::networking::{DiscoveryKind as _, Gateway, ServiceEntry, WorkloadEntry};
 use api::security::RequestAuthentication;
 use serde_json::{Value, json};
 use sources::catalogue::WrittenObject;
 use sources::contribution::SyncState;
 use sources::registry::{Registries, SourceStatus};
+use xds::node::Kind;
 use xds::snapshot::{Conflict, PATCH_WITHOUT_MATCH};
 
 use super::nacks::Nacks;
-use crate::discovery::hub::Hub;
+use crate::discovery::hub::{Hub, IngressNotes};
 use crate::discovery::sources::Sources;
 use crate::log;
 use crate::secrets;
@@ -117,6 +118,9 @@ fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<Finding>>) -> Vec<
             of_ingress.extend(findings.iter().cloned());
         }
     }
+    for (ingress, finding) in unserved_ingresses(hub, &notes) {
+        all.entry(ingress).or_default().insert(finding);
+    }
     let rows = all.into_iter().map(|(key, findings)| {
         json!({
             "apiVersion": "networking.k8s.io/v1",
@@ -128,11 +132,53 @@ fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<Finding>>) -> Vec<
     rows.collect()
 }
 
+/// The Ingresses whose Gateway no router has: none that is connected, and no workload that may become one.
+fn unserved_ingresses(hub: &Hub, notes: &IngressNotes) -> Vec<(transform::Key, Finding)> {
+    let Some(snapshot) = hub.snapshot() else {
+        return Vec::new();
+    };
+    let world = snapshot.world();
+    let sessions = hub.sessions.all();
+    let nodes = || sessions.iter().map(|session| &session.node);
+    let routers = || nodes().filter(|node| node.kind == Kind::Router);
+    let is_selected = |selector: &BTreeMap<String, String>| {
+        let selects = |labels: &Labels| {
+            let mut wanted = selector.iter();
+            wanted.all(|(name, value)| labels.get(&**name).is_some_and(|has| **has == **value))
+        };
+        routers().any(|node| selects(&node.labels))
+            || world.workloads.values().any(|one| selects(&one.labels))
+    };
+    let made = notes.made_of.iter();
+    let made = made.filter(|((kind, ..), _)| **kind == *Gateway::NAME);
+    // One setting of the mesh selects the routers of all.
+    let mut known: Option<(&BTreeMap<String, String>, bool)> = None;
+    let unserved = made.filter_map(|((_, namespace, name), ingress)| {
+        let gateway = world.gateways.get(&(namespace.clone(), name.clone()))?;
+        let selector = &gateway.spec.selector;
+        let is_served = match known {
+            Some((of, is_served)) if of == selector => is_served,
+            Some(_) | None => is_selected(selector),
+        };
+        known = Some((selector, is_served));
+        (!is_served).then(|| {
+            let label = selector.get("istio").map_or("", String::as_str);
+            let words = format!(
+                "is served nowhere: no router has the label istio={label}, which ingressSelector of the mesh sets"
+            );
+            (ingress.clone(), warning(&words))
+        })
+    });
+    unserved.collect()
+}
+
 /// Messages about objects that they do not say themselves.
 pub(crate) struct DerivedMessages {
     lost: BTreeMap<ClusterObjectKey, Vec<Finding>>,
     fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
     services: BTreeMap<ServiceKey, Vec<Finding>>,
+    /// Services of Kubernetes that select pods, by namespace.
+    selecting: BTreeMap<Arc<str>, Vec<Arc<Service>>>,
     /// NACKs of the proxies of this replica: pages show them, and a status that all replicas write does not.
     nacks: Option<Nacks>,
 }
@@ -149,7 +195,8 @@ impl DerivedMessages {
     }
 
     fn of(hub: &Hub, nacks: Option<Nacks>) -> Self {
-        let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
+        let snapshot = hub.snapshot();
+        let conflicts = snapshot.as_ref().map(|snapshot| snapshot.conflicts());
         let mut conflicts = conflicts.unwrap_or_default();
         if nacks.is_none() {
             conflicts.retain(is_of_all_replicas);
@@ -158,6 +205,7 @@ impl DerivedMessages {
             lost: lost(&conflicts),
             fetched: hub.jwks.notes(),
             services: lost_services(&conflicts),
+            selecting: snapshot.map_or_else(BTreeMap::new, |one| selecting(one.world())),
             nacks,
         }
     }
@@ -185,11 +233,45 @@ impl DerivedMessages {
             lost.extend(notes.into_iter().flatten().map(|words| warning(words)));
         }
         lost.extend(of_services(written, &self.services));
+        lost.extend(self.not_of_service(written));
         let nacks = self.nacks.iter();
         let nacks = nacks.flat_map(|nacks| nacks.of(&written.kind, namespace, name));
         lost.extend(nacks.map(|words| warning(&words)));
         lost
     }
+}
+
+impl DerivedMessages {
+    /// Tells a WorkloadEntry that a Service's selector matches it, which takes it in Istio since 1.7.
+    fn not_of_service(&self, written: &WrittenObject) -> Option<Finding> {
+        if *written.kind != *WorkloadEntry::NAME {
+            return None;
+        }
+        let spec = written.spec.value();
+        let label = |name: &str| spec.get("labels")?.get(name)?.as_str();
+        let mut services = self.selecting.get(&written.namespace)?.iter();
+        let service = services.find(|service| {
+            let mut wanted = service.selector.iter();
+            wanted.all(|(name, value)| label(name) == Some(value))
+        })?;
+        let words = format!(
+            "is no endpoint of {}, whose selector matches it: Services take pods alone, and ServiceEntries with a workloadSelector \
+             take WorkloadEntries",
+            service.key.hostname
+        );
+        Some(Finding::warning("spec.labels", words))
+    }
+}
+
+fn selecting(world: &World) -> BTreeMap<Arc<str>, Vec<Arc<Service>>> {
+    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let all = world.services.values();
+    let all = all.filter(|one| one.registry == Registry::Kubernetes && !one.selector.is_empty());
+    for service in all {
+        let of_namespace = found.entry(service.key.namespace.clone()).or_default();
+        of_namespace.push(Arc::clone(service));
+    }
+    found
 }
 
 /// Kind, namespace and name.
@@ -281,6 +363,8 @@ fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use api::model::Resolution;
+
     use super::*;
 
     fn written(kind: &str, spec: Value) -> WrittenObject {
@@ -305,6 +389,7 @@ mod tests {
             lost: BTreeMap::from([(key, vec![warning(message)])]),
             fetched: BTreeMap::new(),
             services: BTreeMap::new(),
+            selecting: BTreeMap::new(),
             nacks: None,
         }
     }
@@ -344,6 +429,52 @@ mod tests {
         let whole = "patch 2 of EnvoyFilter default/e is not applied: why";
         assert_eq!(said(whole), whole);
         assert_eq!(said("is not applied"), "default/e 2: is not applied");
+    }
+
+    #[test]
+    fn a_workload_entry_says_that_a_service_does_not_take_it() {
+        let service = |name: &str, registry: Registry, label: &str| {
+            let key = ServiceKey::new(&format!("{name}.n.svc.cluster.local"), "n");
+            let service = Service {
+                key: key.clone(),
+                registry,
+                ports: Vec::new(),
+                addresses: BTreeMap::new(),
+                cluster: "c".into(),
+                resolution: Resolution::Static,
+                mesh_external: false,
+                selector: Labels::from([("app".into(), label.into())]),
+                created: None,
+                accounts: BTreeSet::new(),
+                prefers_close: false,
+                exported_to: Vec::new(),
+                balancers: BTreeMap::new(),
+            };
+            (key, Arc::new(service))
+        };
+        let mut world = World::new(Arc::new(api::mesh::discovery_defaults()));
+        world.services = Arc::new(BTreeMap::from([
+            service("pods", Registry::Kubernetes, "web"),
+            service("entries", Registry::External, "vm"),
+        ]));
+        let derived = DerivedMessages {
+            selecting: selecting(&world),
+            ..derived("lost")
+        };
+        for (label, namespace, is_told) in
+            [("web", "n", true), ("web", "m", false), ("vm", "n", false)]
+        {
+            let spec = json!({"address": "10.0.0.1", "labels": {"app": label, "version": "1"}});
+            let mut entry = written("WorkloadEntry", spec);
+            entry.namespace = namespace.into();
+            let found = derived.findings(&entry);
+            assert_eq!(!found.is_empty(), is_told, "{label} {namespace}");
+            let words = "is no endpoint of pods.n.svc.cluster.local";
+            assert!(
+                found.iter().all(|one| one.message.starts_with(words)),
+                "{found:?}"
+            );
+        }
     }
 
     /// Two replicas would write in turn that it matches nothing, and that it is well.

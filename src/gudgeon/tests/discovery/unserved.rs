@@ -78,3 +78,30 @@ async fn the_document_and_the_page_say_why_a_service_is_unserved() {
         assert!(page.contains(&row), "{name}: {page}");
     }
 }
+
+/// Charts give routers the label `istio: ingressgateway`, and the mesh's `ingressSelector` is another by itself.
+#[tokio::test]
+async fn an_ingress_says_that_no_router_serves_it() {
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: front, namespace: demo}\nspec: {ingressClassName: \
+                   istio, rules: [{host: a.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: \
+                   {number: 80}}}}]}}]}\n";
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: edge-0, namespace: demo, labels: {istio: ingressgateway}}\nspec: {containers: \
+               [{name: web, image: web}]}\nstatus: {phase: Running, podIP: 10.0.0.2, podIPs: [{ip: 10.0.0.2}]}\n";
+    let said = |mesh: &str| {
+        let place = Place::new().with("mesh", mesh);
+        let discovery = place
+            .with("config/ingress.yaml", ingress)
+            .with("config/pod.yaml", pod)
+            .start();
+        discovery.json("/debug/configz?kind=Ingress")
+    };
+    let rows = said("ingressControllerMode: STRICT\n");
+    let message = "is served nowhere: no router has the label istio=ingress, which ingressSelector of the mesh sets";
+    assert_eq!(rows[0]["metadata"]["name"], "front", "{rows}");
+    assert!(
+        rows[0]["status"]["messages"].to_string().contains(message),
+        "{rows}"
+    );
+    let rows = said("ingressControllerMode: STRICT\ningressSelector: ingressgateway\n");
+    assert!(!rows.to_string().contains("is served nowhere"), "{rows}");
+}

@@ -354,7 +354,15 @@ fn dry_run_policies_deny_nothing_and_are_logged() {
         .with("config/all.yaml", &doors("begin", application))
         .start();
     let root = Root::new();
-    let web = workload(&discovery, web, &root);
+    let volume = discovery.place.path("certs").join("web");
+    root.certify(&volume, "web");
+    // Without it the proxy has no statistics of RBAC.
+    let counted = r#"{"sidecar.istio.io/statsInclusionSuffixes": "shadow_allowed,shadow_denied"}"#;
+    let web = Setup::at("web", web, discovery.grpc)
+        .label("app", "web")
+        .secured(&volume)
+        .env("ISTIO_METAJSON_ANNOTATIONS", counted)
+        .start();
     let mut clients = Clients::new(root);
     let deny = policy(
         "AuthorizationPolicy",
@@ -381,6 +389,14 @@ fn dry_run_policies_deny_nothing_and_are_logged() {
             .filter(|line| line.contains("trial denied denied"));
         (lines.count() == 2).then_some(())
     });
+    let counts = web.ask("/stats?filter=istio_dry_run");
+    for (action, place) in [("deny", "http."), ("allow", "http."), ("deny", "tcp.")] {
+        let end = format!("istio_dry_run_{action}_.shadow_denied: ");
+        let mut lines = counts.lines();
+        let is_counted = lines
+            .any(|line| line.starts_with(place) && line.contains(&end) && !line.ends_with(": 0"));
+        assert!(is_counted, "{place} {action}: {counts}");
+    }
     // The same is enforced without the word.
     config[0] = doors("enforced", application);
     config[1] = deny;

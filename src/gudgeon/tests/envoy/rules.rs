@@ -277,8 +277,9 @@ fn endpoints_that_fail_are_left_out_and_requests_of_one_user_stay_together() {
     ]);
     let discovery = Place::new().with("config/services.yaml", &services).start();
     let proxy = Proxy::start(discovery.grpc);
+    // One of two is more than the 10 % of `maxEjectionPercent`.
     let detection = "host: b\ntrafficPolicy: {outlierDetection: {consecutive5xxErrors: 1, interval: 100ms, \
-                     baseEjectionTime: 60s, maxEjectionPercent: 100}}";
+                     baseEjectionTime: 60s}}";
     let hash = "host: a\ntrafficPolicy: {loadBalancer: {consistentHash: {httpHeaderName: x-user}}}";
     let http = "\
 - {match: [{uri: {exact: /b}}], retries: {attempts: 0}, route: [{destination: {host: b}}]}

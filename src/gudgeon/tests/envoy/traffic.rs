@@ -564,3 +564,67 @@ fn a_server_that_no_root_knows_is_not_called() {
     );
     drop(router);
 }
+
+/// Requests that a route leads from a port of HTTP to one of TLS, as Istio's samples do it: the server chooses its certificate by
+/// the name that the connection says, and has to prove that name unless the rule lists another.
+#[test]
+fn tls_says_the_host_of_requests_and_has_it_proved() {
+    let (edge, ip) = (Address::new(), Address::new());
+    let web = Backend::new(ip.ip, "web");
+    let pair = own_certificate("b.example");
+    let names = ["b.example", "c.example", "d.example"];
+    let servers = names.map(|name| {
+        let hosts = format!("[{name}]");
+        let tls = "{mode: SIMPLE, credentialName: b}";
+        server(edge.ip, 18215, "HTTPS", &hosts, tls).replace("https-18215", &name.replace('.', "-"))
+    });
+    let mut all = vec![
+        entry(&host("web"), 80, "HTTP", &[(&ip.ip.to_string(), web.port)]),
+        gateway("edge", &servers),
+        rule(
+            "VirtualService",
+            "to-web",
+            "hosts: [b.example, c.example, d.example]\ngateways: [edge]\nhttp: [{route: [{destination: {host: web.demo.svc.cluster.local}}]}]",
+        ),
+        secret("b", &[("tls.crt", &pair.0), ("tls.key", &pair.1)]),
+    ];
+    let place = Place::new();
+    place.write("own.crt", &pair.0);
+    let root = format!("caCertificates: {}", place.path("own.crt").display());
+    for (name, more) in names
+        .into_iter()
+        .zip(["", "", ", subjectAltNames: [b.example]"])
+    {
+        let spec = format!(
+            "hosts: [{name}]\nlocation: MESH_EXTERNAL\nresolution: STATIC\nendpoints: [{{address: {}}}]\n\
+             ports: [{{number: 18218, name: http, protocol: HTTP}}, {{number: 18215, name: https, protocol: HTTPS}}]",
+            edge.ip
+        );
+        all.push(rule("ServiceEntry", &name.replace('.', "-"), &spec));
+        let spec = format!(
+            "hosts: [{name}]\nhttp: [{{match: [{{port: 18218}}], route: [{{destination: {{host: {name}, port: {{number: 18215}}}}}}]}}]"
+        );
+        all.push(rule("VirtualService", &name.replace('.', "-"), &spec));
+        let spec = format!(
+            "host: {name}\ntrafficPolicy: {{portLevelSettings: [{{port: {{number: 18215}}, tls: {{mode: SIMPLE, {root}{more}}}}}]}}"
+        );
+        all.push(rule("DestinationRule", &name.replace('.', "-"), &spec));
+    }
+    let discovery = place.with("config/all.yaml", &documents(&all)).start();
+    let router = Setup::at("edge-1", edge, discovery.grpc)
+        .role("router")
+        .label("istio", "edge")
+        .start();
+    let sidecar = Setup::new("client-1", discovery.grpc).start();
+    let get = |name: &str| sidecar.get(name, 18218);
+    let web = Some((200, "web".to_owned()));
+    until("the name of the certificate", || {
+        (get("b.example") == web).then_some(())
+    });
+    assert_eq!(get("c.example").map(|(status, _)| status), Some(503));
+    until("the name that the rule lists", || {
+        (get("d.example") == web).then_some(())
+    });
+    assert_eq!(sidecar.stat("cluster_manager.cds.update_rejected"), 0);
+    drop(router);
+}

@@ -67,7 +67,8 @@ pub(crate) fn secrets_in_files(tls: &ClientTlsSettings) -> impl Iterator<Item = 
     pair.into_iter().chain(root.map(|root| root.secret()))
 }
 
-fn checks(tls: &ClientTlsSettings) -> bool {
+/// Returns true if servers are checked.
+pub(super) fn checks(tls: &ClientTlsSettings) -> bool {
     let skips = tls.insecure_skip_verify.as_ref();
     !skips.is_some_and(|skips| skips.value)
 }

@@ -20,8 +20,13 @@ use crate::common::upstream_http::{UpstreamHttp, speaking};
 use crate::common::wire;
 use crate::finish::ClusterParts;
 
-/// Success rates never eject an endpoint: no rule sets one.
-pub(super) fn detect(parts: &mut ClusterParts, written: &Detection, protocol: Protocol) {
+/// Success rates never eject an endpoint: no rule sets one. `grpc`: the client is proxyless gRPC.
+pub(super) fn detect(
+    parts: &mut ClusterParts,
+    written: &Detection,
+    protocol: Protocol,
+    grpc: bool,
+) {
     let cluster = &mut parts.cluster;
     let enforced = |count: u32| wire::number(if count > 0 { 100 } else { 0 });
     let mut detection = OutlierDetection {
@@ -29,6 +34,9 @@ pub(super) fn detect(parts: &mut ClusterParts, written: &Detection, protocol: Pr
         base_ejection_time: written.base_ejection_time.as_ref().map(time),
         max_ejection_percent: positive(written.max_ejection_percent).and_then(wire::number),
         enforcing_success_rate: wire::number(0),
+        // Envoy counts the endpoint that is to go, so that its usual 10 % would eject none of nine. As in the time of Istio 1.5
+        // one goes in any case; gRPC counts those alone that are gone (gRFC A50), and does the same by itself.
+        always_eject_one_host: if grpc { None } else { wire::boolean(true) },
         ..OutlierDetection::default()
     };
     if let Some(errors) = written.consecutive_5xx_errors {

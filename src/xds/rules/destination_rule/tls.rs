@@ -61,16 +61,8 @@ pub(super) fn secure(
             } else {
                 &[]
             };
-            let carries_http = purpose.protocol.is_http() || purpose.protocol.is_auto();
-            if written.sni.is_empty() && carries_http && !purpose.grpc {
-                // Envoy sends no server name by itself; `auto_sni` takes the request's host.
-                let http = parts
-                    .http
-                    .get_or_insert_with(|| speaking(UpstreamHttp::Http1));
-                http.upstream_http_protocol_options = Some(UpstreamHttpProtocolOptions {
-                    auto_sni: true,
-                    ..UpstreamHttpProtocolOptions::default()
-                });
+            if written.sni.is_empty() && !purpose.grpc {
+                name_by_host(parts, &written);
             }
             let (pair, root) = client_files(&written);
             Some(if purpose.grpc {
@@ -93,6 +85,22 @@ pub(super) fn secure(
         }
     };
     Ok(())
+}
+
+/// Has connections say the host of their request, and servers prove that name, unless the rule names others. Routes of requests
+/// lead to ports of any protocol; connections without requests say no name, and nothing is compared there.
+fn name_by_host(parts: &mut ClusterParts, written: &ClientTlsSettings) {
+    // Envoy requires a protocol among these options; HTTP/1 is what it speaks without them.
+    let http = parts
+        .http
+        .get_or_insert_with(|| speaking(UpstreamHttp::Http1));
+    http.upstream_http_protocol_options = Some(UpstreamHttpProtocolOptions {
+        // Envoy sends no server name by itself.
+        auto_sni: true,
+        // Without it any certificate of the root would do, and a root of the system signs everybody's.
+        auto_san_validation: credentials::checks(written) && written.subject_alt_names.is_empty(),
+        ..UpstreamHttpProtocolOptions::default()
+    });
 }
 
 /// Makes connections of the cluster begin with a PROXY protocol header that names the client, whatever protocol follows.

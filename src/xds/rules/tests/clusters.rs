@@ -235,6 +235,8 @@ fn endpoints_that_fail_are_left_out() {
     );
     assert_eq!(number(detection.enforcing_success_rate), Some(0));
     assert_eq!(number(detection.max_ejection_percent), Some(50));
+    // Half of one endpoint, and the usual 10 % of nine, would be none.
+    assert!(detection.always_eject_one_host.unwrap().value);
     assert_eq!(
         (detection.interval, detection.base_ejection_time),
         (seconds(300), seconds(15))
@@ -485,28 +487,41 @@ fn a_name_that_tls_says_has_a_length() {
     }
 }
 
-/// There may be HTTP where nothing is declared.
+/// Routes of requests lead to ports of all protocols. A name that the client says, or that the rule lists, is the one to prove.
 #[test]
-fn undeclared_ports_say_the_host_of_requests_to_tls() {
-    let mut world = world();
-    service(&mut world, "u.demo", &[(81, ""), (82, "TCP")], &[]);
-    destination_rule(
-        &mut world,
-        "d",
-        1,
-        "host: u\ntrafficPolicy: {tls: {mode: SIMPLE}}",
-    );
-    let view = view(world);
-    let of = |port: u16| {
-        cluster(
-            &*view,
-            &format!("outbound|{port}||u.demo.svc.cluster.local"),
-        )
+fn servers_prove_the_host_that_connections_say() {
+    let of = |protocol: &str, tls: &str| {
+        let mut world = world();
+        service(&mut world, "u.demo", &[(81, protocol)], &[]);
+        let spec = format!("host: u\ntrafficPolicy: {{tls: {{{tls}}}}}");
+        destination_rule(&mut world, "d", 1, &spec);
+        let one = cluster(&*view(world), "outbound|81||u.demo.svc.cluster.local");
+        let http = one.typed_extension_protocol_options.values().next();
+        http.map(|_| {
+            let options = options(&one);
+            assert!(options.upstream_protocol_options.is_some(), "{protocol}");
+            let upstream = options.upstream_http_protocol_options.unwrap_or_default();
+            (upstream.auto_sni, upstream.auto_san_validation)
+        })
     };
-    let undeclared = options(&of(81));
-    assert!(undeclared.upstream_http_protocol_options.unwrap().auto_sni);
-    assert!(undeclared.upstream_protocol_options.is_some());
-    assert!(of(82).typed_extension_protocol_options.is_empty());
+    for protocol in ["HTTP", "HTTP2", "", "HTTPS", "TLS", "TCP", "MONGO"] {
+        let mutual = "mode: MUTUAL, clientCertificate: /c, privateKey: /k";
+        for tls in ["mode: SIMPLE", mutual] {
+            assert_eq!(of(protocol, tls), Some((true, true)), "{protocol} {tls}");
+        }
+    }
+    for (more, expected) in [
+        ("caCertificates: /r", Some((true, true))),
+        ("subjectAltNames: [e.example]", Some((true, false))),
+        ("insecureSkipVerify: true", Some((true, false))),
+        ("sni: e.example", None),
+    ] {
+        let tls = format!("mode: SIMPLE, {more}");
+        assert_eq!(of("HTTPS", &tls), expected, "{more}");
+    }
+    for other in ["mode: DISABLE", "mode: ISTIO_MUTUAL"] {
+        assert_eq!(of("HTTPS", other), None, "{other}");
+    }
 }
 
 #[test]
