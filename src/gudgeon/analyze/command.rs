@@ -6,6 +6,7 @@ use std::io::Write as _;
 use api::config::document::{self, COMMAND_LINE, Part};
 use api::config::{self, Finding};
 use serde_json::{Map, Value as Json};
+use sources::config::created_finding;
 
 use super::cluster;
 use super::codes;
@@ -275,6 +276,7 @@ fn read(
         if file.skips_object(part, &findings) {
             return (None, Vec::new());
         }
+        findings.extend(created_finding(&value));
         let is_valid = !findings.iter().any(Finding::is_error);
         if let Some(object) = object.as_ref().filter(|_| is_valid) {
             findings.extend(config::notes_of(object));
@@ -290,6 +292,15 @@ fn read(
             object.map(|object| item(object.spec, &object.namespace)),
             messages,
         );
+    }
+    if let Some(unread) = config::unread_api(version) {
+        let message = Message {
+            code: code_of(&unread),
+            item: number,
+            path: unread.path,
+            text: unread.message,
+        };
+        return (None, vec![message]);
     }
     let is_known = KUBERNETES
         .iter()

@@ -54,6 +54,7 @@ pub(crate) mod source_catalogue;
 pub(crate) mod text;
 pub(crate) mod unread_kinds;
 
+pub use checked::created_finding;
 pub use core_kind::{CoreKind, UsabilityCheck};
 pub use directory::{Directory, DirectoryScan};
 pub use entry::{Entry, EntryChange, EntryId, UncheckedObject};
