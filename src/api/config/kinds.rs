@@ -285,6 +285,10 @@ pub fn named(group: &str, kind: &str) -> Option<&'static Kind> {
 pub(super) fn unchecked(kind: &Kind) -> String {
     match kind.group {
         MIXER | earlier::RBAC => without_effect(kind),
+        earlier::INSTALL => format!(
+            "{} is not used by gudgeon and was not checked: istioctl installs by it, and its meshConfig and values are files of their own here",
+            kind.kind
+        ),
         _ => format!("{} is not used by gudgeon and was not checked", kind.kind),
     }
 }
@@ -437,6 +441,12 @@ mod tests {
         ] {
             assert_eq!(kind(api_version, name).unwrap().check, Check::Unused);
         }
+        let operator = kind("install.istio.io/v1alpha1", "IstioOperator").unwrap();
+        let text = unchecked(operator);
+        assert!(
+            text.ends_with("its meshConfig and values are files of their own here"),
+            "{text}"
+        );
     }
 
     /// Two releases had a kind of its name before it.
