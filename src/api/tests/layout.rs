@@ -1265,6 +1265,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
         &[
             "gudgeon/analyze/codes.rs",
             "gudgeon/analyze/conflicts.rs",
+            "gudgeon/analyze/idle_policies.rs",
             "gudgeon/analyze/inventory.rs",
             "gudgeon/analyze/references.rs",
             "gudgeon/analyze/secrets.rs",
@@ -1353,6 +1354,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "Sidecar",
         &[
+            "gudgeon/analyze/idle_policies.rs",
             "gudgeon/analyze/idle_routes.rs",
             "gudgeon/analyze/workloads.rs",
             "xds/node.rs",
@@ -1375,6 +1377,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
             "gudgeon/analyze/claims.rs",
             "gudgeon/analyze/codes.rs",
             "gudgeon/analyze/conflicts.rs",
+            "gudgeon/analyze/idle_policies.rs",
             "gudgeon/analyze/idle_routes.rs",
             "gudgeon/analyze/references.rs",
             "gudgeon/discovery/hub/ingresses.rs",

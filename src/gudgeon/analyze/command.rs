@@ -16,7 +16,8 @@ use super::messages::{Located, Message};
 use super::report::{OutputFormat, written};
 use super::suppressed::Suppressed;
 use super::{
-    claims, conflicts, idle_routes, ingresses, ports, references, secrets, user_id, workloads,
+    claims, conflicts, idle_policies, idle_routes, ingresses, ports, references, secrets, user_id,
+    workloads,
 };
 use crate::cli::AnalyzeFlags;
 use crate::exit::{Exit, Failure};
@@ -224,6 +225,7 @@ pub(crate) fn found(
     user_id::find(&inventory, &mut messages);
     ports::find(&inventory, &mut messages);
     idle_routes::find(&inventory, &mut messages);
+    idle_policies::find(&inventory, &mut messages);
     ingresses::find(&inventory, &mut messages);
     let mut by_item: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
     for message in messages {
@@ -270,6 +272,12 @@ fn read(
             .cloned()
             .unwrap_or(Json::Null),
     };
+    let message = |finding: Finding| Message {
+        code: code_of(&finding),
+        item: number,
+        path: finding.path,
+        text: finding.message,
+    };
     if config::is_ours(version) {
         let (object, mut findings) = config::check_all(&value);
         part.add_number_findings(&mut findings);
@@ -281,26 +289,14 @@ fn read(
         if let Some(object) = object.as_ref().filter(|_| is_valid) {
             findings.extend(config::notes_of(object));
         }
-        let messages = findings.into_iter().map(|finding| Message {
-            code: code_of(&finding),
-            item: number,
-            path: finding.path,
-            text: finding.message,
-        });
-        let messages = messages.collect();
+        let messages = findings.into_iter().map(message).collect();
         return (
             object.map(|object| item(object.spec, &object.namespace)),
             messages,
         );
     }
     if let Some(unread) = config::unread_api(version) {
-        let message = Message {
-            code: code_of(&unread),
-            item: number,
-            path: unread.path,
-            text: unread.message,
-        };
-        return (None, vec![message]);
+        return (None, vec![message(unread)]);
     }
     let is_known = KUBERNETES
         .iter()

@@ -1189,6 +1189,44 @@ fn findings_of_the_rules_have_the_codes_of_istioctl() {
     assert!(codes("DestinationRule", old).contains(&"IST0002".to_owned()));
 }
 
+/// As discovery tells it of a mesh.
+#[test]
+fn settings_that_no_port_of_their_host_is_for_are_told() {
+    let limits =
+        "connectionPool: {http: {http2MaxRequests: 9, maxRetries: 0, h2UpgradePolicy: DEFAULT}}";
+    let of_port =
+        |number: u16| format!("portLevelSettings: [{{port: {{number: {number}}}, {limits}}}]");
+    let field = "spec.trafficPolicy.portLevelSettings[0]";
+    let tcp = "ingress.edge.svc.cluster.local";
+    for (host, policy, expected) in [
+        ("web", of_port(80), None),
+        ("web", limits.to_owned(), None),
+        (
+            "web",
+            of_port(9999),
+            Some(format!("{field}: has no effect: no service with its host has a port 9999")),
+        ),
+        (
+            tcp,
+            limits.to_owned(),
+            Some("spec.trafficPolicy.connectionPool.http.http2MaxRequests: has no effect: no service with its host has a port of HTTP".to_owned()),
+        ),
+        ("none.example", of_port(9999), None),
+    ] {
+        let spec = format!("{{host: {host}, trafficPolicy: {{{policy}}}}}");
+        let found = beside("DestinationRule", "d", &spec).into_iter();
+        let mut own = found.filter(|line| line.contains("GDN0005"));
+        let expected = expected.map(|text| format!("Warning [GDN0005] {text}"));
+        assert_eq!((own.next(), own.next()), (expected, None), "{spec}");
+    }
+    let route = format!(
+        "{GOOD}apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v, namespace: demo}}\nspec: {{hosts: [x.example], http: \
+         [{{route: [{{destination: {{host: {tcp}}}}}]}}]}}\n---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
+         metadata: {{name: d, namespace: demo}}\nspec: {{host: {tcp}, trafficPolicy: {{{limits}}}}}\n"
+    );
+    assert!(!lines_of(&route).iter().any(|line| line.contains("GDN0005")));
+}
+
 #[test]
 fn creation_times_and_objects_of_the_gateway_api_are_looked_at() {
     for (object, line) in [
