@@ -54,7 +54,7 @@ pub(crate) fn no_label(pod: &Value, key: &str, text: &str) -> String {
 
 /// Returns the warning about a field of the template that no pod gets.
 pub(crate) fn pruned(path: &str) -> String {
-    let (thing, cause) = if path.contains(".$") {
+    let (thing, cause) = if path.starts_with('$') || path.contains(".$") {
         ("directive", "is not supported")
     } else if is_of_pod(path) {
         ("field", "is not a template's to set")
@@ -281,6 +281,7 @@ mod tests {
             ("kind", "field", foreign),
             ("status", "field", foreign),
             ("spec.$retainKeys", "directive", unsupported),
+            ("$patch", "directive", unsupported),
             (
                 "spec.containers[0].$setElementOrder/env",
                 "directive",

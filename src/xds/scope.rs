@@ -12,12 +12,14 @@ mod exported;
 pub(crate) mod gateways;
 mod hosts;
 mod hosts_alone;
+mod idle_policies;
 mod idle_routes;
 mod mesh_rules;
 pub(crate) mod policies;
 mod shadowed;
 mod sidecar;
 mod visibility;
+mod world_ports;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

@@ -285,6 +285,10 @@ pub fn named(group: &str, kind: &str) -> Option<&'static Kind> {
 pub(super) fn unchecked(kind: &Kind) -> String {
     match kind.group {
         MIXER | earlier::RBAC => without_effect(kind),
+        earlier::INSTALL => format!(
+            "{} is not used by gudgeon and was not checked: istioctl installs by it, and its meshConfig and values are files of their own here",
+            kind.kind
+        ),
         _ => format!("{} is not used by gudgeon and was not checked", kind.kind),
     }
 }
@@ -293,6 +297,18 @@ pub(super) fn unchecked(kind: &Kind) -> String {
 #[must_use]
 pub fn is_ours(api_version: &str) -> bool {
     group_of(api_version).ends_with(OURS)
+}
+
+/// Groups of the Gateway API, whose objects stand beside ours and would do the same.
+const GATEWAY_API: [&str; 2] = ["gateway.networking.k8s.io", "gateway.networking.x-k8s.io"];
+
+/// Warns of an object of another API by which people tell gateways where requests go: nothing here reads it.
+#[must_use]
+pub fn unread_api(api_version: &str) -> Option<Finding> {
+    let text = "gudgeon does not read Gateway API objects; they have no effect";
+    GATEWAY_API
+        .contains(&group_of(api_version))
+        .then(|| Finding::warning("kind", text))
 }
 
 fn group_of(api_version: &str) -> &str {
@@ -425,6 +441,12 @@ mod tests {
         ] {
             assert_eq!(kind(api_version, name).unwrap().check, Check::Unused);
         }
+        let operator = kind("install.istio.io/v1alpha1", "IstioOperator").unwrap();
+        let text = unchecked(operator);
+        assert!(
+            text.ends_with("its meshConfig and values are files of their own here"),
+            "{text}"
+        );
     }
 
     /// Two releases had a kind of its name before it.
@@ -477,5 +499,23 @@ mod tests {
             assert_eq!(finding.path, "kind");
         }
         assert!(!is_ours("v1") && !is_ours("apps/v1") && !is_ours("istio.io/v1"));
+    }
+
+    #[test]
+    fn objects_of_the_gateway_api_are_said_to_be_unread() {
+        for group in GATEWAY_API {
+            let note = unread_api(&format!("{group}/v1")).unwrap();
+            assert!(!note.is_error() && !is_ours(&format!("{group}/v1")));
+            let text = "gudgeon does not read Gateway API objects; they have no effect";
+            assert_eq!((note.path.as_str(), note.message.as_str()), ("kind", text));
+        }
+        for other in [
+            "v1",
+            "networking.istio.io/v1",
+            "gateway.example/v1",
+            "gateway.networking.k8s.io",
+        ] {
+            assert_eq!(unread_api(other), None, "{other}");
+        }
     }
 }

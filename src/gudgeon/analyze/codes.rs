@@ -46,4 +46,5 @@ codes! {
     RULES_FOR_HOST "GDN0002" Warning "DestinationRules with the same settings of one host in one namespace"
     PEERS_SELECT "GDN0003" Error "PeerAuthentications of one namespace for the same workloads"
     IDLE_ROUTES "GDN0004" Warning "routes or matches of a VirtualService for sidecars that no port of its hosts is for"
+    IDLE_POLICIES "GDN0005" Warning "settings of a DestinationRule that no port of its host is for"
 }

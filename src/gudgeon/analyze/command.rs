@@ -6,6 +6,7 @@ use std::io::Write as _;
 use api::config::document::{self, COMMAND_LINE, Part};
 use api::config::{self, Finding};
 use serde_json::{Map, Value as Json};
+use sources::config::created_finding;
 
 use super::cluster;
 use super::codes;
@@ -15,7 +16,8 @@ use super::messages::{Located, Message};
 use super::report::{OutputFormat, written};
 use super::suppressed::Suppressed;
 use super::{
-    claims, conflicts, idle_routes, ingresses, ports, references, secrets, user_id, workloads,
+    claims, conflicts, idle_policies, idle_routes, ingresses, ports, references, secrets, user_id,
+    workloads,
 };
 use crate::cli::AnalyzeFlags;
 use crate::exit::{Exit, Failure};
@@ -223,6 +225,7 @@ pub(crate) fn found(
     user_id::find(&inventory, &mut messages);
     ports::find(&inventory, &mut messages);
     idle_routes::find(&inventory, &mut messages);
+    idle_policies::find(&inventory, &mut messages);
     ingresses::find(&inventory, &mut messages);
     let mut by_item: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
     for message in messages {
@@ -269,27 +272,31 @@ fn read(
             .cloned()
             .unwrap_or(Json::Null),
     };
+    let message = |finding: Finding| Message {
+        code: code_of(&finding),
+        item: number,
+        path: finding.path,
+        text: finding.message,
+    };
     if config::is_ours(version) {
         let (object, mut findings) = config::check_all(&value);
         part.add_number_findings(&mut findings);
         if file.skips_object(part, &findings) {
             return (None, Vec::new());
         }
+        findings.extend(created_finding(&value));
         let is_valid = !findings.iter().any(Finding::is_error);
         if let Some(object) = object.as_ref().filter(|_| is_valid) {
             findings.extend(config::notes_of(object));
         }
-        let messages = findings.into_iter().map(|finding| Message {
-            code: code_of(&finding),
-            item: number,
-            path: finding.path,
-            text: finding.message,
-        });
-        let messages = messages.collect();
+        let messages = findings.into_iter().map(message).collect();
         return (
             object.map(|object| item(object.spec, &object.namespace)),
             messages,
         );
+    }
+    if let Some(unread) = config::unread_api(version) {
+        return (None, vec![message(unread)]);
     }
     let is_known = KUBERNETES
         .iter()

@@ -17,6 +17,7 @@ mod conflicts;
 mod duplicates;
 mod gateway_server;
 mod gateways;
+mod idle_policies;
 mod idle_routes;
 mod ingresses;
 mod inventory;

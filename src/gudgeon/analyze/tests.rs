@@ -5,6 +5,7 @@ mod growth;
 use serde_json::Value;
 
 use super::found;
+use super::messages::Located;
 use super::report::{OutputFormat, written};
 use crate::named_files::NamedFile;
 
@@ -836,7 +837,7 @@ fn findings_of_single_objects_have_their_messages() {
                 apiVersion: authentication.istio.io/v1alpha1\nkind: MeshPolicy\nmetadata: {name: default}\nspec: {}\n";
     let mut is_whole = true;
     let all = found(&[file(text)], Some("own"), "istio-system", &mut is_whole);
-    let lines: Vec<String> = all.iter().map(super::Located::as_line).collect();
+    let lines: Vec<String> = all.iter().map(Located::as_line).collect();
     assert!(
         lines[0].starts_with("Error [IST0106] (VirtualService own/v a.yaml:"),
         "{lines:?}"
@@ -1194,6 +1195,68 @@ fn findings_of_the_rules_have_the_codes_of_istioctl() {
     assert!(codes("VirtualService", &unreached).contains(&"IST0130".to_owned()));
     let old = "{host: web, trafficPolicy: {outlierDetection: {consecutiveErrors: 5}}}";
     assert!(codes("DestinationRule", old).contains(&"IST0002".to_owned()));
+}
+
+/// As discovery tells it of a mesh.
+#[test]
+fn settings_that_no_port_of_their_host_is_for_are_told() {
+    let limits =
+        "connectionPool: {http: {http2MaxRequests: 9, maxRetries: 0, h2UpgradePolicy: DEFAULT}}";
+    let of_port =
+        |number: u16| format!("portLevelSettings: [{{port: {{number: {number}}}, {limits}}}]");
+    let field = "spec.trafficPolicy.portLevelSettings[0]";
+    let tcp = "ingress.edge.svc.cluster.local";
+    for (host, policy, expected) in [
+        ("web", of_port(80), None),
+        ("web", limits.to_owned(), None),
+        (
+            "web",
+            of_port(9999),
+            Some(format!("{field}: has no effect: no service with its host has a port 9999")),
+        ),
+        (
+            tcp,
+            limits.to_owned(),
+            Some("spec.trafficPolicy.connectionPool.http.http2MaxRequests: has no effect: no service with its host has a port of HTTP".to_owned()),
+        ),
+        ("none.example", of_port(9999), None),
+    ] {
+        let spec = format!("{{host: {host}, trafficPolicy: {{{policy}}}}}");
+        let found = beside("DestinationRule", "d", &spec).into_iter();
+        let mut own = found.filter(|line| line.contains("GDN0005"));
+        let expected = expected.map(|text| format!("Warning [GDN0005] {text}"));
+        assert_eq!((own.next(), own.next()), (expected, None), "{spec}");
+    }
+    let route = format!(
+        "{GOOD}apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v, namespace: demo}}\nspec: {{hosts: [x.example], http: \
+         [{{route: [{{destination: {{host: {tcp}}}}}]}}]}}\n---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
+         metadata: {{name: d, namespace: demo}}\nspec: {{host: {tcp}, trafficPolicy: {{{limits}}}}}\n"
+    );
+    assert!(!lines_of(&route).iter().any(|line| line.contains("GDN0005")));
+}
+
+#[test]
+fn creation_times_and_objects_of_the_gateway_api_are_looked_at() {
+    for (object, line) in [
+        (
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: web, namespace: demo}\nspec: {}\n",
+            "Warning [IST0133] (HTTPRoute demo/web a.yaml:LINE) kind: gudgeon does not read Gateway API objects; they have no effect",
+        ),
+        (
+            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: s, namespace: demo, creationTimestamp: now}\n\
+             spec: {host: web}\n",
+            "Error [IST0106] (DestinationRule demo/s a.yaml:LINE) metadata.creationTimestamp: want a time, got \"now\"",
+        ),
+    ] {
+        let files = [file(&format!("{GOOD}{object}"))];
+        let found = found(&files, None, "istio-system", &mut true);
+        let (head, tail) = line.split_once("LINE").unwrap();
+        let is_it = |one: &Located| {
+            let one = one.as_line();
+            one.starts_with(head) && one.ends_with(tail)
+        };
+        assert!(found.iter().any(is_it), "{found:?}");
+    }
 }
 
 /// As discovery tells it of a mesh.

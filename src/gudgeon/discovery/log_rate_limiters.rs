@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sources::registry::Report;
 use tracing::warn;
-use xds::snapshot::Snapshot;
+use xds::snapshot::{Conflict, Snapshot};
 
 use super::logged_conflicts::{LoggedConflicts, describe};
 use crate::log_rate_limiter::LogRateLimiter;
@@ -51,7 +51,7 @@ impl LogRateLimiters {
 
     /// Logs each conflict once for as long as it stands. Returns the time of the next look, which is due even if nothing is made.
     pub(super) fn conflicts(&self, now: Duration, snapshot: &Snapshot) -> Option<Duration> {
-        let all = snapshot.conflicts();
+        let all = conflicts_to_log(snapshot);
         let mut logged = self
             .logged_conflicts
             .lock()
@@ -83,6 +83,14 @@ impl LogRateLimiters {
     }
 }
 
+/// The conflicts of a snapshot that are logged as they are found: its gateways between networks are logged before any proxy asks.
+fn conflicts_to_log(snapshot: &Snapshot) -> Vec<Conflict> {
+    let gateways: BTreeSet<&str> = snapshot.lost_gateways().collect();
+    let mut all = snapshot.conflicts();
+    all.retain(|conflict| !gateways.contains(&*conflict.message));
+    all
+}
+
 impl Default for LogRateLimiters {
     fn default() -> Self {
         Self {
@@ -98,5 +106,27 @@ impl Default for LogRateLimiters {
             logged_conflicts: Mutex::default(),
             gateways: Mutex::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use api::model::World;
+
+    use super::*;
+
+    /// The gateways of a snapshot are logged when it is made.
+    #[test]
+    fn a_gateway_without_an_address_is_logged_once() {
+        let mut world = World::new(Arc::new(api::mesh::discovery_defaults()));
+        let text = "networks:\n  a: {gateways: [{address: lb.example, port: 15443}]}\n";
+        let networks = api::mesh::parse_networks(text).unwrap().config;
+        world.networks = Arc::new(networks);
+        let snapshot = Snapshot::new(world, Arc::default());
+        assert_eq!(snapshot.lost_gateways().count(), 1);
+        assert_eq!(snapshot.conflicts().len(), 1);
+        assert_eq!(conflicts_to_log(&snapshot), []);
     }
 }

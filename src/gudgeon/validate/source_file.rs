@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use api::config::document::{self, COMMAND_LINE, Part};
 use api::config::{self, Finding};
 use serde_json::Value;
+use sources::config::created_finding;
 
 use super::report::{Report, Subject};
 use crate::named_files::{NamedFile, put_namespace};
@@ -61,6 +62,11 @@ impl<'a> SourceFile<'a> {
     /// mistake.
     fn part(&mut self, file: &NamedFile, part: &Part<'_>) {
         let value = part.value();
+        if let Some(unread) = unread(&value) {
+            let subject = Subject::of(&value);
+            self.report.object(&file.name, part, &subject, &[unread]);
+            return;
+        }
         if is_anothers(&value) || file.skips_value(&value) {
             self.report.skipped();
             return;
@@ -78,6 +84,7 @@ impl<'a> SourceFile<'a> {
             self.report.skipped();
             return;
         }
+        findings.extend(created_finding(&value));
         let name_path = "metadata.name";
         let mut subject = Subject::of(&value);
         if object.is_none() {
@@ -108,6 +115,12 @@ impl<'a> SourceFile<'a> {
         config::limit(&mut findings);
         self.report.object(&file.name, part, &subject, &findings);
     }
+}
+
+/// Warns of an object that has no effect beside those of ours.
+fn unread(value: &Value) -> Option<Finding> {
+    let version = value.get("apiVersion").and_then(Value::as_str);
+    config::unread_api(version?)
 }
 
 /// Returns true if `apiVersion` is of another program's group.
@@ -225,6 +238,47 @@ mod tests {
         let all = ["default/a", "default/b", "default/c", "own/d", "/e", "/f"];
         assert_eq!(places(None), all);
         assert_eq!(places(Some("n"))[..5], ["n/a", "n/b", "n/c", "own/d", "/e"]);
+    }
+
+    /// Discovery and galley refuse the one of files, too, and do not read the other.
+    #[test]
+    fn creation_times_and_objects_of_the_gateway_api_are_looked_at() {
+        let findings = |text: &str| -> Vec<String> {
+            let file = NamedFile {
+                name: "a.yaml".to_owned(),
+                text: text.to_owned(),
+                below: true,
+            };
+            let mut source_file = SourceFile::new(None, Report::new(ReportFormat::Json));
+            source_file.read(&file);
+            let rows: Vec<Value> = serde_json::from_str(&source_file.report.answer()).unwrap();
+            rows.iter()
+                .map(|row| format!("{} {}: {}", row["kind"], row["name"], finding_text(row)))
+                .collect()
+        };
+        let rule = |created: &str| {
+            format!(
+                "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: a, creationTimestamp: {created}}}\nspec: {{host: a}}\n"
+            )
+        };
+        assert_eq!(
+            findings(&rule("yesterday")),
+            [r#""DestinationRule" "a": metadata.creationTimestamp: want a time, got "yesterday""#]
+        );
+        for created in ["2026-01-01T00:00:00Z", "'2026-01-01T00:00:00Z'", "null"] {
+            assert_eq!(findings(&rule(created)), [""; 0], "{created}");
+        }
+        let route = "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: web, namespace: demo}\nspec: {}\n";
+        assert_eq!(
+            findings(route),
+            [
+                r#""HTTPRoute" "web": warning: kind: gudgeon does not read Gateway API objects; they have no effect"#
+            ]
+        );
+        assert_eq!(
+            findings(&route.replace("gateway.networking.k8s.io", "apps")),
+            [""; 0]
+        );
     }
 
     /// Each row of the rules, and what discovery does not serve of it.

@@ -270,11 +270,23 @@ fn created(value: &Json) -> Result<Option<i64>, String> {
     }
 }
 
+/// Finds a creation time in an object's text that is none: an API server refuses the object, and discovery and galley do.
+#[must_use]
+pub fn created_finding(value: &Json) -> Option<Finding> {
+    created(value).err().map(|text| no_time(&text))
+}
+
+fn no_time(text: &str) -> Finding {
+    Finding::error(
+        "metadata.creationTimestamp",
+        format!("want a time, got {text}"),
+    )
+}
+
 /// Adds what an API server refuses of a text before any rule is asked.
 fn complain(part: &Part<'_>, created: &Result<Option<i64>, String>, findings: &mut Vec<Finding>) {
     if let Err(text) = created {
-        let cause = format!("want a time, got {text}");
-        findings.push(Finding::error("metadata.creationTimestamp", cause));
+        findings.push(no_time(text));
     }
     part.add_number_findings(findings);
 }

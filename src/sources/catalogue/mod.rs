@@ -32,6 +32,7 @@ pub(crate) mod status_condition;
 pub(crate) mod text;
 mod written_object;
 
+pub use checked::created_finding;
 pub use core_kind::{CoreKind, UsabilityCheck};
 pub use entry::{Entry, EntryChange, EntryId, UncheckedObject};
 pub(crate) use last_good::{Candidate, Catalogue, CatalogueChange, Content, Status};

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::config;
+
 use crate::catalogue::{CoreKind, Message, Origin};
 
 /// Kinds of a file that are named, at most.
@@ -33,9 +35,11 @@ impl UnreadKinds {
             let (of_cluster, foreign): (Vec<_>, Vec<_>) =
                 kinds.iter().partition(|(kind, _)| is_of_cluster(kind));
             for (kind, count) in foreign.into_iter().take(MOST_NAMED) {
-                tell(&format!(
-                    "discovery does not serve {kind}: {count} not used"
-                ));
+                let api_version = kind.split_once(' ').map_or("", |(version, _)| version);
+                tell(&match config::unread_api(api_version) {
+                    Some(why) => format!("{count} of {kind} not used: {}", why.message),
+                    None => format!("discovery does not serve {kind}: {count} not used"),
+                });
             }
             let count: usize = of_cluster.into_iter().map(|(_, count)| count).sum();
             match count {
@@ -55,4 +59,31 @@ fn is_of_cluster(kind: &str) -> bool {
     let core = kind.split_once(' ');
     let core = core.and_then(|(api_version, kind)| CoreKind::of(api_version, kind));
     core.is_some_and(|core| core != CoreKind::IngressClass)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_the_gateway_api_are_told_with_their_cause() {
+        let mut unread = UnreadKinds::default();
+        let kinds = [
+            ("gateway.networking.k8s.io/v1 HTTPRoute", 2),
+            ("apps/v1 Deployment", 1),
+        ];
+        let kinds = kinds.map(|(kind, count)| (kind.to_owned(), count));
+        unread.put(&"a.yaml".into(), kinds.into());
+        let messages = unread.messages(|_| Origin::default());
+        let messages: Vec<_> = messages.iter().map(ToString::to_string).collect();
+        assert_eq!(messages.len(), 2);
+        assert!(messages[0].ends_with("discovery does not serve apps/v1 Deployment: 1 not used"));
+        let cause = "gudgeon does not read Gateway API objects; they have no effect";
+        assert!(
+            messages[1].ends_with(&format!(
+                "2 of gateway.networking.k8s.io/v1 HTTPRoute not used: {cause}"
+            )),
+            "{messages:?}"
+        );
+    }
 }

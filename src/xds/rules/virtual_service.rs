@@ -129,8 +129,10 @@ impl RouteContext<'_> {
             && !(self.grpc && matching::has_claims(one))
             && holds_at(&one.gateways, namespace, self.gateway)
             && (one.port == 0 || one.port == u32::from(self.port))
-            && self.rules.is_in(&one.source_namespace)
-            && self.rules.meets(&one.source_labels)
+            // As in Istio: a match that names a router's Gateway says nothing of who its clients are.
+            && (self.gateway.is_some() && !one.gateways.is_empty()
+                || self.rules.is_in(&one.source_namespace)
+                    && self.rules.meets(&one.source_labels))
     }
 
     fn destination(

@@ -2,24 +2,17 @@
 //! one that they are for. A service may get such a port later, so it is nothing that a rule says by itself.
 
 use std::cell::{Cell, LazyCell, OnceCell};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
-use api::model::{Protocol, World};
 use api::networking::VirtualService;
 
 use super::exported::{Exported, ExportedObjects};
-use super::gateways::{GENERATED, full_name};
-use super::{MESH, Rule, is_of_mesh, patterns};
+use super::gateways::full_name;
+use super::world_ports::{PortsOfRule, WorldPorts};
+use super::{MESH, Rule, is_of_mesh};
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
-use crate::common::service_ports::{ServicePort, ServicePorts};
+use crate::common::service_ports::ServicePort;
 
-/// Ports of services that are looked at for one rule. Chosen: a rule has a few, and of one with more nothing is told.
-const MOST_PORTS: usize = 1000;
-/// Ports that are looked at for all rules together, anew with each full push. Chosen: some milliseconds, and meshes of ten
-/// thousand rules have fewer.
-const MOST_LOOKUPS: usize = 50_000;
-/// Services that are looked at for one wildcard.
-const MOST_SERVICES: usize = 100;
 /// Ports of Gateways that the matches of one rule are compared with.
 const MOST_COMPARISONS: usize = 1000;
 
@@ -86,18 +79,6 @@ impl RouteList {
 /// The gateways of a match, and its port; 0: any.
 type PortMatch<'a> = (&'a [String], u32);
 
-/// The ports of the services that have hosts of one rule.
-#[derive(Debug, Default)]
-struct PortsOfRule<'a> {
-    all: Vec<&'a ServicePort>,
-    /// A host is one that no service has, a wildcard, or below one of a service.
-    has_others: bool,
-    /// A Sidecar may say that requests are connections, with the port of an egress listener.
-    may_be_connections: bool,
-    /// There are more.
-    is_cut: bool,
-}
-
 impl PortsOfRule<'_> {
     /// Returns true if sidecars may ask routes of this kind somewhere.
     fn may_have(&self, kind: RouteList) -> bool {
@@ -126,126 +107,12 @@ impl PortsOfRule<'_> {
     }
 }
 
-/// The ports of a world.
-struct WorldPorts<'a> {
-    world: &'a World,
-    services: &'a ServicePorts,
-    /// Hosts of services, by how they read from their ends.
-    hosts: OnceCell<BTreeMap<String, &'a str>>,
-    gateways: OnceCell<GatewayPorts<'a>>,
-    /// A Sidecar declares a port of another protocol than HTTP.
-    declares_connections: bool,
-    /// Look-ups that are left.
-    left: Cell<usize>,
-}
-
-/// Ports of Gateways, by namespace and name.
-type GatewayPorts<'a> = HashMap<(&'a str, &'a str), HashSet<u32>>;
-
-impl<'a> WorldPorts<'a> {
-    fn new(world: &'a World, services: &'a ServicePorts) -> Self {
-        let listeners = world.sidecars.values().flat_map(|one| &one.spec.egress);
-        let mut declared = listeners.filter_map(|one| one.port.as_ref());
-        Self {
-            world,
-            services,
-            hosts: OnceCell::new(),
-            gateways: OnceCell::new(),
-            declares_connections: declared.any(|port| {
-                let protocol = Protocol::of_service_entry(&port.protocol);
-                !port.protocol.is_empty() && protocol.is_some_and(|one| !one.is_http())
-            }),
-            left: Cell::new(MOST_LOOKUPS),
-        }
-    }
-
-    /// Adds the ports of a host; false: it has none.
-    fn add(&self, found: &mut PortsOfRule<'a>, host: &str) -> bool {
-        let before = found.all.len();
-        for one in self.services.of_world(host) {
-            let left = self.left.get();
-            if found.all.len() == MOST_PORTS || left == 0 {
-                found.is_cut = true;
-                return true;
-            }
-            self.left.set(left - 1);
-            found.all.push(one);
-        }
-        found.all.len() > before
-    }
-
-    fn hosts(&self) -> &BTreeMap<String, &'a str> {
-        self.hosts.get_or_init(|| {
-            let all = self.services.hosts_of_world();
-            all.map(|host| (reversed(host), host)).collect()
-        })
-    }
-
-    fn gateways(&self) -> &GatewayPorts<'a> {
-        self.gateways.get_or_init(|| {
-            let all = self.world.gateways.iter();
-            all.map(|((namespace, name), gateway)| {
-                let ports = gateway.spec.servers.iter().flat_map(|one| &one.port);
-                let ports = ports.map(|port| port.number).collect();
-                ((&**namespace, &**name), ports)
-            })
-            .collect()
-        })
-    }
-
-    /// Returns true if a service has a wildcard that means a host: requests for the host come in at the ports of both.
-    fn is_below_wildcard(&self, host: &str) -> bool {
-        let mut wildcards = match self.services.has_wildcards() {
-            true => patterns(host).into_iter().skip(1),
-            false => return false,
-        };
-        wildcards.any(|wildcard| self.services.of_world(&wildcard).next().is_some())
-    }
-
-    fn of_rule(&self, rule: &Rule<VirtualService>) -> PortsOfRule<'a> {
-        let mut found = PortsOfRule {
-            may_be_connections: self.declares_connections,
-            is_cut: self.left.get() == 0,
-            ..PortsOfRule::default()
-        };
-        for host in rule.hosts() {
-            // Nothing is told of it then.
-            if found.is_cut {
-                break;
-            }
-            let end = host.strip_prefix('*').map(reversed);
-            let Some(end) = end else {
-                found.has_others |= !self.add(&mut found, host);
-                found.has_others |= self.is_below_wildcard(host);
-                continue;
-            };
-            // The wildcard of a service is a host of its own.
-            found.has_others |= self.services.of_world(host).next().is_none();
-            let below = self.hosts().range(end.clone()..);
-            let mut below = below.take_while(|(host, _)| host.starts_with(&end));
-            for (_, host) in below.by_ref().take(MOST_SERVICES) {
-                self.add(&mut found, host);
-            }
-            found.is_cut |= below.next().is_some();
-        }
-        found
-    }
-
-    /// Returns true if a Gateway that a rule of a namespace names may have a server on this port.
-    fn may_serve(&self, (namespace, name): (&str, &str), port: u32) -> bool {
-        // Of one that is not there nothing is known, and Ingresses have any number.
-        let ports = self.gateways().get(&(namespace, name));
-        (namespace, name) == GENERATED || ports.is_none_or(|ports| ports.contains(&port))
-    }
-}
-
 impl ExportedObjects {
     /// Tells of routes that are for no port that there is, for sidecars or at Gateways.
-    pub(super) fn idle_routes(&self, world: &World) -> Vec<Conflict> {
-        let ports = WorldPorts::new(world, &self.services);
+    pub(super) fn idle_routes(&self, ports: &WorldPorts<'_>) -> Vec<Conflict> {
         let mut lost = Conflicts::default();
         for Exported { rule, .. } in &self.virtual_services {
-            IdleRoutes::of(rule, &ports).find(&mut lost);
+            IdleRoutes::of(rule, ports).find(&mut lost);
         }
         lost.finish()
     }
@@ -416,10 +283,4 @@ fn gateways_of<'a>(
     let usual = written.is_empty().then_some(MESH);
     let all = written.iter().map(String::as_str).chain(usual);
     all.map(move |one| full_name(one, namespace))
-}
-
-/// Returns the host in lower case, from its end.
-fn reversed(host: &str) -> String {
-    let letters = host.chars().rev();
-    letters.map(|letter| letter.to_ascii_lowercase()).collect()
 }

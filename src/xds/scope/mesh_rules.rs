@@ -13,6 +13,7 @@ use super::gateways::Gateways;
 use super::hosts::is_of;
 use super::sidecar::{Sidecars, narrows};
 use super::visibility::{Visible, sources};
+use super::world_ports::WorldPorts;
 use super::{OutboundTrafficPolicy, ProxyRules, Rule, Scope, delegates, shadowed};
 use crate::common::conflict::Conflict;
 use crate::settings::Settings;
@@ -55,7 +56,12 @@ impl Rules {
         };
         // Delegates come first: `idle_routes` leaves the matches of rules that have some alone.
         rules.left_out = delegates::resolve(&mut rules.exported.virtual_services, &settings.domain);
-        let lost = rules.exported.idle_routes(world);
+        let ports = WorldPorts::new(world, &rules.exported.services);
+        let lost = rules.exported.idle_routes(&ports);
+        rules.left_out.extend(lost);
+        let lost = rules
+            .exported
+            .idle_policies(&ports, world, settings.headless.eds);
         rules.left_out.extend(lost);
         rules.left_out.extend(shadowed::sidecars(world));
         let destination_rules = &rules.exported.destination_rules;

@@ -46,6 +46,7 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
             }
         }
     }
+    sources_at_gateways(spec, at_sidecars, &mut found);
     for (at, http) in items(spec, "http") {
         let path = |field: &str| format!("spec.http[{at}].{field}");
         let place = format!("spec.http[{at}]");
@@ -80,6 +81,52 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Sources of matches that are for gateways alone.
+fn sources_at_gateways(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>) {
+    for list in ["http", "tls", "tcp"] {
+        for (at, route) in items(spec, list) {
+            for (of, one) in items(route, "match") {
+                let place = || format!("spec.{list}[{at}].match[{of}]");
+                sources_of_match(place, one, (list == "http", at_sidecars), found);
+            }
+        }
+    }
+}
+
+/// Sources of one match. `is_http`: of requests. `at_sidecars`: its rule is for sidecars, too.
+fn sources_of_match(
+    place: impl Fn() -> String,
+    one: &Json,
+    (is_http, at_sidecars): (bool, bool),
+    found: &mut Vec<Finding>,
+) {
+    let mut own = items(one, "gateways").peekable();
+    let names_gateways = own.peek().is_some();
+    let is_for_sidecars = match names_gateways {
+        true => own.any(|(_, one)| one == "mesh"),
+        false => at_sidecars,
+    };
+    if is_for_sidecars {
+        return;
+    }
+    for name in ["sourceLabels", "sourceNamespace"] {
+        let is_written = one.get(name).is_some_and(|written| {
+            let labels = written.as_object();
+            !written.is_null() && *written != "" && labels.is_none_or(|labels| !labels.is_empty())
+        });
+        if is_written {
+            // As in Istio: `route.go`, sourceMatchHTTP, and `gateway.go`, l4SingleMatch.
+            let why = match is_http && !names_gateways {
+                true => {
+                    "is compared with the gateways' own workloads: they do not know those of their clients"
+                }
+                false => "has no effect: gateways do not know the workloads of their clients",
+            };
+            found.push(Finding::warning(format!("{}.{name}", place()), why));
+        }
+    }
 }
 
 /// The regular expressions of a match.
@@ -217,6 +264,56 @@ mod tests {
             http(json!({"fault": fault, "route": route})),
             ["spec.http[0].fault.delay: has no effect: it says no percentage of requests"]
         );
+    }
+
+    #[test]
+    fn a_note_names_sources_that_gateways_do_not_know() {
+        let of = |gateways: Json, list: &str, matching: Json| {
+            let route = json!([{"destination": {"host": "b"}}]);
+            let mut spec = json!({"hosts": ["a.b"], "gateways": gateways});
+            spec[list] = json!([{"match": [{}, matching], "route": route}]);
+            said("VirtualService", &spec)
+        };
+        let own =
+            "is compared with the gateways' own workloads: they do not know those of their clients";
+        let none = "has no effect: gateways do not know the workloads of their clients";
+        let labels = json!({"sourceLabels": {"app": "x"}});
+        let both = json!({"sourceLabels": {"app": "x"}, "sourceNamespace": "n", "gateways": ["g"]});
+        let at =
+            |list: &str, field: &str, why: &str| format!("spec.{list}[0].match[1].{field}: {why}");
+        assert_eq!(
+            of(json!(["g"]), "http", labels.clone()),
+            [at("http", "sourceLabels", own)]
+        );
+        for list in ["tls", "tcp"] {
+            assert_eq!(
+                of(json!(["g"]), list, labels.clone()),
+                [at(list, "sourceLabels", none)]
+            );
+        }
+        for gateways in [json!(["g"]), json!(["g", "mesh"])] {
+            assert_eq!(
+                of(gateways, "http", both.clone()),
+                [
+                    at("http", "sourceLabels", none),
+                    at("http", "sourceNamespace", none)
+                ]
+            );
+        }
+        for (gateways, matching) in [
+            (json!([]), labels.clone()),
+            (json!(["mesh", "g"]), labels),
+            (
+                json!(["g"]),
+                json!({"sourceLabels": {}, "sourceNamespace": ""}),
+            ),
+            (
+                json!(["g", "mesh"]),
+                json!({"sourceNamespace": "n", "gateways": ["g", "mesh"]}),
+            ),
+        ] {
+            assert_eq!(of(gateways, "http", matching), [""; 0]);
+        }
     }
 
     #[test]

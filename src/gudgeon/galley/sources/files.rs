@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::counted;
+use sources::catalogue::{Entry, EntryChange};
 use sources::directory::{Directory, DirectoryScan};
 use sources::kubernetes;
 use tokio::sync::mpsc;
@@ -49,7 +50,7 @@ impl DirectoryReader for ObjectReader {
     fn scan(&mut self, is_first: bool) -> io::Result<Scan<FoundObjects>> {
         let mut look = self.directory.scan()?;
         let changes = match self.shares {
-            true => updates(look.changes.clone()),
+            true => updates(look.changes.iter().map(without_created).collect()),
             false => updates(std::mem::take(&mut look.changes)),
         };
         Ok(Scan {
@@ -65,6 +66,21 @@ impl DirectoryReader for ObjectReader {
 
     fn forget_stamps(&mut self) {
         self.directory.forget_stamps();
+    }
+}
+
+/// Resources of files have no creation time (galley.md §8): it is for the other role alone.
+fn without_created(change: &EntryChange) -> EntryChange {
+    match change {
+        EntryChange::Set(id, Entry::Object { object, .. }, origin) => {
+            let (object, created) = (Arc::clone(object), None);
+            EntryChange::Set(
+                id.clone(),
+                Entry::Object { object, created },
+                origin.clone(),
+            )
+        }
+        EntryChange::Set(..) | EntryChange::Moved(..) | EntryChange::Gone(_) => change.clone(),
     }
 }
 
@@ -170,5 +186,33 @@ fn opened(path: &Path, makes_services: bool) -> Directory {
     match makes_services {
         true => Directory::new(path, both).with_whole_objects(),
         false => Directory::new(path, usable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::galley::processing::TransformInput;
+
+    /// Of two rules with one host the older one wins, as it does for `discovery --configDir`.
+    #[test]
+    fn creation_times_of_files_reach_the_other_role_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let text = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a, creationTimestamp: \
+                    '1970-01-01T00:00:07Z'}\nspec: {host: a}\n";
+        std::fs::write(root.path().join("a.yaml"), text).unwrap();
+        let mut reader = ObjectReader {
+            directory: opened(root.path(), true),
+            shares: true,
+        };
+        let found = reader.scan(true).unwrap().found;
+        let [EntryChange::Set(_, Entry::Object { created, .. }, _)] = &*found.look.changes else {
+            panic!("{:?}", found.look.changes);
+        };
+        assert_eq!(*created, Some(7));
+        let [(_, Some(TransformInput::Resource(resource)))] = &*found.changes else {
+            panic!("{:?}", found.changes);
+        };
+        assert_eq!(resource.message().metadata.unwrap().create_time, None);
     }
 }

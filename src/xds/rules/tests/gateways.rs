@@ -434,6 +434,8 @@ fn matches_hold_for_the_gateways_and_ports_that_they_name() {
         ("/others", "sourceLabels: {istio: x}"),
         ("/namespace", "sourceNamespace: edge"),
         ("/elsewhere", "sourceNamespace: x"),
+        ("/named", "gateways: [g], sourceLabels: {istio: x}"),
+        ("/both", "gateways: [mesh, demo/h], sourceNamespace: x"),
     ] {
         spec += &to(matching, path);
     }
@@ -450,11 +452,11 @@ fn matches_hold_for_the_gateways_and_ports_that_they_name() {
     let host = "a.demo.svc.cluster.local";
     assert_eq!(
         paths(&*edge, "http.80", &format!("{host}:80")),
-        ["/all", "/g", "/80", "/labels", "/namespace"]
+        ["/all", "/g", "/80", "/labels", "/namespace", "/named"]
     );
     assert_eq!(
         paths(&*edge, "http.81", &format!("{host}:81")),
-        ["/all", "/h", "/81", "/labels", "/namespace"]
+        ["/all", "/h", "/81", "/labels", "/namespace", "/both"]
     );
     let sidecar = snapshot.view(&node("demo", &[]));
     assert_eq!(
@@ -1313,6 +1315,14 @@ fn other_connections_go_where_rules_send_them() {
         (
             tcp,
             format!("hosts: [x.example]\ntcp: [{{{to}}}, {{match: [{{port: 3306}}], {to}}}]"),
+            Some(a.to_owned()),
+        ),
+        // A router does not know the workloads of its clients.
+        (
+            tcp,
+            format!(
+                "hosts: [x.example]\ntcp: [{{match: [{{sourceLabels: {{app: x}}, sourceNamespace: x}}], {to}}}]"
+            ),
             Some(a.to_owned()),
         ),
         (

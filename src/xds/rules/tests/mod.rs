@@ -16,6 +16,7 @@ mod custom;
 mod delegates;
 mod envoy_filters;
 mod gateways;
+mod idle_policies;
 mod idle_routes;
 mod ingress;
 mod levels;

@@ -1,5 +1,6 @@
 //! Targets of connections that carry no requests: a rule's `tls` by server names, and its `tcp` (discovery.md §14).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::config::discovery_notes::is_server_name;
@@ -172,16 +173,19 @@ impl ConnectionContext<'_> {
         let has_port = one.port == 0 || one.port == u32::from(self.number);
         has_port
             && holds_at(&one.gateways, self.namespace, self.gateway)
-            && self.rules.is_in(&one.source_namespace)
-            && self.rules.meets(&one.source_labels)
+            && self.is_from(&one.source_namespace, &one.source_labels)
     }
 
     fn holds_tls(&self, one: &TlsMatchAttributes) -> bool {
         let has_port = one.port == 0 || one.port == u32::from(self.number);
         has_port
             && holds_at(&one.gateways, self.namespace, self.gateway)
-            && self.rules.is_in(&one.source_namespace)
-            && self.rules.meets(&one.source_labels)
+            && self.is_from(&one.source_namespace, &one.source_labels)
+    }
+
+    /// As in Istio: a router does not ask who the clients of its connections are, and it is not one of them.
+    fn is_from(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.gateway.is_some() || self.rules.is_in(namespace) && self.rules.meets(labels)
     }
 }
 

@@ -1,0 +1,415 @@
+//! PortSettings of DestinationRules that do nothing at the ports that there are, whoever sees them: they are of requests where none are
+//! told apart, or choose endpoints where the client has chosen. A service may get such a port later, so no rule says it by itself.
+
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use api::istio::networking::v1alpha3::connection_pool_settings::HttpSettings;
+use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::HashKey;
+use api::istio::networking::v1alpha3::load_balancer_settings::{LbPolicy, SimpleLb};
+use api::istio::networking::v1alpha3::{
+    ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, TrafficPolicy,
+};
+use api::model::{Protocol, Registry, Resolution, World};
+use api::names::full_host;
+use api::networking::{DestinationRule, VirtualService};
+
+use super::Rule;
+use super::exported::{Exported, ExportedObjects};
+use super::world_ports::{PortsOfRule, WorldPorts};
+use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
+use crate::common::service_ports::ServicePort;
+
+/// Policies of subsets that are looked at for one rule. Chosen: a rule has a few.
+const MOST_POLICIES: usize = 100;
+
+/// Those who choose among the endpoints of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Balancing {
+    /// All go to the address that the client chose.
+    #[default]
+    Nobody,
+    /// Sidecars connect to the address that the client chose, and routers have none such.
+    Routers,
+    Everyone,
+}
+
+/// The properties of ports that settings depend on.
+#[derive(Clone, Copy, Debug, Default)]
+struct PortFacts {
+    /// Requests can be told apart at one of them.
+    requests: bool,
+    /// One of them may have connections whose requests nothing tells apart.
+    connections: bool,
+    balancing: Balancing,
+}
+
+impl PortFacts {
+    fn of(port: &ServicePort, ports: &WorldPorts<'_>, headless_eds: bool) -> Self {
+        let service = &port.service;
+        let balancing = match service.resolution {
+            Resolution::None if service.is_headless() && !headless_eds => Balancing::Routers,
+            // What another registry says of endpoints counts for clients that are not intercepted.
+            Resolution::None
+                if service.registry == Registry::External && !ports.has_endpoints(service) =>
+            {
+                Balancing::Nobody
+            }
+            Resolution::None | Resolution::Static | Resolution::Dns | Resolution::DnsRoundRobin => {
+                Balancing::Everyone
+            }
+        };
+        Self {
+            requests: port.carries_http(),
+            connections: !port.protocol.is_http(),
+            balancing,
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            requests: self.requests || other.requests,
+            connections: self.connections || other.connections,
+            balancing: self.balancing.max(other.balancing),
+        }
+    }
+}
+
+/// Hosts that rules lead to, whatever the protocols of their ports are.
+#[derive(Debug, Default)]
+struct Reached {
+    by_requests: HashSet<String>,
+    by_connections: HashSet<String>,
+}
+
+impl ExportedObjects {
+    /// Tells of settings of DestinationRules that do nothing at any port of their hosts. `headless_eds`: proxies choose among the
+    /// endpoints of headless services.
+    pub(super) fn idle_policies(
+        &self,
+        ports: &WorldPorts<'_>,
+        world: &World,
+        headless_eds: bool,
+    ) -> Vec<Conflict> {
+        ports.renew();
+        let reached = LazyCell::new(|| self.reached(world));
+        let mut lost = Conflicts::default();
+        for Exported { rule, .. } in &self.destination_rules {
+            let spec = rule.spec();
+            if spec.traffic_policy.is_none() && spec.subsets.is_empty() {
+                continue;
+            }
+            let of_rule = ports.of_rule(rule);
+            // Of a host that no service has nothing is known.
+            if of_rule.is_cut || of_rule.all.is_empty() {
+                continue;
+            }
+            let mut by_number: BTreeMap<u32, PortFacts> = BTreeMap::new();
+            let mut of_udp = BTreeSet::new();
+            let mut last = None;
+            for port in &of_rule.all {
+                // The ports of a service stand together.
+                if last.replace(Arc::as_ptr(&port.service)) != Some(Arc::as_ptr(&port.service)) {
+                    let all = port.service.ports.iter();
+                    let udp = all.filter(|one| one.protocol == Protocol::Udp);
+                    of_udp.extend(udp.map(|one| u32::from(one.number)));
+                }
+                let facts = PortFacts::of(port, ports, headless_eds);
+                let known = by_number.entry(port.port.number.into()).or_default();
+                *known = known.and(facts);
+            }
+            let is_reached = |by: fn(&Reached) -> &HashSet<String>| is_any(by(&reached), &of_rule);
+            let requests = || ports.declares_requests || is_reached(|all| &all.by_requests);
+            let connections =
+                || ports.declares_connections || is_reached(|all| &all.by_connections);
+            let rule = IdlePolicies {
+                rule,
+                by_number,
+                of_udp,
+                requests_elsewhere: LazyCell::new(&requests),
+                connections_elsewhere: LazyCell::new(&connections),
+            };
+            rule.find(&mut lost);
+        }
+        lost.finish()
+    }
+
+    /// A route leads to ports of any protocol.
+    fn reached(&self, world: &World) -> Reached {
+        let mut reached = Reached::default();
+        let full = |host: &str, namespace: &str| full_host(host, namespace, &self.domain);
+        for Exported { rule, .. } in &self.virtual_services {
+            let VirtualService { http, tls, tcp, .. } = rule.spec();
+            for route in http {
+                let to = route.route.iter().flat_map(|one| &one.destination);
+                let mirrors = route.mirrors.iter().flat_map(|one| &one.destination);
+                let to = to.chain(mirrors).chain(&route.mirror);
+                let to = to.map(|to| full(&to.host, rule.namespace()));
+                reached.by_requests.extend(to);
+            }
+            let tls = tls.iter().flat_map(|route| &route.route);
+            let tcp = tcp.iter().flat_map(|route| &route.route);
+            let to = tls.chain(tcp).flat_map(|one| &one.destination);
+            let to = to.map(|to| full(&to.host, rule.namespace()));
+            reached.by_connections.extend(to);
+        }
+        for sidecar in world.sidecars.values() {
+            let policy = sidecar.spec.outbound_traffic_policy.as_ref();
+            if let Some(proxy) = policy.and_then(|policy| policy.egress_proxy.as_ref()) {
+                let host = full(&proxy.host, &sidecar.namespace);
+                reached.by_requests.insert(host.clone());
+                reached.by_connections.insert(host);
+            }
+        }
+        reached
+    }
+}
+
+fn is_any(hosts: &HashSet<String>, ports: &PortsOfRule<'_>) -> bool {
+    let mut all = ports.all.iter();
+    all.any(|port| hosts.contains(&port.host().to_ascii_lowercase()))
+}
+
+/// The settings that hold for some ports.
+struct PortSettings<'a> {
+    balancer: Option<&'a LoadBalancerSettings>,
+    pool: Option<&'a ConnectionPoolSettings>,
+    detection: Option<&'a OutlierDetection>,
+}
+
+/// One rule while it is looked at.
+struct IdlePolicies<'a> {
+    rule: &'a Rule<DestinationRule>,
+    by_number: BTreeMap<u32, PortFacts>,
+    /// Numbers of ports that proxies do not serve.
+    of_udp: BTreeSet<u32>,
+    /// Requests may come to ports that are none of HTTP.
+    requests_elsewhere: LazyCell<bool, &'a dyn Fn() -> bool>,
+    /// Connections may come to ports of HTTP.
+    connections_elsewhere: LazyCell<bool, &'a dyn Fn() -> bool>,
+}
+
+impl IdlePolicies<'_> {
+    fn find(&self, lost: &mut Conflicts) {
+        let spec = self.rule.spec();
+        if let Some(policy) = &spec.traffic_policy {
+            self.policy(|| "spec.trafficPolicy".to_owned(), policy, lost);
+        }
+        for (at, subset) in spec.subsets.iter().enumerate().take(MOST_POLICIES) {
+            if let Some(policy) = &subset.traffic_policy {
+                let path = || format!("spec.subsets[{at}].trafficPolicy");
+                self.policy(path, policy, lost);
+            }
+        }
+    }
+
+    fn policy(&self, path: impl Fn() -> String, policy: &TrafficPolicy, lost: &mut Conflicts) {
+        let of_ports = &policy.port_level_settings;
+        let numbers = of_ports.iter().flat_map(|one| &one.port);
+        let own: BTreeSet<u32> = numbers.map(|port| port.number).collect();
+        let rest = self.by_number.iter();
+        let rest = rest.filter(|(number, _)| !own.contains(number));
+        let rest = rest.map(|(_, facts)| *facts).reduce(PortFacts::and);
+        if let Some(facts) = rest {
+            let settings = PortSettings {
+                balancer: policy.load_balancer.as_ref(),
+                pool: policy.connection_pool.as_ref(),
+                detection: policy.outlier_detection.as_ref(),
+            };
+            let port = || {
+                if own.is_empty() {
+                    "a port"
+                } else {
+                    "another port"
+                }
+                .to_owned()
+            };
+            self.settings(&path, &settings, facts, port, lost);
+        }
+        let all = self.by_number.values().copied().reduce(PortFacts::and);
+        let all = all.unwrap_or_default();
+        if policy.retry_budget.is_some() && self.is_without_requests(all) {
+            self.tell(lost, || {
+                let why = "no service with its host has a port of HTTP";
+                format!("{}.retryBudget has no effect: {why}", path())
+            });
+        }
+        if policy.tunnel.is_some() && !all.connections && !*self.connections_elsewhere {
+            self.tell(lost, || {
+                let why = "all ports of services with its host are of HTTP, and connections alone are tunnelled";
+                format!("{}.tunnel has no effect: {why}", path())
+            });
+        }
+        for (at, one) in of_ports.iter().enumerate() {
+            let path = || format!("{}.portLevelSettings[{at}]", path());
+            let number = one.port.as_ref().map_or(0, |port| port.number);
+            let Some(facts) = self.by_number.get(&number) else {
+                self.tell(lost, || {
+                    let why = match self.of_udp.contains(&number) {
+                        true => format!("port {number} is UDP, which proxies do not serve"),
+                        false => format!("no service with its host has a port {number}"),
+                    };
+                    format!("{} has no effect: {why}", path())
+                });
+                continue;
+            };
+            let settings = PortSettings {
+                balancer: one.load_balancer.as_ref(),
+                pool: one.connection_pool.as_ref(),
+                detection: one.outlier_detection.as_ref(),
+            };
+            let port = || format!("a port {number}");
+            self.settings(path, &settings, *facts, port, lost);
+        }
+    }
+
+    fn is_without_requests(&self, facts: PortFacts) -> bool {
+        !facts.requests && !*self.requests_elsewhere
+    }
+
+    /// `port`: the ports that the settings are for, in words.
+    fn settings(
+        &self,
+        path: impl Fn() -> String,
+        settings: &PortSettings<'_>,
+        facts: PortFacts,
+        port: impl Fn() -> String,
+        lost: &mut Conflicts,
+    ) {
+        let balancer = settings.balancer.filter(|one| chooses(one));
+        let chosen = "to the address that the client chose";
+        match facts.balancing {
+            Balancing::Nobody if balancer.is_some() => self.tell(lost, || {
+                let why = format!("connections to services with its host go {chosen}");
+                format!("{}.loadBalancer has no effect: {why}", path())
+            }),
+            Balancing::Routers if balancer.is_some() => self.tell(lost, || {
+                let why = format!("sidecars send what is for a headless service {chosen}");
+                format!("{}.loadBalancer counts at routers alone: {why}", path())
+            }),
+            Balancing::Nobody | Balancing::Routers | Balancing::Everyone => {}
+        }
+        let hash = balancer.filter(|_| facts.balancing != Balancing::Nobody);
+        let mut fields: Vec<&str> = hash.and_then(hash_of_requests).into_iter().collect();
+        let http = settings.pool.and_then(|pool| pool.http.as_ref());
+        fields.extend(http.into_iter().flat_map(of_requests));
+        fields.extend(settings.detection.into_iter().flat_map(of_responses));
+        if fields.is_empty() || !self.is_without_requests(facts) {
+            return;
+        }
+        for field in fields {
+            self.tell(lost, || {
+                let why = format!("no service with its host has {} of HTTP", port());
+                format!("{}.{field} has no effect: {why}", path())
+            });
+        }
+    }
+
+    fn tell(&self, lost: &mut Conflicts, message: impl FnOnce() -> String) {
+        let from = &self.rule.from;
+        lost.push(REJECTED_CONFIG, Some(from), || {
+            (from.to_string(), message())
+        });
+    }
+}
+
+/// Returns true if a balancer chooses otherwise than proxies do without one.
+fn chooses(balancer: &LoadBalancerSettings) -> bool {
+    let by_policy = match &balancer.lb_policy {
+        Some(LbPolicy::Simple(simple)) => !matches!(
+            SimpleLb::try_from(*simple),
+            Ok(SimpleLb::Unspecified | SimpleLb::Passthrough) | Err(_)
+        ),
+        Some(LbPolicy::ConsistentHash(_)) => true,
+        None => false,
+    };
+    let locality = balancer.locality_lb_setting.as_ref();
+    let is_on = |enabled: Option<bool>| enabled != Some(false);
+    let by_locality = locality.is_some_and(|one| is_on(one.enabled.map(|on| on.value)));
+    let zones = balancer.zone_aware_lb_setting.as_ref();
+    let by_zones = zones.is_some_and(|one| is_on(one.enabled.map(|on| on.value)));
+    by_policy || by_locality || by_zones
+}
+
+/// The key of a hash that only requests have.
+fn hash_of_requests(balancer: &LoadBalancerSettings) -> Option<&'static str> {
+    let Some(LbPolicy::ConsistentHash(hash)) = &balancer.lb_policy else {
+        return None;
+    };
+    match hash.hash_key.as_ref()? {
+        HashKey::HttpHeaderName(_) => Some("loadBalancer.consistentHash.httpHeaderName"),
+        HashKey::HttpCookie(_) => Some("loadBalancer.consistentHash.httpCookie"),
+        HashKey::HttpQueryParameterName(_) => {
+            Some("loadBalancer.consistentHash.httpQueryParameterName")
+        }
+        HashKey::UseSourceIp(_) => None,
+    }
+}
+
+/// PortSettings of a pool that only requests have. Envoy counts connections that wait for one by `http1MaxPendingRequests`, too.
+fn of_requests(http: &HttpSettings) -> impl Iterator<Item = &'static str> {
+    let all = [
+        (
+            http.http2_max_requests > 0,
+            "connectionPool.http.http2MaxRequests",
+        ),
+        (
+            http.max_requests_per_connection > 0,
+            "connectionPool.http.maxRequestsPerConnection",
+        ),
+        (http.max_retries > 0, "connectionPool.http.maxRetries"),
+        (
+            http.idle_timeout.is_some(),
+            "connectionPool.http.idleTimeout",
+        ),
+        (
+            http.h2_upgrade_policy != 0,
+            "connectionPool.http.h2UpgradePolicy",
+        ),
+        (
+            http.use_client_protocol,
+            "connectionPool.http.useClientProtocol",
+        ),
+        (
+            http.max_concurrent_streams > 0,
+            "connectionPool.http.maxConcurrentStreams",
+        ),
+        (
+            http.http2_keep_alive.is_some(),
+            "connectionPool.http.http2KeepAlive",
+        ),
+    ];
+    all.into_iter()
+        .filter_map(|(is_set, name)| is_set.then_some(name))
+}
+
+/// PortSettings by responses. Envoy counts a connection that fails as a response of 503, but where failures of its own are told apart
+/// from those of responses.
+fn of_responses(detection: &OutlierDetection) -> impl Iterator<Item = &'static str> {
+    let is_split = detection.split_external_local_origin_errors;
+    let is_positive = |number: Option<u32>| number.is_some_and(|number| number > 0);
+    let five = detection.consecutive_5xx_errors.map(|one| one.value);
+    let gateway = detection.consecutive_gateway_errors.map(|one| one.value);
+    let codes = &detection.outlier_detection_http_error_codes;
+    let all = [
+        (
+            is_split && is_positive(five),
+            "outlierDetection.consecutive5xxErrors",
+        ),
+        (
+            is_split && is_positive(gateway),
+            "outlierDetection.consecutiveGatewayErrors",
+        ),
+        (
+            is_split && detection.consecutive_errors > 0,
+            "outlierDetection.consecutiveErrors",
+        ),
+        (
+            !codes.is_empty(),
+            "outlierDetection.outlierDetectionHttpErrorCodes",
+        ),
+    ];
+    all.into_iter()
+        .filter_map(|(is_set, name)| is_set.then_some(name))
+}

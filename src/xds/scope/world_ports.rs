@@ -1,0 +1,169 @@
+//! The ports of a world, by the hosts that rules have: what no port is for is found by them.
+
+use std::cell::{Cell, OnceCell};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use api::model::{Protocol, Service, World};
+
+use super::gateways::GENERATED;
+use super::{Rule, patterns};
+use crate::common::service_ports::{ServicePort, ServicePorts};
+
+/// Ports of services that are looked at for one rule. Chosen: a rule has a few, and of one with more nothing is told.
+const MOST_PORTS: usize = 1000;
+/// Ports that are looked at for all rules together, anew with each full push. Chosen: some milliseconds, and meshes of ten
+/// thousand rules have fewer.
+const MOST_LOOKUPS: usize = 50_000;
+/// Services that are looked at for one wildcard.
+const MOST_SERVICES: usize = 100;
+
+/// The ports of the services that have hosts of one rule.
+#[derive(Debug, Default)]
+pub(super) struct PortsOfRule<'a> {
+    pub(super) all: Vec<&'a ServicePort>,
+    /// A host is one that no service has, a wildcard, or below one of a service.
+    pub(super) has_others: bool,
+    /// A Sidecar may say that requests are connections, with the port of an egress listener.
+    pub(super) may_be_connections: bool,
+    /// There are more.
+    pub(super) is_cut: bool,
+}
+
+/// The ports of a world.
+pub(super) struct WorldPorts<'a> {
+    world: &'a World,
+    services: &'a ServicePorts,
+    /// Hosts of services, by how they read from their ends.
+    hosts: OnceCell<BTreeMap<String, &'a str>>,
+    gateways: OnceCell<GatewayPorts<'a>>,
+    /// A Sidecar declares a port of another protocol than HTTP.
+    pub(super) declares_connections: bool,
+    /// A Sidecar declares a port of HTTP, or does not say of what: requests of it may lead to ports of any protocol.
+    pub(super) declares_requests: bool,
+    /// Look-ups that are left.
+    left: Cell<usize>,
+}
+
+/// Ports of Gateways, by namespace and name.
+type GatewayPorts<'a> = HashMap<(&'a str, &'a str), HashSet<u32>>;
+
+impl<'a> WorldPorts<'a> {
+    pub(super) fn new(world: &'a World, services: &'a ServicePorts) -> Self {
+        let listeners = world.sidecars.values().flat_map(|one| &one.spec.egress);
+        let declared = listeners.filter_map(|one| one.port.as_ref());
+        let declared = declared.filter_map(|port| {
+            let protocol = Protocol::of_service_entry(&port.protocol)?;
+            Some((port.protocol.is_empty(), protocol))
+        });
+        let declared: Vec<_> = declared.collect();
+        let mut all = declared.iter();
+        let declares_connections = all.any(|(is_open, one)| !is_open && !one.is_http());
+        let mut all = declared.iter();
+        let declares_requests = all.any(|(_, one)| one.is_http() || one.is_auto());
+        Self {
+            world,
+            services,
+            hosts: OnceCell::new(),
+            gateways: OnceCell::new(),
+            declares_connections,
+            declares_requests,
+            left: Cell::new(MOST_LOOKUPS),
+        }
+    }
+
+    /// Each sort of rules has as many look-ups.
+    pub(super) fn renew(&self) {
+        self.left.set(MOST_LOOKUPS);
+    }
+
+    /// Returns true if the endpoints of a service are known.
+    pub(super) fn has_endpoints(&self, service: &Service) -> bool {
+        let shards = self.world.endpoints.get(&service.key);
+        shards.is_some_and(|shards| shards.values().any(|all| !all.is_empty()))
+    }
+
+    /// Adds the ports of a host; false: it has none.
+    fn add(&self, found: &mut PortsOfRule<'a>, host: &str) -> bool {
+        let before = found.all.len();
+        for one in self.services.of_world(host) {
+            let left = self.left.get();
+            if found.all.len() == MOST_PORTS || left == 0 {
+                found.is_cut = true;
+                return true;
+            }
+            self.left.set(left - 1);
+            found.all.push(one);
+        }
+        found.all.len() > before
+    }
+
+    fn hosts(&self) -> &BTreeMap<String, &'a str> {
+        self.hosts.get_or_init(|| {
+            let all = self.services.hosts_of_world();
+            all.map(|host| (reversed(host), host)).collect()
+        })
+    }
+
+    fn gateways(&self) -> &GatewayPorts<'a> {
+        self.gateways.get_or_init(|| {
+            let all = self.world.gateways.iter();
+            all.map(|((namespace, name), gateway)| {
+                let ports = gateway.spec.servers.iter().flat_map(|one| &one.port);
+                let ports = ports.map(|port| port.number).collect();
+                ((&**namespace, &**name), ports)
+            })
+            .collect()
+        })
+    }
+
+    /// Returns true if a service has a wildcard that means a host: requests for the host come in at the ports of both.
+    fn is_below_wildcard(&self, host: &str) -> bool {
+        let mut wildcards = match self.services.has_wildcards() {
+            true => patterns(host).into_iter().skip(1),
+            false => return false,
+        };
+        wildcards.any(|wildcard| self.services.of_world(&wildcard).next().is_some())
+    }
+
+    pub(super) fn of_rule<T>(&self, rule: &Rule<T>) -> PortsOfRule<'a> {
+        let mut found = PortsOfRule {
+            may_be_connections: self.declares_connections,
+            is_cut: self.left.get() == 0,
+            ..PortsOfRule::default()
+        };
+        for host in rule.hosts() {
+            // Nothing is told of it then.
+            if found.is_cut {
+                break;
+            }
+            let end = host.strip_prefix('*').map(reversed);
+            let Some(end) = end else {
+                found.has_others |= !self.add(&mut found, host);
+                found.has_others |= self.is_below_wildcard(host);
+                continue;
+            };
+            // The wildcard of a service is a host of its own.
+            found.has_others |= self.services.of_world(host).next().is_none();
+            let below = self.hosts().range(end.clone()..);
+            let mut below = below.take_while(|(host, _)| host.starts_with(&end));
+            for (_, host) in below.by_ref().take(MOST_SERVICES) {
+                self.add(&mut found, host);
+            }
+            found.is_cut |= below.next().is_some();
+        }
+        found
+    }
+
+    /// Returns true if a Gateway that a rule of a namespace names may have a server on this port.
+    pub(super) fn may_serve(&self, (namespace, name): (&str, &str), port: u32) -> bool {
+        // Of one that is not there nothing is known, and Ingresses have any number.
+        let ports = self.gateways().get(&(namespace, name));
+        (namespace, name) == GENERATED || ports.is_none_or(|ports| ports.contains(&port))
+    }
+}
+
+/// Returns the host in lower case, from its end.
+fn reversed(host: &str) -> String {
+    let letters = host.chars().rev();
+    letters.map(|letter| letter.to_ascii_lowercase()).collect()
+}
