@@ -3,13 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api::kubernetes::{self, EndpointConditions, EndpointPort, Items, Lenient, TargetRef};
 use api::model::Health;
 use serde::Deserialize;
 
-use super::{RawMetadata, Wrong, non_empty, or_default};
+use super::{MetadataView as _, Wrong, non_empty};
 use crate::kind::{ENDPOINT_SLICES, Key, Kind, Resource, bytes};
-
-const SERVICE: &str = "kubernetes.io/service-name";
 
 /// Ports, and the addresses that have all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +46,7 @@ impl EndpointSubset {
 
 /// An EndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "RawSlice")]
+#[serde(from = "kubernetes::EndpointSlice")]
 pub struct EndpointSlice {
     pub key: Key,
     /// The name of the Service that it is a part of.
@@ -70,7 +69,7 @@ impl Kind for EndpointSlice {
 
 /// Endpoints: of the Service of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "RawEndpoints")]
+#[serde(from = "kubernetes::Endpoints")]
 pub struct Endpoints {
     pub key: Key,
     pub(crate) subsets: Vec<EndpointSubset>,
@@ -90,137 +89,64 @@ impl Kind for Endpoints {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawSlice {
-    metadata: RawMetadata,
-    address_type: Option<Box<str>>,
-    #[serde(deserialize_with = "or_default")]
-    endpoints: Vec<RawPlace>,
-    #[serde(deserialize_with = "or_default")]
-    ports: Vec<RawEndpointPort>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawPlace {
-    #[serde(deserialize_with = "or_default")]
-    addresses: Vec<String>,
-    #[serde(deserialize_with = "or_default")]
-    conditions: RawConditions,
-    target_ref: Option<RawReference>,
-    node_name: Option<Box<str>>,
-    zone: Option<Box<str>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawConditions {
-    ready: Option<bool>,
-    serving: Option<bool>,
-    terminating: Option<bool>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawReference {
-    kind: Option<String>,
-    namespace: Option<Box<str>>,
-    name: Option<Box<str>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawEndpointPort {
-    name: Option<Box<str>>,
-    port: Option<i64>,
-    protocol: Option<Box<str>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawEndpoints {
-    metadata: RawMetadata,
-    #[serde(deserialize_with = "or_default")]
-    subsets: Vec<RawSubset>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawSubset {
-    #[serde(deserialize_with = "or_default")]
-    addresses: Vec<RawAddress>,
-    #[serde(deserialize_with = "or_default")]
-    not_ready_addresses: Vec<RawAddress>,
-    #[serde(deserialize_with = "or_default")]
-    ports: Vec<RawEndpointPort>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawAddress {
-    ip: String,
-    target_ref: Option<RawReference>,
-    node_name: Option<Box<str>>,
-}
-
-impl RawConditions {
-    /// Returns the health; a missing condition counts as true. A terminating pod is not ready, even while it serves.
-    fn health(&self) -> Health {
-        let ready = self.ready != Some(false);
-        let serving = self.serving.unwrap_or(ready);
-        match (ready, serving && self.terminating == Some(true)) {
-            (true, _) => Health::Ready,
-            (false, true) => Health::Terminating,
-            (false, false) => Health::NotReady,
-        }
+/// Returns the health of an endpoint. A terminating pod is not ready, even while it serves.
+fn health(conditions: EndpointConditions) -> Health {
+    let ready = conditions.ready != Some(false);
+    let serving = conditions.serving.unwrap_or(ready);
+    match (ready, serving && conditions.terminating == Some(true)) {
+        (true, _) => Health::Ready,
+        (false, true) => Health::Terminating,
+        (false, false) => Health::NotReady,
     }
 }
 
-impl RawReference {
-    /// Returns the pod of a reference; `namespace` is that of the object with the reference.
-    fn pod(self, namespace: &str) -> Option<Key> {
-        if self.kind.is_some_and(|kind| kind != "Pod") {
-            return None;
-        }
-        let name = non_empty(self.name)?;
-        Some(Key {
-            namespace: non_empty(self.namespace).unwrap_or_else(|| namespace.into()),
-            name,
-        })
+/// Returns the pod of a reference; `namespace` is that of the object with the reference.
+fn pod(reference: Option<TargetRef>, namespace: &str) -> Option<Key> {
+    let reference = reference?;
+    if !matches!(&*reference.kind, "" | "Pod") {
+        return None;
     }
+    let name = non_empty(reference.name)?;
+    Some(Key {
+        namespace: non_empty(reference.namespace).unwrap_or_else(|| namespace.into()),
+        name,
+    })
 }
 
 /// Ports that a proxy carries. One without a number is all ports, which no service has.
-fn ports(raw: Vec<RawEndpointPort>, wrong: &mut Wrong) -> Vec<(Arc<str>, u16)> {
-    raw.into_iter()
-        .filter(|port| port.protocol.as_deref().is_none_or(|name| name == "TCP"))
+fn ports(field: &str, written: Items<EndpointPort>, wrong: &mut Wrong) -> Vec<(Arc<str>, u16)> {
+    let written = wrong.items(field, written).into_iter();
+    written
+        .filter(|port| matches!(&*port.protocol, "" | "TCP"))
         .filter_map(|port| {
-            let number = wrong.port("ports.port", port.port?)?;
-            Some((port.name.unwrap_or_default().into(), number))
+            let number = match port.port {
+                Lenient::Read(number) => wrong.port("ports.port", number?)?,
+                Lenient::Unreadable(got) => {
+                    wrong.no_port("ports.port", &got);
+                    return None;
+                }
+            };
+            Some((port.name.into(), number))
         })
         .collect()
 }
 
-impl From<RawSlice> for EndpointSlice {
-    fn from(raw: RawSlice) -> Self {
+impl From<kubernetes::EndpointSlice> for EndpointSlice {
+    fn from(raw: kubernetes::EndpointSlice) -> Self {
         let key = raw.metadata.key();
         let mut wrong = Wrong::default();
         let mut subset = EndpointSubset {
-            ports: ports(raw.ports, &mut wrong),
+            ports: ports("ports", raw.ports, &mut wrong),
             places: Vec::new(),
         };
         // A slice of names: no proxy is sent there.
-        let endpoints = if raw.address_type.as_deref() == Some("FQDN") {
-            Vec::new()
-        } else {
-            raw.endpoints
+        let endpoints = match &*raw.address_type {
+            "FQDN" => Vec::new(),
+            _ => wrong.items("endpoints", raw.endpoints),
         };
         for endpoint in endpoints {
-            let health = endpoint.conditions.health();
-            let pod = endpoint
-                .target_ref
-                .and_then(|reference| reference.pod(&key.namespace));
+            let health = health(endpoint.conditions);
+            let pod = pod(endpoint.target_ref, &key.namespace);
             let (node, zone) = (non_empty(endpoint.node_name), non_empty(endpoint.zone));
             for text in &endpoint.addresses {
                 let Some(address) = wrong.address("endpoints.addresses", text) else {
@@ -235,8 +161,9 @@ impl From<RawSlice> for EndpointSlice {
                 });
             }
         }
+        let service = raw.metadata.label(kubernetes::EndpointSlice::SERVICE);
         Self {
-            service: raw.metadata.label(SERVICE).map(Box::from),
+            service: service.map(Box::from),
             key,
             subset,
             problem: wrong.0,
@@ -244,27 +171,27 @@ impl From<RawSlice> for EndpointSlice {
     }
 }
 
-impl From<RawEndpoints> for Endpoints {
-    fn from(raw: RawEndpoints) -> Self {
+impl From<kubernetes::Endpoints> for Endpoints {
+    fn from(raw: kubernetes::Endpoints) -> Self {
         let key = raw.metadata.key();
         let mut wrong = Wrong::default();
         let mut subsets = Vec::new();
-        for subset in raw.subsets {
-            let ports = ports(subset.ports, &mut wrong);
-            let ready = subset.addresses.into_iter().map(|raw| (raw, Health::Ready));
-            let not = subset.not_ready_addresses.into_iter();
-            let not = not.map(|raw| (raw, Health::NotReady));
+        for subset in wrong.items("subsets", raw.subsets) {
+            let ports = ports("subsets.ports", subset.ports, &mut wrong);
+            let ready = wrong.items("subsets.addresses", subset.addresses);
+            let ready = ready.into_iter().map(|one| (one, Health::Ready));
+            let not = wrong.items("subsets.notReadyAddresses", subset.not_ready_addresses);
+            let not = not.into_iter().map(|one| (one, Health::NotReady));
             let mut places = Vec::new();
-            for (raw, health) in ready.chain(not) {
-                let Some(address) = wrong.address("subsets.addresses.ip", &raw.ip) else {
+            for (one, health) in ready.chain(not) {
+                let Some(address) = wrong.address("subsets.addresses.ip", &one.ip) else {
                     continue;
                 };
-                let reference = raw.target_ref;
                 places.push(Place {
                     address,
                     health,
-                    pod: reference.and_then(|reference| reference.pod(&key.namespace)),
-                    node: non_empty(raw.node_name),
+                    pod: pod(one.target_ref, &key.namespace),
+                    node: non_empty(one.node_name),
                     zone: None,
                 });
             }

@@ -6,13 +6,14 @@ mod pod;
 mod service;
 mod topology;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::kubernetes::{Items, Lenient, ObjectMeta, Texts};
 use api::model::Labels;
 use k8s_openapi::jiff::Timestamp;
-use serde::{Deserialize, Deserializer};
 
 use crate::kind::{Key, Revision};
 
@@ -22,64 +23,44 @@ pub use pod::Pod;
 pub use service::Service;
 pub use topology::{Namespace, Node};
 
-/// A map of strings, as the API has them.
-type Texts = BTreeMap<String, Option<String>>;
+/// Metadata in the terms of this crate.
+pub(super) trait MetadataView {
+    fn key(&self) -> Key;
 
-/// Metadata, as much of it as one kind or another needs.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct RawMetadata {
-    name: Box<str>,
-    namespace: Option<Box<str>>,
-    uid: Option<Box<str>>,
-    generation: Option<i64>,
-    resource_version: Option<Box<str>>,
-    creation_timestamp: Option<String>,
-    deletion_timestamp: Option<String>,
-    #[serde(deserialize_with = "or_default")]
-    labels: Texts,
-    #[serde(deserialize_with = "or_default")]
-    annotations: Texts,
-    #[serde(deserialize_with = "or_default")]
-    owner_references: Vec<RawOwner>,
-}
+    /// Returns a key without a namespace: of a kind that is cluster-scoped, even if a file sets one.
+    fn cluster_key(&self) -> Key;
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawOwner {
-    kind: String,
-    name: String,
-    controller: Option<bool>,
-}
-
-impl RawMetadata {
-    pub(super) fn key(&self) -> Key {
-        Key {
-            namespace: self.namespace.clone().unwrap_or_default(),
-            name: self.name.clone(),
-        }
-    }
-
-    pub(super) fn revision(&self) -> Revision {
-        Revision {
-            uid: self.uid.clone().unwrap_or_default(),
-            generation: self.generation.unwrap_or_default(),
-        }
-    }
-
-    /// The `resourceVersion`; empty if there is none.
-    pub(super) fn version(&self) -> &str {
-        self.resource_version.as_deref().unwrap_or_default()
-    }
+    fn revision(&self) -> Revision;
 
     /// Seconds since 1970.
-    pub(super) fn created(&self) -> Option<i64> {
-        let time: Timestamp = self.creation_timestamp.as_ref()?.parse().ok()?;
+    fn created_at(&self) -> Option<i64>;
+
+    /// Returns the fields that the rules check.
+    fn written(&self) -> serde_json::Value;
+}
+
+impl MetadataView for ObjectMeta {
+    fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+
+    fn cluster_key(&self) -> Key {
+        Key::new("", &self.name)
+    }
+
+    fn revision(&self) -> Revision {
+        Revision {
+            uid: self.uid.as_str().into(),
+            generation: self.generation,
+        }
+    }
+
+    fn created_at(&self) -> Option<i64> {
+        let time: Timestamp = self.creation_timestamp.parse().ok()?;
         Some(time.as_second())
     }
 
-    /// Returns the fields that the rules check.
-    pub(super) fn written(&self) -> serde_json::Value {
+    fn written(&self) -> serde_json::Value {
         serde_json::json!({
             "name": self.name,
             "namespace": self.namespace,
@@ -87,30 +68,6 @@ impl RawMetadata {
             "annotations": self.annotations,
         })
     }
-
-    fn label(&self, name: &str) -> Option<&str> {
-        of(&self.labels, name)
-    }
-
-    pub(super) fn annotation(&self, name: &str) -> Option<&str> {
-        of(&self.annotations, name)
-    }
-}
-
-/// Returns a non-empty value.
-fn of<'a>(texts: &'a Texts, name: &str) -> Option<&'a str> {
-    texts
-        .get(name)?
-        .as_deref()
-        .map(str::trim)
-        .filter(|text| !text.is_empty())
-}
-
-/// Decodes `null` as the default: servers send it for empty lists.
-pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    from: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 fn labels(texts: Texts) -> Labels {
@@ -118,7 +75,7 @@ fn labels(texts: Texts) -> Labels {
     texts
         .into_iter()
         .map(|(name, value)| {
-            let value = known.share(value.unwrap_or_default());
+            let value = known.share(value);
             (known.share(name), value)
         })
         .collect()
@@ -154,8 +111,8 @@ impl SharedTexts {
 }
 
 /// Turns an empty text into `None`.
-fn non_empty(text: Option<Box<str>>) -> Option<Box<str>> {
-    text.filter(|text| !text.is_empty())
+fn non_empty(text: String) -> Option<Box<str>> {
+    (!text.is_empty()).then(|| text.into())
 }
 
 fn shared(text: &str) -> Arc<str> {
@@ -183,12 +140,46 @@ impl Wrong {
         address
     }
 
+    /// Returns the text of an address, which may be empty; reports one that is no text.
+    fn address_text(&mut self, field: &str, text: Lenient<String>) -> Option<String> {
+        match text {
+            Lenient::Read(text) => Some(text),
+            Lenient::Unreadable(got) => {
+                self.set(|| format!("{field}: want an address, got {got}"));
+                None
+            }
+        }
+    }
+
     fn port(&mut self, field: &str, number: i64) -> Option<u16> {
         let port = u16::try_from(number).ok().filter(|port| *port > 0);
         if port.is_none() {
-            self.set(|| format!("{field}: want a port, 1 to 65535, got {number}"));
+            self.no_port(field, &number);
         }
         port
+    }
+
+    /// Returns the number of a port as it is written.
+    fn number(&mut self, field: &str, port: &Lenient<i64>) -> Option<u16> {
+        match port {
+            Lenient::Read(number) => self.port(field, *number),
+            Lenient::Unreadable(got) => {
+                self.no_port(field, got);
+                None
+            }
+        }
+    }
+
+    fn no_port(&mut self, field: &str, got: &dyn fmt::Display) {
+        self.set(|| format!("{field}: want a port, 1 to 65535, got {got}"));
+    }
+
+    /// Returns the items that can be read, and reports the others.
+    fn items<T>(&mut self, field: &str, all: Items<T>) -> Vec<T> {
+        if let Some(unreadable) = &all.unreadable {
+            self.set(|| unreadable.message(field));
+        }
+        all.items
     }
 }
 

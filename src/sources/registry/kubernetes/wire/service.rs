@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api::kubernetes::{Items, Lenient, PortOrName, ServiceObject, ServicePort};
 use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near, is_near_by_field};
 use api::names::{LONGEST_NAME, export_to};
 use api::size;
 use api::well_known::EXPORT_TO;
 use serde::Deserialize;
 
-use super::{RawMetadata, Texts, Wrong, labels, or_default};
+use super::{MetadataView as _, Wrong, labels};
 use crate::kind::{Key, Kind, Resource, bytes};
 
 const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
@@ -18,7 +19,7 @@ const KUBERNETES_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
 
 /// A Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "RawService")]
+#[serde(from = "ServiceObject")]
 pub struct Service {
     pub key: Key,
     pub(crate) created: Option<i64>,
@@ -69,98 +70,30 @@ impl Kind for Service {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawService {
-    metadata: RawMetadata,
-    #[serde(deserialize_with = "or_default")]
-    spec: RawServiceSpec,
-    #[serde(deserialize_with = "or_default")]
-    status: RawServiceStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawServiceSpec {
-    #[serde(rename = "type")]
-    what: Option<Box<str>>,
-    #[serde(rename = "clusterIP")]
-    cluster_ip: Option<String>,
-    #[serde(rename = "clusterIPs", deserialize_with = "or_default")]
-    cluster_ips: Vec<String>,
-    #[serde(rename = "externalIPs", deserialize_with = "or_default")]
-    external_ips: Vec<String>,
-    external_name: Option<Box<str>>,
-    #[serde(deserialize_with = "or_default")]
-    ports: Vec<RawServicePort>,
-    #[serde(deserialize_with = "or_default")]
-    selector: Texts,
-    traffic_distribution: Option<Box<str>>,
-    publish_not_ready_addresses: Option<bool>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawServicePort {
-    name: Option<Box<str>>,
-    port: i64,
-    protocol: Option<Box<str>>,
-    app_protocol: Option<Box<str>>,
-    target_port: Option<RawTarget>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum RawTarget {
-    Number(i64),
-    Name(String),
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawServiceStatus {
-    #[serde(deserialize_with = "or_default")]
-    load_balancer: RawBalancer,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawBalancer {
-    #[serde(deserialize_with = "or_default")]
-    ingress: Vec<RawIngress>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawIngress {
-    ip: Option<String>,
-}
-
-impl From<RawService> for Service {
-    fn from(raw: RawService) -> Self {
-        let RawService {
+impl From<ServiceObject> for Service {
+    fn from(raw: ServiceObject) -> Self {
+        let ServiceObject {
             metadata,
             spec,
             status,
         } = raw;
         let mut wrong = Wrong::default();
-        let what = spec.what.as_deref().unwrap_or("ClusterIP");
         let external_name =
-            (what == "ExternalName").then(|| spec.external_name.unwrap_or_default());
-        if let Some(name) = &external_name
-            && !is_name(name)
-        {
-            wrong.set(|| format!("spec.externalName: want a name, got {name:?}"));
-        }
-        let of_cluster = match spec.cluster_ips.is_empty() {
-            true => spec.cluster_ip.into_iter().collect(),
-            false => spec.cluster_ips,
+            (spec.kind == "ExternalName").then(|| external_name(spec.external_name, &mut wrong));
+        let of_cluster = wrong.items("spec.clusterIPs", spec.cluster_ips);
+        let of_cluster = match of_cluster.is_empty() {
+            true => wrong
+                .address_text("spec.clusterIP", spec.cluster_ip)
+                .into_iter()
+                .collect(),
+            false => of_cluster,
         };
+        let external_ips = wrong.items("spec.externalIPs", spec.external_ips);
         let headless = of_cluster.iter().any(|address| address == "None");
         let has_address = !headless && external_name.is_none();
         let texts = [
             ("spec.clusterIPs", &of_cluster),
-            ("spec.externalIPs", &spec.external_ips),
+            ("spec.externalIPs", &external_ips),
         ];
         let texts = texts.into_iter().filter(|_| has_address);
         let texts = texts.flat_map(|(field, texts)| texts.iter().map(move |text| (field, text)));
@@ -181,20 +114,22 @@ impl From<RawService> for Service {
         };
         let identities = who(CANONICAL_ACCOUNTS);
         let accounts = who(KUBERNETES_ACCOUNTS);
-        let balancers = status.load_balancer.ingress.into_iter();
+        const BALANCERS: &str = "status.loadBalancer.ingress";
+        let balancers = wrong.items(BALANCERS, status.load_balancer.ingress);
         let balancers = balancers
-            .filter_map(|ingress| wrong.address("status.loadBalancer.ingress.ip", &ingress.ip?));
+            .iter()
+            .filter_map(|one| wrong.address("status.loadBalancer.ingress.ip", &one.ip));
         let balancers = once(balancers.collect());
-        let distribution = spec.traffic_distribution.as_deref();
+        let distribution = Some(spec.traffic_distribution.as_str());
         let annotated = metadata.annotation(DISTRIBUTION);
         let prefers_close = prefers_close(distribution, annotated, &mut wrong);
         Self {
             key: metadata.key(),
-            created: metadata.created(),
+            created: metadata.created_at(),
             external_name,
             headless,
             addresses,
-            balancers: match what {
+            balancers: match &*spec.kind {
                 "LoadBalancer" => balancers,
                 _ => Vec::new(),
             },
@@ -204,7 +139,7 @@ impl From<RawService> for Service {
             accounts: accounts.into_iter().map(Box::from).collect(),
             prefers_close,
             exported_to: exported(metadata.annotation(EXPORT_TO), &mut wrong),
-            publishes_not_ready: spec.publish_not_ready_addresses == Some(true),
+            publishes_not_ready: spec.publish_not_ready_addresses,
             problem: wrong.0,
         }
     }
@@ -267,21 +202,20 @@ fn bound<T>(field: &str, items: &mut Vec<T>, most: usize, wrong: &mut Wrong) {
     }
 }
 
-fn ports(raw: Vec<RawServicePort>, wrong: &mut Wrong) -> Vec<Port> {
+fn ports(written: Items<ServicePort>, wrong: &mut Wrong) -> Vec<Port> {
     let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     let mut ports = Vec::new();
-    for raw in raw {
-        let name: Arc<str> = raw.name.unwrap_or_default().into();
-        let Some(number) = wrong.port("spec.ports.port", raw.port) else {
+    for written in wrong.items("spec.ports", written) {
+        let name: Arc<str> = written.name.into();
+        let Some(number) = wrong.number("spec.ports.port", &written.port) else {
             continue;
         };
-        let transport = raw.protocol.as_deref().unwrap_or_default();
-        let app = raw.app_protocol.as_deref();
+        let app = Some(&*written.app_protocol).filter(|app| !app.is_empty());
         // One number may be there for TCP and for UDP.
-        let Some(protocol) = Protocol::of_kubernetes(transport, app, &name, number) else {
+        let Some(protocol) = Protocol::of_kubernetes(&written.protocol, app, &name, number) else {
             continue;
         };
-        let Some(target) = target(raw.target_port, number, wrong) else {
+        let Some(target) = target(written.target_port, number, wrong) else {
             continue;
         };
         if names.contains(&name) || numbers.contains(&number) {
@@ -300,19 +234,28 @@ fn ports(raw: Vec<RawServicePort>, wrong: &mut Wrong) -> Vec<Port> {
     ports
 }
 
-fn target(raw: Option<RawTarget>, number: u16, wrong: &mut Wrong) -> Option<Target> {
-    let target = match raw {
-        None | Some(RawTarget::Number(0)) => return Some(Target::Number(number)),
-        Some(RawTarget::Number(target)) => target,
-        Some(RawTarget::Name(text)) if text.is_empty() => return Some(Target::Number(number)),
-        Some(RawTarget::Name(text)) => match text.parse() {
+fn target(
+    written: Lenient<Option<PortOrName<i64>>>,
+    number: u16,
+    wrong: &mut Wrong,
+) -> Option<Target> {
+    const FIELD: &str = "spec.ports.targetPort";
+    let target = match written {
+        Lenient::Read(None | Some(PortOrName::Port(0))) => return Some(Target::Number(number)),
+        Lenient::Read(Some(PortOrName::Port(target))) => target,
+        Lenient::Read(Some(PortOrName::Name(text))) if text.is_empty() => {
+            return Some(Target::Number(number));
+        }
+        Lenient::Read(Some(PortOrName::Name(text))) => match text.parse() {
             Ok(target) => target,
             Err(_) => return Some(Target::Name(text.into())),
         },
+        Lenient::Unreadable(got) => {
+            wrong.no_port(FIELD, &got);
+            return None;
+        }
     };
-    wrong
-        .port("spec.ports.targetPort", target)
-        .map(Target::Number)
+    wrong.port(FIELD, target).map(Target::Number)
 }
 
 /// The items of a list with commas.
@@ -328,6 +271,23 @@ fn once(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         .into_iter()
         .filter(|address| seen.insert(*address))
         .collect()
+}
+
+/// Returns the name of an ExternalName service; reports one that is none.
+fn external_name(written: Lenient<String>, wrong: &mut Wrong) -> Box<str> {
+    const FIELD: &str = "spec.externalName";
+    match written {
+        Lenient::Read(name) => {
+            if !is_name(&name) {
+                wrong.set(|| format!("{FIELD}: want a name, got {name:?}"));
+            }
+            name.into()
+        }
+        Lenient::Unreadable(got) => {
+            wrong.set(|| format!("{FIELD}: want a name, got {got}"));
+            Box::default()
+        }
+    }
 }
 
 /// Returns true for letters that an API server takes in an `externalName`.
