@@ -55,21 +55,33 @@ pub struct Items<T> {
 /// Items of a list that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableItems {
-    /// The index of the first one; `None`: the field is no list.
-    pub first: Option<usize>,
+    /// Their indexes in the list; none, if the field is no list.
+    pub at: Vec<usize>,
     /// The cause that the first one cannot be read.
     pub cause: Box<str>,
-    pub count: usize,
 }
 
 impl UnreadableItems {
     /// Returns the place of the first one in a list of this name, and the cause.
     #[must_use]
     pub fn message(&self, list: &str) -> String {
-        match self.first {
+        match self.at.first() {
             Some(at) => format!("{list}[{at}]: {}", self.cause),
             None => format!("{list}: {}", self.cause),
         }
+    }
+}
+
+impl<T> Items<T> {
+    /// Iterates over all items of the list; `None`: it cannot be read.
+    pub fn each(self) -> impl Iterator<Item = Option<T>> {
+        let unreadable = self.unreadable.map(|unreadable| unreadable.at);
+        let mut unreadable = unreadable.into_iter().flatten().peekable();
+        let mut items = self.items.into_iter();
+        (0..).map_while(move |at| match unreadable.next_if_eq(&at) {
+            Some(_) => Some(None),
+            None => items.next().map(Some),
+        })
     }
 }
 
@@ -102,31 +114,23 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Items<T> {
 
 /// Reads the items of a list, of which `whole` says that not all can be read.
 fn one_by_one<T: DeserializeOwned>(list: &str, whole: &serde_json::Error) -> Items<T> {
-    let Ok(texts) = serde_json::from_str::<Vec<&RawValue>>(list) else {
-        return Items {
-            items: Vec::new(),
-            unreadable: Some(UnreadableItems {
-                first: None,
-                cause: cause(whole),
-                count: 1,
-            }),
-        };
-    };
-    let mut read = Items::default();
-    for (at, text) in texts.into_iter().enumerate() {
-        match (serde_json::from_str(text.get()), &mut read.unreadable) {
-            (Ok(item), _) => read.items.push(item),
-            (Err(_), Some(unreadable)) => unreadable.count = unreadable.count.saturating_add(1),
-            (Err(error), unreadable) => {
-                *unreadable = Some(UnreadableItems {
-                    first: Some(at),
-                    cause: cause(&error),
-                    count: 1,
-                });
+    let texts: Vec<&RawValue> = serde_json::from_str(list).unwrap_or_default();
+    let (mut items, mut at) = (Vec::new(), Vec::new());
+    let mut first = None;
+    for (index, text) in texts.into_iter().enumerate() {
+        match serde_json::from_str(text.get()) {
+            Ok(item) => items.push(item),
+            Err(error) => {
+                first.get_or_insert_with(|| cause(&error));
+                at.push(index);
             }
         }
     }
-    read
+    let cause = first.unwrap_or_else(|| cause(whole));
+    Items {
+        items,
+        unreadable: Some(UnreadableItems { at, cause }),
+    }
 }
 
 /// Returns the error without its place, which is one within the part.
@@ -177,16 +181,20 @@ mod tests {
     fn an_item_that_is_none_costs_itself() {
         let texts: Items<String> = read(&json!(["a", 7, "b", null, {}]));
         assert_eq!(texts.items, ["a", "b"]);
+        let each: Vec<_> = texts.clone().each().collect();
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(each, [some("a"), None, some("b"), None, None]);
         let unreadable = texts.unreadable.unwrap();
-        assert_eq!((unreadable.first, unreadable.count), (Some(1), 3));
         assert_eq!(
             unreadable.message("spec.externalIPs"),
             "spec.externalIPs[1]: invalid type: integer `7`, expected a string"
         );
         for good in [json!(null), json!([])] {
-            assert_eq!(read::<Items<String>>(&good), Items::default());
+            let good: Items<String> = read(&good);
+            assert!(good.unreadable.is_none() && good.each().next().is_none());
         }
         let none: Items<String> = read(&json!("a"));
+        assert_eq!(none.clone().each().next(), None);
         assert_eq!(
             none.unreadable.unwrap().message("list"),
             "list: invalid type: string \"a\", expected a sequence"
