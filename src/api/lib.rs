@@ -24,6 +24,7 @@
 //!   over its defaults. `envoy`: Envoy's messages by their descriptions.
 //! * `security`: rules of `security.istio.io` as plain values. `model`: services, endpoints and workloads as the registries make them.
 //! * `config`: kinds, documents, rules and findings; the one judgement of an object. `read`: an object to its type.
+//! * `kubernetes`: objects of Kubernetes' own kinds, as they are written.
 //! * `networking`: rules of `networking.istio.io` as plain values. `mesh`: the mesh configuration and its networks.
 //!
 //! # From text to a type
@@ -57,6 +58,7 @@ mod did_you_mean;
 pub mod duration;
 pub mod envoy;
 mod finding;
+pub mod kubernetes;
 pub mod log_repeats;
 pub mod mesh;
 pub mod model;

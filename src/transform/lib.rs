@@ -7,18 +7,20 @@
 //! # Dependencies
 //!
 //! ```text
-//!  kubernetes ──┬──► services     Services, endpoints, pods and nodes → ServiceEntries
-//!               └──► ingress      Ingresses → Gateways and VirtualServices
+//!  read ──► services     Services, endpoints, pods and nodes → ServiceEntries
+//!           ingress      Ingresses → Gateways and VirtualServices
 //! ```
 //!
-//! [`kubernetes`] holds the objects, with the fields that a transform reads; [`services`] and [`ingress`] know it, and do
-//! not know each other: a caller lends [`ingress::transform`] the names of ports.
+//! The objects are those of [`api::kubernetes`]; `read` refuses those of which a part cannot be read. [`services`] and [`ingress`]
+//! do not know each other: a caller lends [`ingress::transform`] the names of ports.
 
 #![forbid(unsafe_code)]
 
 pub mod ingress;
-pub mod kubernetes;
+mod read;
 pub mod services;
+
+pub use read::{TransformSource, read};
 
 /// The settings of the mesh that a transform needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +46,7 @@ impl Key {
     }
 
     /// Returns the key of an object; one without a namespace is in `default`.
-    pub fn of(metadata: &kubernetes::Metadata) -> Self {
+    pub fn of(metadata: &api::kubernetes::ObjectMeta) -> Self {
         let namespace = match &*metadata.namespace {
             "" => "default",
             namespace => namespace,

@@ -74,7 +74,7 @@ pub(crate) const CORE_EXAMPLES: [(&str, Option<&str>); 34] = [
         Some("invalid type"),
     ),
     (
-        "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: x}]}}",
+        "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {a: [x]}}}",
         Some("invalid type"),
     ),
     (

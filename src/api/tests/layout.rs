@@ -70,6 +70,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("names", &["model"]),
             ("overlay", &["schema"]),
             ("timestamp", &["duration"]),
+            ("kubernetes", &["text", "timestamp"]),
             ("wire", &["duration", "proto_json", "schema", "timestamp"]),
             (
                 "envoy",
@@ -389,11 +390,7 @@ const ROOMS: &[(&str, Rooms)] = &[
     ),
     (
         "transform",
-        &[
-            ("kubernetes", &[]),
-            ("ingress", &["kubernetes"]),
-            ("services", &["kubernetes"]),
-        ],
+        &[("read", &[]), ("ingress", &[]), ("services", &["read"])],
     ),
     (
         "mcp",

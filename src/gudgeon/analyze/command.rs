@@ -6,7 +6,7 @@ use std::io::Write as _;
 use api::config::document::{self, COMMAND_LINE, Part};
 use api::config::{self, Finding};
 use serde_json::{Map, Value as Json};
-use sources::config::created_finding;
+use sources::catalogue::created_finding;
 
 use super::cluster;
 use super::codes;

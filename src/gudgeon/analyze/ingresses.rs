@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use api::kubernetes::{Ingress, PortOrName};
 use api::mesh::mesh_config::IngressControllerMode;
 use transform::Key;
 use transform::ingress::{Settings, transform};
-use transform::kubernetes::{Ingress, PortOrName};
 
 use super::codes;
 use super::inventory::{Inventory, Item, list, text};

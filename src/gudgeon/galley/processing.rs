@@ -9,20 +9,21 @@ use std::time::Duration;
 
 use api::config::collections::{MESH, SYNTHETIC, type_url_of};
 use api::config::{Finding, ServedInstead};
+use api::kubernetes::{
+    EndpointSlice, Endpoints, Ingress, PartialObjectMetadata, Pod, ServiceObject,
+};
 use api::mesh::MeshConfig;
 use mcp::objects;
 use mcp::publish::Publisher;
 use mcp::snapshot::{self, Resource};
 use prost::Message as _;
-use serde::de::DeserializeOwned;
 use sources::Revision;
 use sources::catalogue::{CoreKind, Entry, EntryId, Origin, Refused, Warned};
 use transform::ingress::{
     self, Changes, GATEWAYS, Generated, Ingresses, Settings, VIRTUAL_SERVICES,
 };
-use transform::kubernetes::{EndpointSlice, Endpoints, Ingress, Node, Pod, Service};
 use transform::services::{Services, SyntheticEntry};
-use transform::{Key, Mesh};
+use transform::{Key, Mesh, TransformSource};
 
 /// The one resource of the mesh configuration.
 const MESH_NAME: &str = "istio-system/meshconfig";
@@ -288,8 +289,8 @@ fn plain_of(collection: &str) -> Option<CoreKind> {
         .find(|plain| plain.collection() == collection)
 }
 
-fn read<T: DeserializeOwned>(json: Option<&str>) -> Option<T> {
-    serde_json::from_str(json?).ok()
+fn read<T: TransformSource>(json: Option<&str>) -> Option<T> {
+    transform::read(json?).ok()
 }
 
 /// Checks that an object of Kubernetes can be transformed.
@@ -297,17 +298,16 @@ fn read<T: DeserializeOwned>(json: Option<&str>) -> Option<T> {
 /// # Errors
 /// The reason why it cannot.
 pub(super) fn usable(plain: CoreKind, json: &str) -> Result<(), String> {
-    fn readable<T: DeserializeOwned>(json: &str) -> Result<(), String> {
-        let read: Result<T, _> = serde_json::from_str(json);
-        read.map(drop).map_err(|cause| cause.to_string())
+    fn readable<T: TransformSource>(json: &str) -> Result<(), String> {
+        transform::read::<T>(json).map(drop)
     }
     match plain {
         CoreKind::Ingress => readable::<Ingress>(json),
-        CoreKind::Service => readable::<Service>(json),
+        CoreKind::Service => readable::<ServiceObject>(json),
         CoreKind::Endpoints => readable::<Endpoints>(json),
         CoreKind::EndpointSlice => readable::<EndpointSlice>(json),
         CoreKind::Pod => readable::<Pod>(json),
-        CoreKind::Node => readable::<Node>(json),
+        CoreKind::Node => readable::<PartialObjectMetadata>(json),
         CoreKind::IngressClass | CoreKind::Namespace | CoreKind::Secret => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sources::{Access, CannotConnect, Cluster};
+use sources::kubernetes::{Access, CannotConnect, Cluster};
 use tracing::info;
 
 /// Clients by the way that they connect. A clone shares them.

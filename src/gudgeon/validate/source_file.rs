@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use api::config::document::{self, COMMAND_LINE, Part};
 use api::config::{self, Finding};
 use serde_json::Value;
-use sources::config::created_finding;
+use sources::catalogue::created_finding;
 
 use super::report::{Report, Subject};
 use crate::named_files::{NamedFile, put_namespace};

@@ -9,7 +9,7 @@ use super::{
     Finding, Generated, Settings, VIRTUAL_SERVICES, gateway, host_of, own_findings, virtual_service,
 };
 use crate::Key;
-use crate::kubernetes::{Ingress, IngressRule};
+use api::kubernetes::{Ingress, IngressRule};
 
 /// A result that is made at once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::room::{Place, Rank, SharedPart, fitting, unique};
 use super::{ANY, Finding, GATEWAYS, Generated, SUFFIX, Settings, carried, generated};
 use crate::Key;
-use crate::kubernetes::{Ingress, Metadata};
+use api::kubernetes::{Ingress, ObjectMeta};
 
 /// The directory of the certificate in a gateway's pod.
 pub(super) const CERTIFICATES: &str = "/etc/istio/ingress-certs";
@@ -35,7 +35,7 @@ pub(super) fn gateway(
 
 struct Gateway<'a> {
     first: &'a Key,
-    metadata: Cow<'a, Metadata>,
+    metadata: Cow<'a, ObjectMeta>,
     /// The names of the servers' ports.
     ports: BTreeSet<String>,
     servers: Vec<SharedPart<'a>>,

@@ -27,7 +27,7 @@ use self::gateway::{CERTIFICATES, gateway};
 use self::room::{MOST_METADATA, fitting, may_be_carried};
 use self::route::{Route, routes};
 use crate::Key;
-use crate::kubernetes::{Ingress, IngressRule, Metadata};
+use api::kubernetes::{Ingress, IngressRule, ObjectMeta};
 
 pub const GATEWAYS: &str = "istio/networking/v1alpha3/gateways";
 pub const VIRTUAL_SERVICES: &str = "istio/networking/v1alpha3/virtualservices";
@@ -256,14 +256,14 @@ fn own_findings(key: &Key, ingress: &Ingress) -> Vec<Finding> {
 }
 
 /// Returns the metadata that an Ingress gives what is made of it.
-fn carried(ingress: &Ingress) -> Cow<'_, Metadata> {
+fn carried(ingress: &Ingress) -> Cow<'_, ObjectMeta> {
     let metadata = &ingress.metadata;
     if may_be_carried(metadata) {
         return Cow::Borrowed(metadata);
     }
-    Cow::Owned(Metadata {
-        creation_timestamp: metadata.creation_timestamp,
-        ..Metadata::default()
+    Cow::Owned(ObjectMeta {
+        creation_timestamp: metadata.creation_timestamp.clone(),
+        ..ObjectMeta::default()
     })
 }
 
@@ -299,7 +299,7 @@ fn virtual_service(
 
 struct Host<'a> {
     first: &'a Key,
-    metadata: Cow<'a, Metadata>,
+    metadata: Cow<'a, ObjectMeta>,
     routes: Vec<Route<'a>>,
 }
 
@@ -336,7 +336,7 @@ fn generated(
     collection: &'static str,
     name: String,
     of: &Key,
-    metadata: &Metadata,
+    metadata: &ObjectMeta,
     spec: Value,
 ) -> Generated {
     let mut annotations = metadata.annotations.clone();
@@ -346,7 +346,7 @@ fn generated(
         collection,
         key: Key::new(NAMESPACE, name),
         of: of.clone(),
-        create_time: metadata.creation_timestamp,
+        create_time: metadata.created(),
         labels: metadata.labels.clone(),
         annotations,
         spec,

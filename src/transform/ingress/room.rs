@@ -146,7 +146,7 @@ fn without_room(mut waiting: BTreeMap<&str, Waiting>) -> BTreeSet<usize> {
 }
 
 /// Returns true if labels and annotations are few enough to be those of a shared object.
-pub(super) fn may_be_carried(metadata: &crate::kubernetes::Metadata) -> bool {
+pub(super) fn may_be_carried(metadata: &api::kubernetes::ObjectMeta) -> bool {
     bytes_of(&metadata.labels).saturating_add(bytes_of(&metadata.annotations)) <= MOST_METADATA
 }
 
@@ -189,7 +189,7 @@ mod tests {
 
     use super::super::{ANY, GATEWAYS, IngressControllerMode, Outcome, Settings, transform};
     use super::*;
-    use crate::kubernetes::Ingress;
+    use api::kubernetes::Ingress;
 
     /// Transforms Ingresses, each named by `NAMESPACE/NAME`; all that is made is valid.
     fn made(ingresses: &[(&str, Value)]) -> Outcome {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::room::{Place, Rank, SharedPart};
 use super::{Finding, Settings};
 use crate::Key;
-use crate::kubernetes::{Backend, IngressPath, IngressRule, PortOrName};
+use api::kubernetes::{Backend, IngressPath, IngressRule, PortOrName};
 
 /// The requests that a path matches.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,9 @@ use api::networking::{ServiceEntry, ServicePort, WorkloadEntry, service_entry};
 use api::well_known::EXPORT_TO;
 
 use super::{Part, Reference, Services, SyntheticEntry};
-use crate::kubernetes::{self, Address, EndpointPort, Node, Service};
+use crate::read::{endpoint_number, number};
 use crate::{Key, Mesh};
+use api::kubernetes::{self, EndpointPort, PartialObjectMetadata, ServiceObject, SubsetAddress};
 
 const SERVICE_VERSION: &str = "networking.alpha.istio.io/serviceVersion";
 pub(super) const ENDPOINTS_VERSION: &str = "networking.alpha.istio.io/endpointsVersion";
@@ -35,7 +36,7 @@ pub(super) struct EntryBuilder<'a> {
 }
 
 impl EntryBuilder<'_> {
-    pub(super) fn entry(&self, key: &Key, service: &Service, mesh: &Mesh) -> SyntheticEntry {
+    pub(super) fn entry(&self, key: &Key, service: &ServiceObject, mesh: &Mesh) -> SyntheticEntry {
         let metadata = &service.metadata;
         let mut annotations = metadata.annotations.clone();
         let mut note = |name: &str, value: String| {
@@ -51,17 +52,17 @@ impl EntryBuilder<'_> {
         note(NOT_READY, self.not_ready());
         SyntheticEntry {
             key: key.clone(),
-            create_time: metadata.creation_timestamp,
+            create_time: metadata.created(),
             labels: metadata.labels.clone(),
             annotations,
             spec: self.spec(key, service, mesh),
         }
     }
 
-    fn spec(&self, key: &Key, service: &Service, mesh: &Mesh) -> ServiceEntry {
+    fn spec(&self, key: &Key, service: &ServiceObject, mesh: &Mesh) -> ServiceEntry {
         let spec = &service.spec;
         let is_external = spec.kind == "ExternalName";
-        let address = match &*spec.cluster_ip {
+        let address = match spec.cluster_ip.read().map_or("", String::as_str) {
             "" | "None" => NO_ADDRESS,
             _ if is_external => NO_ADDRESS,
             address => address,
@@ -74,18 +75,18 @@ impl EntryBuilder<'_> {
                 key.name, key.namespace, mesh.domain
             )],
             addresses: vec![address.to_owned()],
-            ports: spec.ports.iter().map(port).collect(),
+            ports: spec.ports.items.iter().map(port).collect(),
             export_to: exported.into_iter().map(str::to_owned).collect(),
             ..ServiceEntry::default()
         };
         if is_external {
             entry.set_location(service_entry::Location::MeshExternal);
             entry.set_resolution(service_entry::Resolution::Dns);
-            let ports = spec.ports.iter();
+            let ports = spec.ports.items.iter();
             entry.endpoints = vec![WorkloadEntry {
-                address: spec.external_name.clone(),
+                address: spec.external_name.read().cloned().unwrap_or_default(),
                 ports: ports
-                    .map(|port| (port.name.clone(), u32::from(port.port)))
+                    .map(|port| (port.name.clone(), number(&port.port).map_or(0, u32::from)))
                     .collect(),
                 labels: service.metadata.labels.clone(),
                 ..WorkloadEntry::default()
@@ -109,10 +110,10 @@ impl EntryBuilder<'_> {
     fn endpoints(&self, key: &Key, mesh: &Mesh) -> (Vec<WorkloadEntry>, BTreeSet<String>) {
         let (mut endpoints, mut identities) = (Vec::new(), BTreeSet::new());
         for subset in self.parts.iter().flat_map(|part| &part.subsets) {
-            let ports: BTreeMap<_, _> = numbers(&subset.ports)
+            let ports: BTreeMap<_, _> = numbers(&subset.ports.items)
                 .map(|(name, port)| (name.to_owned(), u32::from(port)))
                 .collect();
-            for address in &subset.addresses {
+            for address in &subset.addresses.items {
                 let pod = self.of.find(&Reference::of(address, &key.namespace));
                 let mut endpoint = WorkloadEntry {
                     address: address.ip.clone(),
@@ -135,8 +136,8 @@ impl EntryBuilder<'_> {
     fn not_ready(&self) -> String {
         let mut found = Vec::new();
         for subset in self.parts.iter().flat_map(|part| &part.subsets) {
-            for address in &subset.not_ready_addresses {
-                let ports = numbers(&subset.ports);
+            for address in &subset.not_ready_addresses.items {
+                let ports = numbers(&subset.ports.items);
                 found.extend(ports.map(|(_, port)| host_and_port(address, port)));
             }
         }
@@ -147,10 +148,10 @@ impl EntryBuilder<'_> {
 fn numbers(ports: &[EndpointPort]) -> impl Iterator<Item = (&str, u16)> {
     ports
         .iter()
-        .filter_map(|port| port.port.map(|number| (&*port.name, number)))
+        .filter_map(|port| endpoint_number(port).map(|number| (&*port.name, number)))
 }
 
-fn host_and_port(address: &Address, port: u16) -> String {
+fn host_and_port(address: &SubsetAddress, port: u16) -> String {
     let ip = &address.ip;
     if ip.contains(':') {
         format!("[{ip}]:{port}")
@@ -169,7 +170,7 @@ fn identity(key: &Key, pod: &kubernetes::Pod, mesh: &Mesh) -> String {
 }
 
 /// `REGION/ZONE`.
-pub(super) fn locality(node: &Node) -> String {
+pub(super) fn locality(node: &PartialObjectMetadata) -> String {
     let labels = &node.metadata.labels;
     let [region, zone] = [REGION, ZONE].map(|names| {
         let mut values = names.iter().filter_map(|name| labels.get(*name));
@@ -184,7 +185,7 @@ pub(super) fn locality(node: &Node) -> String {
 
 fn port(port: &kubernetes::ServicePort) -> ServicePort {
     ServicePort {
-        number: u32::from(port.port),
+        number: number(&port.port).map_or(0, u32::from),
         name: port.name.clone(),
         protocol: protocol(port).to_owned(),
         ..ServicePort::default()
@@ -209,7 +210,7 @@ fn protocol(port: &kubernetes::ServicePort) -> &'static str {
         "mongo" => "Mongo",
         "redis" => "Redis",
         "mysql" => "MySQL",
-        _ if SERVER_FIRST.contains(&port.port) => "TCP",
+        _ if number(&port.port).is_some_and(|port| SERVER_FIRST.contains(&port)) => "TCP",
         _ => "",
     }
 }

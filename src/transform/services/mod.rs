@@ -7,14 +7,19 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::google::protobuf::Timestamp;
 use api::networking::ServiceEntry;
 
 use self::entry::EntryBuilder;
-use crate::kubernetes::{Address, Endpoint, EndpointSlice, Endpoints, Node, Pod, Service, Subset};
+use crate::read::number;
 use crate::{Key, Mesh};
+use api::kubernetes::{
+    EndpointSlice, Endpoints, Items, PartialObjectMetadata, Pod, ServiceObject, SliceEndpoint,
+    Subset, SubsetAddress,
+};
 
 /// The ServiceEntry of a Service, with the metadata that it takes from it.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +40,7 @@ enum Reference {
 }
 
 impl Reference {
-    fn of(address: &Address, namespace: &str) -> Self {
+    fn of(address: &SubsetAddress, namespace: &str) -> Self {
         let target = address.target_ref.as_ref();
         match target.filter(|target| target.kind == "Pod" && !target.name.is_empty()) {
             Some(target) if !target.namespace.is_empty() => {
@@ -57,7 +62,10 @@ struct Part {
 
 impl Part {
     fn references(&self) -> impl Iterator<Item = Reference> {
-        let addresses = self.subsets.iter().flat_map(|subset| &subset.addresses);
+        let addresses = self
+            .subsets
+            .iter()
+            .flat_map(|subset| &subset.addresses.items);
         addresses.map(|address| Reference::of(address, &self.service.namespace))
     }
 }
@@ -72,10 +80,10 @@ enum PartKey {
 /// The objects that entries are built from.
 #[derive(Debug, Default)]
 pub struct Services {
-    services: BTreeMap<Key, Service>,
+    services: BTreeMap<Key, ServiceObject>,
     parts: BTreeMap<PartKey, Part>,
     pods: BTreeMap<Key, Pod>,
-    nodes: BTreeMap<String, Node>,
+    nodes: BTreeMap<String, PartialObjectMetadata>,
     /// By service.
     parts_of: BTreeMap<Key, BTreeSet<PartKey>>,
     /// The services whose endpoints refer to a pod.
@@ -86,7 +94,7 @@ pub struct Services {
 
 impl Services {
     /// Sets a service, or takes it away. The entries to be made anew, as of the other three.
-    pub fn service(&mut self, key: Key, service: Option<Service>) -> BTreeSet<Key> {
+    pub fn service(&mut self, key: Key, service: Option<ServiceObject>) -> BTreeSet<Key> {
         let is_same = self.services.get(&key) == service.as_ref();
         match service {
             Some(service) => self.services.insert(key.clone(), service),
@@ -99,7 +107,7 @@ impl Services {
         let part = endpoints.map(|endpoints| Part {
             service: key.clone(),
             version: endpoints.metadata.resource_version,
-            subsets: endpoints.subsets,
+            subsets: endpoints.subsets.items,
         });
         self.part(PartKey::Endpoints(key), part)
     }
@@ -156,11 +164,11 @@ impl Services {
         // Asked before and after: the pod's IP may change, and both addresses' Services see it.
         let mut changed = self.services_with_pod(key);
         if let Some(old) = self.pods.remove(key) {
-            leave(&mut self.by_ip, &old.status.pod_ip, key);
+            leave(&mut self.by_ip, pod_ip(&old), key);
             leave(&mut self.by_node, &old.spec.node_name, key);
         }
         if let Some(pod) = pod {
-            let by_ip = self.by_ip.entry(pod.status.pod_ip.clone()).or_default();
+            let by_ip = self.by_ip.entry(pod_ip(&pod).to_owned()).or_default();
             by_ip.insert(key.clone());
             let by_node = self.by_node.entry(pod.spec.node_name.clone()).or_default();
             by_node.insert(key.clone());
@@ -170,7 +178,7 @@ impl Services {
         changed
     }
 
-    pub fn node(&mut self, name: &str, node: Option<Node>) -> BTreeSet<Key> {
+    pub fn node(&mut self, name: &str, node: Option<PartialObjectMetadata>) -> BTreeSet<Key> {
         // Entries have nothing of a node but its locality; its other labels come and go.
         let is_same =
             self.nodes.get(name).map(entry::locality) == node.as_ref().map(entry::locality);
@@ -187,7 +195,7 @@ impl Services {
 
     /// The services in which a pod is seen.
     fn services_with_pod(&self, key: &Key) -> BTreeSet<Key> {
-        let ip = self.pods.get(key).map(|pod| pod.status.pod_ip.clone());
+        let ip = self.pods.get(key).map(|pod| pod_ip(pod).to_owned());
         let references = [Some(Reference::Name(key.clone())), ip.map(Reference::Ip)];
         let references = references.iter().flatten();
         let services = references.filter_map(|reference| self.services_of_reference.get(reference));
@@ -204,9 +212,9 @@ impl Services {
 
     /// The number of a service's port by its name, as an Ingress may name it.
     pub fn port(&self, service: &Key, name: &str) -> Option<u16> {
-        let ports = &self.services.get(service)?.spec.ports;
+        let ports = &self.services.get(service)?.spec.ports.items;
         let named = ports.iter().find(|port| port.name == name)?;
-        Some(named.port)
+        number(&named.port)
     }
 
     /// The entry of a service as it is now. `None`: there is no such service.
@@ -222,7 +230,17 @@ impl Services {
     }
 }
 
-fn leave<K: Ord, V: Ord>(index: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+/// The address of a pod; empty while it has none.
+fn pod_ip(pod: &Pod) -> &str {
+    pod.status.pod_ip.read().map_or("", String::as_str)
+}
+
+fn leave<K, Q, V>(index: &mut BTreeMap<K, BTreeSet<V>>, key: &Q, value: &V)
+where
+    K: Ord + Borrow<Q>,
+    Q: Ord + ?Sized,
+    V: Ord,
+{
     if let Some(values) = index.get_mut(key) {
         values.remove(value);
         if values.is_empty() {
@@ -237,15 +255,16 @@ fn subsets(slice: &EndpointSlice) -> Vec<Subset> {
         // A static ServiceEntry takes IP addresses alone.
         return Vec::new();
     }
-    let subset = |endpoint: &Endpoint| {
-        let addresses = endpoint.addresses.iter().map(|ip| Address {
+    let subset = |endpoint: &SliceEndpoint| {
+        let addresses = endpoint.addresses.iter().map(|ip| SubsetAddress {
             ip: ip.clone(),
             target_ref: endpoint.target_ref.clone(),
+            node_name: String::new(),
         });
-        let addresses: Vec<_> = addresses.collect();
+        let addresses = Items::from(addresses.collect::<Vec<_>>());
         let (addresses, not_ready_addresses) = match endpoint.conditions.ready {
-            None | Some(true) => (addresses, Vec::new()),
-            Some(false) => (Vec::new(), addresses),
+            None | Some(true) => (addresses, Items::default()),
+            Some(false) => (Items::default(), addresses),
         };
         Subset {
             addresses,
@@ -253,5 +272,5 @@ fn subsets(slice: &EndpointSlice) -> Vec<Subset> {
             ports: slice.ports.clone(),
         }
     };
-    slice.endpoints.iter().map(subset).collect()
+    slice.endpoints.items.iter().map(subset).collect()
 }

@@ -35,11 +35,11 @@ fn entry_json(entry: &SyntheticEntry) -> Value {
 /// One word to the state.
 #[derive(Clone, Debug)]
 enum Word {
-    Service(&'static str, Option<Service>),
+    Service(&'static str, Option<ServiceObject>),
     Endpoints(&'static str, Option<Endpoints>),
     Slice(&'static str, Option<EndpointSlice>),
     Pod(&'static str, Option<Pod>),
-    Node(&'static str, Option<Node>),
+    Node(&'static str, Option<PartialObjectMetadata>),
 }
 
 fn tell(services: &mut Services, word: Word) -> BTreeSet<Key> {

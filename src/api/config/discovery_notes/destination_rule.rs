@@ -381,6 +381,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table of policies")]
     fn parts_without_effect_are_named() {
         let said = |policy: Json| -> Vec<String> {
             let found = notes(&json!({"host": "a", "trafficPolicy": policy}));

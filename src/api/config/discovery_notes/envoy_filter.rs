@@ -225,6 +225,7 @@ mod tests {
 
     /// Envoy refuses the whole listener, or all routes, for one.
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table of patches")]
     fn a_note_names_a_patch_that_puts_in_what_envoy_refuses() {
         let kind = named("networking.istio.io", "EnvoyFilter").unwrap();
         let config =

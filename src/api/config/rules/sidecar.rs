@@ -184,7 +184,9 @@ fn egress_hosts(hosts: &Cursor<'_>, own: &str) {
         if let Some((namespace, host)) = egress_host(&at) {
             let namespace = if namespace == "." { own } else { namespace };
             known.entry(namespace).or_default().add(host);
-            written.entry((namespace, host)).or_insert(at.text());
+            written
+                .entry((namespace, host))
+                .or_insert_with(|| at.text());
             good.push((at, namespace, host));
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::kubernetes::Ingress;
 use api::mesh::MeshConfig;
 use api::model::{ChangedKind, Changes, Objects, Service, ServiceKey, World};
 use api::networking::{DiscoveryKind as _, Gateway, VirtualService};
@@ -10,7 +11,6 @@ use sources::contribution::{AnyConfigured, Configuration, Ingresses};
 use tracing::warn;
 use transform::Key;
 use transform::ingress::{self, GATEWAYS, Generated, Settings};
-use transform::kubernetes::Ingress;
 
 use crate::secrets::redact_text;
 
@@ -246,7 +246,7 @@ impl RulesMade {
             self.written.insert(key.clone(), Arc::clone(json));
             let key = key_of(key);
             self.unread.remove(&key);
-            match serde_json::from_str::<Ingress>(json) {
+            match transform::read::<Ingress>(json) {
                 Ok(ingress) => self.ingresses.set(key, Some(ingress)),
                 Err(cause) => {
                     self.ingresses.set(key.clone(), None);

@@ -28,6 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::config::{self, KINDS};
+use api::kubernetes::Ingress;
 use api::mesh::MeshConfig;
 use api::model::{Credential, Credentials, Registry, World};
 use envoy_types::pb::envoy::config::bootstrap::v3::Bootstrap;
@@ -41,7 +42,6 @@ use sources::memory::Memory;
 use sources::registry::{Registries, Settings as RegistrySettings};
 use transform::Key;
 use transform::ingress;
-use transform::kubernetes::Ingress;
 use xds::node::Node;
 use xds::settings::Settings;
 use xds::snapshot::Snapshot;

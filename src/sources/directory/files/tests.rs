@@ -440,6 +440,207 @@ fn a_dumped_cluster_is_served() {
     );
 }
 
+/// A Service with its slice.
+fn web(spec: &str, slice: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{name: web, namespace: demo}}, spec: {{{spec}}}}}\n---\n\
+         {{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4,\n\
+          metadata: {{name: web-1, namespace: demo, labels: {{kubernetes.io/service-name: web}}}}, {slice}}}\n"
+    )
+}
+
+const WEB: &str = "clusterIP: 10.0.0.1, ports: [{name: http, port: 80}, {name: tcp, port: 9000}]";
+const WEB_SLICE: &str = "endpoints: [{addresses: [10.0.1.1]}, {addresses: [10.0.1.2]}], ports: [{name: http, port: 8080}, {name: tcp, port: 9000}]";
+
+/// Returns the addresses and ports of all services, and their endpoints.
+fn services(outcome: &Outcome) -> String {
+    let Contribution {
+        services,
+        endpoints,
+        ..
+    } = &outcome.contribution;
+    let mut words = Vec::new();
+    for service in services.values() {
+        let addresses = service.addresses.values().flatten();
+        words.extend(addresses.map(ToString::to_string));
+        let ports = service.ports.iter();
+        words.extend(ports.map(|port| format!("{}:{}", port.name, port.number)));
+    }
+    for all in endpoints.values() {
+        words.push("->".to_owned());
+        words.extend(
+            all.iter()
+                .map(|one| format!("{}:{}", one.address, one.port)),
+        );
+    }
+    words.join(" ")
+}
+
+/// All of [`WEB`] and [`WEB_SLICE`].
+const WEB_SERVED: &str =
+    "10.0.0.1 http:80 tcp:9000 -> 10.0.1.1:8080 10.0.1.1:9000 10.0.1.2:8080 10.0.1.2:9000";
+
+/// Checks a broken version after a good one, and alone. `later` and `alone`: the services then.
+#[track_caller]
+fn assert_broken(broken: &str, later: &str, alone: &str, message: &str) {
+    let mut directory = Directory::new();
+    directory.write("b.yaml", &web(WEB, WEB_SLICE));
+    assert_eq!(services(&directory.files.read().unwrap()), WEB_SERVED);
+    directory.write("b.yaml", broken);
+    // It stays so while other files change.
+    for other in [1, 2] {
+        directory.write("a.yaml", &entry("a", other));
+        let outcome = directory.files.read().unwrap();
+        assert_eq!(services(&outcome), later, "{broken}");
+        let stays = format!("b.yaml:{message}: the last good one stays");
+        assert_eq!(directory.lines(&outcome), [stays]);
+        assert_eq!(outcome.rejected().count(), 1);
+    }
+    directory.write("b.yaml", &web(WEB, WEB_SLICE));
+    let outcome = directory.files.read().unwrap();
+    assert_eq!(services(&outcome), WEB_SERVED);
+    assert_eq!(directory.lines(&outcome), none());
+    let mut directory = Directory::new();
+    directory.write("b.yaml", broken);
+    let outcome = directory.files.read().unwrap();
+    assert_eq!(services(&outcome), alone, "{broken}");
+    assert_eq!(directory.lines(&outcome), [format!("b.yaml:{message}")]);
+}
+
+/// `discovery.md` §12: bad input changes nothing that is served, and the rest is served.
+#[test]
+fn a_part_of_a_service_that_cannot_be_used_costs_neither_the_last_good_one_nor_the_others() {
+    let ports = |ports: &str| format!("clusterIP: 10.0.0.1, ports: {ports}");
+    let address = |address: &str| WEB.replace("10.0.0.1", address);
+    let no_http = "10.0.0.1 tcp:9000 -> 10.0.1.1:9000 10.0.1.2:9000";
+    let no_address = WEB_SERVED.replacen("10.0.0.1 ", "", 1);
+    let wanted = "spec.ports.port: want a port, 1 to 65535, got";
+    for (spec, alone, message) in [
+        (
+            ports("[{name: http, port: 70000}, {name: tcp, port: 9000}]"),
+            no_http,
+            format!("{wanted} 70000"),
+        ),
+        (
+            ports("[{name: http, port: web}, {name: tcp, port: 9000}]"),
+            no_http,
+            format!("{wanted} \"web\""),
+        ),
+        (
+            ports("[80, {name: tcp, port: 9000}]"),
+            no_http,
+            "spec.ports[0]: invalid type: integer `80`, expected a port".to_owned(),
+        ),
+        (
+            address("10.0.0.300"),
+            &no_address,
+            "spec.clusterIPs: want an address, got \"10.0.0.300\"".to_owned(),
+        ),
+        (
+            address("7"),
+            &no_address,
+            "spec.clusterIP: want an address, got 7".to_owned(),
+        ),
+        (
+            "type: ExternalName, externalName: not a name, ports: [{port: 80}]".to_owned(),
+            "",
+            "spec.externalName: want a name, got \"not a name\"".to_owned(),
+        ),
+    ] {
+        let message = format!("1: Service demo/web: {message}");
+        assert_broken(&web(&spec, WEB_SLICE), WEB_SERVED, alone, &message);
+    }
+    // Another port changes all the same.
+    let changed = ports("[{name: http, port: 70000}, {name: tcp, port: 9001}]");
+    assert_broken(
+        &web(&changed, WEB_SLICE),
+        &WEB_SERVED.replace("tcp:9000", "tcp:9001"),
+        &no_http.replace("tcp:9000", "tcp:9001"),
+        &format!("1: Service demo/web: {wanted} 70000"),
+    );
+}
+
+#[test]
+fn an_endpoint_or_port_of_a_slice_that_cannot_be_used_costs_itself() {
+    let good = "[{addresses: [10.0.1.1]}, {addresses: [10.0.1.2]}]";
+    let endpoints = |endpoints: &str| WEB_SLICE.replace(good, endpoints);
+    let no_first = "10.0.0.1 http:80 tcp:9000 -> 10.0.1.2:8080 10.0.1.2:9000";
+    let third = |text: &str| text.replace("10.0.1.2", "10.0.1.3");
+    for (slice, later, alone, message) in [
+        (
+            endpoints("[{addresses: [10.0.1.300]}, {addresses: [10.0.1.3]}]"),
+            third(WEB_SERVED),
+            third(no_first),
+            "endpoints.addresses: want an address, got \"10.0.1.300\"",
+        ),
+        (
+            endpoints("[10.0.1.1, {addresses: [10.0.1.2]}]"),
+            WEB_SERVED.to_owned(),
+            no_first.to_owned(),
+            "endpoints[0]: invalid type: string \"10.0.1.1\", expected an endpoint",
+        ),
+        (
+            WEB_SLICE.replace("port: 8080", "port: web"),
+            WEB_SERVED.to_owned(),
+            "10.0.0.1 http:80 tcp:9000 -> 10.0.1.1:9000 10.0.1.2:9000".to_owned(),
+            "ports.port: want a port, 1 to 65535, got \"web\"",
+        ),
+    ] {
+        let message = format!("3: EndpointSlice demo/web-1: {message}");
+        assert_broken(&web(WEB, &slice), &later, &alone, &message);
+    }
+}
+
+#[test]
+fn the_name_of_an_external_service_stays_until_there_is_a_good_one() {
+    let external = |name: &str, port: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: out, namespace: demo}}, spec: {{type: ExternalName, externalName: {name},\n\
+             ports: [{{name: http, port: 80}}, {{name: tls, port: {port}}}]}}}}\n"
+        )
+    };
+    let mut directory = Directory::new();
+    for (name, port, served) in [
+        (
+            "a.example",
+            "443",
+            "http:80 tls:443 -> a.example:80 a.example:443",
+        ),
+        (
+            "'a example'",
+            "444",
+            "http:80 tls:444 -> a.example:80 a.example:444",
+        ),
+        (
+            "[a]",
+            "444",
+            "http:80 tls:444 -> a.example:80 a.example:444",
+        ),
+        // A port that cannot be used costs the service nothing else.
+        (
+            "b.example",
+            "https",
+            "http:80 tls:444 -> b.example:80 b.example:444",
+        ),
+        (
+            "c.example",
+            "445",
+            "http:80 tls:445 -> c.example:80 c.example:445",
+        ),
+    ] {
+        directory.write("a.yaml", &external(name, port));
+        let outcome = directory.files.read().unwrap();
+        assert_eq!(services(&outcome), served);
+        let is_good = name.ends_with(".example") && port != "https";
+        assert_eq!(directory.lines(&outcome).len(), usize::from(!is_good));
+    }
+    // An object that goes and comes back is another one.
+    fs::remove_file(directory.path("a.yaml")).unwrap();
+    assert_eq!(services(&directory.files.read().unwrap()), "");
+    directory.write("a.yaml", &external("'a example'", "443"));
+    assert_eq!(services(&directory.files.read().unwrap()), "");
+}
+
 #[test]
 fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
     let mut directory = Directory::new();

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use api::config::{Effect, KINDS, LATER};
+use api::kubernetes::ObjectMeta;
 use api::model::ClusterId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::objects::Problem;
-use super::wire::RawMetadata;
+use super::wire::MetadataView as _;
 use crate::catalogue::Origin;
 use crate::contribution::{Configuration, Refusal};
 use crate::kind::{Key, Kind, Resource};
@@ -88,7 +89,7 @@ struct RawEffectless {
     #[serde(default)]
     kind: Value,
     #[serde(default)]
-    metadata: RawMetadata,
+    metadata: ObjectMeta,
     #[serde(default)]
     spec: Option<Box<RawValue>>,
 }
@@ -155,8 +156,8 @@ impl Kind for EffectlessObject {
 impl From<RawEffectless> for EffectlessObject {
     fn from(raw: RawEffectless) -> Self {
         let plain = CoreObject {
-            created: raw.metadata.created(),
-            version: raw.metadata.version().into(),
+            created: raw.metadata.created_at(),
+            version: raw.metadata.resource_version.as_str().into(),
             spec: match raw.spec.as_ref().map_or("null", |spec| spec.get()) {
                 spec if spec.len() > SPEC => Err(spec.len()),
                 spec => Ok(spec.into()),

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::kubernetes::ObjectMeta;
 use api::model::{Credential, CredentialKey, Credentials};
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::wire::RawMetadata;
+use super::wire::MetadataView as _;
 use crate::contribution::SecretData;
 use crate::kind::{Key, Kind, Resource};
 use crate::kubernetes::connect::Cluster;
@@ -40,7 +41,7 @@ struct NamedSecret {
 #[derive(Deserialize)]
 struct RawNamedSecret {
     #[serde(default)]
-    metadata: RawMetadata,
+    metadata: ObjectMeta,
     #[serde(flatten)]
     data: SecretData,
 }

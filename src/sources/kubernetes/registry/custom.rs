@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use api::config::document::{self, ValueCount};
+use api::kubernetes::ObjectMeta;
 use api::model::{ClusterId, Configured, DISTRIBUTION, DRY_RUN, is_dry_run, is_near};
 use api::networking;
 use serde::Deserialize;
@@ -11,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::objects::Problem;
-use super::wire::RawMetadata;
+use super::wire::MetadataView as _;
 use crate::catalogue::{self, Candidate, Catalogue, Content, Origin};
 use crate::contribution::{AnyConfigured, Configuration, ConfigurationKind, ObjectKey, Refusal};
 use crate::kind::{Key, Kind, Resource};
@@ -84,7 +85,7 @@ pub(super) fn api_version<T: ConfigurationKind>() -> String {
 #[derive(Deserialize)]
 pub(super) struct RawObject {
     #[serde(default)]
-    pub(super) metadata: RawMetadata,
+    pub(super) metadata: ObjectMeta,
     /// Decoded after the object's key is known: an object that is nested too deeply must not spoil a whole list.
     #[serde(default)]
     pub(super) spec: Option<Box<RawValue>>,
@@ -107,7 +108,7 @@ impl<T: ConfigurationKind> From<RawObject> for Custom<T> {
             Arc::new(Configured {
                 name: (*key.name).into(),
                 namespace: (*key.namespace).into(),
-                created: raw.metadata.created(),
+                created: raw.metadata.created_at(),
                 prefers_close: is_near(raw.metadata.annotation(DISTRIBUTION)),
                 dry_run: is_dry_run(raw.metadata.annotation(DRY_RUN)),
                 spec,
@@ -115,7 +116,7 @@ impl<T: ConfigurationKind> From<RawObject> for Custom<T> {
         });
         Self {
             key,
-            version: raw.metadata.version().into(),
+            version: raw.metadata.resource_version.as_str().into(),
             size: size(text, count, &read),
             read,
         }
@@ -140,7 +141,7 @@ fn size<T>(text: &str, count: ValueCount, read: &Result<T, Refusal>) -> usize {
 }
 
 /// Validates an object by the rules of files, MCP and the webhook.
-fn decode<T: ConfigurationKind>(metadata: &RawMetadata, text: &str) -> Result<T, Refusal> {
+fn decode<T: ConfigurationKind>(metadata: &ObjectMeta, text: &str) -> Result<T, Refusal> {
     let spec: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut object = json!({
         "apiVersion": api_version::<T>(),

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::kubernetes::{ObjectMeta, nullable};
 use api::model::ClusterId;
 use k8s_openapi::ByteString;
 use serde::Deserialize;
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::cluster_state::ClusterUpdate;
 use super::source::{self, ClusterSettings};
-use super::wire::{RawMetadata, or_default};
+use super::wire::MetadataView as _;
 use crate::contribution::SyncState;
 use crate::kind::{Key, Kind, Resource};
 use crate::kubernetes::connect::Cluster;
@@ -48,8 +49,8 @@ impl fmt::Debug for Secret {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawKubeconfigSecret {
-    metadata: RawMetadata,
-    #[serde(deserialize_with = "or_default")]
+    metadata: ObjectMeta,
+    #[serde(deserialize_with = "nullable")]
     data: BTreeMap<Box<str>, ByteString>,
 }
 

@@ -4,15 +4,18 @@
 mod backends;
 mod pod;
 mod service;
+mod service_ports;
 mod topology;
+mod unusable;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::kubernetes::{Items, Lenient, ObjectMeta, Texts};
 use api::model::Labels;
 use k8s_openapi::jiff::Timestamp;
-use serde::{Deserialize, Deserializer};
 
 use crate::kind::{Key, Revision};
 
@@ -21,65 +24,46 @@ pub(super) use backends::{EndpointSubset, Place};
 pub use pod::Pod;
 pub use service::Service;
 pub use topology::{Namespace, Node};
+use unusable::UnusableParts;
 
-/// A map of strings, as the API has them.
-type Texts = BTreeMap<String, Option<String>>;
+/// Metadata in the terms of this crate.
+pub(super) trait MetadataView {
+    fn key(&self) -> Key;
 
-/// Metadata, as much of it as one kind or another needs.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct RawMetadata {
-    name: Box<str>,
-    namespace: Option<Box<str>>,
-    uid: Option<Box<str>>,
-    generation: Option<i64>,
-    resource_version: Option<Box<str>>,
-    creation_timestamp: Option<String>,
-    deletion_timestamp: Option<String>,
-    #[serde(deserialize_with = "or_default")]
-    labels: Texts,
-    #[serde(deserialize_with = "or_default")]
-    annotations: Texts,
-    #[serde(deserialize_with = "or_default")]
-    owner_references: Vec<RawOwner>,
-}
+    /// Returns a key without a namespace: of a kind that is cluster-scoped, even if a file sets one.
+    fn cluster_key(&self) -> Key;
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawOwner {
-    kind: String,
-    name: String,
-    controller: Option<bool>,
-}
-
-impl RawMetadata {
-    pub(super) fn key(&self) -> Key {
-        Key {
-            namespace: self.namespace.clone().unwrap_or_default(),
-            name: self.name.clone(),
-        }
-    }
-
-    pub(super) fn revision(&self) -> Revision {
-        Revision {
-            uid: self.uid.clone().unwrap_or_default(),
-            generation: self.generation.unwrap_or_default(),
-        }
-    }
-
-    /// The `resourceVersion`; empty if there is none.
-    pub(super) fn version(&self) -> &str {
-        self.resource_version.as_deref().unwrap_or_default()
-    }
+    fn revision(&self) -> Revision;
 
     /// Seconds since 1970.
-    pub(super) fn created(&self) -> Option<i64> {
-        let time: Timestamp = self.creation_timestamp.as_ref()?.parse().ok()?;
+    fn created_at(&self) -> Option<i64>;
+
+    /// Returns the fields that the rules check.
+    fn written(&self) -> serde_json::Value;
+}
+
+impl MetadataView for ObjectMeta {
+    fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+
+    fn cluster_key(&self) -> Key {
+        Key::new("", &self.name)
+    }
+
+    fn revision(&self) -> Revision {
+        Revision {
+            uid: self.uid.as_str().into(),
+            generation: self.generation,
+        }
+    }
+
+    fn created_at(&self) -> Option<i64> {
+        let time: Timestamp = self.creation_timestamp.parse().ok()?;
         Some(time.as_second())
     }
 
-    /// Returns the fields that the rules check.
-    pub(super) fn written(&self) -> serde_json::Value {
+    fn written(&self) -> serde_json::Value {
         serde_json::json!({
             "name": self.name,
             "namespace": self.namespace,
@@ -87,30 +71,6 @@ impl RawMetadata {
             "annotations": self.annotations,
         })
     }
-
-    fn label(&self, name: &str) -> Option<&str> {
-        of(&self.labels, name)
-    }
-
-    pub(super) fn annotation(&self, name: &str) -> Option<&str> {
-        of(&self.annotations, name)
-    }
-}
-
-/// Returns a non-empty value.
-fn of<'a>(texts: &'a Texts, name: &str) -> Option<&'a str> {
-    texts
-        .get(name)?
-        .as_deref()
-        .map(str::trim)
-        .filter(|text| !text.is_empty())
-}
-
-/// Decodes `null` as the default: servers send it for empty lists.
-pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    from: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 fn labels(texts: Texts) -> Labels {
@@ -118,7 +78,7 @@ fn labels(texts: Texts) -> Labels {
     texts
         .into_iter()
         .map(|(name, value)| {
-            let value = known.share(value.unwrap_or_default());
+            let value = known.share(value);
             (known.share(name), value)
         })
         .collect()
@@ -154,12 +114,28 @@ impl SharedTexts {
 }
 
 /// Turns an empty text into `None`.
-fn non_empty(text: Option<Box<str>>) -> Option<Box<str>> {
-    text.filter(|text| !text.is_empty())
+fn non_empty(text: String) -> Option<Box<str>> {
+    (!text.is_empty()).then(|| text.into())
 }
 
 fn shared(text: &str) -> Arc<str> {
     text.into()
+}
+
+/// Puts addresses of the version before into the places of those that cannot be used.
+fn fill_addresses(
+    unusable: &UnusableParts,
+    addresses: &mut Vec<IpAddr>,
+    before: &[IpAddr],
+) -> bool {
+    let there: BTreeSet<_> = addresses.iter().copied().collect();
+    let is_there = |address: &IpAddr| there.contains(address);
+    unusable.fill(addresses, before, is_there, |_| None)
+}
+
+/// Adds to a problem that parts of the version before stay.
+fn with_last_good(problem: Option<&str>) -> Option<Box<str>> {
+    problem.map(|problem| format!("{problem}: the last good one stays").into())
 }
 
 /// The first thing that is wrong with an object.
@@ -183,12 +159,77 @@ impl Wrong {
         address
     }
 
+    /// Returns the text of an address, which may be empty; reports one that is no text.
+    fn address_text(&mut self, field: &str, text: Lenient<String>) -> Option<String> {
+        match text {
+            Lenient::Read(text) => Some(text),
+            Lenient::Unreadable(got) => {
+                self.set(|| format!("{field}: want an address, got {got}"));
+                None
+            }
+        }
+    }
+
     fn port(&mut self, field: &str, number: i64) -> Option<u16> {
         let port = u16::try_from(number).ok().filter(|port| *port > 0);
         if port.is_none() {
-            self.set(|| format!("{field}: want a port, 1 to 65535, got {number}"));
+            self.no_port(field, &number);
         }
         port
+    }
+
+    /// Returns the number of a port as it is written.
+    fn number<N: Copy + Into<Option<i64>>>(
+        &mut self,
+        field: &str,
+        port: &Lenient<N>,
+    ) -> Option<u16> {
+        match port {
+            Lenient::Read(number) => self.port(field, (*number).into()?),
+            Lenient::Unreadable(got) => {
+                self.no_port(field, got);
+                None
+            }
+        }
+    }
+
+    fn no_port(&mut self, field: &str, got: &dyn fmt::Display) {
+        self.set(|| format!("{field}: want a port, 1 to 65535, got {got}"));
+    }
+
+    /// Iterates over the items of a list; `None`: it cannot be read, which is reported.
+    fn items<T>(
+        &mut self,
+        field: &str,
+        all: Items<T>,
+        unusable: &mut UnusableParts,
+    ) -> impl Iterator<Item = Option<T>> + use<T> {
+        if let Some(unreadable) = &all.unreadable {
+            self.set(|| unreadable.message(field));
+            if unreadable.at.is_empty() {
+                unusable.add_all();
+            }
+        }
+        all.each()
+    }
+
+    /// Adds the addresses of texts, without those that are empty or, as is reported, no addresses.
+    fn addresses(
+        &mut self,
+        field: &str,
+        texts: impl IntoIterator<Item = Option<String>>,
+        addresses: &mut Vec<IpAddr>,
+        unusable: &mut UnusableParts,
+    ) {
+        for text in texts {
+            if text.as_deref() == Some("") {
+                continue;
+            }
+            match text.and_then(|text| self.address(field, &text)) {
+                Some(address) => addresses.push(address),
+                None => unusable.add(addresses.len(), None),
+            }
+        }
     }
 }
 

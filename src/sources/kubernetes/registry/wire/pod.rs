@@ -1,20 +1,24 @@
 //! Pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api::kubernetes::{self, ContainerPort, ObjectMeta, PodCondition, PodStatus};
 use api::model::{Health, Labels};
 use serde::Deserialize;
 
-use super::{RawMetadata, Wrong, labels, non_empty, or_default, shared};
+use super::{
+    MetadataView as _, UnusableParts, Wrong, fill_addresses, labels, non_empty, shared,
+    with_last_good,
+};
 use crate::kind::{Key, Kind, Resource, bytes};
 
 const IDENTITY: &str = "alpha.istio.io/identity";
 
 /// A Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "RawPod")]
+#[serde(from = "kubernetes::Pod")]
 pub struct Pod {
     pub key: Key,
     pub(crate) created: Option<i64>,
@@ -32,7 +36,18 @@ pub struct Pod {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) ports: BTreeMap<Arc<str>, u16>,
     pub(crate) owner: Arc<str>,
+    unusable: Option<Box<UnusableInPod>>,
     pub(crate) problem: Option<Box<str>>,
+    /// The object as it is written, if parts of the version before stay in it.
+    pub(crate) completed_from: Option<Arc<Self>>,
+}
+
+/// Parts of a pod that cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct UnusableInPod {
+    addresses: UnusableParts,
+    /// Names of ports.
+    ports: BTreeSet<Arc<str>>,
 }
 
 impl Kind for Pod {
@@ -50,163 +65,132 @@ impl Kind for Pod {
             .chain([&*self.account, &*self.owner])
             .chain(self.identity.as_deref());
         let addresses = size_of::<IpAddr>().saturating_mul(self.addresses.len());
+        let unusable = self.unusable.as_ref();
+        let unusable = unusable.map_or(0, |all| {
+            bytes(all.ports.iter().map(AsRef::as_ref)).saturating_add(all.addresses.size())
+        });
         bytes(texts)
             .saturating_add(addresses)
+            .saturating_add(unusable)
             .saturating_add(size_of::<Self>())
     }
-}
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawPod {
-    metadata: RawMetadata,
-    #[serde(deserialize_with = "or_default")]
-    spec: RawPodSpec,
-    #[serde(deserialize_with = "or_default")]
-    status: RawPodStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawPodSpec {
-    service_account_name: Option<Box<str>>,
-    node_name: Option<Box<str>>,
-    host_network: Option<bool>,
-    #[serde(deserialize_with = "or_default")]
-    containers: Vec<RawContainer>,
-    #[serde(deserialize_with = "or_default")]
-    init_containers: Vec<RawContainer>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawContainer {
-    restart_policy: Option<Box<str>>,
-    #[serde(deserialize_with = "or_default")]
-    ports: Vec<RawContainerPort>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawContainerPort {
-    name: Option<Box<str>>,
-    #[serde(deserialize_with = "or_default")]
-    container_port: i64,
-    protocol: Option<Box<str>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawPodStatus {
-    phase: Option<Box<str>>,
-    #[serde(rename = "podIP")]
-    pod_ip: Option<String>,
-    #[serde(rename = "podIPs", deserialize_with = "or_default")]
-    pod_ips: Vec<RawIp>,
-    #[serde(deserialize_with = "or_default")]
-    conditions: Vec<RawCondition>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawCondition {
-    #[serde(rename = "type", deserialize_with = "or_default")]
-    what: Box<str>,
-    #[serde(deserialize_with = "or_default")]
-    status: Box<str>,
-}
-
-impl RawPodStatus {
-    /// Returns ready unless a condition denies it; a pod that is being deleted serves for as long as it is ready.
-    fn health(&self, deleted: bool) -> Health {
-        let refuses =
-            |condition: &RawCondition| &*condition.what == "Ready" && &*condition.status != "True";
-        if self.conditions.iter().any(refuses) {
-            Health::NotReady
-        } else if deleted {
-            Health::Terminating
-        } else {
-            Health::Ready
-        }
+    fn keeps_last(&self) -> bool {
+        self.unusable.is_some()
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawIp {
-    ip: Option<String>,
+impl Pod {
+    /// Returns the object with parts of the version before in the places of those that cannot be used; `None`: there are none.
+    pub(crate) fn completed(self: &Arc<Self>, before: &Self) -> Option<Self> {
+        let unusable = self.unusable.as_ref()?;
+        let mut addresses = self.addresses.clone();
+        let has_addresses = fill_addresses(&unusable.addresses, &mut addresses, &before.addresses);
+        let mut ports = self.ports.clone();
+        for name in &unusable.ports {
+            if let Some((name, number)) = before.ports.get_key_value(name) {
+                ports.entry(Arc::clone(name)).or_insert(*number);
+            }
+        }
+        let is_any = has_addresses || ports.len() > self.ports.len();
+        is_any.then(|| Self {
+            addresses,
+            ports,
+            problem: with_last_good(self.problem.as_deref()),
+            completed_from: Some(Arc::clone(self)),
+            ..(**self).clone()
+        })
+    }
 }
 
-impl From<RawPod> for Pod {
-    fn from(raw: RawPod) -> Self {
-        let RawPod {
+/// Returns ready unless a condition denies it; a pod that is being deleted serves for as long as it is ready.
+fn health(status: &PodStatus, is_deleted: bool) -> Health {
+    let refuses =
+        |condition: &PodCondition| condition.kind == "Ready" && condition.status != "True";
+    if status.conditions.iter().any(refuses) {
+        Health::NotReady
+    } else if is_deleted {
+        Health::Terminating
+    } else {
+        Health::Ready
+    }
+}
+
+impl From<kubernetes::Pod> for Pod {
+    fn from(raw: kubernetes::Pod) -> Self {
+        let kubernetes::Pod {
             metadata,
             spec,
             status,
         } = raw;
         let mut wrong = Wrong::default();
-        let health = status.health(metadata.deletion_timestamp.is_some());
-        let texts = status.pod_ips.into_iter().filter_map(|ip| ip.ip);
-        let mut texts: Vec<_> = texts.filter(|text| !text.is_empty()).collect();
+        let health = health(&status, metadata.deletion_timestamp.is_some());
+        let mut unusable = UnusableInPod::default();
+        let texts = wrong.items("status.podIPs", status.pod_ips, &mut unusable.addresses);
+        let mut texts: Vec<_> = texts.map(|one| one.map(|one| one.ip)).collect();
+        texts.retain(|text| text.as_deref() != Some(""));
         if texts.is_empty() {
-            texts.extend(status.pod_ip.filter(|text| !text.is_empty()));
+            texts.push(wrong.address_text("status.podIP", status.pod_ip));
         }
-        let addresses = texts.iter();
-        let addresses = addresses.filter_map(|text| wrong.address("status.podIPs.ip", text));
-        let addresses = addresses.collect();
+        let mut addresses = Vec::new();
+        const ADDRESSES: &str = "status.podIPs.ip";
+        wrong.addresses(ADDRESSES, texts, &mut addresses, &mut unusable.addresses);
         // Sidecar containers (`restartPolicy: Always`) have ports, too.
         let mut init = spec.init_containers;
-        init.retain(|container| container.restart_policy.as_deref() == Some("Always"));
-        let mut ports = BTreeMap::new();
-        for port in spec
-            .containers
-            .into_iter()
-            .chain(init)
-            .flat_map(|one| one.ports)
-        {
-            let Some(name) = non_empty(port.name) else {
-                continue;
-            };
-            if port
-                .protocol
-                .as_deref()
-                .is_some_and(|protocol| protocol != "TCP")
-            {
-                continue;
-            }
-            if let Some(number) =
-                wrong.port("spec.containers.ports.containerPort", port.container_port)
-            {
-                ports.entry(name.into()).or_insert(number);
-            }
-        }
+        init.retain(|container| container.restart_policy == "Always");
+        let containers = spec.containers.into_iter().chain(init);
+        let containers = containers.flat_map(|one| one.ports);
+        let ports = ports(containers, &mut wrong, &mut unusable.ports);
+        let is_usable = unusable.addresses.is_empty() && unusable.ports.is_empty();
         Self {
             key: metadata.key(),
-            created: metadata.created(),
+            created: metadata.created_at(),
             identity: metadata.annotation(IDENTITY).map(Box::from),
             account: non_empty(spec.service_account_name).unwrap_or_else(|| "default".into()),
             node: non_empty(spec.node_name),
-            host_network: spec.host_network == Some(true),
-            over: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            host_network: spec.host_network,
+            over: matches!(&*status.phase, "Succeeded" | "Failed"),
             health,
             addresses,
             ports,
             owner: shared(&owner(&metadata)),
             labels: Arc::new(labels(metadata.labels)),
+            unusable: (!is_usable).then(|| Box::new(unusable)),
             problem: wrong.0,
+            completed_from: None,
         }
     }
 }
 
+/// Ports of containers that have a name.
+fn ports(
+    written: impl Iterator<Item = ContainerPort>,
+    wrong: &mut Wrong,
+    unusable: &mut BTreeSet<Arc<str>>,
+) -> BTreeMap<Arc<str>, u16> {
+    let mut ports = BTreeMap::new();
+    for port in written.filter(|port| matches!(&*port.protocol, "" | "TCP")) {
+        let Some(name) = non_empty(port.name) else {
+            continue;
+        };
+        const FIELD: &str = "spec.containers.ports.containerPort";
+        match wrong.number(FIELD, &port.container_port) {
+            Some(number) => drop(ports.entry(name.into()).or_insert(number)),
+            None => drop(unusable.insert(name.into())),
+        }
+    }
+    ports
+}
+
 /// Returns the name of the workload's owner: of the Deployment rather than its ReplicaSet; of the pod if it has no
 /// controller.
-fn owner(metadata: &RawMetadata) -> String {
+fn owner(metadata: &ObjectMeta) -> String {
     let controller = metadata
         .owner_references
         .iter()
-        .find(|owner| owner.controller == Some(true) && !owner.name.is_empty());
+        .find(|owner| owner.controller && !owner.name.is_empty());
     let Some(controller) = controller else {
-        return metadata.name.to_string();
+        return metadata.name.clone();
     };
     let name = controller.name.as_str();
     let behind = match controller.kind.as_str() {

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use api::kubernetes::PartialObjectMetadata;
 use api::model::Locality;
 use api::well_known::NETWORK;
 use serde::Deserialize;
 
-use super::{RawMetadata, shared};
+use super::{MetadataView as _, shared};
 use crate::kind::{Key, Kind, Resource};
 
 /// A Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "RawTopology")]
+#[serde(from = "PartialObjectMetadata")]
 pub struct Node {
     pub key: Key,
     pub(crate) locality: Locality,
@@ -27,7 +28,7 @@ impl Kind for Node {
 
 /// A Namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "RawTopology")]
+#[serde(from = "PartialObjectMetadata")]
 pub struct Namespace {
     pub key: Key,
     pub(crate) network: Option<Arc<str>>,
@@ -41,27 +42,14 @@ impl Kind for Namespace {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RawTopology {
-    metadata: RawMetadata,
-}
-
-impl RawMetadata {
-    /// Returns a key without a namespace: both kinds are cluster-scoped, even if a file sets one.
-    fn alone(&self) -> Key {
-        Key::new("", &self.name)
-    }
-}
-
-impl From<RawTopology> for Node {
-    fn from(raw: RawTopology) -> Self {
+impl From<PartialObjectMetadata> for Node {
+    fn from(raw: PartialObjectMetadata) -> Self {
         let label = |names: [&str; 2]| {
             let found = names.into_iter().find_map(|name| raw.metadata.label(name));
             found.unwrap_or_default()
         };
         Self {
-            key: raw.metadata.alone(),
+            key: raw.metadata.cluster_key(),
             locality: Locality::new(
                 label([
                     "topology.kubernetes.io/region",
@@ -79,10 +67,10 @@ impl From<RawTopology> for Node {
     }
 }
 
-impl From<RawTopology> for Namespace {
-    fn from(raw: RawTopology) -> Self {
+impl From<PartialObjectMetadata> for Namespace {
+    fn from(raw: PartialObjectMetadata) -> Self {
         Self {
-            key: raw.metadata.alone(),
+            key: raw.metadata.cluster_key(),
             network: raw.metadata.label(NETWORK).map(shared),
         }
     }
