@@ -1224,6 +1224,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "Gateway",
         &[
+            "api/config/discovery_notes/envoy_filter.rs",
             "api/config/rules/parts.rs",
             "gudgeon/analyze/codes.rs",
             "gudgeon/analyze/inventory.rs",
