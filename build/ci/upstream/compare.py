@@ -98,9 +98,10 @@ class Meaning:
 
 
 def status(value):
-    """The names in a status: its hash, and all else in it, upstream's tests strip too."""
+    """The names in a status: its hash, and all else of upstream's in it, its tests strip too; `replaced` is gudgeon's own."""
     if isinstance(value, dict):
-        return {key: one for key, one in value.items() if key not in ("version", "revision", "labels", "annotations")}
+        more = ("version", "revision", "labels", "annotations", "replaced")
+        return {key: one for key, one in value.items() if key not in more}
     return value
 
 

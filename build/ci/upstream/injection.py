@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import subprocess
+import tempfile
 
 import compare
 import rules
@@ -42,8 +43,10 @@ class Injector:
         """A file of that text: the same one for the same text."""
         path = f"{self.folder}/{hashlib.sha256(text.encode()).hexdigest()[:24]}.{name}.yaml"
         if not os.path.exists(path):
-            with open(path, "w", encoding="utf-8") as out:
+            # Renamed into place: another thread may have the same text, and an empty file is a configuration, too.
+            with tempfile.NamedTemporaryFile("w", dir=self.folder, encoding="utf-8", delete=False) as out:
                 out.write(text)
+            os.rename(out.name, path)
         return path
 
     def run(self, golden):

@@ -88,6 +88,7 @@ RULES = [
     Rule("§6.2 otelResourceAttributes", PROXY + r"env\[OTEL_RESOURCE_ATTRIBUTES\]$", left_out),
     # Multus looks for a network of the whole name, slash included, where there is no namespace beside it.
     Rule("§6.2 appendMultusNetwork", r"cni\.cncf\.io/networks\.JSON\[\d+\]\.name(space)?$", None, range(19, 23)),
+    Rule("§4 connectTimeout, at most 30s", r"^refused$", lambda _, got, __: "connectTimeout" in got and got.endswith("is more than 30s"), range(1, 5)),
     # The test of the webhook has upstream's default mesh in 1.7, whose concurrency is 2.
     Rule("§4 concurrency 0", PROXY + r"args\[\d+\]$", lambda want, _, golden: want == "2" and golden.name == "TestHelmInject: resource_annotations.yaml.injected", range(7, 8)),
     Rule("§5 proxyMetadata merges by key", PROXY + r"env\[PROXY_CONFIG\]\.value\.JSON\.proxyMetadata\.DNS_AGENT$", merged, range(7, 9)),
@@ -103,6 +104,7 @@ RULES = [
     Rule("§8.7 labels of the webhook", r"labels(\.(security|service|topology)\.istio\.io/[\w-]+)?$", kubectl, range(2, 8)),
     Rule("§9 current-http", r"PROBERS\]\.value\.JSON\..*\.timeoutSeconds$", left_out, range(6, 9)),
     Rule("§8.5 rights of istio-init", r"initContainers\[istio-init\]\.(args|image)$", lambda want, _, golden: "fake/custom-image" in golden.given),
+    Rule("§8.5 the proxy's group", r"initContainers\[istio-init\]\.args$", lambda want, got, _: got[:-2] == want and got[-2] == "-g"),
     Rule("§8.5 overrides keep what the user wrote", r"proxy\.istio\.io/overrides\.JSON\."),
     Rule("§8.6 the status port", r"annotations\.prometheus\.io/port$", port_of_the_pod),
     Rule("§8.6 the status port", r"annotations\.prometheus\.io/\w+$", lambda _, got, golden: got is ABSENT and 'sidecar.istio.io/port: "0"' in golden.given),
