@@ -166,7 +166,7 @@ mod tests {
             ),
             (
                 json!({"spec": {"ports": [80]}}),
-                "spec.ports[0]: invalid type: integer `80`, expected a port",
+                "spec.ports[0]: a value is not a port",
             ),
             (
                 json!({"spec": {"clusterIP": 7}}),
@@ -192,7 +192,7 @@ mod tests {
             ),
             (
                 json!({"endpoints": ["10.0.0.1"]}),
-                "endpoints[0]: invalid type: string \"10.0.0.1\", expected an endpoint",
+                "endpoints[0]: a value is not an endpoint",
             ),
             (
                 json!({"ports": [{"port": "http"}]}),
@@ -205,7 +205,7 @@ mod tests {
             (json!({"addresses": [{"ip": "10.0.0.1"}]}), ""),
             (
                 json!({"notReadyAddresses": [{"ip": 7}]}),
-                "subsets.notReadyAddresses[0]: invalid type: integer `7`, expected a string",
+                "subsets.notReadyAddresses[0]: a value is not a string",
             ),
             (
                 json!({"ports": [{"port": 70000}]}),

@@ -1,6 +1,9 @@
 //! Parts of an object that may be unreadable without making the object unreadable.
 
-use serde::de::DeserializeOwned;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -55,33 +58,21 @@ pub struct Items<T> {
 /// Items of a list that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableItems {
-    /// Their indexes in the list; none, if the field is no list.
-    pub at: Vec<usize>,
+    /// The index of the first one; `None`: the field is no list.
+    pub first: Option<usize>,
     /// The cause that the first one cannot be read.
     pub cause: Box<str>,
+    pub count: usize,
 }
 
 impl UnreadableItems {
     /// Returns the place of the first one in a list of this name, and the cause.
     #[must_use]
     pub fn message(&self, list: &str) -> String {
-        match self.at.first() {
+        match self.first {
             Some(at) => format!("{list}[{at}]: {}", self.cause),
             None => format!("{list}: {}", self.cause),
         }
-    }
-}
-
-impl<T> Items<T> {
-    /// Iterates over all items of the list; `None`: it cannot be read.
-    pub fn each(self) -> impl Iterator<Item = Option<T>> {
-        let unreadable = self.unreadable.map(|unreadable| unreadable.at);
-        let mut unreadable = unreadable.into_iter().flatten().peekable();
-        let mut items = self.items.into_iter();
-        (0..).map_while(move |at| match unreadable.next_if_eq(&at) {
-            Some(_) => Some(None),
-            None => items.next().map(Some),
-        })
     }
 }
 
@@ -114,22 +105,57 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Items<T> {
 
 /// Reads the items of a list, of which `whole` says that not all can be read.
 fn one_by_one<T: DeserializeOwned>(list: &str, whole: &serde_json::Error) -> Items<T> {
-    let texts: Vec<&RawValue> = serde_json::from_str(list).unwrap_or_default();
-    let (mut items, mut at) = (Vec::new(), Vec::new());
-    let mut first = None;
-    for (index, text) in texts.into_iter().enumerate() {
-        match serde_json::from_str(text.get()) {
-            Ok(item) => items.push(item),
-            Err(error) => {
-                first.get_or_insert_with(|| cause(&error));
-                at.push(index);
+    serde_json::from_str::<OneByOne<T>>(list).map_or_else(
+        |_| Items {
+            items: Vec::new(),
+            unreadable: Some(UnreadableItems {
+                first: None,
+                cause: cause(whole),
+                count: 1,
+            }),
+        },
+        |OneByOne(read)| read,
+    )
+}
+
+/// A list of which each item is read by itself, and forgotten where it cannot be: a hostile list of millions takes no memory.
+struct OneByOne<T>(Items<T>);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for OneByOne<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Each<T>(PhantomData<T>);
+
+        impl<'de, T: DeserializeOwned> Visitor<'de> for Each<T> {
+            type Value = Items<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Items<T>, A::Error> {
+                let mut read = Items::default();
+                let mut at = 0_usize;
+                while let Some(text) = list.next_element::<&RawValue>()? {
+                    match (serde_json::from_str(text.get()), &mut read.unreadable) {
+                        (Ok(item), _) => read.items.push(item),
+                        (Err(_), Some(unreadable)) => {
+                            unreadable.count = unreadable.count.saturating_add(1);
+                        }
+                        (Err(error), unreadable) => {
+                            *unreadable = Some(UnreadableItems {
+                                first: Some(at),
+                                cause: cause(&error),
+                                count: 1,
+                            });
+                        }
+                    }
+                    at = at.saturating_add(1);
+                }
+                Ok(read)
             }
         }
-    }
-    let cause = first.unwrap_or_else(|| cause(whole));
-    Items {
-        items,
-        unreadable: Some(UnreadableItems { at, cause }),
+
+        from.deserialize_seq(Each(PhantomData)).map(Self)
     }
 }
 
@@ -137,7 +163,11 @@ fn one_by_one<T: DeserializeOwned>(list: &str, whole: &serde_json::Error) -> Ite
 fn cause(error: &serde_json::Error) -> Box<str> {
     let text = error.to_string();
     let (cause, _) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
-    shortened(cause, CAUSE)
+    // serde quotes the value before these words: what stands in the place of a list may be anything.
+    match cause.split_once(", expected ") {
+        Some((_, expected)) => shortened(&format!("a value is not {expected}"), CAUSE),
+        None => shortened(cause, CAUSE),
+    }
 }
 
 fn shortened(text: &str, most: usize) -> Box<str> {
@@ -152,7 +182,7 @@ mod tests {
     use super::*;
 
     /// From a text, and from a tree, as readers of files have it.
-    fn read<T: DeserializeOwned + PartialEq + std::fmt::Debug>(json: &Value) -> T {
+    fn read<T: DeserializeOwned + PartialEq + fmt::Debug>(json: &Value) -> T {
         let read: T = serde_json::from_str(&json.to_string()).unwrap();
         assert_eq!(read, serde_json::from_value(json.clone()).unwrap());
         read
@@ -181,23 +211,19 @@ mod tests {
     fn an_item_that_is_none_costs_itself() {
         let texts: Items<String> = read(&json!(["a", 7, "b", null, {}]));
         assert_eq!(texts.items, ["a", "b"]);
-        let each: Vec<_> = texts.clone().each().collect();
-        let some = |text: &str| Some(text.to_owned());
-        assert_eq!(each, [some("a"), None, some("b"), None, None]);
         let unreadable = texts.unreadable.unwrap();
+        assert_eq!((unreadable.first, unreadable.count), (Some(1), 3));
         assert_eq!(
             unreadable.message("spec.externalIPs"),
-            "spec.externalIPs[1]: invalid type: integer `7`, expected a string"
+            "spec.externalIPs[1]: a value is not a string"
         );
         for good in [json!(null), json!([])] {
-            let good: Items<String> = read(&good);
-            assert!(good.unreadable.is_none() && good.each().next().is_none());
+            assert_eq!(read::<Items<String>>(&good), Items::default());
         }
         let none: Items<String> = read(&json!("a"));
-        assert_eq!(none.clone().each().next(), None);
         assert_eq!(
             none.unreadable.unwrap().message("list"),
-            "list: invalid type: string \"a\", expected a sequence"
+            "list: a value is not a sequence"
         );
         let long: Items<i64> = read(&json!(["x".repeat(10_000)]));
         assert!(long.unreadable.unwrap().cause.len() < 300);

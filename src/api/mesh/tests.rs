@@ -770,7 +770,7 @@ fn all_roles_judge_the_times_and_ports_of_proxies_alike() {
     }
 }
 
-/// A proxy that is started with them ends at once; discovery starts none, and galley's proxies may be others.
+/// A proxy that is started with them ends at once. Discovery and galley start none, and judge what is said of every proxy alone.
 #[test]
 fn proxies_have_settings_that_pintle_accepts() {
     for (text, message) in [

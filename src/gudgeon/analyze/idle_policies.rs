@@ -32,9 +32,11 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     let carries_http = |one: Protocol| one.is_http() || one.is_auto();
     // A Sidecar may say that connections are requests.
     let declares_requests = all.of("Sidecar").any(|sidecar| {
-        list(&sidecar.body, "/egress").any(|(_, listener)| {
-            let protocol = Protocol::of_service_entry(text(listener, "/port/protocol"));
-            listener.get("port").is_some() && protocol.is_some_and(carries_http)
+        ["/egress", "/ingress"].iter().any(|lists| {
+            list(&sidecar.body, lists).any(|(_, listener)| {
+                let protocol = Protocol::of_service_entry(text(listener, "/port/protocol"));
+                listener.get("port").is_some() && protocol.is_some_and(carries_http)
+            })
         })
     });
     let reached = reached_by_requests(all);

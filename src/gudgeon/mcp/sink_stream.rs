@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hyper::body::Body;
 use mcp::TRIGGER;
 use mcp::message::{RequestResources, Resources};
-use mcp::sink::{Changes, ResponseResult};
+use mcp::sink::{Changes, ResponseResult, Sink};
 use prost::Message as _;
 use tokio::sync::watch;
 use tonic::Status;
@@ -172,30 +172,34 @@ impl SinkProtocol<'_> {
         let collection = response.collection.clone();
         let bytes = response.encoded_len();
         // A peer may send any name.
-        let known = self.objects.sink().await.subscribes_to(&collection) || collection == TRIGGER;
+        // One turn from reading to applying: the changes of another stream's later response must not be applied before.
+        let mut sink = self.objects.sink().await;
+        let known = sink.subscribes_to(&collection) || collection == TRIGGER;
         let counted = if known { &*collection } else { "other" };
         self.peers.counters.message_received(counted, bytes);
         let read = if bytes > LONG_BYTES {
-            let objects = Arc::clone(self.objects);
             let reads = move || {
-                let mut sink = objects.blocking_sink();
-                sink.handle_response(now, response, &Reader)
+                let read = sink.handle_response(now, response, &Reader);
+                (sink, read)
             };
-            let read = tokio::task::spawn_blocking(reads).await;
-            read.map_err(|_| internal_error())?
+            let (kept, read) = tokio::task::spawn_blocking(reads)
+                .await
+                .map_err(|_| internal_error())?;
+            sink = kept;
+            read
         } else {
-            let mut sink = self.objects.sink().await;
             sink.handle_response(now, response, &Reader)
         };
         let ResponseResult { request, changes } =
             read.map_err(|fault| Status::invalid_argument(fault.to_string()))?;
         // `apply` asks whether all is there, so the flag is set before it.
-        let is_synced = self.objects.sink().await.is_synced();
-        self.objects.synced.store(is_synced, Ordering::Relaxed);
+        self.objects
+            .synced
+            .store(sink.is_synced(), Ordering::Relaxed);
         match (&changes, &request.error_detail) {
             (Some(changes), _) => {
                 self.peers.counters.acked(&collection);
-                self.log_refused(changes).await;
+                self.log_refused(&sink, changes);
                 // Even an empty one: it may be the last missing collection.
                 (self.objects.apply)(changes);
             }
@@ -215,8 +219,7 @@ impl SinkProtocol<'_> {
     }
 
     /// Resources that break a rule, with all rules.
-    async fn log_refused(&self, changes: &Changes<ReceivedObject>) {
-        let sink = self.objects.sink().await;
+    fn log_refused(&self, sink: &Sink<ReceivedObject>, changes: &Changes<ReceivedObject>) {
         let all = sink.entries(&changes.collection);
         let refused: BTreeSet<_> = changes.refused.iter().collect();
         for (name, entry) in all.filter(|(name, _)| refused.contains(name)) {

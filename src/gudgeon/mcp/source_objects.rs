@@ -11,7 +11,7 @@ use mcp::message;
 use mcp::objects::ObjectReader;
 use mcp::sink::{self, Changes, ReadResult, ResourceReader, Sink};
 use sources::catalogue::Origin;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, OwnedMutexGuard};
 
 use crate::log_rate_limiter::LogRateLimiter;
 
@@ -69,7 +69,7 @@ pub(crate) type Apply = Arc<dyn Fn(&Changes<ReceivedObject>) + Send + Sync>;
 /// The objects of one source, over all its streams.
 pub(crate) struct SourceObjects {
     /// A long response is read under this lock, beside the event loop, which must not block meanwhile: it waits for its turn.
-    sink: AsyncMutex<Sink<ReceivedObject>>,
+    sink: Arc<AsyncMutex<Sink<ReceivedObject>>>,
     /// Every collection was given once.
     pub(super) synced: AtomicBool,
     /// Streams that are open.
@@ -128,7 +128,7 @@ impl SourceObjects {
         let types: Vec<_> = types.collect();
         let types = types.iter().map(|(name, url)| (*name, url.as_str()));
         Arc::new(Self {
-            sink: AsyncMutex::new(Sink::new(settings, types)),
+            sink: Arc::new(AsyncMutex::new(Sink::new(settings, types))),
             synced: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             lost: Mutex::default(),
@@ -169,8 +169,8 @@ impl SourceObjects {
     }
 
     /// Waits for a turn at the objects, on the event loop.
-    pub(super) async fn sink(&self) -> AsyncMutexGuard<'_, Sink<ReceivedObject>> {
-        self.sink.lock().await
+    pub(super) async fn sink(&self) -> OwnedMutexGuard<Sink<ReceivedObject>> {
+        Arc::clone(&self.sink).lock_owned().await
     }
 
     /// Blocks for a turn at the objects, on a thread beside the event loop: pages, and long responses. It panics on the event loop.

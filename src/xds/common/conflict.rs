@@ -113,13 +113,17 @@ impl Conflicts {
     /// Returns the conflicts, with a count of those beyond the limits.
     pub(crate) fn finish(self) -> Vec<Conflict> {
         let mut all = self.all;
-        let by_rule = self.by_rule.into_iter();
-        let mut more = by_rule.filter(|(_, count)| count.all > count.listed);
+        let mut more: BTreeMap<(&'static str, Option<ObjectRef>), usize> = BTreeMap::new();
+        for ((metric, object, _), count) in self.by_rule {
+            if count.all > count.listed {
+                *more.entry((metric, object)).or_default() += count.all - count.listed;
+            }
+        }
+        let mut more = more.into_iter();
         // Tenants write any number of rules, so the summaries have a bound, too.
-        for ((metric, object, _), count) in more.by_ref().take(MOST_OF_NAMESPACE) {
+        for ((metric, object), count) in more.by_ref().take(MOST_OF_NAMESPACE) {
             let name = object.as_ref().map(ToString::to_string);
             let name = name.unwrap_or_else(|| "services".to_owned());
-            let count = count.all - count.listed;
             let message = format!("{count} more conflicts of {name} are not listed");
             let conflict = Conflict::new(metric, name, message);
             all.push(match &object {
@@ -127,7 +131,7 @@ impl Conflicts {
                 None => conflict,
             });
         }
-        if let Some(((metric, ..), _)) = more.next() {
+        if let Some(((metric, _), _)) = more.next() {
             let message = format!(
                 "conflicts of {} more rules are not listed",
                 1 + more.count()
@@ -186,6 +190,28 @@ impl Conflict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_a_rule_are_counted_together() {
+        let rule = ObjectRef {
+            kind: "EnvoyFilter",
+            namespace: "a".into(),
+            name: "f".into(),
+        };
+        let mut conflicts = Conflicts::default();
+        for part in 0..2 {
+            for at in 0..30 {
+                let conflict = Conflict::new(PATCH_NOT_APPLIED, "f", format!("{part} {at}"));
+                conflicts.add(part, conflict.because_of(&rule));
+            }
+        }
+        let all = conflicts.finish();
+        assert_eq!(all.len(), 41);
+        assert_eq!(
+            all[40].message,
+            "20 more conflicts of EnvoyFilter a/f are not listed"
+        );
+    }
 
     #[test]
     fn ten_thousand_conflicts_of_a_tenant_become_a_few() {

@@ -1,4 +1,4 @@
-//! PortSettings of DestinationRules that do nothing at the ports that there are, whoever sees them: they are of requests where none are
+//! Settings of DestinationRules that do nothing at the ports that there are, whoever sees them: they are of requests where none are
 //! told apart, or choose endpoints where the client has chosen. A service may get such a port later, so no rule says it by itself.
 
 use std::cell::LazyCell;
@@ -285,8 +285,9 @@ impl IdlePolicies<'_> {
                 format!("{}.loadBalancer has no effect: {why}", path())
             }),
             Balancing::Routers if balancer.is_some() => self.tell(lost, || {
-                let why = format!("sidecars send what is for a headless service {chosen}");
-                format!("{}.loadBalancer counts at routers alone: {why}", path())
+                let why = format!("other sidecars send what is for a headless service {chosen}");
+                let whose = "counts only at routers and where connections are not intercepted";
+                format!("{}.loadBalancer {whose}: {why}", path())
             }),
             Balancing::Nobody | Balancing::Routers | Balancing::Everyone => {}
         }
@@ -347,7 +348,7 @@ fn hash_of_requests(balancer: &LoadBalancerSettings) -> Option<&'static str> {
     }
 }
 
-/// PortSettings of a pool that only requests have. Envoy counts connections that wait for one by `http1MaxPendingRequests`, too.
+/// Settings of a pool that only requests have. Envoy counts connections that wait for one by `http1MaxPendingRequests`, too.
 fn of_requests(http: &HttpSettings) -> impl Iterator<Item = &'static str> {
     let all = [
         (

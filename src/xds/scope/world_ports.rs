@@ -38,7 +38,7 @@ pub(super) struct WorldPorts<'a> {
     gateways: OnceCell<GatewayPorts<'a>>,
     /// A Sidecar declares a port of another protocol than HTTP.
     pub(super) declares_connections: bool,
-    /// A Sidecar declares a port of HTTP, or does not say of what: requests of it may lead to ports of any protocol.
+    /// A Sidecar declares a port of HTTP, outbound or inbound, or does not say of what: requests of it may lead to ports of any protocol.
     pub(super) declares_requests: bool,
     /// Look-ups that are left.
     left: Cell<usize>,
@@ -49,17 +49,21 @@ type GatewayPorts<'a> = HashMap<(&'a str, &'a str), HashSet<u32>>;
 
 impl<'a> WorldPorts<'a> {
     pub(super) fn new(world: &'a World, services: &'a ServicePorts) -> Self {
-        let listeners = world.sidecars.values().flat_map(|one| &one.spec.egress);
-        let declared = listeners.filter_map(|one| one.port.as_ref());
-        let declared = declared.filter_map(|port| {
-            let protocol = Protocol::of_service_entry(&port.protocol)?;
-            Some((port.protocol.is_empty(), protocol))
+        let sidecars = || world.sidecars.values().map(|one| &one.spec);
+        let egress = || {
+            let listeners = sidecars().flat_map(|one| &one.egress);
+            listeners.filter_map(|one| Some(one.port.as_ref()?.protocol.as_str()))
+        };
+        // An ingress listener has the pool of its service's rules, and its own protocol.
+        let ingress = sidecars().flat_map(|one| &one.ingress);
+        let ingress = ingress.filter_map(|one| Some(one.port.as_ref()?.protocol.as_str()));
+        let declares_connections = egress().any(|name| {
+            let protocol = Protocol::of_service_entry(name);
+            !name.is_empty() && protocol.is_some_and(|one| !one.is_http())
         });
-        let declared: Vec<_> = declared.collect();
-        let mut all = declared.iter();
-        let declares_connections = all.any(|(is_open, one)| !is_open && !one.is_http());
-        let mut all = declared.iter();
-        let declares_requests = all.any(|(_, one)| one.is_http() || one.is_auto());
+        let mut all = egress().chain(ingress).map(Protocol::of_service_entry);
+        let declares_requests =
+            all.any(|one| one.is_some_and(|one| one.is_http() || one.is_auto()));
         Self {
             world,
             services,

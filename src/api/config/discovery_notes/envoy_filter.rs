@@ -77,8 +77,8 @@ pub fn replaces_nothing(patch: &Json) -> bool {
     replaces_unnamed(apply_to, operation, is_named)
 }
 
-/// The field without which Envoy refuses what a patch puts in, and the whole listener or all routes with it; `None`: the value
-/// has what it needs. `has`: a field is written, by either of its names, and not empty.
+/// The field without which Envoy refuses what a patch puts in, and the whole listener or all routes with it; `None`: none of
+/// those looked at is missing. `has`: a field is written, by either of its names, and not empty.
 #[must_use]
 pub fn missing_field(
     apply_to: &str,

@@ -222,7 +222,7 @@ fn one_proxy(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
     drain(at, written, by);
     addresses(at, by);
     parts::port(&at.get("proxyAdminPort"));
-    // Without a status port a proxy has none.
+    // 0: the proxy has no status server.
     parts::port_or_none(&at.get("statusPort"));
     if by != MeshConfigUse::Served {
         starts(at);

@@ -24,7 +24,12 @@ pub(in crate::config) fn check(context: &Context<'_>) {
         spec.fail("is empty");
     }
     ingress(&spec.get("ingress"));
-    egress(&spec.get("egress"), context.namespace);
+    // In the root namespace a Sidecar without a selector is for all, and `.` is each proxy's own namespace there.
+    let own = match spec.get("workloadSelector").is_set() {
+        true => context.namespace,
+        false => ".",
+    };
+    egress(&spec.get("egress"), own);
     let inbound = spec.get("inboundConnectionPool");
     if inbound.is_set() {
         pool::check(&inbound);

@@ -161,10 +161,12 @@ fn unserved_ingresses(hub: &Hub, notes: &IngressNotes) -> Vec<(transform::Key, F
             Some(_) | None => is_selected(selector),
         };
         known = Some((selector, is_served));
+        // A Gateway of the user's may stand under the name, with any selector.
+        let label = selector.get("istio")?;
         (!is_served).then(|| {
-            let label = selector.get("istio").map_or("", String::as_str);
             let words = format!(
-                "is served nowhere: no router has the label istio={label}, which ingressSelector of the mesh sets"
+                "is served nowhere as far as this replica knows: no pod and no connected router has the label istio={label}, \
+                 which ingressSelector of the mesh sets"
             );
             (ingress.clone(), warning(&words))
         })
@@ -285,8 +287,18 @@ fn is_of_all_replicas(conflict: &Conflict) -> bool {
 
 /// The words of a conflict, with its key where they do not name the object already.
 fn message_of(conflict: &Conflict) -> String {
-    let mut objects = conflict.objects.iter();
-    if objects.any(|object| conflict.message.contains(&object.to_string())) {
+    let is_said = conflict.objects.iter().any(|object| {
+        let whole = object.to_string();
+        let short = format!("{}/{}", object.namespace, object.name);
+        let key = &conflict.key;
+        let rest = key
+            .strip_prefix(&*whole)
+            .or_else(|| key.strip_prefix(&*short));
+        // Another key is a host, a port or a cluster, which the words may not have.
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            && conflict.message.contains(&whole)
+    });
+    if is_said {
         return conflict.message.clone();
     }
     format!("{}: {}", conflict.key, conflict.message)
@@ -415,10 +427,10 @@ mod tests {
             namespace: "default".into(),
             name: "e".into(),
         };
-        let said = |message: &str| {
+        let said_of = |key: &str, message: &str| {
             let conflict = Conflict {
                 metric: "m",
-                key: "default/e 2".to_owned(),
+                key: key.to_owned(),
                 message: message.to_owned(),
                 proxy: Arc::default(),
                 objects: vec![object.clone()],
@@ -426,9 +438,12 @@ mod tests {
             };
             message_of(&conflict)
         };
+        let said = |message: &str| said_of("default/e 2", message);
         let whole = "patch 2 of EnvoyFilter default/e is not applied: why";
         assert_eq!(said(whole), whole);
         assert_eq!(said("is not applied"), "default/e 2: is not applied");
+        // Another key is a host, which the words do not have.
+        assert_eq!(said_of("b.example", whole), format!("b.example: {whole}"));
     }
 
     #[test]

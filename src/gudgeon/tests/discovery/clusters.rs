@@ -66,8 +66,7 @@ fn an_object_of_a_wrong_type_is_left_out_alone_and_reported_everywhere() {
     let server = ApiServer::new();
     server.service("a", "10.96.0.1");
     server.endpoints("a", &["10.0.0.1"]);
-    let wrong =
-        json!({"metadata": {"name": "w", "namespace": "demo"}, "spec": {"ports": "a secret"}});
+    let wrong = json!({"metadata": {"name": "w", "namespace": "demo"}, "spec": "a secret"});
     server.put("services", wrong.clone());
     let discovery = server.place().start();
     let is_reported = |message: &str| {

@@ -243,7 +243,7 @@ async fn a_patch_that_matches_nothing_is_told_at_its_filter() {
     let message = "patch 0 of EnvoyFilter demo/random has no effect: it matches nothing of the connected proxies that it is for";
     let without = (
         json!("enforced in part"),
-        json!([format!("warning: demo/random 0: {message}")]),
+        json!([format!("warning: {message}")]),
     );
     soon("the message", || status() == without).await;
     soon("a line", || discovery.logged(message) == 1).await;

@@ -96,7 +96,7 @@ async fn an_ingress_says_that_no_router_serves_it() {
         discovery.json("/debug/configz?kind=Ingress")
     };
     let rows = said("ingressControllerMode: STRICT\n");
-    let message = "is served nowhere: no router has the label istio=ingress, which ingressSelector of the mesh sets";
+    let message = "is served nowhere as far as this replica knows: no pod and no connected router has the label istio=ingress, which ingressSelector of the mesh sets";
     assert_eq!(rows[0]["metadata"]["name"], "front", "{rows}");
     assert!(
         rows[0]["status"]["messages"].to_string().contains(message),

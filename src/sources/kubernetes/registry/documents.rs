@@ -121,12 +121,6 @@ mod tests {
         assert!(usable(CoreKind::Service, wrong).is_err());
         assert!(objects.set_json(CoreKind::Service, wrong).is_err());
         assert_eq!(ports(&mut objects), [81]);
-        // A part that cannot be used is a problem of the object, and stays as it was.
-        let part = service(81).replace("81", "\"web\"");
-        assert!(usable(CoreKind::Service, &part).is_ok());
-        objects.set_json(CoreKind::Service, &part).unwrap();
-        assert_eq!(ports(&mut objects), [81]);
-        assert_eq!(objects.problems().count(), 1);
         objects.set_json(CoreKind::Ingress, "{}").unwrap();
         objects.delete_named(CoreKind::Service, "shop/web");
         assert!(ports(&mut objects).is_empty());

@@ -31,7 +31,7 @@ pub(super) fn key(names: &Names, service: &Key) -> ServiceKey {
 /// Converts a Service; `None` for an ExternalName without ports or with an invalid name.
 pub(super) fn service(names: &Names, from: &wire::Service) -> Option<Service> {
     let external = from.external_name.is_some();
-    if external && (from.ports.is_empty() || from.external_name.as_deref() == Some("")) {
+    if external && (from.ports.is_empty() || from.problem.is_some()) {
         return None;
     }
     let resolution = match (external, from.headless) {

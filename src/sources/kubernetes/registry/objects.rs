@@ -123,15 +123,9 @@ impl Objects {
         self.tables.touch_all();
     }
 
-    /// Adds or updates an object. For its parts that cannot be used, those of the version before stay.
+    /// Adds or updates an object.
     pub fn set<K: StoredKind>(&mut self, object: Arc<K>) {
         let key = object.key();
-        let before = K::table(&mut self.tables).get(&key);
-        if before.and_then(|before| before.completed_from()) == Some(&object) {
-            return;
-        }
-        let completed = before.and_then(|before| K::completed(&object, before));
-        let object = completed.map_or(object, Arc::new);
         let new = Arc::clone(&object);
         let old = K::table(&mut self.tables).insert(key.clone(), object);
         if old.as_ref() == Some(&new) {

@@ -1,7 +1,5 @@
 //! The kinds of a cluster's objects, and the results that a change of each one affects.
 
-use std::sync::Arc;
-
 use super::links::LookupTarget;
 use super::tables::{Table, Tables};
 use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
@@ -15,8 +13,6 @@ pub trait StoredKind: Kind + Sealed {}
 impl<K: Kind + Sealed> StoredKind for K {}
 
 mod sealed {
-    use std::sync::Arc;
-
     use super::{Key, Table, Tables};
 
     pub trait Sealed: Sized {
@@ -27,17 +23,6 @@ mod sealed {
         fn changed(tables: &mut Tables, key: &Key, old: Option<&Self>, new: Option<&Self>);
 
         fn problem(&self) -> Option<&str> {
-            None
-        }
-
-        /// Returns the object with parts of the version before in the places of those that cannot be used; `None`: there are
-        /// none.
-        fn completed(self: &Arc<Self>, _before: &Self) -> Option<Self> {
-            None
-        }
-
-        /// The object as it is written, if parts of a version before stay in it.
-        fn completed_from(&self) -> Option<&Arc<Self>> {
             None
         }
     }
@@ -56,14 +41,6 @@ impl Sealed for Service {
 
     fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
-    }
-
-    fn completed(self: &Arc<Self>, before: &Self) -> Option<Self> {
-        Self::completed(self, before)
-    }
-
-    fn completed_from(&self) -> Option<&Arc<Self>> {
-        self.completed_from.as_ref()
     }
 }
 
@@ -99,14 +76,6 @@ impl Sealed for EndpointSlice {
     fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
-
-    fn completed(self: &Arc<Self>, before: &Self) -> Option<Self> {
-        Self::completed(self, before)
-    }
-
-    fn completed_from(&self) -> Option<&Arc<Self>> {
-        self.completed_from.as_ref()
-    }
 }
 
 impl Sealed for Endpoints {
@@ -122,14 +91,6 @@ impl Sealed for Endpoints {
 
     fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
-    }
-
-    fn completed(self: &Arc<Self>, before: &Self) -> Option<Self> {
-        Self::completed(self, before)
-    }
-
-    fn completed_from(&self) -> Option<&Arc<Self>> {
-        self.completed_from.as_ref()
     }
 }
 
@@ -172,14 +133,6 @@ impl Sealed for Pod {
 
     fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
-    }
-
-    fn completed(self: &Arc<Self>, before: &Self) -> Option<Self> {
-        Self::completed(self, before)
-    }
-
-    fn completed_from(&self) -> Option<&Arc<Self>> {
-        self.completed_from.as_ref()
     }
 }
 

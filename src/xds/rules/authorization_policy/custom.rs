@@ -264,7 +264,7 @@ impl Provider<'_> {
                 services: Some(Services::HttpService(self.service(http))),
                 failure_mode_allow: http.fail_open,
                 clear_route_cache: http.clear_route_cache,
-                // The older field counts alone: a header that an operator takes out of the newer one is not sent.
+                // The older field counts only where the newer is not written: a header that an operator takes out of the newer one is not sent.
                 allowed_headers: headers(&http.include_request_headers_in_check)
                     .or_else(|| headers(&http.include_headers_in_check)),
                 ..common

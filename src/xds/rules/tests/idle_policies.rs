@@ -232,7 +232,7 @@ fn balancers_are_told_where_clients_choose_themselves() {
         assert_eq!(
             balancer("h", one),
             [format!(
-                "spec.trafficPolicy.loadBalancer counts at routers alone: sidecars send what is for a headless service {chosen}"
+                "spec.trafficPolicy.loadBalancer counts only at routers and where connections are not intercepted: other sidecars send what is for a headless service {chosen}"
             )],
             "{one}"
         );

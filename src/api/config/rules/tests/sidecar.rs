@@ -13,6 +13,10 @@ pub(super) mod listeners {
         format!("{{egress: [{{hosts: [{hosts}]}}]}}")
     }
 
+    fn selecting(hosts: &str) -> String {
+        format!("{{workloadSelector: {{labels: {{a: b}}}}, egress: [{{hosts: [{hosts}]}}]}}")
+    }
+
     rows! { "Sidecar" "x"
         workload_selector {
             + "{workloadSelector: {labels: {a: b}}, outboundTrafficPolicy: {}}";
@@ -85,6 +89,7 @@ pub(super) mod listeners {
         egress_hosts {
             + hosts("'*/*', '~prod/*', '~test/a.b', '~/c.d'");
             + hosts("'*/a.b', './c.d', '~/*', ns/*.e");
+            + hosts("'./*', ns/a.b");
             - hosts("") => ["spec.egress[0].hosts: must not be empty"];
             - hosts("foo/bar, a.b, 'a_/b.c', foo/10.0.0.1, foo/*b.c") => [
                 "spec.egress[0].hosts[0]: short names are not allowed",
@@ -97,10 +102,10 @@ pub(super) mod listeners {
                 "spec.egress[0].hosts[0]: \"~*\" is not \".\", \"*\", \"~\" or a namespace",
                 "spec.egress[0].hosts[1]: \"~a_\" is not \".\", \"*\", \"~\" or a namespace",
             ];
-            - hosts("'./*', ns/a.b, other/a.b") => ["warning: spec.egress[0].hosts[1]: covered by \"./*\""];
-            - hosts("ns/*.b, './a.b'") => ["warning: spec.egress[0].hosts[1]: covered by \"ns/*.b\""];
-            - hosts("ns/a.b, './a.b'") => ["warning: spec.egress[0].hosts[1]: covered by \"ns/a.b\""];
-            - hosts("ns/a.b, ns/*.b, './a.b', '*/a.b', '*/a.b'") => [
+            - selecting("'./*', ns/a.b, other/a.b") => ["warning: spec.egress[0].hosts[1]: covered by \"./*\""];
+            - selecting("ns/*.b, './a.b'") => ["warning: spec.egress[0].hosts[1]: covered by \"ns/*.b\""];
+            - selecting("ns/a.b, './a.b'") => ["warning: spec.egress[0].hosts[1]: covered by \"ns/a.b\""];
+            - selecting("ns/a.b, ns/*.b, './a.b', '*/a.b', '*/a.b'") => [
                 "warning: spec.egress[0].hosts[0]: covered by \"ns/*.b\"",
                 "warning: spec.egress[0].hosts[2]: covered by \"ns/*.b\"",
                 "warning: spec.egress[0].hosts[4]: covered by \"*/a.b\"",

@@ -79,7 +79,7 @@ impl Sinks {
     /// Objects that break a rule, by kind and name: the gauge of objects that are not valid counts them, too.
     pub(crate) fn refused(&self) -> BTreeSet<Object> {
         let mut refused = BTreeSet::new();
-        for source in &self.state().sources {
+        for source in &self.sources() {
             source.each_refused(|kind, name| {
                 refused.insert((kind.into(), name.to_owned()));
             });
@@ -87,24 +87,28 @@ impl Sinks {
         refused
     }
 
+    /// Returns the sources, without the lock: a page waits for their objects, and the event loop must not wait for the page.
+    fn sources(&self) -> Vec<Source> {
+        self.state().sources.clone()
+    }
+
     /// Renders the sources as JSON, in their order.
     pub(crate) fn debug_view(&self) -> Value {
-        let state = self.state();
-        let sources = state.sources.iter().map(|source| self.one(source));
-        Value::Array(sources.collect())
+        let sources = self.sources();
+        Value::Array(sources.iter().map(|source| self.one(source)).collect())
     }
 
     /// Renders the sources on the page.
     pub(crate) fn draw(&self, page: &mut String) {
-        let state = self.state();
+        let sources = self.sources();
         // Writing to a string cannot fail.
         let _written = writeln!(
             page,
             "<h2>Sources of configuration: {}, <a href=\"/debug/sinkz\">all of this</a> as JSON</h2><table><tr><th>source\
              <th>state<th>full state received<th>objects<th>not used as they are</tr>",
-            state.sources.len()
+            sources.len()
         );
-        for source in state.sources.iter().take(ROWS) {
+        for source in sources.iter().take(ROWS) {
             let (status, objects, rejected) = match &source.origin {
                 SourceOrigin::Link(link) => {
                     let status = match link.state() {
@@ -136,10 +140,10 @@ impl Sinks {
                 escaped(&status),
             );
         }
-        html::more(page, state.sources.len());
+        html::more(page, sources.len());
         page.push_str("</table>\n");
         let mut count = 0_usize;
-        for source in &state.sources {
+        for source in &sources {
             source.each_refused(|_, _| count = count.saturating_add(1));
         }
         if count == 0 {
@@ -149,8 +153,7 @@ impl Sinks {
             page,
             "<h2>Not served as it is written: {count}</h2><table><tr><th>where<th>what<th>state<th>why</tr>"
         );
-        let all = state
-            .sources
+        let all = sources
             .iter()
             .flat_map(|source| source.refused(ROWS).into_iter());
         for one in all.take(ROWS) {

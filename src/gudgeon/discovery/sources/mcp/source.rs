@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use super::local::Local;
 use crate::mcp::{Link, SourceObjects, WantedSource};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) id: u64,
     pub(super) wanted: SourceName,
@@ -31,7 +31,7 @@ pub(super) enum SourceName {
     Role,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum SourceOrigin {
     Link(Arc<Link>),
     Local(Arc<Local>),

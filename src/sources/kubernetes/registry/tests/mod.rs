@@ -14,7 +14,6 @@ mod remote;
 mod restart;
 mod services;
 mod source;
-mod unusable_parts;
 
 use std::sync::Arc;
 

@@ -185,9 +185,11 @@ fn a_pod_is_a_workload_whether_or_not_it_is_ready() {
         assert_eq!(workload.owner.as_deref(), Some(owner));
         assert_eq!(workload.account.as_deref(), Some("spiffe://x/y"));
     }
-    object["status"] = json!({});
+    // Neither without an address nor with a broken one it stops being one.
+    object["status"] = json!({"podIP": "here"});
     set(&mut objects, object.clone());
     assert!(objects.contribution().workloads[&key].addresses.is_empty());
+    assert_eq!(objects.problems().count(), 1);
     object["status"] = json!({"phase": "Failed"});
     set(&mut objects, object);
     assert!(objects.contribution().workloads.is_empty());

@@ -273,7 +273,6 @@ fn an_external_name_is_resolved_by_the_proxy() {
         "One.example",
         "one_.example",
     ] {
-        let mut objects = super::objects();
         set(&mut objects, named(name, ports.clone()));
         assert!(objects.contribution().services.is_empty());
         let problem = objects.problems().next().unwrap();

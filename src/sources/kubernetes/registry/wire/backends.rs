@@ -1,6 +1,5 @@
 //! EndpointSlice and Endpoints: the addresses and ports behind a Service. Both are decoded to the same type.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use api::kubernetes::{self, EndpointConditions, EndpointPort, Items, Lenient, Ta
 use api::model::Health;
 use serde::Deserialize;
 
-use super::{MetadataView as _, UnusableParts, Wrong, non_empty, with_last_good};
+use super::{MetadataView as _, Wrong, non_empty};
 use crate::kind::{ENDPOINT_SLICES, Key, Kind, Resource, bytes};
 
 /// Ports, and the addresses that have all of them.
@@ -16,14 +15,6 @@ use crate::kind::{ENDPOINT_SLICES, Key, Kind, Resource, bytes};
 pub(crate) struct EndpointSubset {
     pub(crate) ports: Vec<(Arc<str>, u16)>,
     pub(crate) places: Vec<Place>,
-    unusable: Option<Box<UnusableInSubset>>,
-}
-
-/// Parts of a subset that cannot be used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct UnusableInSubset {
-    ports: UnusableParts,
-    places: UnusableParts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,41 +40,7 @@ impl EndpointSubset {
                 .chain(place.zone.as_deref());
             bytes(texts).saturating_add(size_of::<Place>())
         });
-        let unusable = self.unusable.as_ref();
-        let unusable = unusable.map_or(0, |all| all.ports.size() + all.places.size());
-        places.sum::<usize>().saturating_add(ports + unusable)
-    }
-
-    fn new(ports: Vec<(Arc<str>, u16)>, places: Vec<Place>, unusable: UnusableInSubset) -> Self {
-        let is_any = !(unusable.ports.is_empty() && unusable.places.is_empty());
-        Self {
-            ports,
-            places,
-            unusable: is_any.then(|| Box::new(unusable)),
-        }
-    }
-
-    /// Puts parts of the version before into the places of those that cannot be used. Returns true if there are any.
-    fn complete(&mut self, before: &Self) -> bool {
-        let Some(unusable) = &self.unusable else {
-            return false;
-        };
-        let there: BTreeSet<_> = self
-            .ports
-            .iter()
-            .map(|(name, _)| Arc::clone(name))
-            .collect();
-        let is_there = |(name, _): &(Arc<str>, u16)| there.contains(name);
-        let name = |(name, _): &(Arc<str>, u16)| Some(name.to_string());
-        let has_ports = unusable
-            .ports
-            .fill(&mut self.ports, &before.ports, is_there, name);
-        let there: BTreeSet<_> = self.places.iter().map(|place| place.address).collect();
-        let is_there = |place: &Place| there.contains(&place.address);
-        let name = |place: &Place| place.pod.as_ref().map(Key::to_string);
-        let places = &unusable.places;
-        let has_places = places.fill(&mut self.places, &before.places, is_there, name);
-        has_ports || has_places
+        places.sum::<usize>().saturating_add(ports)
     }
 }
 
@@ -96,8 +53,6 @@ pub struct EndpointSlice {
     pub(crate) service: Option<Box<str>>,
     pub(crate) subset: EndpointSubset,
     pub(crate) problem: Option<Box<str>>,
-    /// The object as it is written, if parts of the version before stay in it.
-    pub(crate) completed_from: Option<Arc<Self>>,
 }
 
 impl Kind for EndpointSlice {
@@ -110,23 +65,6 @@ impl Kind for EndpointSlice {
     fn size(&self) -> usize {
         self.subset.size().saturating_add(size_of::<Self>())
     }
-
-    fn keeps_last(&self) -> bool {
-        self.subset.unusable.is_some()
-    }
-}
-
-impl EndpointSlice {
-    /// Returns the object with parts of the version before in the places of those that cannot be used; `None`: there are none.
-    pub(crate) fn completed(self: &Arc<Self>, before: &Self) -> Option<Self> {
-        let mut subset = self.subset.clone();
-        subset.complete(&before.subset).then(|| Self {
-            subset,
-            problem: with_last_good(self.problem.as_deref()),
-            completed_from: Some(Arc::clone(self)),
-            ..(**self).clone()
-        })
-    }
 }
 
 /// Endpoints: of the Service of the same name.
@@ -135,11 +73,7 @@ impl EndpointSlice {
 pub struct Endpoints {
     pub key: Key,
     pub(crate) subsets: Vec<EndpointSubset>,
-    /// The field is no list.
-    has_no_list: bool,
     pub(crate) problem: Option<Box<str>>,
-    /// The object as it is written, if parts of the version before stay in it.
-    pub(crate) completed_from: Option<Arc<Self>>,
 }
 
 impl Kind for Endpoints {
@@ -152,32 +86,6 @@ impl Kind for Endpoints {
     fn size(&self) -> usize {
         let subsets = self.subsets.iter().map(EndpointSubset::size).sum::<usize>();
         subsets.saturating_add(size_of::<Self>())
-    }
-
-    fn keeps_last(&self) -> bool {
-        self.has_no_list || self.subsets.iter().any(|subset| subset.unusable.is_some())
-    }
-}
-
-impl Endpoints {
-    /// As [`EndpointSlice::completed`]; a subset is the one at its index.
-    pub(crate) fn completed(self: &Arc<Self>, before: &Self) -> Option<Self> {
-        let (subsets, is_other) = if self.has_no_list {
-            (before.subsets.clone(), !before.subsets.is_empty())
-        } else {
-            let mut subsets = self.subsets.clone();
-            let mut is_other = false;
-            for (subset, before) in subsets.iter_mut().zip(&before.subsets) {
-                is_other |= subset.complete(before);
-            }
-            (subsets, is_other)
-        };
-        is_other.then(|| Self {
-            subsets,
-            problem: with_last_good(self.problem.as_deref()),
-            completed_from: Some(Arc::clone(self)),
-            ..(**self).clone()
-        })
     }
 }
 
@@ -206,55 +114,45 @@ fn pod(reference: Option<TargetRef>, namespace: &str) -> Option<Key> {
 }
 
 /// Ports that a proxy carries. One without a number is all ports, which no service has.
-fn ports(
-    field: &str,
-    written: Items<EndpointPort>,
-    wrong: &mut Wrong,
-    unusable: &mut UnusableParts,
-) -> Vec<(Arc<str>, u16)> {
-    let mut ports: Vec<(Arc<str>, u16)> = Vec::new();
-    for port in wrong.items(field, written, unusable) {
-        let Some(port) = port else {
-            unusable.add(ports.len(), None);
-            continue;
-        };
-        if !matches!(&*port.protocol, "" | "TCP") || port.port == Lenient::Read(None) {
-            continue;
-        }
-        match wrong.number("ports.port", &port.port) {
-            Some(number) => ports.push((port.name.into(), number)),
-            None => unusable.add(ports.len(), Some(&port.name)),
-        }
-    }
-    ports
+fn ports(field: &str, written: Items<EndpointPort>, wrong: &mut Wrong) -> Vec<(Arc<str>, u16)> {
+    let written = wrong.items(field, written).into_iter();
+    written
+        .filter(|port| matches!(&*port.protocol, "" | "TCP"))
+        .filter_map(|port| {
+            let number = match port.port {
+                Lenient::Read(number) => wrong.port("ports.port", number?)?,
+                Lenient::Unreadable(got) => {
+                    wrong.no_port("ports.port", &got);
+                    return None;
+                }
+            };
+            Some((port.name.into(), number))
+        })
+        .collect()
 }
 
 impl From<kubernetes::EndpointSlice> for EndpointSlice {
     fn from(raw: kubernetes::EndpointSlice) -> Self {
         let key = raw.metadata.key();
-        let (mut wrong, mut unusable) = (Wrong::default(), UnusableInSubset::default());
-        let ports = ports("ports", raw.ports, &mut wrong, &mut unusable.ports);
-        let mut places: Vec<Place> = Vec::new();
+        let mut wrong = Wrong::default();
+        let mut subset = EndpointSubset {
+            ports: ports("ports", raw.ports, &mut wrong),
+            places: Vec::new(),
+        };
         // A slice of names: no proxy is sent there.
         let endpoints = match &*raw.address_type {
-            "FQDN" => Items::default(),
-            _ => raw.endpoints,
+            "FQDN" => Vec::new(),
+            _ => wrong.items("endpoints", raw.endpoints),
         };
-        for endpoint in wrong.items("endpoints", endpoints, &mut unusable.places) {
-            let Some(endpoint) = endpoint else {
-                unusable.places.add(places.len(), None);
-                continue;
-            };
+        for endpoint in endpoints {
             let health = health(endpoint.conditions);
             let pod = pod(endpoint.target_ref, &key.namespace);
             let (node, zone) = (non_empty(endpoint.node_name), non_empty(endpoint.zone));
-            for text in endpoint.addresses.iter().filter(|text| !text.is_empty()) {
+            for text in &endpoint.addresses {
                 let Some(address) = wrong.address("endpoints.addresses", text) else {
-                    let name = pod.as_ref().map(Key::to_string);
-                    unusable.places.add(places.len(), name.as_deref());
                     continue;
                 };
-                places.push(Place {
+                subset.places.push(Place {
                     address,
                     health,
                     pod: pod.clone(),
@@ -267,9 +165,8 @@ impl From<kubernetes::EndpointSlice> for EndpointSlice {
         Self {
             service: service.map(Box::from),
             key,
-            subset: EndpointSubset::new(ports, places, unusable),
+            subset,
             problem: wrong.0,
-            completed_from: None,
         }
     }
 }
@@ -277,67 +174,33 @@ impl From<kubernetes::EndpointSlice> for EndpointSlice {
 impl From<kubernetes::Endpoints> for Endpoints {
     fn from(raw: kubernetes::Endpoints) -> Self {
         let key = raw.metadata.key();
-        let (mut wrong, mut all) = (Wrong::default(), UnusableParts::default());
-        let subsets = wrong.items("subsets", raw.subsets, &mut all);
-        let subsets = subsets.map(|subset| {
-            let mut unusable = UnusableInSubset::default();
-            let Some(subset) = subset else {
-                unusable.ports.add_all();
-                unusable.places.add_all();
-                return EndpointSubset::new(Vec::new(), Vec::new(), unusable);
-            };
-            let ports = ports(
-                "subsets.ports",
-                subset.ports,
-                &mut wrong,
-                &mut unusable.ports,
-            );
-            let lists = [
-                ("subsets.addresses", subset.addresses, Health::Ready),
-                (
-                    "subsets.notReadyAddresses",
-                    subset.not_ready_addresses,
-                    Health::NotReady,
-                ),
-            ];
+        let mut wrong = Wrong::default();
+        let mut subsets = Vec::new();
+        for subset in wrong.items("subsets", raw.subsets) {
+            let ports = ports("subsets.ports", subset.ports, &mut wrong);
+            let ready = wrong.items("subsets.addresses", subset.addresses);
+            let ready = ready.into_iter().map(|one| (one, Health::Ready));
+            let not = wrong.items("subsets.notReadyAddresses", subset.not_ready_addresses);
+            let not = not.into_iter().map(|one| (one, Health::NotReady));
             let mut places = Vec::new();
-            for (field, addresses, health) in lists {
-                for one in wrong.items(field, addresses, &mut unusable.places) {
-                    let (text, pod, node) = one.map_or_else(Default::default, |one| {
-                        (
-                            Some(one.ip),
-                            pod(one.target_ref, &key.namespace),
-                            one.node_name,
-                        )
-                    });
-                    if text.as_deref() == Some("") {
-                        continue;
-                    }
-                    let address =
-                        text.and_then(|text| wrong.address("subsets.addresses.ip", &text));
-                    let Some(address) = address else {
-                        let name = pod.as_ref().map(Key::to_string);
-                        unusable.places.add(places.len(), name.as_deref());
-                        continue;
-                    };
-                    places.push(Place {
-                        address,
-                        health,
-                        pod,
-                        node: non_empty(node),
-                        zone: None,
-                    });
-                }
+            for (one, health) in ready.chain(not) {
+                let Some(address) = wrong.address("subsets.addresses.ip", &one.ip) else {
+                    continue;
+                };
+                places.push(Place {
+                    address,
+                    health,
+                    pod: pod(one.target_ref, &key.namespace),
+                    node: non_empty(one.node_name),
+                    zone: None,
+                });
             }
-            EndpointSubset::new(ports, places, unusable)
-        });
-        let subsets = subsets.collect();
+            subsets.push(EndpointSubset { ports, places });
+        }
         Self {
             key,
             subsets,
-            has_no_list: !all.is_empty(),
             problem: wrong.0,
-            completed_from: None,
         }
     }
 }

@@ -4,9 +4,7 @@
 mod backends;
 mod pod;
 mod service;
-mod service_ports;
 mod topology;
-mod unusable;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,7 +22,6 @@ pub(super) use backends::{EndpointSubset, Place};
 pub use pod::Pod;
 pub use service::Service;
 pub use topology::{Namespace, Node};
-use unusable::UnusableParts;
 
 /// Metadata in the terms of this crate.
 pub(super) trait MetadataView {
@@ -122,22 +119,6 @@ fn shared(text: &str) -> Arc<str> {
     text.into()
 }
 
-/// Puts addresses of the version before into the places of those that cannot be used.
-fn fill_addresses(
-    unusable: &UnusableParts,
-    addresses: &mut Vec<IpAddr>,
-    before: &[IpAddr],
-) -> bool {
-    let there: BTreeSet<_> = addresses.iter().copied().collect();
-    let is_there = |address: &IpAddr| there.contains(address);
-    unusable.fill(addresses, before, is_there, |_| None)
-}
-
-/// Adds to a problem that parts of the version before stay.
-fn with_last_good(problem: Option<&str>) -> Option<Box<str>> {
-    problem.map(|problem| format!("{problem}: the last good one stays").into())
-}
-
 /// The first thing that is wrong with an object.
 #[derive(Default)]
 struct Wrong(Option<Box<str>>);
@@ -179,13 +160,9 @@ impl Wrong {
     }
 
     /// Returns the number of a port as it is written.
-    fn number<N: Copy + Into<Option<i64>>>(
-        &mut self,
-        field: &str,
-        port: &Lenient<N>,
-    ) -> Option<u16> {
+    fn number(&mut self, field: &str, port: &Lenient<i64>) -> Option<u16> {
         match port {
-            Lenient::Read(number) => self.port(field, (*number).into()?),
+            Lenient::Read(number) => self.port(field, *number),
             Lenient::Unreadable(got) => {
                 self.no_port(field, got);
                 None
@@ -197,39 +174,12 @@ impl Wrong {
         self.set(|| format!("{field}: want a port, 1 to 65535, got {got}"));
     }
 
-    /// Iterates over the items of a list; `None`: it cannot be read, which is reported.
-    fn items<T>(
-        &mut self,
-        field: &str,
-        all: Items<T>,
-        unusable: &mut UnusableParts,
-    ) -> impl Iterator<Item = Option<T>> + use<T> {
+    /// Returns the items that can be read, and reports the others.
+    fn items<T>(&mut self, field: &str, all: Items<T>) -> Vec<T> {
         if let Some(unreadable) = &all.unreadable {
             self.set(|| unreadable.message(field));
-            if unreadable.at.is_empty() {
-                unusable.add_all();
-            }
         }
-        all.each()
-    }
-
-    /// Adds the addresses of texts, without those that are empty or, as is reported, no addresses.
-    fn addresses(
-        &mut self,
-        field: &str,
-        texts: impl IntoIterator<Item = Option<String>>,
-        addresses: &mut Vec<IpAddr>,
-        unusable: &mut UnusableParts,
-    ) {
-        for text in texts {
-            if text.as_deref() == Some("") {
-                continue;
-            }
-            match text.and_then(|text| self.address(field, &text)) {
-                Some(address) => addresses.push(address),
-                None => unusable.add(addresses.len(), None),
-            }
-        }
+        all.items
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pod.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,10 +8,7 @@ use api::kubernetes::{self, ContainerPort, ObjectMeta, PodCondition, PodStatus};
 use api::model::{Health, Labels};
 use serde::Deserialize;
 
-use super::{
-    MetadataView as _, UnusableParts, Wrong, fill_addresses, labels, non_empty, shared,
-    with_last_good,
-};
+use super::{MetadataView as _, Wrong, labels, non_empty, shared};
 use crate::kind::{Key, Kind, Resource, bytes};
 
 const IDENTITY: &str = "alpha.istio.io/identity";
@@ -36,18 +33,7 @@ pub struct Pod {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) ports: BTreeMap<Arc<str>, u16>,
     pub(crate) owner: Arc<str>,
-    unusable: Option<Box<UnusableInPod>>,
     pub(crate) problem: Option<Box<str>>,
-    /// The object as it is written, if parts of the version before stay in it.
-    pub(crate) completed_from: Option<Arc<Self>>,
-}
-
-/// Parts of a pod that cannot be used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct UnusableInPod {
-    addresses: UnusableParts,
-    /// Names of ports.
-    ports: BTreeSet<Arc<str>>,
 }
 
 impl Kind for Pod {
@@ -65,41 +51,9 @@ impl Kind for Pod {
             .chain([&*self.account, &*self.owner])
             .chain(self.identity.as_deref());
         let addresses = size_of::<IpAddr>().saturating_mul(self.addresses.len());
-        let unusable = self.unusable.as_ref();
-        let unusable = unusable.map_or(0, |all| {
-            bytes(all.ports.iter().map(AsRef::as_ref)).saturating_add(all.addresses.size())
-        });
         bytes(texts)
             .saturating_add(addresses)
-            .saturating_add(unusable)
             .saturating_add(size_of::<Self>())
-    }
-
-    fn keeps_last(&self) -> bool {
-        self.unusable.is_some()
-    }
-}
-
-impl Pod {
-    /// Returns the object with parts of the version before in the places of those that cannot be used; `None`: there are none.
-    pub(crate) fn completed(self: &Arc<Self>, before: &Self) -> Option<Self> {
-        let unusable = self.unusable.as_ref()?;
-        let mut addresses = self.addresses.clone();
-        let has_addresses = fill_addresses(&unusable.addresses, &mut addresses, &before.addresses);
-        let mut ports = self.ports.clone();
-        for name in &unusable.ports {
-            if let Some((name, number)) = before.ports.get_key_value(name) {
-                ports.entry(Arc::clone(name)).or_insert(*number);
-            }
-        }
-        let is_any = has_addresses || ports.len() > self.ports.len();
-        is_any.then(|| Self {
-            addresses,
-            ports,
-            problem: with_last_good(self.problem.as_deref()),
-            completed_from: Some(Arc::clone(self)),
-            ..(**self).clone()
-        })
     }
 }
 
@@ -125,23 +79,20 @@ impl From<kubernetes::Pod> for Pod {
         } = raw;
         let mut wrong = Wrong::default();
         let health = health(&status, metadata.deletion_timestamp.is_some());
-        let mut unusable = UnusableInPod::default();
-        let texts = wrong.items("status.podIPs", status.pod_ips, &mut unusable.addresses);
-        let mut texts: Vec<_> = texts.map(|one| one.map(|one| one.ip)).collect();
-        texts.retain(|text| text.as_deref() != Some(""));
+        let texts = wrong.items("status.podIPs", status.pod_ips).into_iter();
+        let mut texts: Vec<_> = texts.map(|one| one.ip).collect();
+        texts.retain(|text| !text.is_empty());
         if texts.is_empty() {
-            texts.push(wrong.address_text("status.podIP", status.pod_ip));
+            texts.extend(wrong.address_text("status.podIP", status.pod_ip));
         }
-        let mut addresses = Vec::new();
-        const ADDRESSES: &str = "status.podIPs.ip";
-        wrong.addresses(ADDRESSES, texts, &mut addresses, &mut unusable.addresses);
+        let addresses = texts.iter();
+        let addresses = addresses.filter_map(|text| wrong.address("status.podIPs.ip", text));
+        let addresses = addresses.collect();
         // Sidecar containers (`restartPolicy: Always`) have ports, too.
         let mut init = spec.init_containers;
         init.retain(|container| container.restart_policy == "Always");
         let containers = spec.containers.into_iter().chain(init);
-        let containers = containers.flat_map(|one| one.ports);
-        let ports = ports(containers, &mut wrong, &mut unusable.ports);
-        let is_usable = unusable.addresses.is_empty() && unusable.ports.is_empty();
+        let ports = ports(containers.flat_map(|one| one.ports), &mut wrong);
         Self {
             key: metadata.key(),
             created: metadata.created_at(),
@@ -155,9 +106,7 @@ impl From<kubernetes::Pod> for Pod {
             ports,
             owner: shared(&owner(&metadata)),
             labels: Arc::new(labels(metadata.labels)),
-            unusable: (!is_usable).then(|| Box::new(unusable)),
             problem: wrong.0,
-            completed_from: None,
         }
     }
 }
@@ -166,7 +115,6 @@ impl From<kubernetes::Pod> for Pod {
 fn ports(
     written: impl Iterator<Item = ContainerPort>,
     wrong: &mut Wrong,
-    unusable: &mut BTreeSet<Arc<str>>,
 ) -> BTreeMap<Arc<str>, u16> {
     let mut ports = BTreeMap::new();
     for port in written.filter(|port| matches!(&*port.protocol, "" | "TCP")) {
@@ -174,9 +122,8 @@ fn ports(
             continue;
         };
         const FIELD: &str = "spec.containers.ports.containerPort";
-        match wrong.number(FIELD, &port.container_port) {
-            Some(number) => drop(ports.entry(name.into()).or_insert(number)),
-            None => drop(unusable.insert(name.into())),
+        if let Some(number) = wrong.number(FIELD, &port.container_port) {
+            ports.entry(name.into()).or_insert(number);
         }
     }
     ports

@@ -4,15 +4,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::kubernetes::{Items, Lenient, ServiceObject, ServiceStatus};
-use api::model::{DISTRIBUTION, Labels, Port, is_near, is_near_by_field};
+use api::kubernetes::{Items, Lenient, PortOrName, ServiceObject, ServicePort};
+use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near, is_near_by_field};
 use api::names::{LONGEST_NAME, export_to};
 use api::size;
 use api::well_known::EXPORT_TO;
 use serde::Deserialize;
 
-use super::service_ports::service_ports;
-use super::{MetadataView as _, UnusableParts, Wrong, fill_addresses, labels, with_last_good};
+use super::{MetadataView as _, Wrong, labels};
 use crate::kind::{Key, Kind, Resource, bytes};
 
 const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
@@ -24,7 +23,7 @@ const KUBERNETES_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
 pub struct Service {
     pub key: Key,
     pub(crate) created: Option<i64>,
-    /// The external name of an ExternalName service; empty, if it cannot be used.
+    /// The external name of an ExternalName service.
     pub(crate) external_name: Option<Box<str>>,
     pub(crate) headless: bool,
     /// Cluster IPs, then `externalIPs`, without duplicates.
@@ -39,28 +38,7 @@ pub struct Service {
     pub(crate) prefers_close: bool,
     pub(crate) exported_to: Vec<Arc<str>>,
     pub(crate) publishes_not_ready: bool,
-    unusable: Option<Box<UnusableInService>>,
     pub(crate) problem: Option<Box<str>>,
-    /// The object as it is written, if parts of the version before stay in it.
-    pub(crate) completed_from: Option<Arc<Self>>,
-}
-
-/// Parts of a Service that cannot be used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct UnusableInService {
-    ports: UnusableParts,
-    addresses: UnusableParts,
-    balancers: UnusableParts,
-    external_name: bool,
-}
-
-impl UnusableInService {
-    const fn is_empty(&self) -> bool {
-        self.ports.is_empty()
-            && self.addresses.is_empty()
-            && self.balancers.is_empty()
-            && !self.external_name
-    }
 }
 
 impl Kind for Service {
@@ -82,68 +60,13 @@ impl Kind for Service {
             .chain(self.identities.iter().map(|name| &**name))
             .chain(self.accounts.iter().map(|name| &**name))
             .chain(self.exported_to.iter().map(|name| &**name));
-        let unusable = self.unusable.as_ref();
-        let unusable = unusable.map(|all| [&all.ports, &all.addresses, &all.balancers]);
-        let unusable = unusable.into_iter().flatten().map(UnusableParts::size);
         [
             ports.sum(),
-            unusable.sum(),
             size_of::<IpAddr>().saturating_mul(addresses),
             bytes(texts),
         ]
         .into_iter()
         .fold(size_of::<Self>(), usize::saturating_add)
-    }
-
-    fn keeps_last(&self) -> bool {
-        self.unusable.is_some()
-    }
-}
-
-impl Service {
-    /// Returns the object with parts of the version before in the places of those that cannot be used; `None`: there are none.
-    pub(crate) fn completed(self: &Arc<Self>, before: &Self) -> Option<Self> {
-        let unusable = self.unusable.as_ref()?;
-        let problem = with_last_good(self.problem.as_deref());
-        let completed_from = Some(Arc::clone(self));
-        if unusable.external_name && before.external_name.is_none() {
-            // The service was none of an external name: without one, nothing takes its place.
-            return Some(Self {
-                problem,
-                completed_from,
-                ..before.clone()
-            });
-        }
-        let mut new = (**self).clone();
-        let has_name = unusable.external_name && before.external_name.as_deref() != Some("");
-        if has_name {
-            new.external_name.clone_from(&before.external_name);
-        }
-        let numbers: BTreeSet<_> = self.ports.iter().map(|port| port.number).collect();
-        let names: BTreeSet<_> = self.ports.iter().map(|port| &port.name).collect();
-        let is_there = |port: &Port| numbers.contains(&port.number) || names.contains(&port.name);
-        let name = |port: &Port| Some(port.name.to_string());
-        let ports = &unusable.ports;
-        let has_ports = ports.fill(&mut new.ports, &before.ports, is_there, name);
-        let fills = [
-            (&unusable.addresses, &mut new.addresses, &before.addresses),
-            (&unusable.balancers, &mut new.balancers, &before.balancers),
-        ];
-        let mut has_addresses = false;
-        for (unusable, addresses, before) in fills {
-            has_addresses |= fill_addresses(unusable, addresses, before);
-        }
-        // An address in the place of `None` that is none leaves it without one.
-        let stays_headless =
-            before.headless && !unusable.addresses.is_empty() && new.addresses.is_empty();
-        new.headless |= stays_headless;
-        new.ports.truncate(size::SERVICE_PORTS);
-        new.addresses.truncate(most_addresses(&new.ports));
-        (has_name || has_ports || has_addresses || stays_headless).then_some(Self {
-            problem,
-            completed_from,
-            ..new
-        })
     }
 }
 
@@ -155,26 +78,32 @@ impl From<ServiceObject> for Service {
             status,
         } = raw;
         let mut wrong = Wrong::default();
-        let mut unusable = UnusableInService::default();
         let external_name =
             (spec.kind == "ExternalName").then(|| external_name(spec.external_name, &mut wrong));
-        unusable.external_name = external_name.as_deref() == Some("");
-        let lost = &mut unusable.addresses;
-        let of_cluster = cluster_ips(spec.cluster_ips, spec.cluster_ip, &mut wrong, lost);
-        let headless = of_cluster.iter().flatten().any(|address| address == "None");
-        let mut addresses = Vec::new();
-        if headless || external_name.is_some() {
-            *lost = UnusableParts::default();
-        } else {
-            wrong.addresses("spec.clusterIPs", of_cluster, &mut addresses, lost);
-            const EXTERNAL: &str = "spec.externalIPs";
-            let external: Vec<_> = wrong.items(EXTERNAL, spec.external_ips, lost).collect();
-            wrong.addresses(EXTERNAL, external, &mut addresses, lost);
-        }
-        let mut ports = service_ports(spec.ports, &mut wrong, &mut unusable.ports);
+        let of_cluster = wrong.items("spec.clusterIPs", spec.cluster_ips);
+        let of_cluster = match of_cluster.is_empty() {
+            true => wrong
+                .address_text("spec.clusterIP", spec.cluster_ip)
+                .into_iter()
+                .collect(),
+            false => of_cluster,
+        };
+        let external_ips = wrong.items("spec.externalIPs", spec.external_ips);
+        let headless = of_cluster.iter().any(|address| address == "None");
+        let has_address = !headless && external_name.is_none();
+        let texts = [
+            ("spec.clusterIPs", &of_cluster),
+            ("spec.externalIPs", &external_ips),
+        ];
+        let texts = texts.into_iter().filter(|_| has_address);
+        let texts = texts.flat_map(|(field, texts)| texts.iter().map(move |text| (field, text)));
+        let addresses = texts.filter_map(|(field, text)| wrong.address(field, text));
+        let addresses = addresses.collect();
+        let mut ports = ports(spec.ports, &mut wrong);
         bound("spec.ports", &mut ports, size::SERVICE_PORTS, &mut wrong);
         let mut addresses = once(addresses);
-        let most = most_addresses(&ports);
+        let streams = ports.iter().filter(|port| !port.protocol.is_http()).count();
+        let most = most_addresses(streams, ports.len());
         bound("spec.externalIPs", &mut addresses, most, &mut wrong);
         let mut room = size::places(1, ports.len());
         let mut who = |annotation| {
@@ -185,10 +114,12 @@ impl From<ServiceObject> for Service {
         };
         let identities = who(CANONICAL_ACCOUNTS);
         let accounts = who(KUBERNETES_ACCOUNTS);
-        let balancers = match &*spec.kind {
-            "LoadBalancer" => balancers(status, &mut wrong, &mut unusable.balancers),
-            _ => Vec::new(),
-        };
+        const BALANCERS: &str = "status.loadBalancer.ingress";
+        let balancers = wrong.items(BALANCERS, status.load_balancer.ingress);
+        let balancers = balancers
+            .iter()
+            .filter_map(|one| wrong.address("status.loadBalancer.ingress.ip", &one.ip));
+        let balancers = once(balancers.collect());
         let distribution = Some(spec.traffic_distribution.as_str());
         let annotated = metadata.annotation(DISTRIBUTION);
         let prefers_close = prefers_close(distribution, annotated, &mut wrong);
@@ -198,7 +129,10 @@ impl From<ServiceObject> for Service {
             external_name,
             headless,
             addresses,
-            balancers,
+            balancers: match &*spec.kind {
+                "LoadBalancer" => balancers,
+                _ => Vec::new(),
+            },
             ports,
             selector: labels(spec.selector),
             identities: identities.into_iter().map(Arc::from).collect(),
@@ -206,39 +140,9 @@ impl From<ServiceObject> for Service {
             prefers_close,
             exported_to: exported(metadata.annotation(EXPORT_TO), &mut wrong),
             publishes_not_ready: spec.publish_not_ready_addresses,
-            unusable: (!unusable.is_empty()).then(|| Box::new(unusable)),
             problem: wrong.0,
-            completed_from: None,
         }
     }
-}
-
-/// Returns the texts of a cluster's addresses; `None`: it cannot be read.
-fn cluster_ips(
-    all: Items<String>,
-    first: Lenient<String>,
-    wrong: &mut Wrong,
-    unusable: &mut UnusableParts,
-) -> Vec<Option<String>> {
-    let all: Vec<_> = wrong.items("spec.clusterIPs", all, unusable).collect();
-    match all.is_empty() {
-        true => vec![wrong.address_text("spec.clusterIP", first)],
-        false => all,
-    }
-}
-
-fn balancers(
-    status: ServiceStatus,
-    wrong: &mut Wrong,
-    unusable: &mut UnusableParts,
-) -> Vec<IpAddr> {
-    const FIELD: &str = "status.loadBalancer.ingress";
-    let texts = wrong.items(FIELD, status.load_balancer.ingress, unusable);
-    let texts: Vec<_> = texts.map(|one| one.map(|one| one.ip)).collect();
-    let mut balancers = Vec::new();
-    let field = format!("{FIELD}.ip");
-    wrong.addresses(&field, texts, &mut balancers, unusable);
-    once(balancers)
 }
 
 /// Returns true if a field wants near endpoints; a word that Kubernetes does not know is told.
@@ -273,10 +177,9 @@ fn exported(annotation: Option<&str>, wrong: &mut Wrong) -> Vec<Arc<str>> {
 }
 
 /// Addresses that a Service may have: each with each port that is not HTTP is a listener. A cluster gives two at most.
-fn most_addresses(ports: &[Port]) -> usize {
-    let streams = ports.iter().filter(|port| !port.protocol.is_http()).count();
+fn most_addresses(streams: usize, ports: usize) -> usize {
     let listeners = (size::SERVICE_PORTS / streams.max(1)).max(2);
-    listeners.min(size::places(1, ports.len()))
+    listeners.min(size::places(1, ports))
 }
 
 /// Counts the leading texts that fit into the room, which each port's cluster takes from.
@@ -299,6 +202,62 @@ fn bound<T>(field: &str, items: &mut Vec<T>, most: usize, wrong: &mut Wrong) {
     }
 }
 
+fn ports(written: Items<ServicePort>, wrong: &mut Wrong) -> Vec<Port> {
+    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    let mut ports = Vec::new();
+    for written in wrong.items("spec.ports", written) {
+        let name: Arc<str> = written.name.into();
+        let Some(number) = wrong.number("spec.ports.port", &written.port) else {
+            continue;
+        };
+        let app = Some(&*written.app_protocol).filter(|app| !app.is_empty());
+        // One number may be there for TCP and for UDP.
+        let Some(protocol) = Protocol::of_kubernetes(&written.protocol, app, &name, number) else {
+            continue;
+        };
+        let Some(target) = target(written.target_port, number, wrong) else {
+            continue;
+        };
+        if names.contains(&name) || numbers.contains(&number) {
+            wrong.set(|| format!("spec.ports: port {number} {name:?} is there twice"));
+            continue;
+        }
+        names.insert(Arc::clone(&name));
+        numbers.insert(number);
+        ports.push(Port {
+            name,
+            number,
+            protocol,
+            target,
+        });
+    }
+    ports
+}
+
+fn target(
+    written: Lenient<Option<PortOrName<i64>>>,
+    number: u16,
+    wrong: &mut Wrong,
+) -> Option<Target> {
+    const FIELD: &str = "spec.ports.targetPort";
+    let target = match written {
+        Lenient::Read(None | Some(PortOrName::Port(0))) => return Some(Target::Number(number)),
+        Lenient::Read(Some(PortOrName::Port(target))) => target,
+        Lenient::Read(Some(PortOrName::Name(text))) if text.is_empty() => {
+            return Some(Target::Number(number));
+        }
+        Lenient::Read(Some(PortOrName::Name(text))) => match text.parse() {
+            Ok(target) => target,
+            Err(_) => return Some(Target::Name(text.into())),
+        },
+        Lenient::Unreadable(got) => {
+            wrong.no_port(FIELD, &got);
+            return None;
+        }
+    };
+    wrong.port(FIELD, target).map(Target::Number)
+}
+
 /// The items of a list with commas.
 fn listed(text: Option<&str>) -> Vec<&str> {
     let items = text.unwrap_or_default().split(',').map(str::trim);
@@ -314,15 +273,21 @@ fn once(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Returns the name of an ExternalName service; empty for one that is none, which is reported.
+/// Returns the name of an ExternalName service; reports one that is none.
 fn external_name(written: Lenient<String>, wrong: &mut Wrong) -> Box<str> {
-    let got = match written {
-        Lenient::Read(name) if is_name(&name) => return name.into(),
-        Lenient::Read(name) => format!("{name:?}"),
-        Lenient::Unreadable(got) => got.into(),
-    };
-    wrong.set(|| format!("spec.externalName: want a name, got {got}"));
-    Box::default()
+    const FIELD: &str = "spec.externalName";
+    match written {
+        Lenient::Read(name) => {
+            if !is_name(&name) {
+                wrong.set(|| format!("{FIELD}: want a name, got {name:?}"));
+            }
+            name.into()
+        }
+        Lenient::Unreadable(got) => {
+            wrong.set(|| format!("{FIELD}: want a name, got {got}"));
+            Box::default()
+        }
+    }
 }
 
 /// Returns true for letters that an API server takes in an `externalName`.
