@@ -71,6 +71,7 @@ const CARRIED: &str = "traffic.rs connections_pass_through_tunnels_and_end_when_
 const INSIDE: &str = "traffic.rs a_sidecar_ends_tls_and_limits_what_comes_in";
 const PRESENTED: &str = "traffic.rs clients_present_certificates_that_rules_name";
 const UNKNOWN_SERVER: &str = "traffic.rs a_server_that_no_root_knows_is_not_called";
+const PROVED: &str = "traffic.rs tls_says_the_host_of_requests_and_has_it_proved";
 const LEVELS: &str = "traffic.rs endpoints_are_preferred_by_labels_and_left_out_by_statuses";
 const EXAMPLES: &str = "conformance.rs the_examples_of_each_kind_do_what_its_documentation_says";
 const AT_SOCKETS: &str = "sockets.rs applications_call_services_through_a_socket";
@@ -197,7 +198,7 @@ const RESOURCES: Rows = &[
     ("a destination rule: certificates by name", &[PRESENTED]),
     (
         "a destination rule: servers that no root knows",
-        &[UNKNOWN_SERVER],
+        &[UNKNOWN_SERVER, PROVED],
     ),
     (
         "a destination rule: tunnels, idle and old connections",
