@@ -74,32 +74,17 @@ const OF_ANALYZE: [(&str, bool); 13] = [
     ("verbose", false),
 ];
 
-/// Flags that discovery or galley ignores, and that no role uses.
-pub(super) const OF_ALL: [(&str, bool); 23] = [
-    ("plugins", true),
-    ("resync", true),
-    ("consulserverInterval", true),
-    ("discoveryCache", false),
-    ("profile", false),
-    ("disable-install-crds", false),
-    ("mcpInitialWindowSize", true),
-    ("mcpInitialConnWindowSize", true),
-    ("certFile", true),
-    ("keyFile", true),
-    ("httpsAddr", true),
-    ("use-mcp", false),
-    ("kubernetesApiQPS", true),
-    ("kubernetesApiBurst", true),
-    ("deployment-name", true),
-    ("disableResourceReadyCheck", false),
-    ("excludedResourceKinds", true),
-    ("useOldProcessor", false),
-    ("resyncPeriod", true),
-    ("enableProfiling", false),
-    ("pprofPort", true),
-    ("enableGRPCTracing", false),
-    ("config", true),
-];
+/// A flag that discovery ignores and galley uses.
+const OF_GALLEY: &str = "caCertFile";
+
+/// Iterates over the flags that discovery or galley ignores, and that no role uses: each once.
+pub(super) fn of_all() -> impl Iterator<Item = &'static (&'static str, bool)> {
+    let of_discovery = &discovery::WITHOUT_MEANING;
+    let of_galley = galley::WITHOUT_MEANING.iter();
+    let of_galley = of_galley.filter(|flag| !of_discovery.contains(flag));
+    let all = of_discovery.iter().chain(of_galley);
+    all.filter(|(name, _)| *name != OF_GALLEY)
+}
 
 /// Iterates over the ignored flags of a command, each with true if it takes a value.
 pub(super) fn of(
@@ -108,7 +93,6 @@ pub(super) fn of(
 ) -> impl Iterator<Item = (&'static str, bool)> + use<> {
     let own: &[(&str, bool)] = match command {
         "discovery" => &discovery::WITHOUT_MEANING,
-        "all" => &OF_ALL,
         "galley" => &galley::WITHOUT_MEANING,
         "inject" | "kube-inject" => &OF_INJECT,
         "analyze" => &OF_ANALYZE,
@@ -117,12 +101,15 @@ pub(super) fn of(
         "proxy-status" => &OF_PROXY_STATUS,
         _ => &[],
     };
+    let is_all = command == "all";
     let logs = has_log || matches!(command, "analyze" | "validate");
     let pages = logs && command != "galley";
     let all = |wanted: bool, flags: &'static [(&str, bool)]| if wanted { flags } else { &[] };
     let logs = all(logs, &OF_LOGS).iter();
     let pages = all(pages, &OF_PAGES).iter();
-    logs.chain(pages).chain(own).copied()
+    // `all` has no list of its own.
+    let roles = of_all().filter(move |_| is_all);
+    logs.chain(pages).chain(own).chain(roles).copied()
 }
 
 /// The letter that the original had for it, where no other flag of the command has it.

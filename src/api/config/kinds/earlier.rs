@@ -84,7 +84,7 @@ pub(super) static OPERATORS: [Kind; 2] = [
     ),
 ];
 
-/// Of objects by which istioctl installs.
+/// The API group of objects by which istioctl installs.
 pub(super) const INSTALL: &str = "install.istio.io";
 
 /// The kind that 1.2 and 1.3 had for a release, whose definition their charts install: accepted, and not looked at. What it says

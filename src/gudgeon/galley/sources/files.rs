@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use crate::galley::processing::TransformInput;
 
-    /// Of two rules with one host the older one wins, as it does for `discovery --configDir`.
+    /// The older of two rules with one host wins, as it does for `discovery --configDir`.
     #[test]
     fn creation_times_of_files_reach_the_other_role_alone() {
         let root = tempfile::tempdir().unwrap();
