@@ -93,6 +93,22 @@ impl fmt::Display for Finding {
     }
 }
 
+/// Findings in one line, as logs and reports tell them.
+#[derive(Clone, Copy, Debug)]
+pub struct FindingList<'a>(pub &'a [Finding]);
+
+impl fmt::Display for FindingList<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, finding) in self.0.iter().enumerate() {
+            if at > 0 {
+                to.write_str("; ")?;
+            }
+            write!(to, "{finding}")?;
+        }
+        Ok(())
+    }
+}
+
 /// Maximum length of a key or value in a message.
 const SHOWN: usize = 256;
 

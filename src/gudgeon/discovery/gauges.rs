@@ -21,7 +21,7 @@ pub(super) fn read(hub: &Hub) -> Gauges {
             .into_iter()
             .map(|(source, since)| (source, now.saturating_sub(since).as_secs()))
             .collect(),
-        rejected: rejected(hub),
+        refused: refused(hub),
         routes: hub.facts.routes(),
         without_effect: without_effect(hub),
         podless: hub.facts.podless(),
@@ -39,7 +39,7 @@ pub(super) fn read(hub: &Hub) -> Gauges {
         let objects = conflict.objects.into_iter();
         for object in objects.filter(|_| conflict.metric == REJECTED_CONFIG) {
             let name = format!("{}/{}", object.namespace, object.name);
-            gauges.rejected.insert((object.kind.into(), name));
+            gauges.refused.insert((object.kind.into(), name));
         }
     }
     let world = snapshot.world();
@@ -72,13 +72,13 @@ fn without_effect(hub: &Hub) -> Vec<(&'static str, usize)> {
 }
 
 /// Objects that are not valid, and those that lose against another one.
-fn rejected(hub: &Hub) -> BTreeSet<Object> {
-    let mut rejected = hub.facts.rejected();
+fn refused(hub: &Hub) -> BTreeSet<Object> {
+    let mut refused = hub.facts.refused();
     for report in hub.with_registries(sources::registry::Registries::reports) {
         let name = format!("{}/{}", report.namespace, report.name);
-        rejected.insert((report.kind.into(), name));
+        refused.insert((report.kind.into(), name));
     }
-    rejected
+    refused
 }
 
 fn sessions(hub: &Hub, gauges: &mut Gauges) {

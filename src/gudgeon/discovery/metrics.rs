@@ -92,7 +92,7 @@ pub(crate) struct Gauges {
     /// Seconds by source.
     pub(crate) stale: Vec<(String, u64)>,
     /// (kind, name).
-    pub(crate) rejected: BTreeSet<Object>,
+    pub(crate) refused: BTreeSet<Object>,
     /// VirtualServices.
     pub(crate) routes: usize,
     /// Objects that nothing acts on, by kind.
@@ -325,7 +325,7 @@ impl DiscoveryMetrics {
             self.instances.get_or_create(&label).set(number(*count));
         }
         self.rejected_configs.clear();
-        for (kind, name) in gauges.rejected.iter().take(NODES) {
+        for (kind, name) in gauges.refused.iter().take(NODES) {
             let label = [("type", kind.to_string()), ("name", name.clone())];
             self.rejected_configs.get_or_create(&label).set(1);
         }

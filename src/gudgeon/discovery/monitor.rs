@@ -127,7 +127,7 @@ impl DiscoveryMonitor {
     fn text(&self, format: ExpositionFormat) -> String {
         let mut gauges = gauges::read(&self.hub);
         if let Some(sinks) = self.sources.sinks() {
-            gauges.rejected.extend(sinks.refused());
+            gauges.refused.extend(sinks.refused());
         }
         self.hub.metrics.text(&gauges, format)
     }

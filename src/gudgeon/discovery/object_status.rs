@@ -271,7 +271,7 @@ mod tests {
             metadata: Value::Null,
             spec: Value::Null.into(),
             origin: sources::catalogue::Origin::default(),
-            accepted: true,
+            is_accepted: true,
             findings: Vec::new(),
             notes: Vec::new(),
             revision: sources::Revision::default(),

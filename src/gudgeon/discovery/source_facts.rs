@@ -19,7 +19,7 @@ pub(crate) struct Facts(Mutex<FactsState>);
 struct FactsState {
     sources: BTreeMap<SourceId, Fact>,
     /// Objects that cannot be used, or not all of them.
-    rejected: BTreeMap<SourceId, BTreeSet<Object>>,
+    refused: BTreeMap<SourceId, BTreeSet<Object>>,
     /// VirtualServices that can be used.
     routes: BTreeMap<SourceId, usize>,
     /// Configuration that counts, whether or not it changes anything.
@@ -86,7 +86,7 @@ fn unreadable(update: &ClusterUpdate) -> Option<String> {
         1 => "1 object skipped, or kept at its last good version".to_owned(),
         count => format!("{count} objects skipped, or kept at their last good version"),
     };
-    Some(format!("{objects}: {kind} {object}: {}", refusal.message))
+    Some(format!("{objects}: {kind} {object}: {refusal}"))
 }
 
 impl Facts {
@@ -110,12 +110,12 @@ impl Facts {
             },
         };
         self.state().sources.insert(source.clone(), fact);
-        let rejected = update.problems.iter().map(|problem| {
+        let refused = update.problems.iter().map(|problem| {
             let object = &problem.object;
             let name = format!("{}/{}", object.namespace, object.name);
             (Arc::from(problem.kind), name)
         });
-        self.reject(source, rejected);
+        self.refuse(source, refused);
         let routes = update.counts.get(ROUTES).copied().unwrap_or_default();
         self.route(source, routes);
     }
@@ -160,19 +160,19 @@ impl Facts {
     }
 
     /// All objects of a source that cannot be used, in place of those of before.
-    pub(crate) fn reject(&self, source: &SourceId, objects: impl Iterator<Item = Object>) {
+    pub(crate) fn refuse(&self, source: &SourceId, objects: impl Iterator<Item = Object>) {
         let objects: BTreeSet<Object> = objects.collect();
-        self.state().rejected.insert(source.clone(), objects);
+        self.state().refused.insert(source.clone(), objects);
     }
 
     /// Objects of all sources that cannot be used.
-    pub(crate) fn rejected(&self) -> BTreeSet<Object> {
-        self.state().rejected.values().flatten().cloned().collect()
+    pub(crate) fn refused(&self) -> BTreeSet<Object> {
+        self.state().refused.values().flatten().cloned().collect()
     }
 
     pub(crate) fn forget(&self, source: &SourceId) {
         let mut known = self.state();
-        known.rejected.remove(source);
+        known.refused.remove(source);
         known.routes.remove(source);
         if known.rules.remove(source).is_some() {
             known.rules_changed += 1;

@@ -78,7 +78,7 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
             })
         }));
     }
-    let rejected: Vec<Value> = current.rejected().take(MOST).map(rejected).collect();
+    let refused: Vec<Value> = current.refused().take(MOST).map(refused).collect();
     let warnings: Vec<Value> = current
         .warned()
         .take(MOST)
@@ -108,8 +108,8 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
         },
         "snapshots": snapshots,
         "collections": all,
-        "rejected": rejected,
-        "rejected_count": current.rejected().count(),
+        "rejected": refused,
+        "rejected_count": current.refused().count(),
         "warnings": warnings,
     })
 }
@@ -132,7 +132,7 @@ pub(super) fn is_listed(collection: &Collection) -> bool {
     !collections::is_always_empty(collection.name())
 }
 
-fn rejected(one: &Refused) -> Value {
+fn refused(one: &Refused) -> Value {
     json!({
         "collection": one.id.collection,
         "name": &*one.id.name,

@@ -106,7 +106,7 @@ impl EngineState {
         } = self;
         let origins = &self.report.ingresses;
         let made = processing.as_ref().map(|processing| ConfigReport {
-            rejected: processing.rejected(origins).collect(),
+            refused: processing.refused(origins).collect(),
             warned: processing.warned(origins).collect(),
             ..ConfigReport::default()
         });
@@ -341,9 +341,9 @@ impl GalleyEngine {
             return;
         }
         let origins = &state.report.ingresses;
-        let rejected = processing.rejected(origins).map(|one| one.line());
+        let refused = processing.refused(origins).map(|one| one.line());
         let warned = processing.warned(origins).map(|one| one.line());
-        let lines: BTreeMap<_, _> = rejected.chain(warned).take(MOST_LINES).collect();
+        let lines: BTreeMap<_, _> = refused.chain(warned).take(MOST_LINES).collect();
         let is_new = |fault: &String| !state.logged.contains_key(fault);
         for (_, line) in lines.iter().filter(|(fault, _)| is_new(fault)) {
             warn!("{}", redact_text(line));
@@ -550,9 +550,9 @@ mod tests {
             engine.mesh(broken_mesh(port));
             later(2000).await;
             assert_eq!(gateways(&engine), good);
-            let rejected = engine.state_snapshot().made.rejected;
-            assert_eq!(rejected.len(), 1);
-            assert_eq!(rejected[0].serving, api::config::ServedInstead::Old);
+            let refused = engine.state_snapshot().made.refused;
+            assert_eq!(refused.len(), 1);
+            assert_eq!(refused[0].serving, api::config::ServedInstead::Old);
         }
         assert_eq!(engine.state_snapshot().session.number, 3);
     }

@@ -15,14 +15,14 @@ impl GalleyMetrics {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let Self {
             instances,
-            rejected,
+            refused,
             warnings,
             without_effect,
             session,
             ..
         } = self;
         instances.clear();
-        rejected.clear();
+        refused.clear();
         warnings.clear();
         without_effect.clear();
         let current = engine.state_snapshot();
@@ -51,7 +51,7 @@ impl GalleyMetrics {
                     ("collection", collection.to_owned()),
                     ("state", state.as_str().to_owned()),
                 ];
-                rejected.get_or_create(&label).inc_by(number(count));
+                refused.get_or_create(&label).inc_by(number(count));
             }
             for (collection, count) in report.warnings() {
                 let label = [("collection", collection.to_owned())];

@@ -19,7 +19,7 @@ pub(super) struct GalleyMetrics {
     published: Counter,
     in_one: Histogram,
     pub(super) instances: GaugeFamily<1>,
-    pub(super) rejected: GaugeFamily<2>,
+    pub(super) refused: GaugeFamily<2>,
     pub(super) warnings: GaugeFamily<1>,
     pub(super) without_effect: GaugeFamily<1>,
     pub(super) session: GaugeFamily<1>,
@@ -36,7 +36,7 @@ impl GalleyMetrics {
             published: Counter::default(),
             in_one: Histogram::new(BUCKETS),
             instances: GaugeFamily::default(),
-            rejected: GaugeFamily::default(),
+            refused: GaugeFamily::default(),
             warnings: GaugeFamily::default(),
             without_effect: GaugeFamily::default(),
             session: GaugeFamily::default(),
@@ -121,7 +121,7 @@ impl GalleyMetrics {
         registry.register(
             "gudgeon_config_rejected",
             "Objects not served as written",
-            self.rejected.clone(),
+            self.refused.clone(),
         );
         registry.register(
             "process_resident_memory_bytes",

@@ -244,7 +244,7 @@ mod tests {
             revision: Revision::default(),
         };
         ConfigReport {
-            rejected: (0..count).map(one).collect(),
+            refused: (0..count).map(one).collect(),
             ..ConfigReport::default()
         }
     }

@@ -45,7 +45,7 @@ pub(super) fn sections(page: &mut String, admin: &AdminState) {
     }
     if let Some(engine) = &admin.engine {
         let current = engine.state_snapshot();
-        rejected(page, &current);
+        refused(page, &current);
         warned(page, &current);
         timeline(page, engine, &current);
         collections(page, &current);
@@ -71,8 +71,8 @@ fn describe_findings<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Str
     text
 }
 
-fn rejected(page: &mut String, current: &StateSnapshot) {
-    let count = current.rejected().count();
+fn refused(page: &mut String, current: &StateSnapshot) {
+    let count = current.refused().count();
     if count == 0 {
         page.push_str("<h2>Nothing is refused</h2>\n");
         return;
@@ -81,7 +81,7 @@ fn rejected(page: &mut String, current: &StateSnapshot) {
         page,
         "<h2>Not served as it is written: {count}</h2><table><tr><th>where<th>what<th>state<th>why</tr>"
     );
-    for one in current.rejected().take(ROWS) {
+    for one in current.refused().take(ROWS) {
         let _written = writeln!(
             page,
             "<tr><td>{}<td>{}<br>{}<td class=\"bad\">{}<td>{}</tr>",

@@ -119,7 +119,7 @@ impl Processing {
     }
 
     /// Iterates over the invalid generated objects, each with the origin of its first Ingress.
-    pub(super) fn rejected(&self, origins: &Origins) -> impl Iterator<Item = Refused> {
+    pub(super) fn refused(&self, origins: &Origins) -> impl Iterator<Item = Refused> {
         let made = self.made.iter();
         let refused = made.filter(|(_, checked)| !checked.errors.is_empty());
         refused.map(|(id, checked)| Refused {
@@ -533,16 +533,16 @@ mod tests {
         play.say(&name, Some(&ingress("a_b.c", &json!({"number": 80}))));
         for _ in 0..2 {
             assert_eq!(play.names(VIRTUAL_SERVICES), [""; 0]);
-            let rejected: Vec<_> = play.processing.rejected(&origins()).collect();
-            assert_eq!(rejected.len(), 1);
-            assert_eq!(rejected[0].findings[0].path, "spec.hosts[0]");
-            assert_eq!(rejected[0].origin.to_string(), "a.yaml:3");
+            let refused: Vec<_> = play.processing.refused(&origins()).collect();
+            assert_eq!(refused.len(), 1);
+            assert_eq!(refused[0].findings[0].path, "spec.hosts[0]");
+            assert_eq!(refused[0].origin.to_string(), "a.yaml:3");
             // Looked at again, and not validated again.
             play.processing.ingresses.invalidate_all();
         }
         play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
         assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
-        assert_eq!(play.processing.rejected(&origins()).count(), 0);
+        assert_eq!(play.processing.refused(&origins()).count(), 0);
     }
 
     #[test]
@@ -603,10 +603,10 @@ mod tests {
             play.publisher.open(play.now);
             play.say(&name, Some(&good));
             assert_eq!(version(&mut play), was);
-            let rejected: Vec<_> = play.processing.rejected(&origins()).collect();
-            assert_eq!(rejected.len(), 1);
-            assert_eq!(rejected[0].serving, ServedInstead::Old);
-            assert_eq!(rejected[0].findings[0].message, "object is too large");
+            let refused: Vec<_> = play.processing.refused(&origins()).collect();
+            assert_eq!(refused.len(), 1);
+            assert_eq!(refused[0].serving, ServedInstead::Old);
+            assert_eq!(refused[0].findings[0].message, "object is too large");
         }
         // The last good version is deleted with its Ingress, and not remembered.
         play.say(&name, None);
@@ -614,7 +614,7 @@ mod tests {
         play.say(&name, Some(&good));
         assert_eq!(play.names(GATEWAYS), [""; 0]);
         assert_eq!(
-            play.processing.rejected(&origins()).next().unwrap().serving,
+            play.processing.refused(&origins()).next().unwrap().serving,
             ServedInstead::Nothing
         );
     }

@@ -48,8 +48,8 @@ pub(super) struct StateSnapshot {
 
 impl StateSnapshot {
     /// Iterates over the objects that are not served as written.
-    pub(super) fn rejected(&self) -> impl Iterator<Item = &Refused> {
-        self.report.rejected.iter().chain(&self.made.rejected)
+    pub(super) fn refused(&self) -> impl Iterator<Item = &Refused> {
+        self.report.refused.iter().chain(&self.made.refused)
     }
 
     /// Iterates over the objects with warnings, served or not.

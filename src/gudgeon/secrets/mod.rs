@@ -336,7 +336,7 @@ pub(crate) fn redact_finding(found: &Finding) -> Finding {
 pub(crate) fn redact_report(report: &ConfigReport) -> ConfigReport {
     let hide = |all: &Arc<[Finding]>| all.iter().map(redact_finding).collect();
     let mut redacted = report.clone();
-    for one in &mut redacted.rejected {
+    for one in &mut redacted.refused {
         one.findings = hide(&one.findings);
     }
     for one in &mut redacted.warned {

@@ -12,7 +12,7 @@
 //! `last_good` decides which version of an object is served.
 //!
 //! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with what
-//! transforms read of it. The transforms check the latter by a [`UsabilityCheck`]; an object that fails is rejected like any other
+//! transforms read of it. The transforms check the latter by a [`UsabilityCheck`]; an object that fails is refused like any other
 //! invalid object. An object of a kind that nothing here uses is no entry: the report lists it.
 //!
 //! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_OBJECTS`]. Objects beyond them are refused and reported.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::config::collections::any_kind_of;
-use api::config::{Finding, ServedInstead};
+use api::config::{Finding, FindingList, ServedInstead};
 use serde_json::json;
 
 use super::entry::{EntryId, UncheckedObject};
@@ -32,7 +32,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         place(&self.origin, &self.id, to)?;
         write!(to, "{}: ", self.serving.as_str())?;
-        write_findings(&self.findings, to)
+        FindingList(&self.findings).fmt(to)
     }
 }
 
@@ -89,7 +89,7 @@ impl Refused {
             // It stands where it was written.
             spec: json!({}).into(),
             origin: self.origin.clone(),
-            accepted: false,
+            is_accepted: false,
             findings: self.findings.to_vec(),
             notes: Vec::new(),
             revision: self.revision.clone(),
@@ -127,7 +127,7 @@ pub struct Warned {
 impl fmt::Display for Warned {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         place(&self.origin, &self.id, to)?;
-        write_findings(&self.warnings, to)
+        FindingList(&self.warnings).fmt(to)
     }
 }
 
@@ -153,20 +153,10 @@ fn place(origin: &Origin, id: &EntryId, to: &mut fmt::Formatter<'_>) -> fmt::Res
     write!(to, "{id}: ")
 }
 
-fn write_findings(findings: &[Finding], to: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for (at, finding) in findings.iter().enumerate() {
-        if at > 0 {
-            to.write_str("; ")?;
-        }
-        write!(to, "{finding}")?;
-    }
-    Ok(())
-}
-
 /// The report of a source, sorted by file, or by kind and name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigReport {
-    pub rejected: Vec<Refused>,
+    pub refused: Vec<Refused>,
     pub warned: Vec<Warned>,
     /// Objects that are served.
     pub served: usize,
@@ -194,16 +184,16 @@ impl ConfigReport {
 
     /// Each fault without its version, and the line that tells it.
     fn lines(&self) -> impl Iterator<Item = (String, String)> {
-        let rejected = self.rejected.iter().map(Refused::line);
+        let refused = self.refused.iter().map(Refused::line);
         let warned = self.warned.iter().filter(|one| !one.warnings.is_empty());
-        rejected.chain(warned.map(Warned::line))
+        refused.chain(warned.map(Warned::line))
     }
 
     /// Counts the refused objects by collection and by what is served in their place.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(&'static str, ServedInstead), usize> {
         let mut counts = BTreeMap::new();
-        for one in &self.rejected {
+        for one in &self.refused {
             *counts.entry((one.id.collection, one.serving)).or_default() += 1;
         }
         counts
@@ -224,7 +214,7 @@ impl ConfigReport {
 mod tests {
     use super::*;
 
-    fn rejected(name: &str, serving: ServedInstead) -> Refused {
+    fn refused(name: &str, serving: ServedInstead) -> Refused {
         Refused {
             id: EntryId {
                 collection: "istio/networking/v1alpha3/gateways",
@@ -242,11 +232,11 @@ mod tests {
     fn another_version_with_the_same_fault_is_no_news() {
         let of = |version: &str, fault: &str| {
             let origin = Origin::of_cluster(&"Kubernetes".into(), &"demo/b", version);
-            let id = rejected("demo/b", ServedInstead::Nothing).id;
+            let id = refused("demo/b", ServedInstead::Nothing).id;
             let refused = Refused {
                 origin: origin.clone(),
                 findings: [Finding::error("spec", fault)].into(),
-                ..rejected("demo/b", ServedInstead::Nothing)
+                ..refused("demo/b", ServedInstead::Nothing)
             };
             let warned = Warned {
                 id,
@@ -256,7 +246,7 @@ mod tests {
                 is_accepted: true,
             };
             ConfigReport {
-                rejected: vec![refused],
+                refused: vec![refused],
                 warned: vec![warned],
                 ..ConfigReport::default()
             }
@@ -272,21 +262,21 @@ mod tests {
     fn new_findings_are_logged_once() {
         let unread = Refused {
             id: EntryId::default(),
-            ..rejected("", ServedInstead::Old)
+            ..refused("", ServedInstead::Old)
         };
         let warned = Warned {
-            id: rejected("b", ServedInstead::Old).id,
+            id: refused("b", ServedInstead::Old).id,
             origin: Origin::file("b.yaml").at(1),
             warnings: [Finding::warning("spec", "is old")].into(),
             notes: [Finding::warning("spec", "is noted")].into(),
             is_accepted: true,
         };
         let before = ConfigReport {
-            rejected: vec![rejected("n/a", ServedInstead::Old)],
+            refused: vec![refused("n/a", ServedInstead::Old)],
             ..ConfigReport::default()
         };
         let now = ConfigReport {
-            rejected: vec![rejected("n/a", ServedInstead::Old), unread],
+            refused: vec![refused("n/a", ServedInstead::Old), unread],
             warned: vec![warned],
             served: 1,
             ..ConfigReport::default()
@@ -308,8 +298,8 @@ mod tests {
         assert_eq!(now.counts().values().copied().collect::<Vec<_>>(), [1, 1]);
         assert_eq!(now.warnings().values().copied().collect::<Vec<_>>(), [1]);
         let many = ConfigReport {
-            rejected: (0..150)
-                .map(|at| rejected(&at.to_string(), ServedInstead::Nothing))
+            refused: (0..150)
+                .map(|at| refused(&at.to_string(), ServedInstead::Nothing))
                 .collect(),
             ..ConfigReport::default()
         };

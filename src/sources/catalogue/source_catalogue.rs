@@ -287,7 +287,7 @@ impl<V: StoredForm> SourceCatalogue<V> {
                 format!("and {more} more objects are refused: validate the files to see why");
             report.unnamed(self.origin("", ""), ServedInstead::Nothing, &cause);
             // The summary comes first, because pages cut a long list.
-            report.rejected.rotate_right(1);
+            report.refused.rotate_right(1);
         }
         report
     }

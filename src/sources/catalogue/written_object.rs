@@ -38,7 +38,7 @@ pub struct WrittenObject {
     pub spec: CompactJson,
     pub origin: Origin,
     /// This version is used; otherwise an earlier one is, or none.
-    pub accepted: bool,
+    pub is_accepted: bool,
     /// Errors and warnings.
     pub findings: Vec<Finding>,
     /// Warnings of what this release does not serve as it is written: only a version that is used has any.
@@ -59,7 +59,7 @@ impl WrittenObject {
 
     /// Errors and warnings, and the notes of a version that is used.
     pub fn all_findings(&self) -> impl Iterator<Item = &Finding> {
-        let notes = self.notes.iter().filter(|_| self.accepted);
+        let notes = self.notes.iter().filter(|_| self.is_accepted);
         self.findings.iter().chain(notes)
     }
 }

@@ -101,7 +101,7 @@ type Said = (usize, Vec<String>);
 /// Objects of the mesh's kinds that are refused, or have warnings or notes.
 fn said(report: &ConfigReport) -> BTreeSet<Said> {
     let is_ours = |one: &&Refused| one.id.plain().is_none();
-    let errors = report.rejected.iter().filter(is_ours);
+    let errors = report.refused.iter().filter(is_ours);
     let errors = errors.map(|one| (one.origin.line(), words(&*one.findings)));
     let warned = report.warned.iter();
     let warnings = warned.map(|one| {
@@ -125,8 +125,8 @@ fn rows_in_a_directory_are_judged_as_everything_is() {
         let own =
             |all: &[&String]| -> Vec<String> { all.iter().map(|one| (*one).clone()).collect() };
         let all = |of: &dyn Fn(&ConfigReport) -> Vec<String>| of(&found.report);
-        let rejected = |report: &ConfigReport| {
-            let all = report.rejected.iter();
+        let refused = |report: &ConfigReport| {
+            let all = report.refused.iter();
             all.flat_map(|one| words(&*one.findings)).collect()
         };
         let warned = |report: &ConfigReport| {
@@ -134,9 +134,9 @@ fn rows_in_a_directory_are_judged_as_everything_is() {
             all.flat_map(|one| words(one.warnings.iter().chain(&*one.notes)))
                 .collect()
         };
-        assert_eq!(all(&rejected), own(&errors), "{text}");
+        assert_eq!(all(&refused), own(&errors), "{text}");
         assert_eq!(all(&warned), own(&warnings), "{text}");
-        for one in &found.report.rejected {
+        for one in &found.report.refused {
             assert_eq!(one.origin.line(), row.line(), "{text}");
         }
         let is_unchecked = found.report.unchecked.len();

@@ -73,13 +73,13 @@ impl Memory {
         let outcome = objects.outcome();
         let messages = outcome.messages.into_iter();
         let messages = messages.map(|one| (one.origin.line(), one.text));
-        let rejected = outcome.report.rejected.iter();
-        let rejected = rejected.map(|one| (one.origin.line(), one.text()));
+        let refused = outcome.report.refused.iter();
+        let refused = refused.map(|one| (one.origin.line(), one.text()));
         let secrets = objects.secrets().map(|origin| {
             let text = "Secret: refused: every client of this page would see it";
             (origin.line(), text.to_owned())
         });
-        let mut errors: Vec<_> = messages.chain(rejected).chain(secrets).collect();
+        let mut errors: Vec<_> = messages.chain(refused).chain(secrets).collect();
         if !errors.is_empty() {
             errors.sort();
             let errors = errors.iter().map(|(line, text)| in_body(*line, text));

@@ -139,7 +139,7 @@ fn written(candidate: &Candidate<InCollections>) -> WrittenObject {
         metadata: metadata(object),
         spec: decoded.spec.into(),
         origin: candidate.origin.clone(),
-        accepted: cause.is_none(),
+        is_accepted: cause.is_none(),
         findings,
         notes,
         revision: Revision::default(),
@@ -221,7 +221,7 @@ mod tests {
         set(&mut all, &entry("a.example"), Some(7), "mcp://x").unwrap();
         assert!(before.is_same(all.configuration()));
         let written = all.written().next().unwrap();
-        assert!(written.accepted && written.spec.value()["hosts"][0] == "a.example");
+        assert!(written.is_accepted && written.spec.value()["hosts"][0] == "a.example");
         // Bytes that are no such thing; the version before stays.
         let mut broken = (*entry("a.example")).clone();
         broken.body = vec![0xff].into();
@@ -229,7 +229,7 @@ mod tests {
         assert!(set(&mut all, &broken, None, "mcp://x").is_err());
         assert!(before.is_same(all.configuration()));
         let written = all.written().next().unwrap();
-        assert!(!written.accepted && !written.findings.is_empty());
+        assert!(!written.is_accepted && !written.findings.is_empty());
         assert_eq!(&*written.api_version, "networking.istio.io/v1");
         assert!(all.all().all(|(_, is_good)| !is_good));
         all.remove(&"entries".into(), &"n/a".into());
@@ -260,7 +260,7 @@ mod tests {
         let mut all = ReceivedObjects::default();
         set(&mut all, &role, None, "mcp://x").unwrap();
         assert_eq!(*all.configuration(), Configuration::default());
-        assert!(all.written().all(|one| one.accepted));
+        assert!(all.written().all(|one| one.is_accepted));
         assert!(all.all().map(|(one, _)| one.kind.kind).eq(["ServiceRole"]));
     }
 }

@@ -44,9 +44,9 @@ fn files_are_judged_as_everything_is() {
         let written = written(entry).unwrap();
         assert_eq!(words(&written.findings), row.said, "{text}");
         assert_eq!(words(&written.notes), words(&notes(&row.value())), "{text}");
-        assert_eq!(written.accepted, !is_refused(&row.said), "{text}");
+        assert_eq!(written.is_accepted, !is_refused(&row.said), "{text}");
         let is_good = entry.checked.content.is_some();
-        assert_eq!(is_good, written.accepted, "{text}");
+        assert_eq!(is_good, written.is_accepted, "{text}");
         // An error leads to its line.
         assert_eq!(written.origin.line(), row.line(), "{text}");
         assert_eq!(written.origin.to_string(), format!("a.yaml:{}", row.line()));
@@ -62,7 +62,7 @@ fn an_api_servers_objects_are_judged_as_everything_is() {
         };
         assert_eq!(words(&written.findings), row.said, "{object}");
         assert_eq!(words(&written.notes), words(&notes(&object)), "{object}");
-        assert_eq!(written.accepted, !is_refused(&row.said), "{object}");
+        assert_eq!(written.is_accepted, !is_refused(&row.said), "{object}");
     }
 }
 
@@ -115,7 +115,7 @@ fn examples_in_files_are_judged_as_everything_is() {
                 example.name
             );
             assert_eq!(words(&written.notes), noted(&expected), "{}", example.name);
-            assert_eq!(written.accepted, expected.accepted, "{}", example.name);
+            assert_eq!(written.is_accepted, expected.accepted, "{}", example.name);
             let name = (&*written.namespace, &*written.name);
             assert_eq!(name, (expected.namespace.as_str(), expected.name.as_str()));
         }
@@ -148,7 +148,7 @@ fn examples_in_an_api_server_are_judged_as_everything_is() {
                 "{}",
                 expected.value
             );
-            assert_eq!(written.accepted, expected.accepted, "{}", expected.value);
+            assert_eq!(written.is_accepted, expected.accepted, "{}", expected.value);
         }
     }
     assert!(seen > 200, "{seen}");
@@ -180,7 +180,7 @@ fn examples_that_are_received_are_judged_as_everything_is() {
                 .set(place, &Arc::new(object), None, origin)
                 .unwrap();
             let written = received.written().next().unwrap();
-            assert!(written.accepted && !written.findings.iter().any(Finding::is_error));
+            assert!(written.is_accepted && !written.findings.iter().any(Finding::is_error));
             assert_eq!(
                 sorted(words(&written.notes)),
                 sorted(noted(&expected)),
@@ -214,8 +214,8 @@ fn kubernetes_own_kinds_are_judged_alike_by_both_readers_of_files() {
         std::fs::write(root.path().join("a.yaml"), text).unwrap();
         let mut directory = Directory::new(root.path(), usable).with_whole_objects();
         let scan = directory.scan().unwrap();
-        let rejected = scan.report.rejected.iter().map(ToString::to_string);
-        let by_galley = rejected.reduce(|all, one| all + "; " + &one);
+        let lines = scan.report.refused.iter().map(ToString::to_string);
+        let by_galley = lines.reduce(|all, one| all + "; " + &one);
         assert_eq!(by_galley.is_none(), scan.changes.len() == 1, "{text}");
         for outcome in [&by_discovery, &by_galley] {
             let is_as_expected = match (outcome, refused) {

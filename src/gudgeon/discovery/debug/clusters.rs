@@ -220,7 +220,7 @@ impl DerivedMessages {
     /// Returns all findings of the object.
     pub(crate) fn findings(&self, written: &WrittenObject) -> Vec<Finding> {
         let mut findings: Vec<_> = written.all_findings().cloned().collect();
-        if written.accepted {
+        if written.is_accepted {
             findings.extend(self.derived(written));
         }
         findings
@@ -365,9 +365,9 @@ fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
         .split_once('/')
         .map_or("", |(group, _)| group);
     let messages = messages(findings);
-    let kind = config::named(group, &written.kind).filter(|_| written.accepted);
+    let kind = config::named(group, &written.kind).filter(|_| written.is_accepted);
     let Some(kind) = kind else {
-        return json!({"accepted": written.accepted, "messages": messages});
+        return json!({"accepted": written.is_accepted, "messages": messages});
     };
     let effect = kind.effect.of_object(findings);
     json!({"accepted": true, "effect": effect, "messages": messages})
@@ -388,7 +388,7 @@ mod tests {
             metadata: json!({}),
             spec: spec.into(),
             origin: sources::catalogue::Origin::file("a.yaml"),
-            accepted: true,
+            is_accepted: true,
             findings: Vec::new(),
             notes: Vec::new(),
             revision: sources::Revision::default(),
@@ -514,9 +514,9 @@ mod tests {
 
     #[test]
     fn a_refused_object_has_no_notes() {
-        let of = |accepted: bool| {
+        let of = |is_accepted: bool| {
             let written = WrittenObject {
-                accepted,
+                is_accepted,
                 findings: vec![Finding::error("spec.a", "said")],
                 notes: vec![Finding::warning("spec.b", "noted")],
                 ..written("ServiceEntry", json!({"hosts": ["a.b"]}))

@@ -326,7 +326,7 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
         (what, String::new(), report.message)
     });
     let (accepted, refused): (Vec<_>, Vec<_>) =
-        written.into_iter().partition(|written| written.accepted);
+        written.into_iter().partition(|written| written.is_accepted);
     let [refused, accepted] = [refused, accepted].map(|written| {
         written.into_iter().map(|written| {
             let what = format!("{} {}/{}", written.kind, written.namespace, written.name);

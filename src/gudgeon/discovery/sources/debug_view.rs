@@ -60,14 +60,14 @@ impl DebugView {
 
     /// An object that is not accepted is another version than the one which lost.
     fn with_reports(&self, source: &SourceId, mut row: Arc<WrittenObject>) -> Arc<WrittenObject> {
-        if self.reports.is_empty() || !row.accepted {
+        if self.reports.is_empty() || !row.is_accepted {
             return row;
         }
         let name = (row.namespace.clone(), row.name.clone());
         let key = (source.clone(), row.kind.clone(), name.0, name.1);
         if let Some(reports) = self.reports.get(&key) {
             let one = Arc::make_mut(&mut row);
-            one.accepted = !reports.iter().any(|report| report.whole);
+            one.is_accepted = !reports.iter().any(|report| report.whole);
             let findings = reports.iter().map(|report| match report.whole {
                 true => Finding::error("", report.message.as_str()),
                 false => Finding::warning("", report.message.as_str()),
@@ -98,7 +98,7 @@ mod tests {
             message: format!("{name} is not used"),
             whole,
         };
-        let row = |name: &str, accepted: bool| {
+        let row = |name: &str, is_accepted: bool| {
             Arc::new(WrittenObject {
                 api_version: "networking.istio.io/v1".into(),
                 kind: "ServiceEntry".into(),
@@ -107,7 +107,7 @@ mod tests {
                 metadata: Value::Null,
                 spec: Value::Null.into(),
                 origin: sources::catalogue::Origin::file("a.yaml"),
-                accepted,
+                is_accepted,
                 findings: vec![Finding::warning("", "old")],
                 notes: Vec::new(),
                 revision: sources::Revision::default(),
@@ -126,7 +126,7 @@ mod tests {
         let found: Vec<_> = view
             .rows
             .iter()
-            .map(|row| (&*row.name, row.accepted, row.findings.len()))
+            .map(|row| (&*row.name, row.is_accepted, row.findings.len()))
             .collect();
         assert_eq!(
             found,

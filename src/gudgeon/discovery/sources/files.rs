@@ -147,14 +147,14 @@ impl Directory {
 
     fn take(&mut self, outcome: Outcome) {
         self.log(&outcome);
-        self.hub.facts.reject(&self.id, outcome.rejected());
+        self.hub.facts.refuse(&self.id, outcome.refused());
         let written = outcome.written.iter();
-        let routes = written.filter(|one| one.accepted && *one.kind == *ROUTES);
+        let routes = written.filter(|one| one.is_accepted && *one.kind == *ROUTES);
         self.hub.facts.route(&self.id, routes.count());
         self.hub.facts.count(&self.id, outcome.objects);
         let mut rules = RuleCounts::default();
         // A refused version has no effect for that reason; its last good version is there once more.
-        let accepted = outcome.written.iter().filter(|one| one.accepted);
+        let accepted = outcome.written.iter().filter(|one| one.is_accepted);
         let objects = accepted.map(|one| {
             let group = one.api_version.split_once('/');
             let group = group.map_or("", |(group, _)| group);

@@ -255,6 +255,7 @@ mod tests {
     use super::*;
     use crate::discovery::testing::hub;
     use crate::discovery::{gauges, readiness};
+    use api::config::ServedInstead;
     use std::time::SystemTime;
     use tokio::time::{Instant, advance};
 
@@ -264,6 +265,7 @@ mod tests {
             kind: "AuthorizationPolicy",
             object: sources::Key::new("n", name),
             origin: None,
+            serving: Some(ServedInstead::Nothing),
             refusal: refusal.to_owned().into(),
             is_unreadable,
         };
@@ -277,8 +279,8 @@ mod tests {
         assert_eq!(
             local.new_lines(&all),
             [
-                "cannot use all of AuthorizationPolicy n/a: spec.rules[0].when[0].values[0]: \"…\" is none",
-                "cannot use all of AuthorizationPolicy n/b: spec.action: \"X\" is none",
+                "AuthorizationPolicy n/a: refused: spec.rules[0].when[0].values[0]: \"…\" is none",
+                "AuthorizationPolicy n/b: refused: spec.action: \"X\" is none",
             ]
         );
         assert_eq!(local.new_lines(&all), [""; 0]);
@@ -291,7 +293,7 @@ mod tests {
         assert_eq!(
             remote.new_lines(&all[..1]),
             [
-                "cluster east: cannot use all of AuthorizationPolicy n/a: spec.rules[0].when[0].values[0]: \"…\" is none"
+                "cluster east: AuthorizationPolicy n/a: refused: spec.rules[0].when[0].values[0]: \"…\" is none"
             ]
         );
     }

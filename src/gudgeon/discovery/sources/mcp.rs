@@ -375,7 +375,7 @@ impl Sinks {
         };
         let others = OtherObjects {
             plain: state.of_files.counts(),
-            rejected: state.of_files.rejected().collect(),
+            refused: state.of_files.refused().collect(),
             unchecked: written::unchecked_kinds(&state.sources),
         };
         count(&hub.facts, &self.rules, &state.rules, others);

@@ -76,9 +76,9 @@ fn reconciled(catalogue: &mut ConfigCatalogue) -> String {
 
 fn told(catalogue: &mut ConfigCatalogue) -> Vec<String> {
     let report = catalogue.report();
-    let rejected = report.rejected.iter().map(Refused::to_string);
+    let refused = report.refused.iter().map(Refused::to_string);
     let warned = report.warned.iter().map(ToString::to_string);
-    rejected.chain(warned).collect()
+    refused.chain(warned).collect()
 }
 
 fn served(catalogue: &ConfigCatalogue) -> Vec<(String, String)> {
@@ -204,7 +204,7 @@ fn many_warnings_leave_room_for_the_errors_of_others() {
     let report = catalogue.report();
     assert_eq!(report.warned.len(), MOST_EXPLAINED);
     assert_eq!(
-        &*report.rejected[0].findings,
+        &*report.refused[0].findings,
         [Finding::error("spec", "is broken")]
     );
     // The log has no line for a note.
@@ -225,7 +225,7 @@ fn reconciling_returns_the_differences_alone() {
     put(&mut catalogue, "g", "d=1 c=1 a=2");
     assert_eq!(reconciled(&mut catalogue), "");
     let report = catalogue.report();
-    assert_eq!((report.served, report.rejected.len()), (3, 0));
+    assert_eq!((report.served, report.refused.len()), (3, 0));
     catalogue.objects.remove(&"g".into());
     assert_eq!(reconciled(&mut catalogue), "a- c- d-");
     assert_eq!(catalogue.report().served, 0);
@@ -403,7 +403,7 @@ fn a_long_file_is_reconciled_in_a_straight_line() {
     assert_eq!(catalogue.reconcile().len(), 30_000);
     put(&mut catalogue, "g", &words.join(" "));
     assert!(catalogue.reconcile().is_empty());
-    assert_eq!(catalogue.report().rejected.len(), 30_000);
+    assert_eq!(catalogue.report().refused.len(), 30_000);
 }
 
 /// Objects of a file, in shorthand: the name's index, and the content if it is valid.
@@ -488,7 +488,7 @@ proptest! {
                 }
             }
             fresh.reconcile();
-            let stale: BTreeSet<_> = script.report().rejected.iter()
+            let stale: BTreeSet<_> = script.report().refused.iter()
                 .filter(|one| one.serving == ServedInstead::Old && one.id.is_whole())
                 .map(|one| one.id.name.to_string())
                 .collect();
@@ -500,7 +500,7 @@ proptest! {
             }
             let lines = |catalogue: &mut ConfigCatalogue| -> Vec<String> {
                 let report = catalogue.report();
-                let rest = report.rejected.iter().filter(|one| !stale.contains(&*one.id.name));
+                let rest = report.refused.iter().filter(|one| !stale.contains(&*one.id.name));
                 rest.map(Refused::to_string).collect()
             };
             prop_assert_eq!(lines(&mut script), lines(&mut fresh));

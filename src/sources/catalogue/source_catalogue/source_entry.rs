@@ -181,7 +181,7 @@ impl ConfigReport {
         });
         let wrong = candidate.origin.at(findings.wrong);
         let mut refuse = |serving, origin: &Origin, errors| {
-            self.rejected.push(Refused {
+            self.refused.push(Refused {
                 id: id.clone(),
                 origin: origin.clone(),
                 serving,
@@ -220,7 +220,7 @@ impl ConfigReport {
     }
 
     pub(super) fn unnamed(&mut self, origin: Origin, serving: ServedInstead, cause: &str) {
-        self.rejected.push(Refused {
+        self.refused.push(Refused {
             id: EntryId::default(),
             origin,
             serving,

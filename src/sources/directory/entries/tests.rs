@@ -68,11 +68,11 @@ impl Play {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the rejected objects as text, with paths relative to the folder.
+    /// Returns the refused objects as text, with paths relative to the folder.
     fn told(&self) -> Vec<String> {
         let folder = format!("{}", self.folder.path().display());
-        let rejected = self.look.report.rejected.iter();
-        rejected
+        let refused = self.look.report.refused.iter();
+        refused
             .map(|one| one.to_string().replace(&folder, "."))
             .collect()
     }
@@ -173,7 +173,7 @@ fn a_file_that_is_broken_halfway_keeps_its_objects() {
         told.len() == 1 && told[0].starts_with("./a.yaml:1"),
         "{told:?}"
     );
-    assert_eq!(play.look.report.rejected[0].serving, ServedInstead::Old);
+    assert_eq!(play.look.report.refused[0].serving, ServedInstead::Old);
     assert_eq!((play.look(), play.told()), (String::new(), told));
     play.write("a.yaml", service("a", "y") + &service("b", "x"));
     assert_eq!(play.look(), "a");
@@ -214,12 +214,12 @@ fn a_broken_object_harms_itself_alone() {
     );
     play.write("b.yaml", service("y", "x").replace("hosts", "hots"));
     assert_eq!(play.look(), "");
-    assert_eq!(play.look.report.rejected[1].serving, ServedInstead::Nothing);
+    assert_eq!(play.look.report.refused[1].serving, ServedInstead::Nothing);
     assert_eq!(play.served(), 21);
     // Renamed within the list: gone, and another that was never good.
     play.write("a.yaml", all(&broken.replace("name: z", "name: w")));
     assert_eq!(play.look(), "z-");
-    assert_eq!(play.look.report.rejected[0].serving, ServedInstead::Nothing);
+    assert_eq!(play.look.report.refused[0].serving, ServedInstead::Nothing);
 }
 
 /// The finding that counts the remaining ones has no path, hence no line.
@@ -230,14 +230,14 @@ fn of_many_faults_the_first_is_named() {
     let broken = service("a", "x").replace("  hosts: [a]\n", &format!("  hosts:\n{hosts}"));
     play.write("a.yaml", service("b", "x") + &broken);
     assert_eq!(play.look(), "b");
-    let rejected = &play.look.report.rejected[0];
+    let refused = &play.look.report.refused[0];
     let before = service("b", "x").lines().count();
     let line = format!("/a.yaml:{}", before + 7);
-    let origin = rejected.origin.to_string();
+    let origin = refused.origin.to_string();
     assert!(origin.ends_with(&line), "{origin}");
-    assert_eq!(rejected.findings.len(), 101);
-    assert_eq!(rejected.findings[0].path, "spec.hosts[0]");
-    assert_eq!(rejected.findings[100].message, "… and 50 more");
+    assert_eq!(refused.findings.len(), 101);
+    assert_eq!(refused.findings[0].path, "spec.hosts[0]");
+    assert_eq!(refused.findings[100].message, "… and 50 more");
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn objects_of_an_unreadable_directory_stay() {
     assert!(look.changes.is_empty());
     let told: Vec<_> = look
         .report
-        .rejected
+        .refused
         .iter()
         .map(ToString::to_string)
         .collect();

@@ -62,13 +62,13 @@ pub struct Outcome {
 
 impl Outcome {
     /// Iterates over the objects and files of which something is not used, by kind, and namespace and name or path.
-    pub fn rejected(&self) -> impl Iterator<Item = (Arc<str>, String)> {
-        let rejected = self.report.rejected.iter().map(|one| {
+    pub fn refused(&self) -> impl Iterator<Item = (Arc<str>, String)> {
+        let refused = self.report.refused.iter().map(|one| {
             let (kind, name) = one.kind_and_name();
             (kind.into(), name.into_owned())
         });
         let messages = self.messages.iter();
-        rejected.chain(messages.filter_map(|message| message.object.clone()))
+        refused.chain(messages.filter_map(|message| message.object.clone()))
     }
 }
 

@@ -88,7 +88,7 @@ fn configuration(
     let origin = within.at(object.line(&findings));
     let written = written(&mut object.value, origin).map(|as_written| {
         Arc::new(WrittenObject {
-            accepted: content.is_some(),
+            is_accepted: content.is_some(),
             findings: findings.iter().map(one_line_of).collect(),
             notes: notes.iter().map(one_line_of).collect(),
             ..as_written
@@ -128,7 +128,7 @@ fn written(value: &mut Json, origin: Origin) -> Option<WrittenObject> {
         metadata: take("metadata"),
         spec: take("spec").into(),
         origin,
-        accepted: false,
+        is_accepted: false,
         findings: Vec::new(),
         notes: Vec::new(),
         revision: Revision::default(),

@@ -156,7 +156,7 @@ impl FileObjects {
         for problem in self.objects.problems() {
             let id = problem.entry_id();
             if let Some(origin) = self.catalogue.at(&id) {
-                let text = format!("{id}: {}", problem.refusal.message);
+                let text = format!("{id}: {}", problem.refusal);
                 messages.push(Message {
                     object: Some((id.kind().into(), id.name.to_string())),
                     ..Message::new(origin.clone(), &text)
@@ -185,13 +185,13 @@ impl FileObjects {
                 }
             }
         }
-        let files = self.report.rejected.iter();
+        let files = self.report.refused.iter();
         let files = files.filter(|one| one.kind_and_name().0 == FILE);
         written.extend(files.filter_map(|one| one.as_written().map(Arc::new)));
         written.sort_by(|one, other| {
             let key = |one: &WrittenObject| {
                 let place = (one.kind.clone(), one.namespace.clone(), one.name.clone());
-                (place, !one.accepted, one.origin.clone())
+                (place, !one.is_accepted, one.origin.clone())
             };
             key(one).cmp(&key(other))
         });
@@ -295,7 +295,7 @@ struct Sorted {
 /// Returns the object as pages show it if another one has its name before it.
 fn shadowed(one: &WrittenObject, first: Option<&Origin>) -> Arc<WrittenObject> {
     let mut one = one.clone();
-    one.accepted = false;
+    one.is_accepted = false;
     one.findings.push(duplicate_of(first));
     Arc::new(one)
 }

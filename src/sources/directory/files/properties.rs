@@ -131,7 +131,7 @@ fn file_name(text: &str) -> String {
 
 /// Each line of the log, whatever it is about, has some bounded text.
 fn are_lines(outcome: &Outcome) {
-    let rejected = outcome.report.rejected.iter();
+    let rejected = outcome.report.refused.iter();
     for finding in rejected.flat_map(|one| one.findings.iter()) {
         is_one_line(&finding.to_string());
     }
@@ -182,7 +182,7 @@ proptest! {
                 fresh.write(*file, Some(content));
             }
             let fresh = fresh.read();
-            let stale: BTreeSet<_> = outcome.report.rejected.iter()
+            let stale: BTreeSet<_> = outcome.report.refused.iter()
                 .filter(|one| one.serving == ServedInstead::Old && !one.id.name.is_empty())
                 .map(|one| one.id.name.to_string())
                 .collect();

@@ -58,11 +58,11 @@ impl Directory {
 
     /// The lines of the log, with places below the directory.
     fn lines(&self, outcome: &Outcome) -> Vec<String> {
-        let (rejected, more) = outcome.report.new_lines(&ConfigReport::default());
+        let (refused, more) = outcome.report.new_lines(&ConfigReport::default());
         assert_eq!(more, 0);
         let messages = outcome.messages.iter().map(ToString::to_string);
         let root = format!("{}/", self.root.path().display());
-        let lines = messages.chain(rejected);
+        let lines = messages.chain(refused);
         lines.map(|line| line.replace(&root, "")).collect()
     }
 }
@@ -238,11 +238,11 @@ fn a_file_that_cannot_be_read_is_an_object_of_its_own() {
     let path = |name: &str| directory.path(name).display().to_string();
     let file = |name: &str| (Arc::from("File"), path(name));
     let [b, c] = ["b.yaml", "c.yaml"].map(file);
-    let rejected: Vec<_> = outcome.rejected().collect();
-    assert_eq!(rejected, [b, c.clone(), c]);
+    let refused: Vec<_> = outcome.refused().collect();
+    assert_eq!(refused, [b, c.clone(), c]);
     let files = outcome.written.iter().filter(|one| *one.kind == *"File");
     let files: Vec<_> = files
-        .map(|one| (one.origin.to_string(), one.accepted, one.findings.len()))
+        .map(|one| (one.origin.to_string(), one.is_accepted, one.findings.len()))
         .collect();
     let file = |place: &str| (path(place), false, 1);
     assert_eq!(
@@ -296,7 +296,7 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
                 "{} {} {} {}",
                 one.name,
                 file_name(&one.origin),
-                one.accepted,
+                one.is_accepted,
                 one.findings.len()
             )
         })
@@ -477,7 +477,7 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
                 "{} {} {} {:?}",
                 one.kind,
                 file_name(&one.origin),
-                one.accepted,
+                one.is_accepted,
                 one.all_findings()
                     .map(ToString::to_string)
                     .collect::<Vec<_>>()
@@ -524,7 +524,7 @@ fn an_object_of_no_time_keeps_its_last_good_version() {
     directory.write("a.yaml", &(dated(&entry("a", 2)) + &dated(service)));
     let outcome = directory.files.read().unwrap();
     assert!(outcome.contribution == before);
-    let objects: Vec<_> = outcome.rejected().collect();
+    let objects: Vec<_> = outcome.refused().collect();
     assert_eq!(
         objects,
         [
@@ -532,8 +532,8 @@ fn an_object_of_no_time_keeps_its_last_good_version() {
             ("Service".into(), "default/s".to_owned()),
         ]
     );
-    let mut rejected = outcome.report.rejected.iter();
-    assert!(rejected.all(|one| one.serving == ServedInstead::Old));
+    let mut refused = outcome.report.refused.iter();
+    assert!(refused.all(|one| one.serving == ServedInstead::Old));
 }
 
 /// The bound is one of a document: a file of many is served as a whole.
@@ -550,7 +550,7 @@ fn a_file_of_many_documents_may_be_long() {
     let text: String = (0..100).map(entry).collect();
     fs::write(root.path().join("all.yaml"), text).unwrap();
     let read = Files::new(root.path(), names(), true).read().unwrap();
-    assert!(read.messages.is_empty() && read.report.rejected.is_empty());
+    assert!(read.messages.is_empty() && read.report.refused.is_empty());
     assert_eq!(read.contribution.configuration.service_entries.len(), 100);
 }
 

@@ -159,7 +159,7 @@ impl Play {
 
     fn told(&self) -> Vec<String> {
         let report = &self.heard.as_ref().unwrap().report;
-        report.rejected.iter().map(ToString::to_string).collect()
+        report.refused.iter().map(ToString::to_string).collect()
     }
 
     fn served(&self) -> Vec<String> {
@@ -310,10 +310,9 @@ async fn broken_ones_keep_what_the_same_object_was() {
     assert!(play.told()[0].starts_with(&told), "{:?}", play.told());
     broken["metadata"] = json!({"name": "a", "namespace": "n", "uid": "a"});
     fake.put_in(VIRTUAL_SERVICES, broken.clone());
-    play.until(|heard, _| heard.report.rejected.len() == 2)
-        .await;
+    play.until(|heard, _| heard.report.refused.len() == 2).await;
     assert_eq!(
-        play.heard.as_ref().unwrap().report.rejected[0].serving,
+        play.heard.as_ref().unwrap().report.refused[0].serving,
         ServedInstead::Old
     );
     assert_eq!(play.served(), ["VirtualService n/a"]);
@@ -321,10 +320,10 @@ async fn broken_ones_keep_what_the_same_object_was() {
     broken["metadata"]["generation"] = json!(7);
     broken["spec"]["htp"] = json!([1]);
     fake.put_in(VIRTUAL_SERVICES, broken.clone());
-    play.until(|heard, _| heard.report.rejected[0].revision.generation == 7)
+    play.until(|heard, _| heard.report.refused[0].revision.generation == 7)
         .await;
     assert_eq!(
-        &*play.heard.as_ref().unwrap().report.rejected[0].revision.uid,
+        &*play.heard.as_ref().unwrap().report.refused[0].revision.uid,
         "a"
     );
     // Another object of its name.
@@ -332,7 +331,7 @@ async fn broken_ones_keep_what_the_same_object_was() {
     fake.put_in(VIRTUAL_SERVICES, broken);
     assert_eq!(play.next().await, ["VirtualService n/a-"]);
     assert_eq!(
-        play.heard.as_ref().unwrap().report.rejected[0].serving,
+        play.heard.as_ref().unwrap().report.refused[0].serving,
         ServedInstead::Nothing
     );
     let deep = (0..300).fold(json!(1), |inner, _| json!([inner]));
@@ -379,7 +378,7 @@ async fn services_are_read_where_they_are_wanted() {
         let mut broken = named("a");
         broken["spec"] = json!({"type": "unusable"});
         fake.put_in("services", broken);
-        play.until(|heard, _| !heard.report.rejected.is_empty())
+        play.until(|heard, _| !heard.report.refused.is_empty())
             .await;
         let [told] = &play.told()[..] else {
             panic!("{:?}", play.told());
@@ -578,17 +577,17 @@ async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
     };
     fake.put_in(VIRTUAL_SERVICES, wrong("w"));
     let mut play = Play::new(&fake, false);
-    let rejected = |heard: &ServerUpdate| -> Vec<_> {
-        let all = heard.report.rejected.iter();
+    let refused = |heard: &ServerUpdate| -> Vec<_> {
+        let all = heard.report.refused.iter();
         let all = all.map(|one| format!("{} {}", one.origin, one.serving.as_str()));
         all.collect()
     };
-    play.until(|heard, _| heard.synced && rejected(heard).len() == 1)
+    play.until(|heard, _| heard.synced && refused(heard).len() == 1)
         .await;
     let heard = play.heard.as_ref().unwrap();
     let place = "Kubernetes/n/w refused";
-    assert_eq!(rejected(heard), [place]);
-    let words = &heard.report.rejected[0].findings[0].message;
+    assert_eq!(refused(heard), [place]);
+    let words = &heard.report.refused[0].findings[0].message;
     assert!(
         words.starts_with("virtualservices.networking.istio.io cannot be read: a value is not"),
         "{words}"
@@ -596,10 +595,10 @@ async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
     assert_eq!(play.server.all().count(), 1);
     fake.put_in(VIRTUAL_SERVICES, wrong("a"));
     fake.put_in(VIRTUAL_SERVICES, service("w", "one"));
-    play.until(|heard, server| server.all().count() == 2 && rejected(heard).len() == 1)
+    play.until(|heard, server| server.all().count() == 2 && refused(heard).len() == 1)
         .await;
     let place = "Kubernetes/n/a stale";
-    assert_eq!(rejected(play.heard.as_ref().unwrap()), [place]);
+    assert_eq!(refused(play.heard.as_ref().unwrap()), [place]);
 }
 
 /// A long object is checked on another thread, what comes after it waits, and nobody who waits for changes misses any by giving up.

@@ -175,6 +175,7 @@ impl ClusterState {
                 kind,
                 object,
                 origin: None,
+                serving: None,
                 refusal: message.into(),
                 is_unreadable: true,
             })
@@ -358,14 +359,14 @@ mod tests {
         let problems: Vec<_> = update
             .problems
             .iter()
-            .map(|one| (one.object.to_string(), &*one.refusal.message))
+            .map(|one| (one.object.to_string(), one.refusal.to_string()))
             .collect();
         let expected = [
             ("n/c", NO_ROOM),
             ("*", "7 objects of this kind cannot be read, either"),
             ("*", "2 objects of this kind have no room, either"),
         ];
-        let expected = expected.map(|(object, message)| (object.to_owned(), message));
+        let expected = expected.map(|(object, message)| (object.to_owned(), message.to_owned()));
         assert_eq!(problems, expected);
     }
 
@@ -391,7 +392,7 @@ mod tests {
         let all = update.written(&"here".into());
         let all: Vec<_> = all
             .iter()
-            .map(|one| (&*one.kind, &*one.name, one.accepted, &one.findings[..]))
+            .map(|one| (&*one.kind, &*one.name, one.is_accepted, &one.findings[..]))
             .collect();
         assert_eq!(
             all,

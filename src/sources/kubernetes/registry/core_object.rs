@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use api::config::{Effect, KINDS, LATER};
+use api::config::{Effect, KINDS, LATER, ServedInstead};
 use api::kubernetes::ObjectMeta;
 use api::model::ClusterId;
 use serde::Deserialize;
@@ -264,6 +264,7 @@ impl EffectlessObjects {
                 kind: effectless.kind.kind,
                 object: key.clone(),
                 origin: Some(Origin::of_cluster(cluster, key, &checked.object.version)),
+                serving: Some(ServedInstead::Nothing),
                 refusal: checked.refusal.clone()?,
                 is_unreadable: false,
             })

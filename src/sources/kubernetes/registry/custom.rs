@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::objects::Problem;
 use super::wire::MetadataView as _;
-use crate::catalogue::{self, Candidate, Catalogue, Content, Origin};
+use crate::catalogue::{self, Candidate, Catalogue, Content, Origin, Status};
 use crate::contribution::{AnyConfigured, Configuration, ConfigurationKind, ObjectKey, Refusal};
 use crate::kind::{Key, Kind, Resource};
 use crate::kubernetes::store::{Change, Changes};
@@ -281,13 +281,18 @@ impl Configs {
         let all = self.catalogue.places();
         let all =
             all.flat_map(|(place, candidates)| candidates.iter().map(move |one| (place, one)));
-        let refused = all.filter(|(_, one)| one.version.is_none());
-        refused.map(|((kind, object), one)| Problem {
-            kind,
-            object: Key::clone(object),
-            origin: Some(one.origin.clone()),
-            refusal: one.findings.clone(),
-            is_unreadable: false,
+        all.filter_map(|((kind, object), one)| {
+            let Status::Refused { serving } = one.status else {
+                return None;
+            };
+            Some(Problem {
+                kind,
+                object: Key::clone(object),
+                origin: Some(one.origin.clone()),
+                serving: Some(serving),
+                refusal: one.findings.clone(),
+                is_unreadable: false,
+            })
         })
     }
 }
@@ -299,7 +304,9 @@ fn place(key: &Key) -> ObjectKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::{EntryId, Refused};
     use crate::kubernetes::store::{Writer, store};
+    use api::config::ServedInstead;
     use api::networking::{ServiceEntry, Sidecar, VirtualService};
 
     fn entry(name: &str, host: &str) -> Value {
@@ -315,12 +322,8 @@ mod tests {
     }
 
     fn problem_texts(configs: &Configs) -> Vec<String> {
-        let say = |problem: Problem| {
-            format!(
-                "{} {}: {}",
-                problem.kind, problem.object, problem.refusal.message
-            )
-        };
+        let say =
+            |problem: Problem| format!("{} {}: {}", problem.kind, problem.object, problem.refusal);
         configs.problems().map(say).collect()
     }
 
@@ -373,6 +376,42 @@ mod tests {
         assert!(problem_texts(&configs).is_empty());
     }
 
+    /// A reader of logs finds all faults of an object in one line, by the same words wherever the object is written.
+    #[tokio::test]
+    async fn all_faults_are_told_as_those_of_a_file() {
+        let mut object = entry("a", "not a host");
+        object["metadata"]["resourceVersion"] = json!("7");
+        object["spec"]["ports"][0]["number"] = json!(70_000);
+        object["spec"]["resolution"] = json!("SOMETIMES");
+        let (_, findings) = api::config::check(&object);
+        assert_eq!(findings.len(), 3, "{findings:?}");
+        let (mut writer, mut reader): (Writer<Custom<ServiceEntry>>, _) = store();
+        let mut configs = Configs::new("east".into());
+        let id = EntryId {
+            collection: "istio/networking/v1alpha3/serviceentries",
+            name: "demo/a".into(),
+        };
+        let in_file = |serving| {
+            let refused = Refused {
+                id: id.clone(),
+                origin: Origin::of_cluster(&"east".into(), &"demo/a", "7"),
+                serving,
+                findings: findings.clone().into(),
+                written: None,
+                revision: crate::kind::Revision::default(),
+            };
+            refused.to_string()
+        };
+        for serving in [ServedInstead::Nothing, ServedInstead::Old] {
+            writer.set(read(&object));
+            configs.apply(reader.changed().await.unwrap());
+            let problem = configs.problems().next().unwrap();
+            assert_eq!(problem.to_string(), in_file(serving));
+            writer.set(read(&entry("a", "a.example")));
+            configs.apply(reader.changed().await.unwrap());
+        }
+    }
+
     /// The status says of which version its findings are.
     #[tokio::test]
     async fn the_same_is_wrong_with_a_newer_version() {
@@ -389,13 +428,11 @@ mod tests {
             refused(uid, generation, host);
             configs.apply(reader.changed().await.unwrap());
             let problem = configs.problems().next().unwrap();
-            let Refusal {
-                message, revision, ..
-            } = problem.refusal;
-            all.push((message, revision.uid.to_string(), revision.generation));
+            let Refusal { findings, revision } = problem.refusal;
+            all.push((findings, revision.uid.to_string(), revision.generation));
         }
-        let message = Arc::clone(&all[0].0);
-        let of = |uid: &str, generation| (Arc::clone(&message), uid.to_owned(), generation);
+        let findings = Arc::clone(&all[0].0);
+        let of = |uid: &str, generation| (Arc::clone(&findings), uid.to_owned(), generation);
         assert_eq!(all, [of("u", 1), of("u", 2), of("v", 1)]);
         // Versions that are used differ by their content alone.
         refused("v", 3, "a.example");
@@ -431,7 +468,7 @@ mod tests {
         configs.apply(reader.changed().await.unwrap());
         assert_eq!(origin(&mut configs).as_deref(), Some("east/demo/a@8"));
         let line = configs.problems().next().unwrap().to_string();
-        let start = "east/demo/a@8: cannot use all of ServiceEntry demo/a: spec.hosts[0]: ";
+        let start = "east/demo/a@8: ServiceEntry demo/a: stale: spec.hosts[0]: ";
         assert!(line.starts_with(start), "{line}");
         // No change but of the version is none.
         put("9", "x y");
@@ -475,11 +512,11 @@ mod tests {
         };
         let refused = read(200_000);
         assert_eq!(
-            &*refused.read().unwrap_err().message,
+            refused.read().unwrap_err().to_string(),
             "more than 200000 values"
         );
         assert!(refused.size() < 1_000, "{}", refused.size());
-        let message = &read(100_000).read().unwrap_err().message.to_string();
+        let message = &read(100_000).read().unwrap_err().to_string();
         assert!(message.starts_with("spec.hosts: 100000 hosts"), "{message}");
     }
 
@@ -503,6 +540,6 @@ mod tests {
         // No spec is an empty one.
         let empty = r#"{"metadata": {"name": "a"}}"#;
         let empty: Custom<Sidecar> = serde_json::from_str(empty).unwrap();
-        assert_eq!(&*empty.read.unwrap_err().message, "spec: is empty");
+        assert_eq!(empty.read.unwrap_err().to_string(), "spec: is empty");
     }
 }

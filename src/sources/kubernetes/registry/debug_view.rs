@@ -51,7 +51,7 @@ impl ClusterUpdate {
                 metadata,
                 spec: spec.into(),
                 origin: Origin::of_cluster(cluster, key, &plain.version),
-                accepted: checked.accepted,
+                is_accepted: checked.is_accepted,
                 findings: checked.findings,
                 notes: checked.notes,
                 revision: Revision::default(),
@@ -88,7 +88,7 @@ impl ClusterUpdate {
             metadata: json!({"name": key.name, "namespace": key.namespace}),
             spec: Value::Null.into(),
             origin: origin(key),
-            accepted: false,
+            is_accepted: false,
             findings: refusal.findings.to_vec(),
             notes: Vec::new(),
             revision: refusal.revision.clone(),
@@ -148,7 +148,7 @@ fn written<T: ConfigurationKind>(
         metadata,
         spec: spec.into(),
         origin,
-        accepted: refusal.is_none(),
+        is_accepted: refusal.is_none(),
         findings,
         notes,
         revision: refusal.map_or_else(Revision::default, |refusal| refusal.revision.clone()),
@@ -157,7 +157,7 @@ fn written<T: ConfigurationKind>(
 
 /// The result of the rule book for an object.
 struct Checked {
-    accepted: bool,
+    is_accepted: bool,
     findings: Vec<Finding>,
     notes: Vec<Finding>,
 }
@@ -166,23 +166,23 @@ fn check(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> Check
     let (object, findings) = config::check(&json!({
         "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec,
     }));
-    let accepted = !findings.iter().any(Finding::is_error);
-    let used = object.filter(|_| accepted);
+    let is_accepted = !findings.iter().any(Finding::is_error);
+    let used = object.filter(|_| is_accepted);
     Checked {
-        accepted,
+        is_accepted,
         notes: used.as_ref().map(config::notes_of).unwrap_or_default(),
         findings,
     }
 }
 
 /// An object whose spec is not stored, or is no JSON.
-fn unshown(message: &str, accepted: bool) -> Checked {
-    let finding = match accepted {
+fn unshown(message: &str, is_accepted: bool) -> Checked {
+    let finding = match is_accepted {
         true => Finding::warning("", message),
         false => Finding::error("", message),
     };
     Checked {
-        accepted,
+        is_accepted,
         findings: vec![finding],
         notes: Vec::new(),
     }
@@ -212,7 +212,7 @@ pub(crate) fn as_served(object: &Value) -> Option<WrittenObject> {
                     metadata: Value::Null,
                     spec: Value::Null.into(),
                     origin: Origin::default(),
-                    accepted: false,
+                    is_accepted: false,
                     findings: refusal.findings.to_vec(),
                     notes: Vec::new(),
                     revision: refusal.revision.clone(),
@@ -233,7 +233,7 @@ pub(crate) fn as_served(object: &Value) -> Option<WrittenObject> {
         };
         let written = update.written(&"here".into()).pop()?;
         let is_counted = update.others.accepted().next().is_some();
-        assert_eq!(written.accepted, is_counted, "{object}");
+        assert_eq!(written.is_accepted, is_counted, "{object}");
         let problems: Vec<_> = update.others.problems(&"here".into()).collect();
         assert_eq!(problems.is_empty(), is_counted, "{problems:?}");
         Some(written)

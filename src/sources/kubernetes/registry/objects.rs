@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use api::config::ServedInstead;
+
 use super::endpoints::{Lookup, ServiceEndpoints};
 use super::links::LookupTarget;
 use super::names::Names;
@@ -25,6 +27,8 @@ pub struct Problem {
     pub object: Key,
     /// The origin of the version that is wrong, of a configuration object.
     pub origin: Option<Origin>,
+    /// What is served in place of a refused configuration object; `None`: the object is used without the part that is wrong.
+    pub serving: Option<ServedInstead>,
     pub refusal: Refusal,
     /// The object cannot be decoded: it is left out, or keeps its last version.
     pub is_unreadable: bool,
@@ -59,9 +63,12 @@ impl fmt::Display for Problem {
         if let Some(origin) = &self.origin {
             write!(to, "{origin}: ")?;
         }
-        let Self { kind, object, .. } = self;
-        let message = &self.refusal.message;
-        write!(to, "cannot use all of {kind} {object}: {message}")
+        let (kind, object, refusal) = (self.kind, &self.object, &self.refusal);
+        match self.serving {
+            // As the line of a file.
+            Some(serving) => write!(to, "{kind} {object}: {}: {refusal}", serving.as_str()),
+            None => write!(to, "cannot use all of {kind} {object}: {refusal}"),
+        }
     }
 }
 
@@ -238,6 +245,7 @@ impl Objects {
                 kind,
                 object: object.clone(),
                 origin: None,
+                serving: None,
                 refusal: message.to_string().into(),
                 is_unreadable: false,
             })

@@ -172,11 +172,11 @@ async fn kinds_come_change_and_go() {
     write("VirtualService", "a", &json!({"hosts": ["web"], "htp": []})).await;
     write("VirtualService", "c", &json!({"hosts": ["web"], "htp": []})).await;
     let update = play
-        .until("both", |update, _| update.report.rejected.len() == 2)
+        .until("both", |update, _| update.report.refused.len() == 2)
         .await;
     let states: Vec<_> = update
         .report
-        .rejected
+        .refused
         .iter()
         .map(|one| one.serving)
         .collect();
@@ -199,7 +199,7 @@ async fn kinds_come_change_and_go() {
         .await;
     assert_eq!(play.take_changes(), ["VirtualService configuration/b-"]);
     play.until("no fault", |update, _| {
-        update.stale.is_none() && update.report.rejected.is_empty()
+        update.stale.is_none() && update.report.refused.is_empty()
     })
     .await;
     drop(definitions);
@@ -274,7 +274,7 @@ async fn configuration_faults_are_written_into_the_status() {
     // A replica finds the messages there, and writes nothing.
     let before = get()["metadata"]["resourceVersion"].clone();
     let mut second = Server::start(admin().await, settings);
-    while second.changed().await.report.rejected.is_empty() {}
+    while second.changed().await.report.refused.is_empty() {}
     let _silence = timeout(Duration::from_secs(1), second.changed()).await;
     assert_eq!(get()["metadata"]["resourceVersion"], before);
     drop(second);

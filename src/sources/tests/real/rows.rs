@@ -180,6 +180,6 @@ async fn rows_are_judged_as_everywhere() {
         let is_refused = expected
             .iter()
             .any(|finding| !finding.starts_with("warning: "));
-        assert_eq!(one.accepted, !is_refused, "{object}");
+        assert_eq!(one.is_accepted, !is_refused, "{object}");
     }
 }

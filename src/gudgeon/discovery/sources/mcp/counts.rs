@@ -15,7 +15,7 @@ pub(super) struct OtherObjects {
     /// The number of those that are no configuration, by kind.
     pub(super) plain: BTreeMap<&'static str, usize>,
     /// Objects among them of which a part cannot be used.
-    pub(super) rejected: Vec<Object>,
+    pub(super) refused: Vec<Object>,
     /// The kind of each object that is accepted and not served.
     pub(super) unchecked: Vec<&'static Kind>,
 }
@@ -29,7 +29,7 @@ pub(super) fn count(
 ) {
     let OtherObjects {
         plain,
-        mut rejected,
+        mut refused,
         unchecked,
     } = others;
     let plain = plain.into_iter().filter(|(_, count)| *count > 0);
@@ -43,7 +43,7 @@ pub(super) fn count(
             routes = routes.saturating_add(usize::from(kind == ROUTES));
         } else {
             let name = format!("{}/{}", object.namespace, object.name);
-            rejected.push((kind.into(), name));
+            refused.push((kind.into(), name));
         }
     }
     // A refused object counts while its last good version is served, as in a directory.
@@ -55,7 +55,7 @@ pub(super) fn count(
         *counts.entry(kind.kind.into()).or_default() += 1;
     }
     facts.count(source, counts);
-    facts.reject(source, rejected.into_iter());
+    facts.refuse(source, refused.into_iter());
     facts.rule(source, rules);
     facts.route(source, routes);
 }

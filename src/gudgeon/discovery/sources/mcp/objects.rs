@@ -102,7 +102,7 @@ impl OfFiles {
     }
 
     /// Objects of which not all can be used, by kind and name.
-    pub(super) fn rejected(&self) -> impl Iterator<Item = Object> {
+    pub(super) fn refused(&self) -> impl Iterator<Item = Object> {
         let problems = self.problems.iter();
         problems.map(|problem| (problem.kind.into(), problem.object.to_string()))
     }
@@ -114,7 +114,7 @@ impl OfFiles {
         for problem in now.difference(&self.problems) {
             let id = problem.entry_id();
             let line = match places.origin(&id) {
-                Some(origin) => format!("{origin}: {id}: {}", problem.refusal.message),
+                Some(origin) => format!("{origin}: {id}: {}", problem.refusal),
                 None => problem.to_string(),
             };
             warn!("{}", redact_text(&line));

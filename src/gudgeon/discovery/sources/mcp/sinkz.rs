@@ -59,7 +59,7 @@ impl Source {
             SourceOrigin::Port(_, objects) => objects,
             SourceOrigin::Local(local) => {
                 let report = local.report();
-                return report.rejected.iter().for_each(|one| {
+                return report.refused.iter().for_each(|one| {
                     let (kind, name) = one.kind_and_name();
                     each(kind, &name);
                 });
@@ -109,33 +109,33 @@ impl Sinks {
             sources.len()
         );
         for source in sources.iter().take(ROWS) {
-            let (status, objects, rejected) = match &source.origin {
+            let (status, objects, refused) = match &source.origin {
                 SourceOrigin::Link(link) => {
                     let status = match link.state() {
                         LinkState::Dialling => "dialling".to_owned(),
                         LinkState::Connected(_) => "connected".to_owned(),
                         LinkState::Broken(_, cause) => format!("broken: {cause}"),
                     };
-                    let (objects, rejected) = counts(&link.objects);
-                    (status, objects, rejected)
+                    let (objects, refused) = counts(&link.objects);
+                    (status, objects, refused)
                 }
                 SourceOrigin::Port(_, received) => {
-                    let (objects, rejected) = counts(received);
+                    let (objects, refused) = counts(received);
                     let state = match refuses_all(&self.hub) {
                         Some(why) => format!("listening, {why}"),
                         None => "listening".to_owned(),
                     };
-                    (state, objects, rejected)
+                    (state, objects, refused)
                 }
                 SourceOrigin::Local(local) => {
                     let report = local.report();
-                    ("read".to_owned(), report.served, report.rejected.len())
+                    ("read".to_owned(), report.served, report.refused.len())
                 }
             };
             let synced = if source.is_synced() { "yes" } else { "no" };
             let _written = writeln!(
                 page,
-                "<tr><td>{}<td>{}<td>{synced}<td>{objects}<td>{rejected}</tr>",
+                "<tr><td>{}<td>{}<td>{synced}<td>{objects}<td>{refused}</tr>",
                 escaped(&source.name()),
                 escaped(&status),
             );
@@ -186,7 +186,7 @@ impl Sinks {
             Some(LinkState::Broken(at, cause)) => ("broken", time(at), cause.into()),
         };
         let mut collections = Map::new();
-        let rejected: Vec<_> = source
+        let refused: Vec<_> = source
             .refused(usize::MAX)
             .iter()
             .map(RefusedRow::json)
@@ -228,7 +228,7 @@ impl Sinks {
             "synced": objects.is_synced(),
             "leaving": source.leaves,
             "collections": collections,
-            "rejected": rejected,
+            "rejected": refused,
             "requests": requests,
         })
     }
@@ -245,7 +245,7 @@ fn of_local(source: &Source, local: &Local) -> Value {
             (name.to_owned(), collection)
         })
         .collect();
-    let rejected: Vec<_> = source
+    let refused: Vec<_> = source
         .refused(usize::MAX)
         .iter()
         .map(RefusedRow::json)
@@ -257,7 +257,7 @@ fn of_local(source: &Source, local: &Local) -> Value {
         "leaving": source.leaves,
         "served": local.report().served,
         "collections": collections,
-        "rejected": rejected,
+        "rejected": refused,
     })
 }
 
@@ -289,22 +289,22 @@ fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<RefusedRow
 }
 
 fn of_report(report: &ConfigReport, most: usize) -> Vec<RefusedRow> {
-    let rejected = report.rejected.iter().take(most).map(|one| RefusedRow {
+    let refused = report.refused.iter().take(most).map(|one| RefusedRow {
         collection: one.id.collection.to_owned(),
         name: one.id.name.to_string(),
         origin: one.origin.clone(),
         serving: one.serving,
         errors: one.findings.iter().map(ToString::to_string).collect(),
     });
-    rejected.collect()
+    refused.collect()
 }
 
 /// Objects, and those of them that break a rule.
 fn counts(received: &SourceObjects) -> (usize, usize) {
     let sink = received.blocking_sink();
     let all = sink.status().flat_map(|(name, _)| sink.entries(name));
-    all.fold((0, 0), |(objects, rejected), (_, one)| {
+    all.fold((0, 0), |(objects, all_refused), (_, one)| {
         let refused = usize::from(one.status() != ObjectStatus::Accepted);
-        (objects + 1, rejected + refused)
+        (objects + 1, all_refused + refused)
     })
 }

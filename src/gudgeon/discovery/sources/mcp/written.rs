@@ -39,10 +39,10 @@ impl Sinks {
         all.add(&self.rules, rules.map(Arc::new));
         all.add(&self.services, state.services.written().map(Arc::new));
         for report in &reports {
-            let rejected = report.rejected.iter().filter_map(Refused::as_written);
+            let refused = report.refused.iter().filter_map(Refused::as_written);
             let unchecked = report.unchecked.iter();
             let unchecked = unchecked.filter_map(|(id, object)| unchecked_object(id, object));
-            all.add(&self.rules, rejected.chain(unchecked).map(Arc::new));
+            all.add(&self.rules, refused.chain(unchecked).map(Arc::new));
         }
     }
 }
@@ -60,7 +60,7 @@ fn received(
         };
         let is_local = !matches!(row.origin, Origin::Source(_));
         let own = warnings.get(&(&*row.kind, name));
-        if let Some(own) = own.filter(|_| is_local && row.accepted) {
+        if let Some(own) = own.filter(|_| is_local && row.is_accepted) {
             row.findings = own.to_vec();
         }
         row
@@ -93,7 +93,7 @@ fn unchecked_object(id: &EntryId, object: &UncheckedObject) -> Option<WrittenObj
         metadata,
         spec: spec.into(),
         origin: object.origin.clone(),
-        accepted: true,
+        is_accepted: true,
         findings,
         notes: Vec::new(),
         revision: sources::Revision::default(),

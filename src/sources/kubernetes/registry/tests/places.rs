@@ -259,7 +259,7 @@ fn ports_of_slices_join_by_name() {
     let problem = objects.problems().next().unwrap();
     assert_eq!(problem.kind, "EndpointSlice");
     assert_eq!(
-        &*problem.refusal.message,
+        problem.refusal.to_string(),
         "ports.port: want a port, 1 to 65535, got 99999"
     );
 }
@@ -370,17 +370,15 @@ fn a_service_has_as_many_places_as_there_is_room_for() {
                 let problems: Vec<_> = objects.problems().collect();
                 let messages: Vec<_> = problems
                     .iter()
-                    .map(|one| (one.kind, &*one.refusal.message))
+                    .map(|one| (one.kind, one.refusal.to_string()))
                     .collect();
                 let wanted = expected.map(|all| {
                     format!(
                         "the first {used} of {all} addresses are used: more than 100000 places with its ports: split the service"
                     )
                 });
-                let wanted: Vec<_> = wanted
-                    .iter()
-                    .map(|message| ("Service", &**message))
-                    .collect();
+                let wanted = wanted.into_iter().map(|message| ("Service", message));
+                let wanted: Vec<_> = wanted.collect();
                 assert_eq!(messages, wanted);
             }
             // With fewer ports there is room for all.
@@ -410,9 +408,7 @@ fn endpoints_for_other_ports_are_reported() {
             };
             set(&mut objects, object);
             let count = endpoints(&mut objects, "a").len();
-            let messages = objects
-                .problems()
-                .map(|one| one.refusal.message.to_string());
+            let messages = objects.problems().map(|one| one.refusal.to_string());
             (count, messages.collect::<Vec<_>>())
         };
         let own = of_ports(1).1;

@@ -63,7 +63,7 @@ fn a_service_of_too_many_ports_is_cut_and_said() {
     assert_eq!(addresses, 24);
     let problem = objects.problems().next().unwrap();
     assert_eq!(
-        &*problem.refusal.message,
+        problem.refusal.to_string(),
         "spec.ports: the first 4096 of 5000 are used: split the service"
     );
 }
@@ -170,7 +170,7 @@ fn an_export_to_no_namespace_is_one_to_the_own() {
         assert_eq!(served(&mut objects, "a").exported_to, exported);
         let problem = objects.problems().next().unwrap();
         assert_eq!(
-            problem.refusal.message.to_string(),
+            problem.refusal.to_string(),
             "networking.istio.io/exportTo: want \".\", \"*\", \"~\" or namespaces, got \"bogus ns\""
         );
     }
@@ -194,14 +194,14 @@ fn a_distribution_that_kubernetes_does_not_know_is_told() {
     assert!(!served(&mut objects, "a").prefers_close);
     let problem = objects.problems().next().unwrap();
     assert_eq!(
-        problem.refusal.message.to_string(),
+        problem.refusal.to_string(),
         "spec.trafficDistribution: want PreferClose, PreferSameZone or PreferSameNode, got \"PreferSameRack\""
     );
     let long = "x".repeat(100_000);
     object["spec"]["trafficDistribution"] = json!(long);
     set(&mut objects, object.clone());
     let problem = objects.problems().next().unwrap();
-    assert!(problem.refusal.message.len() < 200, "it is kept");
+    assert!(problem.refusal.to_string().len() < 200, "it is kept");
     object["spec"]["trafficDistribution"] = json!("preferclose");
     set(&mut objects, object.clone());
     assert!(
@@ -278,7 +278,7 @@ fn an_external_name_is_resolved_by_the_proxy() {
         let problem = objects.problems().next().unwrap();
         assert_eq!((problem.kind, &problem.object), ("Service", &key("a")));
         let message = format!("spec.externalName: want a name, got {name:?}");
-        assert_eq!(&*problem.refusal.message, message);
+        assert_eq!(problem.refusal.to_string(), message);
     }
 }
 
@@ -302,7 +302,7 @@ fn invalid_fields_of_a_service_are_reported_and_others_used() {
     assert_eq!(service.addresses_in("here").len(), 1);
     let problem = objects.problems().next().unwrap();
     assert_eq!(
-        &*problem.refusal.message,
+        problem.refusal.to_string(),
         "spec.clusterIPs: want an address, got \"nowhere\""
     );
     set(&mut objects, plain("a"));
@@ -400,7 +400,7 @@ fn endpoints_of_a_service_are_bounded_by_its_ports() {
         let found = (one.accounts.len(), one.addresses_in("here").len());
         assert_eq!(found, expected, "{ports} {names} {addresses}");
         let message = objects.problems().next();
-        let message = message.map(|one| one.refusal.message.to_string());
+        let message = message.map(|one| one.refusal.to_string());
         let message = message.map(|message| message.split(" are used").next().unwrap().to_owned());
         assert_eq!(message, wanted);
     }

@@ -292,7 +292,7 @@ async fn kinds_of_configuration_come_and_go() {
     source.until(|update| hosts(update) == ["a.example"]).await;
     fake.put_in("serviceentries", entry("b.example"));
     let update = source.until(|update| hosts(update) == ["b.example"]).await;
-    assert!(update.written(&"here".into())[0].accepted);
+    assert!(update.written(&"here".into())[0].is_accepted);
     assert_eq!(
         (update.counts["ServiceEntry"], update.problems.len()),
         (1, 0)
@@ -310,7 +310,7 @@ async fn kinds_of_configuration_come_and_go() {
             (
                 &*one.name,
                 one.spec.value()["hosts"][0].clone(),
-                one.accepted,
+                one.is_accepted,
                 one.findings.len(),
             )
         })
@@ -442,7 +442,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     let written = update.written(&"here".into());
     let summaries: Vec<_> = written
         .iter()
-        .map(|one| (&*one.api_version, &*one.kind, &*one.name, one.accepted))
+        .map(|one| (&*one.api_version, &*one.kind, &*one.name, one.is_accepted))
         .collect();
     assert_eq!(
         summaries,
@@ -470,7 +470,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     assert!(
         problems.len() == 1
             && problems[0].starts_with(begin)
-            && problems[0].contains(": cannot use all of ServiceRole demo/g: spec.rules: "),
+            && problems[0].contains(": ServiceRole demo/g: refused: spec.rules: "),
         "{problems:?}"
     );
     // Nothing that is served depends on them.
