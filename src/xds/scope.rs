@@ -33,7 +33,7 @@ use api::names::full_host;
 use api::networking::envoy_filter::{ApplyTo, PatchContext};
 use api::networking::{DestinationRule, DiscoveryKind, Gateway, Sidecar, VirtualService};
 
-use self::envoy_filters::{Patch, Patches};
+use self::envoy_filters::{Patch, PatchKey, Patches};
 use self::hosts::most_specific;
 pub(crate) use self::hosts::patterns;
 pub(crate) use self::hosts_alone::{USUAL_PORT, is_name, written_port};
@@ -54,8 +54,8 @@ pub(crate) struct Scope {
     sidecar: Option<ObjectRef>,
     /// Indices in [`Visible::selectors`] of the selectors that the proxy's labels meet.
     selected: Arc<[usize]>,
-    /// Patches that hold for it, by hashes of their names.
-    pub(crate) patches: Arc<[u64]>,
+    /// Patches that hold for it.
+    pub(crate) patches: PatchKey,
     /// The Gateways that a router listens for.
     gateways: Arc<[ObjectRef]>,
 }
@@ -250,7 +250,7 @@ impl ProxyRules {
     }
 
     /// Ids of its patches of clusters, equal for proxies that share patched clusters.
-    pub(crate) fn patches_of_clusters(&self) -> &Arc<[u64]> {
+    pub(crate) const fn patches_of_clusters(&self) -> &PatchKey {
         &self.clusters.patches
     }
 

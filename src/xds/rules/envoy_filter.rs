@@ -38,10 +38,6 @@ const LEAST_ADDED: usize = 8 << 10;
 const MOST_WORK: usize = 128 << 20;
 const LEAST_WORK: usize = 64 << 10;
 
-/// Sets of patches of one namespace that have all of that each; more of them share what those have together, for each is made
-/// for proxies of its own.
-const FULL_SETS: usize = 8;
-
 /// Ids of patches, in order.
 pub(crate) type PatchIds = Arc<[u64]>;
 
@@ -66,12 +62,19 @@ pub(crate) trait Patched: Encode + Sized {
     fn apply(draft: &mut Draft<Self>, patch: &Patch, one: &mut PatchBudget<'_>) -> bool;
 }
 
+/// Bytes that patches may add to one resource, and bytes that they may read and write for it: part of the cache key of a resource
+/// that proxies share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PatchLimits {
+    added: usize,
+    work: usize,
+}
+
 /// The patches of a proxy, over resources of one type.
 pub(crate) struct Patcher<'a> {
     patches: &'a Patches,
     is_sidecar: bool,
-    added: usize,
-    work: usize,
+    limits: PatchLimits,
     conflicts: RefCell<Conflicts>,
     effective: RefCell<BTreeSet<u64>>,
 }
@@ -89,19 +92,25 @@ pub(crate) struct PatchBudget<'a> {
 impl<'a> Patcher<'a> {
     /// `resources`: how many of a type the proxy has, all together.
     pub(crate) fn new(patches: &'a Patches, is_sidecar: bool, resources: usize) -> Self {
-        let sets = patches.sets.max(FULL_SETS);
-        let share = |all: usize, least: usize| {
-            let (all, least) = (all / sets * FULL_SETS, least * FULL_SETS / sets);
-            (all / resources.max(1)).max(least)
-        };
+        // Some proxies see one service more than others: they share the resources of all others, with their limits.
+        let resources = resources.max(1).next_power_of_two();
+        let share =
+            |all: usize, least: usize| patches.share(all / resources).max(patches.share(least));
         Self {
             patches,
             is_sidecar,
-            added: share(MOST_ADDED, LEAST_ADDED),
-            work: share(MOST_WORK, LEAST_WORK),
+            limits: PatchLimits {
+                added: share(MOST_ADDED, LEAST_ADDED),
+                work: share(MOST_WORK, LEAST_WORK),
+            },
             conflicts: RefCell::default(),
             effective: RefCell::default(),
         }
+    }
+
+    /// The limits on each resource; `None`: there are no patches.
+    pub(crate) fn limits(&self) -> Option<PatchLimits> {
+        (!self.patches.is_empty()).then_some(self.limits)
     }
 
     /// The side of what is not told by itself.
@@ -159,8 +168,8 @@ impl<'a> Patcher<'a> {
     ) -> Option<Resource> {
         let side = self.side(is_inbound);
         let mut work = PatchBudget {
-            added: Cell::new(self.added),
-            work: Cell::new(self.work),
+            added: Cell::new(self.limits.added),
+            work: Cell::new(self.limits.work),
             touched: Cell::new(false),
             conflicts: &self.conflicts,
             effective: &self.effective,

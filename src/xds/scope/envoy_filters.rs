@@ -33,6 +33,10 @@ const REGEX_BYTES: usize = 32 << 10;
 /// Bytes of a version that are looked at.
 const VERSION_BYTES: usize = 64;
 
+/// Sets of patches of one namespace that have the whole limits each; more of them share what those have together, for each is
+/// made for proxies of its own.
+const FULL_SETS: usize = 8;
+
 /// A patch that can be applied.
 #[derive(Debug)]
 pub(crate) struct Patch {
@@ -61,10 +65,26 @@ pub(crate) struct ProxyFacts<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patches {
     all: Vec<Arc<Patch>>,
-    /// The number of different sets of patches that filters of the proxy's own namespace make.
-    pub(crate) sets: usize,
+    /// The number of sets of patches that share one limit; 0: fewer than [`FULL_SETS`], or none of the patches is of the proxy's
+    /// own namespace. Proxies share what patches of the root namespace make, whatever other filters their namespaces have.
+    sets: usize,
     /// The conflict of the patches that a bound leaves out.
     pub(crate) lost: Option<Conflict>,
+}
+
+/// The part of a cache key that patches decide.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct PatchKey {
+    /// Hashes of the names of patches, in order.
+    ids: Arc<[u64]>,
+    /// As in [`Patches`]: it decides how much the patches may add.
+    sets: usize,
+}
+
+impl PatchKey {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
 }
 
 /// An object, and the workloads that it is for.
@@ -135,8 +155,6 @@ impl EnvoyFilters {
         }
         // Proxies of the root namespace have its filters once.
         let own = (*namespace != self.root).then_some(namespace);
-        let sets = own.and_then(|namespace| self.sets.get(namespace));
-        found.sets = sets.copied().unwrap_or_default();
         let namespaces = [Some(&self.root), own].into_iter().flatten();
         let filters = namespaces.filter_map(|namespace| self.by_namespace.get(namespace));
         let filters = filters
@@ -153,10 +171,19 @@ impl EnvoyFilters {
                     found.lost = Some(patch.is_too_much());
                     return found;
                 }
+                if patch.from.namespace != self.root {
+                    found.sets = self.many_sets(&patch.from.namespace);
+                }
                 found.all.push(patch.clone());
             }
         }
         found
+    }
+
+    /// The number of sets of patches that filters of a namespace make; 0: each has the whole limits.
+    fn many_sets(&self, namespace: &Arc<str>) -> usize {
+        let sets = self.sets.get(namespace).copied();
+        sets.filter(|sets| *sets > FULL_SETS).unwrap_or_default()
     }
 
     /// Patches that no proxy gets, because they cannot be read.
@@ -253,15 +280,27 @@ impl Patches {
         self.all.iter()
     }
 
+    /// The share of a limit that one set of patches has.
+    pub(crate) const fn share(&self, limit: usize) -> usize {
+        match self.sets {
+            0 => limit,
+            sets => limit.saturating_mul(FULL_SETS) / sets,
+        }
+    }
+
     /// Returns true if an object is among those that they are from.
     pub(crate) fn are_of(&self, object: &ObjectRef) -> bool {
         self.all.iter().any(|patch| patch.from == *object)
     }
 
-    /// Returns the ids of the patches that are wanted: the cache key of resources for proxies with the same ones.
-    pub(super) fn key(&self, is_wanted: impl Fn(&Patch) -> bool) -> Arc<[u64]> {
+    /// Returns the ids of the patches that are wanted, and the number of sets that limits are shared by: the cache key of
+    /// resources for proxies with the same ones.
+    pub(super) fn key(&self, is_wanted: impl Fn(&Patch) -> bool) -> PatchKey {
         let wanted = self.all.iter().filter(|patch| is_wanted(patch));
-        wanted.map(|patch| patch.id).collect()
+        let ids: Arc<[u64]> = wanted.map(|patch| patch.id).collect();
+        // Resources that no patch changes are the same under each limit.
+        let sets = if ids.is_empty() { 0 } else { self.sets };
+        PatchKey { ids, sets }
     }
 }
 

@@ -139,7 +139,8 @@ impl ProxyView {
             let name = service_port.cluster(subset.map_or("", |subset| &subset.name));
             let patches = self.rules.patches_of_clusters().clone();
             let namespace = service_port.service.key.namespace.clone();
-            let key = (name, namespace, from.clone(), patches);
+            let limits = patcher.limits().filter(|_| !patches.is_empty());
+            let key = (name, namespace, from.clone(), (patches, limits));
             let make = || {
                 let (draft, secured) = self.cluster(service_port, &policies, subset);
                 if let Err(why) = secured {

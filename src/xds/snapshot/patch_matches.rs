@@ -12,7 +12,7 @@ use super::{Conflict, Snapshot, SnapshotCaches};
 use crate::common::conflict::Conflicts;
 use crate::rules::envoy_filter::{PatchIds, report_without_match};
 use crate::scope::ProxyRules;
-use crate::scope::envoy_filters::{Patch, Patches};
+use crate::scope::envoy_filters::{Patch, PatchKey, Patches};
 
 /// Proxies at which the first sweep of those that are gone begins.
 const FIRST_SWEEP: usize = 64;
@@ -21,7 +21,7 @@ const FIRST_SWEEP: usize = 64;
 #[derive(Debug)]
 struct PatchMatches {
     patches: Arc<Patches>,
-    ids: PatchIds,
+    key: PatchKey,
     made: Mutex<EffectivePatches>,
 }
 
@@ -144,7 +144,7 @@ impl Snapshot {
             match registry.get(&proxy) {
                 None => registry.insert(proxy, &matches, is_stale),
                 // Its stream was faster.
-                Some((newer, _)) if !is_stale && newer.ids == matches.ids => {
+                Some((newer, _)) if !is_stale && newer.key == matches.key => {
                     let older = matches.made().clone();
                     let mut made = newer.made();
                     made.clusters = made.clusters.take().or(older.clusters);
@@ -169,13 +169,13 @@ impl SnapshotCaches {
         }
         let mut registry = self.registry();
         let known = registry.get(proxy);
-        let known = known.filter(|(known, is_stale)| !is_stale && known.ids == rules.scope.patches);
+        let known = known.filter(|(known, is_stale)| !is_stale && known.key == rules.scope.patches);
         let matches = match known {
             Some((known, _)) => known,
             None => {
                 let matches = Arc::new(PatchMatches {
                     patches: rules.patches.clone(),
-                    ids: rules.scope.patches.clone(),
+                    key: rules.scope.patches.clone(),
                     made: Mutex::default(),
                 });
                 registry.insert(proxy.clone(), &matches, false);

@@ -8,8 +8,9 @@ use super::MadeRoutes;
 use super::resource_cache::MemorySize;
 use super::reuse::{Reusable, ReuseCache};
 use crate::resources::listeners::outbound::Outbound;
-use crate::rules::envoy_filter::PatchIds;
+use crate::rules::envoy_filter::{PatchIds, PatchLimits};
 use crate::scope::Scope;
+use crate::scope::envoy_filters::PatchKey;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type};
 
@@ -29,8 +30,13 @@ pub(super) struct Clusters {
     pub(super) effective: ReuseCache<Scope, PatchIds>,
 }
 
-/// A name, the namespace of the service, the rules that hold, and the patches.
-type ClusterKey = (Arc<str>, Arc<str>, Arc<[ObjectRef]>, Arc<[u64]>);
+/// A name, the namespace of the service, the rules that hold, and the patches with their limits.
+type ClusterKey = (
+    Arc<str>,
+    Arc<str>,
+    Arc<[ObjectRef]>,
+    (PatchKey, Option<PatchLimits>),
+);
 
 /// A name, what it has, and the rules that it is made from.
 type ListenerKey = (Arc<str>, Version, Arc<[ObjectRef]>);

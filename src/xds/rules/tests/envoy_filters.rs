@@ -683,7 +683,7 @@ fn reading_patches_of_clusters_of_names_counts_as_work() {
         Arc::make_mut(services.get_mut(&key).unwrap()).resolution = resolution;
         let ports = services.values().map(|one| one.ports.len()).sum::<usize>();
         // A hundredth of the bytes that patches may add to one cluster; their work is four times as much.
-        let part = (32 << 20) / ports / 100;
+        let part = (32 << 20) / ports.next_power_of_two() / 100;
         let patch = |value: &str| {
             format!(
                 "- applyTo: CLUSTER\n  match: {{cluster: {{service: a.demo.svc.cluster.local, portNumber: 80}}}}\n  \
@@ -845,6 +845,62 @@ fn filters_ask_proxies_for_their_version_and_metadata() {
         let found = server_name(&world, &saying(pairs));
         assert_eq!(found == "me", want, "{proxy} {pairs:?}");
     }
+}
+
+/// Replicas answer alike: the bytes of a shared resource must not depend on the proxy that asks for it first. The limit on patches is
+/// smaller in a namespace of many filters.
+#[test]
+fn limits_on_patches_do_not_depend_on_who_asks_first() {
+    let mut world = world();
+    let ports: Vec<_> = (1..=3000).map(|port| (port, "TCP")).collect();
+    service(&mut world, "many.demo", &ports, &[]);
+    // Longer than the limit of a set among sixteen, shorter than that of one alone.
+    let long = "x".repeat(6 << 10);
+    let patch = format!(
+        "configPatches:
+- applyTo: CLUSTER
+  match: {{cluster: {{service: many.demo.svc.cluster.local, portNumber: 7}}}}
+  patch: {{operation: MERGE, value: {{metadata: {{filter_metadata: {{a: {{b: {long}}}}}}}}}}}
+"
+    );
+    envoy_filter(&mut world, "istio-system/root", 1, &patch);
+    let listener = "context: SIDECAR_OUTBOUND, listener: {portNumber: 80}";
+    for at in 0..16 {
+        let selector = format!("workloadSelector: {{labels: {{app: x{at}}}}}\n");
+        envoy_filter(
+            &mut world,
+            &format!("f{at}"),
+            2,
+            &naming("own", listener, &selector),
+        );
+    }
+    let nodes = [
+        node("demo", &[]),
+        node("other", &[]),
+        // It has a patch of its own namespace, of listeners.
+        node("demo", &[("app", "x3")]),
+    ];
+    let made = |nodes: &[Arc<Node>]| {
+        let snapshot = snapshot(world.clone());
+        let made = nodes.iter().map(|node| {
+            let view = snapshot.view(node);
+            let cluster = cluster(&*view, "outbound|7||many.demo.svc.cluster.local");
+            (
+                node.labels.clone(),
+                node.namespace.clone(),
+                cluster.metadata.is_some(),
+            )
+        });
+        let mut made: Vec<_> = made.collect();
+        made.sort();
+        made
+    };
+    let backwards: Vec<_> = nodes.iter().rev().cloned().collect();
+    let all = made(&nodes);
+    assert_eq!(all, made(&backwards));
+    // No filter of its namespace holds for the first one.
+    let is_patched: Vec<_> = all.iter().map(|(.., is_patched)| *is_patched).collect();
+    assert_eq!(is_patched, [true, true, false]);
 }
 
 #[test]
