@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::model::Labels;
+use api::networking::{DiscoveryKind as _, EnvoyFilter};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
@@ -17,6 +18,17 @@ use crate::rules::envoy_filter::{PatchIds, Patcher};
 use crate::scope::ProxyRules;
 use crate::scope::envoy_filters::ProxyFacts;
 use crate::view::Resource;
+
+/// Returns false if a patch made a cluster one that asks for no endpoints. Only those that a patch has changed are read.
+fn keeps_eds(cluster: &Resource) -> bool {
+    let mut from = cluster.from.iter();
+    if !from.any(|one| one.kind == EnvoyFilter::NAME) {
+        return true;
+    }
+    let eds = ClusterDiscoveryType::Type(DiscoveryType::Eds.into());
+    let cluster = Cluster::decode(&*cluster.body);
+    cluster.is_ok_and(|cluster| cluster.cluster_discovery_type == Some(eds))
+}
 
 impl SnapshotBase {
     /// The rules of a proxy, with the patches that hold for it. A program with gRPC in it has none: it is no Envoy.
@@ -55,10 +67,13 @@ impl ProxyView {
             return true;
         }
         let clusters = self.outbound_clusters();
-        let cluster = clusters.get(name);
-        let cluster = cluster.and_then(|one| Cluster::decode(&*one.body).ok());
-        let eds = ClusterDiscoveryType::Type(DiscoveryType::Eds.into());
-        cluster.is_some_and(|cluster| cluster.cluster_discovery_type == Some(eds))
+        // All names of each proxy are asked for: reading a cluster for each would take seconds in a large mesh.
+        let made = &self.parts.clusters;
+        let others = made.without_eds.get(self.rules.clusters.clone(), || {
+            let others = clusters.iter().filter(|one| !keeps_eds(one));
+            Arc::new(others.map(|one| one.name.clone()).collect())
+        });
+        clusters.get(name).is_some() && !others.contains(name)
     }
 
     /// The listeners of its own, and those that are added. The outbound ones of services are patched where they are shared.

@@ -1,5 +1,6 @@
 //! Parts of a snapshot: what they are, what they weigh, and what of them stays the same as in the one before.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::model::ObjectRef;
@@ -26,6 +27,8 @@ pub(super) struct Clusters {
     pub(super) named: ReuseCache<GrpcResourceKey, Arc<Resource>>,
     /// Secrets in files of a proxy that they ask for.
     pub(super) secrets: ReuseCache<Scope, Arc<Set>>,
+    /// Names of those that patches made ask for no endpoints.
+    pub(super) without_eds: ReuseCache<Scope, Arc<HashSet<Arc<str>>>>,
     /// Patches that are effective in them.
     pub(super) effective: ReuseCache<Scope, PatchIds>,
 }
@@ -56,6 +59,7 @@ impl Clusters {
             each: self.each.after(),
             named: self.named.after(),
             secrets: self.secrets.after(),
+            without_eds: ReuseCache::default(),
             effective: ReuseCache::default(),
         }
     }
@@ -131,6 +135,12 @@ impl Reusable for MadeRoutes {
 impl Reusable for (Option<Arc<Resource>>, PatchIds) {
     fn reuse_older(self, older: &Self) -> Self {
         (self.0.reuse_older(&older.0), self.1)
+    }
+}
+
+impl Reusable for Arc<HashSet<Arc<str>>> {
+    fn reuse_older(self, _older: &Self) -> Self {
+        self
     }
 }
 
