@@ -1,10 +1,10 @@
 //! Services by what a proxy has, its namespace and its addresses; and what entries say of a node.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Endpoint, Locality, Service, ServiceKey, World, selects};
+use api::model::{ClusterId, Endpoint, Locality, Service, ServiceKey, World, selects};
 
 use crate::node::Node;
 
@@ -12,9 +12,26 @@ use crate::node::Node;
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     by_namespace: HashMap<Arc<str>, Vec<Arc<Service>>>,
-    /// By the service's namespace and an endpoint's address: an endpoint that another namespace names makes a proxy no part of
-    /// that namespace's service.
-    by_address: HashMap<(Arc<str>, IpAddr), BTreeSet<ServiceKey>>,
+    /// By the service's namespace and an endpoint's address, in order: an endpoint that another namespace names makes a proxy no
+    /// part of that namespace's service. A proxy never looks through all endpoints of its service: of one with 2,000 pods, that
+    /// would be millions of them at each full push.
+    by_address: HashMap<(Arc<str>, IpAddr), Vec<EndpointKey>>,
+}
+
+/// The place of an endpoint in a world.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EndpointKey {
+    pub(super) service: ServiceKey,
+    pub(super) cluster: ClusterId,
+    index: usize,
+}
+
+impl EndpointKey {
+    /// `world`: that of which the directory was made.
+    pub(super) fn endpoint<'a>(&self, world: &'a World) -> Option<&'a Endpoint> {
+        let shards = world.endpoints.get(&self.service)?;
+        shards.get(&self.cluster)?.get(self.index)
+    }
 }
 
 impl Directory {
@@ -29,14 +46,23 @@ impl Directory {
                     .push(service.clone());
             }
         }
-        for (key, shards) in world.endpoints.iter() {
-            for endpoint in shards.values().flat_map(|shard| shard.iter()) {
-                if let Some(address) = endpoint.address.ip() {
-                    let place = (key.namespace.clone(), address);
-                    let keys = directory.by_address.entry(place).or_default();
-                    if !keys.contains(key) {
-                        keys.insert(key.clone());
-                    }
+        for (service, shards) in world.endpoints.iter() {
+            for (cluster, shard) in shards.iter() {
+                for (index, endpoint) in shard.iter().enumerate() {
+                    let Some(address) = endpoint.address.ip() else {
+                        continue;
+                    };
+                    let place = (service.namespace.clone(), address);
+                    let (service, cluster) = (service.clone(), cluster.clone());
+                    directory
+                        .by_address
+                        .entry(place)
+                        .or_default()
+                        .push(EndpointKey {
+                            service,
+                            cluster,
+                            index,
+                        });
                 }
             }
         }
@@ -48,10 +74,10 @@ impl Directory {
         self.by_namespace.get(namespace).map_or(&[], Vec::as_slice)
     }
 
-    /// The services of the node's own namespace that have an endpoint with this address.
-    pub(super) fn at(&self, node: &Node, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
+    /// The endpoints with this address of services of the node's own namespace.
+    pub(super) fn at(&self, node: &Node, address: IpAddr) -> &[EndpointKey] {
         let place = (node.namespace.clone(), address);
-        self.by_address.get(&place).into_iter().flatten()
+        self.by_address.get(&place).map_or(&[], Vec::as_slice)
     }
 
     /// The locality of this node, as an entry outside of Kubernetes says it.
@@ -77,9 +103,8 @@ impl Directory {
     ) -> Option<T> {
         let of = |address: &IpAddr| {
             self.at(node, *address)
-                .flat_map(|key| world.endpoints_of(key))
-                .map(|(_, endpoint)| endpoint)
-                .filter(|endpoint| endpoint.address.ip() == Some(*address))
+                .iter()
+                .filter_map(|key| key.endpoint(world))
                 // An endpoint that names a pod is that pod's alone, whoever else has the address.
                 .filter(|endpoint| endpoint.named_pod().is_none() && may_be(node, endpoint))
                 .filter_map(&what)

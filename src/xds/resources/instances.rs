@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Endpoint, Port, Service, ServiceKey, Target, World, selects};
 
-use super::directory::{Directory, may_be};
+use super::directory::{Directory, EndpointKey, may_be};
 use super::proxy::Proxy;
 
 /// One port of a service that the workload serves.
@@ -26,33 +26,38 @@ pub(crate) fn instances(directory: &Directory, proxy: &Proxy, world: &World) -> 
             services.insert(service.key.clone(), service.clone());
         }
     }
-    let addresses = proxy.node.addresses.iter();
-    let keys = addresses.flat_map(|address| directory.at(&proxy.node, *address));
-    for key in keys {
-        let found = world
-            .endpoints_of(key)
-            .any(|(cluster, endpoint)| is_of(proxy, cluster, endpoint));
-        if let Some(service) = world.services.get(key).filter(|_| found) {
-            services.insert(key.clone(), service.clone());
+    let endpoints = own_endpoints(directory, proxy, world);
+    for (key, _) in &endpoints {
+        if let Some(service) = world.services.get(&key.service) {
+            services.insert(key.service.clone(), service.clone());
         }
+    }
+    // The first for each name of a port.
+    let mut listening: HashMap<_, HashMap<&str, u16>> = HashMap::new();
+    for (key, endpoint) in &endpoints {
+        let of_service = listening.entry(&key.service).or_default();
+        of_service
+            .entry(&*endpoint.port_name)
+            .or_insert(endpoint.port);
     }
     let mut services: Vec<_> = services.into_values().collect();
     services.sort_by(|one, other| one.precedence(other));
     let mut instances = Vec::new();
     for service in &services {
-        let listening = listening_ports(proxy, world, service);
+        let listening = listening.get(&service.key);
         instances.extend(service.ports.iter().filter_map(|port| {
+            let listening = listening.and_then(|ports| ports.get(&*port.name));
             Some(Instance {
                 service: service.clone(),
                 port: port.clone(),
-                target: target(proxy, &listening, port)?,
+                target: target(proxy, listening.copied(), port)?,
             })
         }));
     }
     instances
 }
 
-/// Returns true if an endpoint is this proxy's workload. Pods may share the address of their machine.
+/// Returns true if an endpoint with one of the proxy's addresses is its workload. Pods may share the address of their machine.
 fn is_of(proxy: &Proxy, cluster: &ClusterId, endpoint: &Endpoint) -> bool {
     let here = endpoint
         .address
@@ -72,26 +77,24 @@ fn is_of(proxy: &Proxy, cluster: &ClusterId, endpoint: &Endpoint) -> bool {
     }
 }
 
-/// Ports on which the workload listens, by its endpoints, the first for each name. One pass finds them all.
-fn listening_ports<'a>(
+/// The endpoints that are this proxy's workload, in order, of services of its namespace.
+fn own_endpoints<'a>(
+    directory: &'a Directory,
     proxy: &Proxy,
     world: &'a World,
-    service: &Service,
-) -> HashMap<&'a str, u16> {
-    let mut listening = HashMap::new();
-    for (cluster, endpoint) in world.endpoints_of(&service.key) {
-        if is_of(proxy, cluster, endpoint) {
-            listening
-                .entry(&*endpoint.port_name)
-                .or_insert(endpoint.port);
-        }
-    }
-    listening
+) -> Vec<(&'a EndpointKey, &'a Endpoint)> {
+    let addresses = proxy.node.addresses.iter();
+    let all = addresses.flat_map(|address| directory.at(&proxy.node, *address));
+    let all = all.filter_map(|key| Some((key, key.endpoint(world)?)));
+    let own = all.filter(|(key, endpoint)| is_of(proxy, &key.cluster, endpoint));
+    let mut own: Vec<_> = own.collect();
+    // A proxy may have several addresses.
+    own.sort_by_key(|(key, _)| *key);
+    own
 }
 
 /// The target that an endpoint says, else the service, by the workload's names of ports.
-fn target(proxy: &Proxy, listening: &HashMap<&str, u16>, port: &Port) -> Option<u16> {
-    let listening = listening.get(&*port.name).copied();
+fn target(proxy: &Proxy, listening: Option<u16>, port: &Port) -> Option<u16> {
     let target = listening.or_else(|| match &port.target {
         Target::Number(number) => Some(*number),
         Target::Name(name) => proxy.workload.as_ref()?.ports.get(name).copied(),
