@@ -64,15 +64,47 @@ pub(crate) struct EffectivePolicy<'a> {
 impl ServicePolicies {
     /// The rules that hold for a proxy's connections to a service.
     pub(crate) fn of_service(rules: &ProxyRules, service: &Service) -> Self {
+        let mut rules = rules.destination_rules(service);
+        let (mut is_first, mut has_policy) = (true, false);
+        rules.retain(|rule| {
+            let spec = rule.spec();
+            let decides = spec.traffic_policy.is_some() && !has_policy;
+            has_policy |= spec.traffic_policy.is_some();
+            // The first one has the cluster's metadata, whatever it says.
+            let has_a_part = decides || !spec.subsets.is_empty() || is_first;
+            is_first = false;
+            has_a_part
+        });
         Self {
-            rules: rules.destination_rules(service),
+            rules,
             ports: service.ports.len(),
         }
     }
 
-    /// The rules by name: all that depends on them alone is the same where these are.
-    pub(crate) fn from(&self) -> Vec<ObjectRef> {
-        self.rules.iter().map(|rule| rule.from.clone()).collect()
+    /// The rule that stands in the metadata of the service's clusters.
+    pub(crate) fn first(&self) -> Option<&ObjectRef> {
+        self.rules.first().map(|rule| &rule.from)
+    }
+
+    /// The rules that decide about the clusters of a subset, or of all endpoints: three at most, since each of thousands of clusters
+    /// keeps them.
+    pub(crate) fn from(&self, subset: Option<&Subset>) -> Vec<ObjectRef> {
+        let mut is_first = true;
+        let mut has_policy = false;
+        let deciding = self.rules.iter().filter(|rule| {
+            let spec = rule.spec();
+            let decides = spec.traffic_policy.is_some() && !has_policy;
+            has_policy |= decides;
+            let of_rule =
+                |subset: &Subset| spec.subsets.iter().any(|one| std::ptr::eq(one, subset));
+            std::mem::take(&mut is_first) || decides || subset.is_some_and(of_rule)
+        });
+        deciding.map(|rule| rule.from.clone()).collect()
+    }
+
+    /// All that clusters depend on besides the objects that [`Self::from`] names: a part of their cache key.
+    pub(crate) fn shared_facts(&self) -> (usize, bool) {
+        (self.clusters(), self.are_for_sidecars())
     }
 
     /// The rule whose traffic policy holds.

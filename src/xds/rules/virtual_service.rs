@@ -168,7 +168,7 @@ impl RouteContext<'_> {
         let subset = policies.subset(subset);
         let policy = policies.of(subset, service_port.port.number);
         let hash = destination_rule::hash_policy(&policy)?;
-        let mut new = policies.from();
+        let mut new = policies.from(subset);
         new.retain(|one| !from.contains(one));
         from.extend(new);
         Some(hash)

@@ -78,7 +78,7 @@ impl ProxyView {
         // The key has the rules only where they change the assignment: all other proxies share it.
         let by_rules = subset.is_some() || is_near;
         let from = if by_rules {
-            policies.from().into()
+            policies.from(subset).into()
         } else {
             Arc::default()
         };

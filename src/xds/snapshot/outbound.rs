@@ -133,14 +133,15 @@ impl ProxyView {
         (members, files): (&mut Vec<Arc<Resource>>, &mut FileSecrets),
     ) {
         let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
-        let from: Arc<[ObjectRef]> = policies.from().into();
+        let facts = policies.shared_facts();
         // The same rules make the same of it, whoever else sees what.
         let made = |subset: Option<&Subset>| {
+            let from: Arc<[ObjectRef]> = policies.from(subset).into();
             let name = service_port.cluster(subset.map_or("", |subset| &subset.name));
             let patches = self.rules.patches_of_clusters().clone();
             let namespace = service_port.service.key.namespace.clone();
             let limits = patcher.limits().filter(|_| !patches.is_empty());
-            let key = (name, namespace, from.clone(), (patches, limits));
+            let key = (name, namespace, (from.clone(), facts), (patches, limits));
             let make = || {
                 let (draft, secured) = self.cluster(service_port, &policies, subset);
                 if let Err(why) = secured {
@@ -163,7 +164,7 @@ impl ProxyView {
             }
             // TLS goes through it as it is.
             let (mut draft, _secured) = self.cluster(service_port, &policies, subset);
-            draft.from = from.to_vec();
+            draft.from = policies.from(subset);
             let subset = subset.map_or("", |subset| &subset.name);
             let draft = server_names::by_server_name(draft, service_port, subset);
             patcher.finish(draft, false).map(Arc::new)
@@ -180,7 +181,7 @@ impl ProxyView {
             return;
         }
         // The rules of a host are of one namespace: the first one pays for the subsets of all.
-        let Some(rule) = from.first() else {
+        let Some(rule) = policies.first() else {
             return;
         };
         if room.subsets.of(rule) >= Some(subsets.len()) {
@@ -263,7 +264,7 @@ impl ProxyView {
             initial_fetch_timeout: self.mesh().initial_fetch_timeout,
         };
         let secured = destination_rule::cluster(&mut draft.message, policies, &policy, &purpose);
-        draft.from = policies.from();
+        draft.from = policies.from(subset);
         // It has files of the client in it because of them.
         if !draft.message.cluster.transport_socket_matches.is_empty() {
             let accepting = self.snapshot.base.accepting.policies(&service.key);

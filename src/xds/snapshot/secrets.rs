@@ -306,8 +306,7 @@ impl ProxyView {
         let policy = policies.of(subset, service_port.port.number);
         let secrets = policy.secrets_in_files(self.client_credentials(policies));
         let secrets: Vec<_> = secrets.collect();
-        let from = policies.from();
-        let Some(rule) = from.first() else {
+        let Some(rule) = policies.first() else {
             return true;
         };
         let is_new = |secret: &&Message| secret.name != system_roots() && !files.has(&secret.name);
@@ -323,7 +322,7 @@ impl ProxyView {
             return false;
         }
         room.spend(rule, new);
-        files.add(secrets, &from);
+        files.add(secrets, &policies.from(subset));
         true
     }
 }

@@ -88,7 +88,7 @@ impl Snapshot {
                     subset: subset.map(|subset| subset.name.clone()).unwrap_or_default(),
                     port: service_port.port.number,
                     policies: policies.clone(),
-                    rule: traffic.from().into_iter().next(),
+                    rule: traffic.first().cloned(),
                     servers: servers.iter().map(|mode| mode_name(*mode)).collect(),
                     client: tls.map(|tls| tls.mode().as_str_name()),
                     agreement: self.agreement(tls, &servers),

@@ -33,11 +33,11 @@ pub(super) struct Clusters {
     pub(super) effective: ReuseCache<Scope, PatchIds>,
 }
 
-/// A name, the namespace of the service, the rules that hold, and the patches with their limits.
+/// A name, the namespace of the service, the rules that hold with the facts of all, and the patches with their limits.
 type ClusterKey = (
     Arc<str>,
     Arc<str>,
-    Arc<[ObjectRef]>,
+    (Arc<[ObjectRef]>, (usize, bool)),
     (PatchKey, Option<PatchLimits>),
 );
 

@@ -27,7 +27,7 @@ pub(crate) fn carry<'a>(
     let subset = Some(subset).filter(|_| to.next().is_none());
     let subset = subset.and_then(|name| policies.subset(name));
     if shape(proxy, &policies.of(subset, service_port.port.number)) {
-        from.extend(policies.from());
+        from.extend(policies.from(subset));
     }
 }
 

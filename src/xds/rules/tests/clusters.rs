@@ -683,3 +683,50 @@ fn localities_of_a_rule_come_in_place_of_the_mesh() {
         ["0 region-v1"]
     );
 }
+
+/// A list of all rules at each cluster would take gigabytes: 1,000 rules for `*.x.com` with a subset each did.
+#[test]
+fn a_cluster_names_the_rules_that_decide_about_it() {
+    let mut world = world();
+    let host = "a.demo.svc.cluster.local";
+    let subset =
+        |at: usize| format!("host: {host}\nsubsets: [{{name: s{at}, labels: {{version: v1}}}}]\n");
+    for at in 0..150 {
+        destination_rule(&mut world, &format!("r{at:03}"), 10, &subset(at));
+    }
+    // A policy of a younger rule, as no older one has any; and one that an older one shadows.
+    for (name, created, retries) in [("policy", 9, 7), ("shadowed", 9, 8)] {
+        let spec = format!(
+            "host: {host}\ntrafficPolicy: {{connectionPool: {{http: {{maxRetries: {retries}}}}}}}\n"
+        );
+        destination_rule(&mut world, name, created, &spec);
+    }
+    destination_rule(&mut world, "first", 1, &subset(999));
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let from = |name: &str| {
+        let cluster = view.get(Type::Cluster, name).unwrap();
+        let names = cluster.from.iter().map(|one| one.name.to_string());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(from(&format!("outbound|80||{host}")), ["first", "policy"]);
+    assert_eq!(
+        from(&format!("outbound|80|s3|{host}")),
+        ["first", "policy", "r003"]
+    );
+    let assigned = view.get(Type::Endpoint, &format!("outbound|80|s3|{host}"));
+    assert_eq!(assigned.unwrap().from.len(), 3);
+    // The younger ones beyond a hundred are told.
+    assert!(
+        view.get(Type::Cluster, &format!("outbound|80|s97|{host}"))
+            .is_none()
+    );
+    let lost: Vec<_> = snapshot
+        .conflicts()
+        .into_iter()
+        .filter(|one| one.message.contains("older rules for"))
+        .collect();
+    assert_eq!(lost.len(), 53);
+    let message = format!("it has no effect: its namespace has 100 older rules for {host}");
+    assert_eq!(lost[0].message, message);
+}
