@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use prost::Message as _;
+
 use super::{ClusterId, Credentials, Endpoint, Service, ServiceKey, Workload, WorkloadKey, kinds};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use crate::security::{JwksSource, KeySet};
@@ -98,6 +100,12 @@ macro_rules! world {
                     key_sets: Arc::default(),
                     plaintext: Arc::default(),
                 }
+            }
+
+            /// The bytes of each rule, encoded.
+            pub fn rule_sizes(&self) -> impl Iterator<Item = usize> {
+                let none = std::iter::empty();
+                none$(.chain(self.$field.values().map(|rule| rule.spec.encoded_len())))*
             }
         }
     };

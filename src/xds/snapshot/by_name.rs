@@ -113,8 +113,8 @@ impl ProxyView {
             .sum()
     }
 
-    /// Ports of all services, with the parts of each that make more of it: addresses, and the accounts that may answer. If
-    /// endpoints have listeners of their own, those count, too.
+    /// Ports of all services, with the parts of each that make more of it: addresses, and the accounts that may answer; and the
+    /// rules. If endpoints have listeners of their own, those count, too.
     pub(super) fn unmade_of_services(&self) -> usize {
         let snapshot = &self.snapshot;
         let service_ports = self.rules.service_ports();
@@ -126,7 +126,8 @@ impl ProxyView {
             let (key, port) = (&service_port.service.key, &service_port.port.name);
             snapshot.by_port().count(&snapshot.world, key, port)
         });
-        service_ports.size.saturating_add(endpoints.sum())
+        let size = service_ports.size.saturating_add(endpoints.sum());
+        size.saturating_add(snapshot.base.rule_pieces)
     }
 
     pub(super) fn assignment(&self, name: &str) -> Option<Arc<Resource>> {

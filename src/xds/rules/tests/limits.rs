@@ -6,6 +6,7 @@ use api::model::{Health, Workload, WorkloadKey};
 use api::networking::EnvoyFilter;
 
 use super::*;
+use crate::resource_names::ResourceNames;
 use crate::snapshot::Conflict;
 
 /// A route that takes about 4 kB.
@@ -305,4 +306,30 @@ fn filters_that_workloads_meet_in_many_ways_share_it_too() {
     // 32 MiB for each of eight: a four hundredth of that is 671 kB, for 20 services and those that are there.
     assert!(one < 1 << 20, "{one}");
     assert!(!too_large(&snapshot).is_empty());
+}
+
+/// Work of this size runs beside the event loop, so rules count, too: ten of them with 10,000 hosts each stopped it for seconds.
+#[test]
+fn the_size_of_a_world_counts_its_rules() {
+    let few = world();
+    let mut many = world();
+    let hosts: Vec<_> = (0..10_000).map(|at| format!("h{at}.example")).collect();
+    let route = "http: [{route: [{destination: {host: a}}]}]";
+    let spec = format!("hosts: [{}]\n{route}", hosts.join(", "));
+    virtual_service(&mut many, "many", 1, &spec);
+    assert!(Snapshot::size(&few) < 200);
+    assert!(Snapshot::size(&many) > 10_000);
+    let unmade = |world: World| {
+        let view = view(world);
+        let names = ResourceNames::default();
+        let unmade = [Type::Cluster, Type::Listener].map(|kind| view.unmade(kind, &names));
+        for kind in [Type::Cluster, Type::Listener] {
+            view.make_ahead(kind, &names);
+        }
+        let made = [Type::Cluster, Type::Listener].map(|kind| view.unmade(kind, &names));
+        assert_eq!(made, [0, 0]);
+        unmade
+    };
+    assert!(unmade(few).iter().all(|size| *size < 200));
+    assert!(unmade(many).iter().all(|size| *size > 10_000));
 }
