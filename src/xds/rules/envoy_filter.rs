@@ -8,6 +8,7 @@
 //! and in the work of adding them.
 
 mod clusters;
+mod limits;
 mod list;
 mod listeners;
 mod matching;
@@ -30,13 +31,8 @@ use crate::finish::{Draft, Encode};
 use crate::scope::envoy_filters::{Patch, Patches};
 use crate::view::Resource;
 
-/// Bytes that patches may add to all resources of a type that a proxy has. Chosen: a thousand listeners may each have a script of 30 kB.
-const MOST_ADDED: usize = 32 << 20;
-/// Bytes that patches may add to one resource, however many there are: a filter with a short script.
-const LEAST_ADDED: usize = 8 << 10;
-/// Bytes that may be read and written for that: each patch of a filter takes all of its connection manager.
-const MOST_WORK: usize = 128 << 20;
-const LEAST_WORK: usize = 64 << 10;
+pub(crate) use self::clusters::keeps_eds;
+pub(crate) use self::limits::PatchLimits;
 
 /// Ids of patches, in order.
 pub(crate) type PatchIds = Arc<[u64]>;
@@ -62,14 +58,6 @@ pub(crate) trait Patched: Encode + Sized {
     fn apply(draft: &mut Draft<Self>, patch: &Patch, one: &mut PatchBudget<'_>) -> bool;
 }
 
-/// Bytes that patches may add to one resource, and bytes that they may read and write for it: part of the cache key of a resource
-/// that proxies share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PatchLimits {
-    added: usize,
-    work: usize,
-}
-
 /// The patches of a proxy, over resources of one type.
 pub(crate) struct Patcher<'a> {
     patches: &'a Patches,
@@ -92,17 +80,10 @@ pub(crate) struct PatchBudget<'a> {
 impl<'a> Patcher<'a> {
     /// `resources`: how many of a type the proxy has, all together.
     pub(crate) fn new(patches: &'a Patches, is_sidecar: bool, resources: usize) -> Self {
-        // Some proxies see one service more than others: they share the resources of all others, with their limits.
-        let resources = resources.max(1).next_power_of_two();
-        let share =
-            |all: usize, least: usize| patches.share(all / resources).max(patches.share(least));
         Self {
             patches,
             is_sidecar,
-            limits: PatchLimits {
-                added: share(MOST_ADDED, LEAST_ADDED),
-                work: share(MOST_WORK, LEAST_WORK),
-            },
+            limits: PatchLimits::of(patches, resources),
             conflicts: RefCell::default(),
             effective: RefCell::default(),
         }

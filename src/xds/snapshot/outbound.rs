@@ -40,6 +40,70 @@ struct SubsetBudget {
     files: FairBudget,
 }
 
+/// Makes the clusters of one port.
+struct ClusterMaker<'a> {
+    view: &'a ProxyView,
+    service_port: &'a ServicePort,
+    policies: ServicePolicies,
+    patcher: &'a Patcher<'a>,
+}
+
+impl ClusterMaker<'_> {
+    /// The cluster of a subset, or of all endpoints: the same for all proxies for which the same rules hold, whatever else those
+    /// see. `None`: it cannot be secured, or a patch removes it.
+    fn cluster(&self, subset: Option<&Subset>) -> Option<Arc<Resource>> {
+        let (view, policies) = (self.view, &self.policies);
+        let from: Arc<[ObjectRef]> = policies.from(subset).into();
+        let name = self
+            .service_port
+            .cluster(subset.map_or("", |subset| &subset.name));
+        let patches = view.rules.patches_of_clusters().clone();
+        let namespace = self.service_port.service.key.namespace.clone();
+        let limits = self.patcher.limits().filter(|_| !patches.is_empty());
+        let rules = (from.clone(), policies.shared_facts());
+        let key = (name, namespace, rules, (patches, limits));
+        let make = || {
+            let (draft, secured) = view.cluster(self.service_port, policies, subset);
+            if let Err(why) = secured {
+                let message = format!("{} is left out: {why}", draft.name);
+                let lost = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
+                let lost = from.first().map(|rule| lost.because_of(rule));
+                view.snapshot.caches.report(lost, &view.proxy.node.id);
+                return (None, PatchIds::default());
+            }
+            let (made, effective) = self.patcher.finish_apart(draft, false);
+            (made.map(Arc::new), effective)
+        };
+        let (made, effective) = view.parts.clusters.each.get(key, make);
+        self.patcher.add_effective(&effective);
+        made
+    }
+
+    /// The cluster that a gateway between networks leads to by the server name; TLS goes through it as it is. `None`: the proxy
+    /// is no such gateway.
+    fn by_server_name(&self, subset: Option<&Subset>) -> Option<Arc<Resource>> {
+        if self.view.client.by_server_name != ByServerName::Always {
+            return None;
+        }
+        let (mut draft, _secured) = self.view.cluster(self.service_port, &self.policies, subset);
+        draft.from = self.policies.from(subset);
+        let subset = subset.map_or("", |subset| &subset.name);
+        let draft = server_names::by_server_name(draft, self.service_port, subset);
+        self.patcher.finish(draft, false).map(Arc::new)
+    }
+
+    fn has_room_for_files(
+        &self,
+        subset: Option<&Subset>,
+        room: &mut SubsetBudget,
+        files: &mut FileSecrets,
+    ) -> bool {
+        let room = (&mut room.files, files);
+        self.view
+            .add_client_files(self.service_port, &self.policies, subset, room)
+    }
+}
+
 impl ProxyView {
     pub(super) fn preference<'a>(
         &'a self,
@@ -132,62 +196,24 @@ impl ProxyView {
         room: &mut SubsetBudget,
         (members, files): (&mut Vec<Arc<Resource>>, &mut FileSecrets),
     ) {
-        let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
-        let facts = policies.shared_facts();
-        // The same rules make the same of it, whoever else sees what.
-        let made = |subset: Option<&Subset>| {
-            let from: Arc<[ObjectRef]> = policies.from(subset).into();
-            let name = service_port.cluster(subset.map_or("", |subset| &subset.name));
-            let patches = self.rules.patches_of_clusters().clone();
-            let namespace = service_port.service.key.namespace.clone();
-            let limits = patcher.limits().filter(|_| !patches.is_empty());
-            let key = (name, namespace, (from.clone(), facts), (patches, limits));
-            let make = || {
-                let (draft, secured) = self.cluster(service_port, &policies, subset);
-                if let Err(why) = secured {
-                    let message = format!("{} is left out: {why}", draft.name);
-                    let lost = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
-                    let lost = from.first().map(|rule| lost.because_of(rule));
-                    self.snapshot.caches.report(lost, &self.proxy.node.id);
-                    return (None, PatchIds::default());
-                }
-                let (made, effective) = patcher.finish_apart(draft, false);
-                (made.map(Arc::new), effective)
-            };
-            let (made, effective) = self.parts.clusters.each.get(key, make);
-            patcher.add_effective(&effective);
-            made
+        let maker = ClusterMaker {
+            view: self,
+            service_port,
+            policies: ServicePolicies::of_service(&self.rules, &service_port.service),
+            patcher,
         };
-        let by_server_name = |subset: Option<&Subset>| {
-            if self.client.by_server_name != ByServerName::Always {
-                return None;
-            }
-            // TLS goes through it as it is.
-            let (mut draft, _secured) = self.cluster(service_port, &policies, subset);
-            draft.from = policies.from(subset);
-            let subset = subset.map_or("", |subset| &subset.name);
-            let draft = server_names::by_server_name(draft, service_port, subset);
-            patcher.finish(draft, false).map(Arc::new)
-        };
-        let has_files =
-            |subset: Option<&Subset>, room: &mut SubsetBudget, files: &mut FileSecrets| {
-                self.add_client_files(service_port, &policies, subset, (&mut room.files, files))
-            };
-        let whole = made(None).filter(|_| has_files(None, room, files));
-        members.extend(whole);
-        members.extend(by_server_name(None));
-        let subsets = policies.subsets();
-        if subsets.is_empty() {
-            return;
-        }
+        let whole = maker.cluster(None);
+        members.extend(whole.filter(|_| maker.has_room_for_files(None, room, files)));
+        members.extend(maker.by_server_name(None));
+        let subsets = maker.policies.subsets();
         // The rules of a host are of one namespace: the first one pays for the subsets of all.
-        let Some(rule) = policies.first() else {
+        let Some(rule) = maker.policies.first().filter(|_| !subsets.is_empty()) else {
             return;
         };
         if room.subsets.of(rule) >= Some(subsets.len()) {
             room.subsets.spend(rule, subsets.len());
             let made = subsets.into_iter().all(|subset| {
-                let Some(cluster) = made(Some(subset)) else {
+                let Some(cluster) = maker.cluster(Some(subset)) else {
                     return true;
                 };
                 let bytes = cluster.body.len();
@@ -195,11 +221,11 @@ impl ProxyView {
                     return false;
                 }
                 room.bytes.spend(rule, bytes);
-                if !has_files(Some(subset), room, files) {
+                if !maker.has_room_for_files(Some(subset), room, files) {
                     return true;
                 }
                 members.push(cluster);
-                members.extend(by_server_name(Some(subset)));
+                members.extend(maker.by_server_name(Some(subset)));
                 true
             });
             if made {

@@ -3,32 +3,17 @@
 use std::sync::Arc;
 
 use api::model::Labels;
-use api::networking::{DiscoveryKind as _, EnvoyFilter};
-use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
-use prost::Message as _;
 
 use super::SnapshotBase;
 use super::proxy::{ProxyView, finished};
 use crate::finish::Draft;
 use crate::node::{Kind, Node};
-use crate::rules::envoy_filter::{PatchIds, Patcher};
+use crate::rules::envoy_filter::{PatchIds, Patcher, keeps_eds};
 use crate::scope::ProxyRules;
 use crate::scope::envoy_filters::ProxyFacts;
 use crate::view::Resource;
-
-/// Returns false if a patch made a cluster one that asks for no endpoints. Only those that a patch has changed are read.
-fn keeps_eds(cluster: &Resource) -> bool {
-    let mut from = cluster.from.iter();
-    if !from.any(|one| one.kind == EnvoyFilter::NAME) {
-        return true;
-    }
-    let eds = ClusterDiscoveryType::Type(DiscoveryType::Eds.into());
-    let cluster = Cluster::decode(&*cluster.body);
-    cluster.is_ok_and(|cluster| cluster.cluster_discovery_type == Some(eds))
-}
 
 impl SnapshotBase {
     /// The rules of a proxy, with the patches that hold for it. A program with gRPC in it has none: it is no Envoy.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use api::networking::envoy_filter::ApplyTo;
 use api::networking::envoy_filter::patch::Operation;
+use api::networking::{DiscoveryKind as _, EnvoyFilter};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::cluster::v3::cluster::ClusterDiscoveryType;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use prost::Message;
 
 use super::matching::is_cluster;
@@ -13,6 +14,7 @@ use super::{PatchBudget, Patched};
 use crate::common::dns_cluster;
 use crate::finish::{ClusterParts, Draft, Encode};
 use crate::scope::envoy_filters::Patch;
+use crate::view::Resource;
 
 impl Patched for ClusterParts {
     type EnvoyMessage = Cluster;
@@ -78,4 +80,15 @@ fn is_merged_by_fields(patch: &Patch, whole: &Cluster, work: &PatchBudget<'_>) -
         && has_type(whole)
         && work.has_room_to_read(patch, patch.value.len())
         && Cluster::decode(&*patch.value).is_ok_and(|written| !has_type(&written))
+}
+
+/// Returns false if a patch made a cluster one that asks for no endpoints. Only those that a patch has changed are read.
+pub(crate) fn keeps_eds(cluster: &Resource) -> bool {
+    let mut from = cluster.from.iter();
+    if !from.any(|one| one.kind == EnvoyFilter::NAME) {
+        return true;
+    }
+    let eds = ClusterDiscoveryType::Type(DiscoveryType::Eds.into());
+    let cluster = Cluster::decode(&*cluster.body);
+    cluster.is_ok_and(|cluster| cluster.cluster_discovery_type == Some(eds))
 }

@@ -1,0 +1,33 @@
+//! How much the patches of a proxy may add to a resource, and how much work that may be.
+
+use crate::scope::envoy_filters::Patches;
+
+/// Bytes that patches may add to all resources of a type that a proxy has. Chosen: a thousand listeners may each have a script of 30 kB.
+const MOST_ADDED: usize = 32 << 20;
+/// Bytes that patches may add to one resource, however many there are: a filter with a short script.
+const LEAST_ADDED: usize = 8 << 10;
+/// Bytes that may be read and written for that: each patch of a filter takes all of its connection manager.
+const MOST_WORK: usize = 128 << 20;
+const LEAST_WORK: usize = 64 << 10;
+
+/// Bytes that patches may add to one resource, and bytes that they may read and write for it: part of the cache key of a resource
+/// that proxies share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PatchLimits {
+    pub(super) added: usize,
+    pub(super) work: usize,
+}
+
+impl PatchLimits {
+    /// `resources`: how many of a type the proxy has, all together.
+    pub(super) fn of(patches: &Patches, resources: usize) -> Self {
+        // Some proxies see one service more than others: they share the resources of all others, with their limits.
+        let resources = resources.max(1).next_power_of_two();
+        let share =
+            |all: usize, least: usize| patches.share(all / resources).max(patches.share(least));
+        Self {
+            added: share(MOST_ADDED, LEAST_ADDED),
+            work: share(MOST_WORK, LEAST_WORK),
+        }
+    }
+}
