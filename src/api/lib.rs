@@ -58,6 +58,9 @@ mod did_you_mean;
 pub mod duration;
 pub mod envoy;
 mod finding;
+#[cfg(test)]
+#[path = "tests/support/growth.rs"]
+mod growth;
 pub mod kubernetes;
 pub mod log_repeats;
 pub mod mesh;

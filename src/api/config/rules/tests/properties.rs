@@ -336,3 +336,22 @@ fn large_objects_cost_no_square() {
         );
     }
 }
+
+/// A brace that begins no count, and the beginning of a class without an end, are looked at once and not to the end of the text.
+#[test]
+fn patterns_of_any_length_take_their_length_not_its_square() {
+    let rewrite = |by_regex: Value| {
+        row("VirtualService").check_rules(
+            "ns",
+            "x",
+            &json!({"hosts": ["a"], "http": [{"rewrite": {"uriRegexRewrite": by_regex}, "route": [{"destination": {"host": "a"}}]}]}),
+        );
+    };
+    for part in ["a{", "[[:a]"] {
+        let work = |count: usize| {
+            let by_regex = json!({"match": part.repeat(count), "rewrite": "x"});
+            move || rewrite(by_regex.clone())
+        };
+        crate::growth::assert_linear(32, work(5_000), work(160_000));
+    }
+}
