@@ -52,6 +52,9 @@ mod dry_run;
 mod engine;
 mod file;
 mod fragment;
+#[cfg(test)]
+#[path = "../api/tests/support/growth.rs"]
+mod growth;
 mod ids;
 mod injection;
 mod interface;
