@@ -23,7 +23,7 @@ use crate::schema::{self, Kind};
 use crate::status::{STATUS, Status};
 use crate::template::Template;
 use crate::uninject::uninject_for_fragment;
-use crate::warnings::{self, CONTROL_PLANE_AUTH_POLICY, capped, proxy_config_ends};
+use crate::warnings::{self, CONTROL_PLANE_AUTH_POLICY, Warnings, proxy_config_ends};
 
 impl Configuration {
     /// Decides on a pod, and injects it.
@@ -64,15 +64,16 @@ impl Configuration {
             Origin::Manifest(_) => None,
         };
         let decision = decision::decide(pod, &namespace, policy);
-        let mut warnings: Vec<String> = decision.warning.into_iter().collect();
+        let mut warnings = Warnings::default();
+        warnings.extend(decision.warning);
         if !decision.inject {
             return Outcome::Skipped {
                 reason: decision.reason,
-                warnings: capped(warnings),
+                warnings: warnings.into_vec(),
             };
         }
         if let Err(message) = self.validate(pod) {
-            return refused(message, capped(warnings));
+            return refused(message, warnings.into_vec());
         }
         let proxy = self.proxy_for(pod, &mut warnings);
         warnings.extend(warnings::dns_policy(pod));
@@ -100,7 +101,7 @@ impl Configuration {
     }
 
     /// The proxy's configuration of a pod whose annotations are valid.
-    fn proxy_for(&self, pod: &Value, warnings: &mut Vec<String>) -> Arc<Proxy> {
+    fn proxy_for(&self, pod: &Value, warnings: &mut Warnings) -> Arc<Proxy> {
         let annotation = self.annotation(pod, PROXY_CONFIG);
         let proxy = match annotation.map(|text| self.proxy_of(text)) {
             Some(Ok((config, found))) => {

@@ -23,7 +23,7 @@ use crate::template::Template;
 use crate::template_data::TemplateData;
 use crate::user_volumes;
 use crate::variables::{self, Containers};
-use crate::warnings::{self, MAX_WARNING, capped};
+use crate::warnings::{self, MAX_WARNING, Warnings};
 use crate::yaml;
 use crate::yaml_safe;
 
@@ -36,7 +36,7 @@ pub(crate) struct Injection<'a> {
     pub(crate) reason: &'static str,
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) native: bool,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Warnings,
     /// Unknown fields that were pruned from the template's output.
     pub(crate) pruned: Vec<String>,
     /// The trace for pages, whatever the outcome.
@@ -120,7 +120,7 @@ impl Injection<'_> {
             "the template makes no container enable-core-dump"
         };
         self.warnings
-            .push(format!("annotation {CORE_DUMP} has no effect: {why}"));
+            .push(|| format!("annotation {CORE_DUMP} has no effect: {why}"));
     }
 
     /// Prepares a pod, out of which an earlier injection was taken, for the templates. Returns its outline before that, and its owner.
@@ -214,7 +214,7 @@ impl Injection<'_> {
 
     pub(crate) fn stop(mut self, stop: StopReason) -> Outcome {
         self.note_pruned();
-        let warnings = capped(self.warnings);
+        let warnings = self.warnings.into_vec();
         let (code, reason, message) = match stop {
             StopReason::Skip(reason) => return Outcome::Skipped { reason, warnings },
             StopReason::Template(message) => (500, reason::TEMPLATE, message),
@@ -247,7 +247,7 @@ impl Injection<'_> {
             return self.stop(StopReason::Pod(cause));
         }
         self.note_pruned();
-        let warnings = capped(self.warnings);
+        let warnings = self.warnings.into_vec();
         let operations = json_patch::diff_replacing(self.sent, &pod, replaced_elements);
         let (count, text) = (operations.len(), json_patch::to_text(&operations));
         // An earlier injection of the same version is there, and complete.

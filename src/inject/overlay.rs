@@ -164,15 +164,15 @@ impl Injection<'_> {
         earlier: &Status,
     ) -> Result<Original, StopReason> {
         let mut names = TemplateNames::stock();
-        let lengths = (self.pruned.len(), self.warnings.len());
+        let marks = (self.pruned.len(), self.warnings.mark());
         let mut found = self.original_by(set, chosen, earlier, &names)?;
         let made = layer::made_names(&found.layers);
         if !names.learn(&mut found.removal.withheld, &made) {
             return Ok(found);
         }
         // The second try finds the same again.
-        self.pruned.truncate(lengths.0);
-        self.warnings.truncate(lengths.1);
+        self.pruned.truncate(marks.0);
+        self.warnings.roll_back(marks.1);
         self.original_by(set, chosen, earlier, &names)
     }
 

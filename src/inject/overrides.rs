@@ -10,6 +10,7 @@ use crate::pod::{self, CONTAINERS, PROXY};
 use crate::protected_containers::ProtectedContainers;
 use crate::schema::{self, Kind};
 use crate::status::{OVERRIDES, Status};
+use crate::warnings::Warnings;
 
 /// An image that the template is to choose.
 const AUTO: &str = "auto";
@@ -132,12 +133,7 @@ impl Overrides {
     /// Excludes the traffic of the user that the pod's own proxy container has from redirection; root needs nothing.
     ///
     /// A transparent proxy must be root itself, so that the user has no effect on it, as in Istio since 1.20.
-    pub(crate) fn give_user(
-        &self,
-        pod: &mut Value,
-        is_transparent: bool,
-        warnings: &mut Vec<String>,
-    ) {
+    pub(crate) fn give_user(&self, pod: &mut Value, is_transparent: bool, warnings: &mut Warnings) {
         let Some(user) = self.proxy_id("runAsUser").filter(|user| *user != 0) else {
             return;
         };
@@ -154,9 +150,9 @@ impl Overrides {
                     }
                 }
             }
-            warnings.push(format!(
-                "runAsUser {user} of {PROXY} has no effect: with TPROXY it must be 0"
-            ));
+            warnings.push(|| {
+                format!("runAsUser {user} of {PROXY} has no effect: with TPROXY it must be 0")
+            });
         }
         let init = pod::existing_list_mut(pod, "initContainers");
         for container in init.into_iter().flatten() {

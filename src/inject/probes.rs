@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::file::Probers;
 use crate::pod::{self, LONGEST_VARIABLE, PROXY};
 use crate::status::Status;
+use crate::warnings::Warnings;
 
 /// The variable of the proxy that holds the originals: path → what kubelet would have asked.
 pub(crate) const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
@@ -121,7 +122,7 @@ impl ProbeRewrite<'_> {
         &self,
         pod: &mut Value,
         is_made: impl Fn(&str, &str) -> bool,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) -> OriginalProbes {
         let mut originals = BoundedProbes::default();
         let lists: &[&str] = if self.probers < Probers::Http {
@@ -149,7 +150,7 @@ impl ProbeRewrite<'_> {
         name: &str,
         place: ProbeField,
         originals: &mut BoundedProbes,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) {
         let Some(Value::Object(probe)) = place.get(container) else {
             return;
@@ -178,7 +179,7 @@ impl ProbeRewrite<'_> {
         if self.probers < place.since.max(first(handler)) {
             // Agents up to 1.4 never got more.
             if self.probers != Probers::Legacy {
-                warnings.push(format!("container {name}: {} has {handler}, which the probers of the configuration or of the image's release do not have there; it is left as it is", place.field));
+                warnings.push(|| format!("container {name}: {} has {handler}, which the probers of the configuration or of the image's release do not have there; it is left as it is", place.field));
             }
             return;
         }
@@ -188,7 +189,7 @@ impl ProbeRewrite<'_> {
                 .get("port")
                 .and_then(Value::as_str)
                 .unwrap_or_default();
-            warnings.push(format!("container {name}: {} names port {wanted:?}, which the container does not have; it is left as it is", place.field));
+            warnings.push(|| format!("container {name}: {} names port {wanted:?}, which the container does not have; it is left as it is", place.field));
             return;
         };
         // The API server refuses it where it sees it.
@@ -201,7 +202,7 @@ impl ProbeRewrite<'_> {
         let original = self.entry(probe, handler, original, &path);
         // Nothing of the probe has changed up to here, so that one without room stays whole.
         if !originals.insert(path, original) {
-            warnings.push(format!("container {name}: {} would make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program; it is left as it is", place.field));
+            warnings.push(|| format!("container {name}: {} would make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program; it is left as it is", place.field));
             return;
         }
         let Some(Value::Object(probe)) = place.get_mut(container) else {
@@ -475,9 +476,9 @@ mod tests {
                 earlier: &OriginalProbes::new(),
             };
             let mut made = json!({"spec": {"containers": [container]}});
-            let mut warnings = Vec::new();
+            let mut warnings = Warnings::default();
             rewriting.rewrite(&mut made, |_, _| false, &mut warnings);
-            assert_eq!(warnings, Vec::<String>::new());
+            assert_eq!(warnings.into_vec(), Vec::<String>::new());
             made["spec"]["containers"][0] != *container
         };
         let ports = [
@@ -543,8 +544,9 @@ mod tests {
                     container["lifecycle"] = probe;
                 }
                 let mut made = json!({"spec": {"containers": [container]}});
-                let mut warnings = Vec::new();
+                let mut warnings = Warnings::default();
                 let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut warnings);
+                let warnings = warnings.into_vec();
                 let wanted = since.is_some_and(|since| probers >= since);
                 assert_eq!(
                     rewritten.len(),
@@ -580,7 +582,7 @@ mod tests {
             };
             let mut made = json!({"spec": {"containers": [{"name": "a",
                 "livenessProbe": {"httpGet": {"port": 80}, "timeoutSeconds": timeout}}]}});
-            let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut Vec::new());
+            let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut Warnings::default());
             let found = rewritten[&path]
                 .get("timeoutSeconds")
                 .and_then(Value::as_i64);

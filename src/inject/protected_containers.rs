@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::pod::{self, CONTAINERS, PROXY, SERVICE_ACCOUNT};
+use crate::warnings::Warnings;
 
 /// Settings that are the template's in each of them.
 const TEMPLATES: [&str; 5] = [
@@ -85,12 +86,12 @@ impl ProtectedContainers {
     }
 
     /// Does so for all containers of the pod; adds a warning for each that lost a field.
-    pub(crate) fn take_all(&self, pod: &mut Value, warnings: &mut Vec<String>) {
+    pub(crate) fn take_all(&self, pod: &mut Value, warnings: &mut Warnings) {
         for list in CONTAINERS {
             for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
                 let gone = self.take(container);
                 if !gone.is_empty() {
-                    warnings.push(format!(
+                    warnings.push(|| format!(
                         "container {:?} is the template's: what the pod says of its {} is not used",
                         pod::name(container),
                         gone.join(", ")
@@ -272,9 +273,10 @@ mod tests {
             let protected =
                 ProtectedContainers::of(&[json!({"spec": {"initContainers": [template]}})]);
             let mut pod = json!({"spec": {"initContainers": [user.clone()]}});
-            let mut warnings = Vec::new();
+            let mut warnings = Warnings::default();
             protected.take_all(&mut pod, &mut warnings);
             assert_eq!(pod["spec"]["initContainers"][0], stays);
+            let warnings = warnings.into_vec();
             assert_eq!(warnings.is_empty(), stays == user, "{warnings:?}");
         }
     }
