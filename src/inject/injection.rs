@@ -14,7 +14,7 @@ use crate::metrics;
 use crate::native_sidecar;
 use crate::output_error::OutputError;
 use crate::output_types::Findings;
-use crate::pod;
+use crate::pod::{self, PodList};
 use crate::reinject;
 use crate::render_cache::{RenderCache, TextTree};
 use crate::replaced_values;
@@ -111,7 +111,7 @@ impl Injection<'_> {
     pub(crate) fn warn_of_core_dumps(&mut self, now: &Status) {
         let annotation = self.configuration.annotation(self.sent, CORE_DUMP);
         let asks = annotation.and_then(annotations::boolean) == Some(true);
-        if !asks || now.has("initContainers", native_sidecar::CORE_DUMP) {
+        if !asks || now.has(PodList::InitContainers, native_sidecar::CORE_DUMP) {
             return;
         }
         let why = if self.configuration.is_built_in() {
@@ -266,7 +266,7 @@ impl Injection<'_> {
             templates: tried.templates.clone(),
             version: tried.version.clone(),
             native: tried.native,
-            containers: status.lists.iter().take(2).flatten().cloned().collect(),
+            containers: status.lists.all_containers().cloned().collect(),
             pruned: tried.pruned,
             owner: tried.owner.clone(),
             pod,

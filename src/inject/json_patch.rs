@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::json_eq::{changed, json_eq, present};
 pub use crate::operation::{Content, Operation};
-use crate::pod::{self, LISTS};
+use crate::pod::{self, PodList};
 
 /// Bytes that a patch has, or more.
 const USUAL: usize = 8 << 10;
@@ -27,7 +27,7 @@ pub fn diff<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
 pub fn diff_replacing<'a>(
     sent: &'a Value,
     wanted: &'a Value,
-    replaced_elements: &HashSet<(&'static str, usize)>,
+    replaced_elements: &HashSet<(PodList, usize)>,
 ) -> Vec<Operation<'a>> {
     let mut patch = PatchBuilder::default();
     let both = |key| Some((pod::object(sent, key)?, pod::object(wanted, key)?));
@@ -35,7 +35,7 @@ pub fn diff_replacing<'a>(
         && let Some((before, after)) = both("spec")
     {
         patch.lists(before, after, replaced_elements);
-        patch.fields("/spec", before, after, &LISTS);
+        patch.fields("/spec", before, after, &PodList::ALL.map(PodList::name));
     }
     if patch.parent(sent, wanted, "metadata")
         && let Some((before, after)) = both("metadata")
@@ -111,26 +111,27 @@ impl<'a> PatchBuilder<'a> {
         &mut self,
         sent: &'a Map<String, Value>,
         wanted: &'a Map<String, Value>,
-        replaced_elements: &HashSet<(&'static str, usize)>,
+        replaced_elements: &HashSet<(PodList, usize)>,
     ) {
         let mut plans = Vec::new();
-        for list in LISTS {
-            let (before, after) = (items(sent.get(list)), items(wanted.get(list)));
+        for list in PodList::ALL {
+            let name = list.name();
+            let (before, after) = (items(sent.get(name)), items(wanted.get(name)));
             // A list that is removed, or added as a whole, is not compared by element.
-            if present(sent.get(list)).is_some() && present(wanted.get(list)).is_none() {
+            if present(sent.get(name)).is_some() && present(wanted.get(name)).is_none() {
                 self.operations
-                    .push(Operation::Remove(format!("/spec/{list}")));
+                    .push(Operation::Remove(format!("/spec/{name}")));
                 continue;
             }
             let plan = Plan::by(before, after, "name", |place| {
                 replaced_elements.contains(&(list, place))
             });
-            plan.remove(&format!("/spec/{list}"), &mut self.operations);
-            plans.push((list, before, after, plan));
+            plan.remove(&format!("/spec/{name}"), &mut self.operations);
+            plans.push((name, before, after, plan));
         }
-        for (list, before, after, plan) in plans {
-            let path = format!("/spec/{list}");
-            let absent = present(sent.get(list)).is_none();
+        for (name, before, after, plan) in plans {
+            let path = format!("/spec/{name}");
+            let absent = present(sent.get(name)).is_none();
             plan.add(&path, absent, after, &mut self.operations);
             plan.within(&path, before, after, &mut self.within);
         }

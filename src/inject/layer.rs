@@ -8,7 +8,7 @@ use crate::merge;
 use crate::native_sidecar;
 use crate::output_error::OutputError;
 use crate::output_types::{self, Findings, TypingOptions};
-use crate::pod::{self, CONTAINERS, LISTS, PROXY};
+use crate::pod::{self, ByList, PROXY, PodList};
 use crate::release::Release;
 use crate::schema::{self, Kind};
 use crate::yaml::{Node, Value as Tree};
@@ -35,8 +35,8 @@ pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, Output
         );
     }
     if let Some(spec) = made.get("spec") {
-        for list in LISTS {
-            let elements = spec.get(list).and_then(Value::as_array);
+        for list in PodList::ALL {
+            let elements = spec.get(list.name()).and_then(Value::as_array);
             names(list, elements.map_or(&[], Vec::as_slice))?;
         }
     }
@@ -84,7 +84,8 @@ fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value
 }
 
 /// Checks that every element has a name, and that names of added elements are unique.
-fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
+fn names(list: PodList, elements: &[Value]) -> Result<(), OutputError> {
+    let list = list.name();
     let mut seen = BTreeSet::new();
     for (index, element) in elements.iter().enumerate() {
         let name = pod::name(element);
@@ -108,9 +109,9 @@ fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// The names that the templates make, by [`LISTS`], in their order, each once.
-pub(crate) fn made_names(layers: &[Value]) -> [Vec<String>; 4] {
-    LISTS.map(|list| {
+/// The names that the templates make, in their order, each once.
+pub(crate) fn made_names(layers: &[Value]) -> ByList<Vec<String>> {
+    ByList::from_fn(|list| {
         let mut names: Vec<String> = Vec::new();
         let mut seen = BTreeSet::new();
         let elements = layers.iter().flat_map(|layer| pod::list(layer, list));
@@ -130,7 +131,7 @@ const PREPARING: [&str; 3] = ["istio-init", "istio-validation", native_sidecar::
 /// Removes `restartPolicy` from the init containers that prepare the pod: overlays of 1.9 to 1.17 set it, for servers that
 /// did not know the field; since Kubernetes 1.28 it makes sidecars of them, which never end.
 pub(crate) fn end_what_must_end(layer: &mut Value) {
-    let init = pod::existing_list_mut(layer, "initContainers");
+    let init = pod::existing_list_mut(layer, PodList::InitContainers);
     for container in init.into_iter().flatten() {
         if PREPARING.contains(&pod::name(container))
             && let Some(fields) = container.as_object_mut()
@@ -146,13 +147,13 @@ pub(crate) fn made_release(layers: &[Value]) -> Release {
         .iter()
         // The image of the upper layer wins in the merge.
         .rev()
-        .flat_map(|layer| CONTAINERS.map(|list| pod::list(layer, list)));
+        .flat_map(|layer| PodList::OF_CONTAINERS.map(|list| pod::list(layer, list)));
     Release::of_proxy(lists.flatten())
 }
 
 /// Returns true if a template makes the proxy's container.
 pub(crate) fn makes_proxy(layer: &Value) -> bool {
-    let mut all = CONTAINERS
+    let mut all = PodList::OF_CONTAINERS
         .into_iter()
         .flat_map(|list| pod::list(layer, list));
     all.any(|one| pod::name(one) == PROXY)
@@ -166,14 +167,14 @@ pub(crate) fn align(pod: &mut Value, layer: &mut Value) -> bool {
             .iter()
             .any(|one| pod::name(one) == PROXY)
     };
-    if has(pod, "containers") && has(layer, "initContainers") {
+    if has(pod, PodList::Containers) && has(layer, PodList::InitContainers) {
         to_init(pod);
     }
-    let moves = has(layer, "containers") && has(pod, "initContainers");
+    let moves = has(layer, PodList::Containers) && has(pod, PodList::InitContainers);
     if moves {
         to_init(layer);
         // An empty list would create the field in a pod without it.
-        if pod::list(layer, "containers").is_empty()
+        if pod::list(layer, PodList::Containers).is_empty()
             && let Some(spec) = layer.get_mut("spec").and_then(Value::as_object_mut)
         {
             spec.shift_remove("containers");
@@ -183,14 +184,14 @@ pub(crate) fn align(pod: &mut Value, layer: &mut Value) -> bool {
 }
 
 fn to_init(of: &mut Value) {
-    let Some(containers) = pod::existing_list_mut(of, "containers") else {
+    let Some(containers) = pod::existing_list_mut(of, PodList::Containers) else {
         return;
     };
     let Some(place) = containers.iter().position(|one| pod::name(one) == PROXY) else {
         return;
     };
     let proxy = containers.remove(place);
-    if let Some(init) = pod::list_mut(of, "initContainers") {
+    if let Some(init) = pod::list_mut(of, PodList::InitContainers) {
         init.push(proxy);
     }
 }

@@ -7,7 +7,7 @@ use api::proxy_ports::{LISTENED, OF_OTHER_AGENTS};
 use serde_json::{Map, Value, json};
 
 use crate::annotations;
-use crate::pod::{self, PROXY};
+use crate::pod::{self, PROXY, PodList};
 use crate::status::Status;
 
 /// The variable of the proxy that holds the pod's annotations.
@@ -258,7 +258,7 @@ pub(crate) fn set_variables(pod: &mut Value, variables: &[(String, String)]) {
     if variables.is_empty() {
         return;
     }
-    for list in ["containers", "initContainers"] {
+    for list in PodList::OF_CONTAINERS {
         for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
             if pod::name(container) != PROXY {
                 continue;
@@ -294,9 +294,9 @@ pub(crate) fn set_variables(pod: &mut Value, variables: &[(String, String)]) {
 
 /// The annotations that an earlier injection replaced.
 pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> {
-    let lists = ["containers", "initContainers"].into_iter();
+    let lists = PodList::OF_CONTAINERS.into_iter();
     let proxy = lists
-        .filter(|list| earlier.has(list, PROXY))
+        .filter(|list| earlier.has(*list, PROXY))
         .find_map(|list| {
             pod::list(pod, list)
                 .iter()
@@ -340,6 +340,7 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::ByList;
 
     fn pod(annotations: &Value) -> Value {
         json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": PROXY}]}})
@@ -415,7 +416,10 @@ mod tests {
             let names = SCRAPE_ANNOTATIONS.map(|(_, name)| name).into_iter();
             let added = names.filter(|name| annotations.get(name).is_none());
             let earlier = Status {
-                lists: [Vec::new(), vec![PROXY.to_owned()], Vec::new(), Vec::new()],
+                lists: ByList {
+                    containers: vec![PROXY.to_owned()],
+                    ..ByList::default()
+                },
                 annotations: added.map(str::to_owned).collect(),
                 ..Status::default()
             };

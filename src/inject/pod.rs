@@ -2,16 +2,108 @@
 
 use serde_json::{Map, Value};
 
-/// The lists that hold containers.
-pub(crate) const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+/// A list of a pod that an injection adds to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum PodList {
+    InitContainers,
+    Containers,
+    Volumes,
+    ImagePullSecrets,
+}
 
-/// The lists of a pod that an injection adds to, in the order in which they are patched.
-pub const LISTS: [&str; 4] = [
-    "initContainers",
-    "containers",
-    "volumes",
-    "imagePullSecrets",
-];
+impl PodList {
+    /// In the order in which they are patched.
+    pub(crate) const ALL: [Self; 4] = [
+        Self::InitContainers,
+        Self::Containers,
+        Self::Volumes,
+        Self::ImagePullSecrets,
+    ];
+    /// The lists that hold containers.
+    pub(crate) const OF_CONTAINERS: [Self; 2] = [Self::Containers, Self::InitContainers];
+
+    /// The key of the list in the spec.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::InitContainers => "initContainers",
+            Self::Containers => "containers",
+            Self::Volumes => "volumes",
+            Self::ImagePullSecrets => "imagePullSecrets",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|list| list.name() == name)
+    }
+
+    pub(crate) const fn has_containers(self) -> bool {
+        matches!(self, Self::Containers | Self::InitContainers)
+    }
+}
+
+/// A value for each [`PodList`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ByList<T> {
+    pub(crate) init_containers: T,
+    pub(crate) containers: T,
+    pub(crate) volumes: T,
+    pub(crate) image_pull_secrets: T,
+}
+
+impl<T> ByList<T> {
+    pub(crate) fn from_fn(mut value: impl FnMut(PodList) -> T) -> Self {
+        Self {
+            init_containers: value(PodList::InitContainers),
+            containers: value(PodList::Containers),
+            volumes: value(PodList::Volumes),
+            image_pull_secrets: value(PodList::ImagePullSecrets),
+        }
+    }
+
+    pub(crate) const fn get(&self, list: PodList) -> &T {
+        match list {
+            PodList::InitContainers => &self.init_containers,
+            PodList::Containers => &self.containers,
+            PodList::Volumes => &self.volumes,
+            PodList::ImagePullSecrets => &self.image_pull_secrets,
+        }
+    }
+
+    pub(crate) const fn get_mut(&mut self, list: PodList) -> &mut T {
+        match list {
+            PodList::InitContainers => &mut self.init_containers,
+            PodList::Containers => &mut self.containers,
+            PodList::Volumes => &mut self.volumes,
+            PodList::ImagePullSecrets => &mut self.image_pull_secrets,
+        }
+    }
+
+    /// All values, in the order of [`PodList::ALL`].
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PodList, &T)> {
+        PodList::ALL.into_iter().map(|list| (list, self.get(list)))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PodList, &mut T)> {
+        let all = [
+            (PodList::InitContainers, &mut self.init_containers),
+            (PodList::Containers, &mut self.containers),
+            (PodList::Volumes, &mut self.volumes),
+            (PodList::ImagePullSecrets, &mut self.image_pull_secrets),
+        ];
+        all.into_iter()
+    }
+}
+
+impl<T> ByList<Vec<T>> {
+    /// The elements of both lists that hold containers; those of the init containers come first.
+    pub(crate) fn all_containers(&self) -> impl Iterator<Item = &T> {
+        self.init_containers.iter().chain(&self.containers)
+    }
+
+    pub(crate) fn all_containers_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.init_containers.iter_mut().chain(&mut self.containers)
+    }
+}
 
 /// Returns the merge key of a list, if it has one.
 #[must_use]
@@ -58,16 +150,17 @@ pub fn object_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Map<Str
 
 /// The elements of a list of the spec.
 #[must_use]
-pub fn list<'a>(pod: &'a Value, name: &str) -> &'a [Value] {
+pub(crate) fn list(pod: &Value, list: PodList) -> &[Value] {
     pod.get("spec")
-        .and_then(|spec| spec.get(name))
+        .and_then(|spec| spec.get(list.name()))
         .and_then(Value::as_array)
         .map_or(&[], Vec::as_slice)
 }
 
 /// Returns a list of the spec; creates it if it is missing.
-pub fn list_mut<'a>(pod: &'a mut Value, name: &str) -> Option<&'a mut Vec<Value>> {
-    let entry = object_mut(pod, "spec")?.entry(name).or_insert(Value::Null);
+pub(crate) fn list_mut(pod: &mut Value, list: PodList) -> Option<&mut Vec<Value>> {
+    let spec = object_mut(pod, "spec")?;
+    let entry = spec.entry(list.name()).or_insert(Value::Null);
     if entry.is_null() {
         *entry = Value::Array(Vec::new());
     }
@@ -75,8 +168,8 @@ pub fn list_mut<'a>(pod: &'a mut Value, name: &str) -> Option<&'a mut Vec<Value>
 }
 
 /// A list of the spec where there is one.
-pub fn existing_list_mut<'a>(pod: &'a mut Value, name: &str) -> Option<&'a mut Vec<Value>> {
-    pod.get_mut("spec")?.get_mut(name)?.as_array_mut()
+pub(crate) fn existing_list_mut(pod: &mut Value, list: PodList) -> Option<&mut Vec<Value>> {
+    pod.get_mut("spec")?.get_mut(list.name())?.as_array_mut()
 }
 
 /// The name of an element.
@@ -105,9 +198,9 @@ fn metadata<'a>(pod: &'a Value, map: &str, name: &str) -> Option<&'a str> {
 /// The container that is the proxy, wherever it is: native sidecars are init containers.
 #[must_use]
 pub fn proxy(pod: &Value) -> Option<&Value> {
-    ["containers", "initContainers"]
+    PodList::OF_CONTAINERS
         .into_iter()
-        .flat_map(|name| list(pod, name))
+        .flat_map(|of| list(pod, of))
         .find(|container| name(container) == PROXY)
 }
 
@@ -122,10 +215,10 @@ pub fn containers_of_user(
 ) -> impl Iterator<Item = (&'static str, usize, &str)> {
     let user_of = |of: &Value| of.get("securityContext")?.get("runAsUser")?.as_i64();
     let of_pod = pod.get("spec").and_then(user_of);
-    CONTAINERS.into_iter().flat_map(move |field| {
+    PodList::OF_CONTAINERS.into_iter().flat_map(move |field| {
         let all = list(pod, field).iter().enumerate();
         all.filter(move |(_, container)| user_of(container).or(of_pod) == Some(user))
-            .map(move |(at, container)| (field, at, name(container)))
+            .map(move |(at, container)| (field.name(), at, name(container)))
             .filter(|(_, _, name)| !name.starts_with("istio-"))
     })
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::file::Probers;
-use crate::pod::{self, LONGEST_VARIABLE, PROXY};
+use crate::pod::{self, LONGEST_VARIABLE, PROXY, PodList};
 use crate::status::Status;
 use crate::warnings::Warnings;
 
@@ -121,16 +121,16 @@ impl ProbeRewrite<'_> {
     pub(crate) fn rewrite(
         &self,
         pod: &mut Value,
-        is_made: impl Fn(&str, &str) -> bool,
+        is_made: impl Fn(PodList, &str) -> bool,
         warnings: &mut Warnings,
     ) -> OriginalProbes {
         let mut originals = BoundedProbes::default();
-        let lists: &[&str] = if self.probers < Probers::Http {
-            &["containers"]
+        let lists: &[PodList] = if self.probers < Probers::Http {
+            &[PodList::Containers]
         } else {
-            &["initContainers", "containers"]
+            &[PodList::InitContainers, PodList::Containers]
         };
-        for list in lists {
+        for list in lists.iter().copied() {
             for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
                 let name = pod::name(container).to_owned();
                 if is_made(list, &name) {
@@ -395,10 +395,10 @@ pub(crate) fn flag<'a>(args: &[&'a str], names: &[&str]) -> Option<&'a str> {
 
 /// Restores the original probes that an earlier injection had rewritten.
 pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
-    let lists = ["containers", "initContainers"];
+    let lists = PodList::OF_CONTAINERS;
     let proxy = lists
         .into_iter()
-        .filter(|list| earlier.has(list, PROXY))
+        .filter(|list| earlier.has(*list, PROXY))
         .find_map(|list| {
             pod::list(pod, list)
                 .iter()

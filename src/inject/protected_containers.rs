@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::pod::{self, CONTAINERS, PROXY, SERVICE_ACCOUNT};
+use crate::pod::{self, PROXY, PodList, SERVICE_ACCOUNT};
 use crate::warnings::Warnings;
 
 /// Settings that are the template's in each of them.
@@ -40,7 +40,7 @@ pub(crate) struct ProtectedContainers(BTreeMap<String, Protection>);
 impl ProtectedContainers {
     pub(crate) fn of(layers: &[Value]) -> Self {
         let mut protected = BTreeMap::new();
-        for list in CONTAINERS {
+        for list in PodList::OF_CONTAINERS {
             // The settings of all templates for a container count together.
             let mut made: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
             for container in layers.iter().flat_map(|layer| pod::list(layer, list)) {
@@ -52,7 +52,7 @@ impl ProtectedContainers {
                 let protection = match (image, rights) {
                     _ if RIGHTFUL.contains(&name) => Protection::Rights,
                     (true, true) => Protection::Rights,
-                    (true, false) if list == "initContainers" => Protection::Image,
+                    (true, false) if list == PodList::InitContainers => Protection::Image,
                     _ => continue,
                 };
                 let known = protected.entry(name.to_owned()).or_insert(protection);
@@ -87,7 +87,7 @@ impl ProtectedContainers {
 
     /// Does so for all containers of the pod; adds a warning for each that lost a field.
     pub(crate) fn take_all(&self, pod: &mut Value, warnings: &mut Warnings) {
-        for list in CONTAINERS {
+        for list in PodList::OF_CONTAINERS {
             for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
                 let gone = self.take(container);
                 if !gone.is_empty() {

@@ -27,7 +27,7 @@ impl Containers for Value {
 
 impl Containers for Fragment {
     fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
-        self.lists.iter_mut().take(2).flatten()
+        self.lists.all_containers_mut()
     }
 }
 
