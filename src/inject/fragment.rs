@@ -1,11 +1,10 @@
 //! The first way to inject: the template prints things to add (Istio 1.1 to 1.8).
 
-use std::collections::BTreeSet;
-
 use api::mesh::MeshConfig;
 use serde_json::{Map, Value, json};
 
 use crate::annotations::{self, REWRITE_PROBES};
+use crate::merge;
 use crate::output_error::OutputError;
 use crate::output_types::{self, Findings, TypingOptions};
 use crate::pod::{self, ByList, PROXY, PodList, SERVICE_ACCOUNT};
@@ -58,7 +57,7 @@ impl Fragment {
             }
         }
         for (list, elements) in fragment.lists.iter() {
-            names(list, elements)?;
+            merge::check_names(list, elements)?;
         }
         Ok(fragment)
     }
@@ -238,26 +237,6 @@ fn kind(key: &str) -> Option<Kind> {
         _ => return None,
     };
     schema::object(object)?.field(field).map(|field| field.kind)
-}
-
-/// Every element has a name of its own.
-pub(crate) fn names(list: PodList, elements: &[Value]) -> Result<(), OutputError> {
-    let list = list.name();
-    let mut seen = BTreeSet::new();
-    for (index, element) in elements.iter().enumerate() {
-        let name = pod::name(element);
-        if name.is_empty() {
-            return Err(format!("{list}[{index}]: no name").into());
-        }
-        if !seen.insert(name) {
-            return Err(OutputError::Duplicate {
-                list: list.to_owned(),
-                index,
-                name: name.to_owned(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Sets the proxy's threads to its share of the processor, unless its arguments set a number.

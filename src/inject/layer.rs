@@ -37,7 +37,7 @@ pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, Output
     if let Some(spec) = made.get("spec") {
         for list in PodList::ALL {
             let elements = spec.get(list.name()).and_then(Value::as_array);
-            names(list, elements.map_or(&[], Vec::as_slice))?;
+            merge::check_names(list, elements.map_or(&[], Vec::as_slice))?;
         }
     }
     Ok(Value::Object(made))
@@ -81,32 +81,6 @@ fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value
         made.extend(value.map(|value| (key.clone(), value)));
     }
     Ok(Value::Object(made))
-}
-
-/// Checks that every element has a name, and that names of added elements are unique.
-fn names(list: PodList, elements: &[Value]) -> Result<(), OutputError> {
-    let list = list.name();
-    let mut seen = BTreeSet::new();
-    for (index, element) in elements.iter().enumerate() {
-        let name = pod::name(element);
-        // Directives alone are the marker that replaces the list, and it needs no name.
-        if element.as_object().is_some_and(|fields| {
-            fields.keys().all(|key| key.starts_with('$')) && !fields.is_empty()
-        }) {
-            continue;
-        }
-        if name.is_empty() {
-            return Err(format!("{list}[{index}]: no name").into());
-        }
-        if merge::adds(element) && !seen.insert(name) {
-            return Err(OutputError::Duplicate {
-                list: list.to_owned(),
-                index,
-                name: name.to_owned(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// The names that the templates make, in their order, each once.

@@ -7,7 +7,7 @@ use api::proxy_ports::{LISTENED, OF_OTHER_AGENTS};
 use serde_json::{Map, Value, json};
 
 use crate::annotations;
-use crate::pod::{self, PROXY, PodList};
+use crate::pod;
 use crate::status::Status;
 
 /// The variable of the proxy that holds the pod's annotations.
@@ -258,34 +258,29 @@ pub(crate) fn set_variables(pod: &mut Value, variables: &[(String, String)]) {
     if variables.is_empty() {
         return;
     }
-    for list in PodList::OF_CONTAINERS {
-        for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
-            if pod::name(container) != PROXY {
-                continue;
-            }
-            let Some(fields) = container.as_object_mut() else {
-                continue;
-            };
-            let env = fields.entry("env").or_insert(Value::Null);
-            if !env.is_array() {
-                *env = json!([]);
-            }
-            let Some(env) = env.as_array_mut() else {
-                continue;
-            };
-            let mut places: HashMap<String, usize> = HashMap::new();
-            for (place, known) in env.iter().enumerate() {
-                // Of two variables of one name a container has the later one.
-                places.insert(pod::name(known).to_owned(), place);
-            }
-            for (name, value) in variables {
-                let variable = json!({"name": name, "value": value});
-                match places.get(name).and_then(|place| env.get_mut(*place)) {
-                    Some(known) => *known = variable,
-                    None => {
-                        places.insert(name.clone(), env.len());
-                        env.push(variable);
-                    }
+    for proxy in pod::proxies_mut(pod) {
+        let Some(fields) = proxy.as_object_mut() else {
+            continue;
+        };
+        let env = fields.entry("env").or_insert(Value::Null);
+        if !env.is_array() {
+            *env = json!([]);
+        }
+        let Some(env) = env.as_array_mut() else {
+            continue;
+        };
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for (place, known) in env.iter().enumerate() {
+            // Of two variables of one name a container has the later one.
+            places.insert(pod::name(known).to_owned(), place);
+        }
+        for (name, value) in variables {
+            let variable = json!({"name": name, "value": value});
+            match places.get(name).and_then(|place| env.get_mut(*place)) {
+                Some(known) => *known = variable,
+                None => {
+                    places.insert(name.clone(), env.len());
+                    env.push(variable);
                 }
             }
         }
@@ -294,19 +289,7 @@ pub(crate) fn set_variables(pod: &mut Value, variables: &[(String, String)]) {
 
 /// The annotations that an earlier injection replaced.
 pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> {
-    let lists = PodList::OF_CONTAINERS.into_iter();
-    let proxy = lists
-        .filter(|list| earlier.has(*list, PROXY))
-        .find_map(|list| {
-            pod::list(pod, list)
-                .iter()
-                .find(|one| pod::name(one) == PROXY)
-        });
-    let variable = proxy
-        .and_then(|proxy| proxy.get("env")?.as_array())
-        .and_then(|env| env.iter().rfind(|variable| pod::name(variable) == VARIABLE));
-    let text = variable.and_then(|variable| variable.get("value")?.as_str());
-    let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
+    let Some(entries) = earlier.stored_variable(pod, VARIABLE) else {
         return Vec::new();
     };
     let stored: Vec<(String, Value)> = match entries.get(FORMS) {
@@ -340,7 +323,7 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::ByList;
+    use crate::pod::{ByList, PROXY};
 
     fn pod(annotations: &Value) -> Value {
         json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": PROXY}]}})

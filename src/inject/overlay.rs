@@ -59,12 +59,9 @@ fn put_first(pod: &mut Value, secrets: &[String]) {
 
 /// Sets the proxy's threads to its share of the processor.
 fn give_threads(pod: &mut Value) {
-    for list in PodList::OF_CONTAINERS {
-        let all = pod::existing_list_mut(pod, list).into_iter().flatten();
-        for proxy in all.filter(|one| pod::name(one) == PROXY) {
-            if let Value::Object(proxy) = proxy {
-                fragment::give_threads(proxy);
-            }
+    for proxy in pod::proxies_mut(pod) {
+        if let Value::Object(proxy) = proxy {
+            fragment::give_threads(proxy);
         }
     }
 }
@@ -322,11 +319,8 @@ impl Injection<'_> {
                 name == PROXY || (is_put_in && !is_own)
             };
             let originals = rewriting.rewrite(made, is_made, &mut self.warnings);
-            for list in PodList::OF_CONTAINERS {
-                let all = pod::existing_list_mut(made, list).into_iter().flatten();
-                for proxy in all.filter(|one| pod::name(one) == PROXY) {
-                    probes::set_original_probes(proxy, &originals);
-                }
+            for proxy in pod::proxies_mut(made) {
+                probes::set_original_probes(proxy, &originals);
             }
         }
     }

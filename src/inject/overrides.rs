@@ -139,15 +139,12 @@ impl Overrides {
         };
         let mut group = None;
         if is_transparent {
-            for list in PodList::OF_CONTAINERS {
-                let all = pod::existing_list_mut(pod, list).into_iter().flatten();
-                for proxy in all.filter(|one| pod::name(one) == PROXY) {
-                    if let Some(context) = pod::object_mut(proxy, "securityContext") {
-                        context.insert("runAsUser".to_owned(), json!(0));
-                        // Kubelet starts no root beside a user's `true`.
-                        context.insert("runAsNonRoot".to_owned(), json!(false));
-                        group = context.get("runAsGroup").and_then(Value::as_i64);
-                    }
+            for proxy in pod::proxies_mut(pod) {
+                if let Some(context) = pod::object_mut(proxy, "securityContext") {
+                    context.insert("runAsUser".to_owned(), json!(0));
+                    // Kubelet starts no root beside a user's `true`.
+                    context.insert("runAsNonRoot".to_owned(), json!(false));
+                    group = context.get("runAsGroup").and_then(Value::as_i64);
                 }
             }
             warnings.push(|| {

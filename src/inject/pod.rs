@@ -204,6 +204,21 @@ pub fn proxy(pod: &Value) -> Option<&Value> {
         .find(|container| name(container) == PROXY)
 }
 
+/// All containers that are named as the proxy is.
+pub(crate) fn proxies_mut(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let spec = pod.get_mut("spec").and_then(Value::as_object_mut);
+    let (mut containers, mut init_containers) = (None, None);
+    for (key, list) in spec.into_iter().flatten() {
+        match PodList::named(key) {
+            Some(PodList::Containers) => containers = list.as_array_mut(),
+            Some(PodList::InitContainers) => init_containers = list.as_array_mut(),
+            Some(PodList::Volumes | PodList::ImagePullSecrets) | None => {}
+        }
+    }
+    let lists = containers.into_iter().chain(init_containers);
+    lists.flatten().filter(|one| name(one) == PROXY)
+}
+
 /// Linux's limit for one variable or argument (`MAX_ARG_STRLEN`), with a variable's name, `=` and the byte at its end.
 pub(crate) const LONGEST_VARIABLE: usize = 128 << 10;
 

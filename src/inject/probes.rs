@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::file::Probers;
-use crate::pod::{self, LONGEST_VARIABLE, PROXY, PodList};
+use crate::pod::{self, LONGEST_VARIABLE, PodList};
 use crate::status::Status;
 use crate::warnings::Warnings;
 
@@ -395,31 +395,11 @@ pub(crate) fn flag<'a>(args: &[&'a str], names: &[&str]) -> Option<&'a str> {
 
 /// Restores the original probes that an earlier injection had rewritten.
 pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
-    let lists = PodList::OF_CONTAINERS;
-    let proxy = lists
-        .into_iter()
-        .filter(|list| earlier.has(*list, PROXY))
-        .find_map(|list| {
-            pod::list(pod, list)
-                .iter()
-                .find(|container| pod::name(container) == PROXY)
-        });
-    let env = proxy
-        .and_then(|proxy| proxy.get("env"))
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
-    let text = env
-        .iter()
-        // Of two variables with one name Kubernetes uses the last.
-        .rev()
-        .find(|variable| pod::name(variable) == VARIABLE)
-        .and_then(|variable| variable.get("value"))
-        .and_then(Value::as_str);
-    let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
+    let Some(entries) = earlier.stored_variable(pod, VARIABLE) else {
         return OriginalProbes::new();
     };
     let mut restored = OriginalProbes::new();
-    for list in lists {
+    for list in PodList::OF_CONTAINERS {
         for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
             let name = pod::name(container).to_owned();
             for place in PROBE_FIELDS {

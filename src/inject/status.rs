@@ -162,6 +162,19 @@ impl Status {
         self.lists.get(list).iter().any(|known| known == name)
     }
 
+    /// The object in a variable that an earlier injection gave its proxy.
+    pub(crate) fn stored_variable(&self, pod: &Value, name: &str) -> Option<Map<String, Value>> {
+        let lists = PodList::OF_CONTAINERS.into_iter();
+        let mut containers = lists
+            .filter(|list| self.has(*list, PROXY))
+            .flat_map(|list| pod::list(pod, list));
+        let proxy = containers.find(|one| pod::name(one) == PROXY)?;
+        let env = proxy.get("env")?.as_array()?;
+        // Of two variables with one name Kubernetes uses the last.
+        let variable = env.iter().rfind(|one| pod::name(one) == name)?;
+        serde_json::from_str(variable.get("value")?.as_str()?).ok()
+    }
+
     /// Reports for each element of a list whether it was injected; empty for a list without injected elements.
     ///
     /// A fragment appends and never looks at the user's names, so of elements that share one the last is its own. An overlay
