@@ -10,21 +10,15 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::{Map, Value};
 
 use crate::json_eq::{changed, json_eq, present};
-pub use crate::operation::{Content, Operation};
+pub(crate) use crate::operation::{Content, Operation};
 use crate::pod::{self, PodList};
 
 /// Bytes that a patch has, or more.
 const USUAL: usize = 8 << 10;
 
-/// Returns the operations that turn `sent` into `wanted`. Nulls in either count as absent.
+/// Returns the operations that turn `sent` into `wanted`. Nulls in either count as absent. Elements in `replaced_elements`, by list and by their place in `sent`, are taken out and put in again rather than changed.
 #[must_use]
-pub fn diff<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
-    diff_replacing(sent, wanted, &HashSet::new())
-}
-
-/// The same; elements in `replaced_elements`, by list and by their place in `sent`, are taken out and put in again rather than changed.
-#[must_use]
-pub fn diff_replacing<'a>(
+pub(crate) fn diff_replacing<'a>(
     sent: &'a Value,
     wanted: &'a Value,
     replaced_elements: &HashSet<(PodList, usize)>,
@@ -55,7 +49,7 @@ pub fn diff_replacing<'a>(
 
 /// The operations as the text that a response carries.
 #[must_use]
-pub fn to_text(operations: &[Operation<'_>]) -> Vec<u8> {
+pub(crate) fn to_text(operations: &[Operation<'_>]) -> Vec<u8> {
     let mut text = Vec::with_capacity(USUAL);
     // Serializing strings and values cannot fail.
     match serde_json::to_writer(&mut text, operations) {
@@ -66,7 +60,7 @@ pub fn to_text(operations: &[Operation<'_>]) -> Vec<u8> {
 
 /// A key as a step of a path.
 #[must_use]
-pub fn escape(key: &str) -> Cow<'_, str> {
+pub(crate) fn escape(key: &str) -> Cow<'_, str> {
     if key.contains(['~', '/']) {
         key.replace('~', "~0").replace('/', "~1").into()
     } else {
@@ -371,6 +365,10 @@ fn rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn diff<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
+        diff_replacing(sent, wanted, &HashSet::new())
+    }
     use serde_json::json;
 
     fn check(sent: &Value, wanted: &Value) -> Value {

@@ -37,7 +37,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod annotations;
+mod annotations;
 mod builtin;
 mod concurrency;
 mod config;
@@ -46,7 +46,7 @@ mod config;
     reason = "of the kinds of a template's values and of JSON, all others are one case"
 )]
 mod data;
-pub mod decision;
+mod decision;
 mod describe;
 mod dry_run;
 mod engine;
@@ -59,7 +59,7 @@ mod ids;
 mod injection;
 mod interface;
 mod json_eq;
-pub mod json_patch;
+mod json_patch;
 mod labels;
 mod layer;
 mod merge;
@@ -67,25 +67,25 @@ mod metrics;
 mod native_sidecar;
 mod operation;
 mod output_error;
-pub mod output_types;
+mod output_types;
 mod overlay;
 mod overrides;
-pub mod pod;
+mod pod;
 mod probes;
 mod protected_containers;
-pub mod quantity;
+mod quantity;
 mod reinject;
 mod release;
 mod render_cache;
 mod replaced_values;
-pub mod schema;
-pub mod selector;
+mod schema;
+mod selector;
 mod status;
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "of the kinds of a template's values and of JSON, all others are one case"
 )]
-pub mod template;
+mod template;
 mod template_data;
 mod template_names;
 mod template_set;
@@ -99,7 +99,7 @@ mod user_volumes;
 mod value;
 mod variables;
 mod warnings;
-pub mod yaml;
+mod yaml;
 mod yaml_safe;
 
 pub use builtin::configuration as builtin_configuration;
@@ -110,3 +110,5 @@ pub use interface::{
     ConfigurationError, Injected, NativeSidecars, Origin, Outcome, OuterObject, Parameters,
     Request, Review, ReviewTrace, Source, Sources, reason,
 };
+pub use pod::containers_of_user;
+pub use yaml::{read as read_yaml, to_json as yaml_to_json};

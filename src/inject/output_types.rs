@@ -14,21 +14,21 @@ use crate::yaml::{self, Node, Scalar};
 
 /// Settings for reading a template's output.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct TypingOptions {
+pub(crate) struct TypingOptions {
     /// Drops `restartPolicy` of containers without a warning: old templates set `Always` on an init container, or in its
     /// `securityContext`, and since Kubernetes 1.28 that would keep it running for ever.
-    pub drop_restart_policy: bool,
+    pub(crate) drop_restart_policy: bool,
     /// `null` stays where one value is wanted, because it deletes; otherwise it is as good as absent.
-    pub nulls: bool,
+    pub(crate) nulls: bool,
     /// `$patch` and its like stay.
-    pub directives: bool,
+    pub(crate) directives: bool,
 }
 
 /// Facts that typing collects for its caller.
 #[derive(Debug, Clone, Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// Paths of fields that no Kubernetes has there, and of directives without an effect.
-    pub pruned: Vec<String>,
+    pub(crate) pruned: Vec<String>,
     /// Scalars that became strings, and on which no other value depends.
     pub(crate) texts: Vec<Text>,
     trail: Vec<usize>,
@@ -65,9 +65,9 @@ impl Findings {
 
 /// A value that cannot be what its place wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TypeError {
-    pub path: String,
-    pub cause: String,
+pub(crate) struct TypeError {
+    pub(crate) path: String,
+    pub(crate) cause: String,
 }
 
 impl fmt::Display for TypeError {
@@ -111,7 +111,7 @@ impl Path<'_> {
 /// # Errors
 ///
 /// The value has another type than `kind`; the error has its path.
-pub fn typed(
+pub(crate) fn typed(
     node: &Node,
     kind: Kind,
     path: &str,
@@ -332,7 +332,7 @@ fn quoted(text: &str) -> String {
 /// # Errors
 ///
 /// A value has another type than its field, or is nested too deeply; the error has its path.
-pub fn shape(value: &Value, kind: Kind, path: &str) -> Result<(), TypeError> {
+pub(crate) fn shape(value: &Value, kind: Kind, path: &str) -> Result<(), TypeError> {
     check(value, kind, &Path::Root(path), 0)
 }
 

@@ -107,7 +107,7 @@ impl<T> ByList<Vec<T>> {
 
 /// Returns the merge key of a list, if it has one.
 #[must_use]
-pub fn merge_key(list: &str) -> Option<&'static str> {
+pub(crate) fn merge_key(list: &str) -> Option<&'static str> {
     match list {
         "containers"
         | "initContainers"
@@ -125,7 +125,7 @@ pub fn merge_key(list: &str) -> Option<&'static str> {
 
 /// The identity of an element in its list: the text of its key's value.
 #[must_use]
-pub fn identity(element: &Value, key: &str) -> String {
+pub(crate) fn identity(element: &Value, key: &str) -> String {
     match element.get(key) {
         Some(Value::String(text)) => text.clone(),
         Some(other) => format!("={other}"),
@@ -135,12 +135,15 @@ pub fn identity(element: &Value, key: &str) -> String {
 
 /// Returns the object at `key`; null and other types are no object.
 #[must_use]
-pub fn object<'a>(value: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {
+pub(crate) fn object<'a>(value: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {
     value.get(key).and_then(Value::as_object)
 }
 
 /// Returns the object at `key`; creates it if it is missing.
-pub fn object_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
+pub(crate) fn object_mut<'a>(
+    value: &'a mut Value,
+    key: &str,
+) -> Option<&'a mut Map<String, Value>> {
     let entry = value.as_object_mut()?.entry(key).or_insert(Value::Null);
     if entry.is_null() {
         *entry = Value::Object(Map::new());
@@ -174,7 +177,7 @@ pub(crate) fn existing_list_mut(pod: &mut Value, list: PodList) -> Option<&mut V
 
 /// The name of an element.
 #[must_use]
-pub fn name(element: &Value) -> &str {
+pub(crate) fn name(element: &Value) -> &str {
     element
         .get("name")
         .and_then(Value::as_str)
@@ -182,12 +185,12 @@ pub fn name(element: &Value) -> &str {
 }
 
 #[must_use]
-pub fn annotation<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
+pub(crate) fn annotation<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     metadata(pod, "annotations", name)
 }
 
 #[must_use]
-pub fn label<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
+pub(crate) fn label<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     metadata(pod, "labels", name)
 }
 
@@ -197,7 +200,7 @@ fn metadata<'a>(pod: &'a Value, map: &str, name: &str) -> Option<&'a str> {
 
 /// The container that is the proxy, wherever it is: native sidecars are init containers.
 #[must_use]
-pub fn proxy(pod: &Value) -> Option<&Value> {
+pub(crate) fn proxy(pod: &Value) -> Option<&Value> {
     PodList::OF_CONTAINERS
         .into_iter()
         .flat_map(|of| list(pod, of))
@@ -242,4 +245,4 @@ pub fn containers_of_user(
 pub(crate) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The proxy's container.
-pub const PROXY: &str = "istio-proxy";
+pub(crate) const PROXY: &str = "istio-proxy";

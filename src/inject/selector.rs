@@ -9,7 +9,7 @@ use crate::yaml::{self, Node, Value as Kind};
 
 /// A label selector; an empty one matches nothing here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selector(Vec<Requirement>);
+pub(crate) struct Selector(Vec<Requirement>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Requirement {
@@ -25,7 +25,7 @@ impl Selector {
     /// # Errors
     ///
     /// The selector is invalid; the error names the invalid part.
-    pub fn read(node: &Node) -> Result<Self, String> {
+    pub(crate) fn read(node: &Node) -> Result<Self, String> {
         let Kind::Map(entries) = &node.value else {
             return Err("a selector must be an object".to_owned());
         };
@@ -45,7 +45,7 @@ impl Selector {
     }
 
     #[must_use]
-    pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
+    pub(crate) fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         let label = |key: &str| {
             labels
                 .and_then(|labels| labels.get(key))
