@@ -483,6 +483,7 @@ mod tests {
         // Errors that may be the pod's are not.
         for text in [
             "template: '{{ fail \"no\" }}'",
+            "template: '{{ fail `can''t evaluate field x in type Foo` }}'",
             "template: '{{ (index .Spec.Volumes 0).Name }}'",
             "template: '{{ .Spec.SecurityContext.FSGroup }}'",
         ] {

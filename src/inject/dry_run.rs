@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::config::{Configuration, Mode};
-use crate::data::{self, Owner};
+use crate::data::Owner;
 use crate::fragment::Fragment;
 use crate::injection;
 use crate::interface::{ConfigurationError, Parameters, Request, Source, Sources};
@@ -53,7 +53,7 @@ impl Configuration {
             Mode::Fragment { template, .. } => {
                 let text = self.dry_rendered(template);
                 if let Err(failure) = &text
-                    && is_broken(failure)
+                    && failure.is_unknown_field
                 {
                     return Err(broken(failure));
                 }
@@ -81,7 +81,7 @@ impl Configuration {
                             made.extend(layer.filter(|_| defaults.contains(template.name())));
                             continue;
                         }
-                        Err(failure) if is_broken(&failure) => failure,
+                        Err(failure) if failure.is_unknown_field => failure,
                         Err(_) => continue,
                     };
                     if defaults.contains(template.name()) {
@@ -124,6 +124,7 @@ impl Configuration {
             name: template.name().to_owned(),
             line: 0,
             cause,
+            is_unknown_field: false,
         })?;
         template.render(&data)
     }
@@ -163,10 +164,6 @@ fn unreadable<T>(
     Some(format!(
         "printed for an empty pod, which a pod may change: {cause}"
     ))
-}
-
-fn is_broken(failure: &Failure) -> bool {
-    data::is_unknown(&failure.cause)
 }
 
 fn broken(failure: &Failure) -> ConfigurationError {

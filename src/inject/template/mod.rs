@@ -49,6 +49,8 @@ pub(crate) struct Failure {
     pub(crate) name: String,
     pub(crate) line: usize,
     pub(crate) cause: String,
+    /// The template names a field that neither pod nor mesh has: it fails for every pod that comes there.
+    pub(crate) is_unknown_field: bool,
 }
 
 impl fmt::Display for Failure {
@@ -116,6 +118,7 @@ impl Template {
             name: name.to_owned(),
             line,
             cause,
+            is_unknown_field: false,
         };
         let broken = |error: TemplateError| {
             let (line, cause) = position(&error);
@@ -206,21 +209,20 @@ impl Template {
             .execute_template_fmt(&mut output, MAIN, &data.root);
         // The session has the line, and ends with its guard.
         let line = session::line();
+        let is_unknown_field = session::has_unknown_field();
         drop(guard);
-        match done {
-            Ok(()) => Ok(output.text),
-            Err(_) if output.full => {
-                Err(self.failure(line, format!("prints more than {MAX_OUTPUT} bytes")))
-            }
-            Err(error) => Err(self.failure(line, position(&output.stopped.unwrap_or(error)).1)),
-        }
-    }
-
-    fn failure(&self, line: usize, cause: String) -> Failure {
-        Failure {
+        let failure = |cause| Failure {
             name: self.name.clone(),
             line,
             cause,
+            is_unknown_field,
+        };
+        match done {
+            Ok(()) => Ok(output.text),
+            Err(_) if output.full => {
+                Err(failure(format!("prints more than {MAX_OUTPUT} bytes")))
+            }
+            Err(error) => Err(failure(position(&output.stopped.unwrap_or(error)).1)),
         }
     }
 

@@ -37,6 +37,7 @@ pub(super) fn balanced(name: &str, text: &str, delimiters: &Delimiters) -> Resul
             name: name.to_owned(),
             line,
             cause,
+            is_unknown_field: false,
         })
 }
 
