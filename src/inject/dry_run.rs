@@ -13,7 +13,7 @@ use crate::injection;
 use crate::interface::{ConfigurationError, Parameters, Request, Source, Sources};
 use crate::layer;
 use crate::output_error::OutputError;
-use crate::output_types::Findings;
+use crate::output_types::TypingReport;
 use crate::release::Release;
 use crate::template::{Failure, Template};
 use crate::template_data::TemplateData;
@@ -142,21 +142,21 @@ impl Configuration {
 /// The output of a template, if it can be read.
 fn of_output<T>(
     text: &str,
-    read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+    read: impl FnOnce(&yaml::Node, &mut TypingReport) -> Result<T, OutputError>,
 ) -> Option<T> {
     let node = yaml::read(text).ok().flatten()?;
-    read(&node, &mut Findings::default()).ok()
+    read(&node, &mut TypingReport::default()).ok()
 }
 
 /// Returns a warning about an output of which no pod could be made.
 fn unreadable<T>(
     template: &Template,
     text: &str,
-    read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+    read: impl FnOnce(&yaml::Node, &mut TypingReport) -> Result<T, OutputError>,
 ) -> Option<String> {
     let cause = match injection::tree(template.name(), text) {
         Ok(node) => {
-            let output_error = read(&node?, &mut Findings::default()).err()?;
+            let output_error = read(&node?, &mut TypingReport::default()).err()?;
             format!("template {}: {output_error}", template.name())
         }
         Err(cause) => cause,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::annotations::{self, REWRITE_PROBES};
 use crate::merge;
 use crate::output_error::OutputError;
-use crate::output_types::{self, Findings, TypingOptions};
+use crate::output_types::{self, TypingOptions, TypingReport};
 use crate::pod::{self, ByList, PROXY, PodList, SERVICE_ACCOUNT};
 use crate::probes;
 use crate::quantity;
@@ -35,22 +35,22 @@ pub(crate) struct Fragment {
 
 impl Fragment {
     /// Types the template's output.
-    pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Self, OutputError> {
+    pub(crate) fn read(node: &Node, report: &mut TypingReport) -> Result<Self, OutputError> {
         let Tree::Map(entries) = &node.value else {
             return Err("the template's output is not an object".to_owned().into());
         };
         let mut fragment = Self::default();
         for (key, node) in entries {
             let Some(kind) = kind(key) else {
-                findings.pruned.push(key.clone());
+                report.pruned.push(key.clone());
                 continue;
             };
             let reading = TypingOptions {
                 drop_restart_policy: true,
                 ..TypingOptions::default()
             };
-            let typed = findings.below(place(key), |findings| {
-                output_types::typed(node, kind, key, reading, findings)
+            let typed = report.below(place(key), |report| {
+                output_types::typed(node, kind, key, reading, report)
             });
             if let Some(value) = typed.map_err(|mistake| mistake.to_string())? {
                 fragment.set(key, value);

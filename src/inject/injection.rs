@@ -13,7 +13,7 @@ use crate::json_patch;
 use crate::metrics;
 use crate::native_sidecar;
 use crate::output_error::OutputError;
-use crate::output_types::Findings;
+use crate::output_types::TypingReport;
 use crate::pod::{self, PodList};
 use crate::reinject;
 use crate::render_cache::{RenderCache, TextTree};
@@ -181,7 +181,7 @@ impl Injection<'_> {
         template: &Template,
         text: String,
         known: &RenderCache<T>,
-        read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+        read: impl FnOnce(&yaml::Node, &mut TypingReport) -> Result<T, OutputError>,
     ) -> Result<Option<T>, StopReason> {
         // An escape of YAML has at least two bytes, and yields at most three.
         let may_be_long = text.len() > pod::LONGEST_VARIABLE / 2;
@@ -190,9 +190,9 @@ impl Injection<'_> {
             let Some(node) = node else {
                 return Ok(None);
             };
-            let mut findings = Findings::default();
+            let mut report = TypingReport::default();
             let read =
-                read(&node, &mut findings).map_err(
+                read(&node, &mut report).map_err(
                     |output_error| match user_volumes::volume_twice(self.sent, &output_error) {
                         Some(message) => StopReason::Pod(message),
                         None => StopReason::Template(format!(
@@ -201,7 +201,7 @@ impl Injection<'_> {
                         )),
                     },
                 )?;
-            Ok(Some((read, findings)))
+            Ok(Some((read, report)))
         })?;
         Ok(found.map(|(mut read, pruned)| {
             self.pruned.extend(pruned);

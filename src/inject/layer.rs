@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::merge;
 use crate::native_sidecar;
 use crate::output_error::OutputError;
-use crate::output_types::{self, Findings, TypingOptions};
+use crate::output_types::{self, TypingOptions, TypingReport};
 use crate::pod::{self, ByList, PROXY, PodList};
 use crate::release::Release;
 use crate::schema::{self, Kind};
@@ -20,13 +20,13 @@ const READING: TypingOptions = TypingOptions {
 };
 
 /// The output of one template, typed: `metadata` with labels and annotations, and `spec`.
-pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, OutputError> {
+pub(crate) fn read(node: &Node, report: &mut TypingReport) -> Result<Value, OutputError> {
     let Tree::Map(entries) = &node.value else {
         return Err("the template's output is not an object".to_owned().into());
     };
     let mut made = Map::new();
     for (key, node) in entries {
-        let value = findings.below(made.len(), |findings| part(key, node, findings))?;
+        let value = report.below(made.len(), |report| part(key, node, report))?;
         // A valid pod has each of these, so null has nothing to delete.
         made.extend(
             value
@@ -43,13 +43,13 @@ pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, Output
     Ok(Value::Object(made))
 }
 
-fn part(key: &str, node: &Node, findings: &mut Findings) -> Result<Option<Value>, String> {
+fn part(key: &str, node: &Node, report: &mut TypingReport) -> Result<Option<Value>, String> {
     match (key, &node.value) {
-        ("metadata", Tree::Map(entries)) => metadata(entries, findings).map(Some),
-        ("spec", _) => typed(node, schema::object("PodSpec"), key, findings),
-        ("metadata", _) => typed(node, schema::object("ObjectMeta"), key, findings),
+        ("metadata", Tree::Map(entries)) => metadata(entries, report).map(Some),
+        ("spec", _) => typed(node, schema::object("PodSpec"), key, report),
+        ("metadata", _) => typed(node, schema::object("ObjectMeta"), key, report),
         _ => {
-            findings.pruned.push(key.to_owned());
+            report.pruned.push(key.to_owned());
             Ok(None)
         }
     }
@@ -59,23 +59,23 @@ fn typed(
     node: &Node,
     kind: Option<schema::ObjectType>,
     path: &str,
-    findings: &mut Findings,
+    report: &mut TypingReport,
 ) -> Result<Option<Value>, String> {
     let kind = kind.map_or(Kind::Any, Kind::Object);
-    output_types::typed(node, kind, path, READING, findings).map_err(|mistake| mistake.to_string())
+    output_types::typed(node, kind, path, READING, report).map_err(|mistake| mistake.to_string())
 }
 
-fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value, String> {
+fn metadata(entries: &[(String, Node)], report: &mut TypingReport) -> Result<Value, String> {
     let mut made = Map::new();
     for (key, node) in entries {
         let path = format!("metadata.{key}");
         let field = schema::object("ObjectMeta").and_then(|object| object.field(key));
         let Some(field) = field.filter(|_| matches!(key.as_str(), "labels" | "annotations")) else {
-            findings.pruned.push(path);
+            report.pruned.push(path);
             continue;
         };
-        let value = findings.below(made.len(), |findings| {
-            output_types::typed(node, field.kind, &path, READING, findings)
+        let value = report.below(made.len(), |report| {
+            output_types::typed(node, field.kind, &path, READING, report)
         });
         let value = value.map_err(|mistake| mistake.to_string())?;
         made.extend(value.map(|value| (key.clone(), value)));

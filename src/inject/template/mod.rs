@@ -219,9 +219,7 @@ impl Template {
         };
         match done {
             Ok(()) => Ok(output.text),
-            Err(_) if output.full => {
-                Err(failure(format!("prints more than {MAX_OUTPUT} bytes")))
-            }
+            Err(_) if output.full => Err(failure(format!("prints more than {MAX_OUTPUT} bytes"))),
             Err(error) => Err(failure(position(&output.stopped.unwrap_or(error)).1)),
         }
     }
