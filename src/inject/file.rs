@@ -7,21 +7,6 @@ use crate::selector::Selector;
 use crate::template::Delimiters;
 use crate::yaml::{self, Node, Value as Tree};
 
-const KEYS: [&str; 12] = [
-    "policy",
-    "template",
-    "templates",
-    "defaultTemplates",
-    "aliases",
-    "alwaysInjectSelector",
-    "neverInjectSelector",
-    "injectedAnnotations",
-    "delimiters",
-    "probers",
-    "addLabels",
-    "rewriteAppHTTPProbe",
-];
-
 /// The form in which the agent takes the application's probes. Each takes what those before it take by name, and an agent ends
 /// at the start if it gets more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,10 +71,10 @@ impl File {
             if is_null(value) {
                 continue;
             }
-            if KEYS.contains(&key.as_str()) {
-                file.key(key, value)
-                    .map_err(|cause| format!("line {}: {key}: {cause}", value.line))?;
-            } else {
+            let is_known = file
+                .key(key, value)
+                .map_err(|cause| format!("line {}: {key}: {cause}", value.line))?;
+            if !is_known {
                 unknown.push(key.as_str());
             }
         }
@@ -106,7 +91,8 @@ impl File {
         Ok(file)
     }
 
-    fn key(&mut self, key: &str, value: &Node) -> Result<(), String> {
+    /// Reads the value of a key; returns false for an unknown one.
+    fn key(&mut self, key: &str, value: &Node) -> Result<bool, String> {
         match key {
             "policy" => {
                 self.policy.enabled = match text(value)? {
@@ -149,9 +135,9 @@ impl File {
                 self.default_templates = Some(list(value)?).filter(|names| !names.is_empty());
             }
             "aliases" => self.aliases = lists(value)?,
-            _ => {}
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Returns the delimiters. Istio wrote its templates with brackets up to 1.4, and with Go's braces since then.
