@@ -9,7 +9,7 @@ use crate::config::{Configuration, Mode};
 use crate::data::{Owner, Proxy};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
-use crate::injection::{Injection, StopReason};
+use crate::injection::{Injection, PodProxy, StopReason};
 use crate::interface::{NativeSidecars, Origin, Outcome, Request, Review, ReviewTrace, reason};
 use crate::labels::{self, Labels};
 use crate::native_sidecar;
@@ -72,10 +72,11 @@ impl Configuration {
                 warnings: warnings.into_vec(),
             };
         }
-        if let Err(message) = self.validate(pod) {
-            return refused(message, warnings.into_vec());
-        }
-        let proxy = self.proxy_for(pod, &mut warnings);
+        let proxy = match self.validate(pod) {
+            Ok(proxy) => proxy,
+            Err(message) => return refused(message, warnings.into_vec()),
+        };
+        let proxy = self.proxy_for(pod, proxy, &mut warnings);
         warnings.extend(warnings::dns_policy(pod));
         warnings.extend(warnings::proxy_user(pod, request.ids.uid));
         let job = Injection {
@@ -100,18 +101,29 @@ impl Configuration {
         }
     }
 
-    /// The proxy's configuration of a pod whose annotations are valid.
-    fn proxy_for(&self, pod: &Value, warnings: &mut Warnings) -> Arc<Proxy> {
-        let annotation = self.annotation(pod, PROXY_CONFIG);
-        let proxy = match annotation.map(|text| self.proxy_of(text)) {
-            Some(Ok((config, found))) => {
+    /// The proxy's configuration of a pod whose annotations are valid. `validated`: by the pod's own annotation.
+    fn proxy_for(
+        &self,
+        pod: &Value,
+        validated: Option<PodProxy>,
+        warnings: &mut Warnings,
+    ) -> Arc<Proxy> {
+        let found = match self.injected_proxy() {
+            // The configuration was valid when it was loaded.
+            Some(injected) => injected.ok(),
+            None => validated,
+        };
+        let proxy = match found {
+            Some(PodProxy {
+                proxy,
+                warnings: found,
+            }) => {
                 let found = found.into_iter();
                 warnings
                     .extend(found.map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")));
-                Arc::new(config)
+                Arc::new(proxy)
             }
-            // The annotation is valid by now.
-            Some(Err(_)) | None => Arc::clone(&self.proxy),
+            None => Arc::clone(&self.proxy),
         };
         let admin_port = proxy.config.proxy_admin_port;
         let annotation_of = |name: &str| self.annotation(pod, name);

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use api::mesh::{Parsed, ProxyConfig};
 use serde_json::Value;
 
-use crate::annotations::{self, CORE_DUMP, MERGE_METRICS, STATUS_PORT, Validators};
+use crate::annotations::{
+    self, CORE_DUMP, MERGE_METRICS, PROXY_CONFIG, STATUS_PORT, Validators,
+};
 use crate::config::Configuration;
 use crate::data::{self, Owner, Proxy};
 use crate::fragment;
@@ -43,6 +46,12 @@ pub(crate) struct Injection<'a> {
     pub(crate) tried: &'a mut ReviewTrace,
 }
 
+/// The proxy of a pod with a `ProxyConfig` of its own, and the warnings about that.
+pub(crate) struct PodProxy {
+    pub(crate) proxy: Proxy,
+    pub(crate) warnings: Vec<String>,
+}
+
 /// Reasons for which no injected pod is returned.
 pub(crate) enum StopReason {
     Skip(&'static str),
@@ -54,12 +63,26 @@ pub(crate) enum StopReason {
 
 impl Configuration {
     /// Validates the pod's annotations; again after a removal, since the author writes the status that it restores from, too.
-    pub(crate) fn validate(&self, pod: &Value) -> Result<(), String> {
+    /// Returns the proxy of the pod's `ProxyConfig`, if it has one.
+    pub(crate) fn validate(&self, pod: &Value) -> Result<Option<PodProxy>, String> {
+        let text = pod::annotation(pod, PROXY_CONFIG);
+        // Longer ones are refused for their length below.
+        let text = text.filter(|text| text.len() <= annotations::MAX_BYTES);
+        let proxy = text.map(|text| {
+            let parsed = self.parse_proxy(text)?;
+            yaml_safe::proxy_config(&parsed.written)?;
+            self.pod_proxy(parsed)
+        });
+        let (proxy, result) = match proxy.transpose() {
+            Ok(proxy) => (proxy, Ok(())),
+            Err(cause) => (None, Err(cause)),
+        };
         let validators = Validators {
-            proxy_config: &|text| self.check_pod_proxy_config(text),
+            proxy_config: &|_| result.clone(),
             templates: &|text| self.mode.choice(text),
         };
-        annotations::validate(pod, &validators)
+        annotations::validate(pod, &validators)?;
+        Ok(proxy)
     }
 
     /// An annotation of the pod, as templates see it: what the configuration sets is set already.
@@ -68,24 +91,27 @@ impl Configuration {
         set.or_else(|| pod::annotation(pod, name))
     }
 
-    /// Checks the pod's `ProxyConfig`.
-    fn check_pod_proxy_config(&self, text: &str) -> Result<(), String> {
-        let written = api::mesh::written_proxy(&self.proxy.config, text)
-            .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
-        yaml_safe::proxy_config(&written)?;
-        self.proxy_of(text).map(drop)
+    /// Parses a pod's `ProxyConfig`, laid over the mesh's.
+    fn parse_proxy(&self, text: &str) -> Result<Parsed<ProxyConfig>, String> {
+        api::mesh::parse_proxy(&self.proxy.config, text)
+            .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))
     }
 
-    /// Returns the proxy of a pod with a `ProxyConfig`, and warnings about it.
-    pub(crate) fn proxy_of(&self, text: &str) -> Result<(Proxy, Vec<String>), String> {
-        let parsed = api::mesh::parse_proxy(&self.proxy.config, text)
-            .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
-        let written = api::mesh::written_proxy(&self.proxy.config, text)
-            .map_err(|error| error.to_string())?;
-        let written = api::mesh::written_over(&self.proxy.written, written);
+    fn pod_proxy(&self, parsed: Parsed<ProxyConfig>) -> Result<PodProxy, String> {
+        let written = api::mesh::written_over(&self.proxy.written, parsed.written);
         let proxy =
             data::proxy_config(parsed.config, written).map_err(|error| error.to_string())?;
-        Ok((proxy, parsed.warnings))
+        Ok(PodProxy {
+            proxy,
+            warnings: parsed.warnings,
+        })
+    }
+
+    /// Returns the proxy of an annotation that the configuration sets, in the place of the pod's own; `None` if it sets none.
+    pub(crate) fn injected_proxy(&self) -> Option<Result<PodProxy, String>> {
+        let text = self.injected_annotations.get(PROXY_CONFIG)?;
+        let parsed = self.parse_proxy(text);
+        Some(parsed.and_then(|parsed| self.pod_proxy(parsed)))
     }
 }
 
@@ -134,7 +160,7 @@ impl Injection<'_> {
     ) -> Result<(Value, Owner), StopReason> {
         if !earlier.replaced.is_empty() {
             let validated = self.configuration.validate(made);
-            validated.map_err(StopReason::Pod)?;
+            validated.map(drop).map_err(StopReason::Pod)?;
         }
         // Before the configuration's annotations are set, so that they count as added.
         let before = replaced_values::outline(made);
