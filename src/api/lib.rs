@@ -18,7 +18,8 @@
 //!   logged ever more rarely. `text`: texts of others, shortened.
 //! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: versions by content. `size`: the size of
 //!   an object whose lists multiply. `names`: names of hosts and of objects. `did_you_mean`: the known name that a typing error meant.
-//!   `url`: URLs without their credentials.
+//!   `url`: URLs without their credentials. `proxy_ports`: the ports of a proxy's own, and whose each is. `well_known`: the names that
+//!   Kubernetes, Istio and protobuf give to labels, annotations and types.
 //! * `finding`: an error or a warning, with its path in an object. `proto_json`: base64 and doubles in their one spelling.
 //! * `schema`: tables of messages. `yaml`: text to a tree, bounded. `wire`: JSON to protobuf's bytes and back. `overlay`: a message
 //!   over its defaults. `envoy`: Envoy's messages by their descriptions.
@@ -39,10 +40,6 @@
 //! Objects of rules need no type: what is wrong with their JSON is found, all of it, and bytes are made of it and back.
 //!
 //! [`envoy`] knows Envoy's own messages by their descriptions: what users write of them becomes bytes, and bytes are merged.
-//!
-//! `proxy_ports` has the ports of a proxy's own, and tells whose each is.
-//!
-//! `well_known` has the names that Kubernetes, Istio and protobuf give to labels, annotations and types.
 //!
 //! [`size`] bounds what an object comes to where its lists multiply.
 //!

@@ -2,8 +2,6 @@
 
 use std::net::IpAddr;
 
-use crate::model::Network;
-
 /// Bytes of a name in Kubernetes, and of a name in DNS (RFC 1123: a DNS subdomain name).
 pub const LONGEST_NAME: usize = 253;
 
@@ -29,13 +27,6 @@ pub fn full_host(host: &str, namespace: &str, domain: &str) -> String {
         return host;
     }
     format!("{host}.{namespace}.svc.{domain}")
-}
-
-/// A range of addresses, or one of them, as it is compared with others; another text is what it is.
-#[must_use]
-pub fn spelled_range(range: &str) -> String {
-    let network = range.parse::<Network>();
-    network.map_or_else(|()| range.to_owned(), |network| network.to_string())
 }
 
 /// A DNS name; services may have underscores in front of them, numbers alone are a broken address.
@@ -234,16 +225,6 @@ mod tests {
             ("[2001:DB8::1]", "[2001:db8::1]"),
         ] {
             assert_eq!(super::spelled(host), spelled, "{host}");
-        }
-        for (range, spelled) in [
-            ("2001:DB8:0::/32", "2001:db8::/32"),
-            ("2001:db8:ffff::1/32", "2001:db8::/32"),
-            ("2001:DB8::1", "2001:db8::1/128"),
-            ("10.1.2.3/16", "10.1.0.0/16"),
-            ("10.1.2.3", "10.1.2.3/32"),
-            ("A.example", "A.example"),
-        ] {
-            assert_eq!(spelled_range(range), spelled, "{range}");
         }
     }
 

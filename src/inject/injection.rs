@@ -5,9 +5,7 @@ use std::sync::Arc;
 use api::mesh::{Parsed, ProxyConfig};
 use serde_json::Value;
 
-use crate::annotations::{
-    self, CORE_DUMP, MERGE_METRICS, PROXY_CONFIG, STATUS_PORT, Validators,
-};
+use crate::annotations::{self, CORE_DUMP, MERGE_METRICS, PROXY_CONFIG, STATUS_PORT, Validators};
 use crate::config::Configuration;
 use crate::data::{self, Owner, Proxy};
 use crate::fragment;

@@ -461,7 +461,9 @@ fn written_defaults_hold_for_all_proxies() {
         Json::Object(written.clone()),
         serde_json::json!({"concurrency": 2, "proxyMetadata": {"A": "b"}})
     );
-    let pod = parse_proxy(&proxy_defaults(), "proxyMetadata: {C: d}\nstatusPort: 1").unwrap().written;
+    let pod = parse_proxy(&proxy_defaults(), "proxyMetadata: {C: d}\nstatusPort: 1")
+        .unwrap()
+        .written;
     assert_eq!(
         Json::Object(written_over(&written, pod)),
         serde_json::json!({"concurrency": 2, "proxyMetadata": {"A": "b", "C": "d"}, "statusPort": 1})
