@@ -124,8 +124,9 @@ const fn is_small(letter: u8) -> bool {
     letter.is_ascii_lowercase() || letter.is_ascii_digit()
 }
 
-/// Reads the annotation of a Service that names the namespaces which see it: the entries that are `.`, `*`, `~` or a namespace, and the first one that is none of these. Where nothing is
-/// left of what somebody wrote, the service is for its own namespace: it was not to be for all.
+/// Reads the annotation of a Service with the namespaces that see it. Returns its valid entries, which are `.`, `*`, `~` or a
+/// namespace, and its first invalid one. If it has only invalid entries, the service is visible in its own namespace: its author
+/// did not want it to be visible in all.
 #[must_use]
 pub fn export_to(annotation: &str) -> (Vec<&str>, Option<&str>) {
     let entries = annotation.split(',').map(str::trim);

@@ -85,7 +85,7 @@ impl ProtectedContainers {
         gone
     }
 
-    /// Does so for all containers of the pod; adds a warning for each that lost a field.
+    /// Removes the template's fields from all containers of the pod, as [`Self::take`] does; adds a warning for each that lost one.
     pub(crate) fn take_all(&self, pod: &mut Value, warnings: &mut Warnings) {
         for list in PodList::OF_CONTAINERS {
             for container in pod::existing_list_mut(pod, list).into_iter().flatten() {

@@ -3,7 +3,7 @@
 /// Nano: what the smallest suffix counts.
 const NANO: i128 = 1_000_000_000;
 
-/// Parses a quantity to billionths, rounded up; `None` if it is malformed.
+/// Parses a quantity to billionths, rounded away from zero; `None` if it is malformed.
 #[must_use]
 pub(crate) fn nano(text: &str) -> Option<i128> {
     let (negative, text) = match text.as_bytes().first()? {

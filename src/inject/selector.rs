@@ -87,7 +87,7 @@ fn text(node: &Node, name: &str) -> Result<String, String> {
     }
 }
 
-/// No pod has a label of another key, so such a selector would select nothing, or everything.
+/// Checks a key of a selector. No pod has a label with an invalid key, so that `In` would select no pod and `NotIn` all.
 fn label_key(key: String) -> Result<String, String> {
     match is_label_key(&key) {
         true => Ok(key),
@@ -95,7 +95,7 @@ fn label_key(key: String) -> Result<String, String> {
     }
 }
 
-/// The same of a value.
+/// Checks a value of a selector, for the same reason.
 fn label_value(value: String) -> Result<String, String> {
     match is_label_value(&value) {
         true => Ok(value),

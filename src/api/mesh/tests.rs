@@ -614,7 +614,7 @@ fn both(value: impl Into<Json>) -> (Json, Json) {
     (value.clone(), value)
 }
 
-/// What was given is there.
+/// Returns true if `whole` has all that `part` has.
 fn contains(whole: &Json, part: &Json) -> bool {
     match (whole, part) {
         (Json::Object(whole), Json::Object(part)) => part
@@ -842,7 +842,7 @@ fn proxies_have_settings_that_pintle_accepts() {
     }
 }
 
-/// What is served on, and refused by whoever works by it: text, and what is said of it.
+/// Texts that galley serves and that roles which work by them refuse, each with its message.
 const STRICTER: &[(&str, &str)] = &[
     (
         "{proxyInboundListenPort: 0}",

@@ -676,7 +676,7 @@ const IMPURE: [&str; 24] = [
     "tonic",
 ];
 
-/// Of crates that are pure without them.
+/// Features of dependencies that are pure without them.
 const IMPURE_FEATURES: [&str; 3] = [
     "chrono feature \"clock\"",
     "chrono feature \"now\"",
@@ -789,7 +789,7 @@ fn is_library(path: &Path) -> bool {
     !beside && !named
 }
 
-/// What a crate is linked with, itself included, one a line.
+/// Returns the packages that a crate is linked with, itself included, one a line.
 fn tree(name: &str, edges: &str) -> String {
     let package = match name {
         "gudgeon" => name.to_owned(),

@@ -1,4 +1,4 @@
-//! What holds for rules whatever they are given.
+//! Properties of rules that hold for any input.
 
 use std::time::{Duration, Instant};
 
@@ -251,7 +251,7 @@ proptest! {
         }
     }
 
-    /// Where what one key says depends on the others of its map.
+    /// Maps in which the finding of one key depends on the other keys.
     #[test]
     fn the_order_of_a_maps_keys_changes_nothing(
         keys in proptest::sample::subsequence(KEYS, 0..KEYS.len()).prop_shuffle(),
