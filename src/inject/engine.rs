@@ -15,8 +15,9 @@ use crate::labels::{self, Labels};
 use crate::native_sidecar;
 use crate::output_types;
 use crate::overlay;
-use crate::probes::ProbeRewrite;
+use crate::probes::{OriginalProbes, ProbeRewrite};
 use crate::reinject::{self, Placement};
+use crate::release::Release;
 use crate::render_cache::RenderCache;
 use crate::replaced_values;
 use crate::schema::{self, Kind};
@@ -200,33 +201,14 @@ impl Injection<'_> {
         let removal = uninject_for_fragment(&mut made, &earlier, &now.version);
         self.warnings.extend(removal.warnings());
         let (before, owner) = self.prepare(&mut made, &earlier)?;
-        let pod = Arc::new(made);
-        let text = self.render(template, &pod, &owner)?;
-        // The rendering has let go of it.
-        let mut made = Arc::unwrap_or_clone(pod);
-        let fragment = self.read(template, text, known, Fragment::read)?;
-        let Some(mut fragment) = fragment else {
-            return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
-        };
-        fragment.complete(&made);
+        let (mut made, mut fragment) = self.rendered_fragment(template, known, made, &owner)?;
         now.lists = fragment.names();
         let release = fragment.release();
         let port = fragment.status_port().or_else(|| {
             let of_mesh = release.is_of_istiods_fragments();
             of_mesh.then(|| self.usual_status_port(&made)).flatten()
         });
-        if fragment::rewrites(&made, &fragment)
-            && let Some(port) = port
-        {
-            let rewriting = ProbeRewrite {
-                probers: self.configuration.agents.probers(release),
-                port,
-                earlier: &removal.originals,
-            };
-            // Nothing of the template is in the pod yet, so that all probes are the application's.
-            let originals = rewriting.rewrite(&mut made, |_, _| false, &mut self.warnings);
-            fragment.set_original_probes(&originals);
-        }
+        self.rewrite_probes(&mut made, &mut fragment, port, &removal.originals);
         fragment.put(&mut made, &self.configuration.mesh);
         if let (true, Some(port)) = (release.is_of_istiods_fragments(), port) {
             self.merge_metrics(&mut made, port);
@@ -235,6 +217,62 @@ impl Injection<'_> {
             native_sidecar::convert(&mut made, port);
             now.locate(&made);
         }
+        self.label_fragment(&mut made, release, &owner);
+        replaced_values::note(&mut now, &before, &made);
+        fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
+        let replaced_elements =
+            reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::AtEnd);
+        if self.native {
+            native_sidecar::order_init(&mut made, &now);
+        } else if release.is_of_istiods_fragments() {
+            native_sidecar::order_fragment(&mut made, &now, self.holds());
+        }
+        self.warn_of_core_dumps(&now);
+        Ok((made, now, replaced_elements))
+    }
+
+    /// Returns the pod, and the fragment that the template prints for it.
+    fn rendered_fragment(
+        &mut self,
+        template: &Template,
+        known: &RenderCache<Fragment>,
+        made: Value,
+        owner: &Owner,
+    ) -> Result<(Value, Fragment), StopReason> {
+        let pod = Arc::new(made);
+        let text = self.render(template, &pod, owner)?;
+        // The rendering has let go of it.
+        let made = Arc::unwrap_or_clone(pod);
+        let fragment = self.read(template, text, known, Fragment::read)?;
+        let Some(mut fragment) = fragment else {
+            return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
+        };
+        fragment.complete(&made);
+        Ok((made, fragment))
+    }
+
+    /// Rewrites the probes of the application, if pod or template want that and the proxy has a status port.
+    fn rewrite_probes(
+        &mut self,
+        made: &mut Value,
+        fragment: &mut Fragment,
+        port: Option<u16>,
+        earlier: &OriginalProbes,
+    ) {
+        let Some(port) = port.filter(|_| fragment::rewrites(made, fragment)) else {
+            return;
+        };
+        let rewriting = ProbeRewrite {
+            probers: self.configuration.agents.probers(fragment.release()),
+            port,
+            earlier,
+        };
+        // Nothing of the template is in the pod yet, so that all probes are the application's.
+        let originals = rewriting.rewrite(made, |_, _| false, &mut self.warnings);
+        fragment.set_original_probes(&originals);
+    }
+
+    fn label_fragment(&mut self, made: &mut Value, release: Release, owner: &Owner) {
         let labels = self.configuration.agents.labels(release);
         let network = self.configuration.network(&self.request.path);
         let mut others = Vec::new();
@@ -247,18 +285,7 @@ impl Injection<'_> {
                 self.configuration.parameters.revision.as_str(),
             ));
         }
-        let left_out = labels::add(&mut made, labels, &owner, &others);
+        let left_out = labels::add(made, labels, owner, &others);
         self.warnings.extend(left_out);
-        replaced_values::note(&mut now, &before, &made);
-        fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
-        let replaced_elements =
-            reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::AtEnd);
-        if self.native {
-            native_sidecar::order_init(&mut made, &now);
-        } else if release.is_of_istiods_fragments() {
-            native_sidecar::order_fragment(&mut made, &now, self.holds());
-        }
-        self.warn_of_core_dumps(&now);
-        Ok((made, now, replaced_elements))
     }
 }

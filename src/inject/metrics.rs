@@ -153,7 +153,7 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
         .and_then(|metadata| pod::object(metadata, "annotations"));
     let found = SCRAPE_ANNOTATIONS
         .map(|(key, name)| (key, annotation_value(annotations, name).map(str::to_owned)));
-    let [(_, scrape), (_, path), (_, at)] = &found;
+    let [(_, scrape), _, (_, at)] = &found;
     let unwanted = scrape.as_deref().and_then(annotations::boolean) == Some(false);
     // Annotations that name the agent's port lead to it already.
     if unwanted || at.as_deref().and_then(|at| at.parse().ok()) == Some(port) {
@@ -175,37 +175,49 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
     let warning = warning.or_else(|| doubt(&found, port).filter(|_| !has_targets));
     let is_set = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
     if has_targets || found.iter().any(|(_, value)| is_set(value)) {
-        let pairs = found.iter();
-        let mut text: Map<String, Value> = pairs
-            .map(|(key, value)| {
-                (
-                    (*key).to_owned(),
-                    json!(value.as_deref().unwrap_or_default()),
-                )
-            })
-            .collect();
-        let mut is_stated = true;
-        if let Some((written, list)) = list {
-            // Agents without support for several targets scrape the first.
-            if let Some(first) = list.first() {
-                text.insert("path".to_owned(), json!(first.path));
-                text.insert("port".to_owned(), json!(first.port.to_string()));
-            }
-            let list = list.iter();
-            let list: Vec<Value> = list
-                .map(|one| json!({"port": one.port.to_string(), "path": one.path}))
-                .collect();
-            // The variable has the first target's port and path now: the pod's own are lost unless `FORMS`
-            // keeps them.
-            is_stated = path.is_none() && at.is_none() && target_text(&list) == written;
-            text.insert(TARGETS.0.to_owned(), list.into());
-        }
-        let forms = forms(annotations, has_targets, is_stated);
-        text.extend(forms.map(|forms| (FORMS.to_owned(), forms)));
-        set_variable(pod, VARIABLE, &Value::Object(text).to_string());
+        let text = variable_text(annotations, &found, list);
+        set_variable(pod, VARIABLE, &text);
     }
     point_at_agent(pod, port, has_targets);
     warning
+}
+
+/// Returns the value of the variable: the annotations of the scrape, and the targets with the text of their annotation.
+fn variable_text(
+    annotations: Option<&Map<String, Value>>,
+    found: &[(&str, Option<String>); 3],
+    list: Option<(&str, Vec<Target>)>,
+) -> String {
+    let pairs = found.iter();
+    let mut text: Map<String, Value> = pairs
+        .map(|(key, value)| {
+            (
+                (*key).to_owned(),
+                json!(value.as_deref().unwrap_or_default()),
+            )
+        })
+        .collect();
+    let has_targets = list.is_some();
+    let mut is_stated = true;
+    if let Some((written, list)) = list {
+        // Agents without support for several targets scrape the first.
+        if let Some(first) = list.first() {
+            text.insert("path".to_owned(), json!(first.path));
+            text.insert("port".to_owned(), json!(first.port.to_string()));
+        }
+        let list = list.iter();
+        let list: Vec<Value> = list
+            .map(|one| json!({"port": one.port.to_string(), "path": one.path}))
+            .collect();
+        // The variable has the first target's port and path now: the pod's own are lost unless `FORMS`
+        // keeps them.
+        let [_, (_, path), (_, port)] = found;
+        is_stated = path.is_none() && port.is_none() && target_text(&list) == written;
+        text.insert(TARGETS.0.to_owned(), list.into());
+    }
+    let forms = forms(annotations, has_targets, is_stated);
+    text.extend(forms.map(|forms| (FORMS.to_owned(), forms)));
+    Value::Object(text).to_string()
 }
 
 /// Replaces the annotations of a scrape by those of the agent's port. The forms that are not the usual ones go: the variable has

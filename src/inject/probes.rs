@@ -37,6 +37,15 @@ impl BoundedProbes {
     }
 }
 
+/// A probe as the pod has it.
+struct WrittenProbe<'c> {
+    probe: &'c Map<String, Value>,
+    /// The key of its handler.
+    handler: &'static str,
+    /// The handler.
+    asked: &'c Map<String, Value>,
+}
+
 /// A probe or hook of a container, by its name in paths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProbeField {
@@ -152,30 +161,14 @@ impl ProbeRewrite<'_> {
         originals: &mut BoundedProbes,
         warnings: &mut Warnings,
     ) {
-        let Some(Value::Object(probe)) = place.get(container) else {
-            return;
-        };
-        let Some(handler) = HANDLERS
-            .into_iter()
-            .find(|handler| probe.get(*handler).is_some_and(Value::is_object))
+        let Some(WrittenProbe {
+            probe,
+            handler,
+            asked,
+        }) = self.written_probe(container, place)
         else {
             return;
         };
-        // Kubernetes has no such hook.
-        if place.parent.is_some() && handler == "grpc" {
-            return;
-        }
-        let Some(asked) = probe.get(handler).and_then(Value::as_object) else {
-            return;
-        };
-        if asked
-            .get("host")
-            .and_then(Value::as_str)
-            .is_some_and(|host| !host.is_empty())
-            || self.is_ours(asked)
-        {
-            return;
-        }
         if self.probers < place.since.max(first(handler)) {
             // Agents up to 1.4 never got more.
             if self.probers != Probers::Legacy {
@@ -212,6 +205,28 @@ impl ProbeRewrite<'_> {
             probe.shift_remove(handler);
         }
         probe.insert("httpGet".to_owned(), sent);
+    }
+
+    /// Returns the probe at a place, if the agent may ask in kubelet's place.
+    fn written_probe<'c>(
+        &self,
+        container: &'c Value,
+        place: ProbeField,
+    ) -> Option<WrittenProbe<'c>> {
+        let probe = place.get(container)?.as_object()?;
+        let mut handlers = HANDLERS.into_iter();
+        let handler = handlers.find(|handler| probe.get(*handler).is_some_and(Value::is_object))?;
+        let asked = probe.get(handler)?.as_object()?;
+        let host = asked.get("host").and_then(Value::as_str);
+        // Kubernetes has no such hook.
+        let is_unknown_hook = place.parent.is_some() && handler == "grpc";
+        let has_host = host.is_some_and(|host| !host.is_empty());
+        let is_left = is_unknown_hook || has_host || self.is_ours(asked);
+        (!is_left).then_some(WrittenProbe {
+            probe,
+            handler,
+            asked,
+        })
     }
 
     /// The original as the agent takes it.
