@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// The first wait, and the longest.
+/// The first wait, and the longest, both before jitter, which adds or takes up to a fifth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     pub first: Duration,

@@ -18,7 +18,8 @@
 //!   logged ever more rarely. `text`: texts of others, shortened.
 //! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: versions by content. `size`: the size of
 //!   an object whose lists multiply. `names`: names of hosts and of objects. `did_you_mean`: the known name that a typing error meant.
-//!   `url`: URLs without their credentials.
+//!   `url`: URLs without their credentials. `proxy_ports`: the ports of a proxy's own, and whose each is. `well_known`: the names that
+//!   Kubernetes, Istio and protobuf give to labels, annotations and types.
 //! * `finding`: an error or a warning, with its path in an object. `proto_json`: base64 and doubles in their one spelling.
 //! * `schema`: tables of messages. `yaml`: text to a tree, bounded. `wire`: JSON to protobuf's bytes and back. `overlay`: a message
 //!   over its defaults. `envoy`: Envoy's messages by their descriptions.
@@ -40,10 +41,6 @@
 //!
 //! [`envoy`] knows Envoy's own messages by their descriptions: what users write of them becomes bytes, and bytes are merged.
 //!
-//! `proxy_ports` has the ports of a proxy's own, and tells whose each is.
-//!
-//! `well_known` has the names that Kubernetes, Istio and protobuf give to labels, annotations and types.
-//!
 //! [`size`] bounds what an object comes to where its lists multiply.
 //!
 //! [`model`] is the other half: what the registries make of all that, as plain values.
@@ -58,6 +55,9 @@ mod did_you_mean;
 pub mod duration;
 pub mod envoy;
 mod finding;
+#[cfg(test)]
+#[path = "tests/support/growth.rs"]
+mod growth;
 pub mod kubernetes;
 pub mod log_repeats;
 pub mod mesh;

@@ -2,8 +2,6 @@
 
 use std::net::IpAddr;
 
-use crate::model::Network;
-
 /// Bytes of a name in Kubernetes, and of a name in DNS (RFC 1123: a DNS subdomain name).
 pub const LONGEST_NAME: usize = 253;
 
@@ -29,13 +27,6 @@ pub fn full_host(host: &str, namespace: &str, domain: &str) -> String {
         return host;
     }
     format!("{host}.{namespace}.svc.{domain}")
-}
-
-/// A range of addresses, or one of them, as it is compared with others; another text is what it is.
-#[must_use]
-pub fn spelled_range(range: &str) -> String {
-    let network = range.parse::<Network>();
-    network.map_or_else(|()| range.to_owned(), |network| network.to_string())
 }
 
 /// A DNS name; services may have underscores in front of them, numbers alone are a broken address.
@@ -133,8 +124,9 @@ const fn is_small(letter: u8) -> bool {
     letter.is_ascii_lowercase() || letter.is_ascii_digit()
 }
 
-/// Reads the annotation of a Service that names the namespaces which see it: the entries that are `.`, `*`, `~` or a namespace, and the first one that is none of these. Where nothing is
-/// left of what somebody wrote, the service is for its own namespace: it was not to be for all.
+/// Reads the annotation of a Service with the namespaces that see it. Returns its valid entries, which are `.`, `*`, `~` or a
+/// namespace, and its first invalid one. If it has only invalid entries, the service is visible in its own namespace: its author
+/// did not want it to be visible in all.
 #[must_use]
 pub fn export_to(annotation: &str) -> (Vec<&str>, Option<&str>) {
     let entries = annotation.split(',').map(str::trim);
@@ -234,16 +226,6 @@ mod tests {
             ("[2001:DB8::1]", "[2001:db8::1]"),
         ] {
             assert_eq!(super::spelled(host), spelled, "{host}");
-        }
-        for (range, spelled) in [
-            ("2001:DB8:0::/32", "2001:db8::/32"),
-            ("2001:db8:ffff::1/32", "2001:db8::/32"),
-            ("2001:DB8::1", "2001:db8::1/128"),
-            ("10.1.2.3/16", "10.1.0.0/16"),
-            ("10.1.2.3", "10.1.2.3/32"),
-            ("A.example", "A.example"),
-        ] {
-            assert_eq!(spelled_range(range), spelled, "{range}");
         }
     }
 

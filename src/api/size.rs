@@ -1,13 +1,14 @@
 //! Bounds on objects whose lists multiply: a small file must not be a large answer to every proxy.
+//!
+//! Sizes are counted in *places*: a place is the cost of one endpoint entry in a cluster, and 64 bytes of text count as one.
 
 /// hosts × ports of one ServiceEntry, and ports of one Service, each of which is a cluster, an assignment and a virtual host of
 /// every proxy: 4,096 are some 6 MB of them. So are ports that are not HTTP × addresses, each of which is a listener of its own.
 /// `discovery.md` §5.2.
 pub const SERVICE_PORTS: usize = 4_096;
 
-/// hosts × ports × endpoints of one, and the same with addresses and with names of who may answer, each of which is a place in
-/// an answer: 100,000 are some 5 MB in every proxy. Chosen with the former: ten times what the largest mesh that is promised
-/// has.
+/// hosts × ports × endpoints of one ServiceEntry, and the same with its addresses and with its `subjectAltNames`, in places: 100,000
+/// are some 5 MB in every proxy. Chosen with [`SERVICE_PORTS`]: ten times what the largest mesh that is promised has.
 pub const SERVICE_PLACES: usize = 100_000;
 
 /// The most bytes of a text that stands in an answer for each place: longer is no name, no locality and no identity.
@@ -23,18 +24,17 @@ pub fn longer_than(most: usize) -> String {
     }
 }
 
-/// A text of so many bytes is as much as the place that it stands at.
+/// Bytes of text that count as one place.
 const STEP: usize = 64;
 
-/// The number of places that texts come to which stand in each cluster, or at each endpoint.
+/// Returns the places of texts that each cluster or each endpoint repeats.
 #[must_use]
 pub fn weight<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
     let texts = texts.into_iter();
     texts.map(|text| text.len().div_ceil(STEP)).sum()
 }
 
-/// The number of places that an endpoint with these texts comes to, for each port: one, if they are as short as they are meant to
-/// be.
+/// Returns the places of an endpoint with these texts, for each port: one, if its texts have 256 bytes at most together.
 #[must_use]
 pub fn endpoint<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
     let bytes: usize = texts.into_iter().map(str::len).sum();

@@ -31,17 +31,18 @@
 //!
 //! * `exit`: codes and failures that the program ends with. `cli`: programs, commands and flags. `log`: lines of the log, and
 //!   `log_rate_limiter`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
-//! * `file`: regular files, read with bounds and deadlines; `file_writer`: files that are written without holding up the loop.
-//!   `config_file`: the last content of a file that is reloaded. `watch`: inotify along a file's link chain, and below a directory;
-//!   the loops that read what has changed. `tls`: certificates, from files or made in memory.
+//! * `file_writer`: files that are written without holding up the loop; `file`: regular files, read with bounds and deadlines.
+//!   `config_file`: the last content of a file that is reloaded. `named_files`: the files that two commands are given.
 //! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `redact` and
 //!   `secrets`: redaction of what may be a secret.
+//! * `tls`: certificates, from files or made in memory. `process`: signals and panics. `watch`: inotify along a file's link chain, and
+//!   below a directory; the loops that read what has changed.
 //! * `descriptors`: how many connections may take descriptors. `serve`: listeners, limits of connections, permits, bodies,
 //!   routes, the end. `grpc`: streams that live for days, and their loop. `mcp`: both ends of MCP on sockets.
-//! * `process`: signals and panics. `shared`: the runtime, stages and clients that the roles of one process share. `admission` and
+//! * `shared`: the runtime, stages and clients that the roles of one process share. `admission` and
 //!   `webhook_configuration`: reviews, and the webhook configurations that lead to them.
-//! * `injector`, `discovery`, `galley`: the roles. `all`: the three in one process. `manifest`: `inject`. `validate`: `validate`, and `analyze`:
-//!   `analyze`; `named_files`: the files that both are given.
+//! * `injector`, `discovery`, `galley`: the roles. `all`: the three in one process.
+//! * `manifest`, `analyze`, `validate`: the commands `inject`, `analyze` and `validate`.
 //!   `properties`: what holds of any review, tested without a fuzzer.
 //!
 //! # Libraries

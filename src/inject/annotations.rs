@@ -40,15 +40,15 @@ enum ValueRule {
 /// An annotation: its name, its description in messages, and the rule of its value.
 struct AnnotationRow(&'static str, &'static str, ValueRule);
 
-pub const STATUS_PORT: &str = "status.sidecar.istio.io/port";
-pub const PROXY_CONFIG: &str = "proxy.istio.io/config";
-pub const TEMPLATES: &str = "inject.istio.io/templates";
-pub const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
-pub const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
-pub const CORE_DUMP: &str = "sidecar.istio.io/enableCoreDump";
-pub const IMAGE_TYPE: &str = "sidecar.istio.io/proxyImageType";
-pub const INTERCEPTION_MODE: &str = "sidecar.istio.io/interceptionMode";
-pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
+pub(crate) const STATUS_PORT: &str = "status.sidecar.istio.io/port";
+pub(crate) const PROXY_CONFIG: &str = "proxy.istio.io/config";
+pub(crate) const TEMPLATES: &str = "inject.istio.io/templates";
+pub(crate) const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
+pub(crate) const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
+pub(crate) const CORE_DUMP: &str = "sidecar.istio.io/enableCoreDump";
+pub(crate) const IMAGE_TYPE: &str = "sidecar.istio.io/proxyImageType";
+pub(crate) const INTERCEPTION_MODE: &str = "sidecar.istio.io/interceptionMode";
+pub(crate) const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
 
 const INTERCEPTION: ValueRule = ValueRule::OneOf(&["REDIRECT", "TPROXY", "NONE"]);
 
@@ -197,9 +197,9 @@ const ANNOTATIONS: &[AnnotationRow] = &[
 ];
 
 /// Checks that need the configuration.
-pub struct Validators<'a> {
-    pub proxy_config: &'a dyn Fn(&str) -> Result<(), String>,
-    pub templates: &'a dyn Fn(&str) -> Result<(), String>,
+pub(crate) struct Validators<'a> {
+    pub(crate) proxy_config: &'a dyn Fn(&str) -> Result<(), String>,
+    pub(crate) templates: &'a dyn Fn(&str) -> Result<(), String>,
 }
 
 impl std::fmt::Debug for Validators<'_> {
@@ -210,7 +210,7 @@ impl std::fmt::Debug for Validators<'_> {
 
 /// Bytes of all annotations of an object, keys and values: Kubernetes' `TotalAnnotationSizeLimitB`, which the API server
 /// checks only after admission.
-pub const MAX_BYTES: usize = 256 << 10;
+pub(crate) const MAX_BYTES: usize = 256 << 10;
 
 /// Bytes of a value, or of an error's detail, that a message quotes: enough for a person to recognize it.
 const QUOTED: usize = 512;
@@ -228,7 +228,7 @@ fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
 /// # Errors
 ///
 /// Annotations are invalid, or too long together; one message lists the invalid ones.
-pub fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> {
+pub(crate) fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> {
     let metadata = pod.get("metadata");
     let all = metadata.and_then(|metadata| pod::object(metadata, "annotations"));
     let bytes = all.into_iter().flatten().map(|(name, value)| {
@@ -266,7 +266,7 @@ pub fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> 
 /// # Errors
 ///
 /// The value is invalid; the error says what is wanted.
-pub fn parameter(name: &str, value: &str) -> Result<(), String> {
+pub(crate) fn parameter(name: &str, value: &str) -> Result<(), String> {
     let valid = match name {
         "readinessInitialDelaySeconds"
         | "readinessPeriodSeconds"
@@ -387,7 +387,7 @@ fn interface(value: &str) -> Result<(), String> {
 
 /// Parses a boolean as Go does.
 #[must_use]
-pub fn boolean(value: &str) -> Option<bool> {
+pub(crate) fn boolean(value: &str) -> Option<bool> {
     match value {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),

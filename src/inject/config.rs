@@ -92,37 +92,14 @@ impl Configuration {
             source: Source::Config,
             cause,
         };
-        let node = match sources.config {
-            Some(text) => yaml::read(text).map_err(|error| broken(error.to_string()))?,
-            None => None,
-        };
-        if sources.config.is_some() && node.is_none() {
-            let warning = "the file is empty; using the built-in template and policy enabled";
-            warnings.push(warning.to_owned());
-        }
-        let mut file = File::read(node.as_ref(), &mut warnings).map_err(broken)?;
+        let mut file = file(sources.config, &mut warnings).map_err(broken)?;
         let built_in = file.template.is_none() && file.templates.is_none();
         if built_in {
             builtin::complete(&mut file, &parameters).map_err(broken)?;
         }
         let delimiters = file.delimiters();
         let mode = mode(&file, &delimiters).map_err(broken)?;
-        // Templates read these as they read a pod's own annotations, so that the same rules check them.
-        let set = file.injected_annotations.iter();
-        let set: serde_json::Map<_, _> = set
-            .map(|(key, value)| (key.clone(), serde_json::Value::from(value.as_str())))
-            .collect();
-        annotations::validate(
-            &serde_json::json!({"metadata": {"annotations": set}}),
-            &Validators {
-                proxy_config: &|text| {
-                    let parsed = api::mesh::parse_proxy(&proxy.config, text);
-                    parsed.map(drop).map_err(|error| error.to_string())
-                },
-                templates: &|text| mode.choice(text),
-            },
-        )
-        .map_err(|cause| broken(format!("injectedAnnotations: {cause}")))?;
+        check_injected_annotations(&file.injected_annotations, &proxy, &mode).map_err(broken)?;
         let agents = AgentSettings {
             probers: file.probers,
             add_labels: file.add_labels,
@@ -209,6 +186,42 @@ impl Configuration {
             .pointer("/global/proxy/holdApplicationUntilProxyStarts");
         setting.and_then(serde_json::Value::as_bool) == Some(true)
     }
+}
+
+/// Reads the configuration file; without a text it is the default one.
+fn file(text: Option<&str>, warnings: &mut Vec<String>) -> Result<File, String> {
+    let node = match text {
+        Some(text) => yaml::read(text).map_err(|error| error.to_string())?,
+        None => None,
+    };
+    if text.is_some() && node.is_none() {
+        let warning = "the file is empty; using the built-in template and policy enabled";
+        warnings.push(warning.to_owned());
+    }
+    File::read(node.as_ref(), warnings)
+}
+
+/// Checks the annotations that are set on each pod. Templates read them as they read a pod's own, so that the same rules hold.
+fn check_injected_annotations(
+    injected: &BTreeMap<String, String>,
+    proxy: &Proxy,
+    mode: &Mode,
+) -> Result<(), String> {
+    let set: serde_json::Map<_, _> = injected
+        .iter()
+        .map(|(key, value)| (key.clone(), serde_json::Value::from(value.as_str())))
+        .collect();
+    annotations::validate(
+        &serde_json::json!({"metadata": {"annotations": set}}),
+        &Validators {
+            proxy_config: &|text| {
+                let parsed = api::mesh::parse_proxy(&proxy.config, text);
+                parsed.map(drop).map_err(|error| error.to_string())
+            },
+            templates: &|text| mode.choice(text),
+        },
+    )
+    .map_err(|cause| format!("injectedAnnotations: {cause}"))
 }
 
 fn mesh(
@@ -483,6 +496,7 @@ mod tests {
         // Errors that may be the pod's are not.
         for text in [
             "template: '{{ fail \"no\" }}'",
+            "template: '{{ fail `can''t evaluate field x in type Foo` }}'",
             "template: '{{ (index .Spec.Volumes 0).Name }}'",
             "template: '{{ .Spec.SecurityContext.FSGroup }}'",
         ] {

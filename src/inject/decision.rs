@@ -6,7 +6,7 @@ use crate::pod;
 use crate::selector::Selector;
 
 /// Namespaces without which there is no cluster, or no mesh.
-pub const IGNORED: [&str; 4] = [
+pub(crate) const IGNORED: [&str; 4] = [
     "kube-system",
     "kube-public",
     "kube-node-lease",
@@ -14,27 +14,27 @@ pub const IGNORED: [&str; 4] = [
 ];
 
 /// The label and annotation of a pod that enables or disables the injection.
-pub const INJECT: &str = "sidecar.istio.io/inject";
+pub(crate) const INJECT: &str = "sidecar.istio.io/inject";
 
 /// The policy for pods without a label or annotation of their own.
 #[derive(Debug, Clone, Default)]
-pub struct Policy {
-    pub enabled: bool,
-    pub never: Vec<Selector>,
-    pub always: Vec<Selector>,
+pub(crate) struct Policy {
+    pub(crate) enabled: bool,
+    pub(crate) never: Vec<Selector>,
+    pub(crate) always: Vec<Selector>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    pub inject: bool,
-    pub reason: &'static str,
+pub(crate) struct Decision {
+    pub(crate) inject: bool,
+    pub(crate) reason: &'static str,
     /// The inject value, where it is not understood.
-    pub warning: Option<String>,
+    pub(crate) warning: Option<String>,
 }
 
 /// Decides. Without a policy (manifests) a pod without label and annotation is injected.
 #[must_use]
-pub fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> Decision {
+pub(crate) fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> Decision {
     let decided = |inject, reason| Decision {
         inject,
         reason,

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::config::{Configuration, Mode};
-use crate::data::{self, Owner};
+use crate::data::Owner;
 use crate::fragment::Fragment;
 use crate::injection;
 use crate::interface::{ConfigurationError, Parameters, Request, Source, Sources};
 use crate::layer;
 use crate::output_error::OutputError;
-use crate::output_types::Findings;
+use crate::output_types::TypingReport;
 use crate::release::Release;
 use crate::template::{Failure, Template};
 use crate::template_data::TemplateData;
@@ -53,7 +53,7 @@ impl Configuration {
             Mode::Fragment { template, .. } => {
                 let text = self.dry_rendered(template);
                 if let Err(failure) = &text
-                    && is_broken(failure)
+                    && failure.is_unknown_field
                 {
                     return Err(broken(failure));
                 }
@@ -81,7 +81,7 @@ impl Configuration {
                             made.extend(layer.filter(|_| defaults.contains(template.name())));
                             continue;
                         }
-                        Err(failure) if is_broken(&failure) => failure,
+                        Err(failure) if failure.is_unknown_field => failure,
                         Err(_) => continue,
                     };
                     if defaults.contains(template.name()) {
@@ -124,6 +124,7 @@ impl Configuration {
             name: template.name().to_owned(),
             line: 0,
             cause,
+            is_unknown_field: false,
         })?;
         template.render(&data)
     }
@@ -141,21 +142,21 @@ impl Configuration {
 /// The output of a template, if it can be read.
 fn of_output<T>(
     text: &str,
-    read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+    read: impl FnOnce(&yaml::Node, &mut TypingReport) -> Result<T, OutputError>,
 ) -> Option<T> {
     let node = yaml::read(text).ok().flatten()?;
-    read(&node, &mut Findings::default()).ok()
+    read(&node, &mut TypingReport::default()).ok()
 }
 
 /// Returns a warning about an output of which no pod could be made.
 fn unreadable<T>(
     template: &Template,
     text: &str,
-    read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+    read: impl FnOnce(&yaml::Node, &mut TypingReport) -> Result<T, OutputError>,
 ) -> Option<String> {
     let cause = match injection::tree(template.name(), text) {
         Ok(node) => {
-            let output_error = read(&node?, &mut Findings::default()).err()?;
+            let output_error = read(&node?, &mut TypingReport::default()).err()?;
             format!("template {}: {output_error}", template.name())
         }
         Err(cause) => cause,
@@ -163,10 +164,6 @@ fn unreadable<T>(
     Some(format!(
         "printed for an empty pod, which a pod may change: {cause}"
     ))
-}
-
-fn is_broken(failure: &Failure) -> bool {
-    data::is_unknown(&failure.cause)
 }
 
 fn broken(failure: &Failure) -> ConfigurationError {

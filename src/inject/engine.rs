@@ -9,21 +9,22 @@ use crate::config::{Configuration, Mode};
 use crate::data::{Owner, Proxy};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
-use crate::injection::{Injection, StopReason};
+use crate::injection::{Injection, PodProxy, StopReason};
 use crate::interface::{NativeSidecars, Origin, Outcome, Request, Review, ReviewTrace, reason};
 use crate::labels::{self, Labels};
 use crate::native_sidecar;
 use crate::output_types;
 use crate::overlay;
-use crate::probes::ProbeRewrite;
+use crate::probes::{OriginalProbes, ProbeRewrite};
 use crate::reinject::{self, Placement};
+use crate::release::Release;
 use crate::render_cache::RenderCache;
 use crate::replaced_values;
 use crate::schema::{self, Kind};
 use crate::status::{STATUS, Status};
 use crate::template::Template;
 use crate::uninject::uninject_for_fragment;
-use crate::warnings::{self, CONTROL_PLANE_AUTH_POLICY, capped, proxy_config_ends};
+use crate::warnings::{self, CONTROL_PLANE_AUTH_POLICY, Warnings, proxy_config_ends};
 
 impl Configuration {
     /// Decides on a pod, and injects it.
@@ -64,17 +65,19 @@ impl Configuration {
             Origin::Manifest(_) => None,
         };
         let decision = decision::decide(pod, &namespace, policy);
-        let mut warnings: Vec<String> = decision.warning.into_iter().collect();
+        let mut warnings = Warnings::default();
+        warnings.extend(decision.warning);
         if !decision.inject {
             return Outcome::Skipped {
                 reason: decision.reason,
-                warnings: capped(warnings),
+                warnings: warnings.into_vec(),
             };
         }
-        if let Err(message) = self.validate(pod) {
-            return refused(message, capped(warnings));
-        }
-        let proxy = self.proxy_for(pod, &mut warnings);
+        let proxy = match self.validate(pod) {
+            Ok(proxy) => proxy,
+            Err(message) => return refused(message, warnings.into_vec()),
+        };
+        let proxy = self.proxy_for(pod, proxy, &mut warnings);
         warnings.extend(warnings::dns_policy(pod));
         warnings.extend(warnings::proxy_user(pod, request.ids.uid));
         let job = Injection {
@@ -99,18 +102,29 @@ impl Configuration {
         }
     }
 
-    /// The proxy's configuration of a pod whose annotations are valid.
-    fn proxy_for(&self, pod: &Value, warnings: &mut Vec<String>) -> Arc<Proxy> {
-        let annotation = self.annotation(pod, PROXY_CONFIG);
-        let proxy = match annotation.map(|text| self.proxy_of(text)) {
-            Some(Ok((config, found))) => {
+    /// The proxy's configuration of a pod whose annotations are valid. `validated`: by the pod's own annotation.
+    fn proxy_for(
+        &self,
+        pod: &Value,
+        validated: Option<PodProxy>,
+        warnings: &mut Warnings,
+    ) -> Arc<Proxy> {
+        let found = match self.injected_proxy() {
+            // The configuration was valid when it was loaded.
+            Some(injected) => injected.ok(),
+            None => validated,
+        };
+        let proxy = match found {
+            Some(PodProxy {
+                proxy,
+                warnings: found,
+            }) => {
                 let found = found.into_iter();
                 warnings
                     .extend(found.map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")));
-                Arc::new(config)
+                Arc::new(proxy)
             }
-            // The annotation is valid by now.
-            Some(Err(_)) | None => Arc::clone(&self.proxy),
+            None => Arc::clone(&self.proxy),
         };
         let admin_port = proxy.config.proxy_admin_port;
         let annotation_of = |name: &str| self.annotation(pod, name);
@@ -187,33 +201,14 @@ impl Injection<'_> {
         let removal = uninject_for_fragment(&mut made, &earlier, &now.version);
         self.warnings.extend(removal.warnings());
         let (before, owner) = self.prepare(&mut made, &earlier)?;
-        let pod = Arc::new(made);
-        let text = self.render(template, &pod, &owner)?;
-        // The rendering has let go of it.
-        let mut made = Arc::unwrap_or_clone(pod);
-        let fragment = self.read(template, text, known, Fragment::read)?;
-        let Some(mut fragment) = fragment else {
-            return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
-        };
-        fragment.complete(&made);
+        let (mut made, mut fragment) = self.rendered_fragment(template, known, made, &owner)?;
         now.lists = fragment.names();
         let release = fragment.release();
         let port = fragment.status_port().or_else(|| {
             let of_mesh = release.is_of_istiods_fragments();
             of_mesh.then(|| self.usual_status_port(&made)).flatten()
         });
-        if fragment::rewrites(&made, &fragment)
-            && let Some(port) = port
-        {
-            let rewriting = ProbeRewrite {
-                probers: self.configuration.agents.probers(release),
-                port,
-                earlier: &removal.originals,
-            };
-            // Nothing of the template is in the pod yet, so that all probes are the application's.
-            let originals = rewriting.rewrite(&mut made, |_, _| false, &mut self.warnings);
-            fragment.set_original_probes(&originals);
-        }
+        self.rewrite_probes(&mut made, &mut fragment, port, &removal.originals);
         fragment.put(&mut made, &self.configuration.mesh);
         if let (true, Some(port)) = (release.is_of_istiods_fragments(), port) {
             self.merge_metrics(&mut made, port);
@@ -222,6 +217,62 @@ impl Injection<'_> {
             native_sidecar::convert(&mut made, port);
             now.locate(&made);
         }
+        self.label_fragment(&mut made, release, &owner);
+        replaced_values::note(&mut now, &before, &made);
+        fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
+        let replaced_elements =
+            reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::AtEnd);
+        if self.native {
+            native_sidecar::order_init(&mut made, &now);
+        } else if release.is_of_istiods_fragments() {
+            native_sidecar::order_fragment(&mut made, &now, self.holds());
+        }
+        self.warn_of_core_dumps(&now);
+        Ok((made, now, replaced_elements))
+    }
+
+    /// Returns the pod, and the fragment that the template prints for it.
+    fn rendered_fragment(
+        &mut self,
+        template: &Template,
+        known: &RenderCache<Fragment>,
+        made: Value,
+        owner: &Owner,
+    ) -> Result<(Value, Fragment), StopReason> {
+        let pod = Arc::new(made);
+        let text = self.render(template, &pod, owner)?;
+        // The rendering has let go of it.
+        let made = Arc::unwrap_or_clone(pod);
+        let fragment = self.read(template, text, known, Fragment::read)?;
+        let Some(mut fragment) = fragment else {
+            return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
+        };
+        fragment.complete(&made);
+        Ok((made, fragment))
+    }
+
+    /// Rewrites the probes of the application, if pod or template want that and the proxy has a status port.
+    fn rewrite_probes(
+        &mut self,
+        made: &mut Value,
+        fragment: &mut Fragment,
+        port: Option<u16>,
+        earlier: &OriginalProbes,
+    ) {
+        let Some(port) = port.filter(|_| fragment::rewrites(made, fragment)) else {
+            return;
+        };
+        let rewriting = ProbeRewrite {
+            probers: self.configuration.agents.probers(fragment.release()),
+            port,
+            earlier,
+        };
+        // Nothing of the template is in the pod yet, so that all probes are the application's.
+        let originals = rewriting.rewrite(made, |_, _| false, &mut self.warnings);
+        fragment.set_original_probes(&originals);
+    }
+
+    fn label_fragment(&mut self, made: &mut Value, release: Release, owner: &Owner) {
         let labels = self.configuration.agents.labels(release);
         let network = self.configuration.network(&self.request.path);
         let mut others = Vec::new();
@@ -234,18 +285,7 @@ impl Injection<'_> {
                 self.configuration.parameters.revision.as_str(),
             ));
         }
-        let left_out = labels::add(&mut made, labels, &owner, &others);
+        let left_out = labels::add(made, labels, owner, &others);
         self.warnings.extend(left_out);
-        replaced_values::note(&mut now, &before, &made);
-        fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
-        let replaced_elements =
-            reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::AtEnd);
-        if self.native {
-            native_sidecar::order_init(&mut made, &now);
-        } else if release.is_of_istiods_fragments() {
-            native_sidecar::order_fragment(&mut made, &now, self.holds());
-        }
-        self.warn_of_core_dumps(&now);
-        Ok((made, now, replaced_elements))
     }
 }

@@ -5,22 +5,7 @@ use std::collections::BTreeMap;
 use crate::decision::Policy;
 use crate::selector::Selector;
 use crate::template::Delimiters;
-use crate::yaml::{self, Node, Value as Kind};
-
-const KEYS: [&str; 12] = [
-    "policy",
-    "template",
-    "templates",
-    "defaultTemplates",
-    "aliases",
-    "alwaysInjectSelector",
-    "neverInjectSelector",
-    "injectedAnnotations",
-    "delimiters",
-    "probers",
-    "addLabels",
-    "rewriteAppHTTPProbe",
-];
+use crate::yaml::{self, Node, Value as Tree};
 
 /// The form in which the agent takes the application's probes. Each takes what those before it take by name, and an agent ends
 /// at the start if it gets more.
@@ -78,7 +63,7 @@ impl File {
             ..Self::default()
         };
         let Some(node) = node else { return Ok(file) };
-        let Kind::Map(entries) = &node.value else {
+        let Tree::Map(entries) = &node.value else {
             return Err(format!("line {}: want an object", node.line));
         };
         let mut unknown = Vec::new();
@@ -86,10 +71,10 @@ impl File {
             if is_null(value) {
                 continue;
             }
-            if KEYS.contains(&key.as_str()) {
-                file.key(key, value)
-                    .map_err(|cause| format!("line {}: {key}: {cause}", value.line))?;
-            } else {
+            let is_known = file
+                .key(key, value)
+                .map_err(|cause| format!("line {}: {key}: {cause}", value.line))?;
+            if !is_known {
                 unknown.push(key.as_str());
             }
         }
@@ -106,7 +91,8 @@ impl File {
         Ok(file)
     }
 
-    fn key(&mut self, key: &str, value: &Node) -> Result<(), String> {
+    /// Reads the value of a key; returns false for an unknown one.
+    fn key(&mut self, key: &str, value: &Node) -> Result<bool, String> {
         match key {
             "policy" => {
                 self.policy.enabled = match text(value)? {
@@ -149,9 +135,9 @@ impl File {
                 self.default_templates = Some(list(value)?).filter(|names| !names.is_empty());
             }
             "aliases" => self.aliases = lists(value)?,
-            _ => {}
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Returns the delimiters. Istio wrote its templates with brackets up to 1.4, and with Go's braces since then.
@@ -174,8 +160,8 @@ fn object(entries: &[(String, Node)]) -> Result<(), String> {
         return Ok(());
     };
     let has_file = value("data").is_some_and(|(_, data)| match &data.value {
-        Kind::Map(data) => data.iter().any(|(key, _)| key == "config"),
-        Kind::Scalar(_) | Kind::List(_) => false,
+        Tree::Map(data) => data.iter().any(|(key, _)| key == "config"),
+        Tree::Scalar(_) | Tree::List(_) => false,
     });
     let where_it_is = if has_file {
         "the file is its data.config"
@@ -189,28 +175,28 @@ fn object(entries: &[(String, Node)]) -> Result<(), String> {
 }
 
 fn is_null(node: &Node) -> bool {
-    matches!(&node.value, Kind::Scalar(scalar) if yaml::is_null(scalar))
+    matches!(&node.value, Tree::Scalar(scalar) if yaml::is_null(scalar))
 }
 
 fn text(node: &Node) -> Result<&str, String> {
     match &node.value {
-        Kind::Scalar(scalar) => Ok(&scalar.text),
-        Kind::List(_) | Kind::Map(_) => Err("want a string".to_owned()),
+        Tree::Scalar(scalar) => Ok(&scalar.text),
+        Tree::List(_) | Tree::Map(_) => Err("want a string".to_owned()),
     }
 }
 
 fn boolean(node: &Node) -> Result<bool, String> {
     match &node.value {
-        Kind::Scalar(scalar) => scalar
+        Tree::Scalar(scalar) => scalar
             .boolean()
             .ok_or_else(|| "want true or false".to_owned()),
-        Kind::List(_) | Kind::Map(_) => Err("want true or false".to_owned()),
+        Tree::List(_) | Tree::Map(_) => Err("want true or false".to_owned()),
     }
 }
 
 fn texts(node: &Node) -> Result<Vec<(String, String)>, String> {
     match &node.value {
-        Kind::Map(entries) => entries
+        Tree::Map(entries) => entries
             .iter()
             .map(|(key, value)| {
                 Ok((
@@ -219,37 +205,37 @@ fn texts(node: &Node) -> Result<Vec<(String, String)>, String> {
                 ))
             })
             .collect(),
-        Kind::Scalar(_) | Kind::List(_) => Err("want an object of strings".to_owned()),
+        Tree::Scalar(_) | Tree::List(_) => Err("want an object of strings".to_owned()),
     }
 }
 
 fn list(node: &Node) -> Result<Vec<String>, String> {
     match &node.value {
-        Kind::List(items) => items
+        Tree::List(items) => items
             .iter()
             .map(|item| text(item).map(str::to_owned))
             .collect(),
-        Kind::Scalar(_) | Kind::Map(_) => Err("want a list of strings".to_owned()),
+        Tree::Scalar(_) | Tree::Map(_) => Err("want a list of strings".to_owned()),
     }
 }
 
 fn lists(node: &Node) -> Result<BTreeMap<String, Vec<String>>, String> {
     match &node.value {
-        Kind::Map(entries) => entries
+        Tree::Map(entries) => entries
             .iter()
             .map(|(key, value)| Ok((key.clone(), list(value)?)))
             .collect(),
-        Kind::Scalar(_) | Kind::List(_) => Err("want an object of lists".to_owned()),
+        Tree::Scalar(_) | Tree::List(_) => Err("want an object of lists".to_owned()),
     }
 }
 
 fn selectors(node: &Node) -> Result<Vec<Selector>, String> {
     match &node.value {
-        Kind::List(items) => items
+        Tree::List(items) => items
             .iter()
             .filter(|item| !is_null(item))
             .map(Selector::read)
             .collect(),
-        Kind::Scalar(_) | Kind::Map(_) => Err("want a list of selectors".to_owned()),
+        Tree::Scalar(_) | Tree::Map(_) => Err("want a list of selectors".to_owned()),
     }
 }

@@ -1,14 +1,13 @@
 //! The first way to inject: the template prints things to add (Istio 1.1 to 1.8).
 
-use std::collections::BTreeSet;
-
 use api::mesh::MeshConfig;
 use serde_json::{Map, Value, json};
 
 use crate::annotations::{self, REWRITE_PROBES};
+use crate::merge;
 use crate::output_error::OutputError;
-use crate::output_types::{self, Findings, TypingOptions};
-use crate::pod::{self, LISTS, PROXY, SERVICE_ACCOUNT};
+use crate::output_types::{self, TypingOptions, TypingReport};
+use crate::pod::{self, ByList, PROXY, PodList, SERVICE_ACCOUNT};
 use crate::probes;
 use crate::quantity;
 use crate::release::Release;
@@ -20,7 +19,7 @@ use crate::yaml::{Node, Value as Tree};
 const TOKEN_GROUP: i64 = 1337;
 
 /// Indexes of the parts that are no lists, behind those of the lists.
-const DNS_CONFIG: usize = LISTS.len();
+const DNS_CONFIG: usize = PodList::ALL.len();
 const SECURITY_CONTEXT: usize = DNS_CONFIG + 1;
 const ANNOTATIONS: usize = SECURITY_CONTEXT + 1;
 
@@ -28,8 +27,7 @@ const ANNOTATIONS: usize = SECURITY_CONTEXT + 1;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fragment {
     pub(crate) rewrite_probes: bool,
-    /// By [`LISTS`].
-    pub(crate) lists: [Vec<Value>; 4],
+    pub(crate) lists: ByList<Vec<Value>>,
     dns_config: Option<Map<String, Value>>,
     security_context: Option<Map<String, Value>>,
     annotations: Map<String, Value>,
@@ -37,29 +35,29 @@ pub(crate) struct Fragment {
 
 impl Fragment {
     /// Types the template's output.
-    pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Self, OutputError> {
+    pub(crate) fn read(node: &Node, report: &mut TypingReport) -> Result<Self, OutputError> {
         let Tree::Map(entries) = &node.value else {
             return Err("the template's output is not an object".to_owned().into());
         };
         let mut fragment = Self::default();
         for (key, node) in entries {
             let Some(kind) = kind(key) else {
-                findings.pruned.push(key.clone());
+                report.pruned.push(key.clone());
                 continue;
             };
             let reading = TypingOptions {
                 drop_restart_policy: true,
                 ..TypingOptions::default()
             };
-            let typed = findings.below(place(key), |findings| {
-                output_types::typed(node, kind, key, reading, findings)
+            let typed = report.below(place(key), |report| {
+                output_types::typed(node, kind, key, reading, report)
             });
             if let Some(value) = typed.map_err(|mistake| mistake.to_string())? {
                 fragment.set(key, value);
             }
         }
-        for (list, elements) in LISTS.iter().zip(&fragment.lists) {
-            names(list, elements)?;
+        for (list, elements) in fragment.lists.iter() {
+            merge::check_names(list, elements)?;
         }
         Ok(fragment)
     }
@@ -68,12 +66,8 @@ impl Fragment {
         match value {
             Value::Bool(value) => self.rewrite_probes = value,
             Value::Array(elements) => {
-                if let Some((_, list)) = LISTS
-                    .iter()
-                    .zip(&mut self.lists)
-                    .find(|(list, _)| **list == key)
-                {
-                    *list = elements;
+                if let Some(list) = PodList::named(key) {
+                    *self.lists.get_mut(list) = elements;
                 }
             }
             Value::Object(entries) => match key {
@@ -85,33 +79,24 @@ impl Fragment {
         }
     }
 
-    fn list_mut(&mut self, name: &str) -> Option<&mut Vec<Value>> {
-        LISTS
-            .iter()
-            .zip(&mut self.lists)
-            .find(|(list, _)| **list == name)
-            .map(|(_, elements)| elements)
-    }
-
     pub(crate) fn proxy(&self) -> Option<&Value> {
         self.lists
-            .iter()
-            .take(2)
-            .flatten()
+            .all_containers()
             .find(|container| pod::name(container) == PROXY)
     }
 
     fn proxy_mut(&mut self) -> Option<&mut Value> {
-        self.list_mut("containers")?
+        self.lists
+            .containers
             .iter_mut()
             .find(|container| pod::name(container) == PROXY)
     }
 
-    /// Returns the names of the added elements, by [`LISTS`].
-    pub(crate) fn names(&self) -> [Vec<String>; 4] {
-        self.lists.each_ref().map(|elements| {
+    /// Returns the names of the added elements.
+    pub(crate) fn names(&self) -> ByList<Vec<String>> {
+        ByList::from_fn(|list| {
+            let elements = self.lists.get(list).iter();
             elements
-                .iter()
                 .map(|element| pod::name(element).to_owned())
                 .collect()
         })
@@ -144,8 +129,7 @@ impl Fragment {
 
     /// The release of the proxy that the template makes.
     pub(crate) fn release(&self) -> Release {
-        // The first two of `LISTS` hold containers.
-        Release::of_proxy(self.lists.iter().take(2).flatten())
+        Release::of_proxy(self.lists.all_containers())
     }
 
     /// The status port that the proxy is started with.
@@ -154,25 +138,20 @@ impl Fragment {
     }
 
     pub(crate) fn set_original_probes(&mut self, originals: &probes::OriginalProbes) {
-        for container in self
-            .lists
-            .iter_mut()
-            .take(2)
-            .flatten()
-            .filter(|container| pod::name(container) == PROXY)
-        {
-            probes::set_original_probes(container, originals);
+        let containers = self.lists.all_containers_mut();
+        for proxy in containers.filter(|one| pod::name(one) == PROXY) {
+            probes::set_original_probes(proxy, originals);
         }
     }
 
     /// Adds all parts to the pod.
     pub(crate) fn put(mut self, pod: &mut Value, mesh: &MeshConfig) {
         let release = self.release();
-        for (list, elements) in LISTS.into_iter().zip(std::mem::take(&mut self.lists)) {
+        for (list, elements) in self.lists.iter_mut() {
             if !elements.is_empty()
                 && let Some(known) = pod::list_mut(pod, list)
             {
-                known.extend(elements);
+                known.append(elements);
             }
         }
         let mut security_context = self.security_context.unwrap_or_default();
@@ -221,7 +200,11 @@ impl TextTree for Fragment {
             DNS_CONFIG => self.dns_config.as_mut()?,
             SECURITY_CONTEXT => self.security_context.as_mut()?,
             ANNOTATIONS => &mut self.annotations,
-            list => return self.lists.get_mut(list)?.get_mut(*index)?.text_mut(trail),
+            place => {
+                let list = PodList::ALL.get(place).copied()?;
+                let element = self.lists.get_mut(list).get_mut(*index)?;
+                return element.text_mut(trail);
+            }
         };
         entries.values_mut().nth(*index)?.text_mut(trail)
     }
@@ -229,7 +212,7 @@ impl TextTree for Fragment {
 
 /// The index of a key's value.
 fn place(key: &str) -> usize {
-    let list = LISTS.iter().position(|list| *list == key);
+    let list = PodList::ALL.iter().position(|list| list.name() == key);
     list.unwrap_or(match key {
         "dnsConfig" => DNS_CONFIG,
         "securityContext" => SECURITY_CONTEXT,
@@ -254,25 +237,6 @@ fn kind(key: &str) -> Option<Kind> {
         _ => return None,
     };
     schema::object(object)?.field(field).map(|field| field.kind)
-}
-
-/// Every element has a name of its own.
-pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
-    let mut seen = BTreeSet::new();
-    for (index, element) in elements.iter().enumerate() {
-        let name = pod::name(element);
-        if name.is_empty() {
-            return Err(format!("{list}[{index}]: no name").into());
-        }
-        if !seen.insert(name) {
-            return Err(OutputError::Duplicate {
-                list: list.to_owned(),
-                index,
-                name: name.to_owned(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Sets the proxy's threads to its share of the processor, unless its arguments set a number.
@@ -324,7 +288,7 @@ fn threads(proxy: &Map<String, Value>) -> Option<i128> {
 
 /// The last mount of the service account among the pod's containers.
 fn service_account(pod: &Value) -> Option<Value> {
-    let mut mounts = pod::list(pod, "containers")
+    let mut mounts = pod::list(pod, PodList::Containers)
         .iter()
         .filter_map(|container| container.get("volumeMounts")?.as_array())
         .flatten();

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use api::mesh::{Parsed, ProxyConfig};
 use serde_json::Value;
 
-use crate::annotations::{self, CORE_DUMP, MERGE_METRICS, STATUS_PORT, Validators};
+use crate::annotations::{self, CORE_DUMP, MERGE_METRICS, PROXY_CONFIG, STATUS_PORT, Validators};
 use crate::config::Configuration;
 use crate::data::{self, Owner, Proxy};
 use crate::fragment;
@@ -13,8 +14,8 @@ use crate::json_patch;
 use crate::metrics;
 use crate::native_sidecar;
 use crate::output_error::OutputError;
-use crate::output_types::Findings;
-use crate::pod;
+use crate::output_types::TypingReport;
+use crate::pod::{self, PodList};
 use crate::reinject;
 use crate::render_cache::{RenderCache, TextTree};
 use crate::replaced_values;
@@ -23,7 +24,7 @@ use crate::template::Template;
 use crate::template_data::TemplateData;
 use crate::user_volumes;
 use crate::variables::{self, Containers};
-use crate::warnings::{self, MAX_WARNING, capped};
+use crate::warnings::{self, MAX_WARNING, Warnings};
 use crate::yaml;
 use crate::yaml_safe;
 
@@ -36,11 +37,17 @@ pub(crate) struct Injection<'a> {
     pub(crate) reason: &'static str,
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) native: bool,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Warnings,
     /// Unknown fields that were pruned from the template's output.
     pub(crate) pruned: Vec<String>,
     /// The trace for pages, whatever the outcome.
     pub(crate) tried: &'a mut ReviewTrace,
+}
+
+/// The proxy of a pod with a `ProxyConfig` of its own, and the warnings about that.
+pub(crate) struct PodProxy {
+    pub(crate) proxy: Proxy,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Reasons for which no injected pod is returned.
@@ -54,12 +61,26 @@ pub(crate) enum StopReason {
 
 impl Configuration {
     /// Validates the pod's annotations; again after a removal, since the author writes the status that it restores from, too.
-    pub(crate) fn validate(&self, pod: &Value) -> Result<(), String> {
+    /// Returns the proxy of the pod's `ProxyConfig`, if it has one.
+    pub(crate) fn validate(&self, pod: &Value) -> Result<Option<PodProxy>, String> {
+        let text = pod::annotation(pod, PROXY_CONFIG);
+        // Longer ones are refused for their length below.
+        let text = text.filter(|text| text.len() <= annotations::MAX_BYTES);
+        let proxy = text.map(|text| {
+            let parsed = self.parse_proxy(text)?;
+            yaml_safe::proxy_config(&parsed.written)?;
+            self.pod_proxy(parsed)
+        });
+        let (proxy, result) = match proxy.transpose() {
+            Ok(proxy) => (proxy, Ok(())),
+            Err(cause) => (None, Err(cause)),
+        };
         let validators = Validators {
-            proxy_config: &|text| self.check_pod_proxy_config(text),
+            proxy_config: &|_| result.clone(),
             templates: &|text| self.mode.choice(text),
         };
-        annotations::validate(pod, &validators)
+        annotations::validate(pod, &validators)?;
+        Ok(proxy)
     }
 
     /// An annotation of the pod, as templates see it: what the configuration sets is set already.
@@ -68,24 +89,27 @@ impl Configuration {
         set.or_else(|| pod::annotation(pod, name))
     }
 
-    /// Checks the pod's `ProxyConfig`.
-    fn check_pod_proxy_config(&self, text: &str) -> Result<(), String> {
-        let written = api::mesh::written_proxy(&self.proxy.config, text)
-            .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
-        yaml_safe::proxy_config(&written)?;
-        self.proxy_of(text).map(drop)
+    /// Parses a pod's `ProxyConfig`, laid over the mesh's.
+    fn parse_proxy(&self, text: &str) -> Result<Parsed<ProxyConfig>, String> {
+        api::mesh::parse_proxy(&self.proxy.config, text)
+            .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))
     }
 
-    /// Returns the proxy of a pod with a `ProxyConfig`, and warnings about it.
-    pub(crate) fn proxy_of(&self, text: &str) -> Result<(Proxy, Vec<String>), String> {
-        let parsed = api::mesh::parse_proxy(&self.proxy.config, text)
-            .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
-        let written = api::mesh::written_proxy(&self.proxy.config, text)
-            .map_err(|error| error.to_string())?;
-        let written = api::mesh::written_over(&self.proxy.written, written);
+    fn pod_proxy(&self, parsed: Parsed<ProxyConfig>) -> Result<PodProxy, String> {
+        let written = api::mesh::written_over(&self.proxy.written, parsed.written);
         let proxy =
             data::proxy_config(parsed.config, written).map_err(|error| error.to_string())?;
-        Ok((proxy, parsed.warnings))
+        Ok(PodProxy {
+            proxy,
+            warnings: parsed.warnings,
+        })
+    }
+
+    /// Returns the proxy of an annotation that the configuration sets, in the place of the pod's own; `None` if it sets none.
+    pub(crate) fn injected_proxy(&self) -> Option<Result<PodProxy, String>> {
+        let text = self.injected_annotations.get(PROXY_CONFIG)?;
+        let parsed = self.parse_proxy(text);
+        Some(parsed.and_then(|parsed| self.pod_proxy(parsed)))
     }
 }
 
@@ -111,7 +135,7 @@ impl Injection<'_> {
     pub(crate) fn warn_of_core_dumps(&mut self, now: &Status) {
         let annotation = self.configuration.annotation(self.sent, CORE_DUMP);
         let asks = annotation.and_then(annotations::boolean) == Some(true);
-        if !asks || now.has("initContainers", native_sidecar::CORE_DUMP) {
+        if !asks || now.has(PodList::InitContainers, native_sidecar::CORE_DUMP) {
             return;
         }
         let why = if self.configuration.is_built_in() {
@@ -120,7 +144,7 @@ impl Injection<'_> {
             "the template makes no container enable-core-dump"
         };
         self.warnings
-            .push(format!("annotation {CORE_DUMP} has no effect: {why}"));
+            .push(|| format!("annotation {CORE_DUMP} has no effect: {why}"));
     }
 
     /// Prepares a pod, out of which an earlier injection was taken, for the templates. Returns its outline before that, and its owner.
@@ -134,7 +158,7 @@ impl Injection<'_> {
     ) -> Result<(Value, Owner), StopReason> {
         if !earlier.replaced.is_empty() {
             let validated = self.configuration.validate(made);
-            validated.map_err(StopReason::Pod)?;
+            validated.map(drop).map_err(StopReason::Pod)?;
         }
         // Before the configuration's annotations are set, so that they count as added.
         let before = replaced_values::outline(made);
@@ -181,7 +205,7 @@ impl Injection<'_> {
         template: &Template,
         text: String,
         known: &RenderCache<T>,
-        read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+        read: impl FnOnce(&yaml::Node, &mut TypingReport) -> Result<T, OutputError>,
     ) -> Result<Option<T>, StopReason> {
         // An escape of YAML has at least two bytes, and yields at most three.
         let may_be_long = text.len() > pod::LONGEST_VARIABLE / 2;
@@ -190,9 +214,9 @@ impl Injection<'_> {
             let Some(node) = node else {
                 return Ok(None);
             };
-            let mut findings = Findings::default();
+            let mut report = TypingReport::default();
             let read =
-                read(&node, &mut findings).map_err(
+                read(&node, &mut report).map_err(
                     |output_error| match user_volumes::volume_twice(self.sent, &output_error) {
                         Some(message) => StopReason::Pod(message),
                         None => StopReason::Template(format!(
@@ -201,7 +225,7 @@ impl Injection<'_> {
                         )),
                     },
                 )?;
-            Ok(Some((read, findings)))
+            Ok(Some((read, report)))
         })?;
         Ok(found.map(|(mut read, pruned)| {
             self.pruned.extend(pruned);
@@ -214,7 +238,7 @@ impl Injection<'_> {
 
     pub(crate) fn stop(mut self, stop: StopReason) -> Outcome {
         self.note_pruned();
-        let warnings = capped(self.warnings);
+        let warnings = self.warnings.into_vec();
         let (code, reason, message) = match stop {
             StopReason::Skip(reason) => return Outcome::Skipped { reason, warnings },
             StopReason::Template(message) => (500, reason::TEMPLATE, message),
@@ -247,7 +271,7 @@ impl Injection<'_> {
             return self.stop(StopReason::Pod(cause));
         }
         self.note_pruned();
-        let warnings = capped(self.warnings);
+        let warnings = self.warnings.into_vec();
         let operations = json_patch::diff_replacing(self.sent, &pod, replaced_elements);
         let (count, text) = (operations.len(), json_patch::to_text(&operations));
         // An earlier injection of the same version is there, and complete.
@@ -266,7 +290,7 @@ impl Injection<'_> {
             templates: tried.templates.clone(),
             version: tried.version.clone(),
             native: tried.native,
-            containers: status.lists.iter().take(2).flatten().cloned().collect(),
+            containers: status.lists.all_containers().cloned().collect(),
             pruned: tried.pruned,
             owner: tried.owner.clone(),
             pod,

@@ -10,24 +10,18 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::{Map, Value};
 
 use crate::json_eq::{changed, json_eq, present};
-pub use crate::operation::{Content, Operation};
-use crate::pod::{self, LISTS};
+pub(crate) use crate::operation::{Content, Operation};
+use crate::pod::{self, PodList};
 
 /// Bytes that a patch has, or more.
 const USUAL: usize = 8 << 10;
 
-/// Returns the operations that turn `sent` into `wanted`. Nulls in either count as absent.
+/// Returns the operations that turn `sent` into `wanted`. Nulls in either count as absent. Elements in `replaced_elements`, by list and by their place in `sent`, are taken out and put in again rather than changed.
 #[must_use]
-pub fn diff<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
-    diff_replacing(sent, wanted, &HashSet::new())
-}
-
-/// The same; elements in `replaced_elements`, by list and by their place in `sent`, are taken out and put in again rather than changed.
-#[must_use]
-pub fn diff_replacing<'a>(
+pub(crate) fn diff_replacing<'a>(
     sent: &'a Value,
     wanted: &'a Value,
-    replaced_elements: &HashSet<(&'static str, usize)>,
+    replaced_elements: &HashSet<(PodList, usize)>,
 ) -> Vec<Operation<'a>> {
     let mut patch = PatchBuilder::default();
     let both = |key| Some((pod::object(sent, key)?, pod::object(wanted, key)?));
@@ -35,7 +29,7 @@ pub fn diff_replacing<'a>(
         && let Some((before, after)) = both("spec")
     {
         patch.lists(before, after, replaced_elements);
-        patch.fields("/spec", before, after, &LISTS);
+        patch.fields("/spec", before, after, &PodList::ALL.map(PodList::name));
     }
     if patch.parent(sent, wanted, "metadata")
         && let Some((before, after)) = both("metadata")
@@ -55,7 +49,7 @@ pub fn diff_replacing<'a>(
 
 /// The operations as the text that a response carries.
 #[must_use]
-pub fn to_text(operations: &[Operation<'_>]) -> Vec<u8> {
+pub(crate) fn to_text(operations: &[Operation<'_>]) -> Vec<u8> {
     let mut text = Vec::with_capacity(USUAL);
     // Serializing strings and values cannot fail.
     match serde_json::to_writer(&mut text, operations) {
@@ -66,7 +60,7 @@ pub fn to_text(operations: &[Operation<'_>]) -> Vec<u8> {
 
 /// A key as a step of a path.
 #[must_use]
-pub fn escape(key: &str) -> Cow<'_, str> {
+pub(crate) fn escape(key: &str) -> Cow<'_, str> {
     if key.contains(['~', '/']) {
         key.replace('~', "~0").replace('/', "~1").into()
     } else {
@@ -111,26 +105,27 @@ impl<'a> PatchBuilder<'a> {
         &mut self,
         sent: &'a Map<String, Value>,
         wanted: &'a Map<String, Value>,
-        replaced_elements: &HashSet<(&'static str, usize)>,
+        replaced_elements: &HashSet<(PodList, usize)>,
     ) {
         let mut plans = Vec::new();
-        for list in LISTS {
-            let (before, after) = (items(sent.get(list)), items(wanted.get(list)));
+        for list in PodList::ALL {
+            let name = list.name();
+            let (before, after) = (items(sent.get(name)), items(wanted.get(name)));
             // A list that is removed, or added as a whole, is not compared by element.
-            if present(sent.get(list)).is_some() && present(wanted.get(list)).is_none() {
+            if present(sent.get(name)).is_some() && present(wanted.get(name)).is_none() {
                 self.operations
-                    .push(Operation::Remove(format!("/spec/{list}")));
+                    .push(Operation::Remove(format!("/spec/{name}")));
                 continue;
             }
             let plan = Plan::by(before, after, "name", |place| {
                 replaced_elements.contains(&(list, place))
             });
-            plan.remove(&format!("/spec/{list}"), &mut self.operations);
-            plans.push((list, before, after, plan));
+            plan.remove(&format!("/spec/{name}"), &mut self.operations);
+            plans.push((name, before, after, plan));
         }
-        for (list, before, after, plan) in plans {
-            let path = format!("/spec/{list}");
-            let absent = present(sent.get(list)).is_none();
+        for (name, before, after, plan) in plans {
+            let path = format!("/spec/{name}");
+            let absent = present(sent.get(name)).is_none();
             plan.add(&path, absent, after, &mut self.operations);
             plan.within(&path, before, after, &mut self.within);
         }
@@ -370,6 +365,10 @@ fn rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn diff<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
+        diff_replacing(sent, wanted, &HashSet::new())
+    }
     use serde_json::json;
 
     fn check(sent: &Value, wanted: &Value) -> Value {

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use crate::merge;
 use crate::native_sidecar;
 use crate::output_error::OutputError;
-use crate::output_types::{self, Findings, TypingOptions};
-use crate::pod::{self, CONTAINERS, LISTS, PROXY};
+use crate::output_types::{self, TypingOptions, TypingReport};
+use crate::pod::{self, ByList, PROXY, PodList};
 use crate::release::Release;
 use crate::schema::{self, Kind};
 use crate::yaml::{Node, Value as Tree};
@@ -20,13 +20,13 @@ const READING: TypingOptions = TypingOptions {
 };
 
 /// The output of one template, typed: `metadata` with labels and annotations, and `spec`.
-pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, OutputError> {
+pub(crate) fn read(node: &Node, report: &mut TypingReport) -> Result<Value, OutputError> {
     let Tree::Map(entries) = &node.value else {
         return Err("the template's output is not an object".to_owned().into());
     };
     let mut made = Map::new();
     for (key, node) in entries {
-        let value = findings.below(made.len(), |findings| part(key, node, findings))?;
+        let value = report.below(made.len(), |report| part(key, node, report))?;
         // A valid pod has each of these, so null has nothing to delete.
         made.extend(
             value
@@ -35,21 +35,21 @@ pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, Output
         );
     }
     if let Some(spec) = made.get("spec") {
-        for list in LISTS {
-            let elements = spec.get(list).and_then(Value::as_array);
-            names(list, elements.map_or(&[], Vec::as_slice))?;
+        for list in PodList::ALL {
+            let elements = spec.get(list.name()).and_then(Value::as_array);
+            merge::check_names(list, elements.map_or(&[], Vec::as_slice))?;
         }
     }
     Ok(Value::Object(made))
 }
 
-fn part(key: &str, node: &Node, findings: &mut Findings) -> Result<Option<Value>, String> {
+fn part(key: &str, node: &Node, report: &mut TypingReport) -> Result<Option<Value>, String> {
     match (key, &node.value) {
-        ("metadata", Tree::Map(entries)) => metadata(entries, findings).map(Some),
-        ("spec", _) => typed(node, schema::object("PodSpec"), key, findings),
-        ("metadata", _) => typed(node, schema::object("ObjectMeta"), key, findings),
+        ("metadata", Tree::Map(entries)) => metadata(entries, report).map(Some),
+        ("spec", _) => typed(node, schema::object("PodSpec"), key, report),
+        ("metadata", _) => typed(node, schema::object("ObjectMeta"), key, report),
         _ => {
-            findings.pruned.push(key.to_owned());
+            report.pruned.push(key.to_owned());
             Ok(None)
         }
     }
@@ -59,23 +59,23 @@ fn typed(
     node: &Node,
     kind: Option<schema::ObjectType>,
     path: &str,
-    findings: &mut Findings,
+    report: &mut TypingReport,
 ) -> Result<Option<Value>, String> {
     let kind = kind.map_or(Kind::Any, Kind::Object);
-    output_types::typed(node, kind, path, READING, findings).map_err(|mistake| mistake.to_string())
+    output_types::typed(node, kind, path, READING, report).map_err(|mistake| mistake.to_string())
 }
 
-fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value, String> {
+fn metadata(entries: &[(String, Node)], report: &mut TypingReport) -> Result<Value, String> {
     let mut made = Map::new();
     for (key, node) in entries {
         let path = format!("metadata.{key}");
         let field = schema::object("ObjectMeta").and_then(|object| object.field(key));
         let Some(field) = field.filter(|_| matches!(key.as_str(), "labels" | "annotations")) else {
-            findings.pruned.push(path);
+            report.pruned.push(path);
             continue;
         };
-        let value = findings.below(made.len(), |findings| {
-            output_types::typed(node, field.kind, &path, READING, findings)
+        let value = report.below(made.len(), |report| {
+            output_types::typed(node, field.kind, &path, READING, report)
         });
         let value = value.map_err(|mistake| mistake.to_string())?;
         made.extend(value.map(|value| (key.clone(), value)));
@@ -83,34 +83,9 @@ fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value
     Ok(Value::Object(made))
 }
 
-/// Checks that every element has a name, and that names of added elements are unique.
-fn names(list: &str, elements: &[Value]) -> Result<(), OutputError> {
-    let mut seen = BTreeSet::new();
-    for (index, element) in elements.iter().enumerate() {
-        let name = pod::name(element);
-        // Directives alone are the marker that replaces the list, and it needs no name.
-        if element.as_object().is_some_and(|fields| {
-            fields.keys().all(|key| key.starts_with('$')) && !fields.is_empty()
-        }) {
-            continue;
-        }
-        if name.is_empty() {
-            return Err(format!("{list}[{index}]: no name").into());
-        }
-        if merge::adds(element) && !seen.insert(name) {
-            return Err(OutputError::Duplicate {
-                list: list.to_owned(),
-                index,
-                name: name.to_owned(),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// The names that the templates make, by [`LISTS`], in their order, each once.
-pub(crate) fn made_names(layers: &[Value]) -> [Vec<String>; 4] {
-    LISTS.map(|list| {
+/// The names that the templates make, in their order, each once.
+pub(crate) fn made_names(layers: &[Value]) -> ByList<Vec<String>> {
+    ByList::from_fn(|list| {
         let mut names: Vec<String> = Vec::new();
         let mut seen = BTreeSet::new();
         let elements = layers.iter().flat_map(|layer| pod::list(layer, list));
@@ -130,7 +105,7 @@ const PREPARING: [&str; 3] = ["istio-init", "istio-validation", native_sidecar::
 /// Removes `restartPolicy` from the init containers that prepare the pod: overlays of 1.9 to 1.17 set it, for servers that
 /// did not know the field; since Kubernetes 1.28 it makes sidecars of them, which never end.
 pub(crate) fn end_what_must_end(layer: &mut Value) {
-    let init = pod::existing_list_mut(layer, "initContainers");
+    let init = pod::existing_list_mut(layer, PodList::InitContainers);
     for container in init.into_iter().flatten() {
         if PREPARING.contains(&pod::name(container))
             && let Some(fields) = container.as_object_mut()
@@ -146,13 +121,13 @@ pub(crate) fn made_release(layers: &[Value]) -> Release {
         .iter()
         // The image of the upper layer wins in the merge.
         .rev()
-        .flat_map(|layer| CONTAINERS.map(|list| pod::list(layer, list)));
+        .flat_map(|layer| PodList::OF_CONTAINERS.map(|list| pod::list(layer, list)));
     Release::of_proxy(lists.flatten())
 }
 
 /// Returns true if a template makes the proxy's container.
 pub(crate) fn makes_proxy(layer: &Value) -> bool {
-    let mut all = CONTAINERS
+    let mut all = PodList::OF_CONTAINERS
         .into_iter()
         .flat_map(|list| pod::list(layer, list));
     all.any(|one| pod::name(one) == PROXY)
@@ -166,14 +141,14 @@ pub(crate) fn align(pod: &mut Value, layer: &mut Value) -> bool {
             .iter()
             .any(|one| pod::name(one) == PROXY)
     };
-    if has(pod, "containers") && has(layer, "initContainers") {
+    if has(pod, PodList::Containers) && has(layer, PodList::InitContainers) {
         to_init(pod);
     }
-    let moves = has(layer, "containers") && has(pod, "initContainers");
+    let moves = has(layer, PodList::Containers) && has(pod, PodList::InitContainers);
     if moves {
         to_init(layer);
         // An empty list would create the field in a pod without it.
-        if pod::list(layer, "containers").is_empty()
+        if pod::list(layer, PodList::Containers).is_empty()
             && let Some(spec) = layer.get_mut("spec").and_then(Value::as_object_mut)
         {
             spec.shift_remove("containers");
@@ -183,14 +158,14 @@ pub(crate) fn align(pod: &mut Value, layer: &mut Value) -> bool {
 }
 
 fn to_init(of: &mut Value) {
-    let Some(containers) = pod::existing_list_mut(of, "containers") else {
+    let Some(containers) = pod::existing_list_mut(of, PodList::Containers) else {
         return;
     };
     let Some(place) = containers.iter().position(|one| pod::name(one) == PROXY) else {
         return;
     };
     let proxy = containers.remove(place);
-    if let Some(init) = pod::list_mut(of, "initContainers") {
+    if let Some(init) = pod::list_mut(of, PodList::InitContainers) {
         init.push(proxy);
     }
 }

@@ -14,30 +14,32 @@
 //!
 //! Each room uses only rooms above it.
 //!
-//! * `interface`: the types that callers use. `ids`: user and group of the proxy. `operation` and `json_patch`: a JSON Patch, and
-//!   the difference of two pods as one; `json_eq`: equality of JSON.
-//! * `pod`: a pod as JSON. `schema`: the schema of core/v1 Pod. `quantity`: quantities. `selector`: label selectors. `yaml`: the tree of
-//!   `api` with types for its scalars. `yaml_safe`: characters that a pod's author may not use in text that templates paste.
-//! * `value`: values of templates, and the budget of a rendering. `data`: the data of a template under Go's names. `template`: Go's
-//!   text/template with Istio's functions. `text_slots` and `render_cache`: outputs that are parsed once for many pods.
-//!   `output_types`: an output to Kubernetes' types; `output_error`: its errors.
-//! * `file`: the configuration file as it is written. `template_set`: overlay templates by name. `builtin`: the built-in template.
-//!   `config`: policy, templates, values and mesh, checked once. `describe`: a configuration for pages. `template_data`: the data of
-//!   one rendering; `concurrency`: threads of the proxy.
-//! * `decision`: whether a pod is injected. `annotations`: their validation; `user_volumes`: of those that hold volumes. `labels`:
-//!   labels of a workload. `warnings`: warnings for a pod's author. `release`: the release of an agent's image.
-//! * `status`: the status annotation. `protected_containers`: what users may not change. `merge`: a strategic merge. `overrides`:
-//!   the user's version of containers that a template makes. `probes` and `metrics`: both by way of the proxy's status port.
-//!   `native_sidecar`: native sidecars. `reinject`: defaults that the API server has filled in. `replaced_values`: the user's
-//!   values that an injection replaced. `template_names`: names that are templates'. `uninject`: the removal of an earlier injection. `variables`: variables that keep a proxy
-//!   from starting.
-//! * `fragment`: templates that print things to add. `injection`: one injection while it is made. `layer`: what a template of a
-//!   partial pod printed; `overlay`: laying it over the pod. `dry_run`: the loading of a configuration, with one rendering of each template. `engine`: from a pod to an
-//!   outcome.
+//! * `ids`: user and group of the proxy. `interface`: the types that callers use. `output_error`: errors of a template's output.
+//! * `pod`: a pod as JSON. `schema`: the schema of core/v1 Pod. `quantity`: quantities. `yaml`: the tree of `api` with types for its
+//!   scalars. `selector`: label selectors. `yaml_safe`: characters that a pod's author may not use in text that templates paste.
+//!   `json_eq`: equality of JSON; `operation` and `json_patch`: a JSON Patch, and the difference of two pods as one.
+//! * `warnings`: warnings for a pod's author. `decision`: whether a pod is injected. `status`: the status annotation.
+//!   `protected_containers`: what users may not change. `template_names`: names that are templates'. `merge`: a strategic merge.
+//!   `native_sidecar`: native sidecars. `concurrency`: threads of the proxy.
+//! * `value`: values of templates, and the budget of a rendering. `data`: the data of a template under Go's names. `labels`: labels of a
+//!   workload. `template`: Go's text/template with Istio's functions.
+//! * `output_types`: an output to Kubernetes' types. `text_slots` and `render_cache`: outputs that are parsed once for many pods.
+//!   `template_set`: overlay templates by name.
+//! * `user_volumes`: annotations that hold volumes. `annotations`: the validation of all. `file`: the configuration file as it is
+//!   written. `builtin`: the built-in template. `release`: the release of an agent's image.
+//! * `layer`: the output of a template that prints a partial pod. `overrides`: the user's version of containers that a template makes.
+//!   `probes` and `metrics`: both by way of the proxy's status port. `reinject`: defaults that the API server has filled in.
+//!   `replaced_values`: the user's values that an injection replaced.
+//! * `fragment`: templates that print things to add. `variables`: variables that keep a proxy from starting. `uninject`: the removal of
+//!   an earlier injection.
+//! * `config`: policy, templates, values and mesh, checked once. `describe`: a configuration for pages. `template_data`: the data of one
+//!   rendering.
+//! * `injection`: one injection while it is made. `overlay`: the laying of layers over the pod. `dry_run`: the loading of a
+//!   configuration, with one rendering of each template. `engine`: from a pod to an outcome.
 
 #![forbid(unsafe_code)]
 
-pub mod annotations;
+mod annotations;
 mod builtin;
 mod concurrency;
 mod config;
@@ -46,17 +48,20 @@ mod config;
     reason = "of the kinds of a template's values and of JSON, all others are one case"
 )]
 mod data;
-pub mod decision;
+mod decision;
 mod describe;
 mod dry_run;
 mod engine;
 mod file;
 mod fragment;
+#[cfg(test)]
+#[path = "../api/tests/support/growth.rs"]
+mod growth;
 mod ids;
 mod injection;
 mod interface;
 mod json_eq;
-pub mod json_patch;
+mod json_patch;
 mod labels;
 mod layer;
 mod merge;
@@ -64,25 +69,25 @@ mod metrics;
 mod native_sidecar;
 mod operation;
 mod output_error;
-pub mod output_types;
+mod output_types;
 mod overlay;
 mod overrides;
-pub mod pod;
+mod pod;
 mod probes;
 mod protected_containers;
-pub mod quantity;
+mod quantity;
 mod reinject;
 mod release;
 mod render_cache;
 mod replaced_values;
-pub mod schema;
-pub mod selector;
+mod schema;
+mod selector;
 mod status;
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "of the kinds of a template's values and of JSON, all others are one case"
 )]
-pub mod template;
+mod template;
 mod template_data;
 mod template_names;
 mod template_set;
@@ -96,7 +101,7 @@ mod user_volumes;
 mod value;
 mod variables;
 mod warnings;
-pub mod yaml;
+mod yaml;
 mod yaml_safe;
 
 pub use builtin::configuration as builtin_configuration;
@@ -107,3 +112,5 @@ pub use interface::{
     ConfigurationError, Injected, NativeSidecars, Origin, Outcome, OuterObject, Parameters,
     Request, Review, ReviewTrace, Source, Sources, reason,
 };
+pub use pod::containers_of_user;
+pub use yaml::{read as read_yaml, to_json as yaml_to_json};

@@ -5,11 +5,12 @@
 //! and `valueFrom`, the handlers of a probe) only the upper layer's stays, and an element of a list with `$patch: replace`
 //! replaces that element, not its neighbours.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value};
 
-use crate::pod::{self, merge_key};
+use crate::output_error::OutputError;
+use crate::pod::{self, PodList, merge_key};
 use crate::schema::Kind;
 
 /// The key of an object's directive.
@@ -196,6 +197,32 @@ pub(crate) fn adds(element: &Value) -> bool {
         .as_object()
         .is_some_and(|entries| has_directive(entries, "delete", Layer::Template));
     !deletes && !is_marker(element)
+}
+
+/// Checks that every element of a template's list has a name, and that names of added elements are unique.
+pub(crate) fn check_names(list: PodList, elements: &[Value]) -> Result<(), OutputError> {
+    let list = list.name();
+    let mut seen = BTreeSet::new();
+    for (index, element) in elements.iter().enumerate() {
+        let name = pod::name(element);
+        // Directives alone are the marker that replaces the list, and it needs no name.
+        if element.as_object().is_some_and(|fields| {
+            fields.keys().all(|key| key.starts_with('$')) && !fields.is_empty()
+        }) {
+            continue;
+        }
+        if name.is_empty() {
+            return Err(format!("{list}[{index}]: no name").into());
+        }
+        if adds(element) && !seen.insert(name) {
+            return Err(OutputError::Duplicate {
+                list: list.to_owned(),
+                index,
+                name: name.to_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

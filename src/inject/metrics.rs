@@ -7,7 +7,7 @@ use api::proxy_ports::{LISTENED, OF_OTHER_AGENTS};
 use serde_json::{Map, Value, json};
 
 use crate::annotations;
-use crate::pod::{self, PROXY};
+use crate::pod;
 use crate::status::Status;
 
 /// The variable of the proxy that holds the pod's annotations.
@@ -153,7 +153,7 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
         .and_then(|metadata| pod::object(metadata, "annotations"));
     let found = SCRAPE_ANNOTATIONS
         .map(|(key, name)| (key, annotation_value(annotations, name).map(str::to_owned)));
-    let [(_, scrape), (_, path), (_, at)] = &found;
+    let [(_, scrape), _, (_, at)] = &found;
     let unwanted = scrape.as_deref().and_then(annotations::boolean) == Some(false);
     // Annotations that name the agent's port lead to it already.
     if unwanted || at.as_deref().and_then(|at| at.parse().ok()) == Some(port) {
@@ -175,37 +175,49 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
     let warning = warning.or_else(|| doubt(&found, port).filter(|_| !has_targets));
     let is_set = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
     if has_targets || found.iter().any(|(_, value)| is_set(value)) {
-        let pairs = found.iter();
-        let mut text: Map<String, Value> = pairs
-            .map(|(key, value)| {
-                (
-                    (*key).to_owned(),
-                    json!(value.as_deref().unwrap_or_default()),
-                )
-            })
-            .collect();
-        let mut is_stated = true;
-        if let Some((written, list)) = list {
-            // Agents without support for several targets scrape the first.
-            if let Some(first) = list.first() {
-                text.insert("path".to_owned(), json!(first.path));
-                text.insert("port".to_owned(), json!(first.port.to_string()));
-            }
-            let list = list.iter();
-            let list: Vec<Value> = list
-                .map(|one| json!({"port": one.port.to_string(), "path": one.path}))
-                .collect();
-            // The variable has the first target's port and path now: the pod's own are lost unless `FORMS`
-            // keeps them.
-            is_stated = path.is_none() && at.is_none() && target_text(&list) == written;
-            text.insert(TARGETS.0.to_owned(), list.into());
-        }
-        let forms = forms(annotations, has_targets, is_stated);
-        text.extend(forms.map(|forms| (FORMS.to_owned(), forms)));
-        set_variable(pod, VARIABLE, &Value::Object(text).to_string());
+        let text = variable_text(annotations, &found, list);
+        set_variable(pod, VARIABLE, &text);
     }
     point_at_agent(pod, port, has_targets);
     warning
+}
+
+/// Returns the value of the variable: the annotations of the scrape, and the targets with the text of their annotation.
+fn variable_text(
+    annotations: Option<&Map<String, Value>>,
+    found: &[(&str, Option<String>); 3],
+    list: Option<(&str, Vec<Target>)>,
+) -> String {
+    let pairs = found.iter();
+    let mut text: Map<String, Value> = pairs
+        .map(|(key, value)| {
+            (
+                (*key).to_owned(),
+                json!(value.as_deref().unwrap_or_default()),
+            )
+        })
+        .collect();
+    let has_targets = list.is_some();
+    let mut is_stated = true;
+    if let Some((written, list)) = list {
+        // Agents without support for several targets scrape the first.
+        if let Some(first) = list.first() {
+            text.insert("path".to_owned(), json!(first.path));
+            text.insert("port".to_owned(), json!(first.port.to_string()));
+        }
+        let list = list.iter();
+        let list: Vec<Value> = list
+            .map(|one| json!({"port": one.port.to_string(), "path": one.path}))
+            .collect();
+        // The variable has the first target's port and path now: the pod's own are lost unless `FORMS`
+        // keeps them.
+        let [_, (_, path), (_, port)] = found;
+        is_stated = path.is_none() && port.is_none() && target_text(&list) == written;
+        text.insert(TARGETS.0.to_owned(), list.into());
+    }
+    let forms = forms(annotations, has_targets, is_stated);
+    text.extend(forms.map(|forms| (FORMS.to_owned(), forms)));
+    Value::Object(text).to_string()
 }
 
 /// Replaces the annotations of a scrape by those of the agent's port. The forms that are not the usual ones go: the variable has
@@ -258,34 +270,29 @@ pub(crate) fn set_variables(pod: &mut Value, variables: &[(String, String)]) {
     if variables.is_empty() {
         return;
     }
-    for list in ["containers", "initContainers"] {
-        for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
-            if pod::name(container) != PROXY {
-                continue;
-            }
-            let Some(fields) = container.as_object_mut() else {
-                continue;
-            };
-            let env = fields.entry("env").or_insert(Value::Null);
-            if !env.is_array() {
-                *env = json!([]);
-            }
-            let Some(env) = env.as_array_mut() else {
-                continue;
-            };
-            let mut places: HashMap<String, usize> = HashMap::new();
-            for (place, known) in env.iter().enumerate() {
-                // Of two variables of one name a container has the later one.
-                places.insert(pod::name(known).to_owned(), place);
-            }
-            for (name, value) in variables {
-                let variable = json!({"name": name, "value": value});
-                match places.get(name).and_then(|place| env.get_mut(*place)) {
-                    Some(known) => *known = variable,
-                    None => {
-                        places.insert(name.clone(), env.len());
-                        env.push(variable);
-                    }
+    for proxy in pod::proxies_mut(pod) {
+        let Some(fields) = proxy.as_object_mut() else {
+            continue;
+        };
+        let env = fields.entry("env").or_insert(Value::Null);
+        if !env.is_array() {
+            *env = json!([]);
+        }
+        let Some(env) = env.as_array_mut() else {
+            continue;
+        };
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for (place, known) in env.iter().enumerate() {
+            // Of two variables of one name a container has the later one.
+            places.insert(pod::name(known).to_owned(), place);
+        }
+        for (name, value) in variables {
+            let variable = json!({"name": name, "value": value});
+            match places.get(name).and_then(|place| env.get_mut(*place)) {
+                Some(known) => *known = variable,
+                None => {
+                    places.insert(name.clone(), env.len());
+                    env.push(variable);
                 }
             }
         }
@@ -294,19 +301,7 @@ pub(crate) fn set_variables(pod: &mut Value, variables: &[(String, String)]) {
 
 /// The annotations that an earlier injection replaced.
 pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> {
-    let lists = ["containers", "initContainers"].into_iter();
-    let proxy = lists
-        .filter(|list| earlier.has(list, PROXY))
-        .find_map(|list| {
-            pod::list(pod, list)
-                .iter()
-                .find(|one| pod::name(one) == PROXY)
-        });
-    let variable = proxy
-        .and_then(|proxy| proxy.get("env")?.as_array())
-        .and_then(|env| env.iter().rfind(|variable| pod::name(variable) == VARIABLE));
-    let text = variable.and_then(|variable| variable.get("value")?.as_str());
-    let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
+    let Some(entries) = earlier.stored_variable(pod, VARIABLE) else {
         return Vec::new();
     };
     let stored: Vec<(String, Value)> = match entries.get(FORMS) {
@@ -340,6 +335,7 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::{ByList, PROXY};
 
     fn pod(annotations: &Value) -> Value {
         json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": PROXY}]}})
@@ -415,7 +411,10 @@ mod tests {
             let names = SCRAPE_ANNOTATIONS.map(|(_, name)| name).into_iter();
             let added = names.filter(|name| annotations.get(name).is_none());
             let earlier = Status {
-                lists: [Vec::new(), vec![PROXY.to_owned()], Vec::new(), Vec::new()],
+                lists: ByList {
+                    containers: vec![PROXY.to_owned()],
+                    ..ByList::default()
+                },
                 annotations: added.map(str::to_owned).collect(),
                 ..Status::default()
             };

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::pod::{self, CONTAINERS, PROXY};
+use crate::pod::{self, ByList, PROXY, PodList};
 use crate::status::Status;
 
 const INIT: &str = "istio-init";
@@ -11,7 +11,7 @@ pub(crate) const CORE_DUMP: &str = "enable-core-dump";
 
 /// Moves the proxy from the containers to the init containers; one that is an init container already stays as it is.
 pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
-    let Some(containers) = pod::existing_list_mut(pod, "containers") else {
+    let Some(containers) = pod::existing_list_mut(pod, PodList::Containers) else {
         return;
     };
     // A gateway's only container is its proxy, and a pod needs a container.
@@ -36,7 +36,7 @@ pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
             );
         }
     }
-    if let Some(list) = pod::list_mut(pod, "initContainers") {
+    if let Some(list) = pod::list_mut(pod, PodList::InitContainers) {
         list.push(proxy);
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
 /// Returns true if a proxy among the init containers is one that stays; makes it one if `is_native`. A user's own may be one that
 /// ends, and no pod would start: Istio leaves two containers of that name, which API servers refuse.
 pub(crate) fn stays(pod: &mut Value, is_native: bool) -> bool {
-    let init = pod::existing_list_mut(pod, "initContainers");
+    let init = pod::existing_list_mut(pod, PodList::InitContainers);
     let mut proxies = init.into_iter().flatten();
     let Some(proxy) = proxies.find(|one| pod::name(one) == PROXY) else {
         return true;
@@ -57,7 +57,7 @@ pub(crate) fn stays(pod: &mut Value, is_native: bool) -> bool {
 
 /// Returns true if the proxy is among the init containers.
 pub(crate) fn is_native(pod: &Value) -> bool {
-    let init = pod::list(pod, "initContainers");
+    let init = pod::list(pod, PodList::InitContainers);
     init.iter().any(|one| pod::name(one) == PROXY)
 }
 
@@ -65,14 +65,14 @@ pub(crate) fn is_native(pod: &Value) -> bool {
 /// without it redirection comes last, because no proxy would accept the redirected connections.
 pub(crate) fn order_init(pod: &mut Value, status: &Status) {
     let native = is_native(pod);
-    let Some(list) = pod::existing_list_mut(pod, "initContainers") else {
+    let Some(list) = pod::existing_list_mut(pod, PodList::InitContainers) else {
         return;
     };
     if native {
         arrange(
             list,
             status,
-            "initContainers",
+            PodList::InitContainers,
             &[CORE_DUMP, INIT, VALIDATION, PROXY],
             &[],
         );
@@ -80,7 +80,7 @@ pub(crate) fn order_init(pod: &mut Value, status: &Status) {
         arrange(
             list,
             status,
-            "initContainers",
+            PodList::InitContainers,
             &[VALIDATION],
             &[INIT, CORE_DUMP],
         );
@@ -89,7 +89,7 @@ pub(crate) fn order_init(pod: &mut Value, status: &Status) {
 
 /// The proxy ends last, or starts first where the application is held until it has started.
 pub(crate) fn order_containers(pod: &mut Value, status: &Status, hold: bool) {
-    let Some(list) = pod::existing_list_mut(pod, "containers") else {
+    let Some(list) = pod::existing_list_mut(pod, PodList::Containers) else {
         return;
     };
     let (first, last): (&[&str], &[&str]) = if hold {
@@ -97,24 +97,23 @@ pub(crate) fn order_containers(pod: &mut Value, status: &Status, hold: bool) {
     } else {
         (&[], &[PROXY])
     };
-    arrange(list, status, "containers", first, last);
+    arrange(list, status, PodList::Containers, first, last);
 }
 
 /// Returns the pod with the user's own containers of an injection where it will put them: a second pass finds them there, and
 /// templates must see the same order then. `None` if it has none of them.
 pub(crate) fn ordered(pod: &Value, hold: bool) -> Option<Value> {
     let of_injections = Status {
-        lists: [
-            [INIT, VALIDATION, CORE_DUMP, PROXY]
+        lists: ByList {
+            init_containers: [INIT, VALIDATION, CORE_DUMP, PROXY]
                 .map(str::to_owned)
                 .to_vec(),
-            vec![PROXY.to_owned()],
-            Vec::new(),
-            Vec::new(),
-        ],
+            containers: vec![PROXY.to_owned()],
+            ..ByList::default()
+        },
         ..Status::default()
     };
-    let mut lists = CONTAINERS.into_iter();
+    let mut lists = PodList::OF_CONTAINERS.into_iter();
     let has_one = lists.any(|list| {
         let names = of_injections.names(list);
         pod::list(pod, list)
@@ -133,16 +132,16 @@ pub(crate) fn ordered(pod: &Value, hold: bool) -> Option<Value> {
 /// Moves to the front the containers that fragments of Istio 1.6 to 1.8 have there: the one that validates redirection, and
 /// the proxy if the application is held until it has started. All others keep the fragment's order.
 pub(crate) fn order_fragment(pod: &mut Value, status: &Status, hold: bool) {
-    if let Some(list) = pod::existing_list_mut(pod, "initContainers") {
-        arrange(list, status, "initContainers", &[VALIDATION], &[]);
+    if let Some(list) = pod::existing_list_mut(pod, PodList::InitContainers) {
+        arrange(list, status, PodList::InitContainers, &[VALIDATION], &[]);
     }
-    if hold && let Some(list) = pod::existing_list_mut(pod, "containers") {
-        arrange(list, status, "containers", &[PROXY], &[]);
+    if hold && let Some(list) = pod::existing_list_mut(pod, PodList::Containers) {
+        arrange(list, status, PodList::Containers, &[PROXY], &[]);
     }
 }
 
 /// Sorts the injected elements; all others keep their order.
-fn arrange(elements: &mut [Value], status: &Status, list: &str, first: &[&str], last: &[&str]) {
+fn arrange(elements: &mut [Value], status: &Status, list: PodList, first: &[&str], last: &[&str]) {
     let put_in = status.names(list);
     elements.sort_by_key(|element| {
         let name = pod::name(element);
@@ -159,7 +158,7 @@ fn arrange(elements: &mut [Value], status: &Status, list: &str, first: &[&str], 
 mod tests {
     use super::*;
 
-    fn names(pod: &Value, list: &str) -> Vec<String> {
+    fn names(pod: &Value, list: PodList) -> Vec<String> {
         let list = pod::list(pod, list).iter();
         list.map(|one| pod::name(one).to_owned()).collect()
     }
@@ -171,14 +170,12 @@ mod tests {
             json!({"spec": {"initContainers": list}})
         };
         let status = Status {
-            lists: [
-                [INIT, VALIDATION, CORE_DUMP, PROXY]
+            lists: ByList {
+                init_containers: [INIT, VALIDATION, CORE_DUMP, PROXY]
                     .map(str::to_owned)
                     .to_vec(),
-                Vec::new(),
-                Vec::new(),
-                Vec::new(),
-            ],
+                ..ByList::default()
+            },
             ..Status::default()
         };
         let rows: [(&[&str], &[&str]); 4] = [
@@ -199,11 +196,11 @@ mod tests {
         for (before, wanted) in rows {
             let mut made = pod(before);
             order_init(&mut made, &status);
-            assert_eq!(names(&made, "initContainers"), wanted);
+            assert_eq!(names(&made, PodList::InitContainers), wanted);
         }
         // A user's own.
         let mut made = pod(&[INIT, "a"]);
         order_init(&mut made, &Status::default());
-        assert_eq!(names(&made, "initContainers"), [INIT, "a"]);
+        assert_eq!(names(&made, PodList::InitContainers), [INIT, "a"]);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// One operation; its values belong to the new pod.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Operation<'a> {
+pub(crate) enum Operation<'a> {
     Add(String, Content<'a>),
     Replace(String, &'a Value),
     Remove(String),
@@ -13,7 +13,7 @@ pub enum Operation<'a> {
 
 /// The value that an `add` adds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Content<'a> {
+pub(crate) enum Content<'a> {
     Whole(&'a Value),
     /// A list with this as its first element.
     List(&'a Value),

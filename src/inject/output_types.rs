@@ -14,21 +14,21 @@ use crate::yaml::{self, Node, Scalar};
 
 /// Settings for reading a template's output.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct TypingOptions {
+pub(crate) struct TypingOptions {
     /// Drops `restartPolicy` of containers without a warning: old templates set `Always` on an init container, or in its
     /// `securityContext`, and since Kubernetes 1.28 that would keep it running for ever.
-    pub drop_restart_policy: bool,
+    pub(crate) drop_restart_policy: bool,
     /// `null` stays where one value is wanted, because it deletes; otherwise it is as good as absent.
-    pub nulls: bool,
+    pub(crate) nulls: bool,
     /// `$patch` and its like stay.
-    pub directives: bool,
+    pub(crate) directives: bool,
 }
 
 /// Facts that typing collects for its caller.
 #[derive(Debug, Clone, Default)]
-pub struct Findings {
+pub(crate) struct TypingReport {
     /// Paths of fields that no Kubernetes has there, and of directives without an effect.
-    pub pruned: Vec<String>,
+    pub(crate) pruned: Vec<String>,
     /// Scalars that became strings, and on which no other value depends.
     pub(crate) texts: Vec<Text>,
     trail: Vec<usize>,
@@ -44,7 +44,7 @@ pub(crate) struct Text {
     pub(crate) trail: Box<[usize]>,
 }
 
-impl Findings {
+impl TypingReport {
     /// Reads the part with index `step` of the value that is being built.
     pub(crate) fn below<T>(&mut self, step: usize, read: impl FnOnce(&mut Self) -> T) -> T {
         self.trail.push(step);
@@ -65,9 +65,9 @@ impl Findings {
 
 /// A value that cannot be what its place wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TypeError {
-    pub path: String,
-    pub cause: String,
+pub(crate) struct TypeError {
+    pub(crate) path: String,
+    pub(crate) cause: String,
 }
 
 impl fmt::Display for TypeError {
@@ -111,19 +111,19 @@ impl Path<'_> {
 /// # Errors
 ///
 /// The value has another type than `kind`; the error has its path.
-pub fn typed(
+pub(crate) fn typed(
     node: &Node,
     kind: Kind,
     path: &str,
     reading: TypingOptions,
-    findings: &mut Findings,
+    report: &mut TypingReport,
 ) -> Result<Option<Value>, TypeError> {
-    Reader { reading, findings }.value(node, kind, &Path::Root(path))
+    Reader { reading, report }.value(node, kind, &Path::Root(path))
 }
 
 struct Reader<'a> {
     reading: TypingOptions,
-    findings: &'a mut Findings,
+    report: &'a mut TypingReport,
 }
 
 impl Reader<'_> {
@@ -153,7 +153,7 @@ impl Reader<'_> {
             (Kind::Any, _) => Ok(Some(yaml::to_json(node))),
             (_, yaml::Value::Scalar(found)) => {
                 if matches!(kind, Kind::Text | Kind::Quantity) {
-                    self.findings.note(node.begin, found);
+                    self.report.note(node.begin, found);
                 }
                 scalar(found, kind)
                     .map(Some)
@@ -176,9 +176,9 @@ impl Reader<'_> {
         kind: Kind,
         path: &Path<'_>,
     ) -> Result<Option<Value>, TypeError> {
-        self.findings.trail.push(step);
+        self.report.trail.push(step);
         let made = self.value(node, kind, path);
-        self.findings.trail.pop();
+        self.report.trail.pop();
         made
     }
 
@@ -199,22 +199,22 @@ impl Reader<'_> {
             if self.reading.directives && key.starts_with('$') {
                 directive(key, node).map_err(|cause| Path::Key(path, key).error(cause))?;
                 if key != PATCH {
-                    self.findings.pruned.push(Path::Key(path, key).to_string());
+                    self.report.pruned.push(Path::Key(path, key).to_string());
                 }
                 made.insert(key.clone(), yaml::to_json(node));
                 continue;
             }
             let Some(field) = object.field(key) else {
-                self.findings.pruned.push(Path::Key(path, key).to_string());
+                self.report.pruned.push(Path::Key(path, key).to_string());
                 continue;
             };
-            let known = self.findings.texts.len();
+            let known = self.report.texts.len();
             if let Some(value) = self.below(made.len(), node, field.kind, &Path::Key(path, key))? {
                 made.insert(key.clone(), value);
             }
             // Elements are identified by their names.
             if key == "name" {
-                self.findings.texts.truncate(known);
+                self.report.texts.truncate(known);
             }
         }
         Ok(Value::Object(made))
@@ -332,7 +332,7 @@ fn quoted(text: &str) -> String {
 /// # Errors
 ///
 /// A value has another type than its field, or is nested too deeply; the error has its path.
-pub fn shape(value: &Value, kind: Kind, path: &str) -> Result<(), TypeError> {
+pub(crate) fn shape(value: &Value, kind: Kind, path: &str) -> Result<(), TypeError> {
     check(value, kind, &Path::Root(path), 0)
 }
 
@@ -395,7 +395,7 @@ mod tests {
     use serde_json::json;
 
     fn container(text: &str) -> (Result<Value, String>, Vec<String>) {
-        let mut findings = Findings::default();
+        let mut report = TypingReport::default();
         let node = yaml::read(text).unwrap().unwrap();
         let reading = TypingOptions {
             drop_restart_policy: true,
@@ -406,12 +406,12 @@ mod tests {
             Kind::Object(schema::object("Container").unwrap()),
             "containers[0]",
             reading,
-            &mut findings,
+            &mut report,
         );
         (
             made.map(|value| value.unwrap_or(Value::Null))
                 .map_err(|error| error.to_string()),
-            findings.pruned,
+            report.pruned,
         )
     }
 
@@ -511,7 +511,7 @@ mod tests {
             tolerations: [null, {key: ~}]\nreadinessGates: []\n";
         let node = yaml::read(text).unwrap().unwrap();
         let spec = Kind::Object(schema::object("PodSpec").unwrap());
-        let made = typed(&node, spec, "spec", reading, &mut Findings::default()).unwrap();
+        let made = typed(&node, spec, "spec", reading, &mut TypingReport::default()).unwrap();
         let wanted = json!({"hostname": null, "priority": null, "hostIPC": null, "affinity": {"$patch": "delete"},
             "securityContext": {"runAsUser": null}, "overhead": {"cpu": null}, "tolerations": [{"key": null}], "readinessGates": []});
         assert_eq!(made, Some(wanted));
@@ -527,10 +527,10 @@ mod tests {
             nulls: true,
             directives: true,
         };
-        let mut findings = Findings::default();
-        typed(&node, spec, "spec", reading, &mut findings).unwrap();
+        let mut report = TypingReport::default();
+        typed(&node, spec, "spec", reading, &mut report).unwrap();
         assert_eq!(
-            findings.pruned,
+            report.pruned,
             [
                 "spec.volumes[0].$retainKeys",
                 "spec.$setElementOrder/volumes"

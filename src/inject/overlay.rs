@@ -18,7 +18,7 @@ use crate::merge::{self, Layer};
 use crate::metrics;
 use crate::native_sidecar;
 use crate::overrides::Overrides;
-use crate::pod::{self, CONTAINERS, PROXY};
+use crate::pod::{self, PROXY, PodList};
 use crate::probes::{self, OriginalProbes, ProbeRewrite};
 use crate::protected_containers::{ProtectedContainers, Protection};
 use crate::reinject::{self, Placement, ReplacedElements};
@@ -51,7 +51,7 @@ fn variable(key: &str) -> String {
 /// Moves the pull secrets of the templates before the pod's own, as Istio's merge does.
 fn put_first(pod: &mut Value, secrets: &[String]) {
     let secrets: BTreeSet<&str> = secrets.iter().map(String::as_str).collect();
-    let known = pod::existing_list_mut(pod, "imagePullSecrets");
+    let known = pod::existing_list_mut(pod, PodList::ImagePullSecrets);
     if let Some(known) = known.filter(|_| !secrets.is_empty()) {
         known.sort_by_key(|secret| !secrets.contains(pod::name(secret)));
     }
@@ -59,12 +59,9 @@ fn put_first(pod: &mut Value, secrets: &[String]) {
 
 /// Sets the proxy's threads to its share of the processor.
 fn give_threads(pod: &mut Value) {
-    for list in CONTAINERS {
-        let all = pod::existing_list_mut(pod, list).into_iter().flatten();
-        for proxy in all.filter(|one| pod::name(one) == PROXY) {
-            if let Value::Object(proxy) = proxy {
-                fragment::give_threads(proxy);
-            }
+    for proxy in pod::proxies_mut(pod) {
+        if let Value::Object(proxy) = proxy {
+            fragment::give_threads(proxy);
         }
     }
 }
@@ -144,8 +141,7 @@ impl Injection<'_> {
         set_annotations(&mut made, overrides.into_iter().chain([status]));
         reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::InPlace);
         native_sidecar::order_init(&mut made, &now);
-        // The last of `LISTS` is that of pull secrets.
-        put_first(&mut made, &now.lists[3]);
+        put_first(&mut made, &now.lists.image_pull_secrets);
         // A native sidecar starts before all containers anyway.
         let hold = self.holds() && !native_sidecar::is_native(&made);
         native_sidecar::order_containers(&mut made, &now, hold);
@@ -164,15 +160,15 @@ impl Injection<'_> {
         earlier: &Status,
     ) -> Result<Original, StopReason> {
         let mut names = TemplateNames::stock();
-        let lengths = (self.pruned.len(), self.warnings.len());
+        let marks = (self.pruned.len(), self.warnings.mark());
         let mut found = self.original_by(set, chosen, earlier, &names)?;
         let made = layer::made_names(&found.layers);
         if !names.learn(&mut found.removal.withheld, &made) {
             return Ok(found);
         }
         // The second try finds the same again.
-        self.pruned.truncate(lengths.0);
-        self.warnings.truncate(lengths.1);
+        self.pruned.truncate(marks.0);
+        self.warnings.roll_back(marks.1);
         self.original_by(set, chosen, earlier, &names)
     }
 
@@ -229,14 +225,14 @@ impl Injection<'_> {
         (protected, release): (&ProtectedContainers, Release),
         now: &mut Status,
     ) -> Result<Overrides, StopReason> {
-        let of_templates = now.lists.iter().take(2).flatten();
+        let of_templates = now.lists.all_containers();
         let of_templates: BTreeSet<&str> = of_templates.map(String::as_str).collect();
         // Recorded as the user wrote them, before the template's fields go: the next pass restores these.
         let own = Overrides::of(made, |name| of_templates.contains(name));
         protected.take_all(made, &mut self.warnings);
-        let secrets = &mut now.lists[3];
+        let secrets = &mut now.lists.image_pull_secrets;
         // Pull secrets consist of a name alone: a pod that had one keeps it.
-        let known = pod::list(made, "imagePullSecrets").iter();
+        let known = pod::list(made, PodList::ImagePullSecrets).iter();
         let known: BTreeSet<&str> = known.map(pod::name).collect();
         secrets.retain(|name| !known.contains(name.as_str()));
         let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
@@ -314,8 +310,8 @@ impl Injection<'_> {
                 earlier,
             };
             let own = own.names();
-            let put_in = CONTAINERS.map(|list| (list, now.names(list)));
-            let is_made = |list: &str, name: &str| {
+            let put_in = PodList::OF_CONTAINERS.map(|list| (list, now.names(list)));
+            let is_made = |list: PodList, name: &str| {
                 let mut lists = put_in.iter();
                 let is_put_in = lists.any(|(known, names)| *known == list && names.contains(name));
                 // Beside rights, all other fields of the user's container are the template's.
@@ -323,11 +319,8 @@ impl Injection<'_> {
                 name == PROXY || (is_put_in && !is_own)
             };
             let originals = rewriting.rewrite(made, is_made, &mut self.warnings);
-            for list in CONTAINERS {
-                let all = pod::existing_list_mut(made, list).into_iter().flatten();
-                for proxy in all.filter(|one| pod::name(one) == PROXY) {
-                    probes::set_original_probes(proxy, &originals);
-                }
+            for proxy in pod::proxies_mut(made) {
+                probes::set_original_probes(proxy, &originals);
             }
         }
     }

@@ -6,15 +6,16 @@ use serde_json::{Map, Value, json};
 
 use crate::merge::{self, Layer};
 use crate::output_types;
-use crate::pod::{self, CONTAINERS, PROXY};
+use crate::pod::{self, PROXY, PodList};
 use crate::protected_containers::ProtectedContainers;
 use crate::schema::{self, Kind};
 use crate::status::{OVERRIDES, Status};
+use crate::warnings::Warnings;
 
 /// An image that the template is to choose.
 const AUTO: &str = "auto";
 
-/// The user's containers, as they were written, by [`CONTAINERS`].
+/// The user's containers, as they were written, by [`PodList::OF_CONTAINERS`].
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Overrides([Vec<Value>; 2]);
 
@@ -22,7 +23,7 @@ impl Overrides {
     /// Returns the pod's containers that `is_made` selects by name; sorted, since a later pass may find them in another
     /// order.
     pub(crate) fn of(pod: &Value, is_made: impl Fn(&str) -> bool) -> Self {
-        Self(CONTAINERS.map(|list| {
+        Self(PodList::OF_CONTAINERS.map(|list| {
             let own = pod::list(pod, list).iter();
             let own = own.filter(|one| is_made(pod::name(one)));
             let mut own: Vec<Value> = own
@@ -40,10 +41,10 @@ impl Overrides {
 
     /// The value of the annotation; `None` if there is nothing to store.
     pub(crate) fn to_text(&self) -> Option<String> {
-        let lists = CONTAINERS.iter().zip(&self.0);
+        let lists = PodList::OF_CONTAINERS.iter().zip(&self.0);
         let entries: Map<String, Value> = lists
-            .filter(|(_, list)| !list.is_empty())
-            .map(|(name, list)| ((*name).to_owned(), json!(list)))
+            .filter(|(_, own)| !own.is_empty())
+            .map(|(list, own)| (list.name().to_owned(), json!(own)))
             .collect();
         (!entries.is_empty()).then(|| Value::Object(entries).to_string())
     }
@@ -60,10 +61,10 @@ impl Overrides {
             return Self::default();
         }
         // The proxy may be a container here and an init container there.
-        let named = CONTAINERS.map(|list| earlier.names(list));
+        let named = PodList::OF_CONTAINERS.map(|list| earlier.names(list));
         let is_named = |one: &&Value| named.iter().any(|names| names.contains(pod::name(one)));
-        Self(CONTAINERS.map(|list| {
-            let found = entries.get(list).and_then(Value::as_array);
+        Self(PodList::OF_CONTAINERS.map(|list| {
+            let found = entries.get(list.name()).and_then(Value::as_array);
             let found = found.into_iter().flatten().filter(is_named);
             found.cloned().collect()
         }))
@@ -105,8 +106,8 @@ impl Overrides {
         }
         let kind = schema::element_of("containers");
         // The first of a name: in the one list, or else in the other.
-        let mut places: HashMap<String, (&str, usize)> = HashMap::new();
-        for list in CONTAINERS {
+        let mut places: HashMap<String, (PodList, usize)> = HashMap::new();
+        for list in PodList::OF_CONTAINERS {
             for (place, made) in pod::list(pod, list).iter().enumerate() {
                 let name = pod::name(made).to_owned();
                 places.entry(name).or_insert((list, place));
@@ -121,7 +122,7 @@ impl Overrides {
                 fields.shift_remove("image");
             }
             if let Some((list, place)) = places.get(pod::name(&own))
-                && let Some(made) = pod::existing_list_mut(pod, list)
+                && let Some(made) = pod::existing_list_mut(pod, *list)
                 && let Some(made) = made.get_mut(*place)
             {
                 merge::lay(made, own, kind, Layer::User);
@@ -132,33 +133,25 @@ impl Overrides {
     /// Excludes the traffic of the user that the pod's own proxy container has from redirection; root needs nothing.
     ///
     /// A transparent proxy must be root itself, so that the user has no effect on it, as in Istio since 1.20.
-    pub(crate) fn give_user(
-        &self,
-        pod: &mut Value,
-        is_transparent: bool,
-        warnings: &mut Vec<String>,
-    ) {
+    pub(crate) fn give_user(&self, pod: &mut Value, is_transparent: bool, warnings: &mut Warnings) {
         let Some(user) = self.proxy_id("runAsUser").filter(|user| *user != 0) else {
             return;
         };
         let mut group = None;
         if is_transparent {
-            for list in CONTAINERS {
-                let all = pod::existing_list_mut(pod, list).into_iter().flatten();
-                for proxy in all.filter(|one| pod::name(one) == PROXY) {
-                    if let Some(context) = pod::object_mut(proxy, "securityContext") {
-                        context.insert("runAsUser".to_owned(), json!(0));
-                        // Kubelet starts no root beside a user's `true`.
-                        context.insert("runAsNonRoot".to_owned(), json!(false));
-                        group = context.get("runAsGroup").and_then(Value::as_i64);
-                    }
+            for proxy in pod::proxies_mut(pod) {
+                if let Some(context) = pod::object_mut(proxy, "securityContext") {
+                    context.insert("runAsUser".to_owned(), json!(0));
+                    // Kubelet starts no root beside a user's `true`.
+                    context.insert("runAsNonRoot".to_owned(), json!(false));
+                    group = context.get("runAsGroup").and_then(Value::as_i64);
                 }
             }
-            warnings.push(format!(
-                "runAsUser {user} of {PROXY} has no effect: with TPROXY it must be 0"
-            ));
+            warnings.push(|| {
+                format!("runAsUser {user} of {PROXY} has no effect: with TPROXY it must be 0")
+            });
         }
-        let init = pod::existing_list_mut(pod, "initContainers");
+        let init = pod::existing_list_mut(pod, PodList::InitContainers);
         for container in init.into_iter().flatten() {
             match pod::name(container) {
                 // It validates the CNI plugin's redirection as the proxy's user.
@@ -197,7 +190,7 @@ impl Overrides {
     }
 }
 
-/// Containers that wait for their places, by [`CONTAINERS`].
+/// Containers that wait for their places, by [`PodList::OF_CONTAINERS`].
 #[derive(Debug)]
 pub(crate) struct PendingOverrides([PendingList; 2]);
 
@@ -211,8 +204,8 @@ struct PendingList {
 
 impl PendingOverrides {
     /// The container that was kept for a place, once.
-    pub(crate) fn take(&mut self, list: &str, name: &str) -> Option<Value> {
-        let mut lists = CONTAINERS.iter().zip(&mut self.0);
+    pub(crate) fn take(&mut self, list: PodList, name: &str) -> Option<Value> {
+        let mut lists = PodList::OF_CONTAINERS.iter().zip(&mut self.0);
         let (_, waiting) = lists.find(|(known, _)| **known == list)?;
         let place = waiting.places.get_mut(name)?.pop_front()?;
         waiting.containers.get_mut(place)?.take()
@@ -220,7 +213,7 @@ impl PendingOverrides {
 
     /// Appends the remaining overrides to their lists, unless their name is taken.
     pub(crate) fn put_back(self, pod: &mut Value) {
-        for (list, waiting) in CONTAINERS.into_iter().zip(self.0) {
+        for (list, waiting) in PodList::OF_CONTAINERS.into_iter().zip(self.0) {
             let mut remaining = waiting.containers.into_iter().flatten().peekable();
             if remaining.peek().is_none() {
                 continue;
@@ -237,10 +230,14 @@ impl PendingOverrides {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::ByList;
 
     fn status() -> Status {
         Status {
-            lists: [Vec::new(), vec!["a".to_owned()], Vec::new(), Vec::new()],
+            lists: ByList {
+                containers: vec!["a".to_owned()],
+                ..ByList::default()
+            },
             ..Status::default()
         }
     }

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::file::Probers;
-use crate::pod::{self, LONGEST_VARIABLE, PROXY};
+use crate::pod::{self, LONGEST_VARIABLE, PodList};
 use crate::status::Status;
+use crate::warnings::Warnings;
 
 /// The variable of the proxy that holds the originals: path → what kubelet would have asked.
 pub(crate) const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
@@ -34,6 +35,15 @@ impl BoundedProbes {
         }
         fits
     }
+}
+
+/// A probe as the pod has it.
+struct WrittenProbe<'c> {
+    probe: &'c Map<String, Value>,
+    /// The key of its handler.
+    handler: &'static str,
+    /// The handler.
+    asked: &'c Map<String, Value>,
 }
 
 /// A probe or hook of a container, by its name in paths.
@@ -120,16 +130,16 @@ impl ProbeRewrite<'_> {
     pub(crate) fn rewrite(
         &self,
         pod: &mut Value,
-        is_made: impl Fn(&str, &str) -> bool,
-        warnings: &mut Vec<String>,
+        is_made: impl Fn(PodList, &str) -> bool,
+        warnings: &mut Warnings,
     ) -> OriginalProbes {
         let mut originals = BoundedProbes::default();
-        let lists: &[&str] = if self.probers < Probers::Http {
-            &["containers"]
+        let lists: &[PodList] = if self.probers < Probers::Http {
+            &[PodList::Containers]
         } else {
-            &["initContainers", "containers"]
+            &[PodList::InitContainers, PodList::Containers]
         };
-        for list in lists {
+        for list in lists.iter().copied() {
             for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
                 let name = pod::name(container).to_owned();
                 if is_made(list, &name) {
@@ -149,36 +159,20 @@ impl ProbeRewrite<'_> {
         name: &str,
         place: ProbeField,
         originals: &mut BoundedProbes,
-        warnings: &mut Vec<String>,
+        warnings: &mut Warnings,
     ) {
-        let Some(Value::Object(probe)) = place.get(container) else {
-            return;
-        };
-        let Some(handler) = HANDLERS
-            .into_iter()
-            .find(|handler| probe.get(*handler).is_some_and(Value::is_object))
+        let Some(WrittenProbe {
+            probe,
+            handler,
+            asked,
+        }) = self.written_probe(container, place)
         else {
             return;
         };
-        // Kubernetes has no such hook.
-        if place.parent.is_some() && handler == "grpc" {
-            return;
-        }
-        let Some(asked) = probe.get(handler).and_then(Value::as_object) else {
-            return;
-        };
-        if asked
-            .get("host")
-            .and_then(Value::as_str)
-            .is_some_and(|host| !host.is_empty())
-            || self.is_ours(asked)
-        {
-            return;
-        }
         if self.probers < place.since.max(first(handler)) {
             // Agents up to 1.4 never got more.
             if self.probers != Probers::Legacy {
-                warnings.push(format!("container {name}: {} has {handler}, which the probers of the configuration or of the image's release do not have there; it is left as it is", place.field));
+                warnings.push(|| format!("container {name}: {} has {handler}, which the probers of the configuration or of the image's release do not have there; it is left as it is", place.field));
             }
             return;
         }
@@ -188,7 +182,7 @@ impl ProbeRewrite<'_> {
                 .get("port")
                 .and_then(Value::as_str)
                 .unwrap_or_default();
-            warnings.push(format!("container {name}: {} names port {wanted:?}, which the container does not have; it is left as it is", place.field));
+            warnings.push(|| format!("container {name}: {} names port {wanted:?}, which the container does not have; it is left as it is", place.field));
             return;
         };
         // The API server refuses it where it sees it.
@@ -201,7 +195,7 @@ impl ProbeRewrite<'_> {
         let original = self.entry(probe, handler, original, &path);
         // Nothing of the probe has changed up to here, so that one without room stays whole.
         if !originals.insert(path, original) {
-            warnings.push(format!("container {name}: {} would make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program; it is left as it is", place.field));
+            warnings.push(|| format!("container {name}: {} would make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program; it is left as it is", place.field));
             return;
         }
         let Some(Value::Object(probe)) = place.get_mut(container) else {
@@ -211,6 +205,28 @@ impl ProbeRewrite<'_> {
             probe.shift_remove(handler);
         }
         probe.insert("httpGet".to_owned(), sent);
+    }
+
+    /// Returns the probe at a place, if the agent may ask in kubelet's place.
+    fn written_probe<'c>(
+        &self,
+        container: &'c Value,
+        place: ProbeField,
+    ) -> Option<WrittenProbe<'c>> {
+        let probe = place.get(container)?.as_object()?;
+        let mut handlers = HANDLERS.into_iter();
+        let handler = handlers.find(|handler| probe.get(*handler).is_some_and(Value::is_object))?;
+        let asked = probe.get(handler)?.as_object()?;
+        let host = asked.get("host").and_then(Value::as_str);
+        // Kubernetes has no such hook.
+        let is_unknown_hook = place.parent.is_some() && handler == "grpc";
+        let has_host = host.is_some_and(|host| !host.is_empty());
+        let is_left = is_unknown_hook || has_host || self.is_ours(asked);
+        (!is_left).then_some(WrittenProbe {
+            probe,
+            handler,
+            asked,
+        })
     }
 
     /// The original as the agent takes it.
@@ -394,31 +410,11 @@ pub(crate) fn flag<'a>(args: &[&'a str], names: &[&str]) -> Option<&'a str> {
 
 /// Restores the original probes that an earlier injection had rewritten.
 pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
-    let lists = ["containers", "initContainers"];
-    let proxy = lists
-        .into_iter()
-        .filter(|list| earlier.has(list, PROXY))
-        .find_map(|list| {
-            pod::list(pod, list)
-                .iter()
-                .find(|container| pod::name(container) == PROXY)
-        });
-    let env = proxy
-        .and_then(|proxy| proxy.get("env"))
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
-    let text = env
-        .iter()
-        // Of two variables with one name Kubernetes uses the last.
-        .rev()
-        .find(|variable| pod::name(variable) == VARIABLE)
-        .and_then(|variable| variable.get("value"))
-        .and_then(Value::as_str);
-    let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
+    let Some(entries) = earlier.stored_variable(pod, VARIABLE) else {
         return OriginalProbes::new();
     };
     let mut restored = OriginalProbes::new();
-    for list in lists {
+    for list in PodList::OF_CONTAINERS {
         for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
             let name = pod::name(container).to_owned();
             for place in PROBE_FIELDS {
@@ -475,9 +471,9 @@ mod tests {
                 earlier: &OriginalProbes::new(),
             };
             let mut made = json!({"spec": {"containers": [container]}});
-            let mut warnings = Vec::new();
+            let mut warnings = Warnings::default();
             rewriting.rewrite(&mut made, |_, _| false, &mut warnings);
-            assert_eq!(warnings, Vec::<String>::new());
+            assert_eq!(warnings.into_vec(), Vec::<String>::new());
             made["spec"]["containers"][0] != *container
         };
         let ports = [
@@ -543,8 +539,9 @@ mod tests {
                     container["lifecycle"] = probe;
                 }
                 let mut made = json!({"spec": {"containers": [container]}});
-                let mut warnings = Vec::new();
+                let mut warnings = Warnings::default();
                 let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut warnings);
+                let warnings = warnings.into_vec();
                 let wanted = since.is_some_and(|since| probers >= since);
                 assert_eq!(
                     rewritten.len(),
@@ -580,7 +577,7 @@ mod tests {
             };
             let mut made = json!({"spec": {"containers": [{"name": "a",
                 "livenessProbe": {"httpGet": {"port": 80}, "timeoutSeconds": timeout}}]}});
-            let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut Vec::new());
+            let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut Warnings::default());
             let found = rewritten[&path]
                 .get("timeoutSeconds")
                 .and_then(Value::as_i64);

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::pod::{self, CONTAINERS, PROXY, SERVICE_ACCOUNT};
+use crate::pod::{self, PROXY, PodList, SERVICE_ACCOUNT};
+use crate::warnings::Warnings;
 
 /// Settings that are the template's in each of them.
 const TEMPLATES: [&str; 5] = [
@@ -39,7 +40,7 @@ pub(crate) struct ProtectedContainers(BTreeMap<String, Protection>);
 impl ProtectedContainers {
     pub(crate) fn of(layers: &[Value]) -> Self {
         let mut protected = BTreeMap::new();
-        for list in CONTAINERS {
+        for list in PodList::OF_CONTAINERS {
             // The settings of all templates for a container count together.
             let mut made: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
             for container in layers.iter().flat_map(|layer| pod::list(layer, list)) {
@@ -51,7 +52,7 @@ impl ProtectedContainers {
                 let protection = match (image, rights) {
                     _ if RIGHTFUL.contains(&name) => Protection::Rights,
                     (true, true) => Protection::Rights,
-                    (true, false) if list == "initContainers" => Protection::Image,
+                    (true, false) if list == PodList::InitContainers => Protection::Image,
                     _ => continue,
                 };
                 let known = protected.entry(name.to_owned()).or_insert(protection);
@@ -84,13 +85,13 @@ impl ProtectedContainers {
         gone
     }
 
-    /// Does so for all containers of the pod; adds a warning for each that lost a field.
-    pub(crate) fn take_all(&self, pod: &mut Value, warnings: &mut Vec<String>) {
-        for list in CONTAINERS {
+    /// Removes the template's fields from all containers of the pod, as [`Self::take`] does; adds a warning for each that lost one.
+    pub(crate) fn take_all(&self, pod: &mut Value, warnings: &mut Warnings) {
+        for list in PodList::OF_CONTAINERS {
             for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
                 let gone = self.take(container);
                 if !gone.is_empty() {
-                    warnings.push(format!(
+                    warnings.push(|| format!(
                         "container {:?} is the template's: what the pod says of its {} is not used",
                         pod::name(container),
                         gone.join(", ")
@@ -272,9 +273,10 @@ mod tests {
             let protected =
                 ProtectedContainers::of(&[json!({"spec": {"initContainers": [template]}})]);
             let mut pod = json!({"spec": {"initContainers": [user.clone()]}});
-            let mut warnings = Vec::new();
+            let mut warnings = Warnings::default();
             protected.take_all(&mut pod, &mut warnings);
             assert_eq!(pod["spec"]["initContainers"][0], stays);
+            let warnings = warnings.into_vec();
             assert_eq!(warnings.is_empty(), stays == user, "{warnings:?}");
         }
     }

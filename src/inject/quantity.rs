@@ -3,9 +3,9 @@
 /// Nano: what the smallest suffix counts.
 const NANO: i128 = 1_000_000_000;
 
-/// Parses a quantity to billionths, rounded up; `None` if it is malformed.
+/// Parses a quantity to billionths, rounded away from zero; `None` if it is malformed.
 #[must_use]
-pub fn nano(text: &str) -> Option<i128> {
+pub(crate) fn nano(text: &str) -> Option<i128> {
     let (negative, text) = match text.as_bytes().first()? {
         b'-' => (true, text.get(1..)?),
         b'+' => (false, text.get(1..)?),
@@ -75,7 +75,7 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
 
 /// Whole units, rounded up.
 #[must_use]
-pub fn ceil(text: &str) -> Option<i128> {
+pub(crate) fn ceil(text: &str) -> Option<i128> {
     nano(text)?
         .checked_add(NANO - 1)
         .map(|nano| nano.div_euclid(NANO))
@@ -83,7 +83,7 @@ pub fn ceil(text: &str) -> Option<i128> {
 
 /// Returns true if two texts are the same quantity.
 #[must_use]
-pub fn equal(a: &str, b: &str) -> bool {
+pub(crate) fn equal(a: &str, b: &str) -> bool {
     a == b || nano(a).is_some_and(|a| Some(a) == nano(b))
 }
 

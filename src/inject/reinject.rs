@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::Value;
 
 use crate::metrics;
-use crate::pod::{self, CONTAINERS, LISTS, PROXY, merge_key};
+use crate::pod::{self, PROXY, PodList, merge_key};
 use crate::probes;
 use crate::protected_containers;
 use crate::quantity;
@@ -13,7 +13,7 @@ use crate::schema::{self, Kind};
 use crate::status::Status;
 
 /// Elements that an earlier pass put in and that are written anew: by list, and by their place in the pod that was sent.
-pub(crate) type ReplacedElements = HashSet<(&'static str, usize)>;
+pub(crate) type ReplacedElements = HashSet<(PodList, usize)>;
 
 /// The place of elements of an earlier pass that have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub(crate) fn reinject(
 ) -> ReplacedElements {
     let mut replaced_elements = ReplacedElements::new();
     let same_version = earlier.version == now.version;
-    for list in LISTS {
-        let kind = schema::element_of(list);
+    for list in PodList::ALL {
+        let kind = schema::element_of(list.name());
         let before = pod::list(sent, list);
         let Some(elements) = pod::existing_list_mut(wanted, list) else {
             continue;
@@ -70,7 +70,7 @@ pub(crate) fn reinject(
         });
     }
     if same_version {
-        for list in ["initContainers", "containers"] {
+        for list in [PodList::InitContainers, PodList::Containers] {
             reinject_probes(pod::list(sent, list), pod::existing_list_mut(wanted, list));
         }
     }
@@ -81,8 +81,8 @@ pub(crate) fn reinject(
 ///
 /// Only an annotation says that there was an earlier pass, and any author can write it: so a container other than the
 /// proxy's must run the same as `made`, with the same rights.
-fn stays(list: &str, existing: &Value, made: &Value, kind: Kind) -> bool {
-    let is_guarded = CONTAINERS.contains(&list) && pod::name(made) != PROXY;
+fn stays(list: PodList, existing: &Value, made: &Value, kind: Kind) -> bool {
+    let is_guarded = list.has_containers() && pod::name(made) != PROXY;
     let is_same = |key: &str, wanted: &Value, existing: &Value| {
         contains(wanted, existing, kind.below(key).unwrap_or(Kind::Any))
     };

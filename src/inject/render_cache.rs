@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use crate::output_types::Findings;
+use crate::output_types::TypingReport;
 use crate::text_slots::{self, TextSlot};
 
 /// Texts that are remembered, the one used last first.
@@ -71,19 +71,19 @@ impl<T: Clone + TextTree> RenderCache<T> {
     pub(crate) fn get<E>(
         &self,
         text: String,
-        read: impl FnOnce(&str) -> Result<Option<(T, Findings)>, E>,
+        read: impl FnOnce(&str) -> Result<Option<(T, TypingReport)>, E>,
     ) -> Result<Parsed<T>, E> {
         if text.len() > MAX_BYTES {
-            return Ok(read(&text)?.map(|(made, findings)| (made, findings.pruned)));
+            return Ok(read(&text)?.map(|(made, report)| (made, report.pruned)));
         }
         if let Some(known) = self.get_cached(&text) {
             return Ok(known);
         }
         // The lock is not held while a text is parsed: two pods may parse the same one, and neither waits.
         let mut slots = Vec::new();
-        let read = read(&text)?.map(|(mut made, findings)| {
-            slots = found(&text, &findings, &mut made);
-            (made, findings.pruned)
+        let read = read(&text)?.map(|(mut made, report)| {
+            slots = found(&text, &report, &mut made);
+            (made, report.pruned)
         });
         let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         texts.truncate(CAPACITY - 1);
@@ -121,9 +121,9 @@ impl<T: Clone + TextTree> CachedText<T> {
 }
 
 /// The slots of a text, in their order.
-fn found<T: TextTree>(text: &str, findings: &Findings, made: &mut T) -> Vec<TextSlot> {
+fn found<T: TextTree>(text: &str, report: &TypingReport, made: &mut T) -> Vec<TextSlot> {
     let mut slots: Vec<TextSlot> = Vec::new();
-    for scalar in &findings.texts {
+    for scalar in &report.texts {
         let value = made.text_mut(&scalar.trail);
         slots.extend(value.and_then(|value| TextSlot::at(text, scalar, value)));
     }
@@ -143,13 +143,13 @@ mod tests {
     /// The parsed value of a template's text, without a cache.
     fn fresh<T>(
         text: &str,
-        read: fn(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
-    ) -> Result<Option<(T, Findings)>, OutputError> {
+        read: fn(&yaml::Node, &mut TypingReport) -> Result<T, OutputError>,
+    ) -> Result<Option<(T, TypingReport)>, OutputError> {
         let Some(node) = yaml::read(text).map_err(|error| error.to_string())? else {
             return Ok(None);
         };
-        let mut findings = Findings::default();
-        read(&node, &mut findings).map(|made| Some((made, findings)))
+        let mut report = TypingReport::default();
+        read(&node, &mut report).map(|made| Some((made, report)))
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
                 if text == "bad" {
                     return Err(());
                 }
-                Ok(Some((json!(text.len()), Findings::default())))
+                Ok(Some((json!(text.len()), TypingReport::default())))
             });
             (got.map(|read| read.unwrap().0), reads)
         };
@@ -187,13 +187,13 @@ mod tests {
     /// Counts the texts that are parsed; each result must equal that of a parse without cache.
     fn reads<T: Clone + TextTree + PartialEq + fmt::Debug>(
         texts: &[String],
-        read: fn(&yaml::Node, &mut Findings) -> Result<T, OutputError>,
+        read: fn(&yaml::Node, &mut TypingReport) -> Result<T, OutputError>,
     ) -> usize {
         let cache = RenderCache::default();
         let mut reads = 0;
         for text in texts {
             let wanted =
-                fresh(text, read).map(|read| read.map(|(made, findings)| (made, findings.pruned)));
+                fresh(text, read).map(|read| read.map(|(made, report)| (made, report.pruned)));
             let found = cache.get(text.clone(), |text| {
                 reads += 1;
                 fresh(text, read)

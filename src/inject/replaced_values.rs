@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::json_eq::{changed, json_eq, present};
 use crate::metrics;
 use crate::output_types;
-use crate::pod;
+use crate::pod::{self, PodList};
 use crate::reinject;
 use crate::schema::{self, Kind};
 use crate::status::Status;
@@ -77,13 +77,16 @@ const IS: &str = "is";
 const LONGEST: usize = 16 << 10;
 
 /// The list beside the maps.
-const VOLUMES: &str = "volumes";
+const VOLUMES: &str = PodList::Volumes.name();
 
 /// Returns the maps and volumes of a pod before an injection, in a pod without anything else.
 pub(crate) fn outline(pod: &Value) -> Value {
     let mut made = Value::Object(Map::new());
-    let volumes = pod::list(pod, VOLUMES);
-    if let (false, Some(list)) = (volumes.is_empty(), pod::list_mut(&mut made, VOLUMES)) {
+    let volumes = pod::list(pod, PodList::Volumes);
+    if let (false, Some(list)) = (
+        volumes.is_empty(),
+        pod::list_mut(&mut made, PodList::Volumes),
+    ) {
         list.extend_from_slice(volumes);
     }
     for (part, _, map) in MAPS {
@@ -145,12 +148,12 @@ fn limit(record: &mut Map<String, Value>, room: &mut usize) {
 
 /// The user's volumes that an overlay's took the place of. A fragment's are appended.
 fn replaced_volumes(status: &Status, before: &Value, after: &Value) -> Map<String, Value> {
-    let names = status.names(VOLUMES);
+    let names = status.names(PodList::Volumes);
     if status.revision.is_none() || names.is_empty() {
         return Map::new();
     }
     let by_name = |pod| {
-        let volumes = pod::list(pod, VOLUMES).iter();
+        let volumes = pod::list(pod, PodList::Volumes).iter();
         let volumes = volumes.map(|volume| (pod::name(volume).to_owned(), volume.clone()));
         let volumes = volumes.filter(|(name, _)| names.contains(name.as_str()));
         volumes.collect::<Map<String, Value>>()
@@ -184,7 +187,7 @@ pub(crate) fn volumes(
         return found;
     };
     let kind = schema::element_of(VOLUMES);
-    let names = earlier.names(VOLUMES);
+    let names = earlier.names(PodList::Volumes);
     for (name, entry) in record {
         let (Some(was), Some(is)) = (entry.get(WAS), entry.get(IS)) else {
             continue;
@@ -195,7 +198,7 @@ pub(crate) fn volumes(
         {
             continue;
         }
-        let mut now = pod::list(pod, VOLUMES).iter();
+        let mut now = pod::list(pod, PodList::Volumes).iter();
         let now = now.find(|volume| pod::name(volume) == name);
         if !of_templates.contains(name) {
             found.withheld.insert(name.clone());
@@ -286,6 +289,7 @@ fn set(holder: &mut Map<String, Value>, key: &str, values: &Map<String, Value>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::ByList;
     use serde_json::json;
 
     fn noted(before: &Value, after: &Value) -> Status {
@@ -382,12 +386,10 @@ mod tests {
         let noted = |before: &Value, after: &Value, revision: Option<String>| {
             let mut status = Status {
                 revision,
-                lists: [
-                    Vec::new(),
-                    Vec::new(),
-                    vec!["istiod-ca-cert".to_owned()],
-                    Vec::new(),
-                ],
+                lists: ByList {
+                    volumes: vec!["istiod-ca-cert".to_owned()],
+                    ..ByList::default()
+                },
                 ..Status::default()
             };
             note(&mut status, &outline(before), after);

@@ -10,7 +10,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("schem
 
 /// The type of a value in a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Text,
     Boolean,
     Integer,
@@ -26,20 +26,20 @@ pub enum Kind {
 
 /// The kind of the elements of a list or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Id(usize);
+pub(crate) struct Id(usize);
 
 /// An object with fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ObjectType(usize);
+pub(crate) struct ObjectType(usize);
 
 #[derive(Debug)]
-pub struct Field {
+pub(crate) struct Field {
     /// The name in JSON.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The name in Go.
-    pub go: String,
-    pub kind: Kind,
-    pub required: bool,
+    pub(crate) go: String,
+    pub(crate) kind: Kind,
+    pub(crate) required: bool,
 }
 
 #[derive(Debug)]
@@ -65,7 +65,7 @@ struct Table {
 
 /// The object of that name: `Pod`, `PodSpec`, `Container`, `Volume`, …
 #[must_use]
-pub fn object(name: &str) -> Option<ObjectType> {
+pub(crate) fn object(name: &str) -> Option<ObjectType> {
     TABLE
         .records
         .iter()
@@ -84,28 +84,20 @@ pub(crate) fn element_of(list: &str) -> Kind {
 
 impl Id {
     #[must_use]
-    pub fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> Kind {
         TABLE.elements.get(self.0).copied().unwrap_or(Kind::Any)
     }
 }
 
 impl ObjectType {
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         TABLE.records.get(self.0).map_or("", |record| record.name)
-    }
-
-    #[must_use]
-    pub fn fields(self) -> &'static [Field] {
-        TABLE
-            .records
-            .get(self.0)
-            .map_or(&[], |record| &record.fields)
     }
 
     /// The field of that name in JSON.
     #[must_use]
-    pub fn field(self, name: &str) -> Option<&'static Field> {
+    pub(crate) fn field(self, name: &str) -> Option<&'static Field> {
         let record = TABLE.records.get(self.0)?;
         let found = record.fields.binary_search_by(|field| field.name.cmp(name));
         record.fields.get(found.ok()?)
@@ -115,7 +107,7 @@ impl ObjectType {
 impl ObjectType {
     /// The field of that name in Go.
     #[must_use]
-    pub fn go_field(self, name: &str) -> Option<&'static Field> {
+    pub(crate) fn go_field(self, name: &str) -> Option<&'static Field> {
         let record = TABLE.records.get(self.0)?;
         let found = record
             .by_go
@@ -156,7 +148,7 @@ fn go_name(json: &str) -> String {
 impl Kind {
     /// Returns the type of a list's elements; any, for what is no list.
     #[must_use]
-    pub fn of_elements(self) -> Self {
+    pub(crate) fn of_elements(self) -> Self {
         match self {
             Self::List(element) => element.kind(),
             Self::Text
@@ -173,7 +165,7 @@ impl Kind {
 
     /// The type of `name` below a value of this type.
     #[must_use]
-    pub fn below(self, name: &str) -> Option<Self> {
+    pub(crate) fn below(self, name: &str) -> Option<Self> {
         match self {
             Self::Object(object) => object.field(name).map(|field| field.kind),
             Self::Map(element) => Some(element.kind()),

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use api::names::{is_label_key, is_label_value};
 use serde_json::{Map, Value};
 
-use crate::yaml::{self, Node, Value as Kind};
+use crate::yaml::{self, Node, Value as Tree};
 
 /// A label selector; an empty one matches nothing here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selector(Vec<Requirement>);
+pub(crate) struct Selector(Vec<Requirement>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Requirement {
@@ -25,8 +25,8 @@ impl Selector {
     /// # Errors
     ///
     /// The selector is invalid; the error names the invalid part.
-    pub fn read(node: &Node) -> Result<Self, String> {
-        let Kind::Map(entries) = &node.value else {
+    pub(crate) fn read(node: &Node) -> Result<Self, String> {
+        let Tree::Map(entries) = &node.value else {
             return Err("a selector must be an object".to_owned());
         };
         let mut requirements = Vec::new();
@@ -45,7 +45,7 @@ impl Selector {
     }
 
     #[must_use]
-    pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
+    pub(crate) fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         let label = |key: &str| {
             labels
                 .and_then(|labels| labels.get(key))
@@ -67,27 +67,27 @@ impl Selector {
 }
 
 fn is_null(node: &Node) -> bool {
-    matches!(&node.value, Kind::Scalar(scalar) if yaml::is_null(scalar))
+    matches!(&node.value, Tree::Scalar(scalar) if yaml::is_null(scalar))
 }
 
 fn list<'a>(node: &'a Node, name: &str) -> Result<&'a [Node], String> {
     match &node.value {
-        Kind::List(items) => Ok(items),
+        Tree::List(items) => Ok(items),
         _ if is_null(node) => Ok(&[]),
-        Kind::Scalar(_) | Kind::Map(_) => Err(format!("{name} of a selector must be a list")),
+        Tree::Scalar(_) | Tree::Map(_) => Err(format!("{name} of a selector must be a list")),
     }
 }
 
 fn text(node: &Node, name: &str) -> Result<String, String> {
     match &node.value {
-        Kind::Scalar(scalar) if !yaml::is_null(scalar) => Ok(scalar.text.clone()),
-        Kind::Scalar(_) | Kind::List(_) | Kind::Map(_) => {
+        Tree::Scalar(scalar) if !yaml::is_null(scalar) => Ok(scalar.text.clone()),
+        Tree::Scalar(_) | Tree::List(_) | Tree::Map(_) => {
             Err(format!("{name} of a selector must be a string"))
         }
     }
 }
 
-/// No pod has a label of another key, so such a selector would select nothing, or everything.
+/// Checks a key of a selector. No pod has a label with an invalid key, so that `In` would select no pod and `NotIn` all.
 fn label_key(key: String) -> Result<String, String> {
     match is_label_key(&key) {
         true => Ok(key),
@@ -95,7 +95,7 @@ fn label_key(key: String) -> Result<String, String> {
     }
 }
 
-/// The same of a value.
+/// Checks a value of a selector, for the same reason.
 fn label_value(value: String) -> Result<String, String> {
     match is_label_value(&value) {
         true => Ok(value),
@@ -105,7 +105,7 @@ fn label_value(value: String) -> Result<String, String> {
 
 fn labels(node: &Node) -> Result<Vec<Requirement>, String> {
     match &node.value {
-        Kind::Map(entries) => entries
+        Tree::Map(entries) => entries
             .iter()
             .map(|(key, value)| {
                 let value = label_value(text(value, "matchLabels")?)?;
@@ -114,7 +114,7 @@ fn labels(node: &Node) -> Result<Vec<Requirement>, String> {
             })
             .collect(),
         _ if is_null(node) => Ok(Vec::new()),
-        Kind::Scalar(_) | Kind::List(_) => {
+        Tree::Scalar(_) | Tree::List(_) => {
             Err("matchLabels of a selector must be an object".to_owned())
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::pod::{self, LISTS, PROXY};
+use crate::pod::{self, ByList, PROXY, PodList};
 
 /// The annotation that lists the injected elements.
 pub(crate) const STATUS: &str = "sidecar.istio.io/status";
@@ -15,8 +15,8 @@ pub(crate) const OVERRIDES: &str = "proxy.istio.io/overrides";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) version: String,
-    /// Names by [`LISTS`], in the template's order.
-    pub(crate) lists: [Vec<String>; 4],
+    /// Names in the template's order.
+    pub(crate) lists: ByList<Vec<String>>,
     /// The revision; overlays only.
     pub(crate) revision: Option<String>,
     /// Keys that the pod had not.
@@ -31,9 +31,9 @@ impl Status {
     pub(crate) fn to_text(&self) -> String {
         let mut entries = Map::new();
         entries.insert("version".to_owned(), Value::from(self.version.as_str()));
-        for (list, names) in LISTS.iter().zip(&self.lists) {
+        for (list, names) in self.lists.iter() {
             entries.insert(
-                (*list).to_owned(),
+                list.name().to_owned(),
                 if names.is_empty() {
                     Value::Null
                 } else {
@@ -81,8 +81,12 @@ impl Status {
 
     /// Moves the proxy's name to the list that has it, and drops names of missing elements.
     pub(crate) fn locate(&mut self, pod: &Value) {
-        let [init, containers, ..] = &mut self.lists;
-        let mut of_pod = pod::list(pod, "initContainers").iter();
+        let ByList {
+            init_containers: init,
+            containers,
+            ..
+        } = &mut self.lists;
+        let mut of_pod = pod::list(pod, PodList::InitContainers).iter();
         if of_pod.any(|one| pod::name(one) == PROXY)
             && let Some(place) = containers.iter().position(|name| name == PROXY)
         {
@@ -92,7 +96,7 @@ impl Status {
                 init.push(proxy);
             }
         }
-        for (list, names) in LISTS.iter().zip(&mut self.lists) {
+        for (list, names) in self.lists.iter_mut() {
             let there = pod::list(pod, list).iter().map(pod::name);
             let there: HashSet<&str> = there.collect();
             names.retain(|name| there.contains(name.as_str()));
@@ -118,7 +122,7 @@ impl Status {
         let text = |key: &str| entries.get(key).and_then(Value::as_str).map(str::to_owned);
         let status = Self {
             version: text("version").unwrap_or_default(),
-            lists: LISTS.map(names),
+            lists: ByList::from_fn(|list| names(list.name())),
             revision: text("revision"),
             labels: names("labels"),
             annotations: names("annotations"),
@@ -127,9 +131,8 @@ impl Status {
                 _ => Map::new(),
             },
         };
-        let names_something = status
-            .lists
-            .iter()
+        let lists = status.lists.iter().map(|(_, names)| names);
+        let names_something = lists
             .chain([&status.labels, &status.annotations])
             .any(|names| !names.is_empty());
         (names_something || !status.replaced.is_empty()).then_some(status)
@@ -140,36 +143,43 @@ impl Status {
     pub(crate) fn legacy() -> Self {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Self {
-            lists: [
-                names(&["istio-init", "enable-core-dump", PROXY]),
-                names(&[PROXY]),
-                names(&["istio-certs", "istio-envoy"]),
-                Vec::new(),
-            ],
+            lists: ByList {
+                init_containers: names(&["istio-init", "enable-core-dump", PROXY]),
+                containers: names(&[PROXY]),
+                volumes: names(&["istio-certs", "istio-envoy"]),
+                image_pull_secrets: Vec::new(),
+            },
             ..Self::default()
         }
     }
 
     /// The names of a list as a set, for many lookups: there may be as many as an annotation holds.
-    pub(crate) fn names(&self, list: &str) -> HashSet<&str> {
-        let mut lists = LISTS.iter().zip(&self.lists);
-        let names = lists.find(|(known, _)| **known == list);
-        let names = names.into_iter().flat_map(|(_, names)| names);
-        names.map(String::as_str).collect()
+    pub(crate) fn names(&self, list: PodList) -> HashSet<&str> {
+        self.lists.get(list).iter().map(String::as_str).collect()
     }
 
-    pub(crate) fn has(&self, list: &str, name: &str) -> bool {
-        LISTS
-            .iter()
-            .zip(&self.lists)
-            .any(|(known, names)| *known == list && names.iter().any(|known| known == name))
+    pub(crate) fn has(&self, list: PodList, name: &str) -> bool {
+        self.lists.get(list).iter().any(|known| known == name)
+    }
+
+    /// The object in a variable that an earlier injection gave its proxy.
+    pub(crate) fn stored_variable(&self, pod: &Value, name: &str) -> Option<Map<String, Value>> {
+        let lists = PodList::OF_CONTAINERS.into_iter();
+        let mut containers = lists
+            .filter(|list| self.has(*list, PROXY))
+            .flat_map(|list| pod::list(pod, list));
+        let proxy = containers.find(|one| pod::name(one) == PROXY)?;
+        let env = proxy.get("env")?.as_array()?;
+        // Of two variables with one name Kubernetes uses the last.
+        let variable = env.iter().rfind(|one| pod::name(one) == name)?;
+        serde_json::from_str(variable.get("value")?.as_str()?).ok()
     }
 
     /// Reports for each element of a list whether it was injected; empty for a list without injected elements.
     ///
     /// A fragment appends and never looks at the user's names, so of elements that share one the last is its own. An overlay
     /// was laid over all that have it.
-    pub(crate) fn put_in(&self, list: &str, elements: &[Value]) -> Vec<bool> {
+    pub(crate) fn put_in(&self, list: PodList, elements: &[Value]) -> Vec<bool> {
         let names = self.names(list);
         if names.is_empty() {
             return Vec::new();
@@ -202,12 +212,11 @@ mod tests {
     fn a_status_is_read_as_it_is_written() {
         let status = Status {
             version: "v".to_owned(),
-            lists: [
-                vec!["a".to_owned()],
-                Vec::new(),
-                vec!["b".to_owned(), "c".to_owned()],
-                Vec::new(),
-            ],
+            lists: ByList {
+                init_containers: vec!["a".to_owned()],
+                volumes: vec!["b".to_owned(), "c".to_owned()],
+                ..ByList::default()
+            },
             revision: Some("r".to_owned()),
             labels: vec!["l".to_owned()],
             annotations: Vec::new(),
@@ -225,25 +234,23 @@ mod tests {
     fn of_elements_that_share_a_name_a_fragment_made_the_last() {
         let elements = ["a", "b", "a", "c", "a"].map(|name| json!({"name": name}));
         let fragment = Status {
-            lists: [
-                Vec::new(),
-                Vec::new(),
-                Vec::new(),
-                vec!["a".to_owned(), "c".to_owned()],
-            ],
+            lists: ByList {
+                image_pull_secrets: vec!["a".to_owned(), "c".to_owned()],
+                ..ByList::default()
+            },
             ..Status::default()
         };
         assert_eq!(
-            fragment.put_in("imagePullSecrets", &elements),
+            fragment.put_in(PodList::ImagePullSecrets, &elements),
             [false, false, false, true, true]
         );
-        assert!(fragment.put_in("volumes", &elements).is_empty());
+        assert!(fragment.put_in(PodList::Volumes, &elements).is_empty());
         let overlay = Status {
             revision: Some("default".to_owned()),
             ..fragment
         };
         assert_eq!(
-            overlay.put_in("imagePullSecrets", &elements),
+            overlay.put_in(PodList::ImagePullSecrets, &elements),
             [true, false, true, true, true]
         );
     }

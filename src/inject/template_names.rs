@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::pod::{CONTAINERS, LISTS, PROXY};
+use crate::pod::{ByList, PROXY, PodList};
 
 /// The containers of Istio's stock templates.
 const STOCK_CONTAINERS: [&str; 4] = [PROXY, "istio-init", "istio-validation", "enable-core-dump"];
@@ -45,17 +45,18 @@ impl TemplateNames {
         }
     }
 
-    fn of(&mut self, list: &str) -> Option<&mut BTreeSet<String>> {
+    const fn of(&mut self, list: PodList) -> Option<&mut BTreeSet<String>> {
         match list {
-            "volumes" => Some(&mut self.volumes),
-            _ => CONTAINERS.contains(&list).then_some(&mut self.containers),
+            PodList::Volumes => Some(&mut self.volumes),
+            PodList::Containers | PodList::InitContainers => Some(&mut self.containers),
+            PodList::ImagePullSecrets => None,
         }
     }
 
-    /// Adds those of `wanted` that templates made, by [`LISTS`]; returns true if there was one.
-    pub(crate) fn learn(&mut self, wanted: &mut Self, made: &[Vec<String>; 4]) -> bool {
+    /// Adds those of `wanted` that templates made; returns true if there was one.
+    pub(crate) fn learn(&mut self, wanted: &mut Self, made: &ByList<Vec<String>>) -> bool {
         let mut learned = false;
-        for (list, names) in LISTS.iter().zip(made) {
+        for (list, names) in made.iter() {
             let Some((known, wanted)) = self.of(list).zip(wanted.of(list)) else {
                 continue;
             };

@@ -8,7 +8,7 @@ use crate::fragment;
 use crate::metrics;
 use crate::output_types;
 use crate::overrides::Overrides;
-use crate::pod::{self, CONTAINERS, LISTS};
+use crate::pod::{self, PodList};
 use crate::probes::{self, OriginalProbes};
 use crate::reinject;
 use crate::replaced_values;
@@ -156,7 +156,7 @@ fn take_out(
     };
     let mut differing = withheld.clone();
     let mut pending = stored.into_pending();
-    for list in LISTS {
+    for list in PodList::ALL {
         let Some(elements) = pod::existing_list_mut(pod, list) else {
             continue;
         };
@@ -167,7 +167,7 @@ fn take_out(
                 return true;
             }
             let name = pod::name(element);
-            let other = others.get(name).filter(|_| CONTAINERS.contains(&list));
+            let other = others.get(name).filter(|_| list.has_containers());
             if let Some(own) = other {
                 let name = name.to_owned();
                 let before = element.clone();
@@ -176,7 +176,7 @@ fn take_out(
                 }
                 return true;
             }
-            let is_volume = list == "volumes";
+            let is_volume = list == PodList::Volumes;
             if is_volume && (volumes.staying.contains(name) || withheld.volumes.contains(name)) {
                 return true;
             }
@@ -193,7 +193,7 @@ fn take_out(
             && before > 0
             && let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut)
         {
-            spec.shift_remove(list);
+            spec.shift_remove(list.name());
         }
     }
     pending.put_back(pod);

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::output_error::OutputError;
-use crate::output_types::{self, Findings, TypingOptions};
+use crate::output_types::{self, TypingOptions, TypingReport};
 use crate::pod;
 use crate::schema::{self, Kind};
 use crate::yaml;
@@ -102,7 +102,7 @@ pub(crate) fn check(value: &str, kind: &str) -> Result<(), String> {
         }
         let node = yaml::read(&yaml::json(value)).map_err(|error| error.to_string())?;
         let node = node.ok_or_else(|| format!("{name:?}: want an object"))?;
-        output_types::typed(&node, kind, "", reading, &mut Findings::default())
+        output_types::typed(&node, kind, "", reading, &mut TypingReport::default())
             .map(drop)
             .map_err(|mistake| format!("{name:?}: {mistake}"))
     })

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::fragment::Fragment;
 use crate::pod::{self, LONGEST_VARIABLE};
+use crate::warnings::Warnings;
 
 /// Variables with the pod's labels and annotations for the control plane. A proxy starts without them.
 const OPTIONAL: &str = "ISTIO_METAJSON_";
@@ -26,7 +27,7 @@ impl Containers for Value {
 
 impl Containers for Fragment {
     fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
-        self.lists.iter_mut().take(2).flatten()
+        self.lists.all_containers_mut()
     }
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn too_long(pod: &Value) -> Option<String> {
 }
 
 /// Removes variables that are too long, and adds warnings.
-pub(crate) fn leave_out_long(made: &mut impl Containers, warnings: &mut Vec<String>) {
+pub(crate) fn leave_out_long(made: &mut impl Containers, warnings: &mut Warnings) {
     for container in made.containers_mut() {
         let of = pod::name(container).to_owned();
         let env = container.get_mut("env").and_then(Value::as_array_mut);
@@ -82,7 +83,7 @@ pub(crate) fn leave_out_long(made: &mut impl Containers, warnings: &mut Vec<Stri
             let bytes = name.len() + value.map_or(0, str::len) + "=\0".len();
             let fits = bytes <= LONGEST_VARIABLE || !name.starts_with(OPTIONAL);
             if !fits {
-                warnings.push(format!(
+                warnings.push(|| format!(
                     "{name} of {of} is left out: it has {bytes} bytes, and Linux starts no program with a variable of over {LONGEST_VARIABLE}"
                 ));
             }

@@ -209,13 +209,41 @@ fn is_level(text: &str) -> bool {
     levels.next().is_none_or(|level| LEVELS.contains(&level)) && levels.next().is_none()
 }
 
-/// Limits number and length of warnings to those that a response may carry.
-pub(crate) fn capped(mut warnings: Vec<String>) -> Vec<String> {
-    warnings.truncate(MAX_WARNINGS);
-    for warning in &mut warnings {
-        warning.truncate(text::cut(warning, MAX_WARNING).len());
+/// The warnings of a review: as many as a response may carry, and as long.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings(Vec<String>);
+
+impl Warnings {
+    /// Adds a warning. Its text is not made if the response has no room for it: a pod may be the reason for a hundred thousand.
+    pub(crate) fn push(&mut self, warning: impl FnOnce() -> String) {
+        if self.0.len() < MAX_WARNINGS {
+            let mut warning = warning();
+            warning.truncate(text::cut(&warning, MAX_WARNING).len());
+            self.0.push(warning);
+        }
     }
-    warnings
+
+    /// Adds all for which the response has room.
+    pub(crate) fn extend(&mut self, warnings: impl IntoIterator<Item = String>) {
+        let room = MAX_WARNINGS.saturating_sub(self.0.len());
+        for warning in warnings.into_iter().take(room) {
+            self.push(|| warning);
+        }
+    }
+
+    /// Returns a mark to which [`Self::roll_back`] returns.
+    pub(crate) const fn mark(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Removes what was added since a mark.
+    pub(crate) fn roll_back(&mut self, mark: usize) {
+        self.0.truncate(mark);
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<String> {
+        self.0
+    }
 }
 
 #[cfg(test)]
@@ -223,6 +251,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn warnings_beyond_the_response_are_not_made() {
+        let mut warnings = Warnings::default();
+        warnings.push(|| "x".repeat(1000));
+        let mark = warnings.mark();
+        warnings.push(|| "rolled back".to_owned());
+        warnings.roll_back(mark);
+        let mut made = 0;
+        for _ in 0..70_000 {
+            warnings.push(|| {
+                made += 1;
+                "a".to_owned()
+            });
+        }
+        let endless = std::iter::repeat_with(|| panic!("a text that nobody reads is made"));
+        warnings.extend(endless);
+        assert_eq!(made, MAX_WARNINGS - 1);
+        let all = warnings.into_vec();
+        assert_eq!((all.len(), all[0].len()), (MAX_WARNINGS, MAX_WARNING));
+        assert_eq!(all[1], "a");
+    }
 
     #[test]
     fn containers_of_the_proxys_user_are_reported() {

@@ -11,12 +11,12 @@ use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 use serde_json::{Number, Value as Json};
 
 use api::yaml::{Limits, Plain};
-pub use api::yaml::{Malformed, Node, Scalar, Value};
+pub(crate) use api::yaml::{Malformed, Node, Scalar, Value};
 
 /// Lists and objects within each other.
-pub const MAX_DEPTH: usize = 128;
+pub(crate) const MAX_DEPTH: usize = 128;
 /// Scalars, lists and objects after aliases.
-pub const MAX_NODES: usize = 100_000;
+pub(crate) const MAX_NODES: usize = 100_000;
 /// Bytes of a text at most.
 const MAX_BYTES: usize = 6 << 20;
 
@@ -39,7 +39,7 @@ pub fn read(text: &str) -> Result<Option<Node>, Malformed> {
 
 /// The value of a key, where this is an object that has it.
 #[must_use]
-pub fn get<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
+pub(crate) fn get<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
     match &node.value {
         Value::Map(entries) => entries
             .iter()
@@ -50,13 +50,13 @@ pub fn get<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
 }
 
 #[must_use]
-pub fn is_null(scalar: &Scalar) -> bool {
+pub(crate) fn is_null(scalar: &Scalar) -> bool {
     scalar.plain() == Plain::Null
 }
 
 /// The number that a plain scalar is, with its digits; `0644` is octal, as YAML 1.1 has it.
 #[must_use]
-pub fn number(scalar: &Scalar) -> Option<Number> {
+pub(crate) fn number(scalar: &Scalar) -> Option<Number> {
     if !scalar.plain {
         return None;
     }
@@ -79,7 +79,7 @@ pub fn to_json(node: &Node) -> Json {
 }
 
 #[must_use]
-pub fn scalar_to_json(scalar: &Scalar) -> Json {
+pub(crate) fn scalar_to_json(scalar: &Scalar) -> Json {
     if is_null(scalar) {
         return Json::Null;
     }
@@ -151,7 +151,7 @@ fn float(text: &str) -> Option<Number> {
 
 /// JSON as block YAML, keys sorted; it ends in a newline.
 #[must_use]
-pub fn print(value: &Json) -> String {
+pub(crate) fn print(value: &Json) -> String {
     let mut text = serde_saphyr::to_string(&Printed(value)).unwrap_or_default();
     if !text.ends_with('\n') {
         text.push('\n');
@@ -161,13 +161,13 @@ pub fn print(value: &Json) -> String {
 
 /// JSON in one line that YAML reads, too: it refuses some letters that JSON takes as they are, and folds others.
 #[must_use]
-pub fn json(value: &Json) -> String {
+pub(crate) fn json(value: &Json) -> String {
     escaped(value.to_string())
 }
 
 /// Writes the value in block style.
 #[must_use]
-pub fn pretty_json(value: &Json) -> String {
+pub(crate) fn pretty_json(value: &Json) -> String {
     escaped(serde_json::to_string_pretty(value).unwrap_or_default())
 }
 

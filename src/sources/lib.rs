@@ -9,8 +9,8 @@
 //!
 //! * `offload`: work on long texts, off the event loop.
 //! * `error_text`: texts of errors, for logs.
-//! * `disk`: the file system on a thread of its own, with deadlines. It is no part of `directory`, because a connection to an API
-//!   server begins with files, too.
+//! * `disk`: the file system on a thread of its own, with deadlines. The connection to an API server begins with
+//!   files, too, so that it is a room of its own.
 //! * `kind`: a [`Kind`] of Kubernetes' objects, its place in the API and the fields that a role reads; keys and revisions.
 //! * [`catalogue`]: objects of configuration, checked, each once in its last good version, with findings, statuses and reports.
 //! * [`contribution`]: all objects of a source at one moment, in the form in which sources are merged.

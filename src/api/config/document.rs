@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use super::envelope::MOST_DEPTH;
 use super::path::Path;
 use crate::finding::Finding;
-use crate::yaml::{self, Limits, Malformed, Node, Plain, Scalar, Value};
+use crate::yaml::{self, Limits, Malformed, MalformedKind, Node, Plain, Scalar, Value};
 use lists::DocumentObjects;
 
 /// A file, and what one document of it may become.
@@ -105,6 +105,7 @@ pub fn utf8(bytes: &[u8]) -> Result<&str, Malformed> {
         Malformed {
             line: lines.count().saturating_add(1),
             cause: "it is not UTF-8".to_owned(),
+            kind: MalformedKind::Other,
         }
     })
 }

@@ -16,7 +16,7 @@ use crate::well_known::TYPE_URL_PREFIX;
 
 pub use earlier::EARLIER;
 use effect::DryRun;
-pub use effect::{Effect, Role, dry_run_note, notes, notes_of, without_effect};
+pub use effect::{Effect, Role, dry_run_note, kept_notes_of, notes, notes_of, without_effect};
 
 /// The depth to which an object is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

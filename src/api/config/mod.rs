@@ -48,8 +48,8 @@ pub use crate::finding::{Finding, FindingList, Severity, push_index, push_key, q
 pub use envelope::{MOST_BYTES, MOST_DEPTH};
 pub(crate) use kinds::row;
 pub use kinds::{
-    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, dry_run_note, is_ours, kind, named, notes,
-    notes_of, unread_api, without_effect,
+    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, dry_run_note, is_ours, kept_notes_of, kind,
+    named, notes, notes_of, unread_api, without_effect,
 };
 pub use status::{ObjectStatus, ServedInstead};
 pub use validation::check_rules;
@@ -139,10 +139,12 @@ pub fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
     validation::check_all(value)
 }
 
+/// Findings of one object.
+const MOST: usize = 100;
+
 /// A hundred, and last one of each severity that says how many more there are. Warnings are left out first: whoever is
 /// refused wants to read why. Where all are left out, the last is not about more, and says so.
 pub fn limit(findings: &mut Vec<Finding>) {
-    const MOST: usize = 100;
     if findings.len() <= MOST {
         return;
     }
@@ -171,6 +173,8 @@ pub fn limit(findings: &mut Vec<Finding>) {
         };
         findings.push(Finding::warning("", message));
     }
+    // They live as long as their object.
+    findings.shrink_to_fit();
 }
 
 /// A message alone: its JSON in one spelling, and what is wrong with it. `unknown`: how bad an unknown field is.

@@ -1,4 +1,4 @@
-//! What people write, and what they are told: sentence by sentence.
+//! Objects as people write them, and the messages about them, sentence by sentence.
 
 use serde_json::json;
 
@@ -657,7 +657,7 @@ fn a_hundred_findings_are_enough() {
     assert_eq!(last.severity, Severity::Error);
 }
 
-/// What an object is refused for is never lost among what it is not refused for.
+/// Warnings never take the place of the errors that an object is refused for.
 #[test]
 fn warnings_leave_room_for_errors() {
     // Rules: gateways that warn, and weights that are wrong.

@@ -68,9 +68,14 @@ struct Encoder {
 
 impl Encoder {
     fn fail(&mut self, message: impl Into<String>) {
-        if self.found.len() < MOST {
+        if !self.is_full() {
             self.found.push(Finding::warning(&self.path, message));
         }
+    }
+
+    /// Returns true if no further finding is kept: the rest of the value is not read then, for it has no bytes and no findings.
+    const fn is_full(&self) -> bool {
+        self.found.len() >= MOST
     }
 
     /// One place deeper.
@@ -117,6 +122,9 @@ impl Encoder {
         }
         let mut written: Vec<(&DescribedField<'static>, &str, &Json)> = Vec::new();
         for (key, value) in values {
+            if self.is_full() {
+                return;
+            }
             let found = described.all.iter().find(|field| field.is_called(key));
             match found {
                 Some(field) => written.push((field, key, value)),
@@ -242,6 +250,9 @@ impl Encoder {
         depth: usize,
         out: &mut Vec<u8>,
     ) {
+        if self.is_full() {
+            return;
+        }
         if field.kind == kind::MESSAGE {
             let mut inner = Vec::new();
             self.message(field.of, value, depth + 1, &mut inner);

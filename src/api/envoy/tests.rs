@@ -637,3 +637,26 @@ fn hosts_and_idle_timeout_mean_what_took_their_place() {
         assert!(one.contains("has no such field of"), "{one}");
     }
 }
+
+/// Nothing is done for findings that nobody reads: neither for fields, nor for items, nor for values.
+#[test]
+fn work_ends_with_the_last_finding() {
+    const MOST: usize = 20;
+    let named = |count: usize| -> Json {
+        let names = (0..count).map(|at| (format!("unknown_field_of_{at}"), json!(1)));
+        Json::Object(names.collect())
+    };
+    let listed = |count: usize| json!({"health_checks": vec![named(4); count]});
+    let valued = |count: usize| {
+        let endpoints = vec![json!({"health_status": "UNKNOWN_OF_ANY_KIND"}); count];
+        json!({"load_assignment": {"cluster_name": "a", "endpoints": [{"lb_endpoints": endpoints}]}})
+    };
+    let makes: [&dyn Fn(usize) -> Json; 3] = [&named, &listed, &valued];
+    for make in makes {
+        let work = |count: usize| {
+            let value = make(count);
+            move || assert_eq!(mistakes(CLUSTER, &value).len(), MOST)
+        };
+        crate::growth::assert_linear(1, work(2 * MOST), work(20_000));
+    }
+}

@@ -5,7 +5,6 @@ mod networks;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json};
@@ -56,6 +55,8 @@ const POD_LIMITS: Limits = Limits {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed<T> {
     pub config: T,
+    /// The fields of the text as proto JSON, without those that it is laid over.
+    pub written: Map<String, Json>,
     pub warnings: Vec<String>,
 }
 
@@ -104,22 +105,6 @@ pub fn parse_served(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
 /// As [`parse`]; judged is what comes out.
 pub fn parse_proxy(base: &ProxyConfig, text: &str) -> Result<Parsed<ProxyConfig>, Invalid> {
     over(base, text, POD_LIMITS, rules::proxy)
-}
-
-/// The fields of a text that [`parse_proxy`] takes, as proto JSON: what the text says itself, without what it is laid over.
-///
-/// # Errors
-///
-/// As [`parse_proxy`].
-pub fn written_proxy(base: &ProxyConfig, text: &str) -> Result<Map<String, Json>, Invalid> {
-    let captured = RefCell::new(Map::new());
-    over(base, text, POD_LIMITS, |merged, written| {
-        if let Json::Object(fields) = written {
-            captured.borrow_mut().clone_from(fields);
-        }
-        rules::proxy(merged, written)
-    })?;
-    Ok(captured.into_inner())
 }
 
 /// The fields of the `defaultConfig` of a mesh configuration that [`parse`] takes, as proto JSON and as the text says them.
@@ -233,6 +218,7 @@ fn over<T: Typed>(
     let Some(node) = document(text, limits)? else {
         return Ok(Parsed {
             config: base.clone(),
+            written: Map::new(),
             warnings: Vec::new(),
         });
     };
@@ -242,8 +228,8 @@ fn over<T: Typed>(
     } = read::tree(T::MESSAGE, &node).map_err(|found| Invalid::at(found, &node))?;
     let mut merged = json(base)?;
     overlay::lay(T::MESSAGE, &mut merged, fields.clone());
-    let merged = Json::Object(merged);
-    let mut findings = rules(&merged, &Json::Object(fields));
+    let (merged, written) = (Json::Object(merged), Json::Object(fields));
+    let mut findings = rules(&merged, &written);
     // In the order of the text, because only the first error is told.
     Part::new(&node).order(&mut findings);
     if let Some(first) = findings.iter().position(Finding::is_error) {
@@ -253,6 +239,11 @@ fn over<T: Typed>(
     warnings.extend(lines(&node, &findings));
     Ok(Parsed {
         config: read::typed(&merged)?,
+        written: if let Json::Object(fields) = written {
+            fields
+        } else {
+            Map::new()
+        },
         warnings,
     })
 }

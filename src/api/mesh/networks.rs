@@ -1,6 +1,6 @@
 //! The networks of a mesh: text to type, checked.
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::{MeshNetworks, Parsed, document, network};
 use crate::config::{Finding, push_index, push_key};
@@ -17,15 +17,18 @@ pub fn parse(text: &str) -> Result<Parsed<MeshNetworks>, Invalid> {
     let Some(node) = document(text, super::LIMITS)? else {
         return Ok(Parsed {
             config: MeshNetworks::default(),
+            written: Map::new(),
             warnings: Vec::new(),
         });
     };
     let wrong = |found| Invalid::at(found, &node);
     let read = read::tree(MeshNetworks::MESSAGE, &node).map_err(wrong)?;
-    let config: MeshNetworks = read::typed(&Json::Object(read.fields))?;
+    let written = read.fields;
+    let config: MeshNetworks = read::typed(&Json::Object(written.clone()))?;
     check(&config).map_err(wrong)?;
     Ok(Parsed {
         config,
+        written,
         warnings: read.warnings,
     })
 }

@@ -430,7 +430,7 @@ fn chosen_values_differ_from_defaults() {
     ];
     for (text, wanted) in rows {
         let config = parse_proxy(&usual, text).unwrap().config;
-        let written = written_proxy(&usual, text).unwrap();
+        let written = parse_proxy(&usual, text).unwrap().written;
         assert_eq!(
             Json::Object(chosen(&config, &written).unwrap()),
             wanted,
@@ -461,7 +461,9 @@ fn written_defaults_hold_for_all_proxies() {
         Json::Object(written.clone()),
         serde_json::json!({"concurrency": 2, "proxyMetadata": {"A": "b"}})
     );
-    let pod = written_proxy(&proxy_defaults(), "proxyMetadata: {C: d}\nstatusPort: 1").unwrap();
+    let pod = parse_proxy(&proxy_defaults(), "proxyMetadata: {C: d}\nstatusPort: 1")
+        .unwrap()
+        .written;
     assert_eq!(
         Json::Object(written_over(&written, pod)),
         serde_json::json!({"concurrency": 2, "proxyMetadata": {"A": "b", "C": "d"}, "statusPort": 1})
@@ -612,7 +614,7 @@ fn both(value: impl Into<Json>) -> (Json, Json) {
     (value.clone(), value)
 }
 
-/// What was given is there.
+/// Returns true if `whole` has all that `part` has.
 fn contains(whole: &Json, part: &Json) -> bool {
     match (whole, part) {
         (Json::Object(whole), Json::Object(part)) => part
@@ -840,7 +842,7 @@ fn proxies_have_settings_that_pintle_accepts() {
     }
 }
 
-/// What is served on, and refused by whoever works by it: text, and what is said of it.
+/// Texts that galley serves and that roles which work by them refuse, each with its message.
 const STRICTER: &[(&str, &str)] = &[
     (
         "{proxyInboundListenPort: 0}",

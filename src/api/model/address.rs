@@ -42,6 +42,13 @@ impl Network {
         Some(Self { first, prefix })
     }
 
+    /// A range of addresses, or one of them, as it is compared with others; another text is what it is.
+    #[must_use]
+    pub fn canonical(range: &str) -> String {
+        let network = range.parse::<Self>();
+        network.map_or_else(|()| range.to_owned(), |network| network.to_string())
+    }
+
     #[must_use]
     pub const fn first(&self) -> IpAddr {
         self.first
@@ -163,5 +170,19 @@ mod tests {
         let some: Network = "10.1.0.0/16".parse().unwrap();
         assert!(some.contains("10.1.255.255".parse().unwrap()));
         assert!(!some.contains("10.2.0.0".parse().unwrap()));
+    }
+
+    #[test]
+    fn one_range_has_many_spellings() {
+        for (range, canonical) in [
+            ("2001:DB8:0::/32", "2001:db8::/32"),
+            ("2001:db8:ffff::1/32", "2001:db8::/32"),
+            ("2001:DB8::1", "2001:db8::1/128"),
+            ("10.1.2.3/16", "10.1.0.0/16"),
+            ("10.1.2.3", "10.1.2.3/32"),
+            ("A.example", "A.example"),
+        ] {
+            assert_eq!(Network::canonical(range), canonical, "{range}");
+        }
     }
 }

@@ -73,7 +73,7 @@ macro_rules! world {
             pub mesh: Arc<MeshConfig>,
             pub networks: Arc<MeshNetworks>,
             $(pub $field: Arc<Objects<kinds::$kind>>,)*
-            /// That are whole: a proxy refuses others.
+            /// Certificates and keys that are complete: a proxy refuses others.
             pub credentials: Arc<Credentials>,
             /// PeerAuthentications that some proxies may still go by, a moment after changes. Servers take what any of them lets
             /// clients speak, and clients speak what all of them take.

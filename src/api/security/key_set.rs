@@ -123,6 +123,15 @@ impl KeySet {
 
     fn read(text: &str, takes_secrets: bool) -> Result<Self, NoKeySet> {
         let set: Value = serde_json::from_str(text).map_err(|_| NoKeySet::Malformed)?;
+        Self::of(&set, takes_secrets)
+    }
+
+    /// As [`Self::inline`], of a text that was parsed.
+    pub(crate) fn inline_of(set: &Value) -> Result<Self, NoKeySet> {
+        Self::of(set, true)
+    }
+
+    fn of(set: &Value, takes_secrets: bool) -> Result<Self, NoKeySet> {
         let all = set.get("keys").and_then(Value::as_array);
         let all = all.ok_or(NoKeySet::Malformed)?;
         let usable = all.iter().filter_map(Value::as_object).filter_map(usable);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use granit_parser::{Event, ScalarStyle, Span, Tag};
 
-use super::{Limits, Malformed, Node, Plain, Scalar, Value, malformed};
+use super::{Limits, Malformed, MalformedKind, Node, Plain, Scalar, Value, malformed};
 
 /// The cause where a document has more levels than may be.
 pub(super) const TOO_DEEP: &str = "nested too deeply";
@@ -187,7 +187,10 @@ impl Builder {
     fn pay(&mut self, line: usize, cost: Cost) -> Result<(), Malformed> {
         self.account.add(cost);
         if self.account.nodes > self.limits.nodes {
-            return Err(malformed(line, self.limits.too_many()));
+            return Err(Malformed {
+                kind: MalformedKind::TooManyValues,
+                ..malformed(line, self.limits.too_many())
+            });
         }
         // Without aliases a text has hardly more bytes than its source.
         let most = self.limits.bytes.saturating_mul(2);

@@ -82,6 +82,16 @@ impl Node {
 pub struct Malformed {
     pub line: usize,
     pub cause: String,
+    pub kind: MalformedKind,
+}
+
+/// The reasons that a reader of documents has a remedy for, and all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MalformedKind {
+    /// There are more values than [`Limits::nodes`].
+    TooManyValues,
+    #[default]
+    Other,
 }
 
 impl fmt::Display for Malformed {
@@ -129,6 +139,7 @@ fn malformed(line: usize, cause: impl Into<String>) -> Malformed {
     Malformed {
         line,
         cause: cause.into(),
+        kind: MalformedKind::Other,
     }
 }
 

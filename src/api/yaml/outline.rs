@@ -13,7 +13,7 @@ use super::{Limits, Malformed};
 pub struct Outline {
     /// Empty where it is missing or no scalar.
     pub api_version: String,
-    /// The same.
+    /// Empty where it is missing or no scalar.
     pub kind: String,
     /// `items` is a list that no alias can repeat.
     pub has_items: bool,

@@ -1,7 +1,7 @@
 //! Containers that run as the user of the proxy: what that user sends is taken for the proxy's own, and bypasses it.
 
 use inject::ProxyIds;
-use inject::pod::containers_of_user;
+use inject::containers_of_user;
 use serde_json::Value as Json;
 
 use super::codes;

@@ -136,7 +136,7 @@ pub(super) fn read(text: &str) -> Result<Option<Value>, String> {
     }
     let node = yaml::read(text, LIMITS).map_err(|cause| cause.to_string())?;
     let Some(node) = node else { return Ok(None) };
-    Ok(Some(inject::yaml::to_json(&node)).filter(Value::is_object))
+    Ok(Some(inject::yaml_to_json(&node)).filter(Value::is_object))
 }
 
 #[cfg(test)]

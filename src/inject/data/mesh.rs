@@ -8,7 +8,7 @@ use gotmpl::{TemplateError, Value};
 use serde_json::{Map, Value as Json};
 
 use super::unknown;
-use crate::value::{ObjectValue, copied, first, object, of_json, strings_of_json};
+use crate::value::{ObjectValue, charged_of_json, copied, first, object, strings_of_json};
 
 /// The field of a duration that prints as Go does. No template can name it.
 pub(crate) const GO_DURATION: &str = " go";
@@ -45,7 +45,7 @@ impl ObjectValue for Fields {
                 .and_then(|fields| fields.get(field.json))
                 .filter(|json| !json.is_null());
             if let (FieldKind::Struct, Shape::One) = (field.kind, field.shape) {
-                let (value, further) = free(json, names.get(walked..).unwrap_or_default());
+                let (value, further) = free(json, names.get(walked..).unwrap_or_default())?;
                 return Ok((value, walked + further));
             }
             let (FieldKind::Message(inner), Shape::One) = (field.kind, field.shape) else {
@@ -87,7 +87,7 @@ fn field(kind: &'static Message, name: &str) -> Option<&'static Field> {
 
 /// Walks along names below a message without a table: fields are found by Go's names and by their own, and a getter works on
 /// nil, too.
-fn free(json: Option<&Json>, names: &[Value]) -> (Value, usize) {
+fn free(json: Option<&Json>, names: &[Value]) -> Result<(Value, usize), TemplateError> {
     let mut here = json;
     let mut walked = 0;
     for name in names {
@@ -106,7 +106,8 @@ fn free(json: Option<&Json>, names: &[Value]) -> (Value, usize) {
         }
         walked += 1;
     }
-    (here.map_or(Value::Nil, of_json), walked)
+    let value = here.map_or(Ok(Value::Nil), charged_of_json)?;
+    Ok((value, walked))
 }
 
 fn value(json: Option<&Json>, field: &'static Field) -> Result<Value, TemplateError> {
@@ -136,15 +137,16 @@ fn single(json: Option<&Json>, kind: FieldKind) -> Result<Value, TemplateError> 
     Ok(match (kind, json) {
         (FieldKind::Wrapper(inner), json) => single(json, *inner)?,
         (kind, None) => zero(kind),
-        (FieldKind::Message(inner), Some(Json::Object(fields))) => {
-            message(inner, fields.clone(), None)
-        }
+        (FieldKind::Message(inner), Some(json @ Json::Object(_))) => match copied(json)? {
+            Json::Object(fields) => message(inner, fields, None),
+            _ => Value::Nil,
+        },
         (FieldKind::Duration, Some(Json::String(text))) => duration(text),
         // Proto JSON writes integers of 64 bits as text.
         (FieldKind::Int64 | FieldKind::Uint64, Some(Json::String(text))) => text
             .parse()
             .map_or_else(|_| Value::from(text.as_str()), Value::Int),
-        (_, Some(json)) => of_json(json),
+        (_, Some(json)) => charged_of_json(json)?,
     })
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use gotmpl::{TemplateError, Value};
 use serde_json::Value as Json;
 
-use crate::value::{ObjectValue, first, object};
+use crate::value::{ObjectValue, first, object, session};
 
 pub(crate) use mesh::{GO_DURATION, absent, message};
 pub(crate) use owner::Owner;
@@ -67,14 +67,6 @@ impl ObjectValue for Record {
 }
 
 fn unknown(name: &str, kind: &str) -> TemplateError {
+    session::note_unknown_field();
     TemplateError::Exec(format!("can't evaluate field {name} in type {kind}"))
-}
-
-/// Returns true if the error is about a field that neither pod nor mesh has. Types of the model have capital letters; the
-/// values file has types such as `string`.
-pub(crate) fn is_unknown(cause: &str) -> bool {
-    let kind = cause
-        .split_once("can't evaluate field ")
-        .and_then(|(_, rest)| rest.split_once(" in type "));
-    kind.is_some_and(|(_, kind)| kind.starts_with(|letter: char| letter.is_ascii_uppercase()))
 }

@@ -16,7 +16,7 @@ use gotmpl::parse::Parser;
 use gotmpl::{TemplateError, Value};
 use sha2::{Digest as _, Sha256};
 
-pub use crate::value::Dialect;
+pub(crate) use crate::value::Dialect;
 use crate::value::session::MAX_OUTPUT;
 use crate::value::{object, session};
 use output_marks::Marks;
@@ -28,14 +28,14 @@ pub(crate) fn version(texts: &[&str]) -> String {
 
 /// Left and right delimiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delimiters {
-    pub left: String,
-    pub right: String,
+pub(crate) struct Delimiters {
+    pub(crate) left: String,
+    pub(crate) right: String,
 }
 
 impl Delimiters {
     #[must_use]
-    pub fn new(left: &str, right: &str) -> Self {
+    pub(crate) fn new(left: &str, right: &str) -> Self {
         Self {
             left: left.to_owned(),
             right: right.to_owned(),
@@ -45,10 +45,12 @@ impl Delimiters {
 
 /// A template that is not one, or that went wrong: name, line and cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    pub name: String,
-    pub line: usize,
-    pub cause: String,
+pub(crate) struct Failure {
+    pub(crate) name: String,
+    pub(crate) line: usize,
+    pub(crate) cause: String,
+    /// The template names a field that neither pod nor mesh has: it fails for every pod that comes there.
+    pub(crate) is_unknown_field: bool,
 }
 
 impl fmt::Display for Failure {
@@ -65,14 +67,14 @@ impl std::error::Error for Failure {}
 
 /// The data of a rendering.
 #[derive(Debug, Clone)]
-pub struct Data {
-    pub root: Value,
+pub(crate) struct Data {
+    pub(crate) root: Value,
     /// The variables of `env`.
-    pub environment: Arc<BTreeMap<String, String>>,
+    pub(crate) environment: Arc<BTreeMap<String, String>>,
 }
 
 /// A parsed template.
-pub struct Template {
+pub(crate) struct Template {
     name: String,
     /// The source; the version is its hash.
     text: String,
@@ -106,7 +108,7 @@ impl Template {
     /// # Errors
     ///
     /// The text has a syntax error or an undefined name; the error has its line.
-    pub fn parse(
+    pub(crate) fn parse(
         name: &str,
         text: &str,
         dialect: Dialect,
@@ -116,6 +118,7 @@ impl Template {
             name: name.to_owned(),
             line,
             cause,
+            is_unknown_field: false,
         };
         let broken = |error: TemplateError| {
             let (line, cause) = position(&error);
@@ -172,17 +175,17 @@ impl Template {
     }
 
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     #[must_use]
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
     #[must_use]
-    pub fn delimiters(&self) -> &Delimiters {
+    pub(crate) fn delimiters(&self) -> &Delimiters {
         &self.delimiters
     }
 
@@ -191,7 +194,7 @@ impl Template {
     /// # Errors
     ///
     /// An action fails, or the output or its cost exceeds a limit; the error has its line.
-    pub fn render(&self, data: &Data) -> Result<String, Failure> {
+    pub(crate) fn render(&self, data: &Data) -> Result<String, Failure> {
         let delimiters = (
             Arc::from(self.delimiters.left.as_str()),
             Arc::from(self.delimiters.right.as_str()),
@@ -206,21 +209,18 @@ impl Template {
             .execute_template_fmt(&mut output, MAIN, &data.root);
         // The session has the line, and ends with its guard.
         let line = session::line();
+        let is_unknown_field = session::has_unknown_field();
         drop(guard);
-        match done {
-            Ok(()) => Ok(output.text),
-            Err(_) if output.full => {
-                Err(self.failure(line, format!("prints more than {MAX_OUTPUT} bytes")))
-            }
-            Err(error) => Err(self.failure(line, position(&output.stopped.unwrap_or(error)).1)),
-        }
-    }
-
-    fn failure(&self, line: usize, cause: String) -> Failure {
-        Failure {
+        let failure = |cause| Failure {
             name: self.name.clone(),
             line,
             cause,
+            is_unknown_field,
+        };
+        match done {
+            Ok(()) => Ok(output.text),
+            Err(_) if output.full => Err(failure(format!("prints more than {MAX_OUTPUT} bytes"))),
+            Err(error) => Err(failure(position(&output.stopped.unwrap_or(error)).1)),
         }
     }
 

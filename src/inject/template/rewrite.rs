@@ -12,7 +12,7 @@ use super::functions;
 use super::output_marks::Marks;
 use gotmpl::parse::{
     ActionNode, BranchNode, CommandNode, DefineNode, Expr, ListNode, Node, Number, PipeNode, Pos,
-    TextNode,
+    SmolStr, TextNode,
 };
 
 /// A name in a template that is not defined.
@@ -94,63 +94,14 @@ impl Rewriter<'_> {
         })
     }
 
-    /// Sprig's `set` and `merge` change the map that a variable holds; here they return a new one, so the variable gets it,
-    /// or a copy of its own map with the new one in its place.
     fn action(&self, action: ActionNode, nodes: &mut Vec<Node>) -> Result<()> {
         let pos = action.pos;
-        let changed = match action.pipe.commands.as_slice() {
-            [CommandNode { args, .. }] => match args.as_slice() {
-                [
-                    Expr::Identifier(_, name),
-                    Expr::Variable(_, variable, fields),
-                    ..,
-                ] if matches!(name.as_str(), "set" | "merge" | "mergeOverwrite")
-                    // The data belongs to all.
-                    && variable != "$" =>
-                {
-                    Some((variable.clone(), fields.clone()))
-                }
-                _ => None,
-            },
-            _ => None,
-        };
+        let changed = changed_variable(&action.pipe);
         let mut pipe = self.pipe(action.pipe)?;
-        if let Some((variable, fields)) = changed {
-            let whole = || Expr::Variable(pos, variable.clone(), Vec::new());
-            let current = if fields.is_empty() {
-                whole()
-            } else {
-                walk(pos, FROM_PARENTHESIS, whole(), &fields)
-            };
-            let value = pipe_of(pos, vec![current]);
-            if !fields.is_empty() {
-                let mut args = vec![Expr::Identifier(pos, PUT.into()), whole()];
-                args.extend(texts(pos, &fields));
-                args.push(Expr::Pipe(
-                    pos,
-                    PipeNode {
-                        pos,
-                        decl: Vec::new(),
-                        commands: std::mem::take(&mut pipe.commands),
-                        is_assign: false,
-                    },
-                ));
-                pipe.commands = vec![CommandNode { pos, args }];
-            }
-            let rest = PipeNode {
-                decl: pipe.decl,
-                is_assign: pipe.is_assign,
-                ..value
-            };
-            nodes.push(Node::Action(ActionNode {
-                pos,
-                pipe: PipeNode {
-                    decl: vec![variable],
-                    is_assign: true,
-                    ..pipe
-                },
-            }));
-            pipe = rest;
+        if let Some(changed) = changed {
+            let (assignment, value) = changed.assign(pos, pipe);
+            nodes.push(assignment);
+            pipe = value;
         }
         nodes.push(Node::Action(ActionNode { pos, pipe }));
         Ok(())
@@ -190,31 +141,7 @@ impl Rewriter<'_> {
         let mut args = command.args.into_iter();
         let mut made = Vec::with_capacity(args.len());
         if let Some(first) = args.next() {
-            // A command keeps its name in front: the engine calls by it.
-            made.push(match first {
-                Expr::Identifier(pos, name) => {
-                    self.check_function(pos, &name)?;
-                    Expr::Identifier(pos, name)
-                }
-                Expr::Chain(pos, inner, fields) => match *inner {
-                    // `f.a` calls f with what follows, and walks along the result.
-                    Expr::Identifier(at, name) => {
-                        self.check_function(at, &name)?;
-                        let mut called = vec![Expr::Identifier(at, name)];
-                        for arg in args.by_ref() {
-                            called.push(self.expression(arg)?);
-                        }
-                        walk(
-                            pos,
-                            FROM_PARENTHESIS,
-                            Expr::Pipe(at, pipe_of(at, called)),
-                            &fields,
-                        )
-                    }
-                    inner => walk(pos, FROM_PARENTHESIS, self.expression(inner)?, &fields),
-                },
-                other => self.expression(other)?,
-            });
+            made.push(self.first(first, &mut args)?);
         }
         for arg in args {
             let pos = command.pos;
@@ -238,6 +165,27 @@ impl Rewriter<'_> {
             pos: command.pos,
             args: made,
         })
+    }
+
+    /// Rewrites the first expression of a command, which keeps its name in front: the engine calls by it.
+    fn first(&self, first: Expr, args: &mut impl Iterator<Item = Expr>) -> Result<Expr> {
+        let (pos, inner, fields) = match first {
+            Expr::Chain(pos, inner, fields) => (pos, *inner, fields),
+            other => return self.expression(other),
+        };
+        let inner = match inner {
+            // `f.a` calls f with what follows, and walks along the result.
+            Expr::Identifier(at, name) => {
+                self.check_function(at, &name)?;
+                let mut called = vec![Expr::Identifier(at, name)];
+                for arg in args {
+                    called.push(self.expression(arg)?);
+                }
+                Expr::Pipe(at, pipe_of(at, called))
+            }
+            inner => self.expression(inner)?,
+        };
+        Ok(walk(pos, FROM_PARENTHESIS, inner, &fields))
     }
 
     fn expression(&self, expression: Expr) -> Result<Expr> {
@@ -306,7 +254,7 @@ fn weigher(command: &CommandNode) -> Option<Weigher> {
 }
 
 /// `from.a.b` as a call.
-fn walk(pos: Pos, from: i64, value: Expr, fields: &[gotmpl::parse::SmolStr]) -> Expr {
+fn walk(pos: Pos, from: i64, value: Expr, fields: &[SmolStr]) -> Expr {
     let mut args = vec![
         Expr::Identifier(pos, FIELD.into()),
         Expr::Number(pos, Number::Int(from)),
@@ -317,10 +265,82 @@ fn walk(pos: Pos, from: i64, value: Expr, fields: &[gotmpl::parse::SmolStr]) -> 
 }
 
 /// Names as arguments.
-fn texts(pos: Pos, names: &[gotmpl::parse::SmolStr]) -> impl Iterator<Item = Expr> {
+fn texts(pos: Pos, names: &[SmolStr]) -> impl Iterator<Item = Expr> {
     names
         .iter()
         .map(move |name| Expr::String(pos, Arc::from(name.as_str())))
+}
+
+/// A variable whose map an action changes.
+struct ChangedVariable {
+    name: SmolStr,
+    /// The path of the map below it.
+    fields: Vec<SmolStr>,
+}
+
+/// Sprig's `set` and `merge` change the map that a variable holds; here they return a new one, so the variable gets it,
+/// or a copy of its own map with the new one in its place.
+fn changed_variable(pipe: &PipeNode) -> Option<ChangedVariable> {
+    let [CommandNode { args, .. }] = pipe.commands.as_slice() else {
+        return None;
+    };
+    let [
+        Expr::Identifier(_, function),
+        Expr::Variable(_, name, fields),
+        ..,
+    ] = args.as_slice()
+    else {
+        return None;
+    };
+    let is_changed = matches!(function.as_str(), "set" | "merge" | "mergeOverwrite")
+        // The data belongs to all.
+        && name != "$";
+    is_changed.then(|| ChangedVariable {
+        name: name.clone(),
+        fields: fields.clone(),
+    })
+}
+
+impl ChangedVariable {
+    /// Returns the assignment of the changed map, and the pipe that reads it for the rest of the action.
+    fn assign(self, pos: Pos, mut pipe: PipeNode) -> (Node, PipeNode) {
+        let Self { name, fields } = self;
+        let whole = || Expr::Variable(pos, name.clone(), Vec::new());
+        let current = if fields.is_empty() {
+            whole()
+        } else {
+            walk(pos, FROM_PARENTHESIS, whole(), &fields)
+        };
+        let value = pipe_of(pos, vec![current]);
+        if !fields.is_empty() {
+            let mut args = vec![Expr::Identifier(pos, PUT.into()), whole()];
+            args.extend(texts(pos, &fields));
+            args.push(Expr::Pipe(
+                pos,
+                PipeNode {
+                    pos,
+                    decl: Vec::new(),
+                    commands: std::mem::take(&mut pipe.commands),
+                    is_assign: false,
+                },
+            ));
+            pipe.commands = vec![CommandNode { pos, args }];
+        }
+        let rest = PipeNode {
+            decl: pipe.decl,
+            is_assign: pipe.is_assign,
+            ..value
+        };
+        let assignment = Node::Action(ActionNode {
+            pos,
+            pipe: PipeNode {
+                decl: vec![name],
+                is_assign: true,
+                ..pipe
+            },
+        });
+        (assignment, rest)
+    }
 }
 
 fn pipe_of(pos: Pos, args: Vec<Expr>) -> PipeNode {

@@ -37,6 +37,7 @@ pub(super) fn balanced(name: &str, text: &str, delimiters: &Delimiters) -> Resul
             name: name.to_owned(),
             line,
             cause,
+            is_unknown_field: false,
         })
 }
 
@@ -110,10 +111,11 @@ pub(super) fn without_comments<'a>(text: &'a str, delimiters: &Delimiters) -> Co
     }
     let mut made = String::with_capacity(text.len());
     let mut rest = text;
+    let mut ends = CommentEnds::default();
     while let Some(at) = rest.find(left) {
         let (before, action) = rest.split_at(at);
         made.push_str(before);
-        match comment(action, left, right) {
+        match comment(action, left, right, &mut ends) {
             Some(comment) => {
                 made.push_str(left);
                 made.push_str(if comment.trims_left { "- " } else { "" });
@@ -143,14 +145,41 @@ struct Comment<'a> {
 
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 
+/// The next `*/` of a text: comments that do not end where theirs should are not searched for it one by one.
+#[derive(Default)]
+struct CommentEnds {
+    /// The number of bytes from it on. `None`: not searched yet; 0: none is left.
+    next: Option<usize>,
+}
+
+impl CommentEnds {
+    /// Splits a rest of the text at the first `*/`. Rests must not grow from call to call.
+    fn split<'a>(&mut self, rest: &'a str) -> Option<(&'a str, &'a str)> {
+        let next = match self.next.filter(|next| *next <= rest.len()) {
+            Some(next) => next,
+            None => rest
+                .find("*/")
+                .map_or(0, |at| rest.len().saturating_sub(at)),
+        };
+        self.next = Some(next);
+        let (before, from) = rest.split_at_checked(rest.len().saturating_sub(next))?;
+        Some((before, from.strip_prefix("*/")?))
+    }
+}
+
 /// The comment that an action is, if it is one that ends.
-fn comment<'a>(action: &'a str, left: &str, right: &str) -> Option<Comment<'a>> {
+fn comment<'a>(
+    action: &'a str,
+    left: &str,
+    right: &str,
+    ends: &mut CommentEnds,
+) -> Option<Comment<'a>> {
     let inside = action.strip_prefix(left)?;
     let marked = inside
         .strip_prefix('-')
         .filter(|rest| rest.starts_with(SPACES));
     let body = marked.unwrap_or(inside).trim_start_matches(SPACES);
-    let (text, after) = body.strip_prefix("/*")?.split_once("*/")?;
+    let (text, after) = ends.split(body.strip_prefix("/*")?)?;
     let end = after.trim_start_matches(SPACES);
     let spaced = end.len() < after.len();
     let trimmed = end
@@ -275,6 +304,21 @@ mod tests {
                 wanted,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn a_comment_without_an_end_is_looked_for_once() {
+        for (part, end) in [
+            ("{{/*}}", ""),
+            ("{{/*}}", "{{ */ x }}"),
+            ("{{- /* */ x }}", ""),
+        ] {
+            let work = |count: usize| {
+                let text = part.repeat(count) + end;
+                move || assert_eq!(without_comments(&text, &braces()), text)
+            };
+            crate::growth::assert_linear(32, work(5_000), work(160_000));
         }
     }
 }

@@ -21,7 +21,8 @@
 use std::collections::BTreeMap;
 
 use inject::{
-    Configuration, NativeSidecars, Origin, Outcome, OuterObject, Parameters, Request, Sources, yaml,
+    Configuration, NativeSidecars, Origin, Outcome, OuterObject, Parameters, Request, Sources,
+    read_yaml, yaml_to_json,
 };
 use serde_json::{Map, Value, json};
 
@@ -36,10 +37,10 @@ fn goldens() {
     let (mut run, mut failures) = (0, Vec::new());
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        let node = yaml::read(&text)
+        let node = read_yaml(&text)
             .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
             .unwrap();
-        let Value::Array(cases) = yaml::to_json(&node) else {
+        let Value::Array(cases) = yaml_to_json(&node) else {
             panic!("{}: want a list", file.display())
         };
         let mut known: BTreeMap<String, Case> = BTreeMap::new();

@@ -795,7 +795,7 @@ fn annotations_have_kubernetes_bound() {
     injected(&configuration, &fits);
 }
 
-/// What a proxy can do without is left out, and a pod whose proxy could not start is refused.
+/// Variables that a proxy can do without are left out, and a pod whose proxy could not start is refused.
 #[test]
 fn no_other_text_of_a_pod_keeps_a_proxy_from_starting() {
     let configuration = built_in(&[], None);

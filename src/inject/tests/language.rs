@@ -955,6 +955,11 @@ fn nothing_runs_for_ever() {
             "{{ range until 10000 }}{{ $x := structToJSON $.Spec }}{{ end }}",
             "more than",
         ),
+        // Texts within lists are compared, too.
+        (
+            "{{ $a := repeat 1000000 `x` }}{{ $b := repeat 1000000 `x` }}{{ $one := list $a }}{{ $all := list (list $b) }}{{ range until 1000 }}{{ $x := has $one $all }}{{ end }}",
+            "more than 1000000 steps",
+        ),
     ];
     for (template, cause) in rows {
         let Outcome::Refused {
@@ -981,6 +986,36 @@ fn letters_of_a_set_are_looked_up() {
     outcome_with_loop(template);
     let took = start.elapsed();
     assert!(took < std::time::Duration::from_secs(20), "{took:?}");
+}
+
+/// Each reading of a message of the mesh is a copy of it, and counts like one of the pod.
+#[test]
+fn copies_of_the_mesh_are_charged() {
+    let config = |custom_tag: &str| {
+        let long = "x".repeat(100_000);
+        format!("tracing: {{customTags: {{{custom_tag}: {{literal: {{value: {long}}}}}}}}}\n")
+    };
+    for path in [
+        "$.ProxyConfig.Tracing",
+        "$.ProxyConfig.Tracing.CustomTags",
+        "$.MeshConfig.DefaultConfig.Tracing",
+        "$.MeshConfig.DefaultConfig.GetTracing.GetCustomTags",
+    ] {
+        let template = |count| {
+            format!(
+                "{{{{ range until {count} }}}}{{{{ $x := {path} }}}}{{{{ end }}}}containers: [{{name: istio-proxy}}]"
+            )
+        };
+        let mesh = format!("defaultConfig: {{{}}}", config("a").trim_end());
+        assert!(matches!(outcome(&template(1), &mesh), Outcome::Injected(_)));
+        let Outcome::Refused { message, .. } = outcome(&template(1000), &mesh) else {
+            panic!("{path}");
+        };
+        assert!(
+            message.contains("makes more than 25165824 bytes in all"),
+            "{path}: {message}"
+        );
+    }
 }
 
 /// `.Values.loop` renders itself.

@@ -9,7 +9,7 @@ pub(crate) use object::{
 
 /// Selects the functions' meanings: `toJson` is of a string map in fragments, and Sprig's in overlays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
+pub(crate) enum Dialect {
     Fragment,
     Overlay,
 }

@@ -89,14 +89,19 @@ pub(crate) fn copied(json: &Json) -> Result<Json, TemplateError> {
 fn charge_tree(json: &Json) -> Result<(), TemplateError> {
     session::charge_elements(1, session::JSON_BYTES)?;
     match json {
-        Json::String(text) => {
-            session::charge_bytes(text.len())?;
-            session::charge_made(text.len())
-        }
+        Json::String(text) => charge_text(text),
         Json::Array(items) => items.iter().try_for_each(charge_tree),
-        Json::Object(entries) => entries.values().try_for_each(charge_tree),
+        Json::Object(entries) => entries.iter().try_for_each(|(key, value)| {
+            charge_text(key)?;
+            charge_tree(value)
+        }),
         _ => Ok(()),
     }
+}
+
+fn charge_text(text: &str) -> Result<(), TemplateError> {
+    session::charge_bytes(text.len())?;
+    session::charge_made(text.len())
 }
 
 /// Converts JSON like [`of_json`], and charges it to the budget.

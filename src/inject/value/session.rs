@@ -36,6 +36,8 @@ pub(crate) struct Session {
     made: usize,
     calls: usize,
     line: usize,
+    /// A field was named that neither pod nor mesh has.
+    has_unknown_field: bool,
     /// Maps of strings: what such a map lacks is `""`, what others lack is nil. Held here, so that no other map gets their address.
     strings: HashMap<usize, Strings>,
     pub(crate) environment: Arc<BTreeMap<String, String>>,
@@ -108,6 +110,16 @@ pub(crate) fn charge(steps: u64) -> Result<(), TemplateError> {
         )));
     }
     Ok(())
+}
+
+/// A field was named that neither pod nor mesh has: the error about it ends the rendering.
+pub(crate) fn note_unknown_field() {
+    // Without a rendering there is none that it could end.
+    let _noted = with(|session| session.has_unknown_field = true);
+}
+
+pub(crate) fn has_unknown_field() -> bool {
+    with(|session| session.has_unknown_field).unwrap_or_default()
 }
 
 /// Text of that length was read or made.

@@ -152,7 +152,10 @@ fn check_configuration(
     config::limit(&mut findings);
     let is_broken = findings.iter().any(Finding::is_error);
     let object = object.filter(|_| !is_broken && id.is_whole());
-    let notes = object.as_ref().map(config::notes_of).unwrap_or_default();
+    let notes = object
+        .as_ref()
+        .map(config::kept_notes_of)
+        .unwrap_or_default();
     let unused = (is_unused && !is_broken).then_some(CheckedContent::Unused);
     let object =
         object.map(|object| CheckedContent::Object(Box::new(object), created.unwrap_or_default()));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::config::Finding;
 use api::config::document::{self, Part};
-use api::yaml::{Limits, Malformed};
+use api::yaml::{Limits, Malformed, MalformedKind};
 use serde_json::Value as Json;
 
 use super::checked::{CheckedContent, CheckedObject, check_part};
@@ -107,6 +107,7 @@ where
             return Err(Malformed {
                 line: part.begin(),
                 cause: format!("aliases of all documents stand for more than {most} bytes"),
+                kind: MalformedKind::Other,
             });
         }
         let value = part.value();

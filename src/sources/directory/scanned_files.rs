@@ -115,7 +115,7 @@ impl<O: FilesObjects> FileReader for Scanning<'_, O> {
         let Some(place) = self.place(below) else {
             return;
         };
-        if let Err(Malformed { line, cause }) = self.objects.put(&place, bytes) {
+        if let Err(Malformed { line, cause, .. }) = self.objects.put(&place, bytes) {
             let catalogue = self.objects.catalogue_mut();
             // Line 0 stands for an unknown line, and a text that cannot be parsed has a first one.
             catalogue.unread(&place, line.max(1), format!("cannot parse: {cause}"));

@@ -128,7 +128,7 @@ fn written(candidate: &Candidate<InCollections>) -> WrittenObject {
         None => {
             let mut findings = config::check_rules(&decoded);
             findings.retain(|found| !found.is_error());
-            (findings, config::notes_of(&decoded))
+            (findings, config::kept_notes_of(&decoded))
         }
     };
     WrittenObject {

@@ -107,7 +107,7 @@ impl<'a> Values<'a> {
             }
             Err(mut malformed) => {
                 malformed.line = malformed.line.saturating_add(above);
-                Err(lists::divisible(malformed, self.limits, is_item))
+                Err(lists::divisible(malformed, is_item))
             }
         })
     }

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::kinds;
-use crate::yaml::{self, Documents, Limits, Malformed, Node, Outline, Piece, Scalar, Value};
+use crate::yaml::{
+    self, Documents, Limits, Malformed, MalformedKind, Node, Outline, Piece, Scalar, Value,
+};
 
 /// The type of a list's items that do not state their own; empty for a `List`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,8 +77,11 @@ pub(super) fn items(node: &Node) -> Result<Option<(ItemType, &[Node])>, Malforme
         return Ok(None);
     };
     let wrong = |line, cause: &str| {
-        let cause = format!("items: {cause}");
-        Err(Malformed { line, cause })
+        Err(Malformed {
+            line,
+            cause: format!("items: {cause}"),
+            kind: MalformedKind::Other,
+        })
     };
     match items {
         None => wrong(node.line, "is required"),
@@ -127,7 +132,6 @@ pub(super) fn field<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {
 /// The objects of a text of YAML: documents, and in their places the items of those that are lists.
 pub(super) struct DocumentObjects<'a> {
     documents: Documents<'a>,
-    limits: Limits,
     lists: BTreeMap<usize, ItemType>,
     /// The first document that is no YAML: it is not read, whether it is a list or not.
     broken: Option<(usize, Malformed)>,
@@ -149,7 +153,6 @@ impl<'a> DocumentObjects<'a> {
         let split: BTreeSet<usize> = lists.keys().copied().collect();
         Self {
             documents: yaml::documents(text, limits).split(split),
-            limits,
             lists,
             broken,
         }
@@ -188,7 +191,7 @@ impl Iterator for DocumentObjects<'_> {
                 Ok(piece) => piece,
                 Err(malformed) => {
                     let is_list = self.lists.contains_key(&self.documents.behind());
-                    return Some(Err(divisible(malformed, self.limits, is_list)));
+                    return Some(Err(divisible(malformed, is_list)));
                 }
             };
             // Blank ones are left out.
@@ -200,12 +203,14 @@ impl Iterator for DocumentObjects<'_> {
 }
 
 /// With the remedy of what is too much.
-pub(super) fn divisible(malformed: Malformed, limits: Limits, is_list: bool) -> Malformed {
-    let remedy = match malformed.cause == limits.too_many() {
-        true if is_list => " in one item of a list",
-        true => " in one document: split it into several, with `---` between them",
-        false if malformed.line == 0 => ": split it into several files",
-        false => return malformed,
+pub(super) fn divisible(malformed: Malformed, is_list: bool) -> Malformed {
+    let remedy = match malformed.kind {
+        MalformedKind::TooManyValues if is_list => " in one item of a list",
+        MalformedKind::TooManyValues => {
+            " in one document: split it into several, with `---` between them"
+        }
+        MalformedKind::Other if malformed.line == 0 => ": split it into several files",
+        MalformedKind::Other => return malformed,
     };
     Malformed {
         cause: malformed.cause + remedy,

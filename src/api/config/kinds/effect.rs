@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::{Check, Kind, MIXER};
 use crate::config::discovery_notes::{HOLDS_FOR_NONE, HOLDS_FOR_WORKLOADS};
-use crate::config::{Finding, Object, Severity, read_message};
+use crate::config::{Finding, MOST, Object, Severity, limit, read_message};
 use crate::model::{DRY_RUN, is_dry_run};
 
 /// A part of gudgeon that acts on objects.
@@ -108,6 +108,21 @@ pub fn notes_of(object: &Object) -> Vec<Finding> {
     let mut found = notes_of_spec(object.kind, &object.spec);
     let dry_run = object.annotations.get(DRY_RUN).map(String::as_str);
     found.extend(dry_run_note(object.kind, &object.spec, dry_run));
+    found
+}
+
+/// As [`notes_of`], to be kept with the object: as many as [`limit`] leaves, among them those of annotations, by which
+/// [`Effect::of_object`] goes.
+#[must_use]
+pub fn kept_notes_of(object: &Object) -> Vec<Finding> {
+    let mut found = notes_of(object);
+    if found.len() > MOST
+        && let Some(at) = found.iter().rposition(|note| note.path == dry_run_path())
+    {
+        let note = found.remove(at);
+        found.insert(0, note);
+    }
+    limit(&mut found);
     found
 }
 
@@ -243,6 +258,23 @@ mod tests {
         }
         let other = kind("networking.istio.io/v1", "VirtualService").unwrap();
         assert_eq!(dry_run_note(other, &json!({}), Some("true")), None);
+    }
+
+    /// They live as long as the object, so that an object of 1 MiB must not have 40 MiB of them.
+    #[test]
+    fn kept_notes_have_a_bound_and_keep_the_effect() {
+        let object = json!({
+            "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+            "metadata": {"name": "p", "namespace": "n", "annotations": {"istio.io/dry-run": "true"}},
+            "spec": {"rules": [{"to": [{"operation": {"paths": vec!["a"; 5000]}}]}]},
+        });
+        let object = crate::config::read(&object).0.unwrap();
+        assert_eq!(notes_of(&object).len(), 5001);
+        let found = kept_notes_of(&object);
+        let last = found.last().unwrap().message.as_str();
+        assert_eq!((found.len(), last), (101, "… and 4901 more"));
+        assert!(found.capacity() < 200, "{}", found.capacity());
+        assert_eq!(object.kind.effect.of_object(&found), "tried");
     }
 
     #[test]

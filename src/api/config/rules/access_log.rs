@@ -74,9 +74,11 @@ impl<'a> Operator<'a> {
         let Some(length) = text.strip_prefix(':') else {
             return Some((false, text.strip_prefix('%')?));
         };
-        let (digits, after) = length.split_once('%')?;
-        let is_length = digits.bytes().all(|digit| digit.is_ascii_digit());
-        (is_length && digits.parse::<u64>().is_ok()).then_some((true, after))
+        // Not up to a percent sign, which may be far away for each of many parentheses.
+        let end = length.find(|letter: char| !letter.is_ascii_digit())?;
+        let (digits, after) = length.split_at_checked(end)?;
+        let after = after.strip_prefix('%')?;
+        digits.parse::<u64>().is_ok().then_some((true, after))
     }
 
     fn fault(&self) -> Option<String> {
@@ -420,5 +422,15 @@ mod tests {
             );
             assert_eq!(fault(format), Some(message), "{format}");
         }
+    }
+
+    /// No parenthesis of them ends the operator, and the percent sign that would is never there.
+    #[test]
+    fn an_operator_without_an_end_takes_its_length_not_its_square() {
+        let work = |count: usize| {
+            let format = format!("%REQ({}", "):".repeat(count));
+            move || assert!(fault(&format).is_some())
+        };
+        crate::growth::assert_linear(32, work(5_000), work(160_000));
     }
 }

@@ -1,10 +1,10 @@
-//! The object that rules look at.
+//! The object that a rule checks.
 
 use serde_json::Value;
 
 use super::cursor::{Cursor, FindingCollector};
 
-/// Its name, and its `spec` as a place.
+/// An object as rules see it: its name, and cursors at its `spec` and at its name.
 pub(in crate::config) struct Context<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,

@@ -61,9 +61,12 @@ pub(super) fn rewrite(at: &Cursor<'_>) {
     let by_regex = at.get("uriRegexRewrite");
     if by_regex.is_set() {
         let pattern = by_regex.get("match");
-        pattern.check(super::regex::regex(pattern.text()));
+        let violation = super::regex::regex(pattern.text());
+        let is_valid = violation.is_none();
+        pattern.check(violation);
         let by = by_regex.get("rewrite");
-        if by.not_empty() {
+        // Groups of a pattern that is refused, perhaps for its length, are not counted.
+        if by.not_empty() && is_valid {
             by.check(super::regex::substitution(by.text(), pattern.text()));
         }
     }

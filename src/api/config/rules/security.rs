@@ -6,7 +6,7 @@ use super::context::Context;
 use super::cursor::Cursor;
 use super::{parts, predicates as is};
 use crate::finding::quoted;
-use crate::security::KeySet;
+use crate::security::{KeySet, NoKeySet};
 
 /// Checks the scope of a policy of today's kinds; true if it selects by labels.
 pub(super) fn scope(spec: &Cursor<'_>) -> bool {
@@ -71,16 +71,15 @@ fn keys(at: &Cursor<'_>) {
     if at.is_empty() {
         return;
     }
-    if let Err(why) = KeySet::inline(at.text()) {
+    let Ok(set) = serde_json::from_str::<Value>(at.text()) else {
+        return at.fail(NoKeySet::Malformed.to_string());
+    };
+    if let Err(why) = KeySet::inline_of(&set) {
         at.fail(why.to_string());
     }
-    let read = serde_json::from_str::<Value>(at.text()).ok();
-    let keys = read.as_ref().and_then(|set| set.get("keys")?.as_array());
-    let Some(keys) = keys else {
-        return;
-    };
-    let private = |key: &Value| PRIVATE.iter().any(|name| key.get(*name).is_some());
-    if keys.iter().any(private) {
+    let keys = set.get("keys").and_then(Value::as_array);
+    let is_private = |key: &Value| PRIVATE.iter().any(|name| key.get(*name).is_some());
+    if keys.into_iter().flatten().any(is_private) {
         at.warn("holds private key material");
     }
 }

@@ -11,7 +11,7 @@ use super::http_route::{self, VirtualServiceFacts};
 use super::parts;
 use super::predicates as is;
 use crate::finding::quoted;
-use crate::names::spelled_range;
+use crate::model::Network;
 
 pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
@@ -181,7 +181,7 @@ fn is_every_path(one: &Value) -> bool {
 /// Ranges of addresses in their one spelling.
 fn ranges(list: &Value) -> Value {
     let one = |range: &Value| match range.as_str() {
-        Some(range) => Value::String(spelled_range(range)),
+        Some(range) => Value::String(Network::canonical(range)),
         None => range.clone(),
     };
     let spelled = |list: &Vec<Value>| list.iter().map(one).collect();

@@ -1,6 +1,8 @@
 //! The goldens of the engine, read as pods that a server may take.
 
-use inject::{Configuration, Origin, Outcome, Parameters, Request, Sources, yaml};
+use inject::{
+    Configuration, Origin, Outcome, Parameters, Request, Sources, read_yaml, yaml_to_json,
+};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -70,7 +72,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut all: Vec<Case> = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        let Value::Array(cases) = yaml::to_json(&yaml::read(&text).unwrap().unwrap()) else {
+        let Value::Array(cases) = yaml_to_json(&read_yaml(&text).unwrap().unwrap()) else {
             panic!("{}: want a list", file.display())
         };
         let first = all.len();
@@ -124,7 +126,7 @@ fn read(case: Value, known: &[Case], number: usize) -> Case {
 
 /// The text of a fragment's template.
 fn template(config: &str) -> Option<String> {
-    let config = yaml::to_json(&yaml::read(config).ok()??);
+    let config = yaml_to_json(&read_yaml(config).ok()??);
     Some(config["template"].as_str()?.to_owned())
 }
 

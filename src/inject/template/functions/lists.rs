@@ -69,12 +69,23 @@ fn contains(items: &[Value], wanted: &Value) -> Result<bool, TemplateError> {
     for item in items {
         session::charge(1)?;
         super::depth(item, 0)?;
-        if let Value::String(text) = item {
-            session::charge_bytes(text.len())?;
-        }
+        charge_texts(item)?;
         if item == wanted {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Charges for the texts of a value, all of which a comparison may read.
+fn charge_texts(value: &Value) -> Result<(), TemplateError> {
+    match value {
+        Value::String(text) => session::charge_bytes(text.len()),
+        Value::List(items) => items.iter().try_for_each(charge_texts),
+        Value::Map(entries) => entries.iter().try_for_each(|(key, value)| {
+            session::charge_bytes(key.len())?;
+            charge_texts(value)
+        }),
+        _ => Ok(()),
+    }
 }

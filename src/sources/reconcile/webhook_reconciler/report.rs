@@ -39,7 +39,7 @@ impl ConfigurationReconciler {
             "there is no {resource}.{group} {}: waiting for it",
             self.name
         );
-        if self.repeats.observe(&message) == Some(1) {
+        if self.repeats.observe_change(&message) {
             tracing::warn!("{message}");
             self.note(|status| status.failed(ReconcileFailure::ConfigNotFound));
         }
@@ -66,7 +66,7 @@ impl ConfigurationReconciler {
         let name = &self.name;
         let message =
             format!("{name} has no entry named {entry} or ending in .{entry}: waiting for one");
-        if self.repeats.observe(&message) == Some(1) {
+        if self.repeats.observe_change(&message) {
             tracing::error!("{message}");
             self.note(|status| status.failed(ReconcileFailure::EntryNotFound));
         }

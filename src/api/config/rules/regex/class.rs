@@ -8,8 +8,15 @@ const NAMES: [&str; 14] = [
     "space", "upper", "word", "xdigit",
 ];
 
-/// Reads what follows the bracket that opens; the text behind the one that closes.
-pub(super) fn read(text: &str, most: u32) -> Result<&str, Fault> {
+/// Returns the number of bytes from the last end of a class's name on, `:]`; `None` if a pattern has none.
+pub(super) fn names_end(pattern: &str) -> Option<usize> {
+    let end = pattern.rfind(":]")?;
+    Some(pattern.len().saturating_sub(end))
+}
+
+/// Reads what follows the bracket that opens; the text behind the one that closes. `names_end`: as [`names_end`] has it, so that
+/// names without an end are not searched for it one by one.
+pub(super) fn read(text: &str, most: u32, names_end: Option<usize>) -> Result<&str, Fault> {
     let mut rest = text.strip_prefix('^').unwrap_or(text);
     // A bracket that stands first is a letter.
     let mut is_first = true;
@@ -19,7 +26,7 @@ pub(super) fn read(text: &str, most: u32) -> Result<&str, Fault> {
             return Ok(after);
         }
         is_first = false;
-        rest = match class(rest)? {
+        rest = match class(rest, names_end)? {
             Some(after) => after,
             None => range(rest, most)?,
         };
@@ -27,9 +34,10 @@ pub(super) fn read(text: &str, most: u32) -> Result<&str, Fault> {
 }
 
 /// The text behind a class within the class, where one stands.
-fn class(text: &str) -> Result<Option<&str>, Fault> {
+fn class(text: &str, names_end: Option<usize>) -> Result<Option<&str>, Fault> {
     let named = text
         .strip_prefix("[:")
+        .filter(|name| names_end.is_some_and(|end| end <= name.len()))
         .and_then(|name| name.split_once(":]"));
     let Some((name, after)) = named else {
         return escape::class(text);

@@ -109,6 +109,7 @@ fn read(text: &str, most: u32) -> Result<u32, Fault> {
     let mut group = Group::default();
     let mut rest = text;
     let mut is_repeated = false;
+    let names_end = class::names_end(text);
     while let Some(letter) = rest.chars().next() {
         let after = rest.get(letter.len_utf8()..).unwrap_or_default();
         let repetition = match letter {
@@ -150,7 +151,7 @@ fn read(text: &str, most: u32) -> Result<u32, Fault> {
             }
             '[' => {
                 group.add(1);
-                class::read(after, most)?
+                class::read(after, most, names_end)?
             }
             '\\' => escaped(rest, &mut group, most)?,
             _ => {
@@ -244,7 +245,14 @@ fn escaped<'a>(text: &'a str, group: &mut Group, most: u32) -> Result<&'a str, F
 
 /// Reads a count behind a brace, `3}`, `3,}` or `3,5}`, and returns the text behind it. Otherwise the brace is a letter.
 fn count(text: &str) -> Option<(Count, &str)> {
-    let (inside, after) = text.split_once('}')?;
+    // Two numbers, a comma and the brace: a pattern of many braces is not searched to its end for each.
+    const LONGEST_COUNT: usize = 2 * MOST_DIGITS + 2;
+    let end = text
+        .bytes()
+        .take(LONGEST_COUNT)
+        .position(|letter| letter == b'}')?;
+    let (inside, after) = text.split_at_checked(end)?;
+    let after = after.strip_prefix('}')?;
     let (least, most) = match inside.split_once(',') {
         Some((least, "")) => (number(least)?, None),
         Some((least, most)) => (number(least)?, Some(number(most)?)),
@@ -256,9 +264,11 @@ fn count(text: &str) -> Option<(Count, &str)> {
     Some((Count { least, most }, after))
 }
 
+/// Digits of a number of a count.
+const MOST_DIGITS: usize = 9;
+
 /// A number as RE2 reads it: without zeros before it, and not of more than nine digits.
 fn number(text: &str) -> Option<u32> {
-    const MOST_DIGITS: usize = 9;
     let is_one = text.bytes().all(|digit| digit.is_ascii_digit())
         && text.len() <= MOST_DIGITS
         && (text.len() == 1 || !text.starts_with('0'));

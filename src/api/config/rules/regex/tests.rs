@@ -274,3 +274,15 @@ fn envoy_takes_letters_of_one_byte() {
         assert!(regex(bad).is_none() && !is_of_bytes(bad), "{bad}");
     }
 }
+
+/// Each expression has its part thousands of times, none of which ends.
+#[test]
+fn an_unclosed_part_is_looked_for_once() {
+    for part in ["a{", "a{1", "[[:a]"] {
+        let work = |count: usize| {
+            let text = part.repeat(count);
+            move || assert!(read(&text, MOST_OF_UNICODE).is_ok())
+        };
+        crate::growth::assert_linear(32, work(5_000), work(160_000));
+    }
+}

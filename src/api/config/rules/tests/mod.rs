@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::config::document::documents;
 use crate::config::{KINDS, check};
 
-/// What is said of an object, in the order of its text.
+/// Returns the findings of an object, in the order of its text.
 fn finding_texts(kind: &str, name: &str, spec: &str) -> Vec<String> {
     if kind == "MeshConfig" {
         return mesh_finding_texts(spec);

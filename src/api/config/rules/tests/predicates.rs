@@ -1,4 +1,4 @@
-//! What rules of several kinds share, each in an object of one of them.
+//! Predicates that rules of several kinds share, each in an object of one of them.
 
 use super::written::Row;
 use super::{PREDICATES, bad, good};
@@ -41,7 +41,7 @@ fn host(host: &str) -> String {
     format!("{{host: '{host}'}}")
 }
 
-/// Where a name of a host is wanted, and no wildcard.
+/// The host of an egress proxy, which may be no wildcard.
 fn by_proxy(host: &str) -> String {
     format!(
         "{{outboundTrafficPolicy: {{mode: ALLOW_ANY, egressProxy: {{host: '{host}', port: {{number: 1}}}}}}}}"

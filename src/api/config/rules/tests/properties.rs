@@ -1,4 +1,4 @@
-//! What holds for rules whatever they are given.
+//! Properties of rules that hold for any input.
 
 use std::time::{Duration, Instant};
 
@@ -251,7 +251,7 @@ proptest! {
         }
     }
 
-    /// Where what one key says depends on the others of its map.
+    /// Maps in which the finding of one key depends on the other keys.
     #[test]
     fn the_order_of_a_maps_keys_changes_nothing(
         keys in proptest::sample::subsequence(KEYS, 0..KEYS.len()).prop_shuffle(),
@@ -334,5 +334,24 @@ fn large_objects_cost_no_square() {
             "{kind}: {:?}",
             start.elapsed()
         );
+    }
+}
+
+/// A brace that begins no count, and the beginning of a class without an end, are looked at once and not to the end of the text.
+#[test]
+fn patterns_of_any_length_take_their_length_not_its_square() {
+    let rewrite = |by_regex: Value| {
+        row("VirtualService").check_rules(
+            "ns",
+            "x",
+            &json!({"hosts": ["a"], "http": [{"rewrite": {"uriRegexRewrite": by_regex}, "route": [{"destination": {"host": "a"}}]}]}),
+        );
+    };
+    for part in ["a{", "[[:a]"] {
+        let work = |count: usize| {
+            let by_regex = json!({"match": part.repeat(count), "rewrite": "x"});
+            move || rewrite(by_regex.clone())
+        };
+        crate::growth::assert_linear(32, work(5_000), work(160_000));
     }
 }
