@@ -98,12 +98,16 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
         namespace = read.namespace;
         all.extend(read.files);
     }
-    let mut located = found(
-        &all,
-        flags.namespace.as_deref(),
-        &flags.istio_namespace,
-        &mut is_whole,
-    );
+    let Analysis {
+        mut located,
+        unread,
+        missing_namespace,
+    } = analyze(&all, flags.namespace.as_deref(), &flags.istio_namespace);
+    is_whole &= unread.is_empty() && missing_namespace.is_none();
+    unread.iter().for_each(|line| print_line(line));
+    if let Some(namespace) = missing_namespace {
+        print_line(&format!("cannot find namespace {namespace:?} in the input"));
+    }
     // Of a cluster the messages of one namespace are kept, and those of objects without one.
     located.retain(|one| {
         let is_meant = !one.file.is_empty() || one.namespace.is_empty();
@@ -157,34 +161,38 @@ fn print_line(line: &str) {
     let _written = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Finds the messages about all files, with their places; `is_whole` becomes false if a part of a file cannot be read.
-pub(crate) fn found(
-    all: &[NamedFile],
-    namespace: Option<&str>,
-    root: &str,
-    is_whole: &mut bool,
-) -> Vec<Located> {
+/// The result of an analysis.
+#[derive(Debug)]
+pub(crate) struct Analysis {
+    /// The messages, with their places.
+    pub(crate) located: Vec<Located>,
+    /// A line for each part of a file that is no object or cannot be read.
+    pub(super) unread: Vec<String>,
+    /// The namespace of the flags, if no object is in it.
+    pub(super) missing_namespace: Option<String>,
+}
+
+/// Analyzes the objects of all files. `namespace` is that of objects that name none, `root` the mesh's root namespace.
+pub(crate) fn analyze(files: &[NamedFile], namespace: Option<&str>, root: &str) -> Analysis {
     let mut items = Vec::new();
     let mut messages = Vec::new();
+    let mut unread = Vec::new();
     let mut number = 0;
     let mut places = Places::default();
-    for file in all {
+    for file in files {
+        let mut tell = |line: usize, cause: &str| {
+            unread.push(format!("{}:{line}: {cause}", file.name));
+        };
         let mut documents = document::documents_within(&file.text, COMMAND_LINE).peekable();
         if !file.below && documents.peek().is_none() {
-            *is_whole = false;
-            print_line(&format!("{}:1: there is no object in it", file.name));
+            tell(1, "there is no object in it");
         }
         for document in documents {
             match document {
                 Ok(document) => {
                     for part in document.parts() {
                         if !file.below && !part.value().is_object() {
-                            *is_whole = false;
-                            print_line(&format!(
-                                "{}:{}: there is no object in it",
-                                file.name,
-                                part.begin()
-                            ));
+                            tell(part.begin(), "there is no object in it");
                         }
                         let (item, of_part) = read(&part, number, file, namespace);
                         messages.extend(of_part);
@@ -200,22 +208,12 @@ pub(crate) fn found(
                     }
                 }
                 Err(malformed) if file.skips_text(malformed.line) => {}
-                Err(malformed) => {
-                    *is_whole = false;
-                    print_line(&format!(
-                        "{}:{}: {}",
-                        file.name,
-                        malformed.line.max(1),
-                        malformed.cause
-                    ));
-                }
+                Err(malformed) => tell(malformed.line.max(1), &malformed.cause),
             }
         }
     }
-    if let Some(namespace) = namespace.filter(|namespace| !has_namespace(&items, namespace)) {
-        *is_whole = false;
-        print_line(&format!("cannot find namespace {namespace:?} in the input"));
-    }
+    let is_missing = |namespace: &&str| !has_namespace(&items, namespace);
+    let missing_namespace = namespace.filter(is_missing).map(ToOwned::to_owned);
     let inventory = Inventory::new(items, root, "cluster.local");
     references::find(&inventory, &mut messages);
     conflicts::find(&inventory, &mut messages);
@@ -231,7 +229,11 @@ pub(crate) fn found(
     for message in messages {
         by_item.entry(message.item).or_default().push(message);
     }
-    located(all, by_item, namespace)
+    Analysis {
+        located: located(files, by_item, namespace),
+        unread,
+        missing_namespace,
+    }
 }
 
 fn has_namespace(items: &[Item], namespace: &str) -> bool {

@@ -36,5 +36,5 @@ mod user_id;
 mod workload_index;
 mod workloads;
 
-pub(crate) use command::{found, run};
+pub(crate) use command::{analyze, run};
 pub(crate) use messages::Located;

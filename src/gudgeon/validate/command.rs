@@ -6,6 +6,7 @@ use std::path::Path;
 use super::glob::Glob;
 use super::report::{Report, ReportFormat};
 use super::source_file::SourceFile;
+use crate::analyze::analyze;
 use crate::cli::ValidateFlags;
 use crate::exit::{Exit, Failure};
 use crate::named_files::{self, NamedFile};
@@ -53,8 +54,9 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         }
     }
     let mut report = source_file.report;
-    for found in crate::analyze::found(&read, flags.namespace.as_deref(), ROOT, &mut true) {
-        report.reference(&found);
+    // What cannot be read has been reported already.
+    for found in &analyze(&read, flags.namespace.as_deref(), ROOT).located {
+        report.reference(found);
     }
     let answer = report.answer();
     let mut stdout = std::io::stdout().lock();
