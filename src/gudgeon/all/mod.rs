@@ -11,7 +11,6 @@ mod admin;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use inject::Configuration;
@@ -25,7 +24,7 @@ use crate::exit::Failure;
 use crate::galley::Galley;
 use crate::injector::Injector;
 use crate::serve::{self, Listener, ShutdownStage, bind};
-use crate::shared::{Inspect, Role, Shared};
+use crate::shared::{Role, Shared};
 use admin::Admin;
 
 /// Connections of each plain listener at a time.
@@ -87,13 +86,15 @@ impl Role for All {
             http,
         } = self;
         let mut looking_in = JoinSet::new();
-        for (bound, open) in http {
-            let roles: [Arc<dyn Inspect>; 3] = [
+        let (listeners, opens): (Vec<_>, Vec<_>) = http.into_iter().unzip();
+        let admins = Admin::of_listeners(opens, |open| {
+            [
                 discovery.monitor(open),
                 injector.monitor(open),
                 galley.monitor(open),
-            ];
-            let admin = Arc::new(Admin::new(roles, open));
+            ]
+        });
+        for (bound, admin) in listeners.into_iter().zip(admins) {
             looking_in.spawn(serve::run(bound, admin, stage.clone()));
         }
         let mut roles = JoinSet::new();
