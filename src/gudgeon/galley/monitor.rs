@@ -124,8 +124,7 @@ impl GalleyMonitor {
 /// Renders the readiness. Served objects stay valid while a source is away, so an outage is reported and readiness stays.
 fn readiness_text(admin: &AdminState) -> String {
     let stale = admin.engine.as_deref().and_then(|engine| {
-        let (since, _) = engine.state_snapshot().stale?;
-        let since = log::stamp(engine.clock.wall(since));
+        let since = log::stamp(engine.clock.wall(engine.stale_since()?));
         Some(format!("stale: {} since {since}", engine.settings.source))
     });
     let overdue = admin
