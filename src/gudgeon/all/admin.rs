@@ -115,13 +115,7 @@ impl Admin {
         let shared = Arc::clone(&self.answers);
         Box::pin(async move {
             let this = Arc::clone(&self);
-            let made = shared.get(wanted, move || document(&this)).await;
-            Ok(made.unwrap_or_else(|| {
-                text(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "internal error; cannot render the page, see the log",
-                )
-            }))
+            Ok(shared.respond(wanted, move || document(&this)).await)
         })
     }
 

@@ -109,14 +109,7 @@ impl GalleyMonitor {
                 state: None,
                 priority: audience,
             };
-            let drawn = shared.get(wanted, move || draw(&admin));
-            let failed = || {
-                text(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "internal error; cannot render the page, see the log",
-                )
-            };
-            Ok(drawn.await.unwrap_or_else(failed))
+            Ok(shared.respond(wanted, move || draw(&admin)).await)
         })
     }
 }
