@@ -14,7 +14,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use inject::Configuration;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -23,7 +22,7 @@ use crate::discovery::Discovery;
 use crate::exit::Failure;
 use crate::galley::Galley;
 use crate::injector::Injector;
-use crate::serve::{self, Listener, ShutdownStage, bind};
+use crate::serve::{self, Listener, Shutdown, bind};
 use crate::shared::{Role, Shared};
 use admin::Admin;
 
@@ -78,7 +77,7 @@ impl Role for All {
         })
     }
 
-    async fn serve(self, stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
+    async fn serve(self, shutdown: Shutdown) -> Result<(), Failure> {
         let Self {
             injector,
             discovery,
@@ -95,12 +94,12 @@ impl Role for All {
             ]
         });
         for (bound, admin) in listeners.into_iter().zip(admins) {
-            looking_in.spawn(serve::run(bound, admin, stage.clone()));
+            looking_in.spawn(serve::run(bound, admin, shutdown.clone()));
         }
         let mut roles = JoinSet::new();
-        roles.spawn(discovery.serve(stage.clone()));
-        roles.spawn(injector.serve(stage.clone()));
-        roles.spawn(galley.serve(stage));
+        roles.spawn(discovery.serve(shutdown.clone()));
+        roles.spawn(injector.serve(shutdown.clone()));
+        roles.spawn(galley.serve(shutdown));
         while let Some(ended) = roles.join_next().await {
             // A role that fails ends the process, which its supervisor restarts.
             ended.map_err(|cause| Failure::system(format!("cannot go on: {cause}")))??;

@@ -27,7 +27,7 @@ use super::partial_message_limit::PartialMessageLimit;
 use super::peer::{Leaf, Peer};
 use crate::descriptors;
 use crate::log_rate_limiter::LogRateLimiter;
-use crate::serve::ShutdownStage;
+use crate::serve::Shutdown;
 
 /// Connections of one port at a time. Chosen: ten times the proxies that `build/promises discovery` measures.
 const MAX_CONNECTIONS: usize = 20_000;
@@ -149,7 +149,7 @@ struct Common {
     options: ConnectionOptions,
     idle: Arc<IdleConnectionLimit>,
     unfinished: Arc<PartialMessageLimit>,
-    stage: watch::Receiver<ShutdownStage>,
+    shutdown: Shutdown,
     /// Limits log lines about failed handshakes, since the client may not report them.
     failures: LogRateLimiter,
 }
@@ -159,7 +159,7 @@ pub(crate) async fn run(
     port: Port,
     options: ConnectionOptions,
     calls: Arc<dyn Calls>,
-    mut stage: watch::Receiver<ShutdownStage>,
+    mut shutdown: Shutdown,
 ) {
     let Port { listener, tls } = port;
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -168,7 +168,7 @@ pub(crate) async fn run(
         options,
         idle: IdleConnectionLimit::new(options.idle),
         unfinished: Arc::default(),
-        stage: stage.clone(),
+        shutdown: shutdown.clone(),
         failures: LogRateLimiter::new(FAILURES),
     });
     let addresses = AddressLimit::new("connection", OF_ONE_ADDRESS);
@@ -189,7 +189,7 @@ pub(crate) async fn run(
         let (accepted, place) = tokio::select! {
             accepted = next => accepted,
             Some(_ended) = tasks.join_next() => continue,
-            _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => break,
+            () = shutdown.closing() => break,
         };
         match accepted {
             Ok((stream, address)) => {
@@ -245,12 +245,12 @@ async fn one(
     common: Arc<Common>,
 ) {
     let is_secured = tls.is_some();
-    let mut stage = common.stage.clone();
+    let mut shutdown = common.shutdown.clone();
     let opened = tokio::select! {
         opened = opened(accepted, tls, &idle_timer) => opened,
         () = idle_timer.evicted() => Err(None),
         // It has no request that the end could wait for.
-        _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => return,
+        () = shutdown.closing() => return,
     };
     match opened {
         Ok((stream, leaf)) => {
@@ -369,7 +369,7 @@ impl IdleTimer {
 
 async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &Common) {
     let options = common.options;
-    let mut stage = common.stage.clone();
+    let mut shutdown = common.shutdown.clone();
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -426,7 +426,7 @@ async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &C
                     continue;
                 }
             }
-            _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing), if goaway_sent_at.is_none() => {}
+            () = shutdown.closing(), if goaway_sent_at.is_none() => {}
         }
         goaway_sent_at = Some(Instant::now());
         // Sends GOAWAY.
@@ -458,6 +458,7 @@ mod tests {
 
     use super::*;
     use crate::grpc::calls::Reply;
+    use crate::serve::ShutdownStage;
 
     /// Services that are never called.
     struct Nothing;
@@ -477,7 +478,7 @@ mod tests {
         for bytes in [&b""[..], b"PRI", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            let (end, stage) = watch::channel(ShutdownStage::Serving);
+            let (end, stage) = Shutdown::channel();
             let port = Port {
                 listener: GrpcListener::Tcp(listener),
                 tls: None,

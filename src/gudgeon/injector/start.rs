@@ -26,8 +26,8 @@ use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
 use crate::config_file::{FlaggedFile, chosen};
 use crate::exit::Failure;
 use crate::file_writer::FileWriter;
-use crate::serve::{self, Routes, ShutdownStage};
-use crate::shared::{self, Clusters, Inspect, Role, Shared, Webhooks};
+use crate::serve::{self, Routes, Shutdown};
+use crate::shared::{Clusters, Inspect, Role, Shared, Webhooks};
 use crate::tls::{self, Authority, LeafNames};
 use crate::watch::{Watcher, run_reload_loop};
 use crate::{parameters, webhook_configuration};
@@ -45,10 +45,10 @@ impl<E: ActiveConfiguration> Role for Injector<E> {
         Self::new(shared, flags).await
     }
 
-    async fn serve(self, mut stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
+    async fn serve(self, mut shutdown: Shutdown) -> Result<(), Failure> {
         let readiness = Arc::clone(&self.webhook.readiness);
-        let mut serving = self.go(&stage);
-        shared::draining(&mut stage).await;
+        let mut serving = self.go(&shutdown);
+        shutdown.draining().await;
         readiness.drains();
         while serving.join_next().await.is_some() {}
         Ok(())
@@ -162,7 +162,7 @@ impl<E: ActiveConfiguration> Injector<E> {
     }
 
     /// Starts serving; the returned tasks end with the stage.
-    fn go(self, stage: &watch::Receiver<ShutdownStage>) -> JoinSet<()> {
+    fn go(self, shutdown: &Shutdown) -> JoinSet<()> {
         let Self {
             flags,
             files,
@@ -195,14 +195,14 @@ impl<E: ActiveConfiguration> Injector<E> {
                 open,
                 answers: Arc::clone(&answers),
             });
-            serving.spawn(serve::run(bound, monitor, stage.clone()));
+            serving.spawn(serve::run(bound, monitor, shutdown.clone()));
         }
-        let (bound, stage) = (listeners.webhook, stage.clone());
+        let (bound, shutdown) = (listeners.webhook, shutdown.clone());
         match others {
-            None => serving.spawn(serve::run(bound, webhook, stage)),
+            None => serving.spawn(serve::run(bound, webhook, shutdown)),
             Some(others) => {
                 let routes = Routes::new(others).to(webhook::is_path, webhook);
-                serving.spawn(serve::run(bound, Arc::new(routes), stage))
+                serving.spawn(serve::run(bound, Arc::new(routes), shutdown))
             }
         };
         serving

@@ -139,7 +139,7 @@ impl Link {
             sender: dialled.sender,
             peer: Arc::new(Peer::new(Address::Dialled(self.name.clone()), None)),
             access: None,
-            stage: None,
+            shutdown: None,
             _place: None,
         };
         let (status, has_received) = stream.run().await;

@@ -26,7 +26,7 @@ use crate::cli::VERSION;
 use crate::exit::Failure;
 use crate::grpc::{Address, Bounds, DialAddress, DialTarget, Peer, dial};
 use crate::log_rate_limiter::LogRateLimiter;
-use crate::serve::ShutdownStage;
+use crate::serve::Shutdown;
 
 /// Log lines in a minute, about streams that begin and about those that end.
 const LOG_LINES: u32 = 10;
@@ -110,7 +110,7 @@ impl SourceDialer {
         collections: Arc<Collections>,
         peers: Arc<Peers>,
         snapshots: watch::Receiver<Snapshots>,
-        mut stage: watch::Receiver<ShutdownStage>,
+        mut shutdown: Shutdown,
     ) {
         let is_known = self.tls.is_some() || matches!(self.place, DialAddress::Unix(_));
         let snapshots = match is_known {
@@ -121,7 +121,7 @@ impl SourceDialer {
             peers,
             pieces: ResponsePieces::default(),
             snapshots,
-            stage: stage.clone(),
+            shutdown: shutdown.clone(),
         });
         let mut backoff = Backoff::new(BACKOFF);
         // A sink may close each stream after its first answer.
@@ -134,7 +134,7 @@ impl SourceDialer {
             let once = self.once(&common, &collections, &begins);
             let (status, answered) = tokio::select! {
                 ended = once => ended,
-                () = closing(&mut stage) => {
+                () = shutdown.closing() => {
                     // The stream sends its end by itself.
                     tokio::task::yield_now().await;
                     return;
@@ -156,7 +156,7 @@ impl SourceDialer {
             }
             tokio::select! {
                 () = tokio::time::sleep(backoff.next(chance())) => {}
-                () = closing(&mut stage) => return,
+                () = shutdown.closing() => return,
             }
             common.peers.counters.reconnected();
         }
@@ -234,16 +234,6 @@ fn is_reserved(name: &HeaderName) -> bool {
     ];
     let name = name.as_str();
     name.starts_with("grpc-") || OF_THE_CALL.contains(&name)
-}
-
-async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
-    if stage
-        .wait_for(|stage| *stage == ShutdownStage::Closing)
-        .await
-        .is_err()
-    {
-        std::future::pending::<()>().await;
-    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod query;
 mod request_limit;
 mod routes;
 mod shared;
+mod shutdown;
 mod worker;
 
 use std::net::SocketAddr;
@@ -32,7 +33,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
@@ -48,6 +49,7 @@ pub(crate) use query::{Query, percent_decoded};
 pub(crate) use request_limit::{Permit, RequestLimit, RequestProgress};
 pub(crate) use routes::Routes;
 pub(crate) use shared::{AnswerPriority, SharedAnswers, WantedAnswer};
+pub(crate) use shutdown::{Shutdown, ShutdownStage};
 pub(crate) use worker::Worker;
 
 use crate::descriptors;
@@ -91,16 +93,6 @@ pub(crate) trait Service: Send + Sync + 'static {
     }
 }
 
-/// The stage of the shutdown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ShutdownStage {
-    Serving,
-    /// The role is not ready any more; requests are still served.
-    Draining,
-    /// Listeners close, connections are closed gracefully.
-    Closing,
-}
-
 /// A bound socket, with its TLS and its limit.
 pub(crate) struct Listener {
     pub(crate) listener: TcpListener,
@@ -110,11 +102,7 @@ pub(crate) struct Listener {
 }
 
 /// Serves until the stage is `Closing` and all have left.
-pub(crate) async fn run<S: Service>(
-    bound: Listener,
-    service: Arc<S>,
-    mut stage: watch::Receiver<ShutdownStage>,
-) {
+pub(crate) async fn run<S: Service>(bound: Listener, service: Arc<S>, mut shutdown: Shutdown) {
     let Listener {
         listener,
         tls,
@@ -131,16 +119,16 @@ pub(crate) async fn run<S: Service>(
             accepted = accept(&listener, &connection_limit, &open) => accepted,
             // A panic loses that task's work only, and is counted where all are.
             Some(_) = tasks.join_next() => continue,
-            _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => break,
+            () = shutdown.closing() => break,
         };
         match accepted {
             Ok((stream, peer, place, open)) => {
                 refused = 0;
                 let connection = Connection::new(peer, place);
                 let service = Arc::clone(&service);
-                let (tls, stage) = (tls.clone(), stage.clone());
+                let (tls, shutdown) = (tls.clone(), shutdown.clone());
                 tasks.spawn(async move {
-                    connection_task::run(stream, tls, connection, service, stage).await;
+                    connection_task::run(stream, tls, connection, service, shutdown).await;
                     drop(open);
                 });
             }
