@@ -1,6 +1,5 @@
 //! The gRPC ports: HTTP/2 connections that live for days, their pings, their age and their end.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,6 +24,7 @@ use super::idle_connection_limit::{ConnectionProgress, IdleConnectionLimit, Idle
 use super::named_listener::NamedListener;
 use super::partial_message_limit::PartialMessageLimit;
 use super::peer::{Leaf, Peer};
+use crate::clock::chance;
 use crate::descriptors;
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::serve::Shutdown;
@@ -443,10 +443,7 @@ impl ConnectionOptions {
 
 /// Adds jitter of ten percent, so that clients which connected together do not reconnect together.
 fn jittered(age: Duration) -> Duration {
-    // The kernel seeds each `RandomState`, so the jitter needs no generator of its own.
-    let random = RandomState::new().hash_one(0) % 2001;
-    let share = 0.9 + f64::from(u32::try_from(random).unwrap_or(1000)) / 10_000.0;
-    age.mul_f64(share)
+    age.mul_f64(0.9 + chance() / 5.0)
 }
 
 #[cfg(test)]

@@ -15,16 +15,18 @@ use tokio::sync::watch;
 use tonic::{Code, Status};
 use tracing::{info, warn};
 
+use super::dialled_peer::DialledPeer;
 use super::peers::{Direction, Peers};
 use super::redacted_snapshots::without_secrets;
 use super::secure::CredentialFiles;
 use super::server::VALUES;
 use super::source_stream::{SourceContext, SourceStream};
 use super::wire::ResponsePieces;
-use super::{METHOD, SINK, Snapshots, chance};
+use super::{SINK, Snapshots};
 use crate::cli::VERSION;
+use crate::clock::chance;
 use crate::exit::Failure;
-use crate::grpc::{Address, Bounds, DialAddress, DialTarget, Peer, dial};
+use crate::grpc::{Address, Bounds, DialAddress, Peer};
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::serve::Shutdown;
 
@@ -170,26 +172,18 @@ impl SourceDialer {
         begins: &LogRateLimiter,
     ) -> (Status, bool) {
         let failed = |cause: String| (Status::unavailable(cause), false);
-        let tls = match &self.tls {
-            Some(files) => files.read().await.map(Some),
-            None => Ok(None),
-        };
-        let tls = match tls {
-            Ok(tls) => tls,
-            Err(cause) => return failed(cause),
-        };
-        let target = DialTarget {
+        let peer = DialledPeer {
             place: &self.place,
-            path: format!("/{SINK}/{METHOD}"),
-            metadata: self.metadata.clone(),
-            tls,
+            tls: self.tls.as_ref(),
+            service: SINK,
+            metadata: &self.metadata,
         };
         let bounds = Bounds {
             bytes: self.received,
             beyond: Code::ResourceExhausted,
             values: VALUES,
         };
-        let dialled = match dial(target, bounds).await {
+        let dialled = match peer.dial(bounds).await {
             Ok(dialled) => dialled,
             Err(cause) => return failed(cause),
         };
