@@ -1,6 +1,7 @@
 //! The listener's guarantees to all services.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use hyper::StatusCode;
 
