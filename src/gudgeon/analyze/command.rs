@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use api::config::document::{self, COMMAND_LINE, Part};
-use api::config::{self, Finding};
+use api::config;
+use api::config::document::{self, COMMAND_LINE};
 use serde_json::{Map, Value as Json};
-use sources::catalogue::created_finding;
 
 use super::cluster;
 use super::codes;
-use super::duplicates::Places;
 use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
+use super::objects::{NAMELESS, ObjectsOfFiles, of_files, placed};
 use super::report::{OutputFormat, written};
 use super::suppressed::Suppressed;
 use super::{
@@ -21,37 +20,7 @@ use super::{
 };
 use crate::cli::AnalyzeFlags;
 use crate::exit::{Exit, Failure};
-use crate::named_files::{self, NamedFile, put_namespace};
-
-/// Kinds of Kubernetes that objects of ours speak of.
-const KUBERNETES: [(&str, &[&str]); 10] = [
-    (
-        "v1",
-        &["Endpoints", "Namespace", "Pod", "Secret", "Service"],
-    ),
-    ("networking.k8s.io/v1", &["Ingress"]),
-    ("networking.k8s.io/v1beta1", &["Ingress"]),
-    (
-        "apps/v1",
-        &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
-    ),
-    ("batch/v1", &["CronJob", "Job"]),
-    // No API server has these versions any more; manifests do, such as Istio 1.1's samples.
-    (
-        "apps/v1beta2",
-        &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
-    ),
-    ("apps/v1beta1", &["Deployment", "StatefulSet"]),
-    ("batch/v1beta1", &["CronJob"]),
-    (
-        "extensions/v1beta1",
-        &["DaemonSet", "Deployment", "Ingress", "ReplicaSet"],
-    ),
-    ("discovery.k8s.io/v1", &["EndpointSlice"]),
-];
-
-/// The namespace of objects that name none.
-const NAMELESS: &str = "default";
+use crate::named_files::{self, NamedFile};
 
 /// Reads the objects, analyzes them, and prints the messages.
 ///
@@ -172,59 +141,34 @@ pub(crate) struct Analysis {
     pub(super) missing_namespace: Option<String>,
 }
 
+/// Analyzers of what objects say of each other.
+const ANALYZERS: [fn(&Inventory, &mut Vec<Message>); 10] = [
+    references::find,
+    conflicts::find,
+    workloads::find,
+    secrets::find,
+    claims::find,
+    user_id::find,
+    ports::find,
+    idle_routes::find,
+    idle_policies::find,
+    ingresses::find,
+];
+
 /// Analyzes the objects of all files. `namespace` is that of objects that name none, `root` the mesh's root namespace.
 pub(crate) fn analyze(files: &[NamedFile], namespace: Option<&str>, root: &str) -> Analysis {
-    let mut items = Vec::new();
-    let mut messages = Vec::new();
-    let mut unread = Vec::new();
-    let mut number = 0;
-    let mut places = Places::default();
-    for file in files {
-        let mut tell = |line: usize, cause: &str| {
-            unread.push(format!("{}:{line}: {cause}", file.name));
-        };
-        let mut documents = document::documents_within(&file.text, COMMAND_LINE).peekable();
-        if !file.below && documents.peek().is_none() {
-            tell(1, "there is no object in it");
-        }
-        for document in documents {
-            match document {
-                Ok(document) => {
-                    for part in document.parts() {
-                        if !file.below && !part.value().is_object() {
-                            tell(part.begin(), "there is no object in it");
-                        }
-                        let (item, of_part) = read(&part, number, file, namespace);
-                        messages.extend(of_part);
-                        if let Some(item) = item {
-                            let place = format!("{}:{}", file.name, part.begin());
-                            match places.duplicate(&item, place) {
-                                Some(duplicate) => messages.push(duplicate),
-                                None => items.push(item),
-                            }
-                        }
-                        // `located` counts the same parts, to find them again by their numbers.
-                        number += 1;
-                    }
-                }
-                Err(malformed) if file.skips_text(malformed.line) => {}
-                Err(malformed) => tell(malformed.line.max(1), &malformed.cause),
-            }
-        }
-    }
+    let ObjectsOfFiles {
+        items,
+        mut messages,
+        unread,
+        ..
+    } = ObjectsOfFiles::read(files, namespace);
     let is_missing = |namespace: &&str| !has_namespace(&items, namespace);
     let missing_namespace = namespace.filter(is_missing).map(ToOwned::to_owned);
     let inventory = Inventory::new(items, root, "cluster.local");
-    references::find(&inventory, &mut messages);
-    conflicts::find(&inventory, &mut messages);
-    workloads::find(&inventory, &mut messages);
-    secrets::find(&inventory, &mut messages);
-    claims::find(&inventory, &mut messages);
-    user_id::find(&inventory, &mut messages);
-    ports::find(&inventory, &mut messages);
-    idle_routes::find(&inventory, &mut messages);
-    idle_policies::find(&inventory, &mut messages);
-    ingresses::find(&inventory, &mut messages);
+    for find in ANALYZERS {
+        find(&inventory, &mut messages);
+    }
     let mut by_item: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
     for message in messages {
         by_item.entry(message.item).or_default().push(message);
@@ -242,104 +186,6 @@ fn has_namespace(items: &[Item], namespace: &str) -> bool {
         || items.iter().any(|item| {
             item.namespace == namespace || (item.kind == "Namespace" && item.name == namespace)
         })
-}
-
-/// An object of ours, valid or not, or one of Kubernetes that those speak of; and what is wrong with it by itself.
-fn read(
-    part: &Part<'_>,
-    number: usize,
-    file: &NamedFile,
-    namespace: Option<&str>,
-) -> (Option<Item>, Vec<Message>) {
-    let value = placed(part, of_files(file, namespace));
-    let text = |pointer: &str| {
-        value
-            .pointer(pointer)
-            .and_then(Json::as_str)
-            .unwrap_or_default()
-    };
-    let (version, kind) = (text("/apiVersion"), text("/kind"));
-    let item = |body: Json, namespace: &str| Item {
-        number,
-        group: version
-            .split_once('/')
-            .map_or("", |(group, _)| group)
-            .to_owned(),
-        kind: kind.to_owned(),
-        namespace: namespace.to_owned(),
-        name: text("/metadata/name").to_owned(),
-        body,
-        annotations: value
-            .pointer("/metadata/annotations")
-            .cloned()
-            .unwrap_or(Json::Null),
-    };
-    let message = |finding: Finding| Message {
-        code: code_of(&finding),
-        item: number,
-        path: finding.path,
-        text: finding.message,
-    };
-    if config::is_ours(version) {
-        let (object, mut findings) = config::check_all(&value);
-        part.add_number_findings(&mut findings);
-        if file.skips_object(part, &findings) {
-            return (None, Vec::new());
-        }
-        findings.extend(created_finding(&value));
-        let is_valid = !findings.iter().any(Finding::is_error);
-        if let Some(object) = object.as_ref().filter(|_| is_valid) {
-            findings.extend(config::notes_of(object));
-        }
-        let messages = findings.into_iter().map(message).collect();
-        return (
-            object.map(|object| item(object.spec, &object.namespace)),
-            messages,
-        );
-    }
-    if let Some(unread) = config::unread_api(version) {
-        return (None, vec![message(unread)]);
-    }
-    let is_known = KUBERNETES
-        .iter()
-        .any(|(known, kinds)| *known == version && kinds.contains(&kind));
-    if !is_known {
-        return (None, Vec::new());
-    }
-    let namespace = match (kind, text("/metadata/namespace")) {
-        ("Namespace", _) => "",
-        (_, "") => NAMELESS,
-        (_, namespace) => namespace,
-    };
-    let mut body = value.clone();
-    if let (Some(fields), true) = (body.as_object_mut(), kind == "Secret") {
-        // Nobody is to read them again.
-        fields.retain(|name, _| name == "metadata");
-    }
-    (Some(item(body, namespace)), Vec::new())
-}
-
-/// The code that istioctl has for a finding of the rules.
-fn code_of(finding: &Finding) -> &'static codes::Code {
-    match &finding.message {
-        _ if finding.is_error() => &codes::INVALID,
-        text if text.starts_with("deprecated, ") => &codes::DEPRECATED,
-        text if text.starts_with("never reached: ") => &codes::UNREACHABLE,
-        _ => &codes::NOTED,
-    }
-}
-
-/// Objects of a cluster are in their namespaces.
-fn of_files<'a>(file: &NamedFile, namespace: Option<&'a str>) -> Option<&'a str> {
-    namespace.filter(|_| !file.name.is_empty())
-}
-
-fn placed(part: &Part<'_>, namespace: Option<&str>) -> Json {
-    let mut value = part.value();
-    if let Some(namespace) = namespace {
-        put_namespace(&mut value, namespace);
-    }
-    value
 }
 
 /// Goes through the files once more, for the lines.
