@@ -17,7 +17,7 @@ use inject::Configuration;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::cli::AllFlags;
+use crate::cli::{AdminAddress, AllFlags};
 use crate::discovery::Discovery;
 use crate::exit::Failure;
 use crate::galley::Galley;
@@ -51,7 +51,12 @@ impl Role for All {
 
     async fn prepare(shared: &Shared, flags: &AllFlags) -> Result<Self, Failure> {
         let mut http = Vec::new();
-        for (flag, address, open) in &flags.http {
+        for AdminAddress {
+            flag,
+            address,
+            open,
+        } in &flags.http
+        {
             let bound = Listener {
                 listener: bind(flag, address).await?,
                 tls: None,

@@ -12,7 +12,7 @@ use super::codes;
 use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
 use super::objects::{NAMELESS, ObjectsOfFiles, of_files, placed};
-use super::report::{OutputFormat, written};
+use super::report::written;
 use super::suppressed::Suppressed;
 use super::{
     claims, conflicts, idle_policies, idle_routes, ingresses, ports, references, secrets, user_id,
@@ -86,16 +86,11 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
         one.code.level >= flags.output_threshold
             && !suppressed.iter().any(|suppressed| suppressed.has(one))
     });
-    let format = match flags.output.as_str() {
-        "json" => OutputFormat::Json,
-        "yaml" => OutputFormat::Yaml,
-        _ => OutputFormat::Log,
-    };
     let failed = |message: String| Failure {
         exit: Exit::Failed,
         message,
     };
-    out(&written(&located, format).map_err(failed)?)?;
+    out(&written(&located, flags.output).map_err(failed)?)?;
     let is_bad = located
         .iter()
         .any(|one| one.code.level >= flags.failure_threshold);

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::analyze;
 use super::messages::Located;
-use super::report::{OutputFormat, written};
+use super::report::written;
+use crate::cli::MessageFormat;
 use crate::named_files::NamedFile;
 
 /// A small application that is right.
@@ -116,9 +117,9 @@ fn machines_read_the_same_of_json_and_yaml() {
         "{GOOD}apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: a, namespace: demo}}\nspec: {{host: nobody}}\n"
     );
     let found = whole(&[file(&text)], None);
-    let json = written(&found, OutputFormat::Json).unwrap();
+    let json = written(&found, MessageFormat::Json).unwrap();
     let json: Vec<Value> = serde_json::from_str(&json).unwrap();
-    let yaml = written(&found, OutputFormat::Yaml).unwrap();
+    let yaml = written(&found, MessageFormat::Yaml).unwrap();
     let rows: Vec<_> = yaml.split("- code: ").skip(1).collect();
     assert!(!json.is_empty() && json.len() == rows.len(), "{yaml}");
     for (row, text) in json.iter().zip(rows) {
@@ -747,7 +748,7 @@ fn of_many_objects_that_say_the_same_each_is_told_a_few_others() {
             if message.is_empty() { 0 } else { many },
             "{kind}"
         );
-        let printed = written(&found, OutputFormat::Log).unwrap();
+        let printed = written(&found, MessageFormat::Log).unwrap();
         assert!(
             printed.contains(message) && printed.len() < many * 200,
             "{kind}"

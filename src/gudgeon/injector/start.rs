@@ -22,7 +22,7 @@ use super::namespaces;
 use super::readiness::InjectorReadiness;
 use super::status::{CertificateObservers, Status};
 use super::webhook::{self, Webhook};
-use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
+use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG, NativeSetting};
 use crate::config_file::{FlaggedFile, chosen};
 use crate::exit::Failure;
 use crate::file_writer::FileWriter;
@@ -131,7 +131,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             });
         }
         let beats = health::heartbeat(shared, flags).await?;
-        let native = native(&flags.native_sidecars);
+        let native = native(flags.native_sidecars);
         Ok(Self {
             flags: flags.clone(),
             files,
@@ -218,12 +218,13 @@ fn with_remedy(flags: &InjectorFlags, line: String) -> String {
     format!("{line}; --selfSigned makes a certificate in memory")
 }
 
-pub(crate) fn native(setting: &str) -> NativeSidecars {
+/// Returns the form of the proxy at the start.
+pub(crate) fn native(setting: NativeSetting) -> NativeSidecars {
     match setting {
-        "on" => NativeSidecars::On,
-        "jobs" => NativeSidecars::Jobs,
+        NativeSetting::On => NativeSidecars::On,
+        NativeSetting::Jobs => NativeSidecars::Jobs,
         // `auto` is off until the API server's version is known to be new enough.
-        _ => NativeSidecars::Off,
+        NativeSetting::Off | NativeSetting::Auto => NativeSidecars::Off,
     }
 }
 
@@ -325,7 +326,7 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
     webhook: &Arc<Webhook<E>>,
     status: &Status,
 ) {
-    let auto = flags.native_sidecars == "auto";
+    let auto = flags.native_sidecars == NativeSetting::Auto;
     let openshift = namespaces::wanted();
     let Some((access, clusters)) = cluster else {
         if flags.reconcile_webhook_config {

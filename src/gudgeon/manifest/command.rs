@@ -10,7 +10,7 @@ use sources::kubernetes::{Access, Cluster};
 use super::input::Input;
 use super::job::inject_all;
 use super::out::BufferedOutput;
-use crate::cli::{InjectFlags, KubeInjectFlags};
+use crate::cli::{InjectFlags, KubeInjectFlags, NativeSetting};
 use crate::exit::{Exit, Failure};
 use crate::injector::{ActiveConfiguration, native, native_for};
 use crate::{file, parameters};
@@ -34,7 +34,7 @@ pub(crate) fn run<E: ActiveConfiguration>(flags: &InjectFlags) -> Result<Exit, F
         return Err(usage("cannot inject: no -f names a manifest"));
     }
     let mut texts = Texts::read(flags)?;
-    let mut native = native(&flags.native_sidecars);
+    let mut native = native(flags.native_sidecars);
     if let Some(asked) = from_cluster(flags)? {
         texts.config = texts.config.or(asked.config);
         texts.values = texts.values.or(asked.values);
@@ -166,7 +166,7 @@ fn from_cluster(flags: &InjectFlags) -> Result<Option<ClusterConfiguration>, Fai
     let maps = flags.inject_config_map_name.is_some() || flags.mesh_config_map_name.is_some();
     let reachable =
         access == Access::InCluster || flags.kubeconfig.is_some() || flags.context.is_some();
-    let auto = flags.native_sidecars == "auto" && (maps || reachable);
+    let auto = flags.native_sidecars == NativeSetting::Auto && (maps || reachable);
     if !maps && !auto {
         return Ok(None);
     }

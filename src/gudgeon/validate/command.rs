@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::glob::Glob;
-use super::report::{Report, ReportFormat};
+use super::report::Report;
 use super::source_file::SourceFile;
 use crate::analyze::analyze;
 use crate::cli::ValidateFlags;
@@ -38,11 +38,7 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
     let globs = flags.exclude.iter().map(|glob| Glob::read(glob));
     let globs: Vec<Glob> = globs.collect::<Result<_, _>>().map_err(usage)?;
     let is_excluded = |below: &Path| globs.iter().any(|glob| glob.has(below));
-    let format = match flags.output.as_str() {
-        "json" => ReportFormat::Json,
-        _ => ReportFormat::Text,
-    };
-    let mut source_file = SourceFile::new(flags.namespace.as_deref(), Report::new(format));
+    let mut source_file = SourceFile::new(flags.namespace.as_deref(), Report::new(flags.output));
     let mut read = Vec::new();
     for found in named_files::named(&arguments, &is_excluded).map_err(usage)? {
         match found.and_then(|found| NamedFile::read(&found)) {
@@ -76,6 +72,7 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::ReportFormat;
 
     /// An invalid value is no usage error, as with `-o`.
     #[test]
@@ -85,7 +82,7 @@ mod tests {
                 files: files.iter().map(|file| (*file).to_owned()).collect(),
                 more: Vec::new(),
                 namespace: namespace.map(ToOwned::to_owned),
-                output: "text".to_owned(),
+                output: ReportFormat::Text,
                 exclude: Vec::new(),
                 references: false,
             };
