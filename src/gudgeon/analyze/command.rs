@@ -19,7 +19,7 @@ use super::{
     workloads,
 };
 use crate::cli::AnalyzeFlags;
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 use crate::named_files::{self, NamedFile};
 
 /// Reads the objects, analyzes them, and prints the messages.
@@ -31,15 +31,11 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     if flags.list_analyzers {
         return list();
     }
-    let usage = |message: String| Failure {
-        exit: Exit::Usage,
-        message,
-    };
     let arguments: Vec<String> = flags.files.iter().chain(&flags.more).cloned().collect();
     let access = cluster::access(flags);
     if arguments.is_empty() && access.is_none() {
         let variable = std::env::var_os("KUBECONFIG");
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "cannot analyze: no manifest is named, and {}",
             cluster::without_access(flags.use_kube, variable.as_deref())
         )));
@@ -50,7 +46,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     }
     let mut all = Vec::new();
     let mut is_whole = true;
-    for found in named_files::named(&arguments, &|_| false).map_err(usage)? {
+    for found in named_files::named(&arguments, &|_| false).map_err(Failure::usage)? {
         match found.and_then(|found| NamedFile::read(&found)) {
             Ok(file) => all.push(file),
             Err(unread) => {
@@ -86,11 +82,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
         one.code.level >= flags.output_threshold
             && !suppressed.iter().any(|suppressed| suppressed.has(one))
     });
-    let failed = |message: String| Failure {
-        exit: Exit::Failed,
-        message,
-    };
-    out(&written(&located, flags.output).map_err(failed)?)?;
+    out(&written(&located, flags.output).map_err(Failure::failed)?)?;
     let is_bad = located
         .iter()
         .any(|one| one.code.level >= flags.failure_threshold);
@@ -110,14 +102,7 @@ fn list() -> Result<Exit, Failure> {
 }
 
 fn out(text: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
-    written.map_err(|cause| Failure {
-        exit: Exit::Failed,
-        message: format!("cannot write stdout: {cause}"),
-    })
+    exit::print(text.as_bytes()).map_err(|cause| Failure::stdout(&cause))
 }
 
 fn print_line(line: &str) {
