@@ -25,8 +25,7 @@ use crate::named_files::{self, NamedFile};
 /// Reads the objects, analyzes them, and prints the messages.
 ///
 /// # Errors
-///
-/// The error in flags, or in the output; what is found is no error but the result.
+/// An error in flags, or in the output; messages about objects are no error but the result.
 pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     if flags.list_analyzers {
         return list();

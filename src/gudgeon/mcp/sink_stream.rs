@@ -171,10 +171,10 @@ impl SinkProtocol<'_> {
         let now = self.peers.clock.now();
         let collection = response.collection.clone();
         let bytes = response.encoded_len();
-        // A peer may send any name.
         // One turn from reading to applying: the changes of another stream's later response must not be applied before.
         let mut sink = self.objects.sink().await;
         let known = sink.subscribes_to(&collection) || collection == TRIGGER;
+        // A peer may send any name, which must not become a label.
         let counted = if known { &*collection } else { "other" };
         self.peers.counters.message_received(counted, bytes);
         let read = if bytes > LONG_BYTES {
