@@ -1,7 +1,7 @@
 //! The objects of files, each judged by itself.
 
 use api::config::document::{self, COMMAND_LINE, Part};
-use api::config::{self, Finding};
+use api::config::{self, Finding, FindingKind};
 use serde_json::Value as Json;
 use sources::catalogue::created_finding;
 
@@ -191,11 +191,11 @@ impl NumberedObject {
 
 /// The code that istioctl has for a finding of the rules.
 fn code_of(finding: &Finding) -> &'static codes::Code {
-    match &finding.message {
+    match finding.kind {
         _ if finding.is_error() => &codes::INVALID,
-        text if text.starts_with("deprecated, ") => &codes::DEPRECATED,
-        text if text.starts_with("never reached: ") => &codes::UNREACHABLE,
-        _ => &codes::NOTED,
+        FindingKind::Deprecated => &codes::DEPRECATED,
+        FindingKind::Unreachable => &codes::UNREACHABLE,
+        FindingKind::General => &codes::NOTED,
     }
 }
 
