@@ -13,6 +13,17 @@ pub enum Severity {
     Warning,
 }
 
+/// The kind of a finding, by which `analyze` chooses its code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingKind {
+    #[default]
+    General,
+    /// A field or a kind has a successor, or is gone from later releases.
+    Deprecated,
+    /// No request reaches a route.
+    Unreachable,
+}
+
 /// One thing, at one place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
@@ -20,6 +31,7 @@ pub struct Finding {
     pub path: String,
     pub message: String,
     pub severity: Severity,
+    pub kind: FindingKind,
 }
 
 impl Finding {
@@ -28,6 +40,7 @@ impl Finding {
             path: path.into(),
             message: message.into(),
             severity: Severity::Error,
+            kind: FindingKind::General,
         }
     }
 
@@ -36,6 +49,23 @@ impl Finding {
             path: path.into(),
             message: message.into(),
             severity: Severity::Warning,
+            kind: FindingKind::General,
+        }
+    }
+
+    /// Warns of a deprecation; `instead` says what to use, or until when it counts.
+    pub fn deprecated(path: impl Into<String>, instead: &str) -> Self {
+        Self {
+            kind: FindingKind::Deprecated,
+            ..Self::warning(path, format!("deprecated, {instead}"))
+        }
+    }
+
+    /// Warns of a route that no request reaches.
+    pub fn unreachable(path: impl Into<String>, why: &str) -> Self {
+        Self {
+            kind: FindingKind::Unreachable,
+            ..Self::warning(path, format!("never reached: {why}"))
         }
     }
 

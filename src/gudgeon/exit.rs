@@ -1,5 +1,6 @@
 //! Exit codes: the same few as pintle's.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Codes of sysexits.h, so that a script can tell a usage error from an invalid file.
@@ -55,6 +56,27 @@ impl Failure {
         }
     }
 
+    /// A usage error.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Usage,
+            message: message.into(),
+        }
+    }
+
+    /// A command that has not succeeded.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Failed,
+            message: message.into(),
+        }
+    }
+
+    /// A command whose output nobody has.
+    pub(crate) fn stdout(cause: &io::Error) -> Self {
+        Self::failed(format!("cannot write stdout: {cause}"))
+    }
+
     /// An error of the operating system.
     pub fn system(message: impl Into<String>) -> Self {
         Self {
@@ -62,6 +84,15 @@ impl Failure {
             message: message.into(),
         }
     }
+}
+
+/// Writes a command's output.
+///
+/// # Errors
+/// The error of the operating system.
+pub(crate) fn print(output: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(output).and_then(|()| stdout.flush())
 }
 
 /// The table of exit codes for `--help`.

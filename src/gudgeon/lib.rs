@@ -227,15 +227,11 @@ fn warned(warnings: Vec<String>) {
 
 /// Writes a command's whole output.
 fn print(output: &[u8]) -> Exit {
-    let mut out = std::io::stdout();
-    match out.write_all(output).and_then(|()| out.flush()) {
+    match exit::print(output) {
         Ok(()) => Exit::Done,
         // The reader has what it wanted, as in `gudgeon --help | head`.
         Err(cause) if cause.kind() == ErrorKind::BrokenPipe => Exit::Done,
-        Err(cause) => print_failure(&Failure {
-            exit: Exit::Failed,
-            message: format!("cannot write stdout: {cause}"),
-        }),
+        Err(cause) => print_failure(&Failure::stdout(&cause)),
     }
 }
 

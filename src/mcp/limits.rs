@@ -10,7 +10,7 @@ pub(crate) const NACK_BYTES: usize = 4096;
 /// Bytes of a name that are stored.
 pub(crate) const NAME: usize = 256;
 
-/// The backoff of a dialler; a stream that brought a message, and that the other side ended, starts it anew.
+/// The backoff of a dialler; it is reset once a stream has received a message and the peer has closed it.
 pub const BACKOFF: Bounds = Bounds {
     first: Duration::from_millis(200),
     most: Duration::from_secs(10),

@@ -12,10 +12,11 @@
 //! ```
 //!
 //! The objects are those of [`api::kubernetes`]; `read` refuses those of which a part cannot be read. [`services`] and [`ingress`]
-//! do not know each other: a caller lends [`ingress::transform`] the names of ports.
+//! do not know each other: a caller lends [`ingress::transform`] the names of ports. `index` has the sets by key of both.
 
 #![forbid(unsafe_code)]
 
+mod index;
 pub mod ingress;
 mod read;
 pub mod services;

@@ -60,10 +60,16 @@ impl Walker {
     pub(super) fn push_finding(&mut self, severity: Severity, message: String) {
         if self.findings.has_room(severity, MOST) {
             self.findings.push(Finding {
-                path: self.path.as_str().to_owned(),
-                message,
                 severity,
+                ..Finding::warning(self.path.as_str(), message)
             });
+        }
+    }
+
+    fn deprecated(&mut self, instead: &str) {
+        if self.findings.has_room(Severity::Warning, MOST) {
+            let finding = Finding::deprecated(self.path.as_str(), instead);
+            self.findings.push(finding);
         }
     }
 
@@ -109,8 +115,7 @@ impl Walker {
                 self.error("written twice");
             } else {
                 if field.deprecated {
-                    let message = "deprecated, only releases up to 1.5 have it".to_owned();
-                    self.push_finding(Severity::Warning, message);
+                    self.deprecated("only releases up to 1.5 have it");
                 }
                 let value = self.field(field, value);
                 out.insert(field.json.to_owned(), value);

@@ -44,7 +44,9 @@ use crate::schema::Message;
 use crate::wire::{self, DecodeError};
 use fields::{Unknown, Walker};
 
-pub use crate::finding::{Finding, FindingList, Severity, push_index, push_key, quoted};
+pub use crate::finding::{
+    Finding, FindingKind, FindingList, Severity, push_index, push_key, quoted,
+};
 pub use envelope::{MOST_BYTES, MOST_DEPTH};
 pub(crate) use kinds::row;
 pub use kinds::{

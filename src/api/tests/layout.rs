@@ -393,7 +393,12 @@ const ROOMS: &[(&str, Rooms)] = &[
     ),
     (
         "transform",
-        &[("read", &[]), ("ingress", &[]), ("services", &["read"])],
+        &[
+            ("index", &[]),
+            ("read", &[]),
+            ("ingress", &["index"]),
+            ("services", &["index", "read"]),
+        ],
     ),
     (
         "mcp",

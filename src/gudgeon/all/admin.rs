@@ -31,12 +31,20 @@ pub(super) struct Admin {
 }
 
 impl Admin {
-    pub(super) fn new(roles: [Arc<dyn Inspect>; 3], open: bool) -> Self {
-        Self {
-            roles,
+    /// Creates an admin of each listener; `opens` are true for those where any client may read `/debug`.
+    ///
+    /// They share their answers: a role sets its gauges when its metrics are rendered, so there is one rendering at a time.
+    pub(super) fn of_listeners(
+        opens: impl IntoIterator<Item = bool>,
+        roles: impl Fn(bool) -> [Arc<dyn Inspect>; 3],
+    ) -> Vec<Arc<Self>> {
+        let answers = Arc::<SharedAnswers>::default();
+        let admin = |open| Self {
+            roles: roles(open),
             open,
-            answers: Arc::default(),
-        }
+            answers: Arc::clone(&answers),
+        };
+        opens.into_iter().map(admin).map(Arc::new).collect()
     }
 
     /// Ready when all are.
@@ -107,13 +115,7 @@ impl Admin {
         let shared = Arc::clone(&self.answers);
         Box::pin(async move {
             let this = Arc::clone(&self);
-            let made = shared.get(wanted, move || document(&this)).await;
-            Ok(made.unwrap_or_else(|| {
-                text(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "internal error; cannot render the page, see the log",
-                )
-            }))
+            Ok(shared.respond(wanted, move || document(&this)).await)
         })
     }
 
@@ -192,4 +194,46 @@ fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
         None => path.to_owned(),
     };
     text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Role;
+
+    impl Service for Role {
+        fn answer(self: Arc<Self>, _: Request<Incoming>, _: &Arc<Connection>) -> Answering {
+            ready(to_page())
+        }
+    }
+
+    impl Inspect for Role {
+        fn name(&self) -> &'static str {
+            "role"
+        }
+
+        fn readiness(&self) -> Result<String, String> {
+            Ok("ok".to_owned())
+        }
+
+        fn metrics(&self, _: ExpositionFormat) -> String {
+            String::new()
+        }
+
+        fn sections(&self, _: &mut String) {}
+    }
+
+    /// Two scrapes at a time used to count galley's gauges twice.
+    #[test]
+    fn listeners_render_one_document_at_a_time() {
+        let admins = Admin::of_listeners([true, false], |_| {
+            std::array::from_fn(|_| Arc::new(Role) as Arc<dyn Inspect>)
+        });
+        let [open, local] = &*admins else {
+            panic!("one of each listener")
+        };
+        assert!(open.open && !local.open);
+        assert!(Arc::ptr_eq(&open.answers, &local.answers));
+    }
 }

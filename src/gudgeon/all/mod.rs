@@ -11,21 +11,19 @@ mod admin;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use inject::Configuration;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::cli::AllFlags;
+use crate::cli::{AdminAddress, AllFlags};
 use crate::discovery::Discovery;
 use crate::exit::Failure;
 use crate::galley::Galley;
 use crate::injector::Injector;
-use crate::serve::{self, Listener, ShutdownStage, bind};
-use crate::shared::{Inspect, Role, Shared};
+use crate::serve::{self, Listener, Shutdown, bind};
+use crate::shared::{Role, Shared};
 use admin::Admin;
 
 /// Connections of each plain listener at a time.
@@ -53,7 +51,12 @@ impl Role for All {
 
     async fn prepare(shared: &Shared, flags: &AllFlags) -> Result<Self, Failure> {
         let mut http = Vec::new();
-        for (flag, address, open) in &flags.http {
+        for AdminAddress {
+            flag,
+            address,
+            open,
+        } in &flags.http
+        {
             let bound = Listener {
                 listener: bind(flag, address).await?,
                 tls: None,
@@ -79,7 +82,7 @@ impl Role for All {
         })
     }
 
-    async fn serve(self, stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
+    async fn serve(self, shutdown: Shutdown) -> Result<(), Failure> {
         let Self {
             injector,
             discovery,
@@ -87,19 +90,21 @@ impl Role for All {
             http,
         } = self;
         let mut looking_in = JoinSet::new();
-        for (bound, open) in http {
-            let roles: [Arc<dyn Inspect>; 3] = [
+        let (listeners, opens): (Vec<_>, Vec<_>) = http.into_iter().unzip();
+        let admins = Admin::of_listeners(opens, |open| {
+            [
                 discovery.monitor(open),
                 injector.monitor(open),
                 galley.monitor(open),
-            ];
-            let admin = Arc::new(Admin::new(roles, open));
-            looking_in.spawn(serve::run(bound, admin, stage.clone()));
+            ]
+        });
+        for (bound, admin) in listeners.into_iter().zip(admins) {
+            looking_in.spawn(serve::run(bound, admin, shutdown.clone()));
         }
         let mut roles = JoinSet::new();
-        roles.spawn(discovery.serve(stage.clone()));
-        roles.spawn(injector.serve(stage.clone()));
-        roles.spawn(galley.serve(stage));
+        roles.spawn(discovery.serve(shutdown.clone()));
+        roles.spawn(injector.serve(shutdown.clone()));
+        roles.spawn(galley.serve(shutdown));
         while let Some(ended) = roles.join_next().await {
             // A role that fails ends the process, which its supervisor restarts.
             ended.map_err(|cause| Failure::system(format!("cannot go on: {cause}")))??;

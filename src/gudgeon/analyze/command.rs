@@ -3,74 +3,38 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use api::config::document::{self, COMMAND_LINE, Part};
-use api::config::{self, Finding};
+use api::config;
+use api::config::document::{self, COMMAND_LINE};
 use serde_json::{Map, Value as Json};
-use sources::catalogue::created_finding;
 
 use super::cluster;
 use super::codes;
-use super::duplicates::Places;
 use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
-use super::report::{OutputFormat, written};
+use super::objects::{NAMELESS, ObjectsOfFiles, of_files, placed};
+use super::report::written;
 use super::suppressed::Suppressed;
 use super::{
     claims, conflicts, idle_policies, idle_routes, ingresses, ports, references, secrets, user_id,
     workloads,
 };
 use crate::cli::AnalyzeFlags;
-use crate::exit::{Exit, Failure};
-use crate::named_files::{self, NamedFile, put_namespace};
-
-/// Kinds of Kubernetes that objects of ours speak of.
-const KUBERNETES: [(&str, &[&str]); 10] = [
-    (
-        "v1",
-        &["Endpoints", "Namespace", "Pod", "Secret", "Service"],
-    ),
-    ("networking.k8s.io/v1", &["Ingress"]),
-    ("networking.k8s.io/v1beta1", &["Ingress"]),
-    (
-        "apps/v1",
-        &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
-    ),
-    ("batch/v1", &["CronJob", "Job"]),
-    // No API server has these versions any more; manifests do, such as Istio 1.1's samples.
-    (
-        "apps/v1beta2",
-        &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
-    ),
-    ("apps/v1beta1", &["Deployment", "StatefulSet"]),
-    ("batch/v1beta1", &["CronJob"]),
-    (
-        "extensions/v1beta1",
-        &["DaemonSet", "Deployment", "Ingress", "ReplicaSet"],
-    ),
-    ("discovery.k8s.io/v1", &["EndpointSlice"]),
-];
-
-/// The namespace of objects that name none.
-const NAMELESS: &str = "default";
+use crate::exit::{self, Exit, Failure};
+use crate::named_files::{self, NamedFile};
 
 /// Reads the objects, analyzes them, and prints the messages.
 ///
 /// # Errors
-///
-/// The error in flags, or in the output; what is found is no error but the result.
+/// An error in flags, or in the output; messages about objects are no error but the result.
 pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     if flags.list_analyzers {
         return list();
     }
-    let usage = |message: String| Failure {
-        exit: Exit::Usage,
-        message,
-    };
     let arguments: Vec<String> = flags.files.iter().chain(&flags.more).cloned().collect();
     let access = cluster::access(flags);
     if arguments.is_empty() && access.is_none() {
         let variable = std::env::var_os("KUBECONFIG");
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "cannot analyze: no manifest is named, and {}",
             cluster::without_access(flags.use_kube, variable.as_deref())
         )));
@@ -81,7 +45,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     }
     let mut all = Vec::new();
     let mut is_whole = true;
-    for found in named_files::named(&arguments, &|_| false).map_err(usage)? {
+    for found in named_files::named(&arguments, &|_| false).map_err(Failure::usage)? {
         match found.and_then(|found| NamedFile::read(&found)) {
             Ok(file) => all.push(file),
             Err(unread) => {
@@ -98,12 +62,16 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
         namespace = read.namespace;
         all.extend(read.files);
     }
-    let mut located = found(
-        &all,
-        flags.namespace.as_deref(),
-        &flags.istio_namespace,
-        &mut is_whole,
-    );
+    let Analysis {
+        mut located,
+        unread,
+        missing_namespace,
+    } = analyze(&all, flags.namespace.as_deref(), &flags.istio_namespace);
+    is_whole &= unread.is_empty() && missing_namespace.is_none();
+    unread.iter().for_each(|line| print_line(line));
+    if let Some(namespace) = missing_namespace {
+        print_line(&format!("cannot find namespace {namespace:?} in the input"));
+    }
     // Of a cluster the messages of one namespace are kept, and those of objects without one.
     located.retain(|one| {
         let is_meant = !one.file.is_empty() || one.namespace.is_empty();
@@ -113,16 +81,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
         one.code.level >= flags.output_threshold
             && !suppressed.iter().any(|suppressed| suppressed.has(one))
     });
-    let format = match flags.output.as_str() {
-        "json" => OutputFormat::Json,
-        "yaml" => OutputFormat::Yaml,
-        _ => OutputFormat::Log,
-    };
-    let failed = |message: String| Failure {
-        exit: Exit::Failed,
-        message,
-    };
-    out(&written(&located, format).map_err(failed)?)?;
+    out(&written(&located, flags.output).map_err(Failure::failed)?)?;
     let is_bad = located
         .iter()
         .any(|one| one.code.level >= flags.failure_threshold);
@@ -142,14 +101,7 @@ fn list() -> Result<Exit, Failure> {
 }
 
 fn out(text: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
-    written.map_err(|cause| Failure {
-        exit: Exit::Failed,
-        message: format!("cannot write stdout: {cause}"),
-    })
+    exit::print(text.as_bytes()).map_err(|cause| Failure::stdout(&cause))
 }
 
 fn print_line(line: &str) {
@@ -157,81 +109,54 @@ fn print_line(line: &str) {
     let _written = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Finds the messages about all files, with their places; `is_whole` becomes false if a part of a file cannot be read.
-pub(crate) fn found(
-    all: &[NamedFile],
-    namespace: Option<&str>,
-    root: &str,
-    is_whole: &mut bool,
-) -> Vec<Located> {
-    let mut items = Vec::new();
-    let mut messages = Vec::new();
-    let mut number = 0;
-    let mut places = Places::default();
-    for file in all {
-        let mut documents = document::documents_within(&file.text, COMMAND_LINE).peekable();
-        if !file.below && documents.peek().is_none() {
-            *is_whole = false;
-            print_line(&format!("{}:1: there is no object in it", file.name));
-        }
-        for document in documents {
-            match document {
-                Ok(document) => {
-                    for part in document.parts() {
-                        if !file.below && !part.value().is_object() {
-                            *is_whole = false;
-                            print_line(&format!(
-                                "{}:{}: there is no object in it",
-                                file.name,
-                                part.begin()
-                            ));
-                        }
-                        let (item, of_part) = read(&part, number, file, namespace);
-                        messages.extend(of_part);
-                        if let Some(item) = item {
-                            let place = format!("{}:{}", file.name, part.begin());
-                            match places.duplicate(&item, place) {
-                                Some(duplicate) => messages.push(duplicate),
-                                None => items.push(item),
-                            }
-                        }
-                        // `located` counts the same parts, to find them again by their numbers.
-                        number += 1;
-                    }
-                }
-                Err(malformed) if file.skips_text(malformed.line) => {}
-                Err(malformed) => {
-                    *is_whole = false;
-                    print_line(&format!(
-                        "{}:{}: {}",
-                        file.name,
-                        malformed.line.max(1),
-                        malformed.cause
-                    ));
-                }
-            }
-        }
-    }
-    if let Some(namespace) = namespace.filter(|namespace| !has_namespace(&items, namespace)) {
-        *is_whole = false;
-        print_line(&format!("cannot find namespace {namespace:?} in the input"));
-    }
+/// The result of an analysis.
+#[derive(Debug)]
+pub(crate) struct Analysis {
+    /// The messages, with their places.
+    pub(crate) located: Vec<Located>,
+    /// A line for each part of a file that is no object or cannot be read.
+    pub(super) unread: Vec<String>,
+    /// The namespace of the flags, if no object is in it.
+    pub(super) missing_namespace: Option<String>,
+}
+
+/// Analyzers of what objects say of each other.
+const ANALYZERS: [fn(&Inventory, &mut Vec<Message>); 10] = [
+    references::find,
+    conflicts::find,
+    workloads::find,
+    secrets::find,
+    claims::find,
+    user_id::find,
+    ports::find,
+    idle_routes::find,
+    idle_policies::find,
+    ingresses::find,
+];
+
+/// Analyzes the objects of all files. `namespace` is that of objects that name none, `root` the mesh's root namespace.
+pub(crate) fn analyze(files: &[NamedFile], namespace: Option<&str>, root: &str) -> Analysis {
+    let ObjectsOfFiles {
+        items,
+        mut messages,
+        unread,
+        ..
+    } = ObjectsOfFiles::read(files, namespace);
+    let is_missing = |namespace: &&str| !has_namespace(&items, namespace);
+    let missing_namespace = namespace.filter(is_missing).map(ToOwned::to_owned);
     let inventory = Inventory::new(items, root, "cluster.local");
-    references::find(&inventory, &mut messages);
-    conflicts::find(&inventory, &mut messages);
-    workloads::find(&inventory, &mut messages);
-    secrets::find(&inventory, &mut messages);
-    claims::find(&inventory, &mut messages);
-    user_id::find(&inventory, &mut messages);
-    ports::find(&inventory, &mut messages);
-    idle_routes::find(&inventory, &mut messages);
-    idle_policies::find(&inventory, &mut messages);
-    ingresses::find(&inventory, &mut messages);
+    for find in ANALYZERS {
+        find(&inventory, &mut messages);
+    }
     let mut by_item: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
     for message in messages {
         by_item.entry(message.item).or_default().push(message);
     }
-    located(all, by_item, namespace)
+    Analysis {
+        located: located(files, by_item, namespace),
+        unread,
+        missing_namespace,
+    }
 }
 
 fn has_namespace(items: &[Item], namespace: &str) -> bool {
@@ -240,104 +165,6 @@ fn has_namespace(items: &[Item], namespace: &str) -> bool {
         || items.iter().any(|item| {
             item.namespace == namespace || (item.kind == "Namespace" && item.name == namespace)
         })
-}
-
-/// An object of ours, valid or not, or one of Kubernetes that those speak of; and what is wrong with it by itself.
-fn read(
-    part: &Part<'_>,
-    number: usize,
-    file: &NamedFile,
-    namespace: Option<&str>,
-) -> (Option<Item>, Vec<Message>) {
-    let value = placed(part, of_files(file, namespace));
-    let text = |pointer: &str| {
-        value
-            .pointer(pointer)
-            .and_then(Json::as_str)
-            .unwrap_or_default()
-    };
-    let (version, kind) = (text("/apiVersion"), text("/kind"));
-    let item = |body: Json, namespace: &str| Item {
-        number,
-        group: version
-            .split_once('/')
-            .map_or("", |(group, _)| group)
-            .to_owned(),
-        kind: kind.to_owned(),
-        namespace: namespace.to_owned(),
-        name: text("/metadata/name").to_owned(),
-        body,
-        annotations: value
-            .pointer("/metadata/annotations")
-            .cloned()
-            .unwrap_or(Json::Null),
-    };
-    let message = |finding: Finding| Message {
-        code: code_of(&finding),
-        item: number,
-        path: finding.path,
-        text: finding.message,
-    };
-    if config::is_ours(version) {
-        let (object, mut findings) = config::check_all(&value);
-        part.add_number_findings(&mut findings);
-        if file.skips_object(part, &findings) {
-            return (None, Vec::new());
-        }
-        findings.extend(created_finding(&value));
-        let is_valid = !findings.iter().any(Finding::is_error);
-        if let Some(object) = object.as_ref().filter(|_| is_valid) {
-            findings.extend(config::notes_of(object));
-        }
-        let messages = findings.into_iter().map(message).collect();
-        return (
-            object.map(|object| item(object.spec, &object.namespace)),
-            messages,
-        );
-    }
-    if let Some(unread) = config::unread_api(version) {
-        return (None, vec![message(unread)]);
-    }
-    let is_known = KUBERNETES
-        .iter()
-        .any(|(known, kinds)| *known == version && kinds.contains(&kind));
-    if !is_known {
-        return (None, Vec::new());
-    }
-    let namespace = match (kind, text("/metadata/namespace")) {
-        ("Namespace", _) => "",
-        (_, "") => NAMELESS,
-        (_, namespace) => namespace,
-    };
-    let mut body = value.clone();
-    if let (Some(fields), true) = (body.as_object_mut(), kind == "Secret") {
-        // Nobody is to read them again.
-        fields.retain(|name, _| name == "metadata");
-    }
-    (Some(item(body, namespace)), Vec::new())
-}
-
-/// The code that istioctl has for a finding of the rules.
-fn code_of(finding: &Finding) -> &'static codes::Code {
-    match &finding.message {
-        _ if finding.is_error() => &codes::INVALID,
-        text if text.starts_with("deprecated, ") => &codes::DEPRECATED,
-        text if text.starts_with("never reached: ") => &codes::UNREACHABLE,
-        _ => &codes::NOTED,
-    }
-}
-
-/// Objects of a cluster are in their namespaces.
-fn of_files<'a>(file: &NamedFile, namespace: Option<&'a str>) -> Option<&'a str> {
-    namespace.filter(|_| !file.name.is_empty())
-}
-
-fn placed(part: &Part<'_>, namespace: Option<&str>) -> Json {
-    let mut value = part.value();
-    if let Some(namespace) = namespace {
-        put_namespace(&mut value, namespace);
-    }
-    value
 }
 
 /// Goes through the files once more, for the lines.

@@ -55,7 +55,13 @@ impl Located {
 
     /// Returns true if the object by itself has it.
     pub(crate) fn is_of_one(&self) -> bool {
-        [codes::INVALID.name, codes::NOTED.name].contains(&self.code.name)
+        [
+            &codes::DEPRECATED,
+            &codes::INVALID,
+            &codes::NOTED,
+            &codes::UNREACHABLE,
+        ]
+        .contains(&self.code)
     }
 
     /// Renders the message with its code, on one line.

@@ -2,7 +2,7 @@
 //! as its API server has it.
 //!
 //! ```text
-//! -f ── named_files, cluster ──► inventory ──► references, conflicts, workloads, ports, ingresses ──► messages ── report ──► stdout
+//! -f ── named_files, cluster ──► objects ──► inventory ──► references, conflicts, workloads, ports, ingresses ──► messages ── report ──► stdout
 //! ```
 //!
 //! Each object by itself is judged by `api::config`, with the words of `validate`; what is found here is about two and more. The codes
@@ -22,6 +22,7 @@ mod idle_routes;
 mod ingresses;
 mod inventory;
 mod messages;
+mod objects;
 mod peer_authentications;
 mod ports;
 mod references;
@@ -36,5 +37,5 @@ mod user_id;
 mod workload_index;
 mod workloads;
 
-pub(crate) use command::{found, run};
+pub(crate) use command::{analyze, run};
 pub(crate) use messages::Located;

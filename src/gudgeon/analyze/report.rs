@@ -4,15 +4,7 @@ use api::counted;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use super::messages::Located;
-use crate::cli::Level;
-
-/// The form of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OutputFormat {
-    Log,
-    Json,
-    Yaml,
-}
+use crate::cli::{Level, MessageFormat};
 
 /// The pages that explain the codes of Istio.
 const DOCUMENTATION: &str = "https://istio.io/docs/reference/config/analysis/";
@@ -46,16 +38,16 @@ impl Serialize for ReportRow<'_> {
 /// # Errors
 ///
 /// A finding that cannot be written as JSON or YAML.
-pub(super) fn written(found: &[Located], format: OutputFormat) -> Result<String, String> {
+pub(super) fn written(found: &[Located], format: MessageFormat) -> Result<String, String> {
     let rows: Vec<_> = found.iter().map(ReportRow).collect();
     match format {
-        OutputFormat::Json => {
+        MessageFormat::Json => {
             let text = serde_json::to_string_pretty(&rows);
             text.map(|text| text + "\n")
                 .map_err(|error| error.to_string())
         }
-        OutputFormat::Yaml => serde_saphyr::to_string(&rows).map_err(|error| error.to_string()),
-        OutputFormat::Log => {
+        MessageFormat::Yaml => serde_saphyr::to_string(&rows).map_err(|error| error.to_string()),
+        MessageFormat::Log | MessageFormat::Text => {
             let mut text = String::new();
             for one in found {
                 text.push_str(&one.as_line());

@@ -4,9 +4,10 @@ mod growth;
 
 use serde_json::Value;
 
-use super::found;
+use super::analyze;
 use super::messages::Located;
-use super::report::{OutputFormat, written};
+use super::report::written;
+use crate::cli::MessageFormat;
 use crate::named_files::NamedFile;
 
 /// A small application that is right.
@@ -73,11 +74,16 @@ fn file(text: &str) -> NamedFile {
     }
 }
 
+/// What is said of files that can be read as a whole.
+fn whole(files: &[NamedFile], namespace: Option<&str>) -> Vec<Located> {
+    let analysis = analyze(files, namespace, "istio-system");
+    assert_eq!(analysis.unread, [""; 0]);
+    analysis.located
+}
+
 /// What is said of these objects, but for what has no effect in this release.
 fn lines_of(text: &str) -> Vec<String> {
-    let mut is_whole = true;
-    let found = found(&[file(text)], None, "istio-system", &mut is_whole);
-    assert!(is_whole, "{text}");
+    let found = whole(&[file(text)], None);
     let reported = found.into_iter().filter(|one| one.code() != "IST0133");
     reported.map(|one| one.as_line()).collect()
 }
@@ -110,11 +116,10 @@ fn machines_read_the_same_of_json_and_yaml() {
     let text = format!(
         "{GOOD}apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: a, namespace: demo}}\nspec: {{host: nobody}}\n"
     );
-    let mut is_whole = true;
-    let found = found(&[file(&text)], None, "istio-system", &mut is_whole);
-    let json = written(&found, OutputFormat::Json).unwrap();
+    let found = whole(&[file(&text)], None);
+    let json = written(&found, MessageFormat::Json).unwrap();
     let json: Vec<Value> = serde_json::from_str(&json).unwrap();
-    let yaml = written(&found, OutputFormat::Yaml).unwrap();
+    let yaml = written(&found, MessageFormat::Yaml).unwrap();
     let rows: Vec<_> = yaml.split("- code: ").skip(1).collect();
     assert!(!json.is_empty() && json.len() == rows.len(), "{yaml}");
     for (row, text) in json.iter().zip(rows) {
@@ -736,14 +741,14 @@ fn of_many_objects_that_say_the_same_each_is_told_a_few_others() {
         });
         let pods = if code == "IST0110" { &*pods } else { "" };
         let text = pods.to_owned() + &objects.collect::<String>();
-        let found = found(&[file(&text)], None, "istio-system", &mut true);
+        let found = whole(&[file(&text)], None);
         let found: Vec<_> = found.into_iter().filter(|one| one.code() == code).collect();
         assert_eq!(
             found.len(),
             if message.is_empty() { 0 } else { many },
             "{kind}"
         );
-        let printed = written(&found, OutputFormat::Log).unwrap();
+        let printed = written(&found, MessageFormat::Log).unwrap();
         assert!(
             printed.contains(message) && printed.len() < many * 200,
             "{kind}"
@@ -835,8 +840,7 @@ fn selectors_without_workloads_are_reported() {
 fn findings_of_single_objects_have_their_messages() {
     let text = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: v\nspec:\n  hosts: [a_b]\n  htp: []\n---\n\
                 apiVersion: authentication.istio.io/v1alpha1\nkind: MeshPolicy\nmetadata: {name: default}\nspec: {}\n";
-    let mut is_whole = true;
-    let all = found(&[file(text)], Some("own"), "istio-system", &mut is_whole);
+    let all = whole(&[file(text)], Some("own"));
     let lines: Vec<String> = all.iter().map(Located::as_line).collect();
     assert!(
         lines[0].starts_with("Error [IST0106] (VirtualService own/v a.yaml:"),
@@ -855,10 +859,9 @@ fn findings_of_single_objects_have_their_messages() {
         "{lines:?}"
     );
     // What cannot be read is told, and the rest is looked at.
-    let mut is_whole = true;
     let broken = file("a: 1\na: 2\n");
-    found(&[broken], None, "istio-system", &mut is_whole);
-    assert!(!is_whole);
+    let analysis = analyze(&[broken], None, "istio-system");
+    assert_eq!(analysis.unread.len(), 1, "{:?}", analysis.unread);
 }
 
 /// As in `validate`: a file that was named is taken at its word.
@@ -878,9 +881,8 @@ fn files_of_other_programs_are_skipped_below_directories_only() {
                 below,
                 ..file(text)
             };
-            let mut is_whole = true;
-            let found = found(&[named], None, "istio-system", &mut is_whole);
-            let is_quiet = is_whole && found.is_empty();
+            let analysis = analyze(&[named], None, "istio-system");
+            let is_quiet = analysis.unread.is_empty() && analysis.located.is_empty();
             assert_eq!(is_quiet, below && is_skipped, "{text}");
         }
     }
@@ -889,9 +891,8 @@ fn files_of_other_programs_are_skipped_below_directories_only() {
 #[test]
 fn a_file_without_an_object_and_a_namespace_without_one_are_told() {
     let is_whole = |files: &[NamedFile], namespace: Option<&str>| {
-        let mut is_whole = true;
-        found(files, namespace, "istio-system", &mut is_whole);
-        is_whole
+        let analysis = analyze(files, namespace, "istio-system");
+        analysis.unread.is_empty() && analysis.missing_namespace.is_none()
     };
     let below = |text: &str| NamedFile {
         below: true,
@@ -945,7 +946,7 @@ fn services_and_secrets_of_ingresses_are_looked_for() {
         ]
     );
     assert_eq!(lines_of(&ingress("nginx")), [""; 0]);
-    let all = super::found(&[file(&ingress("istio"))], None, "istio-system", &mut true);
+    let all = whole(&[file(&ingress("istio"))], None);
     let secrets = all.iter().filter(|one| one.path.contains("secretName"));
     let secrets: Vec<_> = secrets.map(|one| (&*one.path, &*one.text)).collect();
     let message = "has no effect: routers read /etc/istio/ingress-certs/tls.crt and tls.key; a server of a Gateway can name a Secret in \
@@ -976,13 +977,7 @@ fn parts_of_ingresses_that_nothing_is_made_of_are_said() {
         )
     };
     let of = |class: &str, port: &str| {
-        let mut is_whole = true;
-        let found = found(
-            &[file(&ingress(class, port))],
-            None,
-            "istio-system",
-            &mut is_whole,
-        );
+        let found = whole(&[file(&ingress(class, port))], None);
         let of_ingress = found.into_iter().map(|one| one.as_line());
         let lines = of_ingress.filter(|line| line.contains("(Ingress demo/i"));
         lines.collect::<Vec<_>>().join("; ")
@@ -1162,7 +1157,7 @@ fn pods_without_a_proxy_may_run_as_its_user() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/kubernetes");
         let text = std::fs::read_to_string(path.join(name)).unwrap();
         assert!(text.contains("runAsUser: 1337"), "{name}");
-        let found = found(&[file(&text)], None, "istio-system", &mut true);
+        let found = whole(&[file(&text)], None);
         found.iter().filter(|one| one.code() == "IST0144").count()
     };
     for name in ["all.yaml", "edge.yaml"] {
@@ -1177,12 +1172,7 @@ fn findings_of_the_rules_have_the_codes_of_istioctl() {
         let object = format!(
             "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: o, namespace: demo}}\nspec: {spec}\n---\n"
         );
-        let found = found(
-            &[file(&format!("{GOOD}{object}"))],
-            None,
-            "istio-system",
-            &mut true,
-        );
+        let found = whole(&[file(&format!("{GOOD}{object}"))], None);
         found
             .iter()
             .map(|one| one.code().to_owned())
@@ -1249,7 +1239,7 @@ fn creation_times_and_objects_of_the_gateway_api_are_looked_at() {
         ),
     ] {
         let files = [file(&format!("{GOOD}{object}"))];
-        let found = found(&files, None, "istio-system", &mut true);
+        let found = whole(&files, None);
         let (head, tail) = line.split_once("LINE").unwrap();
         let is_it = |one: &Located| {
             let one = one.as_line();
@@ -1313,7 +1303,7 @@ fn routes_that_no_port_of_their_hosts_is_for_are_told() {
     let (one, all) = (entry("1", "a.w.com", "TCP"), entry("2", "*.w.com", "HTTP"));
     for (services, expected) in [(one.clone(), 1), (one + &all, 0)] {
         let files = [file(&format!("{GOOD}{services}---\n{route}"))];
-        let found = found(&files, None, "istio-system", &mut true);
+        let found = whole(&files, None);
         let count = found.iter().filter(|one| one.code() == "GDN0004").count();
         assert_eq!(count, expected, "{services}");
     }

@@ -72,9 +72,18 @@ pub struct AllFlags {
     pub discovery: DiscoveryFlags,
     pub injector: InjectorFlags,
     pub galley: GalleyFlags,
-    /// Plain HTTP listeners of all roles: the flag, the address, and true if every client may read `/debug` there.
-    pub(crate) http: Vec<(&'static str, String, bool)>,
+    /// Plain HTTP listeners of all roles.
+    pub(crate) http: Vec<AdminAddress>,
     pub log: LogFlags,
+}
+
+/// The address of a plain HTTP listener.
+#[derive(Clone, Debug)]
+pub(crate) struct AdminAddress {
+    pub(crate) flag: &'static str,
+    pub(crate) address: String,
+    /// Every client may read `/debug` there.
+    pub(crate) open: bool,
 }
 
 fn role<F: Args>(name: &'static str) -> Command {
@@ -193,24 +202,29 @@ impl FromArgMatches for AllFlags {
 }
 
 /// The plain listeners, which are not discovery's alone here.
-fn http(discovery: &mut DiscoveryFlags) -> Vec<(&'static str, String, bool)> {
+fn http(discovery: &mut DiscoveryFlags) -> Vec<AdminAddress> {
+    let DiscoveryFlags {
+        http_addr,
+        monitoring_addr,
+        debug_addr,
+        ..
+    } = discovery;
+    let at = |flag, address: &mut String, open| AdminAddress {
+        flag,
+        address: std::mem::take(address),
+        open,
+    };
     let addresses = [
-        ("httpAddr", std::mem::take(&mut discovery.http_addr), false),
-        (
-            "monitoringAddr",
-            std::mem::take(&mut discovery.monitoring_addr),
-            false,
-        ),
-        (
+        at("httpAddr", http_addr, false),
+        at("monitoringAddr", monitoring_addr, false),
+        at(
             "debugAddr",
-            discovery.debug_addr.take().unwrap_or_default(),
+            &mut debug_addr.take().unwrap_or_default(),
             true,
         ),
     ];
     let wanted = addresses.into_iter();
-    wanted
-        .filter(|(_, address, _)| !address.is_empty())
-        .collect()
+    wanted.filter(|one| !one.address.is_empty()).collect()
 }
 
 /// Gives galley the sources of discovery's flags, and turns off its own listeners.
@@ -289,7 +303,7 @@ mod tests {
         let http: Vec<_> = all
             .http
             .iter()
-            .map(|(flag, at, _)| (*flag, &**at))
+            .map(|one| (one.flag, &*one.address))
             .collect();
         assert_eq!(http, [("httpAddr", ":8080"), ("monitoringAddr", ":15014")]);
         assert_eq!(

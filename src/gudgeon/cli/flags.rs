@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args};
 
-use super::values::{Level, boolean, duration, host_port, image, path};
+use super::values::{
+    Level, MessageFormat, NativeSetting, ReportFormat, boolean, duration, host_port, image, path,
+};
 
 /// The path at which Istio's manifests mount an injection configuration; if a default path is absent, the built-in one is
 /// used.
@@ -123,8 +125,13 @@ pub struct InjectorFlags {
     #[arg(long, value_name = "REVISION")]
     pub revision: Option<String>,
     /// Inject the proxy as a native sidecar: off, on, auto or jobs.
-    #[arg(long = "nativeSidecars", value_name = "WHEN", default_value = "off", value_parser = PossibleValuesParser::new(NATIVE))]
-    pub native_sidecars: String,
+    #[arg(
+        long = "nativeSidecars",
+        value_name = "WHEN",
+        default_value = "off",
+        value_enum
+    )]
+    pub(crate) native_sidecars: NativeSetting,
     #[command(flatten)]
     pub builtin: BuiltinFlags,
     /// Time for which listeners stay open after TERM.
@@ -133,9 +140,6 @@ pub struct InjectorFlags {
     #[command(flatten)]
     pub log: LogFlags,
 }
-
-/// Words of `--nativeSidecars`.
-pub(crate) const NATIVE: [&str; 4] = ["off", "on", "auto", "jobs"];
 
 /// Parameters of the built-in template, for both commands.
 #[derive(Args, Clone, Debug, Default)]
@@ -204,8 +208,14 @@ pub struct ValidateFlags {
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
     /// Output format: text or json.
-    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "json"]))]
-    pub output: String,
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        value_enum
+    )]
+    pub(crate) output: ReportFormat,
     /// Below directories, leave out what has this name, or with a slash this path: `*`, `?` and `**` stand for letters, a
     /// letter and directories; repeatable.
     #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
@@ -248,8 +258,14 @@ pub struct AnalyzeFlags {
     )]
     pub istio_namespace: String,
     /// Output format: log, json or yaml.
-    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "log", value_parser = PossibleValuesParser::new(["log", "text", "json", "yaml"]))]
-    pub output: String,
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "FORMAT",
+        default_value = "log",
+        value_enum
+    )]
+    pub(crate) output: MessageFormat,
     /// Exit 1 from this level on: Info, Warning or Error.
     #[arg(long = "failureThreshold", value_name = "LEVEL", default_value = "Error", value_parser = Level::read)]
     pub(crate) failure_threshold: Level,
@@ -306,8 +322,13 @@ pub struct InjectFlags {
     #[arg(short, long, value_name = "REVISION")]
     pub revision: Option<String>,
     /// Inject the proxy as a native sidecar: off, on, auto or jobs.
-    #[arg(long = "nativeSidecars", value_name = "WHEN", default_value = "off", value_parser = PossibleValuesParser::new(NATIVE))]
-    pub native_sidecars: String,
+    #[arg(
+        long = "nativeSidecars",
+        value_name = "WHEN",
+        default_value = "off",
+        value_enum
+    )]
+    pub(crate) native_sidecars: NativeSetting,
     /// Print the built-in configuration with these flags, and inject nothing.
     #[arg(long = "emitTemplate", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
     pub emit_template: bool,

@@ -18,6 +18,7 @@ use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
+pub(crate) use all::AdminAddress;
 pub use all::AllFlags;
 pub(crate) use discovery::MESH_NETWORKS;
 pub use discovery::{DiscoveryFlags, ProxyStatusFlags, RequestFlags};
@@ -29,7 +30,7 @@ pub(crate) use flags::{INJECT_CONFIG, INJECT_VALUES, MESH_CONFIG};
 pub(crate) use galley::ACCESS_LIST;
 pub use galley::{GalleyFlags, McpFlags, ValidationFlags};
 
-pub(crate) use values::Level;
+pub(crate) use values::{Level, MessageFormat, NativeSetting, ReportFormat};
 
 use crate::exit::Exit;
 use programs::Name;

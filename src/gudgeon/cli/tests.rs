@@ -402,8 +402,8 @@ fn a_flag_without_a_meaning_is_one_of_its_own_command_only() {
     };
     assert_eq!(flags.files, ["a", "-"]);
     assert_eq!(
-        (flags.namespace.as_deref(), flags.output.as_str()),
-        (Some("ns"), "json")
+        (flags.namespace.as_deref(), flags.output),
+        (Some("ns"), ReportFormat::Json)
     );
     assert_eq!(
         asked.warnings,

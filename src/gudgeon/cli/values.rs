@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::model::Network;
+use clap::ValueEnum;
 
 /// The longest time that is of use here, far below what overflows when it is added to a clock.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -34,6 +35,33 @@ impl Level {
             _ => Err("want Info, Warning or Error".to_owned()),
         }
     }
+}
+
+/// The setting of `--nativeSidecars`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NativeSetting {
+    Off,
+    On,
+    // By the version of the API server.
+    Auto,
+    Jobs,
+}
+
+/// The form in which `analyze` prints its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MessageFormat {
+    Log,
+    // Another name of it.
+    Text,
+    Json,
+    Yaml,
+}
+
+/// The form in which `validate` prints its findings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    Text,
+    Json,
 }
 
 /// A duration as Go prints it: `45s`, `1m0s`, `1.5s`, `500ms`, `0`.

@@ -4,14 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::TcpSocket;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::error;
 
 use super::grpc::Services;
 use super::hub::Hub;
 use crate::grpc::{self, Certificates, GrpcListener, Port};
-use crate::serve::{self, ShutdownStage};
+use crate::serve::{self, Shutdown};
 
 /// The certificates in a directory, by the names that the mesh mounts them under.
 pub(super) fn inside(directory: &Path) -> Certificates {
@@ -26,7 +25,7 @@ pub(super) fn inside(directory: &Path) -> Certificates {
 pub(super) fn listen(
     sockets: Vec<TcpSocket>,
     hub: &Arc<Hub>,
-    stage: &watch::Receiver<ShutdownStage>,
+    shutdown: &Shutdown,
     serving: &mut JoinSet<()>,
 ) {
     if sockets.is_empty() {
@@ -34,11 +33,11 @@ pub(super) fn listen(
     }
     let watched = grpc::follow(inside(&hub.options.certificates));
     for socket in sockets {
-        let (hub, mut stage, mut watched) = (Arc::clone(hub), stage.clone(), watched.clone());
+        let (hub, mut shutdown, mut watched) = (Arc::clone(hub), shutdown.clone(), watched.clone());
         serving.spawn(async move {
             tokio::select! {
                 found = watched.wait_for(Option::is_some) => if found.is_err() { return },
-                _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => return,
+                () = shutdown.closing() => return,
             }
             // Before that nobody gets in: who is refused goes to another replica, and who waits for a handshake does not.
             let listener = match serve::listen(socket) {
@@ -53,7 +52,7 @@ pub(super) fn listen(
                 tls: Some(watched),
             };
             let options = hub.options.connections;
-            grpc::run(port, options, Arc::new(Services::new(hub)), stage).await;
+            grpc::run(port, options, Arc::new(Services::new(hub)), shutdown).await;
         });
     }
 }

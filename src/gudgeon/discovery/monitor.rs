@@ -98,13 +98,8 @@ impl DiscoveryMonitor {
         };
         let shared = Arc::clone(&self.hub.answers);
         let this = Arc::clone(&self);
-        let answer = shared.get(wanted, move || this.document(&head));
-        answer.await.unwrap_or_else(|| {
-            text(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "internal error; cannot render the page, see the log",
-            )
-        })
+        let answer = shared.respond(wanted, move || this.document(&head));
+        answer.await
     }
 
     /// Makes a document that takes a while.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sources::registry::{self, Registries};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
 
@@ -22,8 +21,8 @@ use super::sources::Sources;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
 use crate::grpc::{self, GrpcListener, Port};
-use crate::serve::{self, ShutdownStage};
-use crate::shared::{self, Inspect, Role, Shared};
+use crate::serve::{self, Shutdown};
+use crate::shared::{Inspect, Role, Shared};
 
 /// Sockets that are read before their tasks go on. After a push all proxies answer at once, each with all its names: read
 /// together, thousands of such requests would lie in memory, and most of that would stay the process's.
@@ -92,33 +91,28 @@ impl Role for Discovery {
         })
     }
 
-    async fn serve(self, mut stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
+    async fn serve(self, mut shutdown: Shutdown) -> Result<(), Failure> {
         let Self {
             hub,
             files,
             ports,
             sources,
         } = self;
-        let mut serving = listen(ports, &hub, &sources, &stage);
+        let mut serving = listen(ports, &hub, &sources, &shutdown);
         tokio::spawn(Arc::clone(&hub).run());
         tokio::spawn(conflict_log::run(Arc::clone(&hub)));
         tokio::spawn(jwks_loop::run(Arc::clone(&hub)));
         tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
-        shared::draining(&mut stage).await;
+        shutdown.draining().await;
         hub.lifecycle.drain();
-        shared::closing(&mut stage).await;
+        shutdown.closing().await;
         hub.lifecycle.end_streams();
         while serving.join_next().await.is_some() {}
         Ok(())
     }
 }
 
-fn listen(
-    ports: Ports,
-    hub: &Arc<Hub>,
-    sources: &Sources,
-    stage: &watch::Receiver<ShutdownStage>,
-) -> JoinSet<()> {
+fn listen(ports: Ports, hub: &Arc<Hub>, sources: &Sources, shutdown: &Shutdown) -> JoinSet<()> {
     let mut serving = JoinSet::new();
     for (bound, open) in ports.http {
         let monitor = Arc::new(DiscoveryMonitor {
@@ -126,7 +120,7 @@ fn listen(
             sources: sources.clone(),
             open,
         });
-        serving.spawn(serve::run(bound, monitor, stage.clone()));
+        serving.spawn(serve::run(bound, monitor, shutdown.clone()));
     }
     if let Some(listener) = ports.grpc {
         let port = Port {
@@ -135,8 +129,8 @@ fn listen(
         };
         let services = Arc::new(Services::new(Arc::clone(hub)));
         let options = hub.options.connections;
-        serving.spawn(grpc::run(port, options, services, stage.clone()));
+        serving.spawn(grpc::run(port, options, services, shutdown.clone()));
     }
-    certificates::listen(ports.secure, hub, stage, &mut serving);
+    certificates::listen(ports.secure, hub, shutdown, &mut serving);
     serving
 }

@@ -174,9 +174,14 @@ impl GalleyEngine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the present state.
+    /// Returns the present state, whose reports may be long: not for the event loop.
     pub(super) fn state_snapshot(&self) -> StateSnapshot {
         self.state().state_snapshot()
+    }
+
+    /// Returns the time since which the source is unreachable; `None`: it is reachable.
+    pub(super) fn stale_since(&self) -> Option<Duration> {
+        self.state().stale.as_ref().map(|(since, _)| *since)
     }
 
     fn change(&self, change: impl FnOnce(&Self, &mut EngineState, Duration)) {
@@ -284,10 +289,8 @@ impl GalleyEngine {
                     self.replay(state, now, number)
                 }
                 Step::Begin(mesh, objects) => {
-                    let EngineSettings {
-                        domain, discovers, ..
-                    } = &self.settings;
-                    let mut processing = Processing::new(&mesh, domain, *discovers)
+                    let (domain, discovers) = (&self.settings.domain, self.settings.discovers);
+                    let mut processing = Processing::new(&mesh, domain, discovers)
                         .after(std::mem::take(&mut state.made));
                     let resource = Arc::new(processing::mesh(&mesh));
                     let publisher = &mut state.publisher;

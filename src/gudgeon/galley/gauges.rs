@@ -11,6 +11,7 @@ use crate::exposition::{ExpositionFormat, up_to};
 use crate::{log, process};
 
 impl GalleyMetrics {
+    /// Sets the gauges, one caller at a time.
     fn show(&self, engine: &GalleyEngine) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let Self {

@@ -109,14 +109,7 @@ impl GalleyMonitor {
                 state: None,
                 priority: audience,
             };
-            let drawn = shared.get(wanted, move || draw(&admin));
-            let failed = || {
-                text(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "internal error; cannot render the page, see the log",
-                )
-            };
-            Ok(drawn.await.unwrap_or_else(failed))
+            Ok(shared.respond(wanted, move || draw(&admin)).await)
         })
     }
 }
@@ -124,8 +117,7 @@ impl GalleyMonitor {
 /// Renders the readiness. Served objects stay valid while a source is away, so an outage is reported and readiness stays.
 fn readiness_text(admin: &AdminState) -> String {
     let stale = admin.engine.as_deref().and_then(|engine| {
-        let (since, _) = engine.state_snapshot().stale?;
-        let since = log::stamp(engine.clock.wall(since));
+        let since = log::stamp(engine.clock.wall(engine.stale_since()?));
         Some(format!("stale: {} since {since}", engine.settings.source))
     });
     let overdue = admin
@@ -208,20 +200,53 @@ mod tests {
     use crate::galley::readiness::Readiness;
     use crate::mcp::Peers;
 
-    fn monitor(engine: Arc<GalleyEngine>, side: Side) -> GalleyMonitor {
-        let admin = AdminState {
+    fn admin(engine: Arc<GalleyEngine>, base: &'static str) -> AdminState {
+        AdminState {
             engine: Some(engine),
             peers: Peers::new("galley"),
             readiness: Arc::new(Readiness::new()),
             registry: Registry::default(),
             metrics: Arc::new(GalleyMetrics::new(&mut Registry::default())),
             webhook: None,
-            base: "/debug",
+            base,
             answers: Arc::default(),
-        };
+        }
+    }
+
+    fn monitor(engine: Arc<GalleyEngine>, side: Side) -> GalleyMonitor {
         GalleyMonitor {
-            admin: Arc::new(admin),
+            admin: Arc::new(admin(engine, "/debug")),
             side,
+        }
+    }
+
+    /// In `all` `/debug/configz` is discovery's.
+    #[tokio::test(start_paused = true)]
+    async fn links_lead_to_the_pages_of_the_role() {
+        let engine = GalleyEngine::at_rest();
+        tokio::spawn(Arc::clone(&engine).run());
+        engine.mesh(Arc::default());
+        engine.emit(SourceEvent {
+            whole: true,
+            complete: true,
+            ..SourceEvent::default()
+        });
+        let mut snapshots = engine.snapshots();
+        let published = snapshots.wait_for(|snapshots| snapshots.default.is_some());
+        drop(published.await.unwrap());
+        for base in ["/debug", "/debug/galley"] {
+            let page = page::draw(&admin(Arc::clone(&engine), base));
+            let links: Vec<_> = page.split("href=\"").skip(1).collect();
+            let own = format!("{base}/configz");
+            let is_own = |link: &&str| link.starts_with(&own);
+            assert_eq!(
+                links.iter().filter(|link| is_own(link)).count(),
+                links.len()
+            );
+            assert!(
+                page.contains(&format!("href=\"{own}?collection=")),
+                "{page}"
+            );
         }
     }
 

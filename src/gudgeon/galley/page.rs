@@ -48,7 +48,7 @@ pub(super) fn sections(page: &mut String, admin: &AdminState) {
         refused(page, &current);
         warned(page, &current);
         timeline(page, engine, &current);
-        collections(page, &current);
+        collections(page, &current, admin.base);
         peers::draw(page, &admin.peers.stream_statuses());
         session(page, engine, &current);
     }
@@ -151,7 +151,7 @@ fn described(engine: &GalleyEngine, publish: &Publish) -> String {
     )
 }
 
-fn collections(page: &mut String, current: &StateSnapshot) {
+fn collections(page: &mut String, current: &StateSnapshot, base: &str) {
     let listed = || {
         let published = current.published.iter();
         let all = published.flat_map(|published| published.snapshot.collections());
@@ -176,7 +176,7 @@ fn collections(page: &mut String, current: &StateSnapshot) {
             let effect = configz::effect(one).unwrap_or("-");
             let _written = writeln!(
                 page,
-                "<tr><td><a href=\"/debug/configz?collection={name}\">{name}</a><td>{}<td>{}<td><code>{}</code><td{}>{}</tr>",
+                "<tr><td><a href=\"{base}/configz?collection={name}\">{name}</a><td>{}<td>{}<td><code>{}</code><td{}>{}</tr>",
                 one.members().len(),
                 one.bytes(),
                 one.version(),

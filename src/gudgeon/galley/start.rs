@@ -27,8 +27,8 @@ use crate::cli::{GalleyFlags, REVISION, VERSION};
 use crate::exit::Failure;
 use crate::mcp::Peers;
 use crate::process;
-use crate::serve::{self, Listener, ShutdownStage, bind, everywhere};
-use crate::shared::{self, Inspect, Role, RuleChannel, Shared};
+use crate::serve::{self, Listener, Shutdown, bind, everywhere};
+use crate::shared::{Inspect, Role, RuleChannel, Shared};
 
 /// Connections of each plain listener at a time.
 const MAX_CONNECTIONS: usize = 64;
@@ -121,7 +121,7 @@ impl Role for Galley {
         })
     }
 
-    async fn serve(self, mut stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
+    async fn serve(self, mut shutdown: Shutdown) -> Result<(), Failure> {
         let Self {
             flags,
             streams,
@@ -136,22 +136,22 @@ impl Role for Galley {
                 &engine,
                 &admin.peers,
                 &admin.readiness,
-                &stage,
+                &shutdown,
                 &mut serving,
             );
         }
         for (bound, side) in listeners {
             let admin = Arc::clone(&admin);
             let monitor = Arc::new(GalleyMonitor { admin, side });
-            serving.spawn(serve::run(bound, monitor, stage.clone()));
+            serving.spawn(serve::run(bound, monitor, shutdown.clone()));
         }
         if let (Some(webhook), Some(bound)) = (&admin.webhook, validation) {
             let reviews = Arc::clone(&webhook.reviews);
-            serving.spawn(serve::run(bound, reviews, stage.clone()));
+            serving.spawn(serve::run(bound, reviews, shutdown.clone()));
         }
         // The process may be at its end, so the result is ignored.
         let _started = probes.send(probes::start(&flags, &admin.readiness.changes()));
-        shared::draining(&mut stage).await;
+        shutdown.draining().await;
         admin.readiness.drains();
         while serving.join_next().await.is_some() {}
         Ok(())

@@ -1,4 +1,4 @@
-//! A copy of the engine's state, cheap to take: rendering it may take long, and blocks nothing.
+//! A copy of the engine's state, taken under the engine's lock: rendering it may take long, and does not hold that lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

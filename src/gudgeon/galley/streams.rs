@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use mcp::collections::Collections;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::engine::GalleyEngine;
@@ -14,7 +13,7 @@ use crate::grpc::Certificates;
 use crate::mcp::{
     CredentialFiles, DefaultAccess, McpServer, McpServerSettings, Peers, SourceDialer,
 };
-use crate::serve::ShutdownStage;
+use crate::serve::Shutdown;
 
 /// The readiness part of MCP.
 const PART: &str = "mcp";
@@ -84,7 +83,7 @@ impl BoundStreams {
         engine: &GalleyEngine,
         peers: &Arc<Peers>,
         readiness: &Arc<Readiness>,
-        stage: &watch::Receiver<ShutdownStage>,
+        shutdown: &Shutdown,
         serving: &mut JoinSet<()>,
     ) {
         let collections = Arc::new(Collections::all());
@@ -106,13 +105,13 @@ impl BoundStreams {
                 Arc::clone(&collections),
                 peers,
                 engine.snapshots(),
-                stage.clone(),
+                shutdown.clone(),
             ));
         }
         let peers = Arc::clone(peers);
         let serves = self
             .server
-            .run(collections, peers, engine.snapshots(), stage.clone());
+            .run(collections, peers, engine.snapshots(), shutdown.clone());
         serving.spawn(serves);
     }
 }

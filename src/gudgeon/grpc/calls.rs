@@ -56,7 +56,7 @@ impl Body for Reply {
     }
 }
 
-/// The service and the method that are called. /// `None`: it is no call of gRPC.
+/// Returns the service and the method that are called; `None`: it is no call of gRPC.
 pub(crate) fn call(request: &Request<Incoming>) -> Option<(&str, &str)> {
     // The type may name its encoding: `application/grpc+proto`.
     let is_grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");

@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use super::connections::Acceptor;
 use crate::file;
-use crate::tls::{self, Pair, PairError, expiry};
+use crate::tls::{self, Pair, expiry};
 use crate::watch::{ReloadFiles, ReloadIntervals, Watcher, run_reload_loop};
 
 const INTERVALS: ReloadIntervals = ReloadIntervals {
@@ -149,18 +149,10 @@ impl Certificates {
 
     /// Builds the acceptor of the next handshakes.
     fn acceptor(&self, [chain, key, roots]: &[Vec<u8>; 3]) -> Result<Acceptor, String> {
-        let pair = self.pair(chain, key)?;
+        let pair = Pair::parse(chain, key);
+        let pair = pair.map_err(|error| error.of_files(&self.chain, &self.key))?;
         let config = tls::server_of_clients(&pair, self.store(roots)?)?;
         Ok(TlsAcceptor::from(config))
-    }
-
-    fn pair(&self, chain: &[u8], key: &[u8]) -> Result<Pair, String> {
-        let (at, of) = (self.chain.display(), self.key.display());
-        Pair::parse(chain, key).map_err(|error| match error {
-            PairError::Chain(cause) => format!("{at}: {cause}"),
-            PairError::Key(cause) => format!("{of}: {cause}"),
-            PairError::Mismatch => format!("{at} and {of} do not match"),
-        })
     }
 
     fn store(&self, roots: &[u8]) -> Result<RootCertStore, String> {

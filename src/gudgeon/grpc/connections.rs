@@ -1,20 +1,18 @@
 //! The gRPC ports: HTTP/2 connections that live for days, their pings, their age and their end.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::log_repeats::should_log_repeat;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
@@ -25,9 +23,10 @@ use super::idle_connection_limit::{ConnectionProgress, IdleConnectionLimit, Idle
 use super::named_listener::NamedListener;
 use super::partial_message_limit::PartialMessageLimit;
 use super::peer::{Leaf, Peer};
+use crate::clock::chance;
 use crate::descriptors;
 use crate::log_rate_limiter::LogRateLimiter;
-use crate::serve::ShutdownStage;
+use crate::serve::{Accept, Shutdown, accept};
 
 /// Connections of one port at a time. Chosen: ten times the proxies that `build/promises discovery` measures.
 const MAX_CONNECTIONS: usize = 20_000;
@@ -43,8 +42,6 @@ const GOAWAY_GRACE: Duration = Duration::from_secs(10);
 /// The same of an idle connection: one that never had a request, or, where clients may not stay, one without a stream. Chosen: one
 /// round trip to any site.
 const GOAWAY_IDLE_GRACE: Duration = Duration::from_secs(1);
-/// The time that a connection has to close after that. Chosen: as [`HANDSHAKE`].
-const END: Duration = Duration::from_secs(5);
 /// Bytes of a request's head at most. Chosen: hyper's default.
 const HEAD_BYTES: u32 = 16 << 10;
 /// The initial flow-control window of a stream, in bytes: the default of RFC 9113, section 6.9.2.
@@ -59,8 +56,6 @@ const FRAME_BYTES: u32 = 64 << 10;
 const WRITTEN_AHEAD: usize = 16 << 10;
 /// Lines of a minute of handshakes that fail.
 const FAILURES: u32 = 10;
-/// The delay between two tries to accept when the process has no descriptors.
-const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 
 /// Keepalive and limits of connections.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +144,7 @@ struct Common {
     options: ConnectionOptions,
     idle: Arc<IdleConnectionLimit>,
     unfinished: Arc<PartialMessageLimit>,
-    stage: watch::Receiver<ShutdownStage>,
+    shutdown: Shutdown,
     /// Limits log lines about failed handshakes, since the client may not report them.
     failures: LogRateLimiter,
 }
@@ -159,82 +154,78 @@ pub(crate) async fn run(
     port: Port,
     options: ConnectionOptions,
     calls: Arc<dyn Calls>,
-    mut stage: watch::Receiver<ShutdownStage>,
+    shutdown: Shutdown,
 ) {
-    let Port { listener, tls } = port;
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let common = Arc::new(Common {
+    let common = Common {
         calls,
         options,
         idle: IdleConnectionLimit::new(options.idle),
         unfinished: Arc::default(),
-        stage: stage.clone(),
+        shutdown: shutdown.clone(),
         failures: LogRateLimiter::new(FAILURES),
-    });
-    let addresses = AddressLimit::new("connection", OF_ONE_ADDRESS);
-    let mut tasks = JoinSet::new();
-    let mut refused: u64 = 0;
-    loop {
-        let next = async {
-            let place = (
-                // The port's slot comes first: a full port must not keep a descriptor that another port could
-                // use.
-                Arc::clone(&slots).acquire_owned().await,
-                descriptors::streams().acquire_owned().await,
-            );
-            // Until a slot is free or its holder is due, the next client waits in the kernel's queue.
-            common.idle.room().await;
-            (listener.accept().await, place)
-        };
-        let (accepted, place) = tokio::select! {
-            accepted = next => accepted,
-            Some(_ended) = tasks.join_next() => continue,
-            _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => break,
-        };
-        match accepted {
-            Ok((stream, address)) => {
-                refused = 0;
-                let Some(permit) = addresses.enter(&address) else {
-                    common.calls.connection_refused();
-                    continue;
-                };
-                let acceptor = match &tls {
-                    Some(current) => match current.borrow().clone() {
-                        Some(acceptor) => Some(acceptor),
-                        // The files were there before the port was opened.
-                        None => continue,
-                    },
-                    None => None,
-                };
-                let idle_timer = IdleTimer::new(&common, &address);
-                let common = Arc::clone(&common);
-                // Begun within the task: a future that is moved into it would take its memory twice, for as long as the
-                // connection lives.
-                tasks.spawn(async move {
-                    one(stream, address, acceptor, idle_timer, common).await;
-                    drop((place, permit));
-                });
-            }
-            Err(cause) => {
-                refused += 1;
-                if should_log_repeat(refused) {
-                    warn!(
-                        "cannot accept a connection: {cause}{repeated}",
-                        repeated = api::times(refused)
-                    );
-                }
-                // An idle connection gives up its descriptor; for any other cause none has to go.
-                if descriptors::are_exhausted(&cause) {
-                    common.idle.evict();
-                }
-                tokio::time::sleep(NO_DESCRIPTORS).await;
-            }
-        }
+    };
+    let port = GrpcPort {
+        port,
+        slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+        addresses: AddressLimit::new("connection", OF_ONE_ADDRESS),
+        common: Arc::new(common),
+    };
+    accept(port, shutdown).await;
+}
+
+/// A bound port with its limits.
+struct GrpcPort {
+    port: Port,
+    slots: Arc<Semaphore>,
+    addresses: Arc<AddressLimit>,
+    common: Arc<Common>,
+}
+
+/// The places of a connection: a slot of its port, and a descriptor; a semaphore that is never closed has no error.
+type ConnectionPermits = [Result<OwnedSemaphorePermit, AcquireError>; 2];
+
+impl Accept for GrpcPort {
+    type Accepted = (Accepted, Address, ConnectionPermits);
+
+    async fn accept(&self) -> std::io::Result<Self::Accepted> {
+        let places = [
+            // The port's slot comes first: a full port must not keep a descriptor that another port could use.
+            Arc::clone(&self.slots).acquire_owned().await,
+            descriptors::streams().acquire_owned().await,
+        ];
+        // Until a slot is free or its holder is due, the next client waits in the kernel's queue.
+        self.common.idle.room().await;
+        let (stream, address) = self.port.listener.accept().await?;
+        Ok((stream, address, places))
     }
-    drop(listener);
-    let all = async { while tasks.join_next().await.is_some() {} };
-    // Connections that have not ended by then are dropped with the set.
-    let _cut = timeout(END, all).await;
+
+    fn spawn(&self, (stream, address, places): Self::Accepted, tasks: &mut JoinSet<()>) {
+        let Some(permit) = self.addresses.enter(&address) else {
+            self.common.calls.connection_refused();
+            return;
+        };
+        let acceptor = match &self.port.tls {
+            None => None,
+            Some(current) => match current.borrow().clone() {
+                // The files were there before the port was opened.
+                None => return,
+                current => current,
+            },
+        };
+        let idle_timer = IdleTimer::new(&self.common, &address);
+        let common = Arc::clone(&self.common);
+        // Begun within the task: a future that is moved into it would take its memory twice, for as long as the connection
+        // lives.
+        tasks.spawn(async move {
+            one(stream, address, acceptor, idle_timer, common).await;
+            drop((places, permit));
+        });
+    }
+
+    /// An idle connection gives up its descriptor.
+    fn evict(&self) {
+        self.common.idle.evict();
+    }
 }
 
 async fn one(
@@ -245,12 +236,12 @@ async fn one(
     common: Arc<Common>,
 ) {
     let is_secured = tls.is_some();
-    let mut stage = common.stage.clone();
+    let mut shutdown = common.shutdown.clone();
     let opened = tokio::select! {
         opened = opened(accepted, tls, &idle_timer) => opened,
         () = idle_timer.evicted() => Err(None),
         // It has no request that the end could wait for.
-        _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => return,
+        () = shutdown.closing() => return,
     };
     match opened {
         Ok((stream, leaf)) => {
@@ -369,7 +360,7 @@ impl IdleTimer {
 
 async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &Common) {
     let options = common.options;
-    let mut stage = common.stage.clone();
+    let mut shutdown = common.shutdown.clone();
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -426,7 +417,7 @@ async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &C
                     continue;
                 }
             }
-            _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing), if goaway_sent_at.is_none() => {}
+            () = shutdown.closing(), if goaway_sent_at.is_none() => {}
         }
         goaway_sent_at = Some(Instant::now());
         // Sends GOAWAY.
@@ -443,10 +434,7 @@ impl ConnectionOptions {
 
 /// Adds jitter of ten percent, so that clients which connected together do not reconnect together.
 fn jittered(age: Duration) -> Duration {
-    // The kernel seeds each `RandomState`, so the jitter needs no generator of its own.
-    let random = RandomState::new().hash_one(0) % 2001;
-    let share = 0.9 + f64::from(u32::try_from(random).unwrap_or(1000)) / 10_000.0;
-    age.mul_f64(share)
+    age.mul_f64(0.9 + chance() / 5.0)
 }
 
 #[cfg(test)]
@@ -458,6 +446,7 @@ mod tests {
 
     use super::*;
     use crate::grpc::calls::Reply;
+    use crate::serve::ShutdownStage;
 
     /// Services that are never called.
     struct Nothing;
@@ -477,7 +466,7 @@ mod tests {
         for bytes in [&b""[..], b"PRI", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            let (end, stage) = watch::channel(ShutdownStage::Serving);
+            let (end, stage) = Shutdown::channel();
             let port = Port {
                 listener: GrpcListener::Tcp(listener),
                 tls: None,

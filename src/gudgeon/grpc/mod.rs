@@ -32,9 +32,7 @@ pub(crate) use addresses::{AddressLimit, AddressPermit};
 pub(crate) use calls::{Calls, Reply, call, no_call, refused, streaming};
 pub(crate) use certificates::{Certificates, follow};
 pub(crate) use connections::{ConnectionOptions, GrpcListener, Port, run};
-#[cfg(test)]
-pub(crate) use dial::DialledStream;
-pub(crate) use dial::{DialAddress, DialTarget, dial};
+pub(crate) use dial::{DialAddress, DialTarget, DialledStream, dial};
 pub(crate) use frames::{BodyError, Bounds, Inbound, begun, framed, prefix};
 pub(crate) use message_reader::{FromMessage, MessageReader, WholeMessages, read};
 pub(crate) use named_listener::NamedListener;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::{Body, Bytes};
-use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tonic::Status;
 
@@ -14,7 +13,7 @@ use super::message_reader::MessageReader;
 use super::peer::Peer;
 use super::response_sender::ResponseSender;
 use crate::clock::Clock;
-use crate::serve::ShutdownStage;
+use crate::serve::Shutdown;
 
 /// A protocol of requests and responses. The loop moves its messages; the protocol decides.
 ///
@@ -268,13 +267,8 @@ pub(crate) fn internal_error() -> Status {
 }
 
 /// Returns when streams are to end, after the connection has sent GOAWAY.
-pub(crate) async fn closing(stage: watch::Receiver<ShutdownStage>) {
-    let mut stage = stage;
-    let closing = stage.wait_for(|stage| *stage == ShutdownStage::Closing);
-    // The sender of the stages is gone, which is no order to close.
-    if closing.await.is_err() {
-        std::future::pending::<()>().await;
-    }
+pub(crate) async fn closing(mut shutdown: Shutdown) {
+    shutdown.closing().await;
     // The connection's task waits for the same stage, and sends GOAWAY in this turn.
     tokio::task::yield_now().await;
 }

@@ -7,7 +7,7 @@ use api::log_repeats::should_log_repeat;
 use tracing::error;
 
 use crate::cli::{InjectorFlags, ProbeFlags};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::file_writer::FileWriter;
 use crate::shared::Shared;
 
@@ -84,19 +84,15 @@ pub(crate) fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
         interval,
         ..
     } = flags;
-    let usage = |message: &str| Failure {
-        exit: Exit::Usage,
-        message: message.to_owned(),
-    };
     if probe_path.as_os_str().is_empty() {
-        return Err(usage("cannot probe: --probe-path is empty"));
+        return Err(Failure::usage("cannot probe: --probe-path is empty"));
     }
     if interval.is_zero() {
-        return Err(usage("cannot probe: --interval is 0"));
+        return Err(Failure::usage("cannot probe: --interval is 0"));
     }
-    let no = |cause: String| Failure {
-        exit: Exit::Failed,
-        message: format!("cannot find {} healthy: {cause}", probe_path.display()),
+    let no = |cause: String| {
+        let path = probe_path.display();
+        Failure::failed(format!("cannot find {path} healthy: {cause}"))
     };
     let changed = std::fs::metadata(probe_path)
         .and_then(|file| file.modified())
@@ -115,6 +111,7 @@ mod tests {
 
     use super::*;
     use crate::cli::LogFlags;
+    use crate::exit::Exit;
 
     /// Without an interval no file is written, and one of that name used to be removed at the end.
     #[tokio::test]

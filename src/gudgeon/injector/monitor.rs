@@ -77,13 +77,8 @@ impl<E: ActiveConfiguration> InjectorMonitor<E> {
             priority: audience,
         };
         let (this, shared) = (Arc::clone(&self), Arc::clone(&self.answers));
-        let answer = shared.get(wanted, move || this.document(&head));
-        answer.await.unwrap_or_else(|| {
-            text(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "internal error; cannot render the page, see the log",
-            )
-        })
+        let answer = shared.respond(wanted, move || this.document(&head));
+        answer.await
     }
 
     /// Answers that take a while.

@@ -22,12 +22,12 @@ use super::namespaces;
 use super::readiness::InjectorReadiness;
 use super::status::{CertificateObservers, Status};
 use super::webhook::{self, Webhook};
-use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
+use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG, NativeSetting};
 use crate::config_file::{FlaggedFile, chosen};
 use crate::exit::Failure;
 use crate::file_writer::FileWriter;
-use crate::serve::{self, Routes, ShutdownStage};
-use crate::shared::{self, Clusters, Inspect, Role, Shared, Webhooks};
+use crate::serve::{self, Routes, Shutdown};
+use crate::shared::{Clusters, Inspect, Role, Shared, Webhooks};
 use crate::tls::{self, Authority, LeafNames};
 use crate::watch::{Watcher, run_reload_loop};
 use crate::{parameters, webhook_configuration};
@@ -45,10 +45,10 @@ impl<E: ActiveConfiguration> Role for Injector<E> {
         Self::new(shared, flags).await
     }
 
-    async fn serve(self, mut stage: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
+    async fn serve(self, mut shutdown: Shutdown) -> Result<(), Failure> {
         let readiness = Arc::clone(&self.webhook.readiness);
-        let mut serving = self.go(&stage);
-        shared::draining(&mut stage).await;
+        let mut serving = self.go(&shutdown);
+        shutdown.draining().await;
         readiness.drains();
         while serving.join_next().await.is_some() {}
         Ok(())
@@ -131,7 +131,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             });
         }
         let beats = health::heartbeat(shared, flags).await?;
-        let native = native(&flags.native_sidecars);
+        let native = native(flags.native_sidecars);
         Ok(Self {
             flags: flags.clone(),
             files,
@@ -162,7 +162,7 @@ impl<E: ActiveConfiguration> Injector<E> {
     }
 
     /// Starts serving; the returned tasks end with the stage.
-    fn go(self, stage: &watch::Receiver<ShutdownStage>) -> JoinSet<()> {
+    fn go(self, shutdown: &Shutdown) -> JoinSet<()> {
         let Self {
             flags,
             files,
@@ -195,14 +195,14 @@ impl<E: ActiveConfiguration> Injector<E> {
                 open,
                 answers: Arc::clone(&answers),
             });
-            serving.spawn(serve::run(bound, monitor, stage.clone()));
+            serving.spawn(serve::run(bound, monitor, shutdown.clone()));
         }
-        let (bound, stage) = (listeners.webhook, stage.clone());
+        let (bound, shutdown) = (listeners.webhook, shutdown.clone());
         match others {
-            None => serving.spawn(serve::run(bound, webhook, stage)),
+            None => serving.spawn(serve::run(bound, webhook, shutdown)),
             Some(others) => {
                 let routes = Routes::new(others).to(webhook::is_path, webhook);
-                serving.spawn(serve::run(bound, Arc::new(routes), stage))
+                serving.spawn(serve::run(bound, Arc::new(routes), shutdown))
             }
         };
         serving
@@ -218,12 +218,13 @@ fn with_remedy(flags: &InjectorFlags, line: String) -> String {
     format!("{line}; --selfSigned makes a certificate in memory")
 }
 
-pub(crate) fn native(setting: &str) -> NativeSidecars {
+/// Returns the form of the proxy at the start.
+pub(crate) fn native(setting: NativeSetting) -> NativeSidecars {
     match setting {
-        "on" => NativeSidecars::On,
-        "jobs" => NativeSidecars::Jobs,
+        NativeSetting::On => NativeSidecars::On,
+        NativeSetting::Jobs => NativeSidecars::Jobs,
         // `auto` is off until the API server's version is known to be new enough.
-        _ => NativeSidecars::Off,
+        NativeSetting::Off | NativeSetting::Auto => NativeSidecars::Off,
     }
 }
 
@@ -325,7 +326,7 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
     webhook: &Arc<Webhook<E>>,
     status: &Status,
 ) {
-    let auto = flags.native_sidecars == "auto";
+    let auto = flags.native_sidecars == NativeSetting::Auto;
     let openshift = namespaces::wanted();
     let Some((access, clusters)) = cluster else {
         if flags.reconcile_webhook_config {

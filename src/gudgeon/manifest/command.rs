@@ -10,7 +10,7 @@ use sources::kubernetes::{Access, Cluster};
 use super::input::Input;
 use super::job::inject_all;
 use super::out::BufferedOutput;
-use crate::cli::{InjectFlags, KubeInjectFlags};
+use crate::cli::{InjectFlags, KubeInjectFlags, NativeSetting};
 use crate::exit::{Exit, Failure};
 use crate::injector::{ActiveConfiguration, native, native_for};
 use crate::{file, parameters};
@@ -20,25 +20,21 @@ use crate::{file, parameters};
 /// # Errors
 /// The error in flags, configuration or manifests; nothing is written then.
 pub(crate) fn run<E: ActiveConfiguration>(flags: &InjectFlags) -> Result<Exit, Failure> {
-    let usage = |message: &str| Failure {
-        exit: Exit::Usage,
-        message: message.to_owned(),
-    };
     if flags.kube_inject.hub.is_some() != flags.kube_inject.tag.is_some() {
-        return Err(usage("cannot use one of --hub and --tag without the other"));
+        return Err(Failure::usage(
+            "cannot use one of --hub and --tag without the other",
+        ));
     }
     if flags.emit_template {
         return emit(flags);
     }
     if flags.files.is_empty() {
-        return Err(usage("cannot inject: no -f names a manifest"));
+        return Err(Failure::usage("cannot inject: no -f names a manifest"));
     }
     let mut texts = Texts::read(flags)?;
-    let mut native = native(&flags.native_sidecars);
+    let mut native = native(flags.native_sidecars);
     if let Some(asked) = from_cluster(flags)? {
-        texts.config = texts.config.or(asked.config);
-        texts.values = texts.values.or(asked.values);
-        texts.mesh = texts.mesh.or(asked.mesh);
+        texts = texts.or(asked.texts);
         native = asked.native.unwrap_or(native);
     }
     let (engine, warnings) = E::load(texts.sources(), &parameters(flags))
@@ -56,13 +52,9 @@ pub(crate) fn run<E: ActiveConfiguration>(flags: &InjectFlags) -> Result<Exit, F
     for text in unread_maps(flags, variable) {
         note(text);
     }
-    let failed = |message| Failure {
-        exit: Exit::Failed,
-        message,
-    };
-    let inputs = Input::read_all(&flags.files).map_err(failed)?;
+    let inputs = Input::read_all(&flags.files).map_err(Failure::failed)?;
     let mut buffered = BufferedOutput::new();
-    let notes = inject_all(&engine, native, &inputs, &mut buffered).map_err(failed)?;
+    let notes = inject_all(&engine, native, &inputs, &mut buffered).map_err(Failure::failed)?;
     for text in &notes {
         note(text);
     }
@@ -92,12 +84,19 @@ fn note(text: &str) {
     let _written = writeln!(std::io::stderr(), "{text}");
 }
 
-/// The three texts, and what each is called.
+/// A text, and its name in messages.
+#[derive(Debug)]
+struct NamedText {
+    name: String,
+    text: String,
+}
+
+/// The texts of a configuration.
 #[derive(Debug, Default)]
 struct Texts {
-    config: Option<(String, String)>,
-    values: Option<(String, String)>,
-    mesh: Option<(String, String)>,
+    config: Option<NamedText>,
+    values: Option<NamedText>,
+    mesh: Option<NamedText>,
 }
 
 impl Texts {
@@ -114,13 +113,22 @@ impl Texts {
     }
 
     fn sources(&self) -> Sources<'_> {
-        fn text(named: Option<&(String, String)>) -> Option<&str> {
-            named.map(|(_, text)| text.as_str())
+        fn text(named: Option<&NamedText>) -> Option<&str> {
+            named.map(|named| named.text.as_str())
         }
         Sources {
             config: text(self.config.as_ref()),
             values: text(self.values.as_ref()),
             mesh: text(self.mesh.as_ref()),
+        }
+    }
+
+    /// Returns these texts, and those of others for the ones that are not there.
+    fn or(self, others: Self) -> Self {
+        Self {
+            config: self.config.or(others.config),
+            values: self.values.or(others.values),
+            mesh: self.mesh.or(others.mesh),
         }
     }
 
@@ -131,26 +139,24 @@ impl Texts {
             Source::Mesh => &self.mesh,
         };
         match named {
-            Some((name, _)) => format!("cannot use {name}: {}", broken.cause),
+            Some(named) => format!("cannot use {}: {}", named.name, broken.cause),
             None => format!("cannot use the built-in template: {}", broken.cause),
         }
     }
 }
 
-fn read(flag: &str, path: &Path) -> Result<(String, String), Failure> {
+fn read(flag: &str, path: &Path) -> Result<NamedText, Failure> {
     let name = format!("--{flag} {}", path.display());
     let cannot = |cause: &str| Failure::config(format!("cannot use {name}: {cause}"));
     let bytes = file::read_now(path).map_err(|cause| cannot(&cause.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8"))?;
-    Ok((name, text))
+    Ok(NamedText { name, text })
 }
 
 /// The configuration that the API server gave.
 #[derive(Debug, Default)]
 struct ClusterConfiguration {
-    config: Option<(String, String)>,
-    values: Option<(String, String)>,
-    mesh: Option<(String, String)>,
+    texts: Texts,
     native: Option<NativeSidecars>,
 }
 
@@ -166,7 +172,7 @@ fn from_cluster(flags: &InjectFlags) -> Result<Option<ClusterConfiguration>, Fai
     let maps = flags.inject_config_map_name.is_some() || flags.mesh_config_map_name.is_some();
     let reachable =
         access == Access::InCluster || flags.kubeconfig.is_some() || flags.context.is_some();
-    let auto = flags.native_sidecars == "auto" && (maps || reachable);
+    let auto = flags.native_sidecars == NativeSetting::Auto && (maps || reachable);
     if !maps && !auto {
         return Ok(None);
     }
@@ -192,13 +198,13 @@ async fn fetch(
     let namespace = &flags.istio_namespace;
     if let Some(name) = &flags.inject_config_map_name {
         let mut map = config_map(&cluster, namespace, name).await?;
-        asked.config = Some(map.take("config")?);
+        asked.texts.config = Some(map.take("config")?);
         // The first versions had no values.
-        asked.values = map.take("values").ok();
+        asked.texts.values = map.take("values").ok();
     }
     if let Some(name) = &flags.mesh_config_map_name {
         let mut map = config_map(&cluster, namespace, name).await?;
-        asked.mesh = Some(map.take("mesh")?);
+        asked.texts.mesh = Some(map.take("mesh")?);
     }
     if auto {
         let version = cluster
@@ -217,11 +223,14 @@ struct Map {
 }
 
 impl Map {
-    fn take(&mut self, key: &str) -> Result<(String, String), Failure> {
+    fn take(&mut self, key: &str) -> Result<NamedText, Failure> {
         let text = self.data.remove(key).ok_or_else(|| {
             Failure::config(format!("cannot use {}: it has no key {key}", self.name))
         })?;
-        Ok((format!("{}, key {key}", self.name), text))
+        Ok(NamedText {
+            name: format!("{}, key {key}", self.name),
+            text,
+        })
     }
 }
 
@@ -316,18 +325,14 @@ fn write_by(
     output: Option<&Path>,
     write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,
 ) -> Result<(), Failure> {
-    let failed = |what: String| Failure {
-        exit: Exit::Failed,
-        message: what,
-    };
     match output_file(output) {
         Some(path) => file::replace_by(path, write)
-            .map_err(|cause| failed(format!("cannot write {}: {cause}", path.display()))),
+            .map_err(|cause| Failure::failed(format!("cannot write {}: {cause}", path.display()))),
         None => {
             let mut stdout = std::io::stdout().lock();
             write(&mut stdout)
                 .and_then(|()| stdout.flush())
-                .map_err(|cause| failed(format!("cannot write stdout: {cause}")))
+                .map_err(|cause| Failure::stdout(&cause))
         }
     }
 }

@@ -7,12 +7,14 @@ use api::log_repeats::should_log_repeat;
 use tonic::Code;
 use tracing::warn;
 
+use super::SOURCE;
+use super::dialled_peer::DialledPeer;
 use super::peers::Peers;
 use super::secure::CredentialFiles;
 use super::sink_stream::{RESOURCES, SinkStream};
 use super::source_objects::{Apply, SourceObjects};
-use super::{METHOD, SOURCE, chance};
-use crate::grpc::{Address, Bounds, DialAddress, DialTarget, Peer, dial};
+use crate::clock::chance;
+use crate::grpc::{Address, Bounds, DialAddress, Peer};
 
 /// The address of a source, and the collections to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,26 +110,18 @@ impl Link {
 
     /// Runs one stream; returns the reason of its end.
     async fn once(&self, failed: &mut u64) -> String {
-        let tls = match &self.wanted.tls {
-            Some(files) => files.read().await.map(Some),
-            None => Ok(None),
-        };
-        let tls = match tls {
-            Ok(tls) => tls,
-            Err(cause) => return cause,
-        };
-        let target = DialTarget {
+        let peer = DialledPeer {
             place: &self.wanted.place,
-            path: format!("/{SOURCE}/{METHOD}"),
-            metadata: Vec::new(),
-            tls,
+            tls: self.wanted.tls.as_ref(),
+            service: SOURCE,
+            metadata: &[],
         };
         let bounds = Bounds {
             bytes: self.wanted.received,
             beyond: Code::ResourceExhausted,
             values: RESOURCES,
         };
-        let dialled = match dial(target, bounds).await {
+        let dialled = match peer.dial(bounds).await {
             Ok(dialled) => dialled,
             Err(cause) => return cause,
         };
@@ -139,7 +133,7 @@ impl Link {
             sender: dialled.sender,
             peer: Arc::new(Peer::new(Address::Dialled(self.name.clone()), None)),
             access: None,
-            stage: None,
+            shutdown: None,
             _place: None,
         };
         let (status, has_received) = stream.run().await;

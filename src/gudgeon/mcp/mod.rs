@@ -15,6 +15,7 @@
 //! Both streams are protocols of the one loop in `grpc::stream_loop`, a task for each stream.
 
 mod access;
+mod dialled_peer;
 mod link;
 mod peers;
 mod redacted_snapshots;
@@ -31,8 +32,6 @@ mod source_stream;
 mod tests;
 mod wire;
 
-use std::hash::{BuildHasher as _, RandomState};
-
 pub(crate) use access::DefaultAccess;
 pub(crate) use link::{Link, LinkState, WantedSource};
 pub(crate) use peers::{Direction, Peers, StreamStatus, Subscribed};
@@ -46,9 +45,3 @@ pub(crate) use source_objects::{Apply, ReceivedObject, SourceObjects};
 const SOURCE: &str = "istio.mcp.v1alpha1.ResourceSource";
 const SINK: &str = "istio.mcp.v1alpha1.ResourceSink";
 const METHOD: &str = "EstablishResourceStream";
-
-/// Returns a random number in `0.0..1.0`.
-fn chance() -> f64 {
-    let random = RandomState::new().hash_one(0) % 1000;
-    f64::from(u32::try_from(random).unwrap_or(500)) / 1000.0
-}

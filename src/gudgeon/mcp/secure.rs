@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::file;
-use crate::tls::{self, Pair, PairError, Secure, expiry};
+use crate::tls::{self, Pair, Secure, expiry};
 
 /// The paths, and the identity that a server must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,14 +34,7 @@ impl CredentialFiles {
         let pair = match &self.pair {
             Some((chain, key)) => {
                 let pair = Pair::parse(&read(chain).await?, &read(key).await?);
-                let pair = pair.map_err(|error| match error {
-                    PairError::Chain(cause) => format!("{}: {cause}", chain.display()),
-                    PairError::Key(cause) => format!("{}: {cause}", key.display()),
-                    PairError::Mismatch => {
-                        let (chain, key) = (chain.display(), key.display());
-                        format!("{chain} and {key} do not match")
-                    }
-                })?;
+                let pair = pair.map_err(|error| error.of_files(chain, key))?;
                 expiry::loaded(chain, &pair.key.cert);
                 Some(pair)
             }

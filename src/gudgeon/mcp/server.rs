@@ -27,7 +27,7 @@ use crate::grpc::{
     ResponseSender, refused, streaming,
 };
 use crate::log_rate_limiter::LogRateLimiter;
-use crate::serve::ShutdownStage;
+use crate::serve::Shutdown;
 
 /// Connections without a stream (galley.md, section 10).
 const IDLE: usize = 64;
@@ -118,7 +118,7 @@ impl McpServer {
         collections: Arc<Collections>,
         peers: Arc<Peers>,
         snapshots: watch::Receiver<Snapshots>,
-        stage: watch::Receiver<ShutdownStage>,
+        shutdown: Shutdown,
     ) {
         // The file of a unix socket is its owner's alone.
         let is_known = self.access.is_some() || self.socket.is_unix();
@@ -130,7 +130,7 @@ impl McpServer {
             peers,
             pieces: ResponsePieces::default(),
             snapshots,
-            stage: stage.clone(),
+            shutdown: shutdown.clone(),
         };
         let service = SourceService {
             common: Arc::new(common),
@@ -143,7 +143,7 @@ impl McpServer {
                 values: VALUES,
             },
         };
-        self.serve(Arc::new(service), stage).await;
+        self.serve(Arc::new(service), shutdown).await;
     }
 
     /// The clients that the port accepts.
@@ -159,17 +159,13 @@ impl McpServer {
     }
 
     /// Waits for certificates, and opens the port.
-    pub(super) async fn serve(
-        self,
-        calls: Arc<dyn Calls>,
-        mut stage: watch::Receiver<ShutdownStage>,
-    ) {
+    pub(super) async fn serve(self, calls: Arc<dyn Calls>, mut shutdown: Shutdown) {
         let tls = if self.access.is_some() {
             let mut watched = grpc::follow(self.settings.certificates.clone());
             // The address is bound, and stays closed until a handshake can succeed.
             tokio::select! {
                 found = watched.wait_for(Option::is_some) => if found.is_err() { return },
-                _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing) => return,
+                () = shutdown.closing() => return,
             }
             Some(watched)
         } else {
@@ -190,7 +186,7 @@ impl McpServer {
             idle: IDLE,
             stays: false,
         };
-        grpc::run(Port { listener, tls }, options, calls, stage).await;
+        grpc::run(Port { listener, tls }, options, calls, shutdown).await;
         self.open.send_replace(false);
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::{Request, Response};
-use tokio::sync::watch;
 use tonic::{Code, Status};
 use tracing::info;
 
@@ -14,7 +13,7 @@ use super::sink_stream::{RESOURCES, SinkStream};
 use super::source_objects::SourceObjects;
 use super::{METHOD, SINK};
 use crate::grpc::{self, Bounds, Calls, Inbound, Peer, Reply, ResponseSender, refused};
-use crate::serve::ShutdownStage;
+use crate::serve::Shutdown;
 
 /// Sources that dial at a time.
 const STREAMS: usize = 64;
@@ -26,7 +25,7 @@ impl McpServer {
         self,
         objects: Arc<SourceObjects>,
         peers: Arc<Peers>,
-        stage: watch::Receiver<ShutdownStage>,
+        shutdown: Shutdown,
     ) {
         let service = SinkService {
             guard: self.guard(),
@@ -37,10 +36,10 @@ impl McpServer {
             },
             objects,
             peers,
-            stage: stage.clone(),
+            shutdown: shutdown.clone(),
             places: Arc::new(()),
         };
-        self.serve(Arc::new(service), stage).await;
+        self.serve(Arc::new(service), shutdown).await;
     }
 }
 
@@ -49,7 +48,7 @@ struct SinkService {
     bounds: Bounds,
     objects: Arc<SourceObjects>,
     peers: Arc<Peers>,
-    stage: watch::Receiver<ShutdownStage>,
+    shutdown: Shutdown,
     /// Counts streams: each holds a clone.
     places: Arc<()>,
 }
@@ -81,7 +80,7 @@ impl Calls for SinkService {
             sender,
             peer: Arc::clone(peer),
             access: self.guard.access.clone(),
-            stage: Some(self.stage.clone()),
+            shutdown: Some(self.shutdown.clone()),
             _place: Some(Arc::clone(&self.places)),
         };
         tokio::spawn(stream.run());

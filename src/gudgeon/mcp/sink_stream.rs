@@ -24,7 +24,7 @@ use crate::grpc::{
     WholeMessages, closing, framed, internal_error,
 };
 use crate::secrets;
-use crate::serve::ShutdownStage;
+use crate::serve::Shutdown;
 
 /// Resources of one response at most.
 pub(super) const RESOURCES: usize = 200_000;
@@ -41,7 +41,7 @@ pub(super) struct SinkStream<B> {
     /// `None`: any source may stay.
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
     /// `None`: the stream is dropped at the end.
-    pub(super) stage: Option<watch::Receiver<ShutdownStage>>,
+    pub(super) shutdown: Option<Shutdown>,
     /// The stream's place among the sources that have dialled.
     pub(super) _place: Option<Arc<()>>,
 }
@@ -69,7 +69,7 @@ where
             peers: &self.peers,
             peer: &self.peer,
             access: self.access.take(),
-            stage: self.stage.take(),
+            shutdown: self.shutdown.take(),
             unsent: Some(first.collect()),
             has_received: false,
         };
@@ -91,7 +91,7 @@ struct SinkProtocol<'a> {
     peers: &'a Peers,
     peer: &'a Peer,
     access: Option<watch::Receiver<Arc<CurrentList>>>,
-    stage: Option<watch::Receiver<ShutdownStage>>,
+    shutdown: Option<Shutdown>,
     /// The messages that the source gets next: all first requests, or the answer to its response.
     unsent: Option<Vec<Bytes>>,
     has_received: bool,
@@ -148,10 +148,10 @@ impl<'a> StreamProtocol for SinkProtocol<'a> {
     }
 
     fn shutdown(&self) -> impl Future<Output = ()> + Send + use<'a> {
-        let stage = self.stage.clone();
+        let shutdown = self.shutdown.clone();
         async move {
-            match stage {
-                Some(stage) => closing(stage).await,
+            match shutdown {
+                Some(shutdown) => closing(shutdown).await,
                 None => std::future::pending().await,
             }
         }
@@ -171,10 +171,10 @@ impl SinkProtocol<'_> {
         let now = self.peers.clock.now();
         let collection = response.collection.clone();
         let bytes = response.encoded_len();
-        // A peer may send any name.
         // One turn from reading to applying: the changes of another stream's later response must not be applied before.
         let mut sink = self.objects.sink().await;
         let known = sink.subscribes_to(&collection) || collection == TRIGGER;
+        // A peer may send any name, which must not become a label.
         let counted = if known { &*collection } else { "other" };
         self.peers.counters.message_received(counted, bytes);
         let read = if bytes > LONG_BYTES {

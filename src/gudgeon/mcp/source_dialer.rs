@@ -15,18 +15,20 @@ use tokio::sync::watch;
 use tonic::{Code, Status};
 use tracing::{info, warn};
 
+use super::dialled_peer::DialledPeer;
 use super::peers::{Direction, Peers};
 use super::redacted_snapshots::without_secrets;
 use super::secure::CredentialFiles;
 use super::server::VALUES;
 use super::source_stream::{SourceContext, SourceStream};
 use super::wire::ResponsePieces;
-use super::{METHOD, SINK, Snapshots, chance};
+use super::{SINK, Snapshots};
 use crate::cli::VERSION;
+use crate::clock::chance;
 use crate::exit::Failure;
-use crate::grpc::{Address, Bounds, DialAddress, DialTarget, Peer, dial};
+use crate::grpc::{Address, Bounds, DialAddress, Peer};
 use crate::log_rate_limiter::LogRateLimiter;
-use crate::serve::ShutdownStage;
+use crate::serve::Shutdown;
 
 /// Log lines in a minute, about streams that begin and about those that end.
 const LOG_LINES: u32 = 10;
@@ -110,7 +112,7 @@ impl SourceDialer {
         collections: Arc<Collections>,
         peers: Arc<Peers>,
         snapshots: watch::Receiver<Snapshots>,
-        mut stage: watch::Receiver<ShutdownStage>,
+        mut shutdown: Shutdown,
     ) {
         let is_known = self.tls.is_some() || matches!(self.place, DialAddress::Unix(_));
         let snapshots = match is_known {
@@ -121,7 +123,7 @@ impl SourceDialer {
             peers,
             pieces: ResponsePieces::default(),
             snapshots,
-            stage: stage.clone(),
+            shutdown: shutdown.clone(),
         });
         let mut backoff = Backoff::new(BACKOFF);
         // A sink may close each stream after its first answer.
@@ -134,7 +136,7 @@ impl SourceDialer {
             let once = self.once(&common, &collections, &begins);
             let (status, answered) = tokio::select! {
                 ended = once => ended,
-                () = closing(&mut stage) => {
+                () = shutdown.closing() => {
                     // The stream sends its end by itself.
                     tokio::task::yield_now().await;
                     return;
@@ -156,7 +158,7 @@ impl SourceDialer {
             }
             tokio::select! {
                 () = tokio::time::sleep(backoff.next(chance())) => {}
-                () = closing(&mut stage) => return,
+                () = shutdown.closing() => return,
             }
             common.peers.counters.reconnected();
         }
@@ -170,26 +172,18 @@ impl SourceDialer {
         begins: &LogRateLimiter,
     ) -> (Status, bool) {
         let failed = |cause: String| (Status::unavailable(cause), false);
-        let tls = match &self.tls {
-            Some(files) => files.read().await.map(Some),
-            None => Ok(None),
-        };
-        let tls = match tls {
-            Ok(tls) => tls,
-            Err(cause) => return failed(cause),
-        };
-        let target = DialTarget {
+        let peer = DialledPeer {
             place: &self.place,
-            path: format!("/{SINK}/{METHOD}"),
-            metadata: self.metadata.clone(),
-            tls,
+            tls: self.tls.as_ref(),
+            service: SINK,
+            metadata: &self.metadata,
         };
         let bounds = Bounds {
             bytes: self.received,
             beyond: Code::ResourceExhausted,
             values: VALUES,
         };
-        let dialled = match dial(target, bounds).await {
+        let dialled = match peer.dial(bounds).await {
             Ok(dialled) => dialled,
             Err(cause) => return failed(cause),
         };
@@ -234,16 +228,6 @@ fn is_reserved(name: &HeaderName) -> bool {
     ];
     let name = name.as_str();
     name.starts_with("grpc-") || OF_THE_CALL.contains(&name)
-}
-
-async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
-    if stage
-        .wait_for(|stage| *stage == ShutdownStage::Closing)
-        .await
-        .is_err()
-    {
-        std::future::pending::<()>().await;
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::grpc::{
     BodyError, Inbound, Peer, Reads, ResponseSender, StreamLoop, StreamProtocol, StreamWaits,
     WholeMessages, closing,
 };
-use crate::serve::ShutdownStage;
+use crate::serve::Shutdown;
 
 /// Bytes of a sink's message that are logged.
 const NACK_BYTES: usize = 1000;
@@ -33,7 +33,7 @@ pub(super) struct SourceContext {
     pub(super) peers: Arc<Peers>,
     pub(super) pieces: ResponsePieces,
     pub(super) snapshots: watch::Receiver<Snapshots>,
-    pub(super) stage: watch::Receiver<ShutdownStage>,
+    pub(super) shutdown: Shutdown,
 }
 
 /// A sending stream.
@@ -166,7 +166,7 @@ impl<'a> StreamProtocol for SourceProtocol<'a> {
     }
 
     fn shutdown(&self) -> impl Future<Output = ()> + Send + use<'a> {
-        closing(self.common.stage.clone())
+        closing(self.common.shutdown.clone())
     }
 
     fn disconnected(&self) -> Status {

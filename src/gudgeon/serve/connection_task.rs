@@ -11,14 +11,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Connection, HEAD, LAST_HEAD, WireProtocol};
 use super::frames::Frames;
 use super::io::Io;
-use super::{Answer, ConnectionAborted, Service, ShutdownStage};
+use super::{Answer, ConnectionAborted, Service, Shutdown};
 
 /// Bytes of a request's head at most. Chosen: hyper's default.
 const HEAD_BYTES: u32 = 16 << 10;
@@ -69,11 +68,11 @@ pub(super) async fn run<S: Service>(
     tls: Option<TlsAcceptor>,
     connection: Arc<Connection>,
     service: Arc<S>,
-    stage: watch::Receiver<ShutdownStage>,
+    shutdown: Shutdown,
 ) {
     tokio::select! {
         () = connection.left() => {}
-        () = serve(stream, tls, &connection, service, stage) => {}
+        () = serve(stream, tls, &connection, service, shutdown) => {}
     }
 }
 
@@ -82,17 +81,15 @@ async fn serve<S: Service>(
     tls: Option<TlsAcceptor>,
     connection: &Arc<Connection>,
     service: Arc<S>,
-    stage: watch::Receiver<ShutdownStage>,
+    shutdown: Shutdown,
 ) {
     let Some(tls) = tls else {
-        return http1(stream, connection, service, stage).await;
+        return http1(stream, connection, service, shutdown).await;
     };
-    let mut end = stage.clone();
+    let mut end = shutdown.clone();
     // A handshake under way at shutdown has a second left: its client may have a request to send.
     let last = async {
-        let closing = end.wait_for(|stage| *stage == ShutdownStage::Closing).await;
-        // The guard is a read lock on the stage: kept over the sleep it would block the next stage's sender.
-        drop(closing);
+        end.closing().await;
         tokio::time::sleep(LAST_HEAD).await;
     };
     let accepted = tokio::select! {
@@ -104,9 +101,9 @@ async fn serve<S: Service>(
     };
     connection.secured();
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        http2(stream, connection, service, stage).await;
+        http2(stream, connection, service, shutdown).await;
     } else {
-        http1(stream, connection, service, stage).await;
+        http1(stream, connection, service, shutdown).await;
     }
 }
 
@@ -114,7 +111,7 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
     stream: I,
     connection: &Arc<Connection>,
     service: Arc<S>,
-    stage: watch::Receiver<ShutdownStage>,
+    shutdown: Shutdown,
 ) {
     connection.speaks(WireProtocol::Http1);
     let mut builder = http1::Builder::new();
@@ -133,7 +130,7 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
     drive_until_shutdown(
         http_connection,
         connection,
-        stage,
+        shutdown,
         http1::Connection::graceful_shutdown,
     )
     .await;
@@ -160,7 +157,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: I,
     connection: &Arc<Connection>,
     service: Arc<S>,
-    stage: watch::Receiver<ShutdownStage>,
+    shutdown: Shutdown,
 ) {
     connection.speaks(WireProtocol::Http2(Frames::default()));
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -179,7 +176,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     drive_until_shutdown(
         http_connection,
         connection,
-        stage,
+        shutdown,
         http2::Connection::graceful_shutdown,
     )
     .await;
@@ -190,7 +187,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 async fn drive_until_shutdown<C, E>(
     http_connection: C,
     connection: &Arc<Connection>,
-    mut stage: watch::Receiver<ShutdownStage>,
+    mut shutdown: Shutdown,
     shut_down: fn(Pin<&mut C>),
 ) where
     C: Future<Output = Result<(), E>>,
@@ -206,7 +203,7 @@ async fn drive_until_shutdown<C, E>(
             _ended = http_connection.as_mut() => return,
             () = head_timeout.as_mut() => return,
             () = connection.finished(), if !is_shutting_down => {}
-            _ = stage.wait_for(|stage| *stage == ShutdownStage::Closing), if !is_shutting_down => {}
+            () = shutdown.closing(), if !is_shutting_down => {}
         }
         is_shutting_down = true;
         connection.hurry();

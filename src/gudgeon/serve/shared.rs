@@ -86,15 +86,15 @@ impl SharedAnswers {
         found.map(|made| made.answer.clone())
     }
 
-    /// The answer; `None` where making it has panicked.
-    pub(crate) async fn get(
+    /// Returns the answer; 500 where making it has panicked.
+    pub(crate) async fn respond(
         self: Arc<Self>,
         wanted: WantedAnswer,
         make: impl FnOnce() -> Answer + Send + 'static,
-    ) -> Option<Answer> {
+    ) -> Answer {
         let came = Instant::now();
         if let Some(answer) = self.find(&wanted, came) {
-            return Some(answer);
+            return answer;
         }
         let queue = match wanted.priority {
             AnswerPriority::People => &self.pages,
@@ -104,12 +104,12 @@ impl SharedAnswers {
         let _waiting = Waiting(&queue.waiting);
         // The guard counts this request down again.
         if before >= WAITING {
-            return Some(busy());
+            return busy();
         }
         let turn = Arc::clone(&queue.turn).lock_owned().await;
         // The turn before may have made the same answer.
         if let Some(answer) = self.find(&wanted, came) {
-            return Some(answer);
+            return answer;
         }
         let this = Arc::clone(&self);
         let made = tokio::task::spawn_blocking(move || {
@@ -126,7 +126,12 @@ impl SharedAnswers {
             drop(turn);
             answer
         });
-        made.await.ok()
+        made.await.unwrap_or_else(|_| {
+            text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal error; cannot render the page, see the log",
+            )
+        })
     }
 
     fn cache(self: &Arc<Self>, new: CachedAnswer) {
@@ -184,20 +189,17 @@ mod tests {
         let count = Arc::new(AtomicUsize::new(0));
         let mut all = JoinSet::new();
         for _ in 0..WAITING {
-            all.spawn(Arc::clone(&shared).get(wanted("a", None), counted(&count)));
+            all.spawn(Arc::clone(&shared).respond(wanted("a", None), counted(&count)));
         }
         let all = all.join_all().await;
-        assert!(
-            all.iter()
-                .all(|one| one.as_ref().unwrap().status() == StatusCode::OK)
-        );
+        assert!(all.iter().all(|one| one.status() == StatusCode::OK));
         // The first had begun before the others came.
         let first = count.load(Ordering::Relaxed);
         assert!(first <= 2, "{first}");
         // Later requests get a new answer, unless it depends on a state that is current.
         for (state, more) in [(None, 1), (Some(7), 2), (Some(7), 2), (Some(8), 3)] {
-            let answer = Arc::clone(&shared).get(wanted("a", state), counted(&count));
-            assert!(answer.await.is_some());
+            let answer = Arc::clone(&shared).respond(wanted("a", state), counted(&count));
+            assert_eq!(answer.await.status(), StatusCode::OK);
             assert_eq!(count.load(Ordering::Relaxed), first + more);
         }
     }
@@ -210,7 +212,7 @@ mod tests {
         for number in 0..2 * WAITING {
             let at_once = Arc::clone(&at_once);
             let key = wanted(&number.to_string(), None);
-            all.spawn(Arc::clone(&shared).get(key, move || {
+            all.spawn(Arc::clone(&shared).respond(key, move || {
                 let before = at_once.fetch_add(1, Ordering::SeqCst);
                 std::thread::yield_now();
                 at_once.fetch_sub(1, Ordering::SeqCst);
@@ -219,10 +221,7 @@ mod tests {
             }));
         }
         let all = all.join_all().await;
-        let of = |status: StatusCode| {
-            let all = all.iter().flatten();
-            all.filter(|one| one.status() == status).count()
-        };
+        let of = |status: StatusCode| all.iter().filter(|one| one.status() == status).count();
         assert_eq!(of(StatusCode::OK), WAITING);
         assert_eq!(of(StatusCode::TOO_MANY_REQUESTS), WAITING);
         assert_eq!(shared.pages.waiting.load(Ordering::Relaxed), 0);
@@ -233,7 +232,7 @@ mod tests {
     async fn a_client_that_leaves_keeps_its_turn_until_its_answer_is_made() {
         let shared = Arc::new(SharedAnswers::default());
         let (free, taken) = std::sync::mpsc::channel::<()>();
-        let asked = Arc::clone(&shared).get(wanted("a", Some(1)), move || {
+        let asked = Arc::clone(&shared).respond(wanted("a", Some(1)), move || {
             taken.recv().unwrap();
             text(StatusCode::OK, "made")
         });
@@ -248,8 +247,8 @@ mod tests {
             "it is still being made"
         );
         free.send(()).unwrap();
-        let next = Arc::clone(&shared).get(wanted("a", Some(1)), || panic!("it is there"));
-        assert!(next.await.is_some());
+        let next = Arc::clone(&shared).respond(wanted("a", Some(1)), || panic!("it is there"));
+        assert_eq!(next.await.status(), StatusCode::OK);
     }
 
     /// 32 requests for pages used to take all slots, and Prometheus got 429.
@@ -262,7 +261,7 @@ mod tests {
         for number in 0..2 * WAITING {
             let taken = Arc::clone(&taken);
             let key = wanted(&number.to_string(), None);
-            pages.spawn(Arc::clone(&shared).get(key, move || {
+            pages.spawn(Arc::clone(&shared).respond(key, move || {
                 taken.lock().unwrap().recv().unwrap();
                 text(StatusCode::OK, "page")
             }));
@@ -275,27 +274,28 @@ mod tests {
             priority: AnswerPriority::Monitoring,
             ..wanted("/metrics", None)
         };
-        let metrics = shared.get(metrics, || text(StatusCode::OK, "metrics"));
-        assert_eq!(metrics.await.unwrap().status(), StatusCode::OK);
+        let metrics = shared.respond(metrics, || text(StatusCode::OK, "metrics"));
+        assert_eq!(metrics.await.status(), StatusCode::OK);
         (0..2 * WAITING).for_each(|_| _ = free.send(()));
         assert_eq!(pages.join_all().await.len(), 2 * WAITING);
     }
 
     #[tokio::test]
-    async fn a_panic_yields_no_answer_and_the_next_request_works() {
+    async fn a_panic_is_a_500_and_the_next_request_works() {
         let shared = Arc::new(SharedAnswers::default());
-        let fails = Arc::clone(&shared).get(wanted("a", Some(1)), || panic!("a mistake"));
-        assert!(fails.await.is_none());
-        let works = shared.get(wanted("a", Some(1)), || text(StatusCode::OK, "made"));
-        assert!(works.await.is_some());
+        let fails = Arc::clone(&shared).respond(wanted("a", Some(1)), || panic!("a mistake"));
+        assert_eq!(fails.await.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let works = shared.respond(wanted("a", Some(1)), || text(StatusCode::OK, "made"));
+        assert_eq!(works.await.status(), StatusCode::OK);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_kept_for_long() {
         let shared = Arc::new(SharedAnswers::default());
         for key in ["a", "b"] {
-            let made = Arc::clone(&shared).get(wanted(key, Some(1)), || text(StatusCode::OK, "x"));
-            assert!(made.await.is_some());
+            let made =
+                Arc::clone(&shared).respond(wanted(key, Some(1)), || text(StatusCode::OK, "x"));
+            assert_eq!(made.await.status(), StatusCode::OK);
             sleep(KEEP / 2).await;
         }
         assert_eq!(shared.made().len(), 2);

@@ -1,6 +1,7 @@
 //! The listener's guarantees to all services.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use hyper::StatusCode;
 
@@ -23,7 +24,7 @@ async fn many_requests_in_one_packet_hold_up_no_other_client() {
     const MANY: usize = 50;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (_stage, stage) = watch::channel(ShutdownStage::Serving);
+    let (_stage, stage) = Shutdown::channel();
     let notes = Arc::new(Notes::default());
     let bound = Listener {
         listener,
@@ -50,7 +51,7 @@ async fn half_a_head_does_not_hold_up_the_end() {
     for bytes in ["", "GET / HTTP/1.1\r\nhost"] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (end, stage) = watch::channel(ShutdownStage::Serving);
+        let (end, stage) = Shutdown::channel();
         let bound = Listener {
             listener,
             tls: None,

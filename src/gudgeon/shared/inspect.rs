@@ -14,7 +14,7 @@ pub(crate) trait Inspect: Service {
     /// The reasons why the role is not ready.
     fn readiness(&self) -> Result<String, String>;
 
-    /// Renders all metrics, which takes a while.
+    /// Renders all metrics, which takes a while; it sets gauges, so one caller at a time may.
     fn metrics(&self, format: ExpositionFormat) -> String;
 
     /// The sections of the page, from its heading on. They take a while.

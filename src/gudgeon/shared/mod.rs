@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::exit::{Exit, Failure};
 use crate::process::{ShutdownSignals, watch_panics};
-use crate::serve::ShutdownStage;
+use crate::serve::{Shutdown, ShutdownStage};
 
 pub(crate) use clusters::Clusters;
 pub(crate) use inspect::Inspect;
@@ -55,7 +55,7 @@ pub(crate) trait Role: Sized {
     /// The reason why the role cannot go on.
     fn serve(
         self,
-        stage: watch::Receiver<ShutdownStage>,
+        shutdown: Shutdown,
     ) -> impl Future<Output = Result<(), Failure>> + Send + 'static;
 }
 
@@ -99,9 +99,9 @@ impl Shared {
         }
     }
 
-    /// Returns a receiver of the shutdown's stage.
-    pub(crate) fn stage(&self) -> watch::Receiver<ShutdownStage> {
-        self.stage.subscribe()
+    /// Returns a watch on the shutdown.
+    pub(crate) fn shutdown(&self) -> Shutdown {
+        Shutdown::watch(&self.stage)
     }
 
     /// Rules that one role of this process reads for another; `None`: each reads its own.
@@ -217,7 +217,7 @@ async fn serve_until_shutdown<R: Role>(
         () = signal() => return Ok(Exit::Done),
     };
     // In a task of its own a panic of the role becomes an error, and the hooks still run.
-    let mut serving = tokio::spawn(role.serve(shared.stage()));
+    let mut serving = tokio::spawn(role.serve(shared.shutdown()));
     tokio::select! {
         () = signal() => {}
         ended = &mut serving => {
@@ -244,21 +244,6 @@ async fn serve_until_shutdown<R: Role>(
         () = signal() => info!("stopped without drain: second signal"),
     }
     Ok(Exit::Done)
-}
-
-/// Waits until the process drains.
-pub(crate) async fn draining(stage: &mut watch::Receiver<ShutdownStage>) {
-    // The sender lives as long as the process.
-    let _ended = stage
-        .wait_for(|stage| *stage != ShutdownStage::Serving)
-        .await;
-}
-
-/// Waits until the listeners of the process close.
-pub(crate) async fn closing(stage: &mut watch::Receiver<ShutdownStage>) {
-    let _ended = stage
-        .wait_for(|stage| *stage == ShutdownStage::Closing)
-        .await;
 }
 
 #[cfg(test)]
@@ -298,7 +283,7 @@ mod tests {
             }
         }
 
-        async fn serve(self, _: watch::Receiver<ShutdownStage>) -> Result<(), Failure> {
+        async fn serve(self, _: Shutdown) -> Result<(), Failure> {
             Err(Failure::system(format!("cannot serve: {:?}", self.0)))
         }
     }

@@ -1,5 +1,6 @@
 //! A certificate chain and its key, out of PEM.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -34,6 +35,18 @@ pub(crate) enum PairError {
     Key(String),
     /// Certificate and key are valid, but do not match: read in the middle of a rotation.
     Mismatch,
+}
+
+impl PairError {
+    /// Renders the error, with the files at fault.
+    pub(crate) fn of_files(&self, chain: &Path, key: &Path) -> String {
+        let (chain, key) = (chain.display(), key.display());
+        match self {
+            Self::Chain(cause) => format!("{chain}: {cause}"),
+            Self::Key(cause) => format!("{key}: {cause}"),
+            Self::Mismatch => format!("{chain} and {key} do not match"),
+        }
+    }
 }
 
 impl Pair {

@@ -1,13 +1,13 @@
 //! The command: reads every named file, reports the findings, and returns the exit code.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use super::glob::Glob;
-use super::report::{Report, ReportFormat};
+use super::report::Report;
 use super::source_file::SourceFile;
+use crate::analyze::analyze;
 use crate::cli::ValidateFlags;
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 use crate::named_files::{self, NamedFile};
 
 /// The root namespace where no mesh says another.
@@ -18,13 +18,9 @@ const ROOT: &str = "istio-system";
 /// # Errors
 /// An error in flags, or in the output; findings in manifests are no error but the result.
 pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
-    let usage = |message: String| Failure {
-        exit: Exit::Usage,
-        message,
-    };
     let arguments: Vec<String> = flags.files.iter().chain(&flags.more).cloned().collect();
     if arguments.is_empty() {
-        return Err(usage("cannot validate: no manifest is named".to_owned()));
+        return Err(Failure::usage("cannot validate: no manifest is named"));
     }
     if let Some(namespace) = &flags.namespace
         && !api::names::is_label(namespace)
@@ -35,15 +31,11 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         )));
     }
     let globs = flags.exclude.iter().map(|glob| Glob::read(glob));
-    let globs: Vec<Glob> = globs.collect::<Result<_, _>>().map_err(usage)?;
+    let globs: Vec<Glob> = globs.collect::<Result<_, _>>().map_err(Failure::usage)?;
     let is_excluded = |below: &Path| globs.iter().any(|glob| glob.has(below));
-    let format = match flags.output.as_str() {
-        "json" => ReportFormat::Json,
-        _ => ReportFormat::Text,
-    };
-    let mut source_file = SourceFile::new(flags.namespace.as_deref(), Report::new(format));
+    let mut source_file = SourceFile::new(flags.namespace.as_deref(), Report::new(flags.output));
     let mut read = Vec::new();
-    for found in named_files::named(&arguments, &is_excluded).map_err(usage)? {
+    for found in named_files::named(&arguments, &is_excluded).map_err(Failure::usage)? {
         match found.and_then(|found| NamedFile::read(&found)) {
             Ok(file) => {
                 source_file.read(&file);
@@ -53,18 +45,11 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         }
     }
     let mut report = source_file.report;
-    for found in crate::analyze::found(&read, flags.namespace.as_deref(), ROOT, &mut true) {
-        report.reference(&found);
+    // What cannot be read has been reported already.
+    for found in &analyze(&read, flags.namespace.as_deref(), ROOT).located {
+        report.reference(found);
     }
-    let answer = report.answer();
-    let mut stdout = std::io::stdout().lock();
-    stdout
-        .write_all(answer.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(|cause| Failure {
-            exit: Exit::Failed,
-            message: format!("cannot write stdout: {cause}"),
-        })?;
+    exit::print(report.answer().as_bytes()).map_err(|cause| Failure::stdout(&cause))?;
     Ok(match report.is_good() {
         true => Exit::Done,
         false => Exit::Failed,
@@ -74,6 +59,7 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::ReportFormat;
 
     /// An invalid value is no usage error, as with `-o`.
     #[test]
@@ -83,7 +69,7 @@ mod tests {
                 files: files.iter().map(|file| (*file).to_owned()).collect(),
                 more: Vec::new(),
                 namespace: namespace.map(ToOwned::to_owned),
-                output: "text".to_owned(),
+                output: ReportFormat::Text,
                 exclude: Vec::new(),
                 references: false,
             };

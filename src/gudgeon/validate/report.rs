@@ -8,14 +8,8 @@ use api::counted;
 use serde_json::{Value, json};
 
 use crate::analyze::Located;
+use crate::cli::ReportFormat;
 use crate::named_files::UnreadFile;
-
-/// The output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReportFormat {
-    Text,
-    Json,
-}
 
 /// The subject of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

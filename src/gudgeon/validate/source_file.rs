@@ -145,8 +145,8 @@ fn set_namespace(subject: &mut Subject, value: &Value) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::report::ReportFormat;
     use super::*;
+    use crate::cli::ReportFormat;
 
     /// A finding's severity, path and message, as discovery and galley say them.
     fn finding_text(row: &Value) -> String {

@@ -184,12 +184,12 @@ impl<T> Sink<T> {
         })
     }
 
-    /// This side ends the stream, for something that the source may send again on each: the backoff goes on.
+    /// This side ends the stream because of a message that the source may send again on the next one, so the backoff is not reset.
     pub fn refuse(&mut self) {
         self.received = false;
     }
 
-    /// The stream is gone, or there was none: when to try again. `random` is in `0.0..1.0`.
+    /// Returns the time of the next try after a stream has ended, or could not be opened. `random` is in `0.0..=1.0`.
     pub fn reconnect_at(&mut self, now: Duration, random: f64) -> Duration {
         if std::mem::take(&mut self.received) {
             self.backoff.reset();

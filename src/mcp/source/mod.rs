@@ -170,7 +170,7 @@ impl Source {
         };
         let Some(error) = &request.error_detail else {
             subscription.ack(request.incremental);
-            // An ACK only takes from the lists, so they cannot become too many here.
+            // An ACK adds published names alone, which are not counted, so the lists cannot become too many here.
             self.count_lists();
             return Ok(RequestKind::Acked);
         };

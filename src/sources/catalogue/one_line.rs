@@ -18,6 +18,7 @@ pub(crate) fn one_line_of(finding: &Finding) -> Finding {
         path: one_line(&finding.path),
         message: one_line(&finding.message),
         severity: finding.severity,
+        kind: finding.kind,
     }
 }
 

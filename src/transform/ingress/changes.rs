@@ -9,6 +9,7 @@ use super::{
     Finding, Generated, Settings, VIRTUAL_SERVICES, gateway, host_of, own_findings, virtual_service,
 };
 use crate::Key;
+use crate::index::{insert, remove};
 use api::kubernetes::{Ingress, IngressRule};
 
 /// A result that is made at once.
@@ -98,16 +99,16 @@ impl Ingresses {
         // it.
         if let Some(old) = self.all.remove(&key) {
             self.touch(&key, &old);
-            take(&mut self.names, &key.name, &key);
+            remove(&mut self.names, &key.name, &key);
             for (at, rule) in with_paths(&old) {
-                take(&mut self.hosts, host_of(rule), &(key.clone(), at));
+                remove(&mut self.hosts, host_of(rule), &(key.clone(), at));
             }
         }
         if let Some(new) = ingress {
             self.touch(&key, &new);
-            put(&mut self.names, &key.name, key.clone());
+            insert(&mut self.names, &key.name, key.clone());
             for (at, rule) in with_paths(&new) {
-                put(&mut self.hosts, host_of(rule), (key.clone(), at));
+                insert(&mut self.hosts, host_of(rule), (key.clone(), at));
             }
             self.all.insert(key, new);
         }
@@ -231,10 +232,10 @@ impl Ingresses {
     fn forget(&mut self, target: &Target, old: &Made) {
         if let Target::Host(host) = target {
             for service in &old.services {
-                take(&mut self.services, service, host);
+                remove(&mut self.services, service, host);
             }
             if let Some(base) = &old.base {
-                take(&mut self.bases, base, host);
+                remove(&mut self.bases, base, host);
             }
         }
     }
@@ -242,10 +243,10 @@ impl Ingresses {
     fn keep(&mut self, target: Target, made: Made) {
         if let Target::Host(host) = &target {
             for service in &made.services {
-                put(&mut self.services, service, host.clone());
+                insert(&mut self.services, service, host.clone());
             }
             if let Some(base) = &made.base {
-                put(&mut self.bases, base, host.clone());
+                insert(&mut self.bases, base, host.clone());
             }
         }
         // Services that were looked up keep a target alone: one that comes later makes the target again.
@@ -291,29 +292,6 @@ impl Ingresses {
                     made.object = Some((VIRTUAL_SERVICES, key));
                 }
             }
-        }
-    }
-}
-
-fn put<K: Clone + Ord, V: Ord>(
-    map: &mut BTreeMap<K, BTreeSet<V>>,
-    key: &(impl ToOwned<Owned = K> + ?Sized),
-    value: V,
-) {
-    map.entry(key.to_owned()).or_default().insert(value);
-}
-
-/// Takes a value from its set, and an empty set away.
-fn take<K, Q, V>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &Q, value: &V)
-where
-    K: Ord + std::borrow::Borrow<Q>,
-    Q: Ord + ?Sized,
-    V: Ord,
-{
-    if let Some(values) = map.get_mut(key) {
-        values.remove(value);
-        if values.is_empty() {
-            map.remove(key);
         }
     }
 }

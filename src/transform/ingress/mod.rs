@@ -18,7 +18,7 @@ use api::config::Object;
 use api::google::protobuf::Timestamp;
 use api::mesh::MeshConfig;
 use api::mesh::mesh_config::IngressControllerMode;
-use api::names::LONGEST_NAME;
+use api::names::is_subdomain;
 use api::well_known::INGRESS_CLASS;
 use serde_json::{Value, json};
 
@@ -63,16 +63,7 @@ fn is_gateway_name(name: &str) -> bool {
         .and_then(|name| name.strip_prefix('/'))
         .and_then(|name| name.strip_suffix(SUFFIX))
         .and_then(|name| name.strip_suffix('-'));
-    ingress.is_some_and(|name| {
-        let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let is_part = |part: &str| {
-            let bytes = part.as_bytes();
-            bytes.first().copied().is_some_and(is_letter)
-                && bytes.last().copied().is_some_and(is_letter)
-                && bytes.iter().all(|byte| is_letter(*byte) || *byte == b'-')
-        };
-        name.len() <= LONGEST_NAME && name.split('.').all(is_part)
-    })
+    ingress.is_some_and(is_subdomain)
 }
 
 /// Returns true if a source that transforms Ingresses may have generated an object of this full name in a collection. A user

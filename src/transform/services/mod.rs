@@ -7,13 +7,13 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::google::protobuf::Timestamp;
 use api::networking::ServiceEntry;
 
 use self::entry::EntryBuilder;
+use crate::index::{insert, remove};
 use crate::read::number;
 use crate::{Key, Mesh};
 use api::kubernetes::{
@@ -125,25 +125,21 @@ impl Services {
     }
 
     fn part(&mut self, at: PartKey, part: Option<Part>) -> BTreeSet<Key> {
-        let old = match &part {
-            Some(part) => self.parts.insert(at.clone(), part.clone()),
-            None => self.parts.remove(&at),
-        };
-        if old == part {
+        if self.parts.get(&at) == part.as_ref() {
             return BTreeSet::new();
         }
         let mut changed = BTreeSet::new();
-        if let Some(old) = old {
-            leave(&mut self.parts_of, &old.service, &at);
+        if let Some(old) = self.parts.remove(&at) {
+            remove(&mut self.parts_of, &old.service, &at);
             for reference in old.references() {
-                leave(&mut self.services_of_reference, &reference, &old.service);
+                remove(&mut self.services_of_reference, &reference, &old.service);
             }
             changed.insert(old.service);
         }
         if let Some(part) = part {
-            let parts = self.parts_of.entry(part.service.clone()).or_default();
-            parts.insert(at);
-            changed.insert(part.service);
+            insert(&mut self.parts_of, &part.service, at.clone());
+            changed.insert(part.service.clone());
+            self.parts.insert(at, part);
         }
         // Another part may refer to what the old one did.
         for service in &changed {
@@ -164,8 +160,8 @@ impl Services {
         // Asked before and after: the pod's IP may change, and both addresses' Services see it.
         let mut changed = self.services_with_pod(key);
         if let Some(old) = self.pods.remove(key) {
-            leave(&mut self.by_ip, pod_ip(&old), key);
-            leave(&mut self.by_node, &old.spec.node_name, key);
+            remove(&mut self.by_ip, pod_ip(&old), key);
+            remove(&mut self.by_node, &old.spec.node_name, key);
         }
         if let Some(pod) = pod {
             let by_ip = self.by_ip.entry(pod_ip(&pod).to_owned()).or_default();
@@ -233,20 +229,6 @@ impl Services {
 /// The address of a pod; empty while it has none.
 fn pod_ip(pod: &Pod) -> &str {
     pod.status.pod_ip.read().map_or("", String::as_str)
-}
-
-fn leave<K, Q, V>(index: &mut BTreeMap<K, BTreeSet<V>>, key: &Q, value: &V)
-where
-    K: Ord + Borrow<Q>,
-    Q: Ord + ?Sized,
-    V: Ord,
-{
-    if let Some(values) = index.get_mut(key) {
-        values.remove(value);
-        if values.is_empty() {
-            index.remove(key);
-        }
-    }
 }
 
 /// Converts a slice to the older kind: one subset for each endpoint, so that their order stays.

@@ -233,25 +233,29 @@ impl<'a> Cursor<'a> {
         entries
     }
 
-    fn push_finding(&self, severity: Severity, message: impl Into<String>) {
+    fn push_finding(&self, severity: Severity, finding: impl FnOnce(String) -> Finding) {
         let mut findings = self.out.findings.borrow_mut();
         if findings.has_room(severity, MOST) {
             let mut path = String::new();
             self.path.write(&mut path);
-            findings.push(Finding {
-                path,
-                message: message.into(),
-                severity,
-            });
+            findings.push(finding(path));
         }
     }
 
     pub(super) fn fail(&self, message: impl Into<String>) {
-        self.push_finding(Severity::Error, message);
+        self.push_finding(Severity::Error, |path| Finding::error(path, message));
     }
 
     pub(super) fn warn(&self, message: impl Into<String>) {
-        self.push_finding(Severity::Warning, message);
+        self.push_finding(Severity::Warning, |path| Finding::warning(path, message));
+    }
+
+    pub(super) fn deprecated(&self, instead: &str) {
+        self.push_finding(Severity::Warning, |path| Finding::deprecated(path, instead));
+    }
+
+    pub(super) fn unreachable(&self, why: &str) {
+        self.push_finding(Severity::Warning, |path| Finding::unreachable(path, why));
     }
 
     /// Says what a predicate said; true where that is nothing.

@@ -126,7 +126,7 @@ fn outlier_detection(at: &Cursor<'_>) {
         let apart = ["consecutive5xxErrors", "consecutiveGatewayErrors"]
             .map(|other| at.apart("consecutiveErrors", other));
         if apart == [true, true] {
-            errors.warn("deprecated, use consecutive5xxErrors or consecutiveGatewayErrors");
+            errors.deprecated("use consecutive5xxErrors or consecutiveGatewayErrors");
         }
     }
     let local = at.get("consecutiveLocalOriginFailures");
@@ -144,7 +144,7 @@ fn load_balancer(at: &Cursor<'_>) {
     if minimum.number() != 0 {
         let apart = ["ringHash", "maglev"].map(|other| hash.apart("minimumRingSize", other));
         if apart == [true, true] {
-            minimum.warn("deprecated, use ringHash.minimumRingSize");
+            minimum.deprecated("use ringHash.minimumRingSize");
         }
     }
     let table = hash.to(["maglev", "tableSize"]);

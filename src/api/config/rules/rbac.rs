@@ -112,6 +112,6 @@ pub(in crate::config) fn config(context: &Context<'_>) {
 }
 
 pub(in crate::config) fn old_config(context: &Context<'_>) {
-    context.spec.warn("deprecated, use ClusterRbacConfig");
+    context.spec.deprecated("use ClusterRbacConfig");
     config(context);
 }

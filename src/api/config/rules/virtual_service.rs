@@ -137,7 +137,7 @@ fn unreached(rules: &Cursor<'_>, name: &str) {
     for (index, rule) in rules.items().enumerate() {
         let matches = rule.get("match");
         if let Some((first, why)) = all_from {
-            rule.warn(format!("never reached: {name}[{first}] {why}"));
+            rule.unreachable(&format!("{name}[{first}] {why}"));
             continue;
         }
         // It might match more, or less, than what could be read of it.
@@ -159,7 +159,7 @@ fn unreached(rules: &Cursor<'_>, name: &str) {
         }
         let own: Vec<String> = matches.list().iter().map(canonical).collect();
         if own.iter().all(|one| known.contains(one)) {
-            rule.warn("never reached: its matches stand in earlier rules");
+            rule.unreachable("its matches stand in earlier rules");
         }
         known.extend(own);
     }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use api::google::protobuf::Timestamp;
 use api::model::{ClusterId, Endpoint, Service, World};
+use api::timestamp;
 use serde_json::{Map, Value, json};
 use xds::snapshot::Snapshot;
 
@@ -79,22 +81,7 @@ pub(super) fn registry(hub: &Hub) -> Value {
 
 /// Formats a time as the metadata of objects has it.
 fn stamp(seconds: i64) -> String {
-    let time = time::OffsetDateTime::from_unix_timestamp(seconds);
-    time.map_or_else(
-        |_| seconds.to_string(),
-        |t| {
-            let (date, clock) = (t.date(), t.time());
-            format!(
-                "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
-                date.year(),
-                u8::from(date.month()),
-                date.day(),
-                clock.hour(),
-                clock.minute(),
-                clock.second()
-            )
-        },
-    )
+    timestamp::text(&Timestamp { seconds, nanos: 0 })
 }
 
 fn texts(labels: &api::model::Labels) -> Map<String, Value> {

@@ -98,6 +98,10 @@ pub(super) struct ValidationOutcome {
 }
 
 impl ValidationOutcome {
+    pub(super) const fn is_allowed(&self) -> bool {
+        !matches!(self.response, AdmissionResponse::Refused { .. })
+    }
+
     fn passed(reason: Option<Reason>) -> Self {
         Self {
             response: AdmissionResponse::Unchanged,

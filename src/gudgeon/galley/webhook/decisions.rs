@@ -61,7 +61,7 @@ impl ValidationDecision {
             namespace: short(namespace),
             name,
             dry_run: request.dry_run,
-            allowed: outcome.log_message.is_empty(),
+            allowed: outcome.is_allowed(),
             reason: outcome.reason.map_or("", super::check::Reason::as_str),
             message: cut(&outcome.log_message, MESSAGE_BYTES).to_owned(),
             warnings: outcome.warnings.len(),

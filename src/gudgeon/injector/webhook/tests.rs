@@ -16,7 +16,7 @@ use super::super::files::{Files, WantedFiles};
 use super::*;
 use crate::config_file::FlaggedFile;
 use crate::exposition::ExpositionFormat;
-use crate::serve::{self, Listener, ShutdownStage};
+use crate::serve::{self, Listener, Shutdown, ShutdownStage};
 
 #[test]
 fn pairs_of_a_path() {
@@ -95,7 +95,7 @@ async fn fragile() -> (
     let webhook = webhook("x").await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (sender, stage) = watch::channel(ShutdownStage::Serving);
+    let (sender, stage) = Shutdown::channel();
     let door = Listener {
         listener,
         tls: None,

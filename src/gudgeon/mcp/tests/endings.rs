@@ -73,7 +73,7 @@ fn open() -> Arc<ResponseSender> {
 async fn source_end(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
     let peers = Peers::new("galley");
     let (_published, snapshots) = watch::channel(Snapshots::default());
-    let (_stage, stage) = watch::channel(ShutdownStage::Serving);
+    let (_stage, shutdown) = Shutdown::channel();
     let peer = Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None));
     let source = Source::new(Arc::new(Collections::all()), Dialer::Source);
     let joined = peers.join(&peer, Direction::Dialled, source, 1).unwrap();
@@ -82,7 +82,7 @@ async fn source_end(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool)
             peers: Arc::clone(&peers),
             pieces: ResponsePieces::default(),
             snapshots,
-            stage,
+            shutdown,
         }),
         joined,
         peer,
@@ -102,7 +102,7 @@ async fn sink_end(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
         sender,
         peer: Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None)),
         access: None,
-        stage: None,
+        shutdown: None,
         _place: None,
     };
     let (status, is_good) = stream.run().await;

@@ -202,7 +202,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
             address: address.clone(),
             ..settings()
         });
-        let (stage, watched) = watch::channel(ShutdownStage::Serving);
+        let (stage, watched) = Shutdown::channel();
         let peers = Peers::new("pilot");
         let task = tokio::spawn(server.unwrap().take(
             Arc::clone(objects),
@@ -224,7 +224,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         1 << 20,
     )
     .unwrap();
-    let (out_stage, watched) = watch::channel(ShutdownStage::Serving);
+    let (out_stage, watched) = Shutdown::channel();
     let collections = Arc::new(Collections::all());
     let snapshots = source.snapshots.subscribe();
     let peers = Arc::clone(&source.peers);
@@ -272,7 +272,7 @@ async fn a_response_that_is_being_read_is_applied_before_its_stream_ends() {
         received: 16 << 20,
         ..settings()
     });
-    let (stage, watched) = watch::channel(ShutdownStage::Serving);
+    let (stage, watched) = Shutdown::channel();
     let peers = Peers::new("pilot");
     let serves = server.unwrap();
     let serves = serves.take(Arc::clone(&objects), Arc::clone(&peers), watched);
@@ -284,7 +284,7 @@ async fn a_response_that_is_being_read_is_applied_before_its_stream_ends() {
     source.publish();
     let files = CredentialFiles::default();
     let dialer = SourceDialer::new(&address, "NONE", files, &[], 1 << 20).unwrap();
-    let (_dialer_stage, watched) = watch::channel(ShutdownStage::Serving);
+    let (_dialer_stage, watched) = Shutdown::channel();
     let dials = tokio::spawn(dialer.run(
         Arc::new(Collections::all()),
         Arc::clone(&source.peers),

@@ -37,7 +37,7 @@ use tonic::{Code, Status};
 use self::client::*;
 use super::*;
 use crate::grpc::Certificates;
-use crate::serve::ShutdownStage;
+use crate::serve::{Shutdown, ShutdownStage};
 
 const GATEWAYS: &str = "istio/networking/v1alpha3/gateways";
 const ENTRIES: &str = "istio/networking/v1alpha3/serviceentries";
@@ -79,7 +79,7 @@ impl Running {
         let collections = Arc::new(Collections::all());
         let server = McpServer::new(settings).unwrap();
         let (snapshots, published) = watch::channel(Snapshots::default());
-        let (stage, watched) = watch::channel(ShutdownStage::Serving);
+        let (stage, watched) = Shutdown::channel();
         let peers = Peers::new("galley");
         let shelf = GroupSnapshot::new(&collections, Group::Default);
         let (port, open) = (server.port().unwrap_or_default(), server.is_open());

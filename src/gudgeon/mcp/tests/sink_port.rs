@@ -60,7 +60,7 @@ fn takes(settings: McpServerSettings, objects: &Arc<SourceObjects>) -> (u16, Ser
     let server = McpServer::new(settings).unwrap();
     let port = server.port().unwrap_or_default();
     let open = server.is_open();
-    let (stage, watched) = watch::channel(ShutdownStage::Serving);
+    let (stage, watched) = Shutdown::channel();
     let serves = server.take(Arc::clone(objects), Peers::new("pilot"), watched);
     let task = tokio::spawn(serves);
     (port, Served { stage, open, task })

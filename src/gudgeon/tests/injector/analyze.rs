@@ -151,3 +151,42 @@ fn validate_tells_it_too_where_it_is_asked_to() {
     assert!(err(&done).contains(&line), "{}", err(&done));
     assert_eq!(done.status.code(), Some(1));
 }
+
+/// Errors of documents used to be printed twice, and in the JSON form at all.
+#[test]
+fn validate_tells_each_problem_once_with_references_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let err = |done: &Output| String::from_utf8(done.stderr.clone()).unwrap();
+    let deprecated = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a}\nspec: {host: a.example, \
+                      trafficPolicy: {outlierDetection: {consecutiveErrors: 5}}}\n";
+    for (file, code) in [
+        (write("bad.yaml", "kind: [\n"), 1),
+        (write("empty.yaml", ""), 1),
+        (write("deprecated.yaml", deprecated), 0),
+    ] {
+        let alone = run(&["validate", &file]);
+        assert_eq!(err(&alone).lines().count(), 1, "{}", err(&alone));
+        let done = run(&["validate", &file, "--references"]);
+        let told = err(&done);
+        let told = told.lines().filter(|line| !line.contains("[IST0174]"));
+        let expected = err(&alone);
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            expected.lines().collect::<Vec<_>>()
+        );
+        assert_eq!(done.status.code(), Some(code), "{file}");
+        let done = run(&["validate", &file, "--references", "-o", "json"]);
+        assert_eq!(err(&done), "", "{file}");
+    }
+    // The namespace is for objects that name none.
+    let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: x}\n";
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: x}\n";
+    let file = write("other.yaml", &format!("{other}---\n{secret}"));
+    let done = run(&["validate", &file, "--references", "-n", "foo"]);
+    assert_eq!((&*err(&done), done.status.code()), ("", Some(0)));
+}

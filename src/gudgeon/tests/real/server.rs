@@ -3,10 +3,11 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::program::within;
 use crate::support::{Injector, InjectorPlace};
 
 /// The folder of the run.
@@ -39,16 +40,9 @@ pub(crate) fn lasting(short: u64, whole: u64) -> Duration {
     Duration::from_secs(if is_whole { whole } else { short })
 }
 
-/// Longer than elsewhere, since backoffs take seconds.
+/// Waits longer than elsewhere, since backoffs take seconds.
 pub(crate) fn until(what: &str, mut check: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !check() {
-        assert!(
-            start.elapsed() < Duration::from_secs(60),
-            "not in time: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    within(Duration::from_secs(60), what, || check().then_some(()));
 }
 
 /// The result of a kubectl command.

@@ -40,6 +40,7 @@ impl Beside {
     pub fn was_answered_within(self, bound: Duration) {
         self.ends.store(true, Ordering::Relaxed);
         let mut took = self.asks.join().unwrap();
+        assert!(!took.is_empty(), "{}: no answer", self.name);
         took.sort_unstable();
         let (most, worst) = (took[took.len() * 9 / 10], took[took.len() - 1]);
         let summary = format!(

@@ -3,13 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
 use crate::discovery::certificates;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
 use crate::mcp::{DefaultAccess, McpServer, McpServerSettings, SourceObjects};
-use crate::serve::ShutdownStage;
+use crate::serve::{Shutdown, ShutdownStage};
 
 /// The most streams of one connection.
 const STREAMS: u32 = 64;
@@ -44,7 +42,7 @@ pub(super) fn open(
 /// Serves sources that dial, until streams are to end.
 pub(super) async fn take(server: Option<McpServer>, objects: Arc<SourceObjects>, hub: Arc<Hub>) {
     let Some(server) = server else { return };
-    let (stage, watched) = watch::channel(ShutdownStage::Serving);
+    let (stage, watched) = Shutdown::channel();
     let leaving = async {
         hub.lifecycle.streams_end().await;
         stage.send_replace(ShutdownStage::Closing);

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::*;
-use crate::serve::{self, Listener, ShutdownStage};
+use crate::serve::{self, Listener, Shutdown, ShutdownStage};
 
 const JSON: &str = "application/json";
 
@@ -44,7 +44,7 @@ impl Served {
         let reviews = Arc::new(reviews);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (sender, stage) = watch::channel(ShutdownStage::Serving);
+        let (sender, stage) = Shutdown::channel();
         let bound = Listener {
             listener,
             tls: None,
