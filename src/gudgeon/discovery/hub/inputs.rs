@@ -73,7 +73,7 @@ impl SnapshotInputs {
     }
 
     /// Messages about Ingresses.
-    pub(super) fn ingress_notes(&self) -> &IngressNotes {
+    pub(super) fn ingress_notes(&self) -> &Arc<IngressNotes> {
         self.ingresses.notes()
     }
 
