@@ -102,7 +102,11 @@ impl SnapshotInputs {
 
     /// The time at which something is due, if nothing else changes before.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        let all = [self.debounce.deadline(), self.peers.deadline()];
+        let all = [
+            self.debounce.deadline(),
+            self.peers.deadline(),
+            self.plaintext.deadline(),
+        ];
         all.into_iter().flatten().min()
     }
 
