@@ -63,8 +63,8 @@ impl ResourceReader for Reader {
     }
 }
 
-/// The function that applies a source's changes.
-pub(crate) type Apply = Arc<dyn Fn(&Changes<ReceivedObject>) + Send + Sync>;
+/// The function that applies a source's changes, of all collections at once. None: its state is another one.
+pub(crate) type Apply = Arc<dyn Fn(&[Changes<ReceivedObject>]) + Send + Sync>;
 
 /// The objects of one source, over all its streams.
 pub(crate) struct SourceObjects {
@@ -156,7 +156,7 @@ impl SourceObjects {
         let before = self.cause().replace(cause.into());
         // A retry that fails for the same reason changes nothing for the owner.
         if before.as_deref() != Some(cause) {
-            (self.apply)(&Changes::default());
+            (self.apply)(&[]);
         }
     }
 
@@ -164,7 +164,7 @@ impl SourceObjects {
     pub(super) fn find(&self) {
         let before = self.cause().take();
         if before.is_some() {
-            (self.apply)(&Changes::default());
+            (self.apply)(&[]);
         }
     }
 

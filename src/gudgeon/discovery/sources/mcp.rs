@@ -207,7 +207,7 @@ impl Sinks {
         *next += 1;
         // The sinks own their sources, so a strong pointer would be a cycle.
         let sinks = Arc::downgrade(self);
-        let apply = move |changes: &Changes<ReceivedObject>| {
+        let apply = move |changes: &[Changes<ReceivedObject>]| {
             if let Some(sinks) = sinks.upgrade() {
                 sinks.apply(id, changes);
             }
@@ -306,14 +306,18 @@ impl Sinks {
         }
     }
 
-    fn apply(&self, id: u64, changes: &Changes<ReceivedObject>) {
+    /// Applies a source's changes, or takes note of a source that is lost, or there again: then there are no changes.
+    fn apply(&self, id: u64, changes: &[Changes<ReceivedObject>]) {
         let mut state = self.state();
         let place = state.sources.iter().position(|source| source.id == id);
         // Changes of a source that has left meanwhile are dropped.
         if let Some(place) = place {
-            let changes = state.union.apply(place, changes);
-            self.take(&mut state, changes);
+            for changes in changes {
+                let changes = state.union.apply(place, changes);
+                self.take(&mut state, changes);
+            }
         }
+        // It counts all objects, so it runs once for all collections.
         self.reconcile(state);
     }
 
