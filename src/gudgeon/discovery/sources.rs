@@ -58,6 +58,15 @@ pub(super) fn names(hub: &Hub, cluster: ClusterId) -> Names {
     }
 }
 
+/// The objects of a cluster as they are written. They are made when a client asks: each change of a pod would make all anew.
+fn written_in(
+    (cluster, updates): &(ClusterId, watch::Receiver<ClusterUpdate>),
+) -> impl Iterator<Item = Arc<WrittenObject>> + use<> {
+    // The sender of updates waits for a borrowed one. A copy shares all objects.
+    let update = updates.borrow().clone();
+    update.written(cluster).into_iter().map(Arc::new)
+}
+
 impl Sources {
     /// Reads what must be there at the start, and starts all.
     ///
@@ -153,23 +162,23 @@ impl Sources {
             registry,
             cluster: hub.options.settings.cluster.clone(),
         };
+        // Rows are made and redacted without the locks of their sources, which the event loop takes, too.
         if self.own_count() {
             let directory = self.directory.lock();
-            let directory = directory.unwrap_or_else(PoisonError::into_inner);
-            all.add(&local(Registry::External), directory.iter().cloned());
+            let rows = directory.unwrap_or_else(PoisonError::into_inner).clone();
+            all.add(&local(Registry::External), rows);
         }
-        if let Some((cluster, updates)) = self.cluster.as_ref().filter(|_| self.own_count()) {
-            // Made when it is asked for: each change of a pod would make all of it anew.
-            let written = updates.borrow().written(cluster);
-            let written = written.into_iter().map(Arc::new);
-            all.add(&local(Registry::Kubernetes), written);
+        if let Some(cluster) = self.cluster.as_ref().filter(|_| self.own_count()) {
+            all.add(&local(Registry::Kubernetes), written_in(cluster));
         }
         if let Some(sinks) = &self.sinks {
             sinks.written(&mut all);
         }
         if let Some(memory) = &self.memory {
             let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-            all.add(&memory::id(), memory.written().iter().cloned());
+            let rows = memory.written().to_vec();
+            drop(memory);
+            all.add(&memory::id(), rows);
         }
         all.rows
     }
@@ -181,13 +190,12 @@ impl Sources {
             return all.rows;
         }
         match (&self.cluster, &self.sinks) {
-            (Some((cluster, updates)), _) if self.own_count() => {
+            (Some(cluster), _) if self.own_count() => {
                 let id = SourceId {
                     registry: Registry::Kubernetes,
                     cluster: hub.options.settings.cluster.clone(),
                 };
-                let written = updates.borrow().written(cluster);
-                all.add(&id, written.into_iter().map(Arc::new));
+                all.add(&id, written_in(cluster));
             }
             (_, Some(sinks)) if !sinks.are_named() => sinks.written(&mut all),
             _ => {}
