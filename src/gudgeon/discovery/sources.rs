@@ -29,7 +29,7 @@ use crate::shared::{RuleChannel, Shared};
 
 use debug_view::DebugView;
 pub(super) use mcp::Sinks;
-pub(super) use memory::Put;
+use memory::Put;
 
 /// Configuration as it was written, by source.
 pub(super) type WrittenObjects = Arc<Mutex<Vec<Arc<WrittenObject>>>>;
@@ -213,8 +213,9 @@ impl Sources {
         self.sinks.clone()
     }
 
-    /// The objects that requests put into memory.
-    pub(super) fn memory(&self) -> Option<&Arc<Mutex<Memory>>> {
-        self.memory.as_ref()
+    /// The objects in memory, to read or replace; `None` without `--registries Mock`.
+    pub(super) fn put<'a>(&'a self, hub: &'a Hub) -> Option<Put<'a>> {
+        let memory = self.memory.as_ref()?;
+        Some(Put { hub, memory })
     }
 }
