@@ -73,6 +73,7 @@ impl Stream {
     /// costs by what has changed, and not by what the client watches.
     pub fn concerned(&self, scope: &PushScope) -> Vec<(Type, ResourceNames)> {
         match scope {
+            PushScope::Nothing => Vec::new(),
             PushScope::Endpoints(changed) => {
                 let changed = changed.iter().filter(|name| self.endpoints.has(name));
                 vec![(Type::Endpoint, changed.collect())]

@@ -206,8 +206,9 @@ fn a_push_of_endpoints_concerns_those_that_the_client_watches() {
     };
     let changed = |names: &[&str]| {
         let names = names.iter().map(|name| Arc::from(*name));
-        PushScope::Endpoints(Arc::new(names.collect()))
+        PushScope::of_endpoints(&Arc::new(names.collect()))
     };
+    assert_eq!(concerned(&changed(&[])), []);
     assert_eq!(
         concerned(&changed(&["a", "elsewhere"])),
         [(Endpoint, vec!["a".to_owned()])]
