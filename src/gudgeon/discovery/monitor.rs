@@ -119,8 +119,8 @@ impl DiscoveryMonitor {
 
     fn text(&self, format: ExpositionFormat) -> String {
         let mut gauges = gauges::read(&self.hub);
-        if let Some(sinks) = self.sources.sinks() {
-            gauges.refused.extend(sinks.refused());
+        if let Some(mcp_sources) = self.sources.mcp_sources() {
+            gauges.refused.extend(mcp_sources.refused());
         }
         self.hub.metrics.text(&gauges, format)
     }

@@ -104,7 +104,7 @@ impl Role for Discovery {
         loops.spawn(Arc::clone(&hub).run());
         loops.spawn(conflict_log::run(Arc::clone(&hub)));
         loops.spawn(jwks_loop::run(Arc::clone(&hub)));
-        loops.spawn(files.follow(Arc::clone(&hub), sources.named()));
+        loops.spawn(files.follow(Arc::clone(&hub), sources.all_mcp_sources()));
         let end = async {
             shared::draining(&mut stage).await;
             hub.lifecycle.drain();

@@ -115,7 +115,7 @@ impl<'a> StreamProtocol for SinkProtocol<'a> {
             info!("receiving configuration from {}{more}", self.peer.address);
         }
         // Even a response that is refused shows that the source is there again.
-        self.objects.find();
+        self.objects.mark_connected();
         let answer = self.handle_response(response).await?;
         self.unsent = Some(vec![framed(&answer).into()]);
         Ok(())

@@ -152,7 +152,7 @@ impl SourceObjects {
     }
 
     /// Marks the source as lost, and notifies the owner of its changes.
-    pub(super) fn lose(&self, cause: &str) {
+    pub(super) fn mark_lost(&self, cause: &str) {
         let before = self.cause().replace(cause.into());
         // A retry that fails for the same reason changes nothing for the owner.
         if before.as_deref() != Some(cause) {
@@ -161,7 +161,7 @@ impl SourceObjects {
     }
 
     /// Marks the source as there again.
-    pub(super) fn find(&self) {
+    pub(super) fn mark_connected(&self) {
         let before = self.cause().take();
         if before.is_some() {
             (self.apply)(&[]);
@@ -192,7 +192,7 @@ impl<'a> OpenStream<'a> {
 impl Drop for OpenStream<'_> {
     fn drop(&mut self) {
         if self.0.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.lose("no stream is open");
+            self.0.mark_lost("no stream is open");
         }
     }
 }

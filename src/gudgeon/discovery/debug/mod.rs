@@ -151,8 +151,8 @@ impl Document {
             Self::Configuration => clusters::written(hub, sources, query.get("kind").as_deref()),
             Self::Clusters => clusters::clusters(hub),
             Self::Sinks => sources
-                .sinks()
-                .map_or_else(|| json!([]), |sinks| sinks.debug_view()),
+                .mcp_sources()
+                .map_or_else(|| json!([]), |mcp_sources| mcp_sources.debug_view()),
             Self::Conflicts => conflicts(hub),
         })
     }

@@ -48,7 +48,7 @@ const ROLE: &str = "galley";
 
 /// All sources.
 #[derive(Debug)]
-pub(crate) struct Sinks {
+pub(crate) struct McpSources {
     hub: Arc<Hub>,
     pub(super) own: Own,
     rules: SourceId,
@@ -74,7 +74,7 @@ pub(super) fn start(
     updates: Option<mpsc::Receiver<RuleUpdate>>,
     flags: &DiscoveryFlags,
     hub: &Arc<Hub>,
-) -> Result<Arc<Sinks>, Failure> {
+) -> Result<Arc<McpSources>, Failure> {
     let mesh = hub.with_registries(|registries| registries.world().mesh);
     let received = address::received(flags.mcp_max_msg_size).map_err(Failure::config)?;
     let named = flags.mcp_server_addrs.iter();
@@ -109,7 +109,7 @@ pub(super) fn start(
         registry: Registry::External,
         cluster,
     };
-    let sinks = Arc::new(Sinks {
+    let mcp_sources = Arc::new(McpSources {
         hub: Arc::clone(hub),
         own: Own::new(are_named, flags.config_dir.is_some()),
         rules: id(hub.options.settings.cluster.clone()),
@@ -125,16 +125,16 @@ pub(super) fn start(
             hub.options.registries.contains(&Registry::Kubernetes),
         ))),
     });
-    tokio::spawn(sinks.follow_trust());
+    tokio::spawn(mcp_sources.follow_trust());
     if are_named {
-        hub.set_sync_state(&sinks.rules, SyncState::Syncing);
-        sinks.follow(configured);
-        tokio::spawn(Arc::clone(&sinks).wait());
+        hub.set_sync_state(&mcp_sources.rules, SyncState::Syncing);
+        mcp_sources.follow(configured);
+        tokio::spawn(Arc::clone(&mcp_sources).wait());
     }
-    Ok(sinks)
+    Ok(mcp_sources)
 }
 
-impl Sinks {
+impl McpSources {
     fn state(&self) -> MutexGuard<'_, UnionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -205,11 +205,11 @@ impl Sinks {
     fn dial(self: &Arc<Self>, next: &mut u64, wanted: SourceName) -> Source {
         let id = *next;
         *next += 1;
-        // The sinks own their sources, so a strong pointer would be a cycle.
-        let sinks = Arc::downgrade(self);
+        // These own their sources, so a strong pointer would be a cycle.
+        let mcp_sources = Arc::downgrade(self);
         let apply = move |changes: &[Changes<ReceivedObject>]| {
-            if let Some(sinks) = sinks.upgrade() {
-                sinks.apply(id, changes);
+            if let Some(mcp_sources) = mcp_sources.upgrade() {
+                mcp_sources.apply(id, changes);
             }
         };
         let (origin, task) = match &wanted {
@@ -261,10 +261,10 @@ impl Sinks {
 
     /// The receiver of a source's changes, as far as they become services here.
     fn core_receiver(self: &Arc<Self>, source: u64) -> impl FnMut(&[Stored]) + Send + use<> {
-        let sinks = Arc::downgrade(self);
+        let mcp_sources = Arc::downgrade(self);
         move |changes| {
-            if let Some(sinks) = sinks.upgrade() {
-                sinks.state().take_core(source, changes);
+            if let Some(mcp_sources) = mcp_sources.upgrade() {
+                mcp_sources.state().take_core(source, changes);
             }
         }
     }
@@ -294,14 +294,16 @@ impl Sinks {
 
     /// Gives the workloads of files the trust domain of the mesh, whenever that changes.
     fn follow_trust(self: &Arc<Self>) -> impl Future<Output = ()> + use<> {
-        let (sinks, mut trust) = (Arc::downgrade(self), self.hub.trust.watch());
+        let (mcp_sources, mut trust) = (Arc::downgrade(self), self.hub.trust.watch());
         async move {
             while trust.changed().await.is_ok() {
                 let domain = Arc::clone(&trust.borrow_and_update());
-                let Some(sinks) = sinks.upgrade() else { return };
-                let mut state = sinks.state();
+                let Some(mcp_sources) = mcp_sources.upgrade() else {
+                    return;
+                };
+                let mut state = mcp_sources.state();
                 state.of_files.objects.set_trust_domain(&domain);
-                sinks.reconcile(state);
+                mcp_sources.reconcile(state);
             }
         }
     }

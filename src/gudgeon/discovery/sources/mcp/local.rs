@@ -195,12 +195,12 @@ impl Local {
                         warn!("{message}");
                     }
                     logged = messages;
-                    self.find();
+                    self.mark_connected();
                     objects(&scan.changes);
                     self.take(&scan.changes, &collections, &apply);
                 }
                 Err(cause) => {
-                    if self.lose(&cause.to_string()) {
+                    if self.mark_lost(&cause.to_string()) {
                         apply(&[]);
                     }
                 }
@@ -262,12 +262,12 @@ impl Local {
     }
 
     /// Returns true if it was not lost for this cause before.
-    fn lose(&self, cause: &str) -> bool {
+    fn mark_lost(&self, cause: &str) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.replace(cause.into()).as_deref() != Some(cause)
     }
 
-    fn find(&self) {
+    fn mark_connected(&self) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         *lost = None;
     }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use sources::catalogue::{ConfigReport, Origin};
 
 use super::local::Local;
-use super::{Sinks, Source, SourceOrigin};
+use super::{McpSources, Source, SourceOrigin};
 use crate::discovery::readiness::refuses_all;
 use crate::discovery::source_facts::Object;
 use crate::html::{self, ROWS, escaped};
@@ -75,7 +75,7 @@ impl Source {
     }
 }
 
-impl Sinks {
+impl McpSources {
     /// Objects that break a rule, by kind and name: the gauge of objects that are not valid counts them, too.
     pub(crate) fn refused(&self) -> BTreeSet<Object> {
         let mut refused = BTreeSet::new();

@@ -10,7 +10,7 @@ use sources::catalogue::{ConfigReport, EntryId, Origin, Refused, UncheckedObject
 use sources::memory::LastVersion;
 
 use super::super::debug_view::DebugView;
-use super::{Sinks, Source, SourceOrigin};
+use super::{McpSources, Source, SourceOrigin};
 
 /// The report of each source in this process.
 fn reports(sources: &[Source]) -> impl Iterator<Item = Arc<ConfigReport>> {
@@ -30,7 +30,7 @@ pub(super) fn unchecked_kinds(sources: &[Source]) -> Vec<&'static Kind> {
     all.collect()
 }
 
-impl Sinks {
+impl McpSources {
     /// Adds all objects, used or not.
     pub(in super::super) fn written(&self, all: &mut DebugView) {
         let (reports, rules, services) = {
