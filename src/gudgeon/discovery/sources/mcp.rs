@@ -356,23 +356,40 @@ impl McpSources {
     fn reconcile(&self, mut state: MutexGuard<'_, UnionState>) {
         let mut stay = state.sources.iter().filter(|source| !source.leaves);
         let is_synced = stay.all(Source::is_synced);
-        if is_synced && state.sources.iter().any(|source| source.leaves) {
-            let places = state.sources.iter().enumerate();
-            let places = places.filter(|(_, source)| !source.leaves);
-            let places: Vec<_> = places.map(|(at, _)| Some(at)).collect();
-            state.sources.retain(|source| {
-                if source.leaves {
-                    source.task.abort();
-                }
-                !source.leaves
-            });
-            state.reorder_core();
-            let changes = state.union.replace(&places);
-            self.take(&mut state, changes);
+        if is_synced {
+            self.drop_left_sources(&mut state);
         }
         if !self.own.yields(!state.sources.is_empty(), is_synced) {
             return;
         }
+        // Once there, it stays: it may have to become empty.
+        state.has_services |= state.sources.iter().any(Source::gives_services);
+        // Proxies that are served already do not wait for sources that come later.
+        state.late |= is_synced;
+        self.publish(state, is_synced);
+    }
+
+    /// Drops the sources that are named no longer: the others have sent all.
+    fn drop_left_sources(&self, state: &mut UnionState) {
+        if !state.sources.iter().any(|source| source.leaves) {
+            return;
+        }
+        let places = state.sources.iter().enumerate();
+        let places = places.filter(|(_, source)| !source.leaves);
+        let places: Vec<_> = places.map(|(at, _)| Some(at)).collect();
+        state.sources.retain(|source| {
+            if source.leaves {
+                source.task.abort();
+            }
+            !source.leaves
+        });
+        state.reorder_core();
+        let changes = state.union.replace(&places);
+        self.take(state, changes);
+    }
+
+    /// Puts all objects and their sync state into the hub.
+    fn publish(&self, mut state: MutexGuard<'_, UnionState>, is_synced: bool) {
         let hub = &self.hub;
         let rules = state.contribution();
         let services = Contribution {
@@ -387,21 +404,9 @@ impl McpSources {
         count(&hub.facts, &self.rules, &state.rules, others);
         let none = OtherObjects::default();
         count(&hub.facts, &self.services, &state.services, none);
-        // Once there, it stays: it may have to become empty.
-        state.has_services |= state.sources.iter().any(Source::gives_services);
-        let has_services = state.has_services;
-        // Proxies that are served already do not wait for sources that come later.
-        state.late |= is_synced;
-        let lost = lost(&state.sources);
-        let standing = match (is_synced, state.late) {
-            (true, _) if lost.is_empty() => SyncState::Synced,
-            (true, _) => SyncState::Stale { error: lost.into() },
-            (false, true) => SyncState::Stale {
-                error: missing(&state.sources).into(),
-            },
-            (false, false) => SyncState::Syncing,
-        };
         let missing = missing(&state.sources);
+        let sync_state = sync_state(is_synced, state.late, &missing, lost(&state.sources));
+        let has_services = state.has_services;
         drop(state);
         let mut awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
         awaited.insert(self.rules.clone(), missing);
@@ -409,10 +414,10 @@ impl McpSources {
         hub.update(|registries| registries.put(&self.rules, rules));
         if has_services {
             hub.update(|registries| registries.put(&self.services, services));
-            hub.set_sync_state(&self.services, standing.clone());
+            hub.set_sync_state(&self.services, sync_state.clone());
         }
         // The state comes after the objects: it may complete the first snapshot.
-        hub.set_sync_state(&self.rules, standing);
+        hub.set_sync_state(&self.rules, sync_state);
     }
 
     /// Ends the wait for sources after `patience`, so that the objects that have come are served.
@@ -428,5 +433,18 @@ impl McpSources {
             }
         }
         self.reconcile(state);
+    }
+}
+
+/// The sync state of all sources as one. `missing` and `lost` name the sources that have not sent all, and those that give nothing
+/// any more.
+fn sync_state(is_synced: bool, is_late: bool, missing: &str, lost: String) -> SyncState {
+    match (is_synced, is_late) {
+        (true, _) if lost.is_empty() => SyncState::Synced,
+        (true, _) => SyncState::Stale { error: lost.into() },
+        (false, true) => SyncState::Stale {
+            error: missing.into(),
+        },
+        (false, false) => SyncState::Syncing,
     }
 }
