@@ -9,7 +9,7 @@ pub(crate) const TEXT_BYTES: usize = 256;
 pub(crate) const MESSAGE_BYTES: usize = 1024;
 
 /// The last `MOST` of many.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Recent<T, const MOST: usize>(VecDeque<T>);
 
 impl<T, const MOST: usize> Default for Recent<T, MOST> {

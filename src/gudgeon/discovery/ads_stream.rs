@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use crate::discovery::grpc::BOUNDS;
     use crate::discovery::metrics::Gauges;
-    use crate::discovery::session::{MAX_DEFERRED, PendingPush, nothing};
+    use crate::discovery::session::{MAX_DEFERRED, PendingPush};
     use crate::discovery::testing::hub;
     use crate::discovery::wire::StateRequest;
     use crate::exposition::ExpositionFormat;
@@ -342,7 +342,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         };
         for _ in 0..=MAX_DEFERRED {
-            session.enqueue_without_wake(put(nothing()));
+            session.enqueue(put(PushScope::Nothing));
         }
         taken().await;
         let counts = |count: u64| {

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use api::model::{Resolution, Service};
 use xds::node::clipped;
 use xds::snapshot::REJECTED_CONFIG;
+use xds::stream::SentResources;
 use xds::view::Type;
 
 use super::debug::EndpointsByPort;
@@ -82,25 +83,17 @@ fn refused(hub: &Hub) -> BTreeSet<Object> {
 }
 
 fn sessions(hub: &Hub, gauges: &mut Gauges) {
-    // By the place of the bytes: streams that were sent the same share them.
-    let mut bytes: HashMap<usize, (usize, usize)> = HashMap::new();
+    // By the place of the list: streams that were sent the same share it, and thousands of them have thousands of resources.
+    let mut lists: HashMap<usize, (SentResources, usize)> = HashMap::new();
     for session in hub.sessions.all() {
         gauges.streams += 1;
         gauges.pending += usize::from(session.is_pending());
         session.with_stream(|stream| {
             gauges.homeless += usize::from(!stream.serves());
             for kind in Type::ALL {
-                for resource in stream.resources(kind) {
-                    let body = &resource.body;
-                    // Of resources that a client has brought along, the version alone is known.
-                    if body.is_empty() {
-                        continue;
-                    }
-                    let (_, streams) = bytes
-                        .entry(body.as_ptr() as usize)
-                        .or_insert((body.len(), 0));
-                    *streams += 1;
-                }
+                let list = stream.resources(kind);
+                let (_, streams) = lists.entry(list.place()).or_insert((list, 0));
+                *streams += 1;
                 if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
                     let [node, message] = [&session.node.id, &nack.message];
                     let [node, message] = [node, message].map(|text| clipped(text).to_owned());
@@ -108,6 +101,21 @@ fn sessions(hub: &Hub, gauges: &mut Gauges) {
                 }
             }
         });
+    }
+    // By the place of the bytes: lists that differ share those of the resources that they have in common.
+    let mut bytes: HashMap<usize, (usize, usize)> = HashMap::new();
+    for (list, streams) in lists.values() {
+        for resource in list.iter() {
+            let body = &resource.body;
+            // Of resources that a client has brought along, the version alone is known.
+            if body.is_empty() {
+                continue;
+            }
+            let (_, all) = bytes
+                .entry(body.as_ptr() as usize)
+                .or_insert((body.len(), 0));
+            *all += streams;
+        }
     }
     gauges.snapshot_bytes = bytes.values().map(|(length, _)| length).sum();
     gauges.shared = bytes.values().filter(|(_, streams)| *streams > 1).count();

@@ -195,8 +195,8 @@ impl Hub {
     }
 
     /// Messages about Ingresses.
-    pub(crate) fn ingress_notes(&self) -> IngressNotes {
-        self.inputs().ingress_notes().clone()
+    pub(crate) fn ingress_notes(&self) -> Arc<IngressNotes> {
+        Arc::clone(self.inputs().ingress_notes())
     }
 
     /// Makes all streams look at everything, as a debug request asks. Returns the number of streams.

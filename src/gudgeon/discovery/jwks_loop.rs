@@ -2,22 +2,21 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::security::KeySet;
 use sources::registry::Registries;
-use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
 use super::hub::Hub;
-use super::jwks::{Fetch, FetchError, Fetcher, origin, wanted};
+use super::jwks::{Fetch, FetchError, Fetcher, WantedKeys, origin, wanted};
 
 /// Fetches what policies want, for ever.
 pub(crate) async fn run(hub: Arc<Hub>) {
-    let fetcher = Arc::new(Fetcher::new(hub.jwks.allowed.clone()));
     let mut policies = hub.request_authentications();
-    let mut tasks = JoinSet::new();
-    let mut under_way = HashMap::<Id, (Fetch, AbortHandle)>::new();
+    let mut fetches = Fetches::new(&hub);
     // Reading the wanted sources is work for each policy, and only policies change them.
     let mut has_changed = true;
     loop {
@@ -25,31 +24,9 @@ pub(crate) async fn run(hub: Arc<Hub>) {
         has_changed = false;
         // Until something is served, whoever waits is to know when nothing has to be waited for.
         let begins = hub.snapshot().is_none();
-        let (due, next, patience, forgotten, abandoned) = {
-            let now = hub.clock.now();
-            let mut state = hub.jwks.state();
-            let unwanted = news.map(|all| state.want(all, now)).unwrap_or_default();
-            let due = state.due(now);
-            let patience = state.patience(now).filter(|_| begins);
-            let forgotten = unwanted.keys.then(|| state.key_sets());
-            let next = state.next(now);
-            (due, next, patience, forgotten, unwanted.fetches)
-        };
-        for (fetch, task) in under_way.values() {
-            if abandoned.contains(&fetch.number) {
-                task.abort();
-            }
-        }
-        if let Some(keys) = forgotten {
-            hub.put_key_sets(keys);
-        }
-        let forbidden = hub.jwks.forbidden(&hub.with_registries(Registries::world));
-        for fetch in due {
-            let (fetcher, forbidden, of) = (Arc::clone(&fetcher), forbidden.clone(), fetch.clone());
-            let task = async move { fetcher.fetch_jwks(&of.source, &forbidden, of.timeout).await };
-            let task = tasks.spawn(task);
-            under_way.insert(task.id(), (fetch, task));
-        }
+        let next = fetches.begin_due(news);
+        let now = hub.clock.now();
+        let patience = hub.jwks.state().patience(now).filter(|_| begins);
         let wakes = [next, patience].into_iter().flatten().min();
         let wake = async {
             match wakes {
@@ -62,27 +39,82 @@ pub(crate) async fn run(hub: Arc<Hub>) {
                 Ok(()) => has_changed = true,
                 Err(_) => return,
             },
-            Some(done) = tasks.join_next_with_id() => {
-                let (id, fetched) = match done {
-                    Ok((id, fetched)) => (id, Some(fetched)),
-                    Err(error) if error.is_cancelled() => (error.id(), None),
-                    // A mistake of this program.
-                    Err(error) => {
-                        (error.id(), Some(Err(FetchError::Answer("internal error".to_owned()))))
-                    }
-                };
-                if let Some((fetch, _)) = under_way.remove(&id) {
-                    match fetched {
-                        Some(fetched) => fetched_one(&hub, &fetch, fetched),
-                        None => hub.jwks.state().aborted(&fetch),
-                    }
-                }
-            }
+            Some(done) = fetches.tasks.join_next_with_id() => fetches.take_done(done),
             () = wake => {}
         }
         // The first snapshot may have waited for this fetch, or for the end of its patience.
         if begins {
             hub.update(|_| api::model::Changes::default());
+        }
+    }
+}
+
+/// The fetches that go on, each in a task of its own.
+struct Fetches {
+    hub: Arc<Hub>,
+    fetcher: Arc<Fetcher>,
+    tasks: JoinSet<Result<KeySet, FetchError>>,
+    under_way: HashMap<Id, (Fetch, AbortHandle)>,
+}
+
+impl Fetches {
+    fn new(hub: &Arc<Hub>) -> Self {
+        Self {
+            hub: Arc::clone(hub),
+            fetcher: Arc::new(Fetcher::new(hub.jwks.allowed.clone())),
+            tasks: JoinSet::new(),
+            under_way: HashMap::new(),
+        }
+    }
+
+    /// Begins the fetches that are due, and aborts those that nobody wants any more. `news`: what policies want, where it may have
+    /// changed. Returns the time at which the next one is due.
+    fn begin_due(&mut self, news: Option<WantedKeys>) -> Option<Duration> {
+        let hub = &self.hub;
+        let now = hub.clock.now();
+        let mut state = hub.jwks.state();
+        let unwanted = news.map(|all| state.want(all, now)).unwrap_or_default();
+        let due = state.due(now);
+        let forgotten = unwanted.keys.then(|| state.key_sets());
+        let next = state.next(now);
+        // `put_key_sets` takes the lock of the hub's inputs, and `Hub::update` takes this one under that lock.
+        drop(state);
+        for (fetch, task) in self.under_way.values() {
+            if unwanted.fetches.contains(&fetch.number) {
+                task.abort();
+            }
+        }
+        if let Some(keys) = forgotten {
+            hub.put_key_sets(keys);
+        }
+        let forbidden = hub.jwks.forbidden(&hub.with_registries(Registries::world));
+        for fetch in due {
+            let (fetcher, forbidden) = (Arc::clone(&self.fetcher), forbidden.clone());
+            let of = fetch.clone();
+            let task = async move { fetcher.fetch_jwks(&of.source, &forbidden, of.timeout).await };
+            let task = self.tasks.spawn(task);
+            self.under_way.insert(task.id(), (fetch, task));
+        }
+        next
+    }
+
+    /// Takes the result of a task that has ended.
+    fn take_done(&mut self, done: Result<(Id, Result<KeySet, FetchError>), JoinError>) {
+        let (id, fetched) = match done {
+            Ok((id, fetched)) => (id, Some(fetched)),
+            Err(error) if error.is_cancelled() => (error.id(), None),
+            // A mistake of this program.
+            Err(error) => {
+                let error_text = "internal error".to_owned();
+                (error.id(), Some(Err(FetchError::Answer(error_text))))
+            }
+        };
+        let Some((fetch, _)) = self.under_way.remove(&id) else {
+            return;
+        };
+        match fetched {
+            Some(fetched) => fetched_one(&self.hub, &fetch, fetched),
+            None => self.hub.jwks.state().aborted(&fetch),
         }
     }
 }
@@ -115,8 +147,6 @@ fn fetched_one(hub: &Hub, fetch: &Fetch, fetched: Result<KeySet, FetchError>) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::io::AsyncReadExt as _;
     use tokio::net::{TcpListener, TcpStream};
 

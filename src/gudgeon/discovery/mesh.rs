@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::hub::Hub;
 use super::mesh_fields;
-use super::sources::Sinks;
+use super::sources::McpSources;
 use crate::cli::{DiscoveryFlags, MESH_CONFIG, MESH_NETWORKS};
 use crate::config_file::ConfigFile;
 use crate::exit::Failure;
@@ -65,7 +65,7 @@ impl MeshFiles {
     }
 
     /// Tells of changes, for ever. A file that is not valid any more, or gone, changes nothing.
-    pub(super) async fn follow(mut self, hub: Arc<Hub>, sinks: Option<Arc<Sinks>>) {
+    pub(super) async fn follow(mut self, hub: Arc<Hub>, mcp_sources: Option<Arc<McpSources>>) {
         let mut follower = Follower::new([&self.mesh, &self.networks], true).await;
         loop {
             if let Some(text) = self.mesh.changed_text().await
@@ -74,8 +74,8 @@ impl MeshFiles {
                 doubt(&config, &text);
                 let config = Arc::new(config);
                 hub.update(|registries| registries.set_mesh(Arc::clone(&config)));
-                if let Some(sinks) = &sinks {
-                    sinks.configure(&config.config_sources);
+                if let Some(mcp_sources) = &mcp_sources {
+                    mcp_sources.configure(&config.config_sources);
                 }
             }
             if let Some(text) = self.networks.changed_text().await

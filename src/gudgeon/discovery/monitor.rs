@@ -11,8 +11,9 @@ use serde_json::json;
 use sources::memory::Memory;
 use tokio::time::timeout;
 
+use super::debug::Document;
 use super::hub::Hub;
-use super::sources::{Put, Sources};
+use super::sources::Sources;
 use super::{debug, gauges, readiness};
 use crate::cli::{REVISION, VERSION};
 use crate::exposition::ExpositionFormat;
@@ -22,12 +23,7 @@ use crate::serve::{
 };
 use crate::shared::Inspect;
 
-/// Endpoints of all services, as the original's first version had them.
-const REGISTRATION: &str = "/v1/registration";
 const METRICS: &str = "/metrics";
-/// The path of the objects that requests put into memory.
-const MEMORY: &str = "/debug/memory";
-const NO_MEMORY: &str = "not there: see --registries Mock";
 /// The timeout of a request's body.
 const BODY: Duration = Duration::from_secs(10);
 
@@ -45,6 +41,8 @@ pub(crate) struct DiscoveryMonitor {
 struct AdminRequest {
     method: Method,
     path: String,
+    /// `None`: another answer than a document, or none.
+    document: Option<Document>,
     query: String,
     /// The format of metrics that the client accepts.
     format: ExpositionFormat,
@@ -54,20 +52,22 @@ impl DiscoveryMonitor {
     async fn respond(self: Arc<Self>, head: AdminRequest, guarded: Result<(), Answer>) -> Answer {
         let path = &*head.path;
         let debug = path == "/debug" || path.starts_with("/debug/");
-        let known = matches!(path, "/" | METRICS | "/ready" | "/version" | REGISTRATION);
+        let document = head.document;
+        let known = matches!(path, "/" | METRICS | "/ready" | "/version") || document.is_some();
         if !known && !debug {
             return text(StatusCode::NOT_FOUND, "not found");
         }
-        if (debug || path == REGISTRATION)
+        if (debug || document.is_some())
             && let Err(refused) = guarded
         {
             return refused;
         }
         // The guard comes first, so a client that it refuses learns nothing about the pages.
-        if debug && !debug::is_path(path) {
+        if !known {
             return text(StatusCode::NOT_FOUND, "not found");
         }
-        let pushes = debug::is_pushed(path) && Query::new(&head.query).is_set("push");
+        let pushes =
+            document.is_some_and(Document::is_pushed) && Query::new(&head.query).is_set("push");
         match head.method {
             Method::GET | Method::HEAD if !pushes => {}
             Method::GET | Method::HEAD => return method_not_allowed(),
@@ -75,7 +75,7 @@ impl DiscoveryMonitor {
                 let message = format!("Pushed to {} servers", self.hub.push_all());
                 return text(StatusCode::OK, &message);
             }
-            _ if path == MEMORY => return not_allowed("GET, HEAD, PUT"),
+            _ if document == Some(Document::Memory) => return not_allowed("GET, HEAD, PUT"),
             _ => return not_allowed("GET, HEAD"),
         }
         match path {
@@ -85,16 +85,15 @@ impl DiscoveryMonitor {
             "/version" => return as_json(&json!({"version": VERSION, "revision": REVISION})),
             _ => {}
         }
+        let is_of_snapshot = document.is_some_and(Document::is_of_snapshot);
+        let (key, priority) = match document {
+            Some(document) => (document.key(&head.query), AnswerPriority::People),
+            None => (head.format.key().to_owned(), AnswerPriority::Monitoring),
+        };
         let wanted = WantedAnswer {
-            key: match path {
-                METRICS => head.format.key().to_owned(),
-                _ => debug::key(path, &head.query),
-            },
-            state: debug::is_of_snapshot(path).then(|| self.hub.current.number()),
-            priority: match path {
-                METRICS => AnswerPriority::Monitoring,
-                _ => AnswerPriority::People,
-            },
+            key,
+            state: is_of_snapshot.then(|| self.hub.current.number()),
+            priority,
         };
         let shared = Arc::clone(&self.hub.answers);
         let this = Arc::clone(&self);
@@ -102,44 +101,29 @@ impl DiscoveryMonitor {
         answer.await
     }
 
-    /// Makes a document that takes a while.
+    /// Makes a document, or the metrics: both take a while.
     fn document(&self, head: &AdminRequest) -> Answer {
-        let (path, query) = (&*head.path, &*head.query);
-        match path {
-            METRICS => {
+        match head.document {
+            Some(document) => document.answer(&self.hub, &self.sources, &head.query),
+            None => {
                 let body = self.text(head.format);
                 full(StatusCode::OK, head.format.content_type(), body.into())
             }
-            REGISTRATION => as_json(&debug::registration(&self.hub)),
-            MEMORY => match self.put() {
-                Some(put) => full(StatusCode::OK, "application/yaml", put.body()),
-                None => text(StatusCode::NOT_FOUND, NO_MEMORY),
-            },
-            _ => debug::answer(&self.hub, &self.sources, path, query),
         }
     }
 
     fn text(&self, format: ExpositionFormat) -> String {
         let mut gauges = gauges::read(&self.hub);
-        if let Some(sinks) = self.sources.sinks() {
-            gauges.refused.extend(sinks.refused());
+        if let Some(mcp_sources) = self.sources.mcp_sources() {
+            gauges.refused.extend(mcp_sources.refused());
         }
         self.hub.metrics.text(&gauges, format)
     }
 
-    /// The objects in memory, to read or replace; `None` without `--registries Mock`.
-    fn put(&self) -> Option<Put<'_>> {
-        let memory = self.sources.memory()?;
-        Some(Put {
-            hub: &self.hub,
-            memory,
-        })
-    }
-
-    /// `PUT` to it.
+    /// `PUT` to memory.
     async fn remember(self: Arc<Self>, body: Incoming) -> Result<Answer, ConnectionAborted> {
-        let Some(put) = self.put() else {
-            return Ok(text(StatusCode::NOT_FOUND, NO_MEMORY));
+        let Some(put) = self.sources.put(&self.hub) else {
+            return Ok(text(StatusCode::NOT_FOUND, debug::NO_MEMORY));
         };
         let read = Limited::new(body, Memory::MAX_BYTES).collect();
         let Ok(read) = timeout(BODY, read).await else {
@@ -204,11 +188,13 @@ impl Service for DiscoveryMonitor {
         let head = AdminRequest {
             method: request.method().clone(),
             path: uri.path().to_owned(),
+            document: Document::at(uri.path()),
             query: uri.query().unwrap_or_default().to_owned(),
             format: ExpositionFormat::negotiate(request.headers()),
         };
         // The body is read behind the guard alone.
-        if head.method == Method::PUT && head.path == MEMORY && guarded.is_ok() {
+        let is_memory = head.document == Some(Document::Memory);
+        if head.method == Method::PUT && is_memory && guarded.is_ok() {
             return Box::pin(self.remember(request.into_body()));
         }
         Box::pin(async move { Ok(self.respond(head, guarded).await) })

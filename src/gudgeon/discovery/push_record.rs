@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::model::{Configured, World};
+use api::model::{Configured, Reason, World};
 use api::networking::DestinationRule;
+use tracing::debug;
 use xds::cluster_names;
 use xds::reason::Reasons;
 
@@ -19,6 +20,18 @@ pub(crate) struct Pushed {
     pub(crate) full: bool,
     pub(crate) reasons: Reasons,
     pub(crate) streams: usize,
+}
+
+impl Pushed {
+    pub(super) fn log(&self) {
+        let reasons: Vec<_> = self.reasons.iter().map(Reason::as_str).collect();
+        debug!(
+            "push for {}: {}, full: {}",
+            reasons.join(", "),
+            api::counted(self.streams, "stream"),
+            self.full
+        );
+    }
 }
 
 /// Names of the assignments that these services have, by themselves and by the subsets that DestinationRules make of them.

@@ -1,6 +1,5 @@
 //! `request METHOD PATH [BODY]`: one request to a running discovery, its answer's body to stdout.
 
-use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -70,6 +69,8 @@ pub(crate) fn request(flags: &RequestFlags) -> Result<Vec<u8>, Failure> {
             .await
             .unwrap_or_else(|_| Err("no response for 60 s".to_owned()))
     });
+    // A name that is still being resolved must not hold up the end.
+    runtime.shutdown_background();
     let (status, mut body) = asked.map_err(failed)?;
     if status.as_u16() > 399 && status != StatusCode::NOT_FOUND {
         let message = String::from_utf8_lossy(&body).trim().to_owned();
@@ -90,12 +91,8 @@ async fn send(
         Some(port) => format!("127.0.0.1:{port}"),
         None => flags.http_addr.clone(),
     };
-    let found = full
-        .to_socket_addrs()
-        .map_err(|cause| cause.to_string())?
-        .next()
-        .ok_or("no such host")?;
-    let stream = TcpStream::connect(found).await.map_err(|cause| {
+    // It tries each address of the name: `localhost` may be ::1 first, where the server listens on 127.0.0.1 alone.
+    let stream = TcpStream::connect(&full).await.map_err(|cause| {
         format!("{cause}; is --http-addr that of a discovery, or of a port-forward to one?")
     })?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))

@@ -71,20 +71,12 @@ impl PendingPush {
         }
         self.snapshot = newer.snapshot;
         self.reasons = self.reasons.and(newer.reasons);
-        match (&mut self.scope, newer.scope) {
-            (PushScope::Full, _) => {}
-            (scope, PushScope::Full) => *scope = PushScope::Full,
-            (PushScope::Endpoints(all), PushScope::Endpoints(names)) => {
-                if !Arc::ptr_eq(all, &names) {
-                    Arc::make_mut(all).extend(names.iter().cloned());
-                }
-            }
-        }
+        self.scope.merge(newer.scope);
     }
 
     /// Returns true if the stream only takes the new snapshot.
     pub(super) fn is_nothing(&self) -> bool {
-        matches!(&self.scope, PushScope::Endpoints(names) if names.is_empty())
+        matches!(self.scope, PushScope::Nothing)
     }
 }
 
@@ -143,23 +135,13 @@ impl Session {
                 .is_some_and(|pending| !pending.is_nothing())
     }
 
-    /// Enqueues a push, and wakes the stream.
-    pub(crate) fn enqueue(&self, pending: PendingPush) {
+    /// Enqueues a push, and wakes the stream; but a snapshot that does not concern the stream waits until something else wakes it.
+    /// Returns true if the push concerns it.
+    pub(crate) fn enqueue(&self, pending: PendingPush) -> bool {
+        let is_nothing = pending.is_nothing();
         let mut inner = self.inner();
-        match &mut inner.pending {
-            Some(waiting) => waiting.merge(pending),
-            waiting => *waiting = Some(pending),
-        }
-        drop(inner);
-        self.woken.notify_one();
-    }
-
-    /// Enqueues a snapshot that does not concern the stream, which finds it when something else wakes it.
-    pub(super) fn enqueue_without_wake(&self, pending: PendingPush) {
-        debug_assert!(pending.is_nothing(), "{pending:?}");
-        let mut inner = self.inner();
-        inner.deferred += 1;
-        let may_rest = inner.deferred <= MAX_DEFERRED;
+        inner.deferred += usize::from(is_nothing);
+        let may_rest = is_nothing && inner.deferred <= MAX_DEFERRED;
         match &mut inner.pending {
             Some(waiting) => waiting.merge(pending),
             waiting => *waiting = Some(pending),
@@ -168,6 +150,7 @@ impl Session {
         if !may_rest {
             self.woken.notify_one();
         }
+        !is_nothing
     }
 
     pub(super) fn has_pending(&self) -> bool {
@@ -232,11 +215,6 @@ impl Session {
     }
 }
 
-/// No names: the stream only takes the new snapshot, and releases the old one.
-pub(super) fn nothing() -> PushScope {
-    PushScope::Endpoints(Arc::new(BTreeSet::new()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,11 +238,11 @@ mod tests {
             (waiting.since.as_secs(), waiting.put.as_secs())
         };
         let names = PushScope::Endpoints(Arc::new(["a".into()].into()));
-        assert_eq!(of(nothing(), PushScope::Full), (3600, 3601));
-        assert_eq!(of(nothing(), names.clone()), (3600, 3601));
-        assert_eq!(of(nothing(), nothing()), (3600, 3601));
+        assert_eq!(of(PushScope::Nothing, PushScope::Full), (3600, 3601));
+        assert_eq!(of(PushScope::Nothing, names.clone()), (3600, 3601));
+        assert_eq!(of(PushScope::Nothing, PushScope::Nothing), (3600, 3601));
         assert_eq!(of(names.clone(), PushScope::Full), (10, 11));
-        assert_eq!(of(names, nothing()), (10, 11));
-        assert_eq!(of(PushScope::Full, nothing()), (10, 11));
+        assert_eq!(of(names, PushScope::Nothing), (10, 11));
+        assert_eq!(of(PushScope::Full, PushScope::Nothing), (10, 11));
     }
 }

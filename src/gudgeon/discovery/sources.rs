@@ -28,8 +28,8 @@ use crate::exit::Failure;
 use crate::shared::{RuleChannel, Shared};
 
 use debug_view::DebugView;
-pub(super) use mcp::Sinks;
-pub(super) use memory::Put;
+pub(super) use mcp::McpSources;
+use memory::Put;
 
 /// Configuration as it was written, by source.
 pub(super) type WrittenObjects = Arc<Mutex<Vec<Arc<WrittenObject>>>>;
@@ -45,7 +45,7 @@ pub(crate) struct Sources {
     /// Rules are read of it, here or by another role.
     of_api_server: bool,
     /// MCP sources, whose rules replace those of a directory and of clusters.
-    sinks: Option<Arc<Sinks>>,
+    mcp_sources: Option<Arc<McpSources>>,
 }
 
 /// Names as a source of this cluster makes them.
@@ -56,6 +56,15 @@ pub(super) fn names(hub: &Hub, cluster: ClusterId) -> Names {
         domain: Arc::clone(domain),
         trust_domain: hub.trust.domain(),
     }
+}
+
+/// The objects of a cluster as they are written. They are made when a client asks: each change of a pod would make all anew.
+fn written_in(
+    (cluster, updates): &(ClusterId, watch::Receiver<ClusterUpdate>),
+) -> impl Iterator<Item = Arc<WrittenObject>> + use<> {
+    // The sender of updates waits for a borrowed one. A copy shares all objects.
+    let update = updates.borrow().clone();
+    update.written(cluster).into_iter().map(Arc::new)
 }
 
 impl Sources {
@@ -71,10 +80,10 @@ impl Sources {
         let registries = &hub.options.registries;
         let updates = shared.rules().and_then(RuleChannel::take_receiver);
         let is_read_here = updates.is_none();
-        let sinks = mcp::start(updates, flags, hub)?;
-        let (are_named, counts) = (sinks.are_named(), sinks.own.counts());
+        let mcp_sources = mcp::start(updates, flags, hub)?;
+        let (are_named, counts) = (mcp_sources.are_named(), mcp_sources.own.counts());
         let mut this = Self {
-            sinks: Some(sinks),
+            mcp_sources: Some(mcp_sources),
             ..Self::default()
         };
         // Configuration of MCP sources replaces that of the directory.
@@ -141,8 +150,8 @@ impl Sources {
 
     /// Returns true if the rules of a directory or of clusters count.
     fn own_count(&self) -> bool {
-        let sinks = self.sinks.as_ref();
-        sinks.is_none_or(|sinks| *sinks.own.counts().borrow())
+        let mcp_sources = self.mcp_sources.as_ref();
+        mcp_sources.is_none_or(|mcp_sources| *mcp_sources.own.counts().borrow())
     }
 
     /// All configuration that was written, whether or not it is used, with what is known of its source only: that another one
@@ -153,23 +162,23 @@ impl Sources {
             registry,
             cluster: hub.options.settings.cluster.clone(),
         };
+        // Rows are made and redacted without the locks of their sources, which the event loop takes, too.
         if self.own_count() {
             let directory = self.directory.lock();
-            let directory = directory.unwrap_or_else(PoisonError::into_inner);
-            all.add(&local(Registry::External), directory.iter().cloned());
+            let rows = directory.unwrap_or_else(PoisonError::into_inner).clone();
+            all.add(&local(Registry::External), rows);
         }
-        if let Some((cluster, updates)) = self.cluster.as_ref().filter(|_| self.own_count()) {
-            // Made when it is asked for: each change of a pod would make all of it anew.
-            let written = updates.borrow().written(cluster);
-            let written = written.into_iter().map(Arc::new);
-            all.add(&local(Registry::Kubernetes), written);
+        if let Some(cluster) = self.cluster.as_ref().filter(|_| self.own_count()) {
+            all.add(&local(Registry::Kubernetes), written_in(cluster));
         }
-        if let Some(sinks) = &self.sinks {
-            sinks.written(&mut all);
+        if let Some(mcp_sources) = &self.mcp_sources {
+            mcp_sources.written(&mut all);
         }
         if let Some(memory) = &self.memory {
             let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-            all.add(&memory::id(), memory.written().iter().cloned());
+            let rows = memory.written().to_vec();
+            drop(memory);
+            all.add(&memory::id(), rows);
         }
         all.rows
     }
@@ -180,33 +189,35 @@ impl Sources {
         if !self.of_api_server {
             return all.rows;
         }
-        match (&self.cluster, &self.sinks) {
-            (Some((cluster, updates)), _) if self.own_count() => {
+        match (&self.cluster, &self.mcp_sources) {
+            (Some(cluster), _) if self.own_count() => {
                 let id = SourceId {
                     registry: Registry::Kubernetes,
                     cluster: hub.options.settings.cluster.clone(),
                 };
-                let written = updates.borrow().written(cluster);
-                all.add(&id, written.into_iter().map(Arc::new));
+                all.add(&id, written_in(cluster));
             }
-            (_, Some(sinks)) if !sinks.are_named() => sinks.written(&mut all),
+            (_, Some(mcp_sources)) if !mcp_sources.are_named() => mcp_sources.written(&mut all),
             _ => {}
         }
         all.rows
     }
 
     /// The MCP sources, if any is named.
-    pub(super) fn sinks(&self) -> Option<&Arc<Sinks>> {
-        self.sinks.as_ref().filter(|sinks| sinks.are_named())
+    pub(super) fn mcp_sources(&self) -> Option<&Arc<McpSources>> {
+        self.mcp_sources
+            .as_ref()
+            .filter(|mcp_sources| mcp_sources.are_named())
     }
 
     /// The MCP sources, which are to follow the mesh configuration, even if none is named yet.
-    pub(super) fn named(&self) -> Option<Arc<Sinks>> {
-        self.sinks.clone()
+    pub(super) fn all_mcp_sources(&self) -> Option<Arc<McpSources>> {
+        self.mcp_sources.clone()
     }
 
-    /// The objects that requests put into memory.
-    pub(super) fn memory(&self) -> Option<&Arc<Mutex<Memory>>> {
-        self.memory.as_ref()
+    /// The objects in memory, to read or replace; `None` without `--registries Mock`.
+    pub(super) fn put<'a>(&'a self, hub: &'a Hub) -> Option<Put<'a>> {
+        let memory = self.memory.as_ref()?;
+        Some(Put { hub, memory })
     }
 }

@@ -99,17 +99,36 @@ impl Role for Discovery {
             sources,
         } = self;
         let mut serving = listen(ports, &hub, &sources, &shutdown);
-        tokio::spawn(Arc::clone(&hub).run());
-        tokio::spawn(conflict_log::run(Arc::clone(&hub)));
-        tokio::spawn(jwks_loop::run(Arc::clone(&hub)));
-        tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
-        shutdown.draining().await;
-        hub.lifecycle.drain();
-        shutdown.closing().await;
-        hub.lifecycle.end_streams();
+        let mut loops = JoinSet::new();
+        loops.spawn(Arc::clone(&hub).run());
+        loops.spawn(conflict_log::run(Arc::clone(&hub)));
+        loops.spawn(jwks_loop::run(Arc::clone(&hub)));
+        loops.spawn(files.follow(Arc::clone(&hub), sources.all_mcp_sources()));
+        let end = async {
+            shutdown.draining().await;
+            hub.lifecycle.drain();
+            shutdown.closing().await;
+            hub.lifecycle.end_streams();
+        };
+        tokio::select! {
+            () = end => {}
+            // Without them nothing is pushed any more, and proxies would not notice: the supervisor restarts the process.
+            failure = panicked(&mut loops) => return Err(failure),
+            failure = panicked(&mut serving) => return Err(failure),
+        }
         while serving.join_next().await.is_some() {}
         Ok(())
     }
+}
+
+/// Waits until one of the tasks panics. The others may end.
+async fn panicked(tasks: &mut JoinSet<()>) -> Failure {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(cause) = ended {
+            return Failure::system(format!("cannot go on: {cause}"));
+        }
+    }
+    std::future::pending().await
 }
 
 fn listen(ports: Ports, hub: &Arc<Hub>, sources: &Sources, shutdown: &Shutdown) -> JoinSet<()> {
@@ -133,4 +152,52 @@ fn listen(ports: Ports, hub: &Arc<Hub>, sources: &Sources, shutdown: &Shutdown) 
     }
     certificates::listen(ports.secure, hub, shutdown, &mut serving);
     serving
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::discovery::testing;
+    use crate::exit::Exit;
+
+    /// Pushes used to end for ever, while discovery called itself ready.
+    #[test]
+    fn a_panic_of_a_loop_ends_the_role() {
+        let runtime = |has_timers: bool| {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            if has_timers {
+                builder.enable_time();
+            }
+            builder.enable_io().build().unwrap()
+        };
+        let flags = testing::flags(&[]);
+        let (files, _) = runtime(true)
+            .block_on(mesh::MeshFiles::open(&flags))
+            .unwrap();
+        let discovery = Discovery {
+            hub: testing::hub(),
+            files,
+            ports: Ports {
+                http: Vec::new(),
+                grpc: None,
+                secure: Vec::new(),
+            },
+            sources: Sources::default(),
+        };
+        // The push loop sleeps until the push is due, and tokio panics where a runtime has no timers.
+        discovery.hub.push_all();
+        let (_stage, shutdown) = Shutdown::channel();
+        let outer = runtime(true);
+        let serving =
+            outer.spawn_blocking(move || runtime(false).block_on(discovery.serve(shutdown)));
+        let ended = outer.block_on(async { timeout(Duration::from_secs(20), serving).await });
+        // A role that serves on must not hold up the end.
+        outer.shutdown_background();
+        let failure = ended.expect("it serves on").unwrap().unwrap_err();
+        assert_eq!(failure.exit, Exit::System);
+        let message = failure.message;
+        assert!(message.starts_with("cannot go on: "), "{message}");
+    }
 }

@@ -10,19 +10,26 @@ use sources::registry::{self, Registries};
 
 use super::hub::Hub;
 use super::options::{DiscoveryOptions, Environment};
+use crate::cli::DiscoveryFlags;
 
 /// One that serves a mesh without anything in it.
 pub(super) fn hub() -> Arc<Hub> {
     hub_of(&[])
 }
 
-/// One with flags.
-pub(super) fn hub_of(flags: &[&str]) -> Arc<Hub> {
+/// Flags as the command line has them.
+pub(super) fn flags(flags: &[&str]) -> DiscoveryFlags {
     let args = ["gudgeon", "discovery"].iter().chain(flags);
     let args: Vec<std::ffi::OsString> = args.map(Into::into).collect();
     let crate::cli::Action::Discovery(flags) = crate::cli::parse(&args).unwrap().action else {
         panic!("{args:?}")
     };
+    *flags
+}
+
+/// One with flags.
+pub(super) fn hub_of(flags: &[&str]) -> Arc<Hub> {
+    let flags = self::flags(flags);
     let (options, _) = DiscoveryOptions::new(&flags, &Environment::new()).unwrap();
     let settings = registry::Settings {
         cluster: options.settings.cluster.clone(),

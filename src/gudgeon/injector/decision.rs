@@ -1,6 +1,7 @@
 //! Decisions about pods: the last ones, for the page and the log, and their numbers in each minute of the last hour.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -103,10 +104,10 @@ pub(crate) fn clip(text: &mut String, bytes: usize) {
 /// Counts of one minute: injected, skipped, failed.
 pub(crate) type MinuteCounts = [u64; 3];
 
-/// The last decisions.
-#[derive(Debug, Default)]
+/// The last decisions. A copy shares each of them: pages are made of one, so that no review waits for them.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct InjectionDecisions {
-    last: Recent<InjectionDecision, KEPT>,
+    last: Recent<Arc<InjectionDecision>, KEPT>,
     /// Minutes since 1970, with their counts, the newest last.
     minutes: VecDeque<(u64, MinuteCounts)>,
 }
@@ -134,12 +135,12 @@ impl InjectionDecisions {
             InjectionOutcome::Skipped => skipped,
             InjectionOutcome::Failed => failed,
         } += 1;
-        self.last.add(decision);
+        self.last.add(Arc::new(decision));
     }
 
     /// The newest first.
     pub(crate) fn newest(&self) -> impl Iterator<Item = &InjectionDecision> {
-        self.last.newest()
+        self.last.newest().map(|decision| &**decision)
     }
 
     /// Returns the counts of each minute of the last hour, oldest first.

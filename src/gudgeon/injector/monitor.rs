@@ -7,6 +7,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 
+use super::decision::{InjectionDecision, InjectionDecisions};
 use super::engine::ActiveConfiguration;
 use super::page;
 use super::status::Status;
@@ -107,12 +108,16 @@ impl<E: ActiveConfiguration> InjectorMonitor<E> {
         metrics.text(format)
     }
 
-    fn decisions(&self) -> Value {
+    /// A copy: reviews wait for the lock.
+    fn last_decisions(&self) -> InjectionDecisions {
         let decisions = self.webhook.decisions.lock();
-        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        decisions
+        decisions.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn decisions(&self) -> Value {
+        self.last_decisions()
             .newest()
-            .map(super::decision::InjectionDecision::json)
+            .map(InjectionDecision::json)
             .collect()
     }
 
@@ -131,8 +136,7 @@ impl<E: ActiveConfiguration> InjectorMonitor<E> {
         let now = SystemTime::now();
         let config = self.config();
         let why_not = self.webhook.readiness.why_not_ready();
-        let decisions = self.webhook.decisions.lock();
-        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        let decisions = self.last_decisions();
         draw(&page::PageContent {
             now,
             why_not,

@@ -79,7 +79,7 @@ impl Link {
             .clone()
     }
 
-    fn is(&self, state: LinkState) {
+    fn set_state(&self, state: LinkState) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
@@ -100,8 +100,8 @@ impl Link {
                     repeated = api::times(failed)
                 );
             }
-            self.is(LinkState::Broken(now, cause.clone()));
-            self.objects.lose(&cause);
+            self.set_state(LinkState::Broken(now, cause.clone()));
+            self.objects.mark_lost(&cause);
             let again = self.objects.sink().await.reconnect_at(now, chance());
             tokio::time::sleep_until(clock.instant(again)).await;
             self.peers.counters.reconnected();
@@ -125,7 +125,7 @@ impl Link {
             Ok(dialled) => dialled,
             Err(cause) => return cause,
         };
-        self.is(LinkState::Connected(self.peers.clock.now()));
+        self.set_state(LinkState::Connected(self.peers.clock.now()));
         let stream = SinkStream {
             objects: Arc::clone(&self.objects),
             peers: Arc::clone(&self.peers),

@@ -115,7 +115,7 @@ impl<'a> StreamProtocol for SinkProtocol<'a> {
             info!("receiving configuration from {}{more}", self.peer.address);
         }
         // Even a response that is refused shows that the source is there again.
-        self.objects.find();
+        self.objects.mark_connected();
         let answer = self.handle_response(response).await?;
         self.unsent = Some(vec![framed(&answer).into()]);
         Ok(())
@@ -201,7 +201,7 @@ impl SinkProtocol<'_> {
                 self.peers.counters.acked(&collection);
                 self.log_refused(&sink, changes);
                 // Even an empty one: it may be the last missing collection.
-                (self.objects.apply)(changes);
+                (self.objects.apply)(std::slice::from_ref(changes));
             }
             // A source that dials begins with the trigger, and ignores its NACK.
             (None, Some(_)) if collection == TRIGGER => {}

@@ -63,8 +63,8 @@ impl ResourceReader for Reader {
     }
 }
 
-/// The function that applies a source's changes.
-pub(crate) type Apply = Arc<dyn Fn(&Changes<ReceivedObject>) + Send + Sync>;
+/// The function that applies a source's changes, of all collections at once. None: its state is another one.
+pub(crate) type Apply = Arc<dyn Fn(&[Changes<ReceivedObject>]) + Send + Sync>;
 
 /// The objects of one source, over all its streams.
 pub(crate) struct SourceObjects {
@@ -152,19 +152,19 @@ impl SourceObjects {
     }
 
     /// Marks the source as lost, and notifies the owner of its changes.
-    pub(super) fn lose(&self, cause: &str) {
+    pub(super) fn mark_lost(&self, cause: &str) {
         let before = self.cause().replace(cause.into());
         // A retry that fails for the same reason changes nothing for the owner.
         if before.as_deref() != Some(cause) {
-            (self.apply)(&Changes::default());
+            (self.apply)(&[]);
         }
     }
 
     /// Marks the source as there again.
-    pub(super) fn find(&self) {
+    pub(super) fn mark_connected(&self) {
         let before = self.cause().take();
         if before.is_some() {
-            (self.apply)(&Changes::default());
+            (self.apply)(&[]);
         }
     }
 
@@ -192,7 +192,7 @@ impl<'a> OpenStream<'a> {
 impl Drop for OpenStream<'_> {
     fn drop(&mut self) {
         if self.0.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.lose("no stream is open");
+            self.0.mark_lost("no stream is open");
         }
     }
 }

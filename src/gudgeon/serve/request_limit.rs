@@ -156,34 +156,22 @@ impl PermitState {
         if self.free >= wanted {
             return Ok(());
         }
-        let known = connection.is_established();
         let shares = self.shares();
         let has = self.holders.get(&own).map_or(0, |holder| holder.bytes);
         let mine = shares.get(&connection.network()).copied();
-        let mine = mine.unwrap_or_default().saturating_sub(has) + all;
-        let mut chosen = Vec::new();
-        for (id, holder) in &self.holders {
-            let network = holder.connection.network();
-            let theirs = shares.get(&network).copied().unwrap_or_default();
-            let is_other = network != connection.network();
-            // The other network keeps at least as much as the caller then has, so two do not evict each other
-            // in turns.
-            let more = is_other && theirs.saturating_sub(holder.bytes) >= mine;
-            let has_majority = is_other && theirs > self.bytes / 2 && mine <= self.bytes / 2;
-            let stale = holder.is_stale(now);
-            let established = !stale && !has_majority && holder.connection.is_established();
-            // A network with more than half takes nothing from another one, established or not.
-            let may_take = !is_other || mine <= self.bytes / 2;
-            let less = has_majority
-                || (known && !established && may_take)
-                || (established == known && (stale || more || holder.bytes / MUCH >= all));
-            if *id != own && holder.progress != RequestProgress::Working && less {
-                // Stale holders go first, then the largest.
-                let rest = if stale { 0 } else { holder.bytes };
-                let order = (established, !stale, Reverse(rest), holder.moved);
-                chosen.push((order, *id, holder.bytes));
-            }
-        }
+        let claim = Claim {
+            connection,
+            all,
+            mine: mine.unwrap_or_default().saturating_sub(has) + all,
+            half: self.bytes / 2,
+        };
+        let others = self.holders.iter().filter(|(id, _)| **id != own);
+        let candidates = others.filter_map(|(id, holder)| {
+            let theirs = shares.get(&holder.connection.network()).copied();
+            let order = claim.order(holder, theirs.unwrap_or_default(), now)?;
+            Some((order, *id, holder.bytes))
+        });
+        let mut chosen: Vec<_> = candidates.collect();
         chosen.sort_unstable();
         let mut free = self.free;
         let enough = chosen.iter().position(|(_, _, bytes)| {
@@ -198,6 +186,55 @@ impl PermitState {
             }
         }
         Ok(())
+    }
+}
+
+/// A request that wants room.
+struct Claim<'a> {
+    connection: &'a Connection,
+    /// Bytes that it will hold.
+    all: usize,
+    /// Bytes that its network will hold.
+    mine: usize,
+    /// Half of the bytes of all.
+    half: usize,
+}
+
+/// The order in which requests are evicted: the least one first.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct EvictionOrder {
+    is_established: bool,
+    is_moving: bool,
+    /// Of those that move: the largest first.
+    bytes: Reverse<usize>,
+    moved: Instant,
+}
+
+impl Claim<'_> {
+    /// Returns the place of a request in the order of eviction; `None`: it keeps its permit. `theirs`: the bytes of its network.
+    fn order(&self, holder: &Holder, theirs: usize, now: Instant) -> Option<EvictionOrder> {
+        if holder.progress == RequestProgress::Working {
+            return None;
+        }
+        let is_known = self.connection.is_established();
+        let is_other = holder.connection.network() != self.connection.network();
+        let has_majority = is_other && theirs > self.half && self.mine <= self.half;
+        let is_stale = holder.is_stale(now);
+        let is_established = !is_stale && !has_majority && holder.connection.is_established();
+        // A network with more than half takes nothing from another one, established or not.
+        let takes_from_strangers = is_known && (!is_other || self.mine <= self.half);
+        // The other network keeps at least as much as the caller then has, so two do not evict each other in turns.
+        let has_more = is_other && theirs.saturating_sub(holder.bytes) >= self.mine;
+        let gives_way = has_majority
+            || (takes_from_strangers && !is_established)
+            || (is_established == is_known
+                && (is_stale || has_more || holder.bytes / MUCH >= self.all));
+        gives_way.then_some(EvictionOrder {
+            is_established,
+            is_moving: !is_stale,
+            bytes: Reverse(if is_stale { 0 } else { holder.bytes }),
+            moved: holder.moved,
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use crate::contribution::Contribution;
 use crate::directory::FileObjects;
 use crate::directory::scanned_files::FilesObjects as _;
 use crate::kubernetes::Names;
-pub use received::ReceivedObjects;
+pub use received::{LastVersion, ReceivedObjects};
 
 const NO_BODY: &str =
     "want a body: objects as YAML or JSON, which replace all earlier ones; --- alone removes them";

@@ -24,7 +24,7 @@ impl Content for InCollections {
 }
 
 /// The last version of an object, good or not.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ReceivedVersion {
     object: Arc<Object>,
     /// The reason for a refusal.
@@ -56,9 +56,17 @@ impl ReceivedObjects {
         self.catalogue.all().map(|((kind, _), _)| *kind)
     }
 
-    /// Iterates over the objects as written.
-    pub fn written(&self) -> impl Iterator<Item = WrittenObject> {
-        self.candidates().map(written)
+    /// Iterates over the objects as they came last. A page makes rows of them once it has left the lock of their owner.
+    pub fn last_versions(&self) -> impl Iterator<Item = LastVersion> {
+        self.candidates().map(|one| LastVersion {
+            received: one.findings.clone(),
+            origin: one.origin.clone(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn written(&self) -> impl Iterator<Item = WrittenObject> {
+        self.last_versions().map(LastVersion::written)
     }
 
     fn candidates(&self) -> impl Iterator<Item = &Candidate<InCollections>> {
@@ -118,8 +126,23 @@ fn key(object: &Object) -> ObjectKey {
     )
 }
 
-fn written(candidate: &Candidate<InCollections>) -> WrittenObject {
-    let ReceivedVersion { object, cause } = &candidate.findings;
+/// The last version of an object, and its origin.
+#[derive(Clone, Debug)]
+pub struct LastVersion {
+    received: ReceivedVersion,
+    origin: Origin,
+}
+
+impl LastVersion {
+    /// Returns the object as it is written, with its findings.
+    #[must_use]
+    pub fn written(self) -> WrittenObject {
+        written(&self.received, self.origin)
+    }
+}
+
+fn written(received: &ReceivedVersion, origin: Origin) -> WrittenObject {
+    let ReceivedVersion { object, cause } = received;
     let (namespace, name) = key(object);
     let version = object.kind.versions.last().copied().unwrap_or_default();
     let decoded = decoded(object);
@@ -138,7 +161,7 @@ fn written(candidate: &Candidate<InCollections>) -> WrittenObject {
         name,
         metadata: metadata(object),
         spec: decoded.spec.into(),
-        origin: candidate.origin.clone(),
+        origin,
         is_accepted: cause.is_none(),
         findings,
         notes,

@@ -21,6 +21,7 @@ mod named_subscription;
 mod push;
 mod rebinding;
 mod rollout;
+mod sent_resources;
 mod separate_secrets;
 mod set_subscription;
 mod standing_nacks;
@@ -48,6 +49,7 @@ use self::push::{DirtyAssignments, QueuedPush};
 pub use self::push::{LastPush, Push, PushScope};
 use self::rebinding::Rebinding;
 use self::rollout::Phase;
+pub use self::sent_resources::SentResources;
 use self::separate_secrets::SeparateSecrets;
 use self::set_subscription::{SetSubscription, sorted};
 pub use self::status::{NackWithRules, Status, Watches};
@@ -424,33 +426,31 @@ impl Stream {
     /// Takes a push in; it merges into one that waits.
     pub fn merge_push(&mut self, push: Push) {
         self.views.latest = push.view.clone();
-        match (push.scope, &mut self.waiting) {
-            (PushScope::Full, Some(waiting)) => {
-                waiting.view = push.view;
-                waiting.reasons = waiting.reasons.and(push.reasons);
-            }
-            (PushScope::Full, waiting) => {
-                *waiting = Some(QueuedPush {
+        let names = match push.scope {
+            PushScope::Full => {
+                let before = self.waiting.as_ref().map(|waiting| waiting.reasons);
+                self.waiting = Some(QueuedPush {
                     view: push.view,
-                    reasons: push.reasons,
+                    reasons: before.unwrap_or_default().and(push.reasons),
                 });
+                return;
             }
+            PushScope::Endpoints(names) => names,
+            PushScope::Nothing => Arc::default(),
+        };
+        match &mut self.waiting {
             // The full push that waits takes the newer view along.
-            (PushScope::Endpoints(names), Some(waiting)) => {
-                waiting.view = push.view;
-                self.reasons = self.reasons.and(push.reasons);
-                self.dirty.add(&names);
-            }
-            (PushScope::Endpoints(names), None) => {
+            Some(waiting) => waiting.view = push.view,
+            None => {
                 // Nothing else differs, so an older view need not be kept for it.
                 if !self.phase.keeps_listeners() {
                     self.views.published = push.view.clone();
                 }
                 self.views.rolling = push.view;
-                self.reasons = self.reasons.and(push.reasons);
-                self.dirty.add(&names);
             }
         }
+        self.reasons = self.reasons.and(push.reasons);
+        self.dirty.add(&names);
     }
 
     /// Types of which something could not be made since this was last asked.

@@ -12,6 +12,7 @@ use super::lists::List;
 use super::lookup::{AbsenceSignal, ResourceLookup, ResponseContent, SlotChange, compare_slot};
 use super::name_slot::{DeliveryState, NameSlot};
 use super::push::DirtyAssignments;
+use super::sent_resources::SentResources;
 use crate::resource_names::{NameList, ResourceNames, equal};
 use crate::version::Version;
 use crate::view::Resource;
@@ -60,10 +61,8 @@ impl NamedSubscription {
     }
 
     /// The resources that the client has.
-    pub(super) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        let sent = self.slots.iter();
-        sent.filter(|slot| slot.state == DeliveryState::Sent)
-            .map(|slot| &slot.resource)
+    pub(super) fn resources(&self) -> SentResources {
+        SentResources::of_names(&self.slots)
     }
 
     /// The resource of this name that the client has.
@@ -411,7 +410,11 @@ mod tests {
                 lists: &self.lists,
             };
             let found = named.changed(dirty, &source);
-            let all: Version = named.resources().map(|resource| resource.version).sum();
+            let all: Version = named
+                .resources()
+                .iter()
+                .map(|resource| resource.version)
+                .sum();
             assert!(found.removed.is_empty() && named.version() == all);
             found
                 .resources
@@ -455,6 +458,8 @@ mod tests {
         let mut mesh = Mesh::new(100);
         let mut streams: Vec<_> = (0..10).map(|_| mesh.stream()).collect();
         assert!(streams.iter().all(|one| shared(one, &streams[0])));
+        let place = |one: &NamedSubscription| one.resources().place();
+        assert_eq!(place(&streams[0]), place(&streams[9]));
         mesh.put("0042", 1);
         for (at, stream) in streams.iter_mut().enumerate() {
             let nonce = u32::try_from(at).unwrap();
@@ -467,6 +472,7 @@ mod tests {
         let (last, others) = streams.split_last_mut().unwrap();
         last.replace(&names, 0, &own);
         assert!(!shared(last, &others[0]) && last.len() == 99);
+        assert_ne!(place(last), place(&others[0]));
         last.replace(&mesh.names(), 0, &own);
         assert_eq!(
             mesh.record_nonces(last, &DirtyAssignments::None, 20),

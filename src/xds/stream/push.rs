@@ -18,10 +18,35 @@ pub struct Push {
 /// The resources that may differ in a view.
 #[derive(Clone, Debug)]
 pub enum PushScope {
+    /// Nothing: the stream only takes the new view, and releases the old one.
+    Nothing,
     /// Assignments of these names, and nothing else.
     Endpoints(Arc<BTreeSet<Arc<str>>>),
     /// Anything.
     Full,
+}
+
+impl PushScope {
+    /// Returns the scope of assignments of these names.
+    pub fn of_endpoints(names: &Arc<BTreeSet<Arc<str>>>) -> Self {
+        match names.is_empty() {
+            true => Self::Nothing,
+            false => Self::Endpoints(Arc::clone(names)),
+        }
+    }
+
+    /// Adds the scope of another push.
+    pub fn merge(&mut self, newer: Self) {
+        match (self, newer) {
+            (Self::Full, _) | (_, Self::Nothing) => {}
+            (Self::Endpoints(all), Self::Endpoints(names)) => {
+                if !Arc::ptr_eq(all, &names) {
+                    Arc::make_mut(all).extend(names.iter().cloned());
+                }
+            }
+            (scope, newer) => *scope = newer,
+        }
+    }
 }
 
 /// Assignments that may differ from what was sent.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::model::ObjectRef;
 
 use super::message::Nack;
+use super::sent_resources::SentResources;
 use super::standing_nacks::StandingNack;
 use super::{LastPush, PushScope, Stream};
 use crate::resource_names::ResourceNames;
@@ -72,6 +73,7 @@ impl Stream {
     /// costs by what has changed, and not by what the client watches.
     pub fn concerned(&self, scope: &PushScope) -> Vec<(Type, ResourceNames)> {
         match scope {
+            PushScope::Nothing => Vec::new(),
             PushScope::Endpoints(changed) => {
                 let changed = changed.iter().filter(|name| self.endpoints.has(name));
                 vec![(Type::Endpoint, changed.collect())]
@@ -87,13 +89,13 @@ impl Stream {
     }
 
     /// The resources that the client was sent and should still have. Resources that it came with may have a version and no body.
-    pub fn resources(&self, kind: Type) -> Vec<Arc<Resource>> {
+    pub fn resources(&self, kind: Type) -> SentResources {
         match kind {
-            Type::Cluster => self.clusters.sent().members().to_vec(),
-            Type::Listener => self.listeners.sent().members().to_vec(),
-            Type::Endpoint => self.endpoints.resources().cloned().collect(),
-            Type::Route => self.routes.resources().cloned().collect(),
-            Type::Secret => self.secrets.resources().cloned().collect(),
+            Type::Cluster => SentResources::of_set(self.clusters.sent()),
+            Type::Listener => SentResources::of_set(self.listeners.sent()),
+            Type::Endpoint => self.endpoints.resources(),
+            Type::Route => self.routes.resources(),
+            Type::Secret => self.secrets.resources(),
         }
     }
 

@@ -26,103 +26,136 @@ use crate::serve::{Answer, Query, as_json, full, text};
 pub(super) use clusters::DerivedMessages;
 pub(super) use endpoints_by_port::EndpointsByPort;
 pub(super) use page::sections;
-pub(super) use services::registration;
 
-/// Returns true if [`answer`] has a document for this path.
-pub(super) fn is_path(path: &str) -> bool {
-    const PAGES: [&str; 19] = [
-        "",
-        "/",
-        "/adsz",
-        "/authenticationz",
-        "/authorizationz",
-        "/cdsz",
-        "/clusterz",
-        "/config_dump",
-        "/configz",
-        "/edsz",
-        "/endpointShardz",
-        "/endpointz",
-        "/ldsz",
-        "/memory",
-        "/push_status",
-        "/rdsz",
-        "/registryz",
-        "/sinkz",
-        "/syncz",
+/// Discovery's answer about memory where that registry is not on.
+pub(super) const NO_MEMORY: &str = "not there: see --registries Mock";
+
+/// A document that the plain listeners have, behind the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Document {
+    Page,
+    Authentication,
+    Authorization,
+    Clusters,
+    ConfigDump,
+    Configuration,
+    Conflicts,
+    Endpoints,
+    EndpointShards,
+    Memory,
+    /// Endpoints of all services, as the original's first version had them.
+    Registration,
+    Registry,
+    /// The resources of one type that each stream was sent.
+    Resources(Type),
+    Sinks,
+    Sync,
+    Watches,
+}
+
+impl Document {
+    const ALL: [(&str, Self); 20] = [
+        ("/debug", Self::Page),
+        ("/debug/", Self::Page),
+        ("/debug/adsz", Self::Watches),
+        ("/debug/authenticationz", Self::Authentication),
+        ("/debug/authorizationz", Self::Authorization),
+        ("/debug/cdsz", Self::Resources(Type::Cluster)),
+        ("/debug/clusterz", Self::Clusters),
+        ("/debug/config_dump", Self::ConfigDump),
+        ("/debug/configz", Self::Configuration),
+        ("/debug/edsz", Self::Resources(Type::Endpoint)),
+        ("/debug/endpointShardz", Self::EndpointShards),
+        ("/debug/endpointz", Self::Endpoints),
+        ("/debug/ldsz", Self::Resources(Type::Listener)),
+        ("/debug/memory", Self::Memory),
+        ("/debug/push_status", Self::Conflicts),
+        ("/debug/rdsz", Self::Resources(Type::Route)),
+        ("/debug/registryz", Self::Registry),
+        ("/debug/sinkz", Self::Sinks),
+        ("/debug/syncz", Self::Sync),
+        ("/v1/registration", Self::Registration),
     ];
-    let page = path.strip_prefix("/debug");
-    page.is_some_and(|page| PAGES.contains(&page))
-}
 
-/// Returns true if `?push=1` makes a push on this path.
-pub(super) fn is_pushed(path: &str) -> bool {
-    matches!(
-        path,
-        "/debug/adsz" | "/debug/cdsz" | "/debug/edsz" | "/debug/ldsz" | "/debug/rdsz"
-    )
-}
-
-/// Returns true if a document is made of the snapshot alone.
-pub(super) fn is_of_snapshot(path: &str) -> bool {
-    matches!(
-        path,
-        "/v1/registration" | "/debug/registryz" | "/debug/endpointz" | "/debug/endpointShardz"
-    )
-}
-
-/// The cache key of a document: its path, with the one parameter of the query that changes it.
-pub(super) fn key(path: &str, query: &str) -> String {
-    let query = Query::new(query);
-    let value = match path {
-        "/debug/authenticationz" | "/debug/authorizationz" | "/debug/config_dump" => {
-            query.get("proxyID")
-        }
-        "/debug/configz" => query.get("kind"),
-        "/debug/endpointz" => query.is_set("brief").then(String::new),
-        _ => None,
-    };
-    value.map_or_else(|| path.to_owned(), |value| format!("{path}?{value}"))
-}
-
-/// A path below /debug.
-pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str) -> Answer {
-    let query = Query::new(query);
-    let kind = match path {
-        "/debug/cdsz" => Some(Type::Cluster),
-        "/debug/edsz" => Some(Type::Endpoint),
-        "/debug/ldsz" => Some(Type::Listener),
-        "/debug/rdsz" => Some(Type::Route),
-        _ => None,
-    };
-    if let Some(kind) = kind {
-        return as_json(&streams::resources(hub, kind));
+    /// Returns the document at this path.
+    pub(super) fn at(path: &str) -> Option<Self> {
+        let mut all = Self::ALL.iter();
+        all.find(|(one, _)| *one == path)
+            .map(|(_, document)| *document)
     }
-    let document = match path {
-        "/debug/config_dump" => return dump::answer(hub, &query),
-        "/debug/authenticationz" => return security::authentication(hub, &query),
-        "/debug/authorizationz" => return security::authorization(hub, &query),
-        "/debug" | "/debug/" => {
-            let page = page::draw(hub, sources);
-            return full(StatusCode::OK, "text/html; charset=utf-8", page.into());
-        }
-        "/debug/syncz" => streams::sync(hub),
-        "/debug/adsz" => streams::watches(hub),
-        "/debug/registryz" => services::registry(hub),
-        "/debug/endpointz" if query.is_set("brief") => {
-            return text(StatusCode::OK, services::brief(hub).trim_end());
-        }
-        "/debug/endpointz" => services::endpoints(hub),
-        "/debug/endpointShardz" => services::shards(hub),
-        "/debug/configz" => clusters::written(hub, sources, query.get("kind").as_deref()),
-        "/debug/sinkz" => sources
-            .sinks()
-            .map_or_else(|| json!([]), |sinks| sinks.debug_view()),
-        "/debug/clusterz" => clusters::clusters(hub),
-        "/debug/push_status" => conflicts(hub),
-        _ => return text(StatusCode::NOT_FOUND, "not found"),
-    };
-    as_json(&document)
+
+    /// Returns true if `?push=1` makes a push.
+    pub(super) fn is_pushed(self) -> bool {
+        matches!(self, Self::Watches | Self::Resources(_))
+    }
+
+    /// Returns true if it is made of the snapshot alone.
+    pub(super) fn is_of_snapshot(self) -> bool {
+        matches!(
+            self,
+            Self::Registration | Self::Registry | Self::Endpoints | Self::EndpointShards
+        )
+    }
+
+    /// The cache key: its path, with the one parameter of the query that changes the document.
+    pub(super) fn key(self, query: &str) -> String {
+        let query = Query::new(query);
+        let value = match self {
+            Self::Authentication | Self::Authorization | Self::ConfigDump => query.get("proxyID"),
+            Self::Configuration => query.get("kind"),
+            Self::Endpoints => query.is_set("brief").then(String::new),
+            Self::Page
+            | Self::Clusters
+            | Self::Conflicts
+            | Self::EndpointShards
+            | Self::Memory
+            | Self::Registration
+            | Self::Registry
+            | Self::Resources(_)
+            | Self::Sinks
+            | Self::Sync
+            | Self::Watches => None,
+        };
+        let mut all = Self::ALL.iter();
+        let path = all.find(|(_, document)| *document == self);
+        let path = path.map_or("", |(path, _)| path);
+        value.map_or_else(|| path.to_owned(), |value| format!("{path}?{value}"))
+    }
+
+    pub(super) fn answer(self, hub: &Arc<Hub>, sources: &Sources, query: &str) -> Answer {
+        let query = Query::new(query);
+        as_json(&match self {
+            Self::Page => {
+                let page = page::draw(hub, sources);
+                return full(StatusCode::OK, "text/html; charset=utf-8", page.into());
+            }
+            Self::Memory => {
+                return match sources.put(hub) {
+                    Some(put) => full(StatusCode::OK, "application/yaml", put.body()),
+                    None => text(StatusCode::NOT_FOUND, NO_MEMORY),
+                };
+            }
+            Self::ConfigDump => return dump::answer(hub, &query),
+            Self::Authentication => return security::authentication(hub, &query),
+            Self::Authorization => return security::authorization(hub, &query),
+            Self::Endpoints if query.is_set("brief") => {
+                return text(StatusCode::OK, services::brief(hub).trim_end());
+            }
+            Self::Endpoints => services::endpoints(hub),
+            Self::EndpointShards => services::shards(hub),
+            Self::Registration => services::registration(hub),
+            Self::Registry => services::registry(hub),
+            Self::Resources(kind) => streams::resources(hub, kind),
+            Self::Sync => streams::sync(hub),
+            Self::Watches => streams::watches(hub),
+            Self::Configuration => clusters::written(hub, sources, query.get("kind").as_deref()),
+            Self::Clusters => clusters::clusters(hub),
+            Self::Sinks => sources
+                .mcp_sources()
+                .map_or_else(|| json!([]), |mcp_sources| mcp_sources.debug_view()),
+            Self::Conflicts => conflicts(hub),
+        })
+    }
 }
 
 /// Conflicts of the last snapshot: by metric, then by the key that they are about.

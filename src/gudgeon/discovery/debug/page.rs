@@ -65,8 +65,8 @@ pub(in crate::discovery) fn sections(page: &mut String, hub: &Hub, sources: &Sou
     services(page, hub);
     write_reports(page, hub, sources);
     jwks(page, hub);
-    if let Some(sinks) = sources.sinks() {
-        sinks.draw(page);
+    if let Some(mcp_sources) = sources.mcp_sources() {
+        mcp_sources.draw(page);
     }
     source_table(page, hub);
 }

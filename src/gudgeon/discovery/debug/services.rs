@@ -23,7 +23,7 @@ fn services(world: &World) -> impl Iterator<Item = &Arc<Service>> {
     world.services.values()
 }
 
-pub(crate) fn registration(hub: &Hub) -> Value {
+pub(super) fn registration(hub: &Hub) -> Value {
     let Some(world) = world(hub) else {
         return Value::Array(Vec::new());
     };

@@ -138,13 +138,11 @@ pub(super) fn watches(hub: &Hub) -> Value {
 
 pub(super) fn resources(hub: &Hub, kind: Type) -> Value {
     let rows = sorted(hub).into_iter().map(|session| {
-        let resources: Map<String, Value> = session.with_stream(|stream| {
-            let of_kind = stream.resources(kind).into_iter();
-            let one = |one: Arc<xds::view::Resource>| {
-                (clipped(&one.name).to_owned(), Value::from(one.version.to_string()))
-            };
-            of_kind.map(one).collect()
-        });
+        let all = session.with_stream(|stream| stream.resources(kind));
+        let one = |one: &Arc<xds::view::Resource>| {
+            (clipped(&one.name).to_owned(), Value::from(one.version.to_string()))
+        };
+        let resources: Map<String, Value> = all.iter().map(one).collect();
         json!({"connection": session.connection(), "proxy": &*session.node.id, "resources": resources})
     });
     Value::Array(rows.collect())

@@ -26,12 +26,16 @@ struct IngressInputs {
 
 impl IngressInputs {
     fn is(&self, other: &Self) -> bool {
-        let mut pairs = self.ingresses.iter().zip(&other.ingresses);
-        self.ingresses.len() == other.ingresses.len()
-            // Inputs never change behind their pointers, so equal pointers are equal inputs.
-            && pairs.all(|(one, other)| Arc::ptr_eq(one, other))
+        // Inputs never change behind their pointers, so equal pointers are equal inputs.
+        self.has_ingresses_of(other)
             && Arc::ptr_eq(&self.services, &other.services)
             && Arc::ptr_eq(&self.mesh, &other.mesh)
+    }
+
+    fn has_ingresses_of(&self, other: &Self) -> bool {
+        let mut pairs = self.ingresses.iter().zip(&other.ingresses);
+        self.ingresses.len() == other.ingresses.len()
+            && pairs.all(|(one, other)| Arc::ptr_eq(one, other))
     }
 }
 
@@ -60,7 +64,7 @@ pub(super) struct IngressRules {
     virtual_services: ObjectsWithGenerated<VirtualService>,
     /// Findings that were logged already.
     logged: BTreeSet<String>,
-    notes: IngressNotes,
+    notes: Arc<IngressNotes>,
 }
 
 /// The rules of all Ingresses. A change makes those again that it has a part in, and no others.
@@ -109,7 +113,7 @@ impl IngressNotes {
 }
 
 impl IngressRules {
-    pub(super) const fn notes(&self) -> &IngressNotes {
+    pub(super) const fn notes(&self) -> &Arc<IngressNotes> {
         &self.notes
     }
 
@@ -154,15 +158,22 @@ impl IngressRules {
             self.made = Some(made);
             return Some(Changes::default());
         }
-        let changes = made.update(inputs, domain);
-        let notes = made.notes();
+        let (changes, has_news) = made.update(inputs, domain);
+        // Most changes are of Services in which no Ingress has a part.
+        if has_news || !is_known {
+            self.note(made.notes());
+        }
+        self.made = Some(made);
+        is_known.then_some(changes)
+    }
+
+    /// Keeps messages, and logs new ones.
+    fn note(&mut self, notes: IngressNotes) {
         let messages = notes.messages();
         for message in messages.difference(&self.logged) {
             warn!("{}", redact_text(message));
         }
-        (self.logged, self.notes) = (messages, notes);
-        self.made = Some(made);
-        is_known.then_some(changes)
+        (self.logged, self.notes) = (messages, Arc::new(notes));
     }
 }
 
@@ -193,9 +204,9 @@ impl RulesMade {
         }
     }
 
-    /// Returns the objects that may be others than before.
-    fn update(&mut self, inputs: IngressInputs, domain: &str) -> Changes {
-        self.read(&inputs.ingresses);
+    /// Returns the objects that may be others than before, and true if messages may be.
+    fn update(&mut self, inputs: IngressInputs, domain: &str) -> (Changes, bool) {
+        let is_read = !self.inputs.has_ingresses_of(&inputs) && self.read(&inputs.ingresses);
         let (before, services) = (&self.inputs.services, &inputs.services);
         if !Arc::ptr_eq(before, services) {
             self.ingresses.services(|service| {
@@ -204,6 +215,7 @@ impl RulesMade {
                 ports(before) != ports(services)
             });
         }
+        let has_news = is_read || self.ingresses.is_changed();
         let port = |service: &Key, name: &str| {
             let mut ports = service_of(services, service, domain)?.ports.iter();
             let found = ports.find(|port| *port.name == *name);
@@ -223,11 +235,12 @@ impl RulesMade {
             add(&mut changes, one.collection, name);
         }
         self.inputs = inputs;
-        changes
+        (changes, has_news)
     }
 
-    /// Takes in the Ingresses that have changed. Of one name in two sources the first counts.
-    fn read(&mut self, sources: &[Arc<Ingresses>]) {
+    /// Takes in the Ingresses that have changed. Of one name in two sources the first counts. Returns true if any has.
+    fn read(&mut self, sources: &[Arc<Ingresses>]) -> bool {
+        let mut has_changed = false;
         let mut now = BTreeMap::new();
         for (key, json) in sources.iter().flat_map(|all| all.iter()) {
             now.entry(key).or_insert(json);
@@ -235,6 +248,7 @@ impl RulesMade {
         let key_of = |key: &(Arc<str>, Arc<str>)| Key::new(&*key.0, &*key.1);
         let gone = self.written.keys().filter(|key| !now.contains_key(key));
         for key in gone.cloned().collect::<Vec<_>>() {
+            has_changed = true;
             self.written.remove(&key);
             self.unread.remove(&key_of(&key));
             self.ingresses.set(key_of(&key), None);
@@ -243,6 +257,7 @@ impl RulesMade {
             if self.written.get(key) == Some(json) {
                 continue;
             }
+            has_changed = true;
             self.written.insert(key.clone(), Arc::clone(json));
             let key = key_of(key);
             self.unread.remove(&key);
@@ -254,6 +269,7 @@ impl RulesMade {
                 }
             }
         }
+        has_changed
     }
 
     fn set(&mut self, one: &Generated) {
@@ -430,6 +446,34 @@ mod tests {
         assert_eq!(without(), None, "all are gone");
         assert_eq!(without(), Some(Changes::default()));
         assert!(none.gateways.is_empty());
+    }
+
+    /// Each change of a Service used to make all messages about Ingresses anew.
+    #[test]
+    fn notes_stay_where_no_ingress_has_a_part_in_a_change() {
+        let mut rules = IngressRules::default();
+        let mut plain = world("STRICT");
+        let mut all = ingresses("a.example");
+        let mut notes_with = |all: &Arc<Ingresses>, plain: &World| {
+            let mut world = plain.clone();
+            let _changes = rules.add([all].into_iter(), &mut world, "cluster.local");
+            Arc::clone(rules.notes())
+        };
+        let first = notes_with(&all, &plain);
+        assert_eq!(first.findings.len(), 1, "the Service has no such port");
+        Arc::make_mut(&mut plain.services).extend([service("other", 80)]);
+        assert!(Arc::ptr_eq(&first, &notes_with(&all, &plain)), "a Service");
+        all = Arc::new((*all).clone());
+        assert!(
+            Arc::ptr_eq(&first, &notes_with(&all, &plain)),
+            "another source"
+        );
+        Arc::make_mut(&mut plain.services).extend([service("web", 80)]);
+        assert_eq!(notes_with(&all, &plain).findings.len(), 0);
+        let key = ("shop".into(), "front".into());
+        Arc::make_mut(&mut all).insert(key, "{".into());
+        let unread = notes_with(&all, &plain);
+        assert_eq!((unread.findings.len(), unread.made_of.len()), (1, 0));
     }
 
     fn service(name: &str, port: u16) -> (ServiceKey, Arc<Service>) {

@@ -73,7 +73,7 @@ impl SnapshotInputs {
     }
 
     /// Messages about Ingresses.
-    pub(super) fn ingress_notes(&self) -> &IngressNotes {
+    pub(super) fn ingress_notes(&self) -> &Arc<IngressNotes> {
         self.ingresses.notes()
     }
 
@@ -102,7 +102,11 @@ impl SnapshotInputs {
 
     /// The time at which something is due, if nothing else changes before.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        let all = [self.debounce.deadline(), self.peers.deadline()];
+        let all = [
+            self.debounce.deadline(),
+            self.peers.deadline(),
+            self.plaintext.deadline(),
+        ];
         all.into_iter().flatten().min()
     }
 

@@ -11,7 +11,7 @@ use xds::stream::PushScope;
 use xds::view::Type;
 
 use super::Hub;
-use crate::discovery::session::{PendingPush, nothing};
+use crate::discovery::session::PendingPush;
 
 impl Hub {
     /// Enqueues the snapshot at all sessions, and wakes those that it concerns. Returns their number. `names`: the assignments
@@ -45,17 +45,13 @@ impl Hub {
             };
             let everybody = batch.reasons.has(Reason::Debug);
             let concerned = || next.full && (everybody || next.concerns(node));
-            let scope = if concerned() || of_proxy() {
-                PushScope::Full
-            } else if names.is_empty() {
-                nothing()
-            } else {
-                PushScope::Endpoints(Arc::clone(names))
+            let scope = match concerned() || of_proxy() {
+                true => PushScope::Full,
+                false => PushScope::of_endpoints(names),
             };
             if !matches!(scope, PushScope::Full) {
                 as_before.insert(node.id.clone());
             }
-            let is_nothing = matches!(&scope, PushScope::Endpoints(names) if names.is_empty());
             let pending = PendingPush {
                 snapshot: Arc::clone(&next.snapshot),
                 scope,
@@ -63,12 +59,7 @@ impl Hub {
                 since: due.since,
                 put: now,
             };
-            if is_nothing {
-                session.enqueue_without_wake(pending);
-            } else {
-                woken += 1;
-                session.enqueue(pending);
-            }
+            woken += usize::from(session.enqueue(pending));
         }
         // Conflicts come up while resources are made, and those of these proxies are not made again.
         let rests = |proxy: &str| as_before.contains(proxy);

@@ -4,7 +4,7 @@
 //! A proxy is believed for the address that it calls from, and no other: no proxy may take mutual TLS from a neighbour. Replicas
 //! do not tell each other of their proxies; clients of the others try mutual TLS.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -36,18 +36,14 @@ struct AddressStreams {
 #[derive(Debug, Default)]
 pub(super) struct Plaintext {
     addresses: BTreeMap<IpAddr, AddressStreams>,
+    /// Addresses whose last stream without certificates has ended, by the time at which each expires unless one comes back.
+    lingering: BTreeSet<(Duration, IpAddr)>,
     is_changed: bool,
 }
 
 impl Plaintext {
     /// Counts a stream that has begun, by its number, which grows with each. Returns true if one of its addresses is new.
-    fn join(
-        &mut self,
-        number: u64,
-        addresses: &[IpAddr],
-        has_certificates: bool,
-        now: Duration,
-    ) -> bool {
+    fn join(&mut self, number: u64, addresses: &[IpAddr], has_certificates: bool) -> bool {
         let before = self.addresses.len();
         for address in addresses {
             if has_certificates {
@@ -61,12 +57,14 @@ impl Plaintext {
                     since: number,
                     ..AddressStreams::default()
                 });
+                if streams.without == 0 {
+                    self.lingering.remove(&(streams.left + LINGER, *address));
+                }
                 streams.without += 1;
             }
         }
         let is_news = self.addresses.len() > before;
         self.is_changed |= is_news;
-        self.expire(now);
         is_news
     }
 
@@ -87,27 +85,42 @@ impl Plaintext {
                 streams.with = streams.with.saturating_sub(1);
                 continue;
             }
+            let is_counted = streams.without > 0;
             streams.without = streams.without.saturating_sub(1);
-            streams.left = now;
+            // Streams that join later take it out of the set by this time.
+            if streams.without == 0 && is_counted {
+                streams.left = now;
+                self.lingering.insert((now + LINGER, *address));
+            }
             self.reconcile(*address);
         }
-        self.expire(now);
     }
 
     /// Forgets an address that only proxies with certificates still use: it is served as its labels say.
     fn reconcile(&mut self, address: IpAddr) {
         let known = self.addresses.get(&address);
-        if known.is_some_and(|streams| streams.without == 0 && streams.with > 0) {
+        let known = known.filter(|streams| streams.without == 0 && streams.with > 0);
+        if let Some(streams) = known {
+            self.lingering.remove(&(streams.left + LINGER, address));
             self.addresses.remove(&address);
             self.is_changed = true;
         }
     }
 
+    /// Returns the earliest time at which an address may expire.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.lingering.first().map(|(at, _)| *at)
+    }
+
+    /// Forgets addresses whose streams ended long ago. It costs by the streams that have ended, and not by the addresses known:
+    /// thousands of proxies may leave and come back at once.
     fn expire(&mut self, now: Duration) {
-        let before = self.addresses.len();
-        self.addresses
-            .retain(|_, streams| streams.without > 0 || now.saturating_sub(streams.left) < LINGER);
-        self.is_changed |= self.addresses.len() < before;
+        while let Some((_, address)) = self.lingering.first().copied().filter(|(at, _)| *at <= now)
+        {
+            self.lingering.pop_first();
+            self.addresses.remove(&address);
+            self.is_changed = true;
+        }
     }
 }
 
@@ -133,11 +146,10 @@ impl Hub {
     pub(super) fn learn_certificates(&self, session: &Session) {
         let node = &session.node;
         let addresses = believed(node, &session.peer);
-        let now = self.clock.now();
         let has_certificates = !node.without_certificates;
         let mut inputs = self.inputs();
         let joined = &mut inputs.plaintext;
-        let is_news = joined.join(session.number, &addresses, has_certificates, now);
+        let is_news = joined.join(session.number, &addresses, has_certificates);
         drop(inputs);
         let is_plain = self
             .snapshot()
@@ -166,21 +178,29 @@ impl Hub {
         self.changed.notify_one();
     }
 
-    /// Applies the addresses that were learned since the last call, for all streams that began or ended meanwhile at once.
+    /// Applies the addresses that were learned or expired since the last call, for all streams that began or ended meanwhile at
+    /// once.
     pub(super) fn emit_certificates(&self) {
+        let now = self.clock.now();
         let mut inputs = self.inputs();
+        inputs.plaintext.expire(now);
         if !std::mem::take(&mut inputs.plaintext.is_changed) {
             return;
         }
         let addresses = inputs.plaintext.addresses.keys().copied().collect();
         let changes = inputs.registries.set_plaintext(addresses);
-        inputs.change(self.clock.now(), &changes, &self.metrics);
+        inputs.change(now, &changes, &self.metrics);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use xds::stream::Protocol;
+
     use super::*;
+    use crate::discovery::testing::hub;
 
     fn at(last: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, last])
@@ -199,11 +219,11 @@ mod tests {
     #[test]
     fn an_address_is_plain_until_only_proxies_with_certificates_are_there() {
         let mut all = Plaintext::default();
-        assert!(!all.join(1, &[at(1)], true, second(0)));
+        assert!(!all.join(1, &[at(1)], true));
         assert_eq!(known(&mut all), None);
-        assert!(all.join(2, &[at(1)], false, second(1)));
+        assert!(all.join(2, &[at(1)], false));
         assert_eq!(known(&mut all), Some(vec![at(1)]));
-        all.join(3, &[at(1)], true, second(2));
+        all.join(3, &[at(1)], true);
         assert_eq!(known(&mut all), None);
         all.remove_stream(2, &[at(1)], false, second(3));
         assert_eq!(known(&mut all), Some(vec![]));
@@ -214,9 +234,9 @@ mod tests {
     #[test]
     fn a_stream_from_before_the_address_was_known_leaves_alone() {
         let mut all = Plaintext::default();
-        all.join(1, &[at(1)], true, second(0));
-        all.join(2, &[at(1)], false, second(1));
-        all.join(3, &[at(1)], true, second(2));
+        all.join(1, &[at(1)], true);
+        all.join(2, &[at(1)], false);
+        all.join(3, &[at(1)], true);
         all.remove_stream(1, &[at(1)], true, second(3));
         all.remove_stream(2, &[at(1)], false, second(4));
         assert_eq!(known(&mut all), Some(vec![]));
@@ -226,30 +246,55 @@ mod tests {
     #[test]
     fn an_address_stays_plain_for_a_while_when_its_stream_is_lost() {
         let mut all = Plaintext::default();
-        all.join(1, &[at(1)], false, second(0));
-        all.join(2, &[at(2)], false, second(0));
+        all.join(1, &[at(1)], false);
+        all.join(2, &[at(2)], false);
         assert_eq!(known(&mut all), Some(vec![at(1), at(2)]));
         all.remove_stream(1, &[at(1)], false, second(5));
         all.remove_stream(2, &[at(2)], false, second(5));
         // One comes back as it was, the other with certificates.
-        assert!(!all.join(3, &[at(1)], false, second(6)));
+        assert!(!all.join(3, &[at(1)], false));
         assert_eq!(known(&mut all), None);
-        all.join(4, &[at(2)], true, second(6));
+        all.join(4, &[at(2)], true);
         assert_eq!(known(&mut all), Some(vec![at(1)]));
         all.remove_stream(3, &[at(1)], false, second(7));
-        all.join(5, &[at(3)], true, second(607));
-        assert_eq!(known(&mut all), Some(vec![]));
+        assert_eq!(all.deadline(), Some(second(607)), "of the last stream");
+        all.expire(second(606));
+        assert_eq!(known(&mut all), None);
+        all.expire(second(607));
+        assert_eq!((known(&mut all), all.deadline()), (Some(vec![]), None));
+    }
+
+    /// The address used to stay plain until another stream began or ended.
+    #[tokio::test(start_paused = true)]
+    async fn an_address_expires_though_no_stream_begins_or_ends() {
+        let hub = hub();
+        tokio::spawn(Arc::clone(&hub).run());
+        let mut node = node("10.0.0.1");
+        node.without_certificates = true;
+        let (node, peer) = (Arc::new(node), Address::Ip("10.0.0.1:7".parse().unwrap()));
+        let view = hub.snapshot().unwrap().view(&node);
+        let stream = hub.join(&node, &peer, Protocol::StateOfTheWorld, view);
+        let plain = || hub.with_registries(|all| all.world().plaintext);
+        let after = async |seconds| {
+            tokio::time::sleep(second(seconds)).await;
+            plain().iter().copied().collect::<Vec<_>>()
+        };
+        assert_eq!(after(1000).await, [at(1)]);
+        drop(stream);
+        assert_eq!(after(599).await, [at(1)]);
+        assert_eq!(after(2).await, [] as [IpAddr; 0]);
+    }
+
+    fn node(ip: &str) -> Node {
+        let node = envoy_types::pb::envoy::config::core::v3::Node {
+            id: format!("sidecar~{ip}~a.demo~x"),
+            ..Default::default()
+        };
+        Node::read(Some(&node)).unwrap()
     }
 
     #[test]
     fn a_proxy_cannot_speak_for_its_neighbour() {
-        let node = |ip: &str| {
-            let node = envoy_types::pb::envoy::config::core::v3::Node {
-                id: format!("sidecar~{ip}~a.demo~x"),
-                ..Default::default()
-            };
-            Node::read(Some(&node)).unwrap()
-        };
         let peer = |text: &str| Address::Ip(text.parse().unwrap());
         let node = node("10.0.0.1");
         for (peer, own) in [
@@ -270,12 +315,8 @@ mod tests {
     fn addresses_are_bounded() {
         let mut all = Plaintext::default();
         for number in 0..30_000u32 {
-            all.join(
-                number.into(),
-                &[IpAddr::V4(number.into())],
-                false,
-                second(0),
-            );
+            let address = [IpAddr::V4(number.into())];
+            all.join(number.into(), &address, false);
         }
         assert_eq!(all.addresses.len(), MOST);
     }

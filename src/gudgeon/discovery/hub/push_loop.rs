@@ -1,12 +1,12 @@
 //! Makes snapshots of what has changed, one after the other, and tells the streams of them.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use api::model::{Changes, Reason, World};
-use tracing::debug;
 use xds::debounce::DueBatch;
-use xds::snapshot::Snapshot;
+use xds::snapshot::{NextSnapshot, Snapshot};
 
 use super::Hub;
 use super::blocking_jobs::LARGE;
@@ -64,34 +64,7 @@ impl Hub {
         } else {
             world
         };
-        let hosts = (!due.batch.full).then(|| due.batch.hosts.clone());
-        let size = Snapshot::size(&world);
-        let nodes: Vec<_> = if size < LARGE {
-            Vec::new()
-        } else {
-            let sessions = self.sessions.all();
-            sessions
-                .iter()
-                .map(|session| Arc::clone(&session.node))
-                .collect()
-        };
-        let (this, earlier) = (Arc::clone(self), Arc::clone(&current));
-        let everybody = due.batch.reasons.has(Reason::Debug);
-        let changed_hosts = due.batch.hosts.clone();
-        let make = move || {
-            let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());
-            let next = made(&this.metrics, next)?;
-            // A stream that asks for it meets a panic again, and counts it.
-            let ahead = || {
-                let mut nodes = nodes;
-                nodes.retain(|node| !next.full || everybody || next.concerns(node));
-                next.snapshot.make_ahead(&earlier, &nodes);
-            };
-            let _made = catch_unwind(AssertUnwindSafe(ahead));
-            let names = Arc::new(assignments(next.snapshot.world(), &changed_hosts));
-            Some((next, names))
-        };
-        let Some((next, names)) = self.blocking.run(size, make).await.flatten() else {
+        let Some((next, names)) = self.make(&current, world, due, changes).await else {
             return false;
         };
         // The snapshot is served before it is notified, so that a stream which joins next begins with it.
@@ -107,14 +80,47 @@ impl Hub {
             streams,
         };
         self.metrics.pushed(&pushed);
-        let reasons: Vec<_> = pushed.reasons.iter().map(Reason::as_str).collect();
-        debug!(
-            "push for {}: {}, full: {}",
-            reasons.join(", "),
-            api::counted(streams, "stream"),
-            pushed.full
-        );
+        pushed.log();
         self.pushes.add(pushed);
         true
+    }
+
+    /// Makes the next snapshot, with the resources of the proxies that it concerns, and the names of the assignments that have
+    /// changed. A large one is made beside the event loop.
+    async fn make(
+        self: &Arc<Self>,
+        current: &Arc<Snapshot>,
+        world: World,
+        due: &DueBatch,
+        changes: Option<Arc<Changes>>,
+    ) -> Option<(NextSnapshot, Arc<BTreeSet<Arc<str>>>)> {
+        let hosts = (!due.batch.full).then(|| due.batch.hosts.clone());
+        let size = Snapshot::size(&world);
+        let nodes: Vec<_> = if size < LARGE {
+            Vec::new()
+        } else {
+            let sessions = self.sessions.all();
+            sessions
+                .iter()
+                .map(|session| Arc::clone(&session.node))
+                .collect()
+        };
+        let (this, earlier) = (Arc::clone(self), Arc::clone(current));
+        let everybody = due.batch.reasons.has(Reason::Debug);
+        let changed_hosts = due.batch.hosts.clone();
+        let make = move || {
+            let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());
+            let next = made(&this.metrics, next)?;
+            // A stream that asks for it meets a panic again, and counts it.
+            let ahead = || {
+                let mut nodes = nodes;
+                nodes.retain(|node| !next.full || everybody || next.concerns(node));
+                next.snapshot.make_ahead(&earlier, &nodes);
+            };
+            let _made = catch_unwind(AssertUnwindSafe(ahead));
+            let names = Arc::new(assignments(next.snapshot.world(), &changed_hosts));
+            Some((next, names))
+        };
+        self.blocking.run(size, make).await.flatten()
     }
 }

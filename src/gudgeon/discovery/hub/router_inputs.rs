@@ -1,4 +1,4 @@
-//! Routers that come while it is still looked for what they listen for: certificates, and Ingresses.
+//! Routers that connect before certificates and Ingresses were read for the first time: their views wait for these.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -166,11 +166,13 @@ impl Fetcher {
     ) -> Result<KeySet, FetchError> {
         let fetched = async {
             let text = match source {
-                JwksSource::Set(url) => self.get(url, forbidden, MOST_BYTES).await?,
+                JwksSource::Set(url) => self.get(url, forbidden, (limit, MOST_BYTES)).await?,
                 JwksSource::Discovery(url) => {
-                    let document = self.get(url, forbidden, MOST_DOCUMENT_BYTES).await?;
+                    let document = self
+                        .get(url, forbidden, (limit, MOST_DOCUMENT_BYTES))
+                        .await?;
                     let url = jwks_uri(&document).ok_or(FetchError::Document)?;
-                    self.get(&url, forbidden, MOST_BYTES).await?
+                    self.get(&url, forbidden, (limit, MOST_BYTES)).await?
                 }
             };
             // Some milliseconds, where the loop may stop for 20.
@@ -188,7 +190,7 @@ impl Fetcher {
         &self,
         url: &str,
         forbidden: &Forbidden,
-        most: usize,
+        (limit, most): (Duration, usize),
     ) -> Result<String, FetchError> {
         let uri: Uri = url.parse().map_err(|_| FetchError::Url)?;
         let is_secure = match uri.scheme_str() {
@@ -202,7 +204,7 @@ impl Fetcher {
             .and_then(|host| host.strip_suffix(']'))
             .unwrap_or(host);
         let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
-        let stream = self.connect(host, port, forbidden).await?;
+        let stream = self.connect(host, port, forbidden, limit).await?;
         let stream: Box<dyn IssuerConnection> = if is_secure {
             let name = ServerName::try_from(host.to_owned()).map_err(|_| FetchError::Url)?;
             let tls = TlsConnector::from(self.tls().await?);
@@ -224,6 +226,7 @@ impl Fetcher {
         host: &str,
         port: u16,
         forbidden: &Forbidden,
+        limit: Duration,
     ) -> Result<TcpStream, FetchError> {
         let mut servers = forbidden.addresses.clone();
         for server in &forbidden.names {
@@ -231,20 +234,18 @@ impl Fetcher {
             let found = self.lookup(server, port).await.unwrap_or_default();
             servers.extend(found.iter().map(|one| one.ip().to_canonical()));
         }
-        let (mut refused, mut failed) = (None, None);
+        let (mut refused, mut tries) = (None, Vec::new());
         // An absolute name keeps its last dot: without it the resolver would try the system's search domains first.
         for to in self.lookup(host, port).await?.into_iter().take(MOST_TRIES) {
-            if let Some(what) = ssrf_guard::forbidden_reason(to.ip(), &self.allowed, &servers) {
-                refused = Some(FetchError::Address(to.ip(), what));
-                continue;
-            }
-            match TcpStream::connect(to).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failed = Some(FetchError::Connect(error.to_string())),
+            match ssrf_guard::forbidden_reason(to.ip(), &self.allowed, &servers) {
+                Some(what) => refused = Some(FetchError::Address(to.ip(), what)),
+                None => tries.push(to),
             }
         }
         // An allowed address that refuses the connection explains more than one that is not asked.
-        Err(failed.or(refused).unwrap_or(FetchError::Resolve))
+        connect_to(&tries, limit)
+            .await
+            .map_err(|failed| failed.or(refused).unwrap_or(FetchError::Resolve))
     }
 
     async fn lookup(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, FetchError> {
@@ -282,6 +283,31 @@ impl Fetcher {
         *roots() = Some((Instant::now(), Arc::clone(&config)));
         Ok(config)
     }
+}
+
+/// Connects to the first address that accepts. Each has its share of the time, so that one which does not answer leaves some for
+/// the next. `None` as error: there is no address.
+async fn connect_to(
+    tries: &[SocketAddr],
+    limit: Duration,
+) -> Result<TcpStream, Option<FetchError>> {
+    let share = limit / u32::try_from(tries.len().max(1)).unwrap_or(u32::MAX);
+    let mut failed = None;
+    for (at, to) in tries.iter().enumerate() {
+        let connect = TcpStream::connect(to);
+        let connected = match at + 1 == tries.len() {
+            // The caller's timeout ends the last one, with its own words.
+            true => connect.await,
+            false => timeout(share, connect)
+                .await
+                .unwrap_or_else(|elapsed| Err(elapsed.into())),
+        };
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = Some(FetchError::Connect(error.to_string())),
+        }
+    }
+    Err(failed)
 }
 
 /// Trusts the system's roots (`SSL_CERT_FILE` and `SSL_CERT_DIR` count), and those that are mounted for issuers.
@@ -353,7 +379,42 @@ fn jwks_uri(document: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::jwks_uri;
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    /// A firewall that drops packets in front of the first address used to take all the time of the fetch.
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_leaves_time_for_the_next_one() {
+        let silent = TcpSocket::new_v4().unwrap();
+        silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let silent = silent.listen(1).unwrap();
+        let dead = silent.local_addr().unwrap();
+        let short = Duration::from_millis(200);
+        // The kernel drops what comes when the queue of a listener is full.
+        let mut queue = Vec::new();
+        while let Ok(stream) = timeout(short, TcpStream::connect(dead)).await {
+            queue.push(stream.unwrap());
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let live = listener.local_addr().unwrap();
+        let limit = Duration::from_secs(20);
+        let tries = [dead, dead, dead, live];
+        let connected = timeout(limit / 2, connect_to(&tries, limit / 10));
+        let connected = connected.await.expect("it waits for the first address");
+        assert_eq!(connected.unwrap().peer_addr().unwrap(), live);
+    }
+
+    #[tokio::test]
+    async fn the_last_failure_counts() {
+        let limit = Duration::from_secs(20);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let free = listener.local_addr().unwrap();
+        drop(listener);
+        let failed = connect_to(&[free], limit).await.unwrap_err();
+        assert_eq!(failed.unwrap().reason(), "connect");
+        assert_eq!(connect_to(&[], limit).await.unwrap_err(), None);
+    }
 
     #[test]
     fn a_document_is_read_for_one_member() {

@@ -103,6 +103,40 @@ impl Entry {
         self.find_latest();
     }
 
+    /// Replaces the keys. They are fetched again at `due`.
+    fn put_keys(&mut self, keys: KeySet, now: Duration, due: Duration) -> FetchOutcome {
+        let news = FetchOutcome {
+            keys: self.keys.as_ref() != Some(&keys),
+            trouble: self.error.is_some(),
+        };
+        (self.keys, self.fetched, self.error) = (Some(keys), Some(now), None);
+        for share in self.shares.values_mut() {
+            (share.due, share.failures) = (due, 0);
+        }
+        news
+    }
+
+    /// Takes note of a failure. It is one of all namespaces that would not have waited longer.
+    fn put_error(&mut self, error: &FetchError, now: Duration) -> FetchOutcome {
+        let counts = |share: &Share| error.counts_within(share.timeout);
+        // A timeout shorter than the other users' must not replace the error that they meet: the two would take turns.
+        let is_short = !self.each_share().all(|(_, share)| counts(share));
+        let message = error.to_string();
+        let replaces = self.error.is_none() || !is_short;
+        let trouble = replaces && self.error.as_ref() != Some(&message);
+        if replaces {
+            self.error = Some(message);
+        }
+        for share in self.shares.values_mut().filter(|share| counts(share)) {
+            share.due = now + AGAIN.step(share.failures);
+            share.failures = share.failures.saturating_add(1);
+        }
+        FetchOutcome {
+            keys: false,
+            trouble,
+        }
+    }
+
     /// Returns true if each namespace has tried, or one has keys.
     fn is_tried(&self) -> bool {
         let mut shares = self.each_share();
@@ -193,54 +227,55 @@ impl Schedule {
     /// Begins the fetches that are due, and returns them.
     pub(in crate::discovery) fn due(&mut self, now: Duration) -> Vec<Fetch> {
         let mut busy = self.busy();
-        let mut all = Vec::new();
-        for (source, entry) in &self.entries {
-            for (namespace, share) in entry.each_share() {
-                if entry.ready(share).is_some_and(|ready| ready <= now) {
-                    let fetch = Fetch {
-                        number: 0,
-                        source: source.clone(),
-                        namespace: namespace.clone(),
-                        timeout: share.timeout,
-                    };
-                    all.push((share.due, fetch));
-                }
-            }
-        }
-        // The share that waits longest comes first; of one source, the one with the longest timeout.
-        all.sort_by_key(|(due, fetch)| (*due, Reverse(fetch.timeout)));
-        let mut found = Vec::new();
-        for (_, mut fetch) in all {
+        let mut begun = Vec::new();
+        for (source, namespace) in self.ready_shares(now) {
             if self.running.len() >= AT_ONCE {
                 break;
             }
-            let of_namespace = busy.entry(fetch.namespace.clone()).or_default();
+            let of_namespace = busy.entry(Arc::clone(&namespace)).or_default();
             if *of_namespace >= OF_NAMESPACE_AT_ONCE {
                 continue;
             }
-            let Some(entry) = self.entries.get_mut(&fetch.source) else {
-                continue;
-            };
-            // An earlier one of this round may be of the same source.
-            let share = entry.shares.get(&fetch.namespace);
-            let ready = share.and_then(|share| entry.ready(share));
-            if ready.is_none_or(|ready| ready > now) {
-                continue;
-            }
-            if let Some(share) = entry.shares.get_mut(&fetch.namespace) {
-                self.begun += 1;
-                fetch.number = self.begun;
-                share.under_way = Some(UnderWay {
-                    number: fetch.number,
-                    begun: now,
-                });
-                entry.latest = Some(now);
+            if let Some(fetch) = self.begin(source, namespace, now) {
                 *of_namespace += 1;
-                self.running.insert(fetch.number, fetch.namespace.clone());
-                found.push(fetch);
+                begun.push(fetch);
             }
         }
-        found
+        begun
+    }
+
+    /// The shares that may fetch: the one that waits longest comes first; of one source, the one with the longest timeout.
+    fn ready_shares(&self, now: Duration) -> Vec<(JwksSource, Arc<str>)> {
+        let mut ready = Vec::new();
+        for (source, entry) in &self.entries {
+            for (namespace, share) in entry.each_share() {
+                if entry.ready(share).is_some_and(|ready| ready <= now) {
+                    let order = (share.due, Reverse(share.timeout));
+                    ready.push((order, (source.clone(), Arc::clone(namespace))));
+                }
+            }
+        }
+        ready.sort_by_key(|(order, _)| *order);
+        ready.into_iter().map(|(_, share)| share).collect()
+    }
+
+    /// Begins a fetch, unless an earlier one of this round is of the same source.
+    fn begin(&mut self, source: JwksSource, namespace: Arc<str>, now: Duration) -> Option<Fetch> {
+        let entry = self.entries.get_mut(&source)?;
+        let ready = entry.ready(entry.shares.get(&namespace)?);
+        ready.filter(|ready| *ready <= now)?;
+        let share = entry.shares.get_mut(&namespace)?;
+        self.begun += 1;
+        let number = self.begun;
+        share.under_way = Some(UnderWay { number, begun: now });
+        entry.latest = Some(now);
+        self.running.insert(number, Arc::clone(&namespace));
+        Some(Fetch {
+            number,
+            source,
+            timeout: share.timeout,
+            namespace,
+        })
     }
 
     /// The time when the next fetch becomes due. One that is due already waits for a turn, which comes when a fetch ends; so do all
@@ -283,36 +318,8 @@ impl Schedule {
         share.under_way = None;
         entry.find_latest();
         match fetched {
-            Ok(keys) => {
-                let news = FetchOutcome {
-                    keys: entry.keys.as_ref() != Some(&keys),
-                    trouble: entry.error.is_some(),
-                };
-                (entry.keys, entry.fetched, entry.error) = (Some(keys), Some(now), None);
-                for share in entry.shares.values_mut() {
-                    (share.due, share.failures) = (now + refresh, 0);
-                }
-                news
-            }
-            Err(error) => {
-                // That of whoever gives it less time is not told in place of what the others meet: the two would take turns.
-                let counts = |share: &Share| error.counts_within(share.timeout);
-                let is_short = !entry.each_share().all(|(_, share)| counts(share));
-                let message = error.to_string();
-                let replaces = entry.error.is_none() || !is_short;
-                let trouble = replaces && entry.error.as_ref() != Some(&message);
-                if replaces {
-                    entry.error = Some(message);
-                }
-                for share in entry.shares.values_mut().filter(|share| counts(share)) {
-                    share.due = now + AGAIN.step(share.failures);
-                    share.failures = share.failures.saturating_add(1);
-                }
-                FetchOutcome {
-                    keys: false,
-                    trouble,
-                }
-            }
+            Ok(keys) => entry.put_keys(keys, now, now + refresh),
+            Err(error) => entry.put_error(&error, now),
         }
     }
 

@@ -48,7 +48,7 @@ const ROLE: &str = "galley";
 
 /// All sources.
 #[derive(Debug)]
-pub(crate) struct Sinks {
+pub(crate) struct McpSources {
     hub: Arc<Hub>,
     pub(super) own: Own,
     rules: SourceId,
@@ -74,7 +74,7 @@ pub(super) fn start(
     updates: Option<mpsc::Receiver<RuleUpdate>>,
     flags: &DiscoveryFlags,
     hub: &Arc<Hub>,
-) -> Result<Arc<Sinks>, Failure> {
+) -> Result<Arc<McpSources>, Failure> {
     let mesh = hub.with_registries(|registries| registries.world().mesh);
     let received = address::received(flags.mcp_max_msg_size).map_err(Failure::config)?;
     let named = flags.mcp_server_addrs.iter();
@@ -109,7 +109,7 @@ pub(super) fn start(
         registry: Registry::External,
         cluster,
     };
-    let sinks = Arc::new(Sinks {
+    let mcp_sources = Arc::new(McpSources {
         hub: Arc::clone(hub),
         own: Own::new(are_named, flags.config_dir.is_some()),
         rules: id(hub.options.settings.cluster.clone()),
@@ -125,16 +125,16 @@ pub(super) fn start(
             hub.options.registries.contains(&Registry::Kubernetes),
         ))),
     });
-    tokio::spawn(sinks.follow_trust());
+    tokio::spawn(mcp_sources.follow_trust());
     if are_named {
-        hub.set_sync_state(&sinks.rules, SyncState::Syncing);
-        sinks.follow(configured);
-        tokio::spawn(Arc::clone(&sinks).wait());
+        hub.set_sync_state(&mcp_sources.rules, SyncState::Syncing);
+        mcp_sources.follow(configured);
+        tokio::spawn(Arc::clone(&mcp_sources).wait());
     }
-    Ok(sinks)
+    Ok(mcp_sources)
 }
 
-impl Sinks {
+impl McpSources {
     fn state(&self) -> MutexGuard<'_, UnionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -205,11 +205,11 @@ impl Sinks {
     fn dial(self: &Arc<Self>, next: &mut u64, wanted: SourceName) -> Source {
         let id = *next;
         *next += 1;
-        // The sinks own their sources, so a strong pointer would be a cycle.
-        let sinks = Arc::downgrade(self);
-        let apply = move |changes: &Changes<ReceivedObject>| {
-            if let Some(sinks) = sinks.upgrade() {
-                sinks.apply(id, changes);
+        // These own their sources, so a strong pointer would be a cycle.
+        let mcp_sources = Arc::downgrade(self);
+        let apply = move |changes: &[Changes<ReceivedObject>]| {
+            if let Some(mcp_sources) = mcp_sources.upgrade() {
+                mcp_sources.apply(id, changes);
             }
         };
         let (origin, task) = match &wanted {
@@ -261,10 +261,10 @@ impl Sinks {
 
     /// The receiver of a source's changes, as far as they become services here.
     fn core_receiver(self: &Arc<Self>, source: u64) -> impl FnMut(&[Stored]) + Send + use<> {
-        let sinks = Arc::downgrade(self);
+        let mcp_sources = Arc::downgrade(self);
         move |changes| {
-            if let Some(sinks) = sinks.upgrade() {
-                sinks.state().take_core(source, changes);
+            if let Some(mcp_sources) = mcp_sources.upgrade() {
+                mcp_sources.state().take_core(source, changes);
             }
         }
     }
@@ -294,26 +294,32 @@ impl Sinks {
 
     /// Gives the workloads of files the trust domain of the mesh, whenever that changes.
     fn follow_trust(self: &Arc<Self>) -> impl Future<Output = ()> + use<> {
-        let (sinks, mut trust) = (Arc::downgrade(self), self.hub.trust.watch());
+        let (mcp_sources, mut trust) = (Arc::downgrade(self), self.hub.trust.watch());
         async move {
             while trust.changed().await.is_ok() {
                 let domain = Arc::clone(&trust.borrow_and_update());
-                let Some(sinks) = sinks.upgrade() else { return };
-                let mut state = sinks.state();
+                let Some(mcp_sources) = mcp_sources.upgrade() else {
+                    return;
+                };
+                let mut state = mcp_sources.state();
                 state.of_files.objects.set_trust_domain(&domain);
-                sinks.reconcile(state);
+                mcp_sources.reconcile(state);
             }
         }
     }
 
-    fn apply(&self, id: u64, changes: &Changes<ReceivedObject>) {
+    /// Applies a source's changes, or takes note of a source that is lost, or there again: then there are no changes.
+    fn apply(&self, id: u64, changes: &[Changes<ReceivedObject>]) {
         let mut state = self.state();
         let place = state.sources.iter().position(|source| source.id == id);
         // Changes of a source that has left meanwhile are dropped.
         if let Some(place) = place {
-            let changes = state.union.apply(place, changes);
-            self.take(&mut state, changes);
+            for changes in changes {
+                let changes = state.union.apply(place, changes);
+                self.take(&mut state, changes);
+            }
         }
+        // It counts all objects, so it runs once for all collections.
         self.reconcile(state);
     }
 
@@ -350,23 +356,40 @@ impl Sinks {
     fn reconcile(&self, mut state: MutexGuard<'_, UnionState>) {
         let mut stay = state.sources.iter().filter(|source| !source.leaves);
         let is_synced = stay.all(Source::is_synced);
-        if is_synced && state.sources.iter().any(|source| source.leaves) {
-            let places = state.sources.iter().enumerate();
-            let places = places.filter(|(_, source)| !source.leaves);
-            let places: Vec<_> = places.map(|(at, _)| Some(at)).collect();
-            state.sources.retain(|source| {
-                if source.leaves {
-                    source.task.abort();
-                }
-                !source.leaves
-            });
-            state.reorder_core();
-            let changes = state.union.replace(&places);
-            self.take(&mut state, changes);
+        if is_synced {
+            self.drop_left_sources(&mut state);
         }
         if !self.own.yields(!state.sources.is_empty(), is_synced) {
             return;
         }
+        // Once there, it stays: it may have to become empty.
+        state.has_services |= state.sources.iter().any(Source::gives_services);
+        // Proxies that are served already do not wait for sources that come later.
+        state.late |= is_synced;
+        self.publish(state, is_synced);
+    }
+
+    /// Drops the sources that are named no longer: the others have sent all.
+    fn drop_left_sources(&self, state: &mut UnionState) {
+        if !state.sources.iter().any(|source| source.leaves) {
+            return;
+        }
+        let places = state.sources.iter().enumerate();
+        let places = places.filter(|(_, source)| !source.leaves);
+        let places: Vec<_> = places.map(|(at, _)| Some(at)).collect();
+        state.sources.retain(|source| {
+            if source.leaves {
+                source.task.abort();
+            }
+            !source.leaves
+        });
+        state.reorder_core();
+        let changes = state.union.replace(&places);
+        self.take(state, changes);
+    }
+
+    /// Puts all objects and their sync state into the hub.
+    fn publish(&self, mut state: MutexGuard<'_, UnionState>, is_synced: bool) {
         let hub = &self.hub;
         let rules = state.contribution();
         let services = Contribution {
@@ -381,21 +404,9 @@ impl Sinks {
         count(&hub.facts, &self.rules, &state.rules, others);
         let none = OtherObjects::default();
         count(&hub.facts, &self.services, &state.services, none);
-        // Once there, it stays: it may have to become empty.
-        state.has_services |= state.sources.iter().any(Source::gives_services);
-        let has_services = state.has_services;
-        // Proxies that are served already do not wait for sources that come later.
-        state.late |= is_synced;
-        let lost = lost(&state.sources);
-        let standing = match (is_synced, state.late) {
-            (true, _) if lost.is_empty() => SyncState::Synced,
-            (true, _) => SyncState::Stale { error: lost.into() },
-            (false, true) => SyncState::Stale {
-                error: missing(&state.sources).into(),
-            },
-            (false, false) => SyncState::Syncing,
-        };
         let missing = missing(&state.sources);
+        let sync_state = sync_state(is_synced, state.late, &missing, lost(&state.sources));
+        let has_services = state.has_services;
         drop(state);
         let mut awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
         awaited.insert(self.rules.clone(), missing);
@@ -403,10 +414,10 @@ impl Sinks {
         hub.update(|registries| registries.put(&self.rules, rules));
         if has_services {
             hub.update(|registries| registries.put(&self.services, services));
-            hub.set_sync_state(&self.services, standing.clone());
+            hub.set_sync_state(&self.services, sync_state.clone());
         }
         // The state comes after the objects: it may complete the first snapshot.
-        hub.set_sync_state(&self.rules, standing);
+        hub.set_sync_state(&self.rules, sync_state);
     }
 
     /// Ends the wait for sources after `patience`, so that the objects that have come are served.
@@ -422,5 +433,18 @@ impl Sinks {
             }
         }
         self.reconcile(state);
+    }
+}
+
+/// The sync state of all sources as one. `missing` and `lost` name the sources that have not sent all, and those that give nothing
+/// any more.
+fn sync_state(is_synced: bool, is_late: bool, missing: &str, lost: String) -> SyncState {
+    match (is_synced, is_late) {
+        (true, _) if lost.is_empty() => SyncState::Synced,
+        (true, _) => SyncState::Stale { error: lost.into() },
+        (false, true) => SyncState::Stale {
+            error: missing.into(),
+        },
+        (false, false) => SyncState::Syncing,
     }
 }

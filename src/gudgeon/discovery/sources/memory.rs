@@ -40,8 +40,8 @@ fn lock(memory: &Mutex<Memory>) -> std::sync::MutexGuard<'_, Memory> {
 /// One request: all that is there is replaced.
 #[derive(Debug)]
 pub(in crate::discovery) struct Put<'a> {
-    pub(in crate::discovery) hub: &'a Hub,
-    pub(in crate::discovery) memory: &'a Mutex<Memory>,
+    pub(super) hub: &'a Hub,
+    pub(super) memory: &'a Mutex<Memory>,
 }
 
 impl Put<'_> {

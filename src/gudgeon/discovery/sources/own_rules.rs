@@ -1,4 +1,4 @@
-//! Rules of one's own, from `--configDir` or the clusters' API servers: they count as long as nobody else is named for rules.
+//! Rules that discovery reads itself, from `--configDir` or from API servers: they count as long as no MCP source is named.
 
 use tokio::sync::watch;
 use tracing::{info, warn};

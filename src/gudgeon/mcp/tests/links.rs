@@ -41,9 +41,11 @@ fn link(port: u16) -> (Arc<Link>, Arc<Peers>, Log) {
     let log = Log::default();
     let shared = Arc::clone(&log);
     let peers = Peers::new("pilot");
-    let apply = move |changes: &Changes<ReceivedObject>| {
-        let set = changes.set.iter().map(|(name, _)| name.to_string());
-        let removed = changes.removed.iter().map(ToString::to_string);
+    let apply = move |changes: &[Changes<ReceivedObject>]| {
+        let set = changes.iter().flat_map(|one| &one.set);
+        let set = set.map(|(name, _)| name.to_string());
+        let removed = changes.iter().flat_map(|one| &one.removed);
+        let removed = removed.map(ToString::to_string);
         shared
             .lock()
             .unwrap()
@@ -194,7 +196,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         SourceObjects::new(
             "me",
             &collections,
-            Arc::new(|_: &Changes<ReceivedObject>| {}),
+            Arc::new(|_: &[Changes<ReceivedObject>]| {}),
         )
     };
     let serve = |objects: &Arc<SourceObjects>| {
@@ -263,8 +265,8 @@ async fn a_response_that_is_being_read_is_applied_before_its_stream_ends() {
     let address = format!("unix://{}", root.path().join("sink").display());
     let applied = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&applied);
-    let apply = move |changes: &Changes<ReceivedObject>| {
-        *counted.lock().unwrap() += changes.set.len();
+    let apply = move |changes: &[Changes<ReceivedObject>]| {
+        *counted.lock().unwrap() += changes.iter().map(|one| one.set.len()).sum::<usize>();
     };
     let objects = SourceObjects::new("me", &[ENTRIES.to_owned()], Arc::new(apply));
     let server = McpServer::new(McpServerSettings {

@@ -108,7 +108,7 @@ fn a_push_that_cannot_be_made_leaves_the_client_as_it_is() {
             wire.stream.merge_push(after().full());
             play(&mut wire);
             for kind in [Type::Cluster, Type::Listener] {
-                let sent: Set = wire.stream.resources(kind).into_iter().collect();
+                let sent: Set = wire.stream.resources(kind).iter().cloned().collect();
                 assert_eq!(sent.version(), after().version(kind), "{kind:?}");
             }
             assert_eq!(wire.stream.take_unmade(), BTreeSet::new());

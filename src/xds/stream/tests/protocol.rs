@@ -206,8 +206,9 @@ fn a_push_of_endpoints_concerns_those_that_the_client_watches() {
     };
     let changed = |names: &[&str]| {
         let names = names.iter().map(|name| Arc::from(*name));
-        PushScope::Endpoints(Arc::new(names.collect()))
+        PushScope::of_endpoints(&Arc::new(names.collect()))
     };
+    assert_eq!(concerned(&changed(&[])), []);
     assert_eq!(
         concerned(&changed(&["a", "elsewhere"])),
         [(Endpoint, vec!["a".to_owned()])]
@@ -595,7 +596,7 @@ fn names_that_vanish_later_do_not_count() {
     let gone: Vec<&str> = names.iter().map(String::as_str).collect();
     wire.stream.merge_push(World::default().endpoints(&gone));
     assert_eq!(wire.all().len(), 1);
-    assert_eq!(wire.stream.resources(Endpoint).len(), 0);
+    assert_eq!(wire.stream.resources(Endpoint).iter().count(), 0);
     let more = names.iter().map(String::as_str).chain(["other"]);
     request.names = more.collect();
     request.nonce = wire.nonce(Endpoint);
@@ -895,7 +896,7 @@ fn a_hundred_thousand_names_are_one_walk() {
         response.version,
         response.resources.iter().map(|found| found.version).sum()
     );
-    assert_eq!(wire.stream.resources(Endpoint).len(), NAMES);
+    assert_eq!(wire.stream.resources(Endpoint).iter().count(), NAMES);
     assert_eq!(wire.ack(Endpoint), RequestOutcome::Acked);
     assert!(wire.next().is_none());
 }

@@ -195,13 +195,13 @@ impl Local {
                         warn!("{message}");
                     }
                     logged = messages;
-                    self.find();
+                    self.mark_connected();
                     objects(&scan.changes);
                     self.take(&scan.changes, &collections, &apply);
                 }
                 Err(cause) => {
-                    if self.lose(&cause.to_string()) {
-                        apply(&Changes::default());
+                    if self.mark_lost(&cause.to_string()) {
+                        apply(&[]);
                     }
                 }
             }
@@ -242,18 +242,17 @@ impl Local {
             if is_complete {
                 self.take(&changes, &collections, &apply);
             } else {
-                self.apply(&changes, &collections, &apply);
+                apply(&by_collection(&changes, &collections));
             }
         }
     }
 
     /// The last changes of all that there is: it is complete from now on.
     fn take(&self, changes: &[EntryChange], collections: &[String], apply: &Apply) {
-        self.apply(changes, collections, apply);
-        // Not before: what is served begins with all of it.
+        // `apply` asks whether all is there. Nobody else asks meanwhile: all of this happens on the event loop.
         self.synced.store(true, Ordering::Relaxed);
-        // Even nothing: it may be the last source that was missing.
-        apply(&Changes::default());
+        // Even nothing: it may be the last source that was missing, or objects of Kubernetes' own kinds have changed.
+        apply(&by_collection(changes, collections));
     }
 
     /// The cause for which it cannot be read, since it was read last.
@@ -263,48 +262,50 @@ impl Local {
     }
 
     /// Returns true if it was not lost for this cause before.
-    fn lose(&self, cause: &str) -> bool {
+    fn mark_lost(&self, cause: &str) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.replace(cause.into()).as_deref() != Some(cause)
     }
 
-    fn find(&self) {
+    fn mark_connected(&self) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         *lost = None;
     }
+}
 
-    fn apply(&self, all: &[EntryChange], collections: &[String], apply: &Apply) {
-        for collection in collections {
-            let mut changes = Changes {
-                collection: collection.as_str().into(),
-                set: Vec::new(),
-                removed: Vec::new(),
-                refused: Vec::new(),
-            };
-            for change in all {
-                match change {
-                    EntryChange::Set(id, Entry::Object { object, created }, origin)
-                    | EntryChange::Moved(id, Entry::Object { object, created }, origin)
-                        if id.collection == collection =>
-                    {
-                        let taken = ReceivedObject {
-                            object: Arc::clone(object),
-                            created: *created,
-                            origin: Some(origin.clone()),
-                        };
-                        changes.set.push((Arc::clone(&id.name), Arc::new(taken)));
-                    }
-                    EntryChange::Gone(id) if id.collection == collection => {
-                        changes.removed.push(Arc::clone(&id.name));
-                    }
-                    EntryChange::Set(..) | EntryChange::Moved(..) | EntryChange::Gone(_) => {}
-                }
+/// The changes of the collections that are wanted.
+fn by_collection(all: &[EntryChange], collections: &[String]) -> Vec<Changes<ReceivedObject>> {
+    let mut changed: BTreeMap<&str, Changes<ReceivedObject>> = BTreeMap::new();
+    let wanted: BTreeSet<_> = collections.iter().map(String::as_str).collect();
+    for change in all {
+        let (id, taken) = match change {
+            EntryChange::Set(id, Entry::Object { object, created }, origin)
+            | EntryChange::Moved(id, Entry::Object { object, created }, origin) => {
+                let taken = ReceivedObject {
+                    object: Arc::clone(object),
+                    created: *created,
+                    origin: Some(origin.clone()),
+                };
+                (id, Some(Arc::new(taken)))
             }
-            if !changes.is_empty() {
-                apply(&changes);
-            }
+            EntryChange::Gone(id) => (id, None),
+            EntryChange::Set(_, Entry::Plain { .. }, _)
+            | EntryChange::Moved(_, Entry::Plain { .. }, _) => continue,
+        };
+        if !wanted.contains(id.collection) {
+            continue;
+        }
+        let changes = changed.entry(id.collection).or_insert_with(|| Changes {
+            collection: id.collection.into(),
+            ..Changes::default()
+        });
+        let name = Arc::clone(&id.name);
+        match taken {
+            Some(taken) => changes.set.push((name, taken)),
+            None => changes.removed.push(name),
         }
     }
+    changed.into_values().collect()
 }
 
 /// Objects that were there and are not among all that there are.
@@ -320,6 +321,9 @@ fn gone(known: &BTreeSet<EntryId>, all: &[EntryChange]) -> Vec<EntryChange> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::super::address;
     use super::*;
 
     #[test]
@@ -352,5 +356,49 @@ mod tests {
         std::fs::remove_file(root.path().join("b.yaml")).unwrap();
         std::fs::remove_file(root.path().join("c.yaml")).unwrap();
         assert_eq!(read(), ("+default/a -default/b -default/c".to_owned(), 1));
+    }
+
+    /// Each collection used to be applied alone, and counted all rules of all sources.
+    #[test]
+    fn a_scan_is_applied_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let kinds = [
+            ("Sidecar", "{egress: [{hosts: [./*]}]}"),
+            (
+                "ServiceEntry",
+                "{hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS}",
+            ),
+            ("DestinationRule", "{host: a.example}"),
+        ];
+        for (kind, spec) in kinds {
+            let text = format!(
+                "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}\n"
+            );
+            std::fs::write(root.path().join(format!("{kind}.yaml")), text).unwrap();
+        }
+        let local = Arc::new(Local::new(String::new()));
+        let changes = || {
+            let mut reader = TalliedDirectory::new(root.path(), false, &local);
+            reader.scan(true).unwrap().found.scan.changes
+        };
+        let applied = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&applied);
+        let apply: Apply = Arc::new(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        let times = |changes: &[EntryChange]| {
+            let before = applied.load(Ordering::Relaxed);
+            local.take(changes, &address::collections(), &apply);
+            applied.load(Ordering::Relaxed) - before
+        };
+        let all = changes();
+        assert_eq!(all.len(), kinds.len());
+        assert_eq!(times(&all), 1);
+        assert!(local.is_synced());
+        assert_eq!(
+            times(&[]),
+            1,
+            "objects of Kubernetes' own kinds may be others"
+        );
     }
 }

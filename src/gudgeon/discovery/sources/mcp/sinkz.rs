@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use api::config::collections::kind_of;
 use api::config::{ObjectStatus, ServedInstead};
-use mcp::sink::Outcome;
+use mcp::sink::{Outcome, Sink};
 use serde_json::{Map, Value, json};
 use sources::catalogue::{ConfigReport, Origin};
 
 use super::local::Local;
-use super::{Sinks, Source, SourceOrigin};
+use super::{McpSources, Source, SourceOrigin};
 use crate::discovery::readiness::refuses_all;
 use crate::discovery::source_facts::Object;
 use crate::html::{self, ROWS, escaped};
 use crate::log::stamp;
-use crate::mcp::{LinkState, SourceObjects};
+use crate::mcp::{LinkState, ReceivedObject, SourceObjects};
 use crate::secrets;
 
 /// An object that is not served as it was sent or written; or a file that cannot be read, which has no name.
@@ -75,7 +75,7 @@ impl Source {
     }
 }
 
-impl Sinks {
+impl McpSources {
     /// Objects that break a rule, by kind and name: the gauge of objects that are not valid counts them, too.
     pub(crate) fn refused(&self) -> BTreeSet<Object> {
         let mut refused = BTreeSet::new();
@@ -101,74 +101,47 @@ impl Sinks {
     /// Renders the sources on the page.
     pub(crate) fn draw(&self, page: &mut String) {
         let sources = self.sources();
-        // Writing to a string cannot fail.
-        let _written = writeln!(
-            page,
-            "<h2>Sources of configuration: {}, <a href=\"/debug/sinkz\">all of this</a> as JSON</h2><table><tr><th>source\
-             <th>state<th>full state received<th>objects<th>not used as they are</tr>",
-            sources.len()
-        );
-        for source in sources.iter().take(ROWS) {
-            let (status, objects, refused) = match &source.origin {
-                SourceOrigin::Link(link) => {
-                    let status = match link.state() {
-                        LinkState::Dialling => "dialling".to_owned(),
-                        LinkState::Connected(_) => "connected".to_owned(),
-                        LinkState::Broken(_, cause) => format!("broken: {cause}"),
-                    };
-                    let (objects, refused) = counts(&link.objects);
-                    (status, objects, refused)
-                }
-                SourceOrigin::Port(_, received) => {
-                    let (objects, refused) = counts(received);
-                    let state = match refuses_all(&self.hub) {
-                        Some(why) => format!("listening, {why}"),
-                        None => "listening".to_owned(),
-                    };
-                    (state, objects, refused)
-                }
-                SourceOrigin::Local(local) => {
-                    let report = local.report();
-                    ("read".to_owned(), report.served, report.refused.len())
-                }
-            };
-            let synced = if source.is_synced() { "yes" } else { "no" };
-            let _written = writeln!(
-                page,
-                "<tr><td>{}<td>{}<td>{synced}<td>{objects}<td>{refused}</tr>",
-                escaped(&source.name()),
-                escaped(&status),
-            );
-        }
-        html::more(page, sources.len());
-        page.push_str("</table>\n");
+        let rows = sources.iter().take(ROWS).map(|source| self.row(source));
+        draw_sources(page, sources.len(), rows);
         let mut count = 0_usize;
         for source in &sources {
             source.each_refused(|_, _| count = count.saturating_add(1));
         }
-        if count == 0 {
-            return;
+        let refused = sources.iter().flat_map(|source| source.refused(ROWS));
+        if count > 0 {
+            draw_refused(page, count, refused.take(ROWS));
         }
-        let _written = writeln!(
-            page,
-            "<h2>Not served as it is written: {count}</h2><table><tr><th>where<th>what<th>state<th>why</tr>"
-        );
-        let all = sources
-            .iter()
-            .flat_map(|source| source.refused(ROWS).into_iter());
-        for one in all.take(ROWS) {
-            let _written = writeln!(
-                page,
-                "<tr><td>{}<td>{}<br>{}<td class=\"bad\">{}<td>{}</tr>",
-                escaped(&one.origin.to_string()),
-                escaped(&one.collection),
-                escaped(&one.name),
-                one.serving.as_str(),
-                escaped(&one.errors.join("; "))
-            );
+    }
+
+    fn row(&self, source: &Source) -> SourceRow {
+        let (state, (objects, refused)) = match &source.origin {
+            SourceOrigin::Link(link) => {
+                let state = match link.state() {
+                    LinkState::Dialling => "dialling".to_owned(),
+                    LinkState::Connected(_) => "connected".to_owned(),
+                    LinkState::Broken(_, cause) => format!("broken: {cause}"),
+                };
+                (state, counts(&link.objects))
+            }
+            SourceOrigin::Port(_, received) => {
+                let state = match refuses_all(&self.hub) {
+                    Some(why) => format!("listening, {why}"),
+                    None => "listening".to_owned(),
+                };
+                (state, counts(received))
+            }
+            SourceOrigin::Local(local) => {
+                let report = local.report();
+                ("read".to_owned(), (report.served, report.refused.len()))
+            }
+        };
+        SourceRow {
+            name: source.name(),
+            state,
+            is_synced: source.is_synced(),
+            objects,
+            refused,
         }
-        html::more(page, count);
-        page.push_str("</table>\n");
     }
 
     fn one(&self, source: &Source) -> Value {
@@ -185,41 +158,8 @@ impl Sinks {
             Some(LinkState::Connected(at)) => ("connected", time(at), Value::Null),
             Some(LinkState::Broken(at, cause)) => ("broken", time(at), cause.into()),
         };
-        let mut collections = Map::new();
-        let refused: Vec<_> = source
-            .refused(usize::MAX)
-            .iter()
-            .map(RefusedRow::json)
-            .collect();
+        let rejected = rejected(source);
         let sink = objects.blocking_sink();
-        for (name, one) in sink.status() {
-            let nack = one.last_nack.map(
-                |(at, code, message)| json!({"time": time(at), "code": code, "message": message}),
-            );
-            let collection = json!({
-                "version": one.version,
-                "count": one.count,
-                "last_ack": one.last_ack.map(time),
-                "last_nack": nack,
-            });
-            collections.insert(name.to_string(), collection);
-        }
-        let requests = sink.log().map(|one| {
-            let (outcome, message, came) = match &one.outcome {
-                Outcome::Subscribed => ("subscribed".to_owned(), None, None),
-                Outcome::Acked { resources, removed } => {
-                    ("ack".to_owned(), None, Some((resources, removed)))
-                }
-                Outcome::Nacked(code, message) => (format!("nack {code}"), Some(&**message), None),
-            };
-            json!({
-                "time": time(one.at), "collection": &*one.collection, "nonce": &*one.nonce,
-                "outcome": outcome, "message": message,
-                "resources": came.map(|(resources, _)| resources),
-                "removed": came.map(|(_, removed)| removed),
-            })
-        });
-        let requests: Vec<_> = requests.collect();
         json!({
             "address": source.name(),
             "state": state,
@@ -227,11 +167,105 @@ impl Sinks {
             "error": error,
             "synced": objects.is_synced(),
             "leaving": source.leaves,
-            "collections": collections,
-            "rejected": refused,
-            "requests": requests,
+            "collections": collections(&sink, &time),
+            "rejected": rejected,
+            "requests": requests(&sink, &time),
         })
     }
+}
+
+/// A source on the page.
+struct SourceRow {
+    name: String,
+    state: String,
+    is_synced: bool,
+    objects: usize,
+    /// Objects that break a rule.
+    refused: usize,
+}
+
+fn draw_sources(page: &mut String, count: usize, rows: impl Iterator<Item = SourceRow>) {
+    // Writing to a string cannot fail.
+    let _written = writeln!(
+        page,
+        "<h2>Sources of configuration: {count}, <a href=\"/debug/sinkz\">all of this</a> as JSON</h2><table><tr><th>source\
+         <th>state<th>full state received<th>objects<th>not used as they are</tr>",
+    );
+    for row in rows {
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
+            escaped(&row.name),
+            escaped(&row.state),
+            if row.is_synced { "yes" } else { "no" },
+            row.objects,
+            row.refused,
+        );
+    }
+    html::more(page, count);
+    page.push_str("</table>\n");
+}
+
+fn draw_refused(page: &mut String, count: usize, rows: impl Iterator<Item = RefusedRow>) {
+    let _written = writeln!(
+        page,
+        "<h2>Not served as it is written: {count}</h2><table><tr><th>where<th>what<th>state<th>why</tr>"
+    );
+    for row in rows {
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td>{}<br>{}<td class=\"bad\">{}<td>{}</tr>",
+            escaped(&row.origin.to_string()),
+            escaped(&row.collection),
+            escaped(&row.name),
+            row.serving.as_str(),
+            escaped(&row.errors.join("; "))
+        );
+    }
+    html::more(page, count);
+    page.push_str("</table>\n");
+}
+
+fn rejected(source: &Source) -> Value {
+    let refused = source.refused(usize::MAX);
+    refused.iter().map(RefusedRow::json).collect()
+}
+
+/// The state of each collection of a stream.
+fn collections(sink: &Sink<ReceivedObject>, time: &dyn Fn(Duration) -> Value) -> Value {
+    let collections = sink.status().map(|(name, one)| {
+        let nack = one
+            .last_nack
+            .map(|(at, code, message)| json!({"time": time(at), "code": code, "message": message}));
+        let collection = json!({
+            "version": one.version,
+            "count": one.count,
+            "last_ack": one.last_ack.map(time),
+            "last_nack": nack,
+        });
+        (name.to_string(), collection)
+    });
+    Value::Object(collections.collect())
+}
+
+/// The last requests of a stream.
+fn requests(sink: &Sink<ReceivedObject>, time: &dyn Fn(Duration) -> Value) -> Value {
+    let requests = sink.log().map(|one| {
+        let (outcome, message, came) = match &one.outcome {
+            Outcome::Subscribed => ("subscribed".to_owned(), None, None),
+            Outcome::Acked { resources, removed } => {
+                ("ack".to_owned(), None, Some((resources, removed)))
+            }
+            Outcome::Nacked(code, message) => (format!("nack {code}"), Some(&**message), None),
+        };
+        json!({
+            "time": time(one.at), "collection": &*one.collection, "nonce": &*one.nonce,
+            "outcome": outcome, "message": message,
+            "resources": came.map(|(resources, _)| resources),
+            "removed": came.map(|(_, removed)| removed),
+        })
+    });
+    requests.collect()
 }
 
 fn of_local(source: &Source, local: &Local) -> Value {
@@ -245,11 +279,6 @@ fn of_local(source: &Source, local: &Local) -> Value {
             (name.to_owned(), collection)
         })
         .collect();
-    let refused: Vec<_> = source
-        .refused(usize::MAX)
-        .iter()
-        .map(RefusedRow::json)
-        .collect();
     json!({
         "address": source.name(),
         "state": if local.is_synced() { "read" } else { "reading" },
@@ -257,7 +286,7 @@ fn of_local(source: &Source, local: &Local) -> Value {
         "leaving": source.leaves,
         "served": local.report().served,
         "collections": collections,
-        "rejected": refused,
+        "rejected": rejected(source),
     })
 }
 

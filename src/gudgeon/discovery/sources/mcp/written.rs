@@ -7,10 +7,10 @@ use api::config::collections::any_kind_of;
 use api::config::{self, Finding, Kind};
 use serde_json::Value;
 use sources::catalogue::{ConfigReport, EntryId, Origin, Refused, UncheckedObject, WrittenObject};
-use sources::memory::ReceivedObjects;
+use sources::memory::LastVersion;
 
 use super::super::debug_view::DebugView;
-use super::{Sinks, Source, SourceOrigin};
+use super::{McpSources, Source, SourceOrigin};
 
 /// The report of each source in this process.
 fn reports(sources: &[Source]) -> impl Iterator<Item = Arc<ConfigReport>> {
@@ -30,14 +30,20 @@ pub(super) fn unchecked_kinds(sources: &[Source]) -> Vec<&'static Kind> {
     all.collect()
 }
 
-impl Sinks {
+impl McpSources {
     /// Adds all objects, used or not.
     pub(in super::super) fn written(&self, all: &mut DebugView) {
-        let state = self.state();
-        let reports: Vec<_> = reports(&state.sources).collect();
-        let rules = received(&state.rules, &reports);
-        all.add(&self.rules, rules.map(Arc::new));
-        all.add(&self.services, state.services.written().map(Arc::new));
+        let (reports, rules, services) = {
+            // The event loop takes this lock: rows are made and redacted without it.
+            let state = self.state();
+            let reports: Vec<_> = reports(&state.sources).collect();
+            let rules: Vec<_> = state.rules.last_versions().collect();
+            let services: Vec<_> = state.services.last_versions().collect();
+            (reports, rules, services)
+        };
+        all.add(&self.rules, received(rules, &reports).map(Arc::new));
+        let services = services.into_iter().map(LastVersion::written);
+        all.add(&self.services, services.map(Arc::new));
         for report in &reports {
             let refused = report.refused.iter().filter_map(Refused::as_written);
             let unchecked = report.unchecked.iter();
@@ -49,11 +55,12 @@ impl Sinks {
 
 /// The objects that were received. Bytes do not say all that the text did: those of a reader in this process have its warnings.
 fn received(
-    rules: &ReceivedObjects,
+    rules: Vec<LastVersion>,
     reports: &[Arc<ConfigReport>],
 ) -> impl Iterator<Item = WrittenObject> {
     let warnings = warnings(reports);
-    rules.written().map(move |mut row| {
+    rules.into_iter().map(move |last| {
+        let mut row = last.written();
         let name = match &*row.namespace {
             "" => Arc::clone(&row.name),
             namespace => format!("{namespace}/{}", row.name).into(),
