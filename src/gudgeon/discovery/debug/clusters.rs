@@ -15,6 +15,7 @@ use xds::node::Kind;
 use xds::snapshot::{Conflict, PATCH_WITHOUT_MATCH};
 
 use super::nacks::Nacks;
+use super::selecting_services::SelectingServices;
 use crate::discovery::hub::{Hub, IngressNotes};
 use crate::discovery::sources::Sources;
 use crate::log;
@@ -179,8 +180,7 @@ pub(crate) struct DerivedMessages {
     lost: BTreeMap<ClusterObjectKey, Vec<Finding>>,
     fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
     services: BTreeMap<ServiceKey, Vec<Finding>>,
-    /// Services of Kubernetes that select pods, by namespace.
-    selecting: BTreeMap<Arc<str>, Vec<Arc<Service>>>,
+    selecting: SelectingServices,
     /// NACKs of the proxies of this replica: pages show them, and a status that all replicas write does not.
     nacks: Option<Nacks>,
 }
@@ -207,7 +207,9 @@ impl DerivedMessages {
             lost: lost(&conflicts),
             fetched: hub.jwks.notes(),
             services: lost_services(&conflicts),
-            selecting: snapshot.map_or_else(BTreeMap::new, |one| selecting(one.world())),
+            selecting: snapshot
+                .map(|one| SelectingServices::new(one.world()))
+                .unwrap_or_default(),
             nacks,
         }
     }
@@ -250,12 +252,12 @@ impl DerivedMessages {
             return None;
         }
         let spec = written.spec.value();
-        let label = |name: &str| spec.get("labels")?.get(name)?.as_str();
-        let mut services = self.selecting.get(&written.namespace)?.iter();
-        let service = services.find(|service| {
-            let mut wanted = service.selector.iter();
-            wanted.all(|(name, value)| label(name) == Some(value))
-        })?;
+        let labels = spec.get("labels")?.as_object()?.iter();
+        let labels =
+            labels.filter_map(|(name, value)| Some((name.as_str().into(), value.as_str()?.into())));
+        let service = self
+            .selecting
+            .first(&written.namespace, &labels.collect())?;
         let words = format!(
             "is no endpoint of {}, whose selector matches it: Services take pods alone, and ServiceEntries with a workloadSelector \
              take WorkloadEntries",
@@ -263,17 +265,6 @@ impl DerivedMessages {
         );
         Some(Finding::warning("spec.labels", words))
     }
-}
-
-fn selecting(world: &World) -> BTreeMap<Arc<str>, Vec<Arc<Service>>> {
-    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    let all = world.services.values();
-    let all = all.filter(|one| one.registry == Registry::Kubernetes && !one.selector.is_empty());
-    for service in all {
-        let of_namespace = found.entry(service.key.namespace.clone()).or_default();
-        of_namespace.push(Arc::clone(service));
-    }
-    found
 }
 
 /// Kind, namespace and name.
@@ -375,7 +366,7 @@ fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use api::model::Resolution;
+    use api::model::{Registry, Resolution, Service, World};
 
     use super::*;
 
@@ -401,7 +392,7 @@ mod tests {
             lost: BTreeMap::from([(key, vec![warning(message)])]),
             fetched: BTreeMap::new(),
             services: BTreeMap::new(),
-            selecting: BTreeMap::new(),
+            selecting: SelectingServices::default(),
             nacks: None,
         }
     }
@@ -473,7 +464,7 @@ mod tests {
             service("entries", Registry::External, "vm"),
         ]));
         let derived = DerivedMessages {
-            selecting: selecting(&world),
+            selecting: SelectingServices::new(&world),
             ..derived("lost")
         };
         for (label, namespace, is_told) in
