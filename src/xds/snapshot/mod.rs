@@ -410,6 +410,13 @@ impl Snapshot {
         if !beside(world, [service]).is_subset(&self.base.beside) {
             return false;
         }
+        // What rules do not do is told with the base, too.
+        let has_any = |world: &World| world.endpoints_of(&service.key).next().is_some();
+        if self.base.rules.is_idle_without_endpoints(&service.key)
+            && has_any(&self.world) != has_any(world)
+        {
+            return false;
+        }
         // No listener is where one of them is.
         let sockets = |world| endpoint_sockets(world, [service]);
         if sockets(&self.world) != sockets(world) {
