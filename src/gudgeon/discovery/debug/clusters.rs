@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::config::{self, Finding};
-use api::model::{Labels, Registry, Service, ServiceKey, World};
+use api::config::{self, Effect, Finding};
+use api::model::{Labels, ServiceKey};
 use api::networking::{DiscoveryKind as _, Gateway, ServiceEntry, WorkloadEntry};
 use api::security::RequestAuthentication;
 use serde_json::{Value, json};
@@ -358,7 +358,11 @@ fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
     let messages = messages(findings);
     let kind = config::named(group, &written.kind).filter(|_| written.is_accepted);
     let Some(kind) = kind else {
-        return json!({"accepted": written.is_accepted, "messages": messages});
+        let mut status = json!({"accepted": written.is_accepted, "messages": messages});
+        if config::unread_api(&written.api_version).is_some() {
+            status["effect"] = Effect::None.as_str().into();
+        }
+        return status;
     };
     let effect = kind.effect.of_object(findings);
     json!({"accepted": true, "effect": effect, "messages": messages})
@@ -501,6 +505,24 @@ mod tests {
             })
         });
         assert_eq!(of_all, [false, true]);
+    }
+
+    #[test]
+    fn an_object_of_the_gateway_api_has_no_effect() {
+        let mut route = written("HTTPRoute", json!({}));
+        route.api_version = "gateway.networking.k8s.io/v1".into();
+        route.notes.extend(config::unread_api(&route.api_version));
+        let status = derived("lost").status(&route);
+        assert_eq!(
+            (&status["accepted"], &status["effect"]),
+            (&json!(true), &json!("none"))
+        );
+        assert_eq!(
+            status["messages"],
+            json!([
+                "warning: kind: gudgeon does not read Gateway API objects; they have no effect"
+            ])
+        );
     }
 
     #[test]
