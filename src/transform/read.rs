@@ -5,9 +5,13 @@ use api::kubernetes::{
     PartialObjectMetadata, Pod, ServiceObject,
 };
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// A kind of objects that a transform reads.
 pub trait TransformSource: DeserializeOwned {
+    /// Fields that other readers of the kind need, and no transform does: `[]` stands for each item of a list.
+    const UNREAD: &'static [&'static str] = &[];
+
     fn metadata(&self) -> &ObjectMeta;
 
     /// Returns the first part that a transform reads and that cannot be read, with the cause.
@@ -22,7 +26,47 @@ pub trait TransformSource: DeserializeOwned {
 ///
 /// The JSON is no object of the kind, or a part of it cannot be read.
 pub fn read<T: TransformSource>(json: &str) -> Result<T, String> {
-    let object: T = serde_json::from_str(json).map_err(|cause| cause.to_string())?;
+    readable(serde_json::from_str(json)).or_else(|cause| {
+        // What cannot be read may be a field that no transform needs.
+        let mut value: Value = serde_json::from_str(json).map_err(|_| cause)?;
+        for field in METADATA.iter().chain(T::UNREAD) {
+            remove(&mut value, field);
+        }
+        readable(serde_json::from_value(value))
+    })
+}
+
+/// As [`TransformSource::UNREAD`], of all kinds.
+const METADATA: &[&str] = &[
+    "metadata.uid",
+    "metadata.generation",
+    "metadata.deletionTimestamp",
+    "metadata.ownerReferences",
+];
+
+fn remove(value: &mut Value, field: &str) {
+    let Some((name, rest)) = field.split_once('.') else {
+        if let Some(object) = value.as_object_mut() {
+            object.remove(field);
+        }
+        return;
+    };
+    match name.strip_suffix("[]") {
+        Some(list) => {
+            let items = value.get_mut(list).and_then(Value::as_array_mut);
+            let items = items.into_iter().flatten();
+            items.for_each(|item| remove(item, rest));
+        }
+        None => {
+            if let Some(below) = value.get_mut(name) {
+                remove(below, rest);
+            }
+        }
+    }
+}
+
+fn readable<T: TransformSource>(read: Result<T, serde_json::Error>) -> Result<T, String> {
+    let object = read.map_err(|cause| cause.to_string())?;
     let metadata = object.metadata();
     let unreadable = if !metadata.creation_timestamp.is_empty() && metadata.created().is_none() {
         let wanted = "want a time such as 2020-01-02T03:04:05Z";
@@ -75,6 +119,14 @@ fn endpoint_ports(field: &str, ports: &Items<EndpointPort>) -> Option<String> {
 }
 
 impl TransformSource for ServiceObject {
+    const UNREAD: &'static [&'static str] = &[
+        "spec.selector",
+        "spec.trafficDistribution",
+        "spec.publishNotReadyAddresses",
+        "spec.ports[].appProtocol",
+        "status",
+    ];
+
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
@@ -94,6 +146,12 @@ impl TransformSource for ServiceObject {
 }
 
 impl TransformSource for Endpoints {
+    const UNREAD: &'static [&'static str] = &[
+        "subsets[].addresses[].nodeName",
+        "subsets[].notReadyAddresses[].nodeName",
+        "subsets[].ports[].protocol",
+    ];
+
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
@@ -110,6 +168,14 @@ impl TransformSource for Endpoints {
 }
 
 impl TransformSource for EndpointSlice {
+    const UNREAD: &'static [&'static str] = &[
+        "endpoints[].nodeName",
+        "endpoints[].zone",
+        "endpoints[].conditions.serving",
+        "endpoints[].conditions.terminating",
+        "ports[].protocol",
+    ];
+
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
@@ -120,6 +186,14 @@ impl TransformSource for EndpointSlice {
 }
 
 impl TransformSource for Pod {
+    const UNREAD: &'static [&'static str] = &[
+        "spec.hostNetwork",
+        "spec.containers",
+        "spec.initContainers",
+        "status.phase",
+        "status.conditions",
+    ];
+
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
@@ -143,7 +217,7 @@ impl TransformSource for Ingress {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -182,12 +256,34 @@ mod tests {
             ),
             // No transform reads these.
             (json!({"spec": {"externalIPs": [7]}}), ""),
+            (json!({"metadata": {"generation": "x", "uid": 7}}), ""),
+            (
+                json!({"metadata": {"deletionTimestamp": 7, "ownerReferences": "x"}}),
+                "",
+            ),
+            (json!({"spec": {"selector": ["a"]}, "status": 7}), ""),
+            (
+                json!({"spec": {"trafficDistribution": 7, "publishNotReadyAddresses": "x"}}),
+                "",
+            ),
+            (
+                json!({"spec": {"ports": [{"port": 80, "appProtocol": 7}]}}),
+                "",
+            ),
+            (
+                json!({"status": 7, "spec": {"ports": [{"port": "http"}]}}),
+                "spec.ports.port: want a port, 1 to 65535, got \"http\"",
+            ),
         ] {
             assert_eq!(cause::<ServiceObject>(&service), expected);
         }
         for (slice, expected) in [
             (
                 json!({"endpoints": [{"addresses": ["a"]}], "ports": [{}]}),
+                "",
+            ),
+            (
+                json!({"endpoints": [{"zone": 7, "nodeName": {}, "conditions": {"serving": "x", "terminating": 7}}], "ports": [{"protocol": 7}]}),
                 "",
             ),
             (
@@ -204,6 +300,10 @@ mod tests {
         for (subset, expected) in [
             (json!({"addresses": [{"ip": "10.0.0.1"}]}), ""),
             (
+                json!({"addresses": [{"ip": "10.0.0.1", "nodeName": 7}], "ports": [{"protocol": 7}]}),
+                "",
+            ),
+            (
                 json!({"notReadyAddresses": [{"ip": 7}]}),
                 "subsets.notReadyAddresses[0]: a value is not a string",
             ),
@@ -216,5 +316,12 @@ mod tests {
         }
         let pod = json!({"status": {"podIP": 7}});
         assert_eq!(cause::<Pod>(&pod), "status.podIP: want a text, got 7");
+        let pod = json!({
+            "spec": {"hostNetwork": "x", "containers": 7, "initContainers": [7]},
+            "status": {"phase": 7, "conditions": "x", "podIP": "10.0.0.1"},
+        });
+        assert_eq!(cause::<Pod>(&pod), "");
+        let read = read::<Pod>(&pod.to_string()).unwrap();
+        assert_eq!(read.status.pod_ip.read().unwrap(), "10.0.0.1");
     }
 }

@@ -302,6 +302,33 @@ pub fn is_ours(api_version: &str) -> bool {
 /// Groups of the Gateway API, whose objects stand beside ours and would do the same.
 const GATEWAY_API: [&str; 2] = ["gateway.networking.k8s.io", "gateway.networking.x-k8s.io"];
 
+/// Kinds of the Gateway API by their full names: some are called as ours are. Objects of kinds that are not here are not counted, for
+/// whoever writes files chooses their names.
+static GATEWAY_API_KINDS: [&str; 14] = [
+    "BackendLBPolicy.gateway.networking.k8s.io",
+    "BackendTLSPolicy.gateway.networking.k8s.io",
+    "GRPCRoute.gateway.networking.k8s.io",
+    "Gateway.gateway.networking.k8s.io",
+    "GatewayClass.gateway.networking.k8s.io",
+    "HTTPRoute.gateway.networking.k8s.io",
+    "ListenerSet.gateway.networking.k8s.io",
+    "ReferenceGrant.gateway.networking.k8s.io",
+    "TCPRoute.gateway.networking.k8s.io",
+    "TLSRoute.gateway.networking.k8s.io",
+    "UDPRoute.gateway.networking.k8s.io",
+    "XBackendTrafficPolicy.gateway.networking.x-k8s.io",
+    "XListenerSet.gateway.networking.x-k8s.io",
+    "XMesh.gateway.networking.x-k8s.io",
+];
+
+/// The full name of a kind of the Gateway API.
+#[must_use]
+pub fn unread_kind(group: &str, kind: &str) -> Option<&'static str> {
+    let mut all = GATEWAY_API_KINDS.iter();
+    let found = all.find(|name| name.split_once('.') == Some((kind, group)));
+    found.copied()
+}
+
 /// Warns of an object of another API by which people tell gateways where requests go: nothing here reads it.
 #[must_use]
 pub fn unread_api(api_version: &str) -> Option<Finding> {
@@ -499,6 +526,18 @@ mod tests {
             assert_eq!(finding.path, "kind");
         }
         assert!(!is_ours("v1") && !is_ours("apps/v1") && !is_ours("istio.io/v1"));
+    }
+
+    #[test]
+    fn kinds_of_the_gateway_api_have_full_names() {
+        for name in GATEWAY_API_KINDS {
+            let (kind, group) = name.split_once('.').unwrap();
+            assert!(GATEWAY_API.contains(&group));
+            assert_eq!(unread_kind(group, kind), Some(name));
+        }
+        assert!(GATEWAY_API_KINDS.is_sorted());
+        assert_eq!(unread_kind("networking.istio.io", "Gateway"), None);
+        assert_eq!(unread_kind(GATEWAY_API[0], "Mine"), None);
     }
 
     #[test]

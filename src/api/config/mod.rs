@@ -51,7 +51,7 @@ pub use envelope::{MOST_BYTES, MOST_DEPTH};
 pub(crate) use kinds::row;
 pub use kinds::{
     Check, EARLIER, Effect, KINDS, Kind, LATER, Role, dry_run_note, is_ours, kept_notes_of, kind,
-    named, notes, notes_of, unread_api, without_effect,
+    named, notes, notes_of, unread_api, unread_kind, without_effect,
 };
 pub use status::{ObjectStatus, ServedInstead};
 pub use validation::check_rules;

@@ -14,6 +14,10 @@ const DEEPEST: usize = 32;
 /// The option of a message that says what an earlier version called it (udpa/annotations/versioning.proto).
 const VERSIONING: u32 = 7_881_811;
 
+/// The options of a field, and of a choice, that say what Envoy wants (validate/validate.proto). Only the rules about what must be
+/// there are kept.
+const RULES: u32 = 1071;
+
 /// Numbers of the types of fields (google/protobuf/descriptor.proto).
 pub mod kind {
     pub const DOUBLE: u64 = 1;
@@ -57,6 +61,8 @@ pub struct DescribedMessage<'a> {
     pub all: Vec<DescribedField<'a>>,
     /// Entries of a map.
     pub is_entry: bool,
+    /// Groups of which Envoy wants one field.
+    pub wanted_choices: Vec<u64>,
 }
 
 /// A field of a message. Numbers are the descriptions' own.
@@ -71,6 +77,12 @@ pub struct DescribedField<'a> {
     pub of: &'a str,
     /// The group of which one field can be set.
     pub oneof: Option<u64>,
+    /// Envoy wants a message there.
+    pub is_required: bool,
+    /// Items of a list, or characters of a text, that Envoy wants at least.
+    pub least: u64,
+    /// Envoy does not look for its rules within the message.
+    pub is_unchecked: bool,
 }
 
 impl<'a> Descriptions<'a> {
@@ -263,7 +275,9 @@ impl<'a> DescribedMessage<'a> {
         let mut read = Self {
             all: Vec::new(),
             is_entry: false,
+            wanted_choices: Vec::new(),
         };
+        let mut choices = 0..;
         for part in parts(bytes) {
             match part? {
                 (2, Raw::Bytes(bytes)) => read.all.push(DescribedField::read(bytes)?),
@@ -271,6 +285,11 @@ impl<'a> DescribedMessage<'a> {
                     for option in parts(options) {
                         read.is_entry |= matches!(option?, (7, Raw::Varint(1..)));
                     }
+                }
+                (8, Raw::Bytes(bytes)) => {
+                    let choice = choices.next();
+                    read.wanted_choices
+                        .extend(choice.filter(|_| is_wanted_choice(bytes)));
                 }
                 _ => {}
             }
@@ -286,6 +305,16 @@ impl<'a> DescribedMessage<'a> {
         let found = self.all.binary_search_by_key(&number, |field| field.number);
         found.ok().and_then(|at| self.all.get(at))
     }
+}
+
+/// Returns true if Envoy wants one of the fields of a choice.
+fn is_wanted_choice(bytes: &[u8]) -> bool {
+    let options = parts(bytes).flatten().filter_map(|part| match part {
+        (2, Raw::Bytes(options)) => Some(options),
+        _ => None,
+    });
+    let mut options = options.flat_map(parts).flatten();
+    options.any(|option| matches!(option, (RULES, Raw::Varint(1..))))
 }
 
 /// Returns true if a name of JSON means a field: as its file has it, or in lowerCamel.
@@ -324,11 +353,40 @@ impl<'a> DescribedField<'a> {
                 (4, Raw::Varint(value)) => read.is_list = value == REPEATED,
                 (5, Raw::Varint(value)) => read.kind = value,
                 (6, Raw::Bytes(bytes)) => read.of = text(bytes)?.trim_start_matches('.'),
+                (8, Raw::Bytes(options)) => read.rules(options)?,
                 (9, Raw::Varint(value)) => read.oneof = Some(value),
                 _ => {}
             }
         }
         Ok(read)
+    }
+
+    fn rules(&mut self, options: &[u8]) -> Result<(), DecodeError> {
+        for option in parts(options) {
+            let (RULES, Raw::Bytes(rules)) = option? else {
+                continue;
+            };
+            for rules in parts(rules) {
+                let (of, Raw::Bytes(rules)) = rules? else {
+                    continue;
+                };
+                for rule in parts(rules) {
+                    match (of, rule?) {
+                        // Of texts and bytes, lists and maps.
+                        (14 | 15, (2, Raw::Varint(least))) | (18 | 19, (1, Raw::Varint(least))) => {
+                            self.least = least
+                        }
+                        // Of messages: of any, and of some well-known ones.
+                        (17, (1, Raw::Varint(1..))) => self.is_unchecked = true,
+                        (17, (2, Raw::Varint(1..))) | (20..=22, (1, Raw::Varint(1..))) => {
+                            self.is_required = true;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 

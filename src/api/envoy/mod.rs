@@ -7,6 +7,7 @@ mod config_discovery;
 mod descriptions;
 mod encode;
 mod merge;
+mod missing_part;
 mod names;
 mod numbers;
 mod old_fields;
@@ -18,6 +19,7 @@ use std::sync::OnceLock;
 pub use descriptions::{DescribedField, DescribedMessage, Descriptions, kind, parts, text};
 pub use encode::{encode, encode_written};
 pub use merge::{Lists, canonical, merge};
+pub use missing_part::{MissingPart, missing_part};
 pub use names::todays_name;
 
 /// A `FileDescriptorSet`: Envoy's messages, and all services that discovery serves.

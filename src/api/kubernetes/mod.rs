@@ -13,6 +13,7 @@ mod service;
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use crate::google::protobuf::Timestamp;
@@ -48,6 +49,25 @@ where
     Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }
 
+/// Decodes a field that names a version of an object and changes nothing that is made of it: one that is none is no reason to refuse
+/// the object.
+fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Field<T> {
+        Read(T),
+        Other(IgnoredAny),
+    }
+    Ok(match Field::deserialize(from)? {
+        Field::Read(read) => read,
+        Field::Other(IgnoredAny) => T::default(),
+    })
+}
+
 /// Decodes texts by name, each of which may be `null`.
 fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
     let written: BTreeMap<String, Option<String>> = nullable(from)?;
@@ -65,9 +85,9 @@ pub struct ObjectMeta {
     pub name: String,
     #[serde(deserialize_with = "nullable")]
     pub namespace: String,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "or_default")]
     pub uid: String,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "or_default")]
     pub generation: i64,
     #[serde(deserialize_with = "nullable")]
     pub resource_version: String,
@@ -130,4 +150,25 @@ pub struct PartialObjectMetadata {
 pub enum PortOrName<N> {
     Port(N),
     Name(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_none_costs_no_object() {
+        for (metadata, expected) in [
+            (json!({"uid": "u", "generation": 7}), ("u", 7)),
+            (json!({"uid": null, "generation": null}), ("", 0)),
+            (json!({"uid": [{}], "generation": "x"}), ("", 0)),
+        ] {
+            let read: ObjectMeta = serde_json::from_str(&metadata.to_string()).unwrap();
+            assert_eq!((&*read.uid, read.generation), expected);
+            assert_eq!(read, serde_json::from_value(metadata).unwrap());
+        }
+        assert!(serde_json::from_value::<ObjectMeta>(json!({"name": 7})).is_err());
+    }
 }

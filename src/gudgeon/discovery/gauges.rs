@@ -68,8 +68,7 @@ fn is_eds(hub: &Hub, service: &Service) -> bool {
 /// Every kind that nothing acts on, with the number of its objects.
 fn without_effect(hub: &Hub) -> Vec<(&'static str, usize)> {
     let all = hub.facts.rules();
-    let all = all.without_effect();
-    all.map(|(kind, count)| (kind.kind, count)).collect()
+    all.without_effect().collect()
 }
 
 /// Objects that are not valid, and those that lose against another one.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sources::registry::Report;
 use tracing::warn;
-use xds::snapshot::{Conflict, Snapshot};
+use xds::snapshot::{Conflict, HTTP_OVER_HTTPS, Snapshot};
 
 use super::logged_conflicts::{LoggedConflicts, describe};
 use crate::log_rate_limiter::LogRateLimiter;
@@ -83,12 +83,17 @@ impl LogRateLimiters {
     }
 }
 
-/// The conflicts of a snapshot that are logged as they are found: its gateways between networks are logged before any proxy asks.
+/// The conflicts of a snapshot that are logged as they are found: its gateways between networks, and ports of ServiceEntries that are
+/// left to TLS, are logged before any proxy asks.
 fn conflicts_to_log(snapshot: &Snapshot) -> Vec<Conflict> {
     let gateways: BTreeSet<&str> = snapshot.lost_gateways().collect();
     let mut all = snapshot.conflicts();
-    all.retain(|conflict| !gateways.contains(&*conflict.message));
+    all.retain(|conflict| !gateways.contains(&*conflict.message) && !is_told_by_registry(conflict));
     all
+}
+
+fn is_told_by_registry(conflict: &Conflict) -> bool {
+    conflict.metric == HTTP_OVER_HTTPS && conflict.services.is_empty()
 }
 
 impl Default for LogRateLimiters {
@@ -128,5 +133,21 @@ mod tests {
         assert_eq!(snapshot.lost_gateways().count(), 1);
         assert_eq!(snapshot.conflicts().len(), 1);
         assert_eq!(conflicts_to_log(&snapshot), []);
+    }
+
+    #[test]
+    fn a_port_that_is_left_to_tls_is_logged_once() {
+        let mut conflict = Conflict {
+            metric: HTTP_OVER_HTTPS,
+            key: "api.example".to_owned(),
+            message: "is left out".to_owned(),
+            proxy: Arc::default(),
+            objects: Vec::new(),
+            services: Vec::new(),
+        };
+        assert!(is_told_by_registry(&conflict));
+        // A Service of Kubernetes has no entry that tells it.
+        conflict.services = vec![api::model::ServiceKey::new("b.n.svc.cluster.local", "n")];
+        assert!(!is_told_by_registry(&conflict));
     }
 }

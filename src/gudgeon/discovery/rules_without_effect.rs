@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use api::config::{Effect, KINDS, Kind, LATER, named};
+use api::config::{Effect, KINDS, Kind, LATER, named, unread_kind};
 
 /// Configuration of one source, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleCounts {
     /// By group and kind.
     kinds: BTreeMap<(&'static str, &'static str), usize>,
+    /// Objects of other APIs that nothing here reads, by the full names of their kinds.
+    unread: BTreeMap<&'static str, usize>,
 }
 
 impl RuleCounts {
@@ -17,6 +19,8 @@ impl RuleCounts {
     pub(crate) fn add(&mut self, group: &str, kind: &str) {
         if let Some(kind) = named(group, kind) {
             *self.kinds.entry((kind.group, kind.kind)).or_default() += 1;
+        } else if let Some(kind) = unread_kind(group, kind) {
+            *self.unread.entry(kind).or_default() += 1;
         }
     }
 
@@ -31,6 +35,9 @@ impl RuleCounts {
         for (kind, count) in &other.kinds {
             *self.kinds.entry(*kind).or_default() += count;
         }
+        for (kind, count) in &other.unread {
+            *self.unread.entry(kind).or_default() += count;
+        }
     }
 
     /// Each kind that there are objects of, and their number.
@@ -39,16 +46,23 @@ impl RuleCounts {
         kinds.filter_map(|((group, kind), count)| Some((named(group, kind)?, *count)))
     }
 
+    /// Each kind of another API that nothing here reads, and the number of its objects.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.unread.iter().map(|(kind, count)| (*kind, *count))
+    }
+
     /// Returns the counts of kinds without effect.
-    pub(crate) fn without_effect(&self) -> impl Iterator<Item = (&'static Kind, usize)> {
-        self.kinds().filter(|(kind, _)| kind.effect == Effect::None)
+    pub(crate) fn without_effect(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        let own = self.kinds().filter(|(kind, _)| kind.effect == Effect::None);
+        let own = own.map(|(kind, count)| (kind.kind, count));
+        own.chain(self.unread())
     }
 
     /// Returns one line about kinds without effect; `None` if there are no such objects.
     pub(crate) fn line(&self) -> Option<String> {
         let all: Vec<_> = self
             .without_effect()
-            .map(|(kind, count)| format!("{count} {}", kind.kind))
+            .map(|(kind, count)| format!("{count} {kind}"))
             .collect();
         (!all.is_empty()).then(|| format!("{} have no effect in this release", all.join(", ")))
     }
@@ -76,6 +90,26 @@ mod tests {
         all.add("rbac.istio.io", "ServiceRole");
         assert_eq!(all.line(), line("3 ServiceRole"));
         assert_eq!(all.kinds().count(), 3);
+    }
+
+    /// A Gateway of theirs is not one of ours.
+    #[test]
+    fn objects_of_the_gateway_api_are_counted_by_their_full_names() {
+        let mut one = RuleCounts::default();
+        for (group, kind) in [
+            ("networking.istio.io", "Gateway"),
+            ("gateway.networking.k8s.io", "Gateway"),
+            ("gateway.networking.k8s.io", "HTTPRoute"),
+            ("gateway.networking.k8s.io", "HTTPRoute"),
+            ("gateway.networking.k8s.io", "Mine"),
+        ] {
+            one.add(group, kind);
+        }
+        let mut all = RuleCounts::default();
+        all.merge(&one);
+        let line = "1 Gateway.gateway.networking.k8s.io, 2 HTTPRoute.gateway.networking.k8s.io have no effect in this release";
+        assert_eq!(all.line().as_deref(), Some(line));
+        assert_eq!((all.kinds().count(), all.unread().count()), (1, 2));
     }
 
     #[test]

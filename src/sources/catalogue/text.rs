@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use api::config::Finding;
 use api::config::document::{self, Part};
+use api::config::{self, Finding};
 use api::yaml::{Limits, Malformed, MalformedKind};
 use serde_json::Value as Json;
 
@@ -15,6 +15,8 @@ use super::source_catalogue::{SourceEntry, StoredForm};
 pub const MOST_OBJECTS: usize = 200_000;
 /// Documents of one text that are no objects and get a finding each.
 const MOST_NAMELESS: usize = 100;
+/// Objects of one text that nothing here reads and pages show. Chosen: whoever sees so many knows.
+const MOST_UNREAD: usize = 1000;
 /// Bytes of values beyond those that were written: they stand for themselves, and not for an alias of many documents.
 const SPARE_BYTES: usize = 4 << 20;
 
@@ -38,6 +40,8 @@ pub(crate) struct TextObjects<V> {
     pub(crate) entries: Vec<SourceEntry<V>>,
     /// Objects of kinds that the user does not read: their number, by version and kind.
     pub(crate) foreign: BTreeMap<String, usize>,
+    /// The first of them whose author may take them for read, each with its line: see [`config::unread_api`].
+    pub(crate) unread: Vec<(usize, Json)>,
 }
 
 /// Reads and checks all objects of a text. `store` puts each into its form and may take
@@ -57,6 +61,7 @@ pub(crate) fn read<V: StoredForm>(
         objects: TextObjects {
             entries: Vec::new(),
             foreign: BTreeMap::new(),
+            unread: Vec::new(),
         },
         nameless: Nameless::default(),
         documents: 0,
@@ -115,7 +120,7 @@ where
         let checked = check_part(part, &object.value);
         let stored = checked.and_then(|checked| (self.store)(&mut object, checked));
         let Some(mut checked) = stored else {
-            self.foreign(&object.value);
+            self.foreign(object.value, part.begin());
             return Ok(());
         };
         // The catalogue bounds objects with a name; documents without one are bounded here.
@@ -141,11 +146,15 @@ where
         Ok(())
     }
 
-    fn foreign(&mut self, value: &Json) {
+    fn foreign(&mut self, value: Json, line: usize) {
         let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
+        let is_unread = config::unread_api(text("apiVersion")).is_some();
         let kind = format!("{} {}", text("apiVersion"), text("kind"));
         let count = self.objects.foreign.entry(kind).or_default();
         *count = count.saturating_add(1);
+        if is_unread && self.objects.unread.len() < MOST_UNREAD {
+            self.objects.unread.push((line, value));
+        }
     }
 }
 

@@ -5,32 +5,50 @@ use std::sync::Arc;
 
 use api::config;
 
-use crate::catalogue::{CoreKind, Message, Origin};
+use crate::catalogue::{CoreKind, Message, Origin, WrittenObject};
 
 /// Kinds of a file that are named, at most.
 const MOST_NAMED: usize = 20;
 
 /// The number of such objects, by place, and by version and kind.
 #[derive(Debug, Default)]
-pub(crate) struct UnreadKinds(BTreeMap<Arc<str>, BTreeMap<String, usize>>);
+pub(crate) struct UnreadKinds {
+    kinds: BTreeMap<Arc<str>, BTreeMap<String, usize>>,
+    /// Those that pages show, by place.
+    written: BTreeMap<Arc<str>, Vec<Arc<WrittenObject>>>,
+}
 
 impl UnreadKinds {
     /// Replaces those of a place.
     pub(crate) fn put(&mut self, place: &Arc<str>, kinds: BTreeMap<String, usize>) {
         match kinds.is_empty() {
-            true => drop(self.0.remove(place)),
-            false => drop(self.0.insert(Arc::clone(place), kinds)),
+            true => drop(self.kinds.remove(place)),
+            false => drop(self.kinds.insert(Arc::clone(place), kinds)),
+        }
+    }
+
+    /// Replaces those of a place that pages show.
+    pub(crate) fn put_written(&mut self, place: &Arc<str>, objects: Vec<Arc<WrittenObject>>) {
+        match objects.is_empty() {
+            true => drop(self.written.remove(place)),
+            false => drop(self.written.insert(Arc::clone(place), objects)),
         }
     }
 
     pub(crate) fn remove(&mut self, place: &str) {
-        self.0.remove(place);
+        self.kinds.remove(place);
+        self.written.remove(place);
+    }
+
+    /// Iterates over the objects that pages show, by place.
+    pub(crate) fn written(&self) -> impl Iterator<Item = &Arc<WrittenObject>> {
+        self.written.values().flatten()
     }
 
     /// Returns the messages about them, by place. `origin` gives the origin of a place.
     pub(crate) fn messages(&self, origin: impl Fn(&str) -> Origin) -> Vec<Message> {
         let mut messages = Vec::new();
-        for (place, kinds) in &self.0 {
+        for (place, kinds) in &self.kinds {
             let mut tell = |text: &str| messages.push(Message::new(origin(place), text));
             let (of_cluster, foreign): (Vec<_>, Vec<_>) =
                 kinds.iter().partition(|(kind, _)| is_of_cluster(kind));

@@ -23,7 +23,8 @@ pub struct Conflict {
 pub(crate) const TCP_OVER_TCP: &str = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
 pub(crate) const TCP_OVER_HTTP: &str = "pilot_conflict_outbound_listener_tcp_over_current_http";
 pub(crate) const HTTP_OVER_TCP: &str = "pilot_conflict_outbound_listener_http_over_current_tcp";
-pub(crate) const HTTP_OVER_HTTPS: &str = "pilot_conflict_outbound_listener_http_over_https";
+/// Ports of HTTP that would take all TLS. Those of ServiceEntries are of no service here: their registry tells of them.
+pub const HTTP_OVER_HTTPS: &str = "pilot_conflict_outbound_listener_http_over_https";
 /// Services that say another protocol than one before them, at one port of a workload.
 pub(crate) const INBOUND_LISTENER: &str = "pilot_conflict_inbound_listener";
 pub(crate) const GATEWAY_WITHOUT_ADDRESS: &str = "gudgeon_network_gateways_without_address";

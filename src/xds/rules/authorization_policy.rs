@@ -28,7 +28,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use prost::Message as _;
 
 use self::custom::Provider;
-pub(crate) use self::custom::Providers;
+pub(crate) use self::custom::{Providers, without_provider};
 use self::matching::Combined as _;
 use crate::common::conflict::{Conflict, NOT_ENFORCED_AS_WRITTEN, TOO_LARGE};
 use crate::common::trust::TrustDomains;

@@ -72,6 +72,8 @@ pub(crate) struct PatchBudget<'a> {
     added: Cell<usize>,
     work: Cell<usize>,
     touched: Cell<bool>,
+    /// No later patch takes a chain of the listener away, or changes what it matches.
+    has_last_chains: Cell<bool>,
     conflicts: &'a RefCell<Conflicts>,
     effective: &'a RefCell<BTreeSet<u64>>,
     resource: Arc<str>,
@@ -152,17 +154,20 @@ impl<'a> Patcher<'a> {
             added: Cell::new(self.limits.added),
             work: Cell::new(self.limits.work),
             touched: Cell::new(false),
+            has_last_chains: Cell::new(true),
             conflicts: &self.conflicts,
             effective: &self.effective,
             resource: draft.name.clone(),
         };
         let mut from: Vec<ObjectRef> = Vec::new();
-        for patch in self
-            .patches
-            .iter()
-            .skip(first)
-            .filter(|patch| side.is_of(patch))
-        {
+        let patches = || {
+            let all = self.patches.iter().enumerate().skip(first);
+            all.filter(|(_, patch)| side.is_of(patch))
+        };
+        let last_on_chains = patches().filter(|(_, patch)| patch.changes_chains()).last();
+        let last_on_chains = last_on_chains.map(|(at, _)| at);
+        for (at, patch) in patches() {
+            work.has_last_chains.set(last_on_chains <= Some(at));
             // For each patch anew: the resource names only objects that changed it.
             work.touched.set(false);
             let stays = M::apply(&mut draft, patch, &mut work);
@@ -326,6 +331,12 @@ impl PatchBudget<'_> {
         );
         let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);
         self.report(patch, conflict.because_of(&patch.from));
+    }
+
+    /// Tells that a patch is not applied to the resource.
+    fn report_unapplied(&self, patch: &Patch, why: &str) {
+        let why = format!("{}: {why}", self.resource);
+        self.report(patch, not_applied(patch, &why));
     }
 
     fn or_not_applied<T, E: std::fmt::Display>(

@@ -8,7 +8,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use api::config::discovery_notes::{
-    MOST_PATCHES, is_applied, is_unapplied_match, missing_field, patched_message, replaces_unnamed,
+    MOST_PATCHES, is_applied, is_unapplied_match, missing_field, missing_part, patched_message,
+    replaces_unnamed,
 };
 use api::envoy;
 use api::google::protobuf::{Value, value::Kind};
@@ -208,6 +209,12 @@ impl Patch {
             PatchContext::Gateway => !is_sidecar,
             PatchContext::Waypoint => false,
         }
+    }
+
+    /// Returns true if it may change what chains of a listener match, or take one away.
+    pub(crate) fn changes_chains(&self) -> bool {
+        matches!(self.apply_to, ApplyTo::FilterChain | ApplyTo::Listener)
+            && self.operation != Operation::Add
     }
 
     /// Returns a hash of its object's name and its place there, which is the same in every snapshot.
@@ -440,6 +447,10 @@ fn patch(
             Err(_) => return Ok(None),
         }
     };
+    // As it has of this.
+    if operation != Operation::Remove && missing_part(kind, action, &value).is_some() {
+        return Ok(None);
+    }
     let mut id = DefaultHasher::new();
     (&from.namespace, &from.name, at).hash(&mut id);
     Ok(Some(Patch {

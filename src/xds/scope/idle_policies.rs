@@ -11,7 +11,7 @@ use api::istio::networking::v1alpha3::load_balancer_settings::{LbPolicy, SimpleL
 use api::istio::networking::v1alpha3::{
     ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, TrafficPolicy,
 };
-use api::model::{Protocol, Registry, Resolution, World};
+use api::model::{Protocol, Registry, Resolution, Service, ServiceKey, World};
 use api::names::full_host;
 use api::networking::{DestinationRule, VirtualService};
 
@@ -52,7 +52,7 @@ impl PortFacts {
             Resolution::None if service.is_headless() && !headless_eds => Balancing::Routers,
             // What another registry says of endpoints counts for clients that are not intercepted.
             Resolution::None
-                if service.registry == Registry::External && !ports.has_endpoints(service) =>
+                if is_balanced_by_endpoints(service) && !ports.has_endpoints(service) =>
             {
                 Balancing::Nobody
             }
@@ -83,6 +83,13 @@ struct Reached {
     by_connections: HashSet<String>,
 }
 
+/// Settings that do nothing.
+pub(super) struct IdleSettings {
+    pub(super) lost: Vec<Conflict>,
+    /// Services at which a balancer does something as long as they have endpoints.
+    pub(super) by_endpoints: HashSet<ServiceKey>,
+}
+
 impl ExportedObjects {
     /// Tells of settings of DestinationRules that do nothing at any port of their hosts. `headless_eds`: proxies choose among the
     /// endpoints of headless services.
@@ -91,10 +98,11 @@ impl ExportedObjects {
         ports: &WorldPorts<'_>,
         world: &World,
         headless_eds: bool,
-    ) -> Vec<Conflict> {
+    ) -> IdleSettings {
         ports.renew();
         let reached = LazyCell::new(|| self.reached(world));
         let mut lost = Conflicts::default();
+        let mut by_endpoints = HashSet::new();
         for Exported { rule, .. } in &self.destination_rules {
             let spec = rule.spec();
             if spec.traffic_policy.is_none() && spec.subsets.is_empty() {
@@ -105,6 +113,7 @@ impl ExportedObjects {
             if of_rule.is_cut || of_rule.all.is_empty() {
                 continue;
             }
+            let has_balancer = has_balancer(spec);
             let mut by_number: BTreeMap<u32, PortFacts> = BTreeMap::new();
             let mut of_udp = BTreeSet::new();
             let mut last = None;
@@ -114,6 +123,9 @@ impl ExportedObjects {
                     let all = port.service.ports.iter();
                     let udp = all.filter(|one| one.protocol == Protocol::Udp);
                     of_udp.extend(udp.map(|one| u32::from(one.number)));
+                    if has_balancer && is_balanced_by_endpoints(&port.service) {
+                        by_endpoints.insert(port.service.key.clone());
+                    }
                 }
                 let facts = PortFacts::of(port, ports, headless_eds);
                 let known = by_number.entry(port.port.number.into()).or_default();
@@ -132,7 +144,10 @@ impl ExportedObjects {
             };
             rule.find(&mut lost);
         }
-        lost.finish()
+        IdleSettings {
+            lost: lost.finish(),
+            by_endpoints,
+        }
     }
 
     /// A route leads to ports of any protocol.
@@ -313,6 +328,24 @@ impl IdlePolicies<'_> {
             (from.to_string(), message())
         });
     }
+}
+
+/// Returns true for a service whose clients choose an address themselves, but those that are not intercepted where it has endpoints.
+fn is_balanced_by_endpoints(service: &Service) -> bool {
+    service.resolution == Resolution::None && service.registry == Registry::External
+}
+
+fn has_balancer(spec: &DestinationRule) -> bool {
+    let subsets = spec.subsets.iter().take(MOST_POLICIES);
+    let mut policies = subsets
+        .flat_map(|subset| &subset.traffic_policy)
+        .chain(&spec.traffic_policy);
+    policies.any(|policy| {
+        let of_ports = policy.port_level_settings.iter();
+        let of_ports = of_ports.flat_map(|one| &one.load_balancer);
+        let mut all = of_ports.chain(&policy.load_balancer);
+        all.any(chooses)
+    })
 }
 
 /// Returns true if a balancer chooses otherwise than proxies do without one.

@@ -1,10 +1,10 @@
 //! All rules of a world, and who sees which of them and of its services.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use api::model::{Labels, ObjectRef, World, selects};
+use api::model::{Labels, ObjectRef, ServiceKey, World, selects};
 use api::networking::Sidecar;
 
 use super::export_to::named;
@@ -31,6 +31,8 @@ pub(crate) struct Rules {
     special: BTreeSet<Arc<str>>,
     /// Parts of rules that come to nothing, whoever sees them.
     left_out: Vec<Conflict>,
+    /// Services of which something is left out as long as they have no endpoints.
+    idle_without_endpoints: HashSet<ServiceKey>,
     /// The mesh's target of requests and connections to no known service.
     unknown: OutboundTrafficPolicy,
     /// The views: one for each special namespace and one for all others, and one more for each Sidecar that holds there.
@@ -52,6 +54,7 @@ impl Rules {
             root: mesh.root_namespace.as_str().into(),
             special: BTreeSet::new(),
             left_out: Vec::new(),
+            idle_without_endpoints: HashSet::new(),
             visible: Mutex::default(),
         };
         // Delegates come first: `idle_routes` leaves the matches of rules that have some alone.
@@ -61,10 +64,11 @@ impl Rules {
         let ports = WorldPorts::new(world, &rules.exported.services);
         let lost = rules.exported.idle_routes(&ports);
         rules.left_out.extend(lost);
-        let lost = rules
+        let idle = rules
             .exported
             .idle_policies(&ports, world, settings.headless.eds);
-        rules.left_out.extend(lost);
+        rules.left_out.extend(idle.lost);
+        rules.idle_without_endpoints = idle.by_endpoints;
         rules.left_out.extend(shadowed::sidecars(world));
         let destination_rules = &rules.exported.destination_rules;
         rules
@@ -112,6 +116,11 @@ impl Rules {
             }
         }
         special
+    }
+
+    /// Returns true if some of a rule does nothing as long as a service has no endpoints.
+    pub(crate) fn is_idle_without_endpoints(&self, service: &ServiceKey) -> bool {
+        self.idle_without_endpoints.contains(service)
     }
 
     /// Returns true if listeners of services without requests may take connections to this address, for any proxy.

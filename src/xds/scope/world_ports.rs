@@ -82,8 +82,7 @@ impl<'a> WorldPorts<'a> {
 
     /// Returns true if the endpoints of a service are known.
     pub(super) fn has_endpoints(&self, service: &Service) -> bool {
-        let shards = self.world.endpoints.get(&service.key);
-        shards.is_some_and(|shards| shards.values().any(|all| !all.is_empty()))
+        self.world.endpoints_of(&service.key).next().is_some()
     }
 
     /// Adds the ports of a host; false: it has none.

@@ -5,6 +5,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::{Conflict, Snapshot, SnapshotCaches};
 use crate::resources::listeners::virtual_listeners;
+use crate::rules::authorization_policy;
 
 /// Listeners that proxies cannot have and that are remembered: whoever looks has enough with so many, and what they are called
 /// depends on addresses that proxies say.
@@ -24,6 +25,7 @@ impl Snapshot {
         let mut all: BTreeSet<Conflict> = self.base.rules.conflicts().into_iter().collect();
         all.extend(self.base.envoy_filters.conflicts().cloned());
         all.extend(self.base.policies.conflicts().cloned());
+        all.extend(authorization_policy::without_provider(&self.world));
         all.extend(virtual_listeners::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
         all.extend(self.mtls_conflicts().iter().cloned());

@@ -70,7 +70,9 @@ use crate::view::{Resource, Set, Type, View};
 
 pub use self::secrets::named_credentials;
 pub use self::security::{Agreement, PoliciesInForce, PortSecurity};
-pub use crate::common::conflict::{Conflict, PATCH_WITHOUT_MATCH, REJECTED_CONFIG};
+pub use crate::common::conflict::{
+    Conflict, HTTP_OVER_HTTPS, PATCH_WITHOUT_MATCH, REJECTED_CONFIG,
+};
 
 /// One state of the mesh.
 #[derive(Debug)]
@@ -408,6 +410,13 @@ impl Snapshot {
         }
         // Keys of clients have `beside` from the base, which a push of endpoints keeps.
         if !beside(world, [service]).is_subset(&self.base.beside) {
+            return false;
+        }
+        // What rules do not do is told with the base, too.
+        let has_any = |world: &World| world.endpoints_of(&service.key).next().is_some();
+        if self.base.rules.is_idle_without_endpoints(&service.key)
+            && has_any(&self.world) != has_any(world)
+        {
             return false;
         }
         // No listener is where one of them is.

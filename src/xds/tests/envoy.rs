@@ -20,6 +20,8 @@ mod support;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::bootstrap::v3::Bootstrap;
+use envoy_types::pb::envoy::config::bootstrap::v3::bootstrap::StaticResources;
+use prost::Message;
 use xds::node::Dns;
 use xds::snapshot::Snapshot;
 use xds::view::Type;
@@ -140,4 +142,128 @@ fn the_search_finds_one_refused_resource_among_many() {
             && has(lacking, "xds-grpc"),
         "{refused:?}"
     );
+}
+
+/// A listener of `api` with a place for what is tried: `FILTERS` stands for filters of its chain, `ROUTE` for a route.
+const CHAIN: &str = "{name: l, address: {socket_address: {address: 127.9.9.9, port_value: 1}}, filter_chains: [{filters: [FILTERS]}]}";
+const MANAGER: &str = "{name: m, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, \
+     stat_prefix: x, http_filters: [HTTP{name: r, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}], \
+     route_config: {virtual_hosts: [{name: v, domains: ['*'], routes: [ROUTE]}]}}}";
+
+/// What patches lack, by the words of `api`, is what Envoy refuses.
+#[test]
+fn envoy_refuses_what_lacks_a_part_and_nothing_else() {
+    let address = "address: {socket_address: {address: 127.9.9.9, port_value: 1}}";
+    let listener = |text: &str| ("listener.v3.Listener", text.to_owned());
+    let chain = |filters: &str| listener(&CHAIN.replace("FILTERS", filters));
+    let manager = |http: &str, route: &str| {
+        chain(
+            &MANAGER
+                .replace("HTTP{", &format!("{http}{{"))
+                .replace("ROUTE", route),
+        )
+    };
+    let route = |route: &str| manager("", route);
+    let to = |matching: &str| route(&format!("{{match: {{{matching}}}, route: {{cluster: c}}}}"));
+    let action = |action: &str| route(&format!("{{match: {{prefix: /}}, {action}}}"));
+    let cluster = |text: &str| ("cluster.v3.Cluster", text.to_owned());
+    let tcp = "'@type': type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
+    let cases = [
+        to("prefix: ''"),
+        to("path: ''"),
+        to("prefix: /, headers: [{name: a}]"),
+        action("redirect: {}"),
+        action("non_forwarding_action: {}"),
+        action("route: {weighted_clusters: {clusters: [{name: c, weight: 1}]}}"),
+        manager("{name: a, is_optional: true}, ", ""),
+        chain(&format!(
+            "{{name: t, typed_config: {{{tcp}, stat_prefix: x, cluster: c}}}}"
+        )),
+        chain(""),
+        listener(&format!(
+            "{{name: l, {address}, default_filter_chain: {{}}}}"
+        )),
+        cluster("{name: c, type: STATIC}"),
+        // And what is refused.
+        to(""),
+        to("safe_regex: {}"),
+        to("prefix: /, headers: [{}]"),
+        to("prefix: /, headers: [{name: a, string_match: {}}]"),
+        to("prefix: /, query_parameters: [{}]"),
+        route("{route: {cluster: c}}"),
+        route("{match: {prefix: /}}"),
+        action("route: {}"),
+        action("route: {cluster: ''}"),
+        action("route: {weighted_clusters: {}}"),
+        action("route: {weighted_clusters: {clusters: [{name: c}]}}"),
+        action("route: {weighted_clusters: {clusters: [{weight: 1}]}}"),
+        action("route: {cluster: c, request_mirror_policies: [{}]}"),
+        action("route: {cluster: c, hash_policy: [{}]}"),
+        action("route: {cluster: c}, request_headers_to_add: [{}]"),
+        manager("{name: a}, ", ""),
+        manager(
+            "{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}, ",
+            "",
+        ),
+        chain("{name: a}"),
+        chain(&format!("{{name: t, typed_config: {{{tcp}}}}}")),
+        chain(&format!(
+            "{{name: t, typed_config: {{{tcp}, stat_prefix: x}}}}"
+        )),
+        listener("{name: l, filter_chains: [{}]}"),
+        listener("{name: l, address: {}, filter_chains: [{}]}"),
+        listener(&format!(
+            "{{name: l, {address}, filter_chains: [{{}}, {{filter_chain_match: {{}}}}]}}"
+        )),
+        listener(&format!(
+            "{{name: l, {address}, filter_chains: [{{filter_chain_match: {{prefix_ranges: [{{}}]}}}}]}}"
+        )),
+        listener(&format!(
+            "{{name: l, {address}, filter_chains: [{{transport_socket: {{name: a}}}}]}}"
+        )),
+        listener(&format!(
+            "{{name: l, {address}, listener_filters: [{{name: a}}], filter_chains: [{{}}]}}"
+        )),
+        cluster("{type: STATIC}"),
+        cluster("{name: c, type: STATIC, health_checks: [{}]}"),
+        cluster("{name: c, type: STATIC, load_assignment: {}}"),
+    ];
+    let limits = api::yaml::Limits {
+        bytes: 10_000,
+        depth: 50,
+        nodes: 10_000,
+    };
+    let mut lacking = Vec::new();
+    let mut all = Vec::new();
+    for (message, text) in cases {
+        let message = format!("envoy.config.{message}");
+        let value = api::yaml::read(&text, limits).unwrap().unwrap().to_json();
+        let bytes = api::envoy::encode(&message, &value, "").unwrap();
+        if api::envoy::missing_part(&message, &bytes, true).is_some() {
+            lacking.push(text.clone());
+        }
+        let mut resources = StaticResources::default();
+        if message.ends_with("Listener") {
+            resources.listeners = vec![Message::decode(&*bytes).unwrap()];
+            let plain = cluster("{name: c, type: STATIC}").1;
+            let plain = api::yaml::read(&plain, limits).unwrap().unwrap().to_json();
+            let plain = api::envoy::encode("envoy.config.cluster.v3.Cluster", &plain, "").unwrap();
+            resources.clusters = vec![Message::decode(&*plain).unwrap()];
+        } else {
+            resources.clusters = vec![Message::decode(&*bytes).unwrap()];
+        }
+        let bootstrap = Bootstrap {
+            static_resources: Some(resources),
+            ..Bootstrap::default()
+        };
+        all.push((text, vec![bootstrap]));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut envoy = Envoy::new(directory.path());
+    let refused = envoy.refused(&all).into_iter();
+    let mut refused: Vec<_> = refused.map(|(case, _)| case).collect();
+    refused.sort();
+    lacking.sort();
+    assert_eq!(lacking, refused);
+    assert_eq!(all.len() - refused.len(), 11);
 }

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::items;
 use super::targets::HOLDS_FOR_NONE;
 use crate::config::Finding;
-use crate::envoy;
+use crate::envoy::{self, MissingPart};
 
 /// Patches of one object that are applied. Chosen: a filter of ours has a few.
 pub const MOST_PATCHES: usize = 200;
@@ -85,11 +85,9 @@ pub fn missing_field(
     operation: &str,
     has: impl Fn(&str) -> bool,
 ) -> Option<&'static str> {
-    // Of these a name that is known stays.
-    let keeps_name = matches!(apply_to, "LISTENER" | "CLUSTER");
     let puts_in = match operation {
         "ADD" | "INSERT_BEFORE" | "INSERT_AFTER" | "INSERT_FIRST" => true,
-        "REPLACE" => !keeps_name,
+        "REPLACE" => !keeps_name(apply_to),
         _ => false,
     };
     let needed: &[(&'static str, &[&str])] = match apply_to {
@@ -105,6 +103,24 @@ pub fn missing_field(
         .iter()
         .find(|(_, names)| !names.iter().any(|name| has(name)));
     missing.map(|(field, _)| *field)
+}
+
+/// The part of a patch's value, which is encoded, that lacks what Envoy wants: as [`missing_field`], below the value itself, too.
+#[must_use]
+pub fn missing_part(apply_to: &str, operation: &str, value: &[u8]) -> Option<MissingPart> {
+    /// A field of the number 1 with a text.
+    const NAMED: [u8; 3] = [0x0a, 1, b'a'];
+    let message = patched_message(apply_to)?;
+    let is_merged = matches!(operation, "MERGE" | "MERGE_AND_REPLACE_LIST");
+    match operation == "REPLACE" && keeps_name(apply_to) {
+        true => envoy::missing_part(message, &[value, &NAMED].concat(), true),
+        false => envoy::missing_part(message, value, !is_merged),
+    }
+}
+
+/// Returns true for those of which a name that is known stays.
+fn keeps_name(apply_to: &str) -> bool {
+    matches!(apply_to, "LISTENER" | "CLUSTER")
 }
 
 /// The oneof of a route, in both spellings.
@@ -203,16 +219,23 @@ fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
     }
     let nothing = Json::Object(serde_json::Map::new());
     let value = written.pointer("/patch/value").unwrap_or(&nothing);
-    if let Err(mistakes) = envoy::encode(message, value, &format!("{path}.patch.value")) {
-        found.extend(mistakes.into_iter().map(|mistake| Finding {
-            message: format!("the patch is not applied: {}", mistake.message),
-            ..mistake
-        }));
-        return;
-    }
+    let encoded = match envoy::encode(message, value, &format!("{path}.patch.value")) {
+        Ok(encoded) => encoded,
+        Err(mistakes) => {
+            found.extend(mistakes.into_iter().map(|mistake| Finding {
+                message: format!("the patch is not applied: {}", mistake.message),
+                ..mistake
+            }));
+            return;
+        }
+    };
     if let Some(field) = missing_field(apply_to, operation, |name| is_written(value.get(name))) {
         let why = format!("the patch is not applied: it has no {field}");
         warn("patch.value", why);
+    } else if let Some(MissingPart { path, why }) = missing_part(apply_to, operation, &encoded) {
+        let dot = if path.is_empty() { "" } else { "." };
+        let why = format!("the patch is not applied: {why}");
+        warn(&format!("patch.value{dot}{path}"), why);
     }
 }
 
@@ -232,6 +255,7 @@ mod tests {
             json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua"});
         let typed = json!({"typedConfig": config});
         let route = json!({"match": {"prefix": "/"}});
+        let route_to = json!({"match": {"prefix": "/"}, "route": {"cluster": "a"}});
         for (apply_to, operations, value, lacks) in [
             (
                 "HTTP_FILTER",
@@ -282,7 +306,22 @@ mod tests {
         }
         for (apply_to, operation, value) in [
             ("HTTP_FILTER", "MERGE", json!({})),
-            ("HTTP_FILTER", "INSERT_FIRST", json!({"name": "a"})),
+            (
+                "HTTP_FILTER",
+                "INSERT_FIRST",
+                json!({"name": "a", "typedConfig": config}),
+            ),
+            // Nothing says what is below these.
+            ("VIRTUAL_HOST", "MERGE", json!({"routes": [route_to]})),
+            ("HTTP_ROUTE", "MERGE", json!({"route": {}})),
+            (
+                "CLUSTER",
+                "MERGE",
+                json!({"typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                    "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                    "common_http_protocol_options": {"idle_timeout": "5s"},
+                }}}),
+            ),
             ("CLUSTER", "REPLACE", json!({})),
             ("FILTER_CHAIN", "ADD", json!({})),
             (
@@ -306,6 +345,92 @@ mod tests {
         }
     }
 
+    /// As above, of parts below what is put in.
+    #[test]
+    fn a_note_names_the_part_that_lacks_what_envoy_wants() {
+        let kind = named("networking.istio.io", "EnvoyFilter").unwrap();
+        let manager = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+        let no_path = "it has none of prefix, path, safe_regex, connect_matcher, path_separated_prefix, path_match_policy";
+        for (apply_to, operation, value, place, why) in [
+            (
+                "HTTP_ROUTE",
+                "ADD",
+                json!({"match": {}, "route": {"cluster": "a"}}),
+                ".match",
+                no_path,
+            ),
+            (
+                "HTTP_ROUTE",
+                "INSERT_FIRST",
+                json!({"match": {"prefix": "/"}, "route": {"weightedClusters": {"clusters": []}}}),
+                ".route.weighted_clusters",
+                "it has no clusters",
+            ),
+            (
+                "FILTER_CHAIN",
+                "ADD",
+                json!({"filters": [{"name": "a"}]}),
+                ".filters[0]",
+                "it has no typed_config",
+            ),
+            (
+                "FILTER_CHAIN",
+                "ADD",
+                json!({"filters": [{"typedConfig": {"@type": manager}}]}),
+                ".filters[0]",
+                "it has no name",
+            ),
+            (
+                "FILTER_CHAIN",
+                "MERGE",
+                json!({"filters": [{"name": "a", "typed_config": {"@type": manager, "rds": {}}}]}),
+                ".filters[0].typed_config",
+                "it has no stat_prefix",
+            ),
+            (
+                "LISTENER",
+                "ADD",
+                json!({"name": "a", "filterChains": [{"filters": []}]}),
+                "",
+                "it has no address",
+            ),
+            (
+                "LISTENER",
+                "ADD",
+                json!({"name": "a", "address": {"socketAddress": {"address": "::", "portValue": 1}}, "filterChains": [{"name": "a"}, {"filterChainMatch": {}}]}),
+                "",
+                "two of its filter_chains match the same",
+            ),
+            (
+                "CLUSTER",
+                "REPLACE",
+                json!({"transportSocket": {"name": "a"}}),
+                ".transport_socket",
+                "it has no typed_config",
+            ),
+            (
+                "VIRTUAL_HOST",
+                "MERGE",
+                json!({"routes": [{"match": {}}]}),
+                ".routes[0]",
+                "it has none of",
+            ),
+        ] {
+            let patch =
+                json!({"applyTo": apply_to, "patch": {"operation": operation, "value": value}});
+            let found = notes(kind, &json!({"configPatches": [patch]}));
+            let [found] = &*found else {
+                panic!("not one: {patch}: {found:?}");
+            };
+            assert_eq!(
+                found.path,
+                format!("spec.configPatches[0].patch.value{place}")
+            );
+            let words = format!("the patch is not applied: {why}");
+            assert!(found.message.starts_with(&words), "{patch}: {found:?}");
+        }
+    }
+
     #[test]
     #[allow(clippy::too_many_lines, reason = "a table of patches")]
     fn a_note_names_a_patch_that_is_not_applied() {
@@ -316,6 +441,9 @@ mod tests {
             words.collect()
         };
         let value = json!({"lb_policy": "RANDOM"});
+        let config =
+            json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua"});
+        let filter = json!({"name": "x", "typed_config": config});
         let merge = json!({"operation": "MERGE", "value": value});
         for (patch, want) in [
             (json!({"applyTo": "CLUSTER", "patch": merge}), None),
@@ -360,11 +488,11 @@ mod tests {
                 Some("patch.operation: has no effect: the match names no filter to replace"),
             ),
             (
-                json!({"applyTo": "HTTP_FILTER", "match": {"listener": {"filterChain": {"filter": {"subFilter": {"name": "f"}}}}}, "patch": {"operation": "REPLACE", "value": {"name": "x"}}}),
+                json!({"applyTo": "HTTP_FILTER", "match": {"listener": {"filterChain": {"filter": {"subFilter": {"name": "f"}}}}}, "patch": {"operation": "REPLACE", "value": filter}}),
                 None,
             ),
             (
-                json!({"applyTo": "NETWORK_FILTER", "match": {"listener": {"filterChain": {"filter": {"name": "m"}}}}, "patch": {"operation": "REPLACE", "value": {"name": "x"}}}),
+                json!({"applyTo": "NETWORK_FILTER", "match": {"listener": {"filterChain": {"filter": {"name": "m"}}}}, "patch": {"operation": "REPLACE", "value": filter}}),
                 None,
             ),
             (
@@ -386,7 +514,7 @@ mod tests {
                 ),
             ),
             (
-                json!({"applyTo": "HTTP_FILTER", "patch": {"operation": "ADD", "filterClass": "AUTHZ", "value": {"name": "x"}}}),
+                json!({"applyTo": "HTTP_FILTER", "patch": {"operation": "ADD", "filterClass": "AUTHZ", "value": filter}}),
                 Some(
                     "patch.filterClass: has no effect: the operation alone says where a filter goes",
                 ),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::config::{self, Finding};
-use api::model::{Labels, Registry, Service, ServiceKey, World};
+use api::config::{self, Effect, Finding};
+use api::model::{Labels, ServiceKey};
 use api::networking::{DiscoveryKind as _, Gateway, ServiceEntry, WorkloadEntry};
 use api::security::RequestAuthentication;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use xds::node::Kind;
 use xds::snapshot::{Conflict, PATCH_WITHOUT_MATCH};
 
 use super::nacks::Nacks;
+use super::selecting_services::SelectingServices;
 use crate::discovery::hub::{Hub, IngressNotes};
 use crate::discovery::sources::Sources;
 use crate::log;
@@ -179,8 +180,7 @@ pub(crate) struct DerivedMessages {
     lost: BTreeMap<ClusterObjectKey, Vec<Finding>>,
     fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
     services: BTreeMap<ServiceKey, Vec<Finding>>,
-    /// Services of Kubernetes that select pods, by namespace.
-    selecting: BTreeMap<Arc<str>, Vec<Arc<Service>>>,
+    selecting: SelectingServices,
     /// NACKs of the proxies of this replica: pages show them, and a status that all replicas write does not.
     nacks: Option<Nacks>,
 }
@@ -207,7 +207,9 @@ impl DerivedMessages {
             lost: lost(&conflicts),
             fetched: hub.jwks.notes(),
             services: lost_services(&conflicts),
-            selecting: snapshot.map_or_else(BTreeMap::new, |one| selecting(one.world())),
+            selecting: snapshot
+                .map(|one| SelectingServices::new(one.world()))
+                .unwrap_or_default(),
             nacks,
         }
     }
@@ -250,12 +252,12 @@ impl DerivedMessages {
             return None;
         }
         let spec = written.spec.value();
-        let label = |name: &str| spec.get("labels")?.get(name)?.as_str();
-        let mut services = self.selecting.get(&written.namespace)?.iter();
-        let service = services.find(|service| {
-            let mut wanted = service.selector.iter();
-            wanted.all(|(name, value)| label(name) == Some(value))
-        })?;
+        let labels = spec.get("labels")?.as_object()?.iter();
+        let labels =
+            labels.filter_map(|(name, value)| Some((name.as_str().into(), value.as_str()?.into())));
+        let service = self
+            .selecting
+            .first(&written.namespace, &labels.collect())?;
         let words = format!(
             "is no endpoint of {}, whose selector matches it: Services take pods alone, and ServiceEntries with a workloadSelector \
              take WorkloadEntries",
@@ -263,17 +265,6 @@ impl DerivedMessages {
         );
         Some(Finding::warning("spec.labels", words))
     }
-}
-
-fn selecting(world: &World) -> BTreeMap<Arc<str>, Vec<Arc<Service>>> {
-    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    let all = world.services.values();
-    let all = all.filter(|one| one.registry == Registry::Kubernetes && !one.selector.is_empty());
-    for service in all {
-        let of_namespace = found.entry(service.key.namespace.clone()).or_default();
-        of_namespace.push(Arc::clone(service));
-    }
-    found
 }
 
 /// Kind, namespace and name.
@@ -367,7 +358,11 @@ fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
     let messages = messages(findings);
     let kind = config::named(group, &written.kind).filter(|_| written.is_accepted);
     let Some(kind) = kind else {
-        return json!({"accepted": written.is_accepted, "messages": messages});
+        let mut status = json!({"accepted": written.is_accepted, "messages": messages});
+        if config::unread_api(&written.api_version).is_some() {
+            status["effect"] = Effect::None.as_str().into();
+        }
+        return status;
     };
     let effect = kind.effect.of_object(findings);
     json!({"accepted": true, "effect": effect, "messages": messages})
@@ -375,7 +370,7 @@ fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use api::model::Resolution;
+    use api::model::{Registry, Resolution, Service, World};
 
     use super::*;
 
@@ -401,7 +396,7 @@ mod tests {
             lost: BTreeMap::from([(key, vec![warning(message)])]),
             fetched: BTreeMap::new(),
             services: BTreeMap::new(),
-            selecting: BTreeMap::new(),
+            selecting: SelectingServices::default(),
             nacks: None,
         }
     }
@@ -473,7 +468,7 @@ mod tests {
             service("entries", Registry::External, "vm"),
         ]));
         let derived = DerivedMessages {
-            selecting: selecting(&world),
+            selecting: SelectingServices::new(&world),
             ..derived("lost")
         };
         for (label, namespace, is_told) in
@@ -510,6 +505,24 @@ mod tests {
             })
         });
         assert_eq!(of_all, [false, true]);
+    }
+
+    #[test]
+    fn an_object_of_the_gateway_api_has_no_effect() {
+        let mut route = written("HTTPRoute", json!({}));
+        route.api_version = "gateway.networking.k8s.io/v1".into();
+        route.notes.extend(config::unread_api(&route.api_version));
+        let status = derived("lost").status(&route);
+        assert_eq!(
+            (&status["accepted"], &status["effect"]),
+            (&json!(true), &json!("none"))
+        );
+        assert_eq!(
+            status["messages"],
+            json!([
+                "warning: kind: gudgeon does not read Gateway API objects; they have no effect"
+            ])
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod nacks;
 mod page;
 mod proto_printer;
 mod security;
+mod selecting_services;
 mod services;
 mod streams;
 mod unserved;

@@ -74,7 +74,7 @@ pub(in crate::discovery) fn sections(page: &mut String, hub: &Hub, sources: &Sou
 /// Configuration by kind, and what each kind changes.
 fn rules(page: &mut String, hub: &Hub) {
     let all = hub.facts.rules();
-    if all.kinds().next().is_none() {
+    if all.kinds().next().is_none() && all.unread().next().is_none() {
         return;
     }
     page.push_str(
@@ -95,6 +95,13 @@ fn rules(page: &mut String, hub: &Hub) {
             page,
             "<tr><td>{}<td>{count}<td class=\"{class}\">{effect}</tr>",
             kind.kind
+        );
+    }
+    for (kind, count) in all.unread() {
+        let _written = writeln!(
+            page,
+            "<tr><td>{kind}<td>{count}<td class=\"bad\">{}</tr>",
+            Effect::None.as_str()
         );
     }
     page.push_str("</table>\n");

@@ -110,12 +110,34 @@ fn configuration(
 /// Returns an object of the mesh's groups as it is written, even one whose kind is unknown; `None`: it has no name.
 fn written(value: &mut Json, origin: Origin) -> Option<WrittenObject> {
     let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
-    if kind.is_empty() || !config::is_ours(api_version) {
+    let api_version = text("apiVersion");
+    if !config::is_ours(api_version) {
         return None;
     }
     let (group, _) = api_version.split_once('/')?;
-    let is_everywhere = config::named(group, kind).is_some_and(|kind| kind.cluster);
+    let is_everywhere = config::named(group, text("kind")).is_some_and(|kind| kind.cluster);
+    as_written(value, is_everywhere, origin)
+}
+
+/// Returns an object of another API as pages show it, with the reason why nothing reads it; `None`: it has no name.
+pub(super) fn unread_object(mut value: Json, origin: Origin) -> Option<WrittenObject> {
+    let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
+    let why = config::unread_api(text("apiVersion"))?;
+    let is_everywhere = text("kind") == "GatewayClass";
+    let object = as_written(&mut value, is_everywhere, origin)?;
+    Some(WrittenObject {
+        is_accepted: true,
+        notes: vec![why],
+        ..object
+    })
+}
+
+fn as_written(value: &mut Json, is_everywhere: bool, origin: Origin) -> Option<WrittenObject> {
+    let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if kind.is_empty() {
+        return None;
+    }
     let (namespace, name) = named(value, is_everywhere)?;
     let (api_version, kind) = (api_version.into(), kind.into());
     let (namespace, name) = (namespace.into(), name.into());

@@ -8,7 +8,7 @@ use api::config::collections::any_kind_of;
 use api::model::Credentials;
 use api::yaml::Malformed;
 
-use super::object::{FileVersion, Meaning, stored};
+use super::object::{FileVersion, Meaning, stored, unread_object};
 use super::{LIMITS, Outcome};
 use crate::catalogue::source_catalogue::{Root, SourceCatalogue, SourceEntry, duplicate_of};
 use crate::catalogue::text::read;
@@ -57,6 +57,10 @@ impl FilesObjects for FileObjects {
         }
         self.catalogue.put(place, entries);
         self.unread.put(place, read.foreign);
+        let unread = read.unread.into_iter();
+        let unread = unread.filter_map(|(line, value)| unread_object(value, origin.at(line)));
+        self.unread
+            .put_written(place, unread.map(Arc::new).collect());
         Ok(())
     }
 
@@ -185,6 +189,7 @@ impl FileObjects {
                 }
             }
         }
+        written.extend(self.unread.written().cloned());
         let files = self.report.refused.iter();
         let files = files.filter(|one| one.kind_and_name().0 == FILE);
         written.extend(files.filter_map(|one| one.as_written().map(Arc::new)));

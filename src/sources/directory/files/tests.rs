@@ -536,6 +536,42 @@ fn an_object_of_no_time_keeps_its_last_good_version() {
     assert!(refused.all(|one| one.serving == ServedInstead::Old));
 }
 
+/// Whoever moves a mesh over looks for them on the page of configuration.
+#[test]
+fn objects_of_the_gateway_api_are_shown_with_the_reason_why_they_do_nothing() {
+    let mut directory = Directory::new();
+    let object = |kind: &str, name: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {{a: 1}}\n---\n"
+        )
+    };
+    let (route, class) = (object("HTTPRoute", "r"), object("GatewayClass", "c"));
+    let nameless = "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n---\n";
+    directory.write("a.yaml", &format!("{route}{class}{nameless}"));
+    let outcome = directory.files.read().unwrap();
+    let rows = outcome.written.iter().map(|one| {
+        let note = one.all_findings().map(|one| one.message.clone());
+        let note: String = note.collect();
+        let unread = "gudgeon does not read Gateway API objects; they have no effect";
+        assert_eq!((note.as_str(), one.is_accepted), (unread, true));
+        assert_eq!(one.spec.value(), serde_json::json!({"a": 1}));
+        format!(
+            "{} {} {}",
+            one.kind,
+            one.full_name(),
+            file_name(&one.origin)
+        )
+    });
+    let rows: Vec<_> = rows.collect();
+    assert_eq!(
+        rows,
+        ["GatewayClass c a.yaml:6", "HTTPRoute default/r a.yaml:1"]
+    );
+    directory.write("a.yaml", &entry("a", 80));
+    let outcome = directory.files.read().unwrap();
+    assert_eq!(outcome.written.len(), 1);
+}
+
 /// The bound is one of a document: a file of many is served as a whole.
 #[test]
 fn a_file_of_many_documents_may_be_long() {

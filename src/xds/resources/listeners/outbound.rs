@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Address, ClusterId, Network, ObjectRef, Protocol, ServiceKey};
+use api::model::{Address, ClusterId, Network, ObjectRef, Protocol, Registry, ServiceKey};
 
 use self::built::MOST_NAMED;
 pub(crate) use self::built::{Built, Outbound};
@@ -285,8 +285,13 @@ impl Builder<'_> {
                 service_port.port.number
             );
             let conflict = Conflict::new(HTTP_OVER_HTTPS, service_port.host(), message);
-            let conflict = conflict.of_service(&service_port.service.key);
-            self.out.conflicts.push(conflict);
+            // A ServiceEntry tells it itself, before any proxy asks.
+            self.out
+                .conflicts
+                .push(match service_port.service.registry {
+                    Registry::External => conflict,
+                    _ => conflict.of_service(&service_port.service.key),
+                });
         }
         !takes_tls && self.may_share(service_port)
     }

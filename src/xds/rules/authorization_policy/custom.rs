@@ -15,6 +15,10 @@ use api::istio::mesh::v1alpha1::mesh_config::extension_provider::{
     EnvoyExternalAuthorizationRequestBody as RequestBody, Provider as Kind,
 };
 use api::mesh::MeshConfig;
+use api::model::{ObjectRef, World};
+use api::networking::DiscoveryKind as _;
+use api::security::AuthorizationPolicy;
+use api::security::authorization_policy::{Action, ActionDetail};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::listener::v3::Filter;
 use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{
@@ -31,6 +35,7 @@ use envoy_types::pb::envoy::r#type::v3::{HttpStatus, StatusCode};
 
 use super::matching::{Pattern, string};
 use super::message::{self, Rbac};
+use crate::common::conflict::{Conflict, Conflicts, NOT_ENFORCED_AS_WRITTEN};
 use crate::common::metadata_value::{path, text};
 use crate::common::service_ports::{ServicePort, ServicePorts, cluster_name};
 use crate::common::wire;
@@ -73,6 +78,42 @@ enum ProviderKind<'a> {
     Grpc(&'a GrpcProvider),
 }
 
+/// Tells of policies that ask a provider which the mesh has not, before a proxy for which they hold is there.
+pub(crate) fn without_provider(world: &World) -> Vec<Conflict> {
+    let mut lost = Conflicts::default();
+    for policy in world.authorization_policies.values() {
+        let asked = match &policy.spec.action_detail {
+            Some(ActionDetail::Provider(provider)) => &provider.name,
+            None => continue,
+        };
+        if policy.dry_run || policy.spec.action() != Action::Custom {
+            continue;
+        }
+        if let Err(why) = named(&world.mesh, asked) {
+            let from = ObjectRef {
+                kind: AuthorizationPolicy::NAME,
+                namespace: policy.namespace.clone(),
+                name: policy.name.clone(),
+            };
+            lost.push(NOT_ENFORCED_AS_WRITTEN, Some(&from), || {
+                (from.to_string(), format!("denies everything: {why}"))
+            });
+        }
+    }
+    lost.finish()
+}
+
+/// The first provider of this name in a mesh.
+///
+/// # Errors
+///
+/// There is none: why.
+fn named<'a>(mesh: &'a MeshConfig, name: &str) -> Result<&'a ExtensionProvider, String> {
+    let mut all = mesh.extension_providers.iter();
+    all.find(|one| one.name == name)
+        .ok_or_else(|| format!("the mesh has no extensionProviders named {name:?}"))
+}
+
 impl<'a> Providers<'a> {
     /// The first of this name.
     ///
@@ -80,11 +121,7 @@ impl<'a> Providers<'a> {
     ///
     /// The provider cannot be asked: why.
     pub(super) fn named(self, name: &str) -> Result<Provider<'a>, String> {
-        let mut all = self.mesh.extension_providers.iter();
-        let provider = all
-            .find(|one| one.name == name)
-            .ok_or_else(|| format!("the mesh has no extensionProviders named {name:?}"))?;
-        self.usable(provider)
+        self.usable(named(self.mesh, name)?)
             .map_err(|why| format!("provider {name:?}: {why}"))
     }
 

@@ -123,12 +123,23 @@ fn inside_routes(listener: &mut Listener, patch: &Patch, work: &PatchBudget<'_>)
 
 fn chains(listener: &mut Listener, patch: &Patch, work: &PatchBudget<'_>) {
     if patch.operation == Operation::Add {
-        if is_port(patch, listener) {
-            let added = work.value(patch);
-            if added.is_some() {
-                work.touch();
+        if is_port(patch, listener)
+            && let Some(added) = work.value::<FilterChain>(patch)
+        {
+            // Envoy refuses a listener with two that match the same.
+            let matched =
+                |chain: &FilterChain| chain.filter_chain_match.clone().unwrap_or_default();
+            let is_there = |chain: &FilterChain| matched(chain) == matched(&added);
+            let is_told_apart = listener.filter_chain_matcher.is_some();
+            if work.has_last_chains.get()
+                && !is_told_apart
+                && listener.filter_chains.iter().any(is_there)
+            {
+                work.report_unapplied(patch, "a filter chain of it matches the same");
+                return;
             }
-            listener.filter_chains.extend(added);
+            listener.filter_chains.push(added);
+            work.touch();
         }
         return;
     }

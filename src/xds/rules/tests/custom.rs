@@ -248,6 +248,38 @@ fn several_providers_stand_in_the_order_of_their_names_and_behind_tokens() {
     assert!((0..5).all(|_| body(&world) == first));
 }
 
+/// Once it is told for a proxy it is still told once.
+#[test]
+fn a_provider_that_the_mesh_has_not_is_told_before_a_proxy_is_there() {
+    let there =
+        "\n- name: a\n  envoyExtAuthzHttp: {service: authz.demo.svc.cluster.local, port: 80}\n";
+    for (spec, providers, is_told) in [
+        (custom("a", ""), " []\n", true),
+        (custom("a", ""), there, false),
+        ("action: DENY\nrules: [{}]".to_owned(), " []\n", false),
+    ] {
+        let mut world = with(providers, &[&spec]);
+        let snapshot = snapshot(world.clone());
+        let told = || {
+            let all = snapshot.conflicts().into_iter();
+            let all = all.filter(|one| one.message.starts_with("denies everything"));
+            let all = all.map(|one| format!("{} {}", one.objects[0], one.message));
+            all.collect::<Vec<_>>()
+        };
+        let words = "AuthorizationPolicy demo/p0 denies everything: the mesh has no extensionProviders named \"a\"";
+        let expected = Vec::from_iter(is_told.then_some(words));
+        assert_eq!(told(), expected, "{spec}");
+        drop(snapshot.view(&workload()).all(Type::Listener));
+        assert_eq!(told(), expected, "{spec}");
+        // A policy that is tried asks nobody.
+        for policy in Arc::make_mut(&mut world.authorization_policies).values_mut() {
+            Arc::make_mut(policy).dry_run = true;
+        }
+        let tried = crate::rules::authorization_policy::without_provider(&world);
+        assert_eq!(tried, []);
+    }
+}
+
 #[test]
 fn a_provider_that_cannot_be_asked_lets_nothing_in_and_says_why() {
     let http = |rest: &str| format!("\n- name: a\n  envoyExtAuthzHttp: {{{rest}}}\n");

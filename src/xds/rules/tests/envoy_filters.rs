@@ -278,7 +278,7 @@ fn listeners_and_their_chains_are_patched() {
   patch: {operation: REMOVE}
 - applyTo: LISTENER_FILTER
   match: {listener: {name: mine}}
-  patch: {operation: ADD, value: {name: envoy.listener.tls_inspector}}
+  patch: {operation: ADD, value: {name: envoy.listener.tls_inspector, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector}}}
 - applyTo: FILTER_CHAIN
   match: {context: SIDECAR_INBOUND, listener: {portNumber: 8081}}
   patch: {operation: MERGE, value: {transport_socket_connect_timeout: 3s}}
@@ -484,7 +484,7 @@ fn patches_apply_to_routes_of_routers() {
   patch: {{operation: ADD, value: {{name: other, domains: [other.example]}}}}
 - applyTo: LISTENER
   match: {{context: GATEWAY}}
-  patch: {{operation: ADD, value: {{name: added}}}}
+  patch: {{operation: ADD, value: {{name: added, address: {{socket_address: {{address: 127.0.0.1, port_value: 7777}}}}}}}}
 ",
         http("INSERT_FIRST", "", "x").replace("SIDECAR_OUTBOUND", "GATEWAY")
     );
@@ -1025,13 +1025,65 @@ fn patches_without_a_name_change_nothing() {
         ("HTTP_ROUTE", "ADD", "{}"),
         ("CLUSTER", "ADD", "{}"),
         ("LISTENER", "ADD", "{}"),
+        // And for a part below that lacks something.
+        ("LISTENER", "ADD", "{name: a}"),
+        ("HTTP_FILTER", "ADD", "{name: a}"),
+        ("HTTP_ROUTE", "ADD", "{match: {}, route: {cluster: a}}"),
+        ("HTTP_ROUTE", "ADD", "{match: {prefix: /}, route: {}}"),
+        (
+            "VIRTUAL_HOST",
+            "MERGE",
+            "{routes: [{match: {prefix: /}, route: {}}]}",
+        ),
+        (
+            "FILTER_CHAIN",
+            "ADD",
+            "{filter_chain_match: {server_names: [a]}, filters: [{name: a}]}",
+        ),
+        ("CLUSTER", "MERGE", "{health_checks: [{}]}"),
     ] {
         let patch =
             format!("- {{applyTo: {apply_to}, patch: {{operation: {operation}, value: {value}}}}}");
         assert_eq!(resources(&patch), unpatched, "{patch}");
     }
-    let named = "- {applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: {name: a}}}";
+    let named = "- {applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: {name: a, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua}}}}";
     assert_ne!(resources(named), unpatched);
+}
+
+/// Envoy refuses a listener with two chains that match the same.
+#[test]
+fn a_chain_that_matches_what_another_does_is_not_added() {
+    let listener_of = |patches: &str| {
+        let view = patched(patches);
+        listener(&*view, "0.0.0.0_80").filter_chains.len()
+    };
+    let add = |value: &str| {
+        format!(
+            "- {{applyTo: FILTER_CHAIN, match: {{context: SIDECAR_OUTBOUND}}, patch: {{operation: ADD, value: {value}}}}}\n"
+        )
+    };
+    let twin = add("{filter_chain_match: {}}");
+    let other = add("{filter_chain_match: {server_names: [a]}}");
+    assert_eq!(listener_of(""), 1);
+    assert_eq!(listener_of(&twin), 1);
+    assert_eq!(listener_of(&other), 2);
+    assert_eq!(listener_of(&format!("{other}{other}")), 2);
+    let told = conflicts(with(&twin));
+    let why = "patch 0 of EnvoyFilter demo/f is not applied: 0.0.0.0_80: a filter chain of it matches the same";
+    assert!(told.iter().any(|one| one == why), "{told:?}");
+    // The one that it takes the place of goes after it.
+    let place = "address: {socket_address: {address: 127.0.0.1, port_value: 7777}}";
+    let mine =
+        "match: {context: SIDECAR_OUTBOUND, listener: {name: mine, filterChain: {name: first}}}";
+    let patches = format!(
+        "- {{applyTo: LISTENER, match: {{context: SIDECAR_OUTBOUND}}, patch: {{operation: ADD, value: {{name: mine, {place}, filter_chains: [{{name: first}}]}}}}}}
+- {{applyTo: FILTER_CHAIN, match: {{context: SIDECAR_OUTBOUND, listener: {{name: mine}}}}, patch: {{operation: ADD, value: {{name: second}}}}}}
+- {{applyTo: FILTER_CHAIN, {mine}, patch: {{operation: REMOVE}}}}
+"
+    );
+    let chains = listener(&*patched(&patches), "mine").filter_chains;
+    let names: Vec<_> = chains.iter().map(|chain| &*chain.name).collect();
+    assert_eq!(names, ["second"]);
 }
 
 #[test]

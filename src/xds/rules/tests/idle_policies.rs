@@ -1,5 +1,7 @@
 //! DestinationRules of which something is for no port that there is.
 
+use std::collections::BTreeSet;
+
 use api::networking::Sidecar;
 
 use super::*;
@@ -240,6 +242,67 @@ fn balancers_are_told_where_clients_choose_themselves() {
     }
     for one in ["simple: PASSTHROUGH", "localityLbSetting: {enabled: false}"] {
         assert_eq!(balancer("n.example", one), [""; 0], "{one}");
+    }
+}
+
+/// A push of endpoints keeps what is told of rules, so this is more than one.
+#[test]
+fn the_first_endpoint_and_the_last_change_what_is_told_of_balancers() {
+    let key = ServiceKey::new("n.example", "demo");
+    let hosts = BTreeSet::from([key.hostname.clone()]);
+    let with_rule = |policy: &str| {
+        let mut world = world();
+        service(
+            &mut world,
+            "n.example",
+            &[(80, "HTTP")],
+            &[("10.0.9.1", "v1")],
+        );
+        let one = Arc::make_mut(&mut world.services).get_mut(&key).unwrap();
+        let one = Arc::make_mut(one);
+        (one.resolution, one.registry) = (Resolution::None, Registry::External);
+        let spec = format!("host: n.example\ntrafficPolicy: {{{policy}}}");
+        destination_rule(&mut world, "d", 1, &spec);
+        world
+    };
+    let told = |snapshot: &Arc<Snapshot>| {
+        let all = snapshot.conflicts();
+        all.iter()
+            .filter(|one| one.message.contains("loadBalancer has no effect"))
+            .count()
+    };
+    let without = |world: &World| {
+        let mut world = world.clone();
+        let endpoints = Arc::make_mut(&mut world.endpoints);
+        endpoints.remove(&key).unwrap();
+        world
+    };
+    for (policy, notes) in [("loadBalancer: {simple: RANDOM}", 1), (LIMITS, 0)] {
+        let some = with_rule(policy);
+        let none = without(&some);
+        let first = snapshot(none.clone());
+        assert_eq!(told(&first), notes, "{policy}");
+        let with = first.next(some.clone(), Some(&hosts), None);
+        assert_eq!(
+            (told(&with.snapshot), with.full),
+            (0, notes == 1),
+            "{policy}"
+        );
+        let mut more = some;
+        let endpoints = Arc::make_mut(&mut more.endpoints);
+        let shards = Arc::make_mut(endpoints.get_mut(&key).unwrap());
+        let shard = shards.values_mut().next().unwrap();
+        let mut two: Vec<_> = shard.to_vec();
+        two.push(two[0].clone());
+        *shard = two.into();
+        let with = with.snapshot.next(more, Some(&hosts), None);
+        assert_eq!((told(&with.snapshot), with.full), (0, false), "{policy}");
+        let last = with.snapshot.next(none, Some(&hosts), None);
+        assert_eq!(
+            (told(&last.snapshot), last.full),
+            (notes, notes == 1),
+            "{policy}"
+        );
     }
 }
 

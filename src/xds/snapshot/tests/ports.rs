@@ -1,6 +1,7 @@
 //! Ports on which the proxy itself listens, and who else wants them.
 
 use super::*;
+use crate::common::conflict::HTTP_OVER_HTTPS;
 
 const MODES: [&str; 2] = ["REDIRECT", "TPROXY"];
 
@@ -243,6 +244,24 @@ fn port_443_of_all_addresses_is_left_to_tls() {
                 }
             }
         }
+    }
+}
+
+/// The registry of ServiceEntries tells it at the entry, whether or not a proxy asks.
+#[test]
+fn a_port_443_that_is_left_to_tls_is_told_at_its_entry_once() {
+    for (registry, is_told_here) in [(Registry::External, false), (Registry::Kubernetes, true)] {
+        let mut world = world("");
+        let mut b = service("api.example", &[(443, "")], Resolution::Dns);
+        b.registry = registry;
+        add(&mut world, b, Vec::new());
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        drop(snapshot.view(&node(FIRST, "REDIRECT")).all(Type::Listener));
+        let [conflict] = &*snapshot.conflicts() else {
+            panic!("not one: {:?}", snapshot.conflicts());
+        };
+        assert_eq!(conflict.metric, HTTP_OVER_HTTPS);
+        assert_eq!(!conflict.services.is_empty(), is_told_here, "{registry:?}");
     }
 }
 
