@@ -6,10 +6,12 @@ use std::path::PathBuf;
 
 use api::config::KINDS;
 use api::config::document::{self, COMMAND_LINE};
+use api::mesh::MeshConfig;
 use serde_json::{Value as Json, json};
 use sources::Resource;
 use sources::kubernetes::{Access, Cluster};
 
+use super::mesh;
 use crate::cli::AnalyzeFlags;
 use crate::exit::Failure;
 use crate::named_files::{NamedFile, put_namespace};
@@ -49,6 +51,8 @@ pub(super) struct InCluster {
     pub(super) unread: Vec<String>,
     /// The namespace to report on; `None`: all.
     pub(super) namespace: Option<String>,
+    /// The mesh configuration of the cluster; `None`: it is not known.
+    pub(super) mesh: Option<MeshConfig>,
 }
 
 /// The group, the kind, the namespace and the name.
@@ -133,6 +137,12 @@ async fn fetch(
         namespace: (!flags.all_namespaces).then(|| namespace.to_owned()),
         ..InCluster::default()
     };
+    if flags.mesh_config_file.is_none() {
+        match mesh::of_cluster(&cluster, &flags.istio_namespace).await {
+            Ok(found) => read.mesh = found,
+            Err(cause) => read.unread.push(cause),
+        }
+    }
     for (group, version, kind, plural, bare) in KUBERNETES {
         let resource = Resource {
             group,

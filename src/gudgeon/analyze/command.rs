@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use api::config::document::{self, COMMAND_LINE, Part};
 use api::config::{self, Finding};
+use api::mesh::MeshConfig;
 use serde_json::{Map, Value as Json};
 use sources::catalogue::created_finding;
 
@@ -16,8 +17,8 @@ use super::messages::{Located, Message};
 use super::report::{OutputFormat, written};
 use super::suppressed::Suppressed;
 use super::{
-    claims, conflicts, idle_policies, idle_routes, ingresses, ports, references, secrets, user_id,
-    workloads,
+    claims, conflicts, idle_policies, idle_routes, ingresses, mesh, ports, references, secrets,
+    user_id, workloads,
 };
 use crate::cli::AnalyzeFlags;
 use crate::exit::{Exit, Failure};
@@ -79,6 +80,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     for one in &flags.suppress {
         suppressed.push(Suppressed::read(one).map_err(Failure::config)?);
     }
+    let mut mesh = mesh::of_flag(flags.mesh_config_file.as_deref())?;
     let mut all = Vec::new();
     let mut is_whole = true;
     for found in named_files::named(&arguments, &|_| false).map_err(usage)? {
@@ -96,14 +98,11 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
         is_whole &= read.unread.is_empty();
         read.unread.iter().for_each(|line| print_line(line));
         namespace = read.namespace;
+        mesh = mesh.or(read.mesh);
         all.extend(read.files);
     }
-    let mut located = found(
-        &all,
-        flags.namespace.as_deref(),
-        &flags.istio_namespace,
-        &mut is_whole,
-    );
+    let known = (&*flags.istio_namespace, mesh.as_ref());
+    let mut located = found(&all, flags.namespace.as_deref(), known, &mut is_whole);
     // Of a cluster the messages of one namespace are kept, and those of objects without one.
     located.retain(|one| {
         let is_meant = !one.file.is_empty() || one.namespace.is_empty();
@@ -157,11 +156,12 @@ fn print_line(line: &str) {
     let _written = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Finds the messages about all files, with their places; `is_whole` becomes false if a part of a file cannot be read.
-pub(crate) fn found(
+/// Finds the messages about all files, with their places; `is_whole` becomes false if a part of a file cannot be read. `mesh`: its
+/// configuration, where it is known.
+pub(super) fn found(
     all: &[NamedFile],
     namespace: Option<&str>,
-    root: &str,
+    (root, mesh): (&str, Option<&MeshConfig>),
     is_whole: &mut bool,
 ) -> Vec<Located> {
     let mut items = Vec::new();
@@ -226,7 +226,7 @@ pub(crate) fn found(
     ports::find(&inventory, &mut messages);
     idle_routes::find(&inventory, &mut messages);
     idle_policies::find(&inventory, &mut messages);
-    ingresses::find(&inventory, &mut messages);
+    ingresses::find(&inventory, mesh, &mut messages);
     let mut by_item: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
     for message in messages {
         by_item.entry(message.item).or_default().push(message);

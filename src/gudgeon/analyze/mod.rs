@@ -21,6 +21,7 @@ mod idle_policies;
 mod idle_routes;
 mod ingresses;
 mod inventory;
+mod mesh;
 mod messages;
 mod peer_authentications;
 mod ports;
@@ -36,5 +37,17 @@ mod user_id;
 mod workload_index;
 mod workloads;
 
-pub(crate) use command::{found, run};
+pub(crate) use command::run;
 pub(crate) use messages::Located;
+
+use crate::named_files::NamedFile;
+
+/// Finds the messages about files in a mesh whose configuration is not known, as [`command::found`].
+pub(crate) fn found(
+    all: &[NamedFile],
+    namespace: Option<&str>,
+    root: &str,
+    is_whole: &mut bool,
+) -> Vec<Located> {
+    command::found(all, namespace, (root, None), is_whole)
+}

@@ -1,6 +1,8 @@
 //! Objects that fit each other, and what is said where one does not.
 
+mod cluster;
 mod growth;
+mod unserved_ingresses;
 
 use serde_json::Value;
 
