@@ -43,6 +43,20 @@ const KUBERNETES: [(&str, &str, &str, &str, bool); 13] = [
     ("networking.k8s.io", "v1", "Ingress", "ingresses", false),
 ];
 
+/// Kinds of which most objects are made by another that is read, and the kind of that: the object says nothing that its maker does
+/// not say, and one of a Deployment's past is none of its present.
+const MADE_BY: [(&str, &str); 2] = [("Job", "CronJob"), ("ReplicaSet", "Deployment")];
+
+/// Returns true if an object of that kind made this one.
+fn is_made_by(object: &Json, maker: &str) -> bool {
+    let owners = object.pointer("/metadata/ownerReferences");
+    let mut owners = owners.and_then(Json::as_array).into_iter().flatten();
+    owners.any(|owner| {
+        owner.get("kind").and_then(Json::as_str) == Some(maker)
+            && owner.get("controller").and_then(Json::as_bool) == Some(true)
+    })
+}
+
 /// The objects of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct InCluster {
@@ -178,7 +192,15 @@ impl InCluster {
         known: &BTreeSet<ObjectName>,
     ) -> bool {
         let most = MOST_OBJECTS.saturating_sub(self.files.len());
-        let objects = match cluster.list_all(resource, bare, most).await {
+        let maker = MADE_BY.iter().find(|(made, _)| *made == kind);
+        let objects = match list(
+            cluster,
+            resource,
+            (bare, maker.map(|(_, maker)| *maker)),
+            most,
+        )
+        .await
+        {
             Ok(Some(objects)) => objects,
             Ok(None) => return false,
             Err(failure) => {
@@ -201,6 +223,30 @@ impl InCluster {
             }
         }
         true
+    }
+}
+
+/// Lists a kind. Where most objects have a `maker` their metadata is enough, and the others alone are asked for whole.
+async fn list(
+    cluster: &Cluster,
+    resource: Resource,
+    (bare, maker): (bool, Option<&str>),
+    most: usize,
+) -> Result<Option<Vec<Json>>, sources::kubernetes::Failure> {
+    let Some(maker) = maker else {
+        return cluster.list_all(resource, bare, most).await;
+    };
+    let without_maker = |mut all: Vec<Json>| {
+        all.retain(|object| !is_made_by(object, maker));
+        all
+    };
+    let metadata = cluster.list_all(resource, true, most).await?;
+    match metadata.map(without_maker) {
+        Some(others) if !others.is_empty() => {
+            let all = cluster.list_all(resource, false, most).await?;
+            Ok(all.map(without_maker))
+        }
+        none => Ok(none),
     }
 }
 

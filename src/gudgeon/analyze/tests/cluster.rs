@@ -99,9 +99,56 @@ fn flags() -> AnalyzeFlags {
     *flags
 }
 
+fn list(items: &Value) -> Value {
+    json!({"metadata": {"resourceVersion": "1"}, "items": items})
+}
+
+const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
+
+fn replica_set(name: &str, owner: &str) -> Value {
+    let mut one = json!({"metadata": {"name": name, "namespace": "demo"}});
+    if !owner.is_empty() {
+        let owner = json!([{"apiVersion": "x/v1", "kind": owner, "name": "o", "uid": "u", "controller": true}]);
+        one["metadata"]["ownerReferences"] = owner;
+    }
+    one
+}
+
 fn asked_of<'a>(asked: &'a [String], path: &str) -> Vec<&'a str> {
     let asked = asked.iter().filter(|one| one.starts_with(path));
     asked.map(String::as_str).collect()
+}
+
+#[test]
+fn replica_sets_of_deployments_are_asked_for_their_metadata_alone() {
+    let of_deployments = list(&json!([
+        replica_set("a", "Deployment"),
+        replica_set("b", "Deployment")
+    ]));
+    let (cluster, asked) = ApiServer::read(vec![(REPLICA_SETS, of_deployments)]);
+    assert_eq!(
+        asked_of(&asked, REPLICA_SETS),
+        ["/apis/apps/v1/replicasets (metadata)"]
+    );
+    assert!(cluster.unread.is_empty(), "{:?}", cluster.unread);
+    assert_eq!(cluster.files.len(), 0);
+    // Those that nothing made, or an object that is not read, are workloads of their own.
+    let all = list(&json!([
+        replica_set("a", "Deployment"),
+        replica_set("b", "Rollout"),
+        replica_set("c", "")
+    ]));
+    let (cluster, asked) = ApiServer::read(vec![(REPLICA_SETS, all)]);
+    assert_eq!(
+        asked_of(&asked, REPLICA_SETS),
+        [
+            "/apis/apps/v1/replicasets (metadata)",
+            "/apis/apps/v1/replicasets"
+        ]
+    );
+    let texts: Vec<_> = cluster.files.iter().map(|file| &*file.text).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].contains("\"name\":\"b\"") && texts[1].contains("\"name\":\"c\""));
 }
 
 #[test]
