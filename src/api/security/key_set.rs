@@ -249,6 +249,14 @@ fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
             .contains(&bytes.len())
             .then(|| NO_PADDING.encode(&bytes))
     };
+    // Envoy reads a coordinate as a number, of whatever length: RFC 7518 wants all bytes of the curve's size, and issuers leave out
+    // zeros that a number begins with, or add one as for a sign.
+    let coordinate = |name: &str, size: usize| {
+        let bytes = bytes(key, name)?;
+        let (zeros, number) = bytes.split_at_checked(bytes.len().saturating_sub(size))?;
+        let is_one = !number.is_empty() && zeros.iter().all(|byte| *byte == 0);
+        is_one.then(|| NO_PADDING.encode(number))
+    };
     match kty {
         "RSA" if is_of(&RSA) => Some(PublicKey {
             n: Some(number("n", &is_modulus)?),
@@ -261,8 +269,8 @@ fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
             is_of(&[algorithm]).then_some(())?;
             Some(PublicKey {
                 crv: Some(crv),
-                x: Some(of_size("x", 1..=*size)?),
-                y: Some(of_size("y", 1..=*size)?),
+                x: Some(coordinate("x", *size)?),
+                y: Some(coordinate("y", *size)?),
                 ..common
             })
         }
@@ -413,6 +421,35 @@ mod tests {
         // As deep as somebody likes.
         let deep = "[".repeat(100_000);
         assert_eq!(KeySet::inline(&deep), Err(NoKeySet::Malformed));
+    }
+
+    /// As Envoy takes them: those that are short, and those with zeros before them, which were left out.
+    #[test]
+    fn coordinates_are_numbers_of_any_length() {
+        let coordinate = |bytes: &[u8]| {
+            let text = NO_PADDING.encode(bytes);
+            let key = json!({"kty": "EC", "crv": "P-256", "x": text, "y": text});
+            let set = KeySet::inline(&set(&[key])).ok()?;
+            let set: Value = serde_json::from_str(set.json()).unwrap();
+            Some(
+                NO_PADDING
+                    .decode(set["keys"][0]["x"].as_str().unwrap())
+                    .unwrap(),
+            )
+        };
+        let (short, whole) = ([7; 31], [7; 32]);
+        assert_eq!(coordinate(&short), Some(short.to_vec()));
+        assert_eq!(coordinate(&whole), Some(whole.to_vec()));
+        assert_eq!(
+            coordinate(&[&[0], &whole[..]].concat()),
+            Some(whole.to_vec())
+        );
+        assert_eq!(
+            coordinate(&[&[0; 40], &whole[..]].concat()),
+            Some(whole.to_vec())
+        );
+        assert_eq!(coordinate(&[&[1], &whole[..]].concat()), None);
+        assert_eq!(coordinate(&[]), None);
     }
 
     #[test]

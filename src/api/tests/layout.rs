@@ -513,7 +513,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("log", &["cli"]),
             ("parameters", &["cli"]),
             ("named_files", &["file"]),
-            ("analyze", &["cli", "exit", "named_files"]),
+            ("analyze", &["cli", "exit", "file", "named_files"]),
             ("validate", &["analyze", "cli", "exit", "named_files"]),
             ("serve", &["descriptors", "exit"]),
             ("config_file", &["exit", "file", "log"]),

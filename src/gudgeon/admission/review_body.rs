@@ -84,8 +84,7 @@ pub(crate) async fn take(
         let answer = text(StatusCode::BAD_REQUEST, "no body found");
         return Ok(Received::Refused(answer));
     }
-    if !is_json(&head.headers) {
-        let message = "invalid Content-Type, want `application/json`";
+    if let Err(message) = check_content(&head.headers) {
         return Ok(Received::Refused(text(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             message,
@@ -184,10 +183,13 @@ fn unread(mut answer: Answer, version: Version) -> Answer {
     answer
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+/// Checks that the body is JSON without an encoding.
+fn check_content(headers: &HeaderMap) -> Result<(), &'static str> {
     // `identity` means no encoding.
     let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
-    let plain = encodings.all(|value| value.as_bytes().eq_ignore_ascii_case(b"identity"));
+    if !encodings.all(|value| value.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err("invalid Content-Type, want `application/json` without a Content-Encoding");
+    }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let json = types
         .next()
@@ -196,7 +198,10 @@ fn is_json(headers: &HeaderMap) -> bool {
             let essence = value.split(';').next().unwrap_or_default();
             essence.trim().eq_ignore_ascii_case("application/json")
         });
-    plain && json && types.next().is_none()
+    match json && types.next().is_none() {
+        true => Ok(()),
+        false => Err("invalid Content-Type, want `application/json`"),
+    }
 }
 
 /// An answer that is not taken yet has its permit still.
@@ -223,33 +228,39 @@ mod tests {
             for (name, value) in pairs {
                 headers.append(*name, HeaderValue::from_static(value));
             }
-            is_json(&headers)
+            check_content(&headers)
         };
-        assert!(check(&[("content-type", "application/json")]));
-        assert!(check(&[(
-            "content-type",
-            "Application/JSON ; charset=utf-8"
-        )]));
-        assert!(!check(&[]));
-        assert!(!check(&[("content-type", "application/jsonx")]));
-        assert!(!check(&[("content-type", "text/plain")]));
-        for (encoding, is_taken) in [
-            ("identity", true),
-            ("Identity", true),
-            ("gzip", false),
-            ("identity, gzip", false),
-            ("", false),
+        let wrong = Err("invalid Content-Type, want `application/json`");
+        for (kind, expected) in [
+            ("application/json", Ok(())),
+            ("Application/JSON ; charset=utf-8", Ok(())),
+            ("application/jsonx", wrong),
+            ("text/plain", wrong),
+        ] {
+            assert_eq!(check(&[("content-type", kind)]), expected, "{kind}");
+        }
+        assert_eq!(check(&[]), wrong);
+        // The type alone is right, which an error must not blame.
+        let encoded =
+            Err("invalid Content-Type, want `application/json` without a Content-Encoding");
+        for (encoding, expected) in [
+            ("identity", Ok(())),
+            ("Identity", Ok(())),
+            ("gzip", encoded),
+            ("identity, gzip", encoded),
+            ("", encoded),
         ] {
             let headers = [
                 ("content-type", "application/json"),
                 ("content-encoding", encoding),
             ];
-            assert_eq!(check(&headers), is_taken, "{encoding}");
+            assert_eq!(check(&headers), expected, "{encoding}");
         }
-        assert!(!check(&[
+        let twice = [
             ("content-type", "application/json"),
             ("content-encoding", "identity"),
-            ("content-encoding", "gzip")
-        ]));
+            ("content-encoding", "gzip"),
+        ];
+        assert_eq!(check(&twice), encoded);
     }
 }

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 
 use api::config::KINDS;
 use api::config::document::{self, COMMAND_LINE};
+use api::mesh::MeshConfig;
 use serde_json::{Value as Json, json};
 use sources::Resource;
 use sources::kubernetes::{Access, Cluster};
 
+use super::mesh;
 use crate::cli::AnalyzeFlags;
 use crate::exit::Failure;
 use crate::named_files::{NamedFile, put_namespace};
@@ -41,6 +43,20 @@ const KUBERNETES: [(&str, &str, &str, &str, bool); 13] = [
     ("networking.k8s.io", "v1", "Ingress", "ingresses", false),
 ];
 
+/// Kinds of which most objects are made by another that is read, and the kind of that: the object says nothing that its maker does
+/// not say, and one of a Deployment's past is none of its present.
+const MADE_BY: [(&str, &str); 2] = [("Job", "CronJob"), ("ReplicaSet", "Deployment")];
+
+/// Returns true if an object of that kind made this one.
+fn is_made_by(object: &Json, maker: &str) -> bool {
+    let owners = object.pointer("/metadata/ownerReferences");
+    let mut owners = owners.and_then(Json::as_array).into_iter().flatten();
+    owners.any(|owner| {
+        owner.get("kind").and_then(Json::as_str) == Some(maker)
+            && owner.get("controller").and_then(Json::as_bool) == Some(true)
+    })
+}
+
 /// The objects of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct InCluster {
@@ -49,6 +65,8 @@ pub(super) struct InCluster {
     pub(super) unread: Vec<String>,
     /// The namespace to report on; `None`: all.
     pub(super) namespace: Option<String>,
+    /// The mesh configuration of the cluster; `None`: it is not known.
+    pub(super) mesh: Option<MeshConfig>,
 }
 
 /// The group, the kind, the namespace and the name.
@@ -133,6 +151,12 @@ async fn fetch(
         namespace: (!flags.all_namespaces).then(|| namespace.to_owned()),
         ..InCluster::default()
     };
+    if flags.mesh_config_file.is_none() {
+        match mesh::of_cluster(&cluster, &flags.istio_namespace).await {
+            Ok(found) => read.mesh = found,
+            Err(cause) => read.unread.push(cause),
+        }
+    }
     for (group, version, kind, plural, bare) in KUBERNETES {
         let resource = Resource {
             group,
@@ -168,7 +192,15 @@ impl InCluster {
         known: &BTreeSet<ObjectName>,
     ) -> bool {
         let most = MOST_OBJECTS.saturating_sub(self.files.len());
-        let objects = match cluster.list_all(resource, bare, most).await {
+        let maker = MADE_BY.iter().find(|(made, _)| *made == kind);
+        let objects = match list(
+            cluster,
+            resource,
+            (bare, maker.map(|(_, maker)| *maker)),
+            most,
+        )
+        .await
+        {
             Ok(Some(objects)) => objects,
             Ok(None) => return false,
             Err(failure) => {
@@ -191,6 +223,30 @@ impl InCluster {
             }
         }
         true
+    }
+}
+
+/// Lists a kind. Where most objects have a `maker` their metadata is enough, and the others alone are asked for whole.
+async fn list(
+    cluster: &Cluster,
+    resource: Resource,
+    (bare, maker): (bool, Option<&str>),
+    most: usize,
+) -> Result<Option<Vec<Json>>, sources::kubernetes::Failure> {
+    let Some(maker) = maker else {
+        return cluster.list_all(resource, bare, most).await;
+    };
+    let without_maker = |mut all: Vec<Json>| {
+        all.retain(|object| !is_made_by(object, maker));
+        all
+    };
+    let metadata = cluster.list_all(resource, true, most).await?;
+    match metadata.map(without_maker) {
+        Some(others) if !others.is_empty() => {
+            let all = cluster.list_all(resource, false, most).await?;
+            Ok(all.map(without_maker))
+        }
+        none => Ok(none),
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use api::config;
 use api::config::document::{self, COMMAND_LINE};
+use api::mesh::MeshConfig;
 use serde_json::{Map, Value as Json};
 
 use super::cluster;
@@ -15,8 +16,8 @@ use super::objects::{NAMELESS, ObjectsOfFiles, of_files, placed};
 use super::report::written;
 use super::suppressed::Suppressed;
 use super::{
-    claims, conflicts, idle_policies, idle_routes, ingresses, ports, references, secrets, user_id,
-    workloads,
+    claims, conflicts, idle_policies, idle_routes, ingresses, mesh, ports, references, secrets,
+    user_id, workloads,
 };
 use crate::cli::AnalyzeFlags;
 use crate::exit::{self, Exit, Failure};
@@ -43,6 +44,7 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     for one in &flags.suppress {
         suppressed.push(Suppressed::read(one).map_err(Failure::config)?);
     }
+    let mut mesh = mesh::of_flag(flags.mesh_config_file.as_deref())?;
     let mut all = Vec::new();
     let mut is_whole = true;
     for found in named_files::named(&arguments, &|_| false).map_err(Failure::usage)? {
@@ -60,13 +62,18 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
         is_whole &= read.unread.is_empty();
         read.unread.iter().for_each(|line| print_line(line));
         namespace = read.namespace;
+        mesh = mesh.or(read.mesh);
         all.extend(read.files);
     }
     let Analysis {
         mut located,
         unread,
         missing_namespace,
-    } = analyze(&all, flags.namespace.as_deref(), &flags.istio_namespace);
+    } = analyze(
+        &all,
+        flags.namespace.as_deref(),
+        (&flags.istio_namespace, mesh.as_ref()),
+    );
     is_whole &= unread.is_empty() && missing_namespace.is_none();
     unread.iter().for_each(|line| print_line(line));
     if let Some(namespace) = missing_namespace {
@@ -134,8 +141,13 @@ const ANALYZERS: [fn(&Inventory, &mut Vec<Message>); 10] = [
     ingresses::find,
 ];
 
-/// Analyzes the objects of all files. `namespace` is that of objects that name none, `root` the mesh's root namespace.
-pub(crate) fn analyze(files: &[NamedFile], namespace: Option<&str>, root: &str) -> Analysis {
+/// Analyzes the objects of all files. `namespace` is that of objects that name none, `root` the mesh's root namespace; `mesh`: its
+/// configuration, where it is known.
+pub(crate) fn analyze(
+    files: &[NamedFile],
+    namespace: Option<&str>,
+    (root, mesh): (&str, Option<&MeshConfig>),
+) -> Analysis {
     let ObjectsOfFiles {
         items,
         mut messages,
@@ -144,7 +156,8 @@ pub(crate) fn analyze(files: &[NamedFile], namespace: Option<&str>, root: &str) 
     } = ObjectsOfFiles::read(files, namespace);
     let is_missing = |namespace: &&str| !has_namespace(&items, namespace);
     let missing_namespace = namespace.filter(is_missing).map(ToOwned::to_owned);
-    let inventory = Inventory::new(items, root, "cluster.local");
+    let mut inventory = Inventory::new(items, root, "cluster.local");
+    inventory.mesh = mesh.cloned();
     for find in ANALYZERS {
         find(&inventory, &mut messages);
     }

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use api::kubernetes::{Ingress, PortOrName};
 use api::mesh::mesh_config::IngressControllerMode;
+use api::model::Labels;
 use transform::Key;
-use transform::ingress::{Settings, transform};
+use transform::ingress::{Settings, transform, without_router};
 
 use super::codes;
 use super::inventory::{Inventory, Item, list, text};
 use super::messages::Message;
 use super::references::{missing, push};
 
-/// Ingresses of another controller are its own: those of Istio's class count, and those of none.
+/// Ingresses of another controller are its own: those of the mesh's class count, and those of none. Without a mesh configuration
+/// its class is Istio's, and whether it serves those of none is not known.
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     let mut items: BTreeMap<Key, &Item> = BTreeMap::new();
     let mut ingresses = BTreeMap::new();
@@ -29,9 +31,18 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         let (_, port) = ports.find(|(_, port)| text(port, "/name") == name)?;
         u16::try_from(port.get("port")?.as_u64()?).ok()
     };
-    let mut mesh = api::mesh::discovery_defaults();
-    mesh.set_ingress_controller_mode(IngressControllerMode::Default);
-    let settings = Settings::new(&mesh, &all.domain);
+    let settings = match &all.mesh {
+        Some(mesh) => {
+            let settings = Settings::new(mesh, &all.domain);
+            unserved(all, &settings, &ingresses, &items, found);
+            settings
+        }
+        None => {
+            let mut mesh = api::mesh::discovery_defaults();
+            mesh.set_ingress_controller_mode(IngressControllerMode::Default);
+            Settings::new(&mesh, &all.domain)
+        }
+    };
     for (key, ingress) in ingresses.iter().filter(|(_, one)| settings.takes(one)) {
         if let Some(item) = items.get(key) {
             backends(all, item, ingress, found);
@@ -41,6 +52,29 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     for finding in transform(&ingresses, &settings, &port).findings {
         if let Some(item) = items.get(&finding.ingress) {
             push(found, &codes::NOTED, item, finding.path, finding.message);
+        }
+    }
+}
+
+/// Ingresses that the mesh does not serve, in the words of discovery's own notes.
+fn unserved(
+    all: &Inventory,
+    settings: &Settings,
+    ingresses: &BTreeMap<Key, Ingress>,
+    items: &BTreeMap<Key, &Item>,
+    found: &mut Vec<Message>,
+) {
+    let label = settings.router_label();
+    let selector = Labels::from_iter([("istio".into(), label.into())]);
+    // Without any workload the router runs elsewhere, too.
+    let has_router = all.workloads.is_empty() || all.selects_any(&selector, &all.root);
+    for (key, ingress) in ingresses {
+        let Some(item) = items.get(key) else { continue };
+        if let Some(message) = settings.refusal(ingress) {
+            push(found, &codes::NOTED, item, "spec.ingressClassName", message);
+        } else if settings.takes(ingress) && !has_router {
+            let message = without_router(label, "the analyzed objects show", "workload");
+            push(found, &codes::NOTED, item, "spec", message);
         }
     }
 }

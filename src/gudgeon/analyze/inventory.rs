@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use api::mesh::MeshConfig;
 use api::model::{Labels, Protocol};
 use api::names::{self, export_to};
 use serde_json::Value as Json;
@@ -51,6 +52,8 @@ struct GatewayWorkloads {
 /// Everything.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
+    /// `None`: it is not known.
+    pub(super) mesh: Option<MeshConfig>,
     items: Vec<Item>,
     by_kind: HashMap<String, Vec<usize>>,
     /// By kind, namespace and name.

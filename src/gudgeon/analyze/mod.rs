@@ -21,6 +21,7 @@ mod idle_policies;
 mod idle_routes;
 mod ingresses;
 mod inventory;
+mod mesh;
 mod messages;
 mod objects;
 mod peer_authentications;

@@ -1,6 +1,8 @@
 //! Objects that fit each other, and what is said where one does not.
 
+mod cluster;
 mod growth;
+mod unserved_ingresses;
 
 use serde_json::Value;
 
@@ -76,7 +78,7 @@ fn file(text: &str) -> NamedFile {
 
 /// What is said of files that can be read as a whole.
 fn whole(files: &[NamedFile], namespace: Option<&str>) -> Vec<Located> {
-    let analysis = analyze(files, namespace, "istio-system");
+    let analysis = analyze(files, namespace, ("istio-system", None));
     assert_eq!(analysis.unread, [""; 0]);
     analysis.located
 }
@@ -860,7 +862,7 @@ fn findings_of_single_objects_have_their_messages() {
     );
     // What cannot be read is told, and the rest is looked at.
     let broken = file("a: 1\na: 2\n");
-    let analysis = analyze(&[broken], None, "istio-system");
+    let analysis = analyze(&[broken], None, ("istio-system", None));
     assert_eq!(analysis.unread.len(), 1, "{:?}", analysis.unread);
 }
 
@@ -881,7 +883,7 @@ fn files_of_other_programs_are_skipped_below_directories_only() {
                 below,
                 ..file(text)
             };
-            let analysis = analyze(&[named], None, "istio-system");
+            let analysis = analyze(&[named], None, ("istio-system", None));
             let is_quiet = analysis.unread.is_empty() && analysis.located.is_empty();
             assert_eq!(is_quiet, below && is_skipped, "{text}");
         }
@@ -891,7 +893,7 @@ fn files_of_other_programs_are_skipped_below_directories_only() {
 #[test]
 fn a_file_without_an_object_and_a_namespace_without_one_are_told() {
     let is_whole = |files: &[NamedFile], namespace: Option<&str>| {
-        let analysis = analyze(files, namespace, "istio-system");
+        let analysis = analyze(files, namespace, ("istio-system", None));
         analysis.unread.is_empty() && analysis.missing_namespace.is_none()
     };
     let below = |text: &str| NamedFile {

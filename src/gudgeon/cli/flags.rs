@@ -257,6 +257,9 @@ pub struct AnalyzeFlags {
         default_value = "istio-system"
     )]
     pub istio_namespace: String,
+    /// Mesh configuration [default: with a cluster, the ConfigMap istio of the root namespace].
+    #[arg(long = "meshConfigFile", value_name = "FILE")]
+    pub mesh_config_file: Option<PathBuf>,
     /// Output format: log, json or yaml.
     #[arg(
         short = 'o',

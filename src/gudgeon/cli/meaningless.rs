@@ -57,7 +57,7 @@ const OF_VERSION: [(&str, bool); 6] = [
     ("remote", false),
     ("revision", true),
 ];
-const OF_ANALYZE: [(&str, bool); 13] = [
+const OF_ANALYZE: [(&str, bool); 12] = [
     ("as", true),
     // All that is below a directory is read.
     ("color", false),
@@ -66,7 +66,6 @@ const OF_ANALYZE: [(&str, bool); 13] = [
     ("log_as_json", false),
     ("log_output_level", true),
     ("log_target", true),
-    ("meshConfigFile", true),
     ("recursive", false),
     ("remote-contexts", true),
     ("revision", true),

@@ -54,7 +54,7 @@ impl GalleyOptions {
             is_together: shared.rules().is_some(),
         };
         let this = Self::of(flags, place)?;
-        for message in without_effect(flags) {
+        for message in without_effect(flags, place.is_pod) {
             warn!("{message}");
         }
         if !this.validation && flags.webhook.enable_validation.is_none() {
@@ -109,12 +109,13 @@ fn from(flags: &GalleyFlags, place: Place) -> Result<From, Failure> {
     ))
 }
 
-/// Tells of flags that do nothing beside the others.
-fn without_effect(flags: &GalleyFlags) -> Vec<String> {
+/// Tells of flags that do nothing beside the others, or without a cluster.
+fn without_effect(flags: &GalleyFlags, is_pod: bool) -> Vec<String> {
     let GalleyFlags { mcp, webhook, .. } = flags;
     let is_file = |path: &Path| !path.as_os_str().is_empty();
     let serves_all = mcp.enable_server && mcp.insecure;
-    let keeps_none = !webhook.enable_reconcile || is_file(&flags.config_path);
+    let has_cluster = is_pod || is_file(&flags.kubeconfig);
+    let keeps_none = !webhook.enable_reconcile || is_file(&flags.config_path) || !has_cluster;
     let dials_none = mcp.sink_address.is_empty();
     let no_identity = "with --insecure no client proves who it is, and each may connect";
     let (no_webhook, no_sink) = (
@@ -131,6 +132,11 @@ fn without_effect(flags: &GalleyFlags) -> Vec<String> {
             "unregisterValidationWebhook",
             keeps_none && webhook.unregister,
             no_webhook,
+        ),
+        (
+            "validation-webhook-config-file",
+            keeps_none && is_file(&webhook.webhook_config_file),
+            "no webhook configuration is kept; only the default of --validation-port depends on it",
         ),
         (
             "validation.tls.caCertificates",
@@ -258,13 +264,13 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_told() {
-        let messages = |line: &str| {
+        let messages = |line: &str, is_pod: bool| {
             let line = format!("gudgeon galley {line}");
             let arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
             let Action::Galley(flags) = parse(&arguments).unwrap().action else {
                 panic!("{line}")
             };
-            without_effect(&flags)
+            without_effect(&flags, is_pod)
         };
         let list = "--accessListFile has no effect: with --insecure no client proves who it is, and each may connect";
         let unregister =
@@ -272,6 +278,8 @@ mod tests {
         let roots =
             "--validation.tls.caCertificates has no effect: no webhook configuration is kept";
         let meta = "--sinkMeta has no effect: there is no --sinkAddress";
+        let file = "--validation-webhook-config-file has no effect: no webhook configuration is kept; only the default of \
+                    --validation-port depends on it";
         let name = "--sinkServerName has no effect: there is no --sinkAddress";
         let webhook = "--unregisterValidationWebhook --validation.tls.caCertificates /c";
         for (line, expected) in [
@@ -302,8 +310,16 @@ mod tests {
                 vec![],
             ),
         ] {
-            assert_eq!(messages(&line), expected, "{line}");
+            assert_eq!(messages(&line, true), expected, "{line}");
         }
+        // A file that does not exist said nothing where no cluster gets it.
+        let line = "--enable-server=false --validation-webhook-config-file /none";
+        assert_eq!(messages(line, false), [file]);
+        let with_cluster = format!("{line} --kubeconfig /k");
+        assert!(messages(&with_cluster, false).is_empty() && messages(line, true).is_empty());
+        let of_files = format!("--configPath /c {line}");
+        assert_eq!(messages(&of_files, true), [file]);
+        assert_eq!(messages(webhook, false), [unregister, roots]);
     }
 
     #[test]

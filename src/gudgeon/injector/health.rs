@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::log_repeats::should_log_repeat;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::cli::{InjectorFlags, ProbeFlags};
 use crate::exit::Failure;
@@ -17,7 +17,19 @@ pub(super) async fn heartbeat(
     flags: &InjectorFlags,
 ) -> Result<Option<(FileWriter, Duration)>, Failure> {
     let interval = flags.health_check_interval;
+    if let Some(message) = without_effect(&flags.health_check_file, interval) {
+        warn!("{message}");
+    }
     first_beat(shared, &flags.health_check_file, interval).await
+}
+
+/// Tells of the one of both flags that does nothing without the other.
+fn without_effect(file: &str, interval: Duration) -> Option<&'static str> {
+    match (file.is_empty(), interval.is_zero()) {
+        (false, true) => Some("--healthCheckFile has no effect: --healthCheckInterval is 0"),
+        (true, false) => Some("--healthCheckInterval has no effect: there is no --healthCheckFile"),
+        (true, true) | (false, false) => None,
+    }
 }
 
 /// Writes the health file for the first time, and removes it at the end. `None`: there is none.
@@ -128,6 +140,27 @@ mod tests {
             assert_eq!(beats.is_some(), interval > 0);
             shared.run_shutdown_hooks().await;
             assert_eq!(path.exists(), interval == 0);
+        }
+    }
+
+    #[test]
+    fn one_flag_without_the_other_is_told() {
+        let second = Duration::from_secs(1);
+        for (file, interval, expected) in [
+            ("", Duration::ZERO, None),
+            ("/health", second, None),
+            (
+                "/health",
+                Duration::ZERO,
+                Some("--healthCheckFile has no effect: --healthCheckInterval is 0"),
+            ),
+            (
+                "",
+                second,
+                Some("--healthCheckInterval has no effect: there is no --healthCheckFile"),
+            ),
+        ] {
+            assert_eq!(without_effect(file, interval), expected);
         }
     }
 

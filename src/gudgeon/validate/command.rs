@@ -46,7 +46,7 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
     }
     let mut report = source_file.report;
     // What cannot be read has been reported already.
-    for found in &analyze(&read, flags.namespace.as_deref(), ROOT).located {
+    for found in &analyze(&read, flags.namespace.as_deref(), (ROOT, None)).located {
         report.reference(found);
     }
     exit::print(report.answer().as_bytes()).map_err(|cause| Failure::stdout(&cause))?;

@@ -131,7 +131,11 @@ impl Normal {
     fn add(&mut self, flag: Flag, value: &'static str) -> Result<(), Refusal> {
         match flag.kind {
             Kind::List => {
-                // `--application-ports ""` says that there are none.
+                // `--application-ports ""` says that there are none; a path has a name.
+                if value.is_empty() && flag.name == "watch" {
+                    let refused = "cannot use --watch \"\": it must not be empty";
+                    return Err(Refusal::Value(refused.to_owned()));
+                }
                 for item in value.split(',').map(str::trim) {
                     if !item.is_empty() {
                         self.flags.push((flag.name, item));
@@ -335,6 +339,16 @@ mod tests {
             Err(Refusal::Value(_))
         ));
         assert!(normal("--lightstepSecure=false --lightstepAddress=").is_ok());
+    }
+
+    #[test]
+    fn a_path_to_watch_has_a_name() {
+        let refused = Refusal::Value("cannot use --watch \"\": it must not be empty".to_owned());
+        assert_eq!(
+            normalise(flags::PROXY, &words("--watch=")).map(|_| ()),
+            Err(refused)
+        );
+        assert!(normal("--watch /a,/b --application-ports=").is_ok());
     }
 
     #[test]

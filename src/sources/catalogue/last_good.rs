@@ -2,8 +2,9 @@
 //! name.
 //!
 //! A *place* is where objects are written: a file, or one object of an API server. An object at a place is a *candidate*; of
-//! several candidates of one name the first by place and position is served. A refused candidate blocks no other place's;
-//! only a version that was served from its own place stays.
+//! several candidates of one name the first by place and position is served. A refused candidate blocks no other place's, but
+//! where the version that is served comes from its own place, which stays; and it stays where no place has a good one, so that
+//! an object which moves and breaks at once is served on.
 //!
 //! The catalogue is pure: apart from the versions that stay, its state depends on the last candidates alone.
 //!
@@ -309,7 +310,7 @@ impl<C: Content> Catalogue<C> {
             .filter(|(_, one)| one.version.is_none())
             .unzip();
         if let (Some(before), Some(((first, _), refused))) = (before, first.zip(refused)) {
-            // A deleted object is no longer served; a refused one keeps the version that was served from its place.
+            // A refused object keeps the version that was served from its place, or of its name where no other is good.
             let mut its = all().filter(|((place, _), _)| *place == before.place);
             let first_of_its = its.next();
             let is_its = first_of_its.is_some()

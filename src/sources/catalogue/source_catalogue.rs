@@ -19,7 +19,7 @@ use super::one_line::printable;
 use super::origin::Origin;
 use super::report::ConfigReport;
 pub(crate) use source_entry::SourceProblem;
-use source_entry::{KeptFindings, ObjectFindings, PlaceFindings};
+use source_entry::{KeptFindings, ObjectFindings, PlaceFindings, UnreadPlace};
 pub(crate) use source_entry::{SourceEntry, duplicate_of};
 
 /// Objects whose findings are kept for the report, of 500 bytes each.
@@ -147,8 +147,33 @@ impl<V: StoredForm> SourceCatalogue<V> {
 
     /// Marks a place as unreadable: its objects keep their last versions.
     pub(crate) fn unread(&mut self, place: &Arc<str>, line: usize, cause: String) {
+        let is_refused = false;
+        self.mark_unread(
+            place,
+            UnreadPlace {
+                line,
+                cause,
+                is_refused,
+            },
+        );
+    }
+
+    /// Marks a place as one that is never read: unless it was another before, it has no objects.
+    pub(crate) fn refuse(&mut self, place: &Arc<str>, cause: String) {
+        let is_refused = true;
+        self.mark_unread(
+            place,
+            UnreadPlace {
+                line: 0,
+                cause,
+                is_refused,
+            },
+        );
+    }
+
+    fn mark_unread(&mut self, place: &Arc<str>, unread: UnreadPlace) {
         let findings = self.findings.entry(Arc::clone(place)).or_default();
-        let unread = Some((line, cause));
+        let unread = Some(unread);
         if findings.unread != unread {
             findings.unread = unread;
             self.note(place);
@@ -265,10 +290,16 @@ impl<V: StoredForm> SourceCatalogue<V> {
         let mut more = 0_usize;
         for place in &self.noted {
             let findings = self.findings.get(place);
-            if let Some((line, cause)) = findings.and_then(|findings| findings.unread.as_ref()) {
-                report.unnamed(self.origin(place, "").at(*line), ServedInstead::Old, cause);
+            let candidates = self.catalogue.at(place).unwrap_or_default();
+            if let Some(unread) = findings.and_then(|findings| findings.unread.as_ref()) {
+                let serving = match unread.is_refused && candidates.is_empty() {
+                    true => ServedInstead::Nothing,
+                    false => ServedInstead::Old,
+                };
+                let origin = self.origin(place, "").at(unread.line);
+                report.unnamed(origin, serving, &unread.cause);
             }
-            for candidate in self.catalogue.at(place).unwrap_or_default() {
+            for candidate in candidates {
                 if candidate.findings.is_unexplained() {
                     more = more.saturating_add(1);
                     continue;

@@ -242,9 +242,9 @@ struct BoundedList<T>(Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Read<T>(PhantomData<T>);
+        struct ListVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Read<T> {
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
             type Value = BoundedList<T>;
 
             fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -262,7 +262,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
                 Ok(BoundedList(list))
             }
         }
-        from.deserialize_seq(Read(PhantomData))
+        from.deserialize_seq(ListVisitor(PhantomData))
     }
 }
 
@@ -270,9 +270,9 @@ struct ServiceNames(Vec<String>);
 
 impl<'de> Deserialize<'de> for ServiceNames {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Read;
+        struct NamesVisitor;
 
-        impl<'de> Visitor<'de> for Read {
+        impl<'de> Visitor<'de> for NamesVisitor {
             type Value = ServiceNames;
 
             fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -290,6 +290,6 @@ impl<'de> Deserialize<'de> for ServiceNames {
                 Ok(ServiceNames(names))
             }
         }
-        from.deserialize_map(Read)
+        from.deserialize_map(NamesVisitor)
     }
 }

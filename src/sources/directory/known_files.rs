@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::tree::{FoundFile, Limits, Stamp, Visit, Walker};
+use super::tree::{FoundFile, Limits, Stamp, UnreadFile, Visit, Walker};
 
 /// The limits of a walk through a directory of configuration whose files have so many bytes at most.
 pub(crate) const fn walk_limits(bytes: usize) -> Limits {
@@ -27,7 +27,7 @@ pub(crate) trait FileReader {
     /// Takes the content of a file: it is another one than before, or `is_wanted`.
     fn read(&mut self, below: &Arc<Path>, bytes: &[u8]);
     /// Keeps what was read of a file that cannot be read now. Its next content is taken, even if that is the one before.
-    fn unread(&mut self, below: &Arc<Path>, cause: String);
+    fn unread(&mut self, below: &Arc<Path>, cause: UnreadFile);
     /// A directory that could not be read, or not to the end. Files below it that were read stay.
     fn unread_folder(&mut self, below: &Path, cause: String);
     /// A file is gone.
@@ -151,7 +151,7 @@ impl Visit for Visitor<'_> {
         (!self.reader.is_wanted(below)).then_some(stamp)
     }
 
-    fn file(&mut self, below: &Path, found: Result<FoundFile, String>) {
+    fn file(&mut self, below: &Path, found: Result<FoundFile, UnreadFile>) {
         let path: Arc<Path> = match self.known.get_key_value(below) {
             Some((path, _)) => Arc::clone(path),
             None => below.into(),

@@ -9,6 +9,7 @@ use api::config::ServedInstead;
 use api::yaml::Malformed;
 
 use super::known_files::{FileReader, FileScan, KnownFiles, walk_limits};
+use super::tree::UnreadFile;
 use crate::catalogue::source_catalogue::{Root, SourceCatalogue, SourceProblem, StoredForm};
 
 /// The objects of files.
@@ -122,10 +123,15 @@ impl<O: FilesObjects> FileReader for Scanning<'_, O> {
         }
     }
 
-    fn unread(&mut self, below: &Arc<Path>, cause: String) {
+    fn unread(&mut self, below: &Arc<Path>, cause: UnreadFile) {
         if let Some(place) = self.place(below) {
-            let cause = format!("cannot read: {cause}");
-            self.objects.catalogue_mut().unread(&place, 0, cause);
+            let catalogue = self.objects.catalogue_mut();
+            match cause {
+                UnreadFile::NotRegular => catalogue.refuse(&place, cause.to_string()),
+                UnreadFile::Failed(cause) => {
+                    catalogue.unread(&place, 0, format!("cannot read: {cause}"));
+                }
+            }
         }
     }
 

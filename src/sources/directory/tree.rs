@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -76,11 +77,31 @@ pub(crate) enum FoundFile {
     },
 }
 
+/// The cause for which a file is not read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum UnreadFile {
+    /// A pipe, a socket or a device, which is never read.
+    NotRegular,
+    /// It cannot be read now.
+    Failed(String),
+}
+
+impl fmt::Display for UnreadFile {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::NotRegular => NOT_REGULAR,
+            Self::Failed(cause) => cause,
+        })
+    }
+}
+
+const NOT_REGULAR: &str = "not a regular file";
+
 /// The visitor of files. Paths are below the directory; empty for the one file that was asked for.
 pub(crate) trait Visit {
     /// Returns the stamp with which a file need not be read again.
     fn known(&self, below: &Path) -> Option<Stamp>;
-    fn file(&mut self, below: &Path, found: Result<FoundFile, String>);
+    fn file(&mut self, below: &Path, found: Result<FoundFile, UnreadFile>);
     /// A directory that could not be read, or not to the end. The files below it may still be there.
     fn unread(&mut self, below: &Path, cause: String);
 }
@@ -143,7 +164,7 @@ impl Walker {
         let data = self.disk.stat(&self.root)?;
         // It holds nothing that could be read, which does not mean that nothing is left.
         if !data.is_dir() && !data.is_file() {
-            return Err(io::Error::other("not a regular file"));
+            return Err(io::Error::other(NOT_REGULAR));
         }
         match (self.is_folder, data.is_dir()) {
             (Some(true), false) => return Err(io::Error::other("no longer a directory")),
@@ -225,7 +246,7 @@ impl Walk<'_> {
     /// A path that cannot be read now, and may be there.
     fn lost(&mut self, below: &Path, cause: String) {
         if is_configuration(below) {
-            self.visit.file(below, Err(cause));
+            self.visit.file(below, Err(UnreadFile::Failed(cause)));
         } else {
             // The link may have led to a directory before.
             self.visit.unread(below, cause);
@@ -235,8 +256,7 @@ impl Walk<'_> {
     fn file(&mut self, path: &Path, below: &Path, data: &Metadata) {
         // Opening a pipe would wait for a writer.
         if !data.is_file() {
-            let cause = "not a regular file".to_owned();
-            return self.visit.file(below, Err(cause));
+            return self.visit.file(below, Err(UnreadFile::NotRegular));
         }
         if self.files >= self.limits.files {
             self.walked.left_out = self.walked.left_out.saturating_add(1);
@@ -244,7 +264,7 @@ impl Walk<'_> {
         }
         self.files = self.files.saturating_add(1);
         let found = self.found(path, below, data);
-        self.visit.file(below, found);
+        self.visit.file(below, found.map_err(UnreadFile::Failed));
     }
 
     fn found(&mut self, path: &Path, below: &Path, data: &Metadata) -> Result<FoundFile, String> {
@@ -294,7 +314,7 @@ mod tests {
     #[derive(Default)]
     struct Seen {
         stamps: BTreeMap<PathBuf, Stamp>,
-        files: BTreeMap<PathBuf, Result<FoundFile, String>>,
+        files: BTreeMap<PathBuf, Result<FoundFile, UnreadFile>>,
         unread: BTreeMap<PathBuf, String>,
     }
 
@@ -303,7 +323,7 @@ mod tests {
             self.stamps.get(below).copied()
         }
 
-        fn file(&mut self, below: &Path, found: Result<FoundFile, String>) {
+        fn file(&mut self, below: &Path, found: Result<FoundFile, UnreadFile>) {
             self.files.insert(below.to_path_buf(), found);
         }
 

@@ -92,6 +92,12 @@ impl Failure {
         self.cause.code()
     }
 
+    /// Returns true if the server has no object of that name, or no such kind.
+    #[must_use]
+    pub const fn is_not_found(&self) -> bool {
+        matches!(self.code(), Some(404))
+    }
+
     /// Returns true if the account has no right to it. Of a write, 403 is also what an admission webhook answers of one object:
     /// RBAC's words name the verb.
     pub(crate) fn is_without_right(&self) -> bool {

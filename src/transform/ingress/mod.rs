@@ -103,9 +103,7 @@ impl Settings {
 
     /// Returns true if an Ingress is transformed.
     pub fn takes(&self, ingress: &Ingress) -> bool {
-        let annotated = ingress.metadata.annotations.get(INGRESS_CLASS);
-        let class = annotated.or(ingress.spec.ingress_class_name.as_ref());
-        let class = class.map(String::as_str).filter(|class| !class.is_empty());
+        let class = class_of(ingress);
         match self.mode {
             IngressControllerMode::Off => false,
             IngressControllerMode::Default => class.is_none_or(|class| class == self.class),
@@ -114,6 +112,44 @@ impl Settings {
             }
         }
     }
+
+    /// Returns why the mesh does not serve an Ingress that may be meant for it. One of another class is another controller's.
+    pub fn refusal(&self, ingress: &Ingress) -> Option<String> {
+        let class = class_of(ingress);
+        if self.takes(ingress) || class.is_some_and(|class| class != self.class) {
+            return None;
+        }
+        match self.mode {
+            IngressControllerMode::Off => {
+                Some("is not served: ingressControllerMode of the mesh is OFF".to_owned())
+            }
+            IngressControllerMode::Strict | IngressControllerMode::Unspecified => Some(format!(
+                "is not served by the mesh: it has no class, and ingressControllerMode STRICT serves those of the class {:?}",
+                self.class
+            )),
+            IngressControllerMode::Default => None,
+        }
+    }
+
+    /// The value of the label `istio` of the routers that serve Ingresses.
+    pub fn router_label(&self) -> &str {
+        &self.selector
+    }
+}
+
+/// The class of an Ingress; that of the annotation comes first.
+fn class_of(ingress: &Ingress) -> Option<&str> {
+    let annotated = ingress.metadata.annotations.get(INGRESS_CLASS);
+    let class = annotated.or(ingress.spec.ingress_class_name.as_ref());
+    class.map(String::as_str).filter(|class| !class.is_empty())
+}
+
+/// The finding about an Ingress that no router serves. `label`: the value of the label `istio` that routers lack; `known`: whose
+/// knowledge it is; `workloads`: those that are known.
+pub fn without_router(label: &str, known: &str, workloads: &str) -> String {
+    format!(
+        "is served nowhere as far as {known}: no {workloads} has the label istio={label}, which ingressSelector of the mesh sets"
+    )
 }
 
 /// A generated object, with its collection.

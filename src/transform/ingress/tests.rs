@@ -479,6 +479,32 @@ fn two_of_one_name_share_a_gateway() {
 }
 
 #[test]
+fn an_ingress_that_is_not_taken_says_why_unless_it_is_anothers() {
+    use IngressControllerMode::{Default, Off, Strict};
+    let of = |mode, class: &str| {
+        let ingress = ingress(json!({"spec": {"ingressClassName": class}}));
+        let settings = settings(mode);
+        let refusal = settings.refusal(&ingress);
+        assert!(!(settings.takes(&ingress) && refusal.is_some()));
+        refusal.unwrap_or_default()
+    };
+    let off = "is not served: ingressControllerMode of the mesh is OFF";
+    let strict = "is not served by the mesh: it has no class, and ingressControllerMode STRICT serves those of the class \"istio\"";
+    for (mode, class, expected) in [
+        (Off, "istio", off),
+        (Off, "", off),
+        (Off, "nginx", ""),
+        (Strict, "istio", ""),
+        (Strict, "", strict),
+        (Strict, "nginx", ""),
+        (Default, "", ""),
+        (Default, "nginx", ""),
+    ] {
+        assert_eq!(of(mode, class), expected, "{mode:?} {class:?}");
+    }
+}
+
+#[test]
 fn findings_name_backends_that_are_left_out() {
     let backend = |backend: Value| json!({"path": "/x", "backend": backend});
     let service = |port: Value| backend(json!({"service": {"name": "web", "port": port}}));

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use sources::catalogue::WrittenObject;
 use sources::contribution::SyncState;
 use sources::registry::{Registries, SourceStatus};
+use transform::ingress::without_router;
 use xds::node::Kind;
 use xds::snapshot::{Conflict, PATCH_WITHOUT_MATCH};
 
@@ -165,10 +166,7 @@ fn unserved_ingresses(hub: &Hub, notes: &IngressNotes) -> Vec<(transform::Key, F
         // A Gateway of the user's may stand under the name, with any selector.
         let label = selector.get("istio")?;
         (!is_served).then(|| {
-            let words = format!(
-                "is served nowhere as far as this replica knows: no pod and no connected router has the label istio={label}, \
-                 which ingressSelector of the mesh sets"
-            );
+            let words = without_router(label, "this replica knows", "pod and no connected router");
             (ingress.clone(), warning(&words))
         })
     });

@@ -6,6 +6,8 @@ mod core_objects;
 mod counts;
 mod local;
 mod objects;
+#[cfg(test)]
+mod page_tests;
 mod port;
 mod sinkz;
 mod source;

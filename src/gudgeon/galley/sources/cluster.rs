@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sources::kubernetes::config::{Server, ServerUpdate, WatchSettings};
+use sources::kubernetes::config::{ConfigWatcher, ServerUpdate, WatchSettings};
 use sources::kubernetes::{Access, Cluster, WithoutRoom};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -52,7 +52,7 @@ impl ClusterSource {
 
     /// Sends all objects and then their changes, for ever.
     pub(crate) async fn follow(mut self) {
-        let mut server = Server::start(self.cluster.clone(), self.settings.clone());
+        let mut server = ConfigWatcher::start(self.cluster.clone(), self.settings.clone());
         self.engine.connected();
         loop {
             let update = server.changed().await;

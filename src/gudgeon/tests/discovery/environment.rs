@@ -77,7 +77,7 @@ fn files_that_block_hold_up_only_themselves() {
         }
     }
     for name in ["zero.yaml", "pipe.yaml"] {
-        let message = format!("{name}: stale: cannot read: not a regular file");
+        let message = format!("{name}: refused: not a regular file");
         assert_eq!(discovery.logged(&message), 1, "{name}");
     }
     goes_on(discovery);

@@ -92,6 +92,38 @@ fn an_object_made_anew_has_no_earlier_version() {
     assert_eq!(reconciled(&mut all), "a-");
 }
 
+/// The contract has a last good version of a source and a name, whatever file the name is written in (galley.md, section 6).
+#[test]
+fn an_object_that_moves_and_breaks_at_once_stays_and_a_deleted_one_does_not() {
+    let mut all = Catalogue::default();
+    put(&mut all, "f", "a=1");
+    assert_eq!(reconciled(&mut all), "a=1");
+    all.remove("f");
+    put(&mut all, "g", "a!");
+    assert_eq!(reconciled(&mut all), "");
+    assert_eq!(status(&all), ["g: refused, Old"]);
+    assert_eq!(all.holder(&"a".to_owned()).unwrap().0, "g");
+    // The old version goes with the last place that has the name.
+    all.remove("g");
+    assert_eq!(reconciled(&mut all), "a-");
+    put(&mut all, "g", "a!");
+    assert_eq!(reconciled(&mut all), "");
+    assert_eq!(status(&all), ["g: refused, Nothing"]);
+    // A good version elsewhere wins over the old one of a place that is gone.
+    put(&mut all, "f", "b=1");
+    assert_eq!(reconciled(&mut all), "b=1");
+    all.remove("f");
+    put(&mut all, "e", "b!");
+    put(&mut all, "h", "b=2");
+    assert_eq!(reconciled(&mut all), "b=2");
+    // Another uid is another object.
+    put(&mut all, "x", "c=1@one");
+    assert_eq!(reconciled(&mut all), "c=1");
+    all.remove("x");
+    put(&mut all, "y", "c!@two");
+    assert_eq!(reconciled(&mut all), "c-");
+}
+
 #[test]
 fn an_object_that_moves_is_the_same_elsewhere() {
     let mut all = Catalogue::default();

@@ -67,10 +67,19 @@ pub(super) struct KeptFindings {
 /// Findings about a place that concern none of its objects.
 #[derive(Debug, Default)]
 pub(super) struct PlaceFindings {
-    /// The line and the cause if the place cannot be read; its objects keep their last versions.
-    pub(super) unread: Option<(usize, String)>,
+    /// The place cannot be read; its objects keep their last versions.
+    pub(super) unread: Option<UnreadPlace>,
     /// The line of the first object beyond the limit, and the number of objects left out.
     pub(super) left_out: Option<(usize, usize)>,
+}
+
+/// The cause for which a place cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct UnreadPlace {
+    pub(super) line: usize,
+    pub(super) cause: String,
+    /// It is refused, unless it still has objects of an earlier content.
+    pub(super) is_refused: bool,
 }
 
 /// A problem that concerns no object: a directory that cannot be read.

@@ -351,6 +351,35 @@ fn a_number_that_json_does_not_have_harms_its_object_alone() {
     );
 }
 
+/// It was called stale, though nothing of it was ever served.
+#[test]
+fn a_pipe_is_refused_and_the_objects_of_a_file_that_becomes_one_stay() {
+    let mut play = Play::new();
+    let pipe = |path: PathBuf| {
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.unwrap().success());
+    };
+    pipe(play.path("p.yaml"));
+    symlink("/dev/zero", play.path("z.yaml")).unwrap();
+    play.write("a.yaml", service("a", "x"));
+    assert_eq!(play.look(), "a");
+    let irregular = [
+        "./p.yaml: refused: not a regular file",
+        "./z.yaml: refused: not a regular file",
+    ];
+    assert_eq!(play.told(), irregular);
+    play.remove("a.yaml");
+    pipe(play.path("a.yaml"));
+    assert_eq!(play.look(), "");
+    let stale = "./a.yaml: stale: not a regular file";
+    assert_eq!(play.told(), [&[stale], &irregular[..]].concat());
+    play.remove("a.yaml");
+    play.remove("p.yaml");
+    play.write("p.yaml", service("p", "x"));
+    assert_eq!(play.look(), "a- p");
+    assert_eq!(play.told(), irregular[1..]);
+}
+
 #[test]
 fn objects_of_an_unreadable_directory_stay() {
     let mut play = Play::new();

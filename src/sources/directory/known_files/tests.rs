@@ -32,7 +32,7 @@ impl FileReader for RecordedReads {
         self.lines.push(format!("{} {text}", below.display()));
     }
 
-    fn unread(&mut self, below: &Arc<Path>, cause: String) {
+    fn unread(&mut self, below: &Arc<Path>, cause: UnreadFile) {
         self.lines.push(format!("{} ! {cause}", below.display()));
     }
 

@@ -67,7 +67,7 @@ struct Pending {
 
 /// The source.
 #[derive(Debug)]
-pub struct Server {
+pub struct ConfigWatcher {
     cluster: Cluster,
     settings: WatchSettings,
     catalogue: ConfigCatalogue,
@@ -94,7 +94,7 @@ pub struct Server {
 
 const DEFINITIONS: &str = "";
 
-impl Server {
+impl ConfigWatcher {
     /// Reads it from now on.
     #[must_use]
     pub fn start(cluster: Cluster, settings: WatchSettings) -> Self {

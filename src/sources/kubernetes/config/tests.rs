@@ -75,7 +75,7 @@ async fn fake() -> Fake {
 }
 
 struct Play {
-    server: Server,
+    server: ConfigWatcher,
     /// The last update.
     heard: Option<ServerUpdate>,
     /// All changes since the last call of `said`.
@@ -85,7 +85,7 @@ struct Play {
 impl Play {
     fn new(fake: &Fake, services: bool) -> Self {
         Self {
-            server: Server::start(fake.cluster(), settings(services)),
+            server: ConfigWatcher::start(fake.cluster(), settings(services)),
             heard: None,
             changes: Vec::new(),
         }
@@ -97,7 +97,7 @@ impl Play {
             ..settings(false)
         };
         Self {
-            server: Server::start(fake.cluster(), settings),
+            server: ConfigWatcher::start(fake.cluster(), settings),
             heard: None,
             changes: Vec::new(),
         }
@@ -117,7 +117,7 @@ impl Play {
         }
     }
 
-    async fn until(&mut self, what: impl Fn(&ServerUpdate, &Server) -> bool) {
+    async fn until(&mut self, what: impl Fn(&ServerUpdate, &ConfigWatcher) -> bool) {
         let found = timeout(Duration::from_secs(20), async {
             loop {
                 let heard = self.server.changed().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::config::ServedInstead;
 use serde_json::{Value, json};
 use sources::catalogue::EntryChange;
-use sources::kubernetes::config::{Server, ServerUpdate, WatchSettings};
+use sources::kubernetes::config::{ConfigWatcher, ServerUpdate, WatchSettings};
 use tokio::time::timeout;
 
 use crate::reconciler::kube;
@@ -89,7 +89,7 @@ fn servers() -> Value {
 }
 
 struct Play {
-    server: Server,
+    server: ConfigWatcher,
     changes: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ impl Play {
     async fn new() -> Self {
         let _there_or_not = try_kubectl(&["create", "namespace", NAMESPACE], "");
         Self {
-            server: Server::start(admin().await, WatchSettings::new(|_, _| Ok(()), false)),
+            server: ConfigWatcher::start(admin().await, WatchSettings::new(|_, _| Ok(()), false)),
             changes: Vec::new(),
         }
     }
@@ -105,7 +105,7 @@ impl Play {
     async fn until(
         &mut self,
         awaited: &str,
-        what: impl Fn(&ServerUpdate, &Server) -> bool,
+        what: impl Fn(&ServerUpdate, &ConfigWatcher) -> bool,
     ) -> ServerUpdate {
         let found = timeout(Duration::from_secs(60), async {
             loop {
@@ -245,7 +245,7 @@ async fn configuration_faults_are_written_into_the_status() {
         analysis: true,
         ..WatchSettings::new(|_, _| Ok(()), false)
     };
-    play.server = Server::start(admin().await, settings.clone());
+    play.server = ConfigWatcher::start(admin().await, settings.clone());
     let mut bad = route("x");
     bad["htp"] = json!([]);
     write("VirtualService", "a", &bad).await;
@@ -273,7 +273,7 @@ async fn configuration_faults_are_written_into_the_status() {
     );
     // A replica finds the messages there, and writes nothing.
     let before = get()["metadata"]["resourceVersion"].clone();
-    let mut second = Server::start(admin().await, settings);
+    let mut second = ConfigWatcher::start(admin().await, settings);
     while second.changed().await.report.refused.is_empty() {}
     let _silence = timeout(Duration::from_secs(1), second.changed()).await;
     assert_eq!(get()["metadata"]["resourceVersion"], before);
