@@ -731,8 +731,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("xds/stream/answer.rs", 410),
     ("xds/scope.rs", 410),
     ("xds/scope/idle_policies.rs", 455),
-    ("xds/scope/envoy_filters.rs", 435),
-    ("xds/rules/envoy_filter.rs", 415),
+    ("xds/scope/envoy_filters.rs", 475),
     ("sources/disk.rs", 420),
     ("sources/kubernetes/watcher.rs", 566),
     ("sources/kubernetes/store.rs", 420),
@@ -741,6 +740,8 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/kubernetes/registry/source.rs", 455),
     ("gudgeon/grpc/connections.rs", 452),
     ("gudgeon/discovery/sources/mcp.rs", 455),
+    ("gudgeon/discovery/debug/page.rs", 415),
+    ("gudgeon/galley/engine.rs", 410),
 ];
 
 fn folder(name: &str) -> PathBuf {

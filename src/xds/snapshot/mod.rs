@@ -26,6 +26,7 @@ mod shared_resources;
 #[cfg(test)]
 mod tests;
 mod unix_sockets;
+mod world_size;
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -45,6 +46,7 @@ use self::reuse::ReuseCache;
 use self::secrets::{ClientCredentials, ClientFiles};
 use self::shared_resources::{Clusters, Listeners};
 use self::unix_sockets::{EndpointSockets, endpoint_sockets};
+use self::world_size::rule_pieces;
 use crate::cluster_names;
 use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
@@ -339,20 +341,6 @@ impl Snapshot {
             .collect()
     }
 
-    /// The size of a world: its ports of services, their addresses and endpoints, and the pieces of its rules, in number.
-    #[must_use]
-    pub fn size(world: &World) -> usize {
-        let services = world.services.values();
-        let services = services.map(|service| {
-            let addresses: usize = service.addresses.values().map(Vec::len).sum();
-            service.ports.len() + addresses
-        });
-        let shards = world.endpoints.values();
-        let endpoints = shards.flat_map(|shards| shards.values());
-        let endpoints = endpoints.map(|shard| shard.len()).sum::<usize>();
-        services.sum::<usize>() + endpoints + rule_pieces(world)
-    }
-
     /// The resources of this proxy.
     #[must_use]
     pub fn view(self: &Arc<Self>, node: &Arc<Node>) -> Arc<dyn View> {
@@ -559,24 +547,6 @@ fn proxy_class(node: &Node) -> impl Hash + use<> {
         (node.client.clone(), node.without_certificates),
     );
     (options, place, families, who)
-}
-
-/// Bytes of a rule that make as much work as a port of a service. Chosen: hosts stand at each of their ports, so that ten rules with
-/// 10,000 short hosts each took the loop five seconds.
-const PIECE: usize = 8;
-/// Bytes of rules after which nothing more is counted: the work is large by then.
-const COUNTED: usize = 100_000;
-
-/// The size of the rules of a world, in pieces of [`PIECE`] bytes, about; of large ones a part.
-fn rule_pieces(world: &World) -> usize {
-    let mut bytes = 0_usize;
-    for size in world.rule_sizes() {
-        bytes = bytes.saturating_add(size);
-        if bytes > COUNTED {
-            break;
-        }
-    }
-    bytes / PIECE
 }
 
 fn hash(what: &impl Hash) -> u64 {
