@@ -124,8 +124,13 @@ fn beside_policies_that_are_enforced_it_starts() {
         row.unwrap()["status"].clone()
     };
     assert_eq!(status_of("deny-all")["messages"], json!([]));
-    // There is no proxy that it holds for.
-    assert_eq!(status_of("ask")["messages"], json!([]));
+    // It is told though there is no proxy yet that it holds for.
+    assert_eq!(
+        status_of("ask")["messages"],
+        json!([
+            "warning: AuthorizationPolicy other/ask: denies everything: the mesh has no extensionProviders named \"a\""
+        ])
+    );
 }
 
 /// A directory with objects that are good, refused, served in part, without effect and not checked.
