@@ -1365,6 +1365,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
             "gudgeon/discovery/debug/clusters.rs",
             "gudgeon/discovery/debug/unserved.rs",
             "sources/registry/entries.rs",
+            "sources/registry/selection.rs",
             "sources/registry/service_entry.rs",
             "transform/services/entry.rs",
         ],
