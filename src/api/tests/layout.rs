@@ -1235,6 +1235,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
             "xds/scope/idle_policies.rs",
             "xds/scope/shadowed.rs",
             "xds/scope/visibility.rs",
+            "xds/snapshot/secrets.rs",
         ],
     ),
     (
