@@ -22,9 +22,37 @@ pub fn excerpt(text: &str, most: usize) -> (&str, &'static str) {
     (head, mark)
 }
 
+/// Returns true for a character that changes how the text around it is shown: a control character, which may move the cursor of a
+/// terminal, the end of a line or paragraph, and one that turns the direction of writing, which shows words in another order.
+#[must_use]
+pub fn is_control(letter: char) -> bool {
+    letter.is_control() || is_directional(letter)
+}
+
+/// Returns true for those of them that JSON does not escape.
+#[must_use]
+pub const fn is_directional(letter: char) -> bool {
+    matches!(
+        letter,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_stay_in_their_order() {
+        for letter in [
+            '\0', '\n', '\u{7f}', '\u{85}', '\u{202e}', '\u{2066}', '\u{2028}',
+        ] {
+            assert!(is_control(letter), "{letter:?}");
+        }
+        for letter in ['a', ' ', 'é', '\u{5d0}', '\u{627}', '\u{fffd}', '\u{1f600}'] {
+            assert!(!is_control(letter), "{letter:?}");
+        }
+    }
 
     #[test]
     fn texts_are_cut_between_characters() {

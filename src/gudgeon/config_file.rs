@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
 use crate::exit::Failure;
+use crate::file_states::FileState;
 use crate::{file, log};
 
 /// Counts events of files.
@@ -57,6 +58,9 @@ pub(crate) struct ConfigFile {
     text: Option<String>,
     /// No flag names the path.
     is_default: bool,
+    /// Texts that could be used, and those that could not.
+    good: u64,
+    broken: u64,
 }
 
 /// The delay before a file that did not answer is read again.
@@ -74,7 +78,21 @@ impl ConfigFile {
             hangs: false,
             text: None,
             is_default: false,
+            good: 0,
+            broken: 0,
         }
+    }
+
+    /// Returns the state of a file that is parsed as one text; `None` if it never existed.
+    pub(crate) fn state(&self) -> Option<FileState> {
+        self.text.as_ref()?;
+        Some(FileState {
+            path: self.named.path.clone(),
+            error: self.error.clone(),
+            good: self.good,
+            broken: self.broken,
+            not_after: None,
+        })
     }
 
     /// Returns the line that reports an error. A default path is named as that.
@@ -152,6 +170,7 @@ impl ConfigFile {
         let bytes = read.map_err(|cause| wrong(&this, &cause))?;
         let text = String::from_utf8(bytes).map_err(|_| wrong(&this, "not UTF-8"))?;
         this.text = this.sha256().map(str::to_owned);
+        this.good = 1;
         Ok((this, Some(text)))
     }
 
@@ -199,6 +218,7 @@ impl ConfigFile {
                 let FlaggedFile { flag, path } = &self.named;
                 info!("--{flag} {} has changed", path.display());
                 self.error = None;
+                self.good += 1;
                 Some(parsed.config)
             }
             Err(invalid) => {
@@ -210,6 +230,7 @@ impl ConfigFile {
 
     /// Logs each cause once.
     fn log_once(&mut self, cause: &str) {
+        self.broken += 1;
         if self.error.as_deref() != Some(cause) {
             error!(
                 "{}; the last good content stays in use",

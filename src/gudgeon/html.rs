@@ -4,6 +4,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use api::text::is_control;
+
 /// Rows of each table; the rest is in the documents.
 pub(crate) const ROWS: usize = 500;
 /// The period of a timeline.
@@ -150,7 +152,7 @@ pub(crate) fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            letter if letter.is_control() => out.push('\u{fffd}'),
+            letter if is_control(letter) => out.push('\u{fffd}'),
             letter => out.push(letter),
         }
     }

@@ -32,9 +32,10 @@
 //! * `exit`: codes and failures that the program ends with. `cli`: programs, commands and flags. `log`: lines of the log, and
 //!   `log_rate_limiter`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
 //! * `file_writer`: files that are written without holding up the loop; `file`: regular files, read with bounds and deadlines.
-//!   `config_file`: the last content of a file that is reloaded. `named_files`: the files that two commands are given.
+//!   `named_files`: the files that two commands are given.
 //! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `redact` and
 //!   `secrets`: redaction of what may be a secret.
+//! * `file_states`: the state of the files that a role follows. `config_file`: the last content of a file that is reloaded.
 //! * `tls`: certificates, from files or made in memory. `process`: signals and panics. `watch`: inotify along a file's link chain, and
 //!   below a directory; the loops that read what has changed.
 //! * `descriptors`: how many connections may take descriptors. `serve`: listeners, limits of connections, permits, bodies,
@@ -100,6 +101,7 @@ mod examples;
 pub mod exit;
 mod exposition;
 mod file;
+mod file_states;
 mod file_writer;
 mod galley;
 mod grpc;

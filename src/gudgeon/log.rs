@@ -14,6 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use api::text;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use serde_json::json;
@@ -280,7 +281,7 @@ fn render(json: bool, now: SystemTime, level: Level, event: &EventText) -> Vec<u
     if json {
         let mut room = LINE_BYTES;
         loop {
-            let text = cut(message, fields, room);
+            let text = cut(message, fields, room).replace(text::is_directional, "\u{fffd}");
             let mut line = json!({"time": time, "level": level, "msg": text}).to_string();
             line.push('\n');
             if line.len() <= LINE_BYTES || room < 64 {
@@ -294,7 +295,7 @@ fn render(json: bool, now: SystemTime, level: Level, event: &EventText) -> Vec<u
     let mut line = head.clone();
     // A message stays on one line, whatever it quotes; and no escape sequence reaches a terminal.
     for letter in cut(message, fields, LINE_BYTES - head.len() - 1).chars() {
-        let printable = if letter.is_control() {
+        let printable = if text::is_control(letter) {
             '\u{fffd}'
         } else {
             letter
@@ -310,7 +311,7 @@ fn render(json: bool, now: SystemTime, level: Level, event: &EventText) -> Vec<u
 
 fn cut(message: &str, fields: &str, room: usize) -> String {
     let mut text = format!("{message}{fields}");
-    text.truncate(api::text::cut(&text, room).len());
+    text.truncate(text::cut(&text, room).len());
     text
 }
 
@@ -412,6 +413,12 @@ mod tests {
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(json["msg"], "a\nb port=1");
         assert_eq!(json["level"], "warn");
+        // What turns the direction of writing would show a client's words as ours.
+        for json in [false, true] {
+            let line = render(json, time, Level::INFO, &event_text("a\u{202e}b"));
+            let line = String::from_utf8(line).unwrap();
+            assert!(line.contains("a\u{fffd}b port=1"), "{line:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use api::config::Finding;
 use api::config::document::{COMMAND_LINE, Part};
+use api::text::is_control;
 use serde_json::{Map, Value};
 
 use crate::file;
@@ -162,7 +163,7 @@ impl Walk<'_> {
 /// Renders a path on one line, with control characters escaped.
 fn printable(path: &Path) -> String {
     let name = path.display().to_string();
-    match name.contains(char::is_control) {
+    match name.contains(is_control) {
         true => name.escape_debug().to_string(),
         false => name,
     }

@@ -1,5 +1,7 @@
 //! Texts of errors: in one line, of limited length, and without the values that a server or a file has sent.
 
+use api::text::is_control;
+
 /// Characters of an error's text that are logged.
 const MAX_CHARACTERS: usize = 500;
 
@@ -8,7 +10,7 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars()
         .take(MAX_CHARACTERS)
         .map(|character| {
-            if character.is_control() {
+            if is_control(character) {
                 ' '
             } else {
                 character

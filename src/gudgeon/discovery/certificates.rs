@@ -31,7 +31,8 @@ pub(super) fn listen(
     if sockets.is_empty() {
         return;
     }
-    let watched = grpc::follow(inside(&hub.options.certificates));
+    let states = Some(Arc::clone(&hub.files));
+    let watched = grpc::follow(inside(&hub.options.certificates), states);
     for socket in sockets {
         let (hub, mut shutdown, mut watched) = (Arc::clone(hub), shutdown.clone(), watched.clone());
         serving.spawn(async move {

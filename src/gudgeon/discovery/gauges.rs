@@ -28,6 +28,7 @@ pub(super) fn read(hub: &Hub) -> Gauges {
         podless: hub.facts.podless(),
         totals: hub.facts.totals(),
         keyless: hub.jwks.without_keys(),
+        files: hub.files.get(),
         ..Gauges::default()
     };
     sessions(hub, &mut gauges);

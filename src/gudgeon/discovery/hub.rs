@@ -59,6 +59,7 @@ use super::push_record::PushHistory;
 use super::refused_streams::RefusedStreams;
 use super::source_facts::Facts;
 use crate::clock::Clock;
+use crate::file_states::FileStates;
 use crate::mcp::PortAccess;
 use crate::serve::SharedAnswers;
 
@@ -70,6 +71,7 @@ pub(crate) struct Hub {
     pub(crate) options: DiscoveryOptions,
     pub(crate) pieces: PieceCache,
     pub(crate) facts: Facts,
+    pub(crate) files: Arc<FileStates>,
     pub(crate) log_rate_limiters: LogRateLimiters,
     /// The port where sources of configuration dial, where there is one.
     pub(crate) port_access: OnceLock<PortAccess>,
@@ -111,6 +113,7 @@ impl Hub {
             clock: Clock::new(),
             metrics: DiscoveryMetrics::new(),
             facts: Facts::default(),
+            files: Arc::default(),
             log_rate_limiters: LogRateLimiters::default(),
             port_access: OnceLock::new(),
             awaited: Mutex::default(),

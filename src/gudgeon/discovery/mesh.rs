@@ -83,6 +83,11 @@ impl MeshFiles {
             {
                 hub.update(|registries| registries.set_networks(Arc::new(networks)));
             }
+            for file in [&self.mesh, &self.networks] {
+                if let Some(state) = file.state() {
+                    hub.files.put(file.named.flag, state);
+                }
+            }
             follower.changed([&self.mesh, &self.networks]).await;
         }
     }
@@ -248,6 +253,12 @@ mod tests {
             let text = files.mesh.changed_text().await.unwrap();
             let now = files.mesh.later(parse(&text));
             assert_eq!(now.as_ref().map(seconds), seen);
+            let state = files.mesh.state().unwrap();
+            assert_eq!(state.error.is_none(), seen.is_some(), "{state:?}");
+            assert_eq!(
+                (state.good, state.broken),
+                (1 + u64::from(seen.is_some()), 1)
+            );
         }
         std::fs::remove_file(&path).unwrap();
         assert_eq!(files.mesh.changed_text().await, None);

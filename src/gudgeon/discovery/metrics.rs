@@ -1,5 +1,6 @@
 //! Counters of discovery, under the names that pilot-discovery has where it has them.
 
+mod files;
 mod register;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,11 +15,13 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use xds::view::Type;
 
+use self::files::FileMetrics;
 use super::push_record::Pushed;
 use super::refused_streams::RefusalReason;
 use super::source_facts::{Object, Totals};
 use crate::cli::VERSION;
 use crate::exposition::{ExpositionFormat, GaugeFamily, up_to};
+use crate::file_states::FileState;
 use crate::mcp::Peers;
 use crate::{log, process};
 
@@ -73,6 +76,7 @@ pub(crate) struct DiscoveryMetrics {
     refused_connections: Counter,
     lost_lines: Counter,
     resident: Gauge,
+    files: FileMetrics,
 }
 
 /// Values that are read off the state for each scrape.
@@ -107,6 +111,7 @@ pub(crate) struct Gauges {
     /// Endpoints of unknown pods.
     pub(crate) podless: usize,
     pub(crate) totals: Totals,
+    pub(crate) files: BTreeMap<&'static str, FileState>,
 }
 
 impl DiscoveryMetrics {
@@ -153,6 +158,7 @@ impl DiscoveryMetrics {
             refused_connections: Counter::default(),
             lost_lines: Counter::default(),
             resident: Gauge::default(),
+            files: FileMetrics::default(),
         };
         // Each reason is shown from the start, at 0.
         for reason in RefusalReason::ALL {
@@ -162,6 +168,7 @@ impl DiscoveryMetrics {
         this.register_state_gauges();
         this.register_own();
         this.mcp.register(&mut this.registry);
+        this.files.register(&mut this.registry);
         this
     }
 
@@ -279,6 +286,7 @@ impl DiscoveryMetrics {
         self.homeless.set(number(gauges.homeless));
         self.keyless.set(number(gauges.keyless));
         self.podless.set(number(gauges.podless));
+        self.files.show(&gauges.files);
         let totals = &gauges.totals;
         up_to(&self.ever_podless, totals.ever_podless);
         for ((kind, event), count) in &totals.events {

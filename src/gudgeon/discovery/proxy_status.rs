@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use api::text::is_control;
 use hyper::Method;
 use serde_json::Value;
 
@@ -118,7 +119,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 /// A proxy says of itself what it likes: nothing of it moves the cursor or colours a terminal.
 fn printable(text: &str) -> String {
     let replaced = |letter: char| {
-        if letter.is_control() {
+        if is_control(letter) {
             '\u{fffd}'
         } else {
             letter

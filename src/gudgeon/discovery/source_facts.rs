@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sources::contribution::SourceId;
-use sources::kubernetes::{ClusterUpdate, Event, Problem, WithoutRoom};
+use sources::kubernetes::{BrokenCredentials, ClusterUpdate, Event, Problem, WithoutRoom};
 
 use super::rules_without_effect::RuleCounts;
 
@@ -25,6 +25,8 @@ struct FactsState {
     /// Configuration that counts, whether or not it changes anything.
     rules: BTreeMap<SourceId, RuleCounts>,
     rules_changed: u64,
+    /// Secrets that cannot be used.
+    broken_secrets: Arc<BrokenCredentials>,
     /// Totals of sources that are gone: a counter never decreases.
     gone: Totals,
 }
@@ -118,6 +120,15 @@ impl Facts {
         self.refuse(source, refused);
         let routes = update.counts.get(ROUTES).copied().unwrap_or_default();
         self.route(source, routes);
+    }
+
+    /// Sets the Secrets that cannot be used, with the causes.
+    pub(crate) fn set_broken_secrets(&self, all: Arc<BrokenCredentials>) {
+        self.state().broken_secrets = all;
+    }
+
+    pub(crate) fn broken_secrets(&self) -> Arc<BrokenCredentials> {
+        Arc::clone(&self.state().broken_secrets)
     }
 
     /// Sets the counts of objects by kind, for a source that reports nothing else.

@@ -88,14 +88,11 @@ impl Sources {
         };
         // Configuration of MCP sources replaces that of the directory.
         let directory = flags.config_dir.as_ref();
-        let directory = directory.filter(|_| !are_named);
-        let elsewhere = directory.is_some() || are_named;
-        this.of_api_server = flags.config_dir.is_none() && (is_read_here || !are_named);
+        let directory = directory.filter(|_| !are_named && is_read_here);
+        let elsewhere = directory.is_some() || are_named || !is_read_here;
+        this.of_api_server = flags.config_dir.is_none();
         // Another role reads rules here, and services only of files.
-        let has_services = match is_read_here {
-            true => elsewhere,
-            false => flags.config_dir.is_some(),
-        };
+        let has_services = flags.config_dir.is_some() || are_named;
         for registry in registries {
             match registry {
                 Registry::Kubernetes => {
@@ -203,11 +200,11 @@ impl Sources {
         all.rows
     }
 
-    /// The MCP sources, if any is named.
+    /// The MCP sources, if there is any.
     pub(super) fn mcp_sources(&self) -> Option<&Arc<McpSources>> {
         self.mcp_sources
             .as_ref()
-            .filter(|mcp_sources| mcp_sources.are_named())
+            .filter(|mcp_sources| mcp_sources.are_any())
     }
 
     /// The MCP sources, which are to follow the mesh configuration, even if none is named yet.

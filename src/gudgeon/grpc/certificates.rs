@@ -2,7 +2,8 @@
 //! they change. Until then the port is closed.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use api::log_repeats::should_log_repeat;
 use rustls::RootCertStore;
@@ -12,6 +13,7 @@ use tracing::{error, info, warn};
 
 use super::connections::Acceptor;
 use crate::file;
+use crate::file_states::{FileState, FileStates};
 use crate::tls::{self, Pair, expiry};
 use crate::watch::{ReloadFiles, ReloadIntervals, Watcher, run_reload_loop};
 
@@ -22,6 +24,9 @@ const INTERVALS: ReloadIntervals = ReloadIntervals {
 /// The interval while there are none, or half of a new pair.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The name of the three files together.
+const NAME: &str = "certificates";
+
 /// The paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificates {
@@ -31,13 +36,21 @@ pub(crate) struct Certificates {
     pub(crate) roots: PathBuf,
 }
 
-/// Reads them from now on, as long as the receiver lives.
-pub(crate) fn follow(certificates: Certificates) -> watch::Receiver<Option<Acceptor>> {
+/// Reads them from now on, as long as the receiver lives. `states`: told how that went.
+pub(crate) fn follow(
+    certificates: Certificates,
+    states: Option<Arc<FileStates>>,
+) -> watch::Receiver<Option<Acceptor>> {
     let (current, watched) = watch::channel(None);
     let watcher = Watcher::new(certificates.paths().map(PathBuf::clone).to_vec());
     let files = RotatedCertificates {
-        certificates,
         current,
+        state: FileState {
+            path: certificates.chain.clone(),
+            ..FileState::default()
+        },
+        states,
+        certificates,
         loaded: None,
         failed: 0,
     };
@@ -53,6 +66,8 @@ struct RotatedCertificates {
     loaded: Option<[Vec<u8>; 3]>,
     /// The number of reads since that could not be used.
     failed: u64,
+    state: FileState,
+    states: Option<Arc<FileStates>>,
 }
 
 impl ReloadFiles for RotatedCertificates {
@@ -61,10 +76,12 @@ impl ReloadFiles for RotatedCertificates {
             Ok(files) if self.loaded.as_ref() == Some(&files) => {
                 // The files in use are back, so the next failure is a new one and is logged.
                 self.failed = 0;
+                self.tell(None);
                 None
             }
             Ok(files) => match self.certificates.acceptor(&files) {
-                Ok(acceptor) => {
+                Ok((acceptor, not_after)) => {
+                    self.state.not_after = Some(not_after);
                     self.replace(acceptor, files);
                     None
                 }
@@ -84,11 +101,20 @@ impl ReloadFiles for RotatedCertificates {
 }
 
 impl RotatedCertificates {
+    fn tell(&mut self, error: Option<String>) {
+        self.state.error = error;
+        if let Some(states) = &self.states {
+            states.put(NAME, self.state.clone());
+        }
+    }
+
     fn replace(&mut self, acceptor: Acceptor, files: [Vec<u8>; 3]) {
         let before = self.current.send_replace(Some(acceptor));
         self.certificates.loaded(&files);
         self.loaded = Some(files);
         self.failed = 0;
+        self.state.good += 1;
+        self.tell(None);
         let chain = self.certificates.chain.display();
         let what = match before {
             None => "are there",
@@ -99,6 +125,8 @@ impl RotatedCertificates {
 
     fn fail_to_use(&mut self, cause: &str) -> Duration {
         self.failed += 1;
+        self.state.broken += u64::from(self.failed == 1);
+        self.tell(Some(cause.to_owned()));
         if should_log_repeat(self.failed) {
             let chain = self.certificates.chain.display();
             error!(
@@ -111,6 +139,11 @@ impl RotatedCertificates {
 
     fn fail_to_read(&mut self, cause: &str) -> Duration {
         self.failed += 1;
+        // A mesh without certificates has none that are broken.
+        if self.loaded.is_some() {
+            self.state.broken += u64::from(self.failed == 1);
+            self.tell(Some(cause.to_owned()));
+        }
         // Retries come each second, so only the first failure is logged.
         if self.failed == 1 && self.current.borrow().is_none() {
             warn!("TLS ports are closed until there are certificates: {cause}");
@@ -147,12 +180,15 @@ impl Certificates {
         }
     }
 
-    /// Builds the acceptor of the next handshakes.
-    fn acceptor(&self, [chain, key, roots]: &[Vec<u8>; 3]) -> Result<Acceptor, String> {
+    /// Builds the acceptor of the next handshakes, and returns the end of its certificate.
+    fn acceptor(
+        &self,
+        [chain, key, roots]: &[Vec<u8>; 3],
+    ) -> Result<(Acceptor, SystemTime), String> {
         let pair = Pair::parse(chain, key);
         let pair = pair.map_err(|error| error.of_files(&self.chain, &self.key))?;
         let config = tls::server_of_clients(&pair, self.store(roots)?)?;
-        Ok(TlsAcceptor::from(config))
+        Ok((TlsAcceptor::from(config), pair.not_after))
     }
 
     fn store(&self, roots: &[u8]) -> Result<RootCertStore, String> {

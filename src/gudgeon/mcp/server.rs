@@ -161,7 +161,7 @@ impl McpServer {
     /// Waits for certificates, and opens the port.
     pub(super) async fn serve(self, calls: Arc<dyn Calls>, mut shutdown: Shutdown) {
         let tls = if self.access.is_some() {
-            let mut watched = grpc::follow(self.settings.certificates.clone());
+            let mut watched = grpc::follow(self.settings.certificates.clone(), None);
             // The address is bound, and stays closed until a handshake can succeed.
             tokio::select! {
                 found = watched.wait_for(Option::is_some) => if found.is_err() { return },

@@ -120,6 +120,11 @@ impl Connection {
         self.finish.notified().await;
     }
 
+    /// Returns true if it has had a request.
+    pub(super) fn has_begun(&self) -> bool {
+        !matches!(self.state().phase, Phase::Head(_))
+    }
+
     pub(super) fn begin(&self) {
         let mut state = self.state();
         state.phase = match state.phase {

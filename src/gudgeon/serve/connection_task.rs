@@ -1,11 +1,13 @@
 //! The task of one connection, from the handshake to the shutdown.
 
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -123,14 +125,28 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
         .max_buf_size(BUFFER_BYTES);
     let owner = Arc::clone(connection);
     let io = Io::new(stream, connection);
+    let mut end = shutdown.clone();
     let http_connection = builder.serve_connection(
         io,
-        service_fn(move |request| answer(&service, &owner, request)),
+        service_fn(move |request| {
+            let answer = answer(&service, &owner, request);
+            let shutdown = shutdown.clone();
+            async move {
+                let mut answer = answer.await?;
+                // A connection that closes under a request loses it: an API server repeats no POST. So kept ones are
+                // closed by an answer, before listeners close.
+                if shutdown.is_draining() {
+                    let close = HeaderValue::from_static("close");
+                    answer.headers_mut().insert(CONNECTION, close);
+                }
+                Ok::<_, ConnectionAborted>(answer)
+            }
+        }),
     );
-    drive_until_shutdown(
+    drive_until_end(
         http_connection,
         connection,
-        shutdown,
+        end.closing(),
         http1::Connection::graceful_shutdown,
     )
     .await;
@@ -173,25 +189,45 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         io,
         service_fn(move |request| answer(&service, &owner, request)),
     );
-    drive_until_shutdown(
+    drive_until_end(
         http_connection,
         connection,
-        shutdown,
+        http2_end(connection, shutdown),
         http2::Connection::graceful_shutdown,
     )
     .await;
 }
 
-/// Polls a connection to its end, or to the deadline of a head; closes it gracefully at shutdown: HTTP/2 sends GOAWAY, HTTP/1 ends
-/// with the request in work.
-async fn drive_until_shutdown<C, E>(
+/// Waits until an HTTP/2 client is told to go: once the process drains, so that its next request is another replica's. A client that has
+/// come since has a request answered first: told to go before, it would come again.
+async fn http2_end(connection: &Connection, mut shutdown: Shutdown) {
+    let mut closing = shutdown.clone();
+    let drained = async {
+        shutdown.draining().await;
+        // No waker is registered: a request begins only while the connection is polled, and this is polled after it.
+        poll_fn(|_| match connection.has_begun() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    };
+    tokio::select! {
+        () = drained => {}
+        () = closing.closing() => {}
+    }
+}
+
+/// Polls a connection to its end, or to the deadline of a head; closes it gracefully when `end` is there: HTTP/2 sends GOAWAY, HTTP/1
+/// ends with the request in work.
+async fn drive_until_end<C, E>(
     http_connection: C,
     connection: &Arc<Connection>,
-    mut shutdown: Shutdown,
+    end: impl Future<Output = ()>,
     shut_down: fn(Pin<&mut C>),
 ) where
     C: Future<Output = Result<(), E>>,
 {
+    let mut end = pin!(end);
     let mut http_connection = pin!(http_connection);
     let mut head_timeout = pin!(HeadTimeout::new(connection));
     let mut is_shutting_down = false;
@@ -203,7 +239,7 @@ async fn drive_until_shutdown<C, E>(
             _ended = http_connection.as_mut() => return,
             () = head_timeout.as_mut() => return,
             () = connection.finished(), if !is_shutting_down => {}
-            () = shutdown.closing(), if !is_shutting_down => {}
+            () = end.as_mut(), if !is_shutting_down => {}
         }
         is_shutting_down = true;
         connection.hurry();

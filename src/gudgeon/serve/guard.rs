@@ -35,7 +35,8 @@ pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result
         return refused(LOCAL_ONLY);
     }
     let origins = values(request, ORIGIN).map(|origin| page_of(origin).unwrap_or_default());
-    if hosts(request).chain(origins).all(means_this_host) {
+    let has_host = hosts(request).next().is_some();
+    if has_host && hosts(request).chain(origins).all(means_this_host) {
         Ok(())
     } else {
         refused(FOREIGN)
@@ -143,8 +144,8 @@ mod tests {
     #[test]
     fn a_request_names_no_host_but_this_one() {
         for (uri, headers, allowed) in [
-            ("/debug", &[][..], true),
-            ("/debug", &[("host", "localhost")], true),
+            ("/debug", &[("host", "localhost")][..], true),
+            ("http://localhost/debug", &[], true),
             ("/debug", &[("host", "LOCALHOST:8080")], true),
             ("/debug", &[("host", "127.0.0.1:8080")], true),
             ("/debug", &[("host", "127.9.9.9")], true),
@@ -155,6 +156,9 @@ mod tests {
                 &[("host", "localhost:80"), ("origin", "http://localhost:80")],
                 true,
             ),
+            // Some programs that fetch what others name send no Host.
+            ("/debug", &[], false),
+            ("/debug", &[("origin", "http://localhost")], false),
             // DNS rebinding: a page's own name resolves to 127.0.0.1, so the browser sends no Origin.
             ("/debug", &[("host", "evil.example:8080")], false),
             ("/debug", &[("host", "localhost.evil.example")], false),

@@ -2,8 +2,8 @@
 //!
 //! hyper implements HTTP, rustls TLS. Here are the limits: of connections, of which strangers are evicted first and then the
 //! longest idle; five seconds for a handshake and a head; ten for a body, and permits for the memory of bodies; a worker
-//! thread for long work; and the shutdown, where listeners stay open for a while, connections are closed gracefully, and
-//! only then dropped.
+//! thread for long work; and the shutdown, where listeners stay open for a while and clients are told to go to another replica with
+//! their answers, then connections are closed gracefully, and only then dropped.
 
 mod accept;
 mod answers;

@@ -30,6 +30,11 @@ impl Shutdown {
         Self(stage.subscribe())
     }
 
+    /// Returns true once the process drains.
+    pub(super) fn is_draining(&self) -> bool {
+        *self.0.borrow() != ShutdownStage::Serving
+    }
+
     /// Waits until the process drains.
     pub(crate) async fn draining(&mut self) {
         self.stage(|stage| stage != ShutdownStage::Serving).await;

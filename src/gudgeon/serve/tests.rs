@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
@@ -70,4 +71,46 @@ async fn half_a_head_does_not_hold_up_the_end() {
         let elapsed = begun.elapsed();
         assert!(elapsed <= Duration::from_secs(1), "{bytes}: {elapsed:?}");
     }
+}
+
+/// A connection that closes under a request loses it, and an API server repeats no POST: pods were refused in a rolling upgrade.
+#[tokio::test]
+async fn kept_connections_are_closed_by_an_answer_while_the_process_drains() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (end, stage) = Shutdown::channel();
+    let bound = Listener {
+        listener,
+        tls: None,
+        max_connections: 4,
+    };
+    let served = tokio::spawn(run(bound, Arc::new(Notes::default()), stage));
+    let mut kept = TcpStream::connect(address).await.unwrap();
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    for stream in [&mut kept, &mut idle] {
+        let answer = ask(stream).await;
+        assert!(!answer.contains("connection: close"), "{answer}");
+    }
+    end.send(ShutdownStage::Draining).unwrap();
+    let mut late = TcpStream::connect(address).await.unwrap();
+    for stream in [&mut kept, &mut late] {
+        let answer = ask(stream).await;
+        assert!(answer.contains("connection: close"), "{answer}");
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    }
+    // One that asks nothing has until listeners close.
+    end.send(ShutdownStage::Closing).unwrap();
+    assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
+    served.await.unwrap();
+}
+
+/// The head and the body of an answer.
+async fn ask(stream: &mut TcpStream) -> String {
+    let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\nok\n") {
+        answer.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(answer).unwrap()
 }

@@ -1,7 +1,7 @@
 //! Texts for logs and pages.
 
 use api::config::Finding;
-use api::text::excerpt;
+use api::text::{excerpt, is_control};
 
 /// Characters of one message at most.
 pub(crate) const MAX_LETTERS: usize = 1000;
@@ -9,7 +9,7 @@ pub(crate) const MAX_LETTERS: usize = 1000;
 /// Reduces a text to one line of limited length, for logs and pages.
 pub(crate) fn one_line(text: &str) -> String {
     let (head, more) = excerpt(text, MAX_LETTERS);
-    head.replace(char::is_control, " ") + more
+    head.replace(is_control, " ") + more
 }
 
 /// The same of a finding: its path quotes keys that were written, too.
@@ -24,7 +24,7 @@ pub(crate) fn one_line_of(finding: &Finding) -> Finding {
 
 /// Returns a name on one line, with control characters escaped.
 pub(crate) fn printable(name: &str) -> String {
-    match name.contains(char::is_control) {
+    match name.contains(is_control) {
         true => name.escape_debug().to_string(),
         false => name.to_owned(),
     }

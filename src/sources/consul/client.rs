@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::text::is_control;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Body as _, Bytes, Incoming};
@@ -144,7 +145,7 @@ impl Client {
             .trim()
             .chars()
             .take(REFUSAL_CHARACTERS)
-            .map(|letter| if letter.is_control() { ' ' } else { letter })
+            .map(|letter| if is_control(letter) { ' ' } else { letter })
             .collect();
         let why = if body.is_empty() {
             status.to_string()

@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use api::text::{excerpt, first_letters};
+use api::text::{excerpt, first_letters, is_control};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::error_text::misread;
@@ -101,7 +101,7 @@ pub(crate) fn quoted(text: &str) -> String {
 fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|error| {
         let message = misread(&error);
-        first_letters(&message, 2 * SHOWN).replace(char::is_control, " ")
+        first_letters(&message, 2 * SHOWN).replace(is_control, " ")
     })
 }
 

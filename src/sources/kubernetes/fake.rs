@@ -221,6 +221,16 @@ impl Fake {
         self.change(|state| state.ended += 1);
     }
 
+    /// Restores a backup: the server is at an earlier version, without this object. Watches end.
+    pub(crate) fn restore_without(&self, name: &str, version: u64) {
+        self.change(|state| {
+            state.objects.retain(|(_, known), _| known != name);
+            state.version = version;
+            state.events.clear();
+            state.ended += 1;
+        });
+    }
+
     /// Compacts: watches from the present version or before get 410, and so do `continue` tokens.
     pub(crate) fn forget(&self) {
         self.change(|state| {

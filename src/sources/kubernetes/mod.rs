@@ -37,9 +37,10 @@ pub use failure::{Action, Cause, Failure};
 pub(crate) use registry::as_served;
 pub(crate) use registry::trimmed;
 pub use registry::{
-    ClusterSettings, ClusterUpdate, EffectlessObjects, EndpointSlice, Endpoints, Event,
-    FoundCredentials, MOST_CREDENTIALS, Names, Namespace, Node, Objects, Origins, Pod, Problem,
-    Remotes, Service, StoredKind, WantedCredentials, credentials, ingresses, remotes, run, usable,
+    BrokenCredentials, ClusterSettings, ClusterUpdate, EffectlessObjects, EndpointSlice, Endpoints,
+    Event, FoundCredentials, MOST_CREDENTIALS, Names, Namespace, Node, Objects, Origins, Pod,
+    Problem, Remotes, Service, StoredKind, WantedCredentials, credentials, ingresses, remotes, run,
+    usable,
 };
 pub use store::{Change, Changes, Freshness, Reader, WithoutRoom, Writer, store};
 pub use watcher::{ObjectSource, Selection, WatchTiming, Watcher};

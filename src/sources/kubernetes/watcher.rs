@@ -1,7 +1,7 @@
 //! Objects of an API server: listed in pages, then watched. Updates go to a store as they arrive.
 //!
 //! A watch that ends by its timeout is resumed at the version of the last event or bookmark; so is one that has lasted and that
-//! then ended early or was cut. One that was short or silent, that could not be opened, or that the server ended with an error
+//! then ended early or was cut, if the server has reached that version: one that was restored from a backup has not. One that was short or silent, that could not be opened, or that the server ended with an error
 //! (410 Gone) is followed by a list, since events may have been missed; so is any while objects are left out, since there may be
 //! room for them now, and one is due as soon as others have left room, but a minute after the last one at least. While the server
 //! is away the store keeps its objects. An object that cannot be decoded is left out alone. Objects share their room by namespaces:
@@ -12,6 +12,7 @@
 
 mod items;
 mod panics;
+mod resume;
 mod room_list;
 
 use std::convert::Infallible;
@@ -329,8 +330,7 @@ impl<K: Kind> Watcher<K> {
 
     /// Lists, unless `resumed` has the version at which the last watch broke, and watches until another list is due. Leaves in
     /// `resumed` where the next watch can resume: a watch that has lasted and was cut proves its version. A server that falls
-    /// silent is not trusted to have sent everything, and one that was restored from a backup would wait for a version that it
-    /// has not reached.
+    /// silent is not trusted to have sent everything.
     async fn list_and_watch(
         &mut self,
         store: &mut Writer<K>,
@@ -338,8 +338,8 @@ impl<K: Kind> Watcher<K> {
         resumed: &mut Option<String>,
     ) -> Result<(), Failure> {
         let mut version = match resumed.take() {
-            Some(version) => version,
-            None => self.relist(store, health).await?,
+            Some(version) if self.has_reached(&version).await? => version,
+            Some(_) | None => self.relist(store, health).await?,
         };
         loop {
             health.opened = None;

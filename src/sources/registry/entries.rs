@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::model::{
-    Configured, EndpointShards, Labels, Service, ServiceKey, Workload, WorkloadKey, World, selects,
-};
-use api::networking::{ServiceEntry, WorkloadEntry};
+use api::model::{Configured, EndpointShards, Labels, Service, ServiceKey, selects};
+use api::networking::ServiceEntry;
 use api::size;
 
 use super::differ::differ_all;
 use super::precedence::first;
 use super::report::Report;
+use super::selection::Selection;
+use super::selection_budget::{SelectionBudget, SelectionLimit};
 use super::service_entry::{self, Backend};
 use super::{ObjectKey, Settings, Sources};
 use crate::contribution::{Contribution, SourceId};
@@ -36,6 +36,7 @@ pub(super) struct Entries {
     by_service: BTreeMap<ServiceKey, BTreeSet<ObjectKey>>,
     /// Entries with a workload selector, by namespace.
     selecting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    budget: SelectionBudget,
 }
 
 impl Entries {
@@ -46,12 +47,7 @@ impl Entries {
     }
 
     /// Replaces an entry. Adds the services of the old and of the new one.
-    pub(super) fn set(
-        &mut self,
-        key: &ObjectKey,
-        used: Option<Used>,
-        touched: &mut BTreeSet<ServiceKey>,
-    ) {
+    fn set(&mut self, key: &ObjectKey, used: Option<Used>, touched: &mut BTreeSet<ServiceKey>) {
         if let Some(old) = self.used.remove(key) {
             for service in old.services {
                 remove_from_index(&mut self.by_service, &service.key, key);
@@ -72,6 +68,27 @@ impl Entries {
             near.insert(key.clone());
         }
         self.used.insert(key.clone(), used);
+    }
+
+    /// Converts these entries anew. Returns true if others have more or fewer places therefore, and are converted anew, too.
+    pub(super) fn remake(
+        &mut self,
+        selection: &mut Selection<'_>,
+        trust_domain: &str,
+        keys: &BTreeSet<ObjectKey>,
+        touched: &mut BTreeSet<ServiceKey>,
+    ) -> bool {
+        for key in keys {
+            let places = wanted_places(selection, key);
+            self.budget.set(key, places);
+        }
+        let shared_anew = self.budget.settle();
+        for key in keys.union(&shared_anew) {
+            let limit = self.budget.limit(&key.0);
+            let used = used(selection, trust_domain, limit, key);
+            self.set(key, used, touched);
+        }
+        !shared_anew.is_empty()
     }
 
     /// Returns the entries that select a workload which this source has changed.
@@ -127,61 +144,82 @@ fn remove_from_index<K: Ord>(map: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K,
     }
 }
 
+/// Returns the places that an entry wants for the workloads which it selects, up to those that it may have.
+fn wanted_places(selection: &mut Selection<'_>, key: &ObjectKey) -> usize {
+    let Some((_, entry)) = of_key(selection, key) else {
+        return 0;
+    };
+    let Some(selector) = service_entry::selector(&entry.spec) else {
+        return 0;
+    };
+    let backends = selection.backends(&key.0, &selector);
+    let places = backends.iter().map(Backend::places);
+    let places = places.fold(0, usize::saturating_add);
+    let places = places.saturating_mul(service_ports(&entry.spec));
+    places.min(size::SERVICE_PLACES)
+}
+
+/// The number of ports of all services of an entry.
+const fn service_ports(entry: &ServiceEntry) -> usize {
+    entry.hosts.len().saturating_mul(entry.ports.len())
+}
+
+/// Returns the version of an entry that counts.
+fn of_key<'a>(
+    selection: &Selection<'a>,
+    key: &ObjectKey,
+) -> Option<(&'a SourceId, &'a Arc<Configured<ServiceEntry>>)> {
+    let Selection {
+        settings, sources, ..
+    } = selection;
+    first(settings, sources, |contribution| {
+        contribution.configuration.service_entries.get(key)
+    })
+}
+
 /// Converts an entry; `None` if no source has it.
-pub(super) fn used(
-    settings: &Settings,
-    sources: &Sources,
-    world: &World,
+fn used(
+    selection: &mut Selection<'_>,
     trust_domain: &str,
+    limit: SelectionLimit,
     key: &ObjectKey,
 ) -> Option<Used> {
-    let (source, entry) = first(settings, sources, |contribution| {
-        contribution.configuration.service_entries.get(key)
-    })?;
+    let (source, entry) = of_key(selection, key)?;
     let selector = service_entry::selector(&entry.spec);
-    let (namespace, _) = key;
-    let selected = match &selector {
-        Some(selector) => {
-            let mut places = places(settings, sources, namespace);
-            places
-                .retain(|(_, place)| selects(selector, &service_entry::labels(&place.spec.labels)));
-            places
-        }
-        None => Vec::new(),
-    };
-    let mut notes = notes(settings, source, entry, &selected);
-    let backends = selector.iter().flat_map(|selector| {
-        let places = selected.iter();
-        let places = places.map(|(source, place)| Backend::Entry(&source.cluster, place));
-        let pods = pods(sources, world, namespace)
-            .filter(|pod| selects(selector, &pod.labels))
-            .map(Backend::Pod);
-        places.chain(pods)
-    });
-    let mut backends: Vec<_> = backends.collect();
-    let mut room = size::places(entry.spec.hosts.len(), entry.spec.ports.len());
+    let backends = selector
+        .as_ref()
+        .map(|selector| selection.backends(&key.0, selector));
+    let backends = backends.as_deref().unwrap_or_default();
+    let mut room = limit.of_entry / service_ports(&entry.spec).max(1);
     let fits = |backend: &&Backend<'_>| {
         let left = room.checked_sub(backend.places());
         room = left.unwrap_or_default();
         left.is_some()
     };
     let most = backends.iter().take_while(fits).count();
-    if backends.len() > most {
+    let all = backends.len();
+    let backends = backends.get(..most).unwrap_or_default();
+    let mut notes = notes(selection.settings, source, entry, backends);
+    if all > most {
+        let why = match limit.of_namespace {
+            Some(places) if limit.of_entry < size::SERVICE_PLACES => format!(
+                "more than {places} places with the other ServiceEntries of the namespace: select fewer workloads"
+            ),
+            Some(_) | None => format!(
+                "more than {} places with its hosts and ports: split the entry",
+                size::SERVICE_PLACES
+            ),
+        };
         notes.push(Report {
             source: source.clone(),
             kind: "ServiceEntry",
             namespace: entry.namespace.clone(),
             name: entry.name.clone(),
-            message: format!(
-                "selects {} workloads, and the first {most} are used: more than {} places with its hosts and ports: split the entry",
-                backends.len(),
-                size::SERVICE_PLACES
-            ),
+            message: format!("selects {all} workloads, and the first {most} are used: {why}"),
             whole: false,
         });
-        backends.truncate(most);
     }
-    let backends = backends.into_iter();
+    let backends = backends.iter().copied();
     let shards = service_entry::shards(entry, &source.cluster, trust_domain, backends);
     let services = service_entry::services(entry, &source.cluster);
     Some(Used {
@@ -195,17 +233,21 @@ pub(super) fn used(
     })
 }
 
-/// Reports the parts of an entry, or of the workloads it selects, that are not used as written.
+/// Reports the parts of an entry, or of the workloads of it that are used, that are not used as written.
 fn notes(
     settings: &Settings,
     source: &SourceId,
     entry: &Configured<ServiceEntry>,
-    selected: &[(&SourceId, &Configured<WorkloadEntry>)],
+    backends: &[Backend<'_>],
 ) -> Vec<Report> {
-    let unresolved = selected.iter().filter_map(|(source, place)| {
+    let places = backends.iter().filter_map(|backend| match backend {
+        Backend::Entry(source, place) => Some((*source, *place)),
+        Backend::Pod(_) => None,
+    });
+    let unresolved = places.filter_map(|(source, place)| {
         let name = service_entry::unresolved(entry, &place.spec)?;
         Some(Report {
-            source: (*source).clone(),
+            source: source.clone(),
             kind: "WorkloadEntry",
             namespace: place.namespace.clone(),
             name: place.name.clone(),
@@ -226,57 +268,4 @@ fn notes(
         whole: false,
     });
     unresolved.chain(left_to_tls).collect()
-}
-
-/// The WorkloadEntries of a namespace.
-fn places<'a>(
-    settings: &Settings,
-    sources: &'a Sources,
-    namespace: &Arc<str>,
-) -> Vec<(&'a SourceId, &'a Configured<WorkloadEntry>)> {
-    let start: ObjectKey = (namespace.clone(), "".into());
-    let mut keys = BTreeSet::new();
-    for source in sources.values() {
-        let near = source
-            .contribution
-            .configuration
-            .workload_entries
-            .range(start.clone()..);
-        let near = near.map(|(key, _)| key);
-        keys.extend(near.take_while(|(of, _)| of == namespace));
-    }
-    keys.into_iter()
-        .filter_map(|key| {
-            first(settings, sources, |contribution| {
-                contribution.configuration.workload_entries.get(key)
-            })
-        })
-        .map(|(source, place)| (source, &**place))
-        .collect()
-}
-
-/// The pods of a namespace, of all clusters.
-fn pods<'a>(
-    sources: &'a Sources,
-    world: &'a World,
-    namespace: &'a Arc<str>,
-) -> impl Iterator<Item = &'a Workload> {
-    let clusters: BTreeSet<_> = sources
-        .values()
-        .flat_map(|source| source.contribution.workloads.first_key_value())
-        .map(|(key, _)| &key.cluster)
-        .chain(sources.keys().map(|id| &id.cluster))
-        .collect();
-    clusters.into_iter().flat_map(move |cluster| {
-        let start = WorkloadKey {
-            cluster: cluster.clone(),
-            namespace: namespace.clone(),
-            name: "".into(),
-        };
-        world
-            .workloads
-            .range(start..)
-            .take_while(move |(key, _)| key.cluster == *cluster && key.namespace == *namespace)
-            .map(|(_, pod)| &**pod)
-    })
 }

@@ -13,6 +13,8 @@ mod properties;
 mod report;
 mod reports;
 mod router_inputs;
+mod selection;
+mod selection_budget;
 mod service_entry;
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,7 @@ use entries::Entries;
 use precedence::first;
 pub use report::Report;
 use reports::LoggedReports;
+use selection::Selection;
 
 /// Settings of the command line.
 #[derive(Clone, Debug)]
@@ -280,15 +283,11 @@ impl Registries {
         mut touched: BTreeSet<ServiceKey>,
         changes: &mut Changes,
     ) {
-        for key in keys {
-            let used = entries::used(
-                &self.settings,
-                &self.sources,
-                &self.world,
-                trust_domain(&self.settings, &self.world.mesh),
-                key,
-            );
-            self.entries.set(key, used, &mut touched);
+        let trust_domain = trust_domain(&self.settings, &self.world.mesh);
+        let mut selection = Selection::new(&self.settings, &self.sources, &self.world);
+        let entries = &mut self.entries;
+        if entries.remake(&mut selection, trust_domain, keys, &mut touched) {
+            self.logged.mark_due();
         }
         for key in touched {
             self.reconcile(key, changes);

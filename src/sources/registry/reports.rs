@@ -18,6 +18,11 @@ pub(super) struct LoggedReports {
 }
 
 impl LoggedReports {
+    /// Marks the reports as due: some may have come or gone.
+    pub(super) const fn mark_due(&mut self) {
+        self.is_due = true;
+    }
+
     /// Marks the reports as due if the source's configuration changed.
     pub(super) fn note_changes(&mut self, old: &Contribution, new: &Contribution) {
         self.is_due |= !old.configuration.is_same(&new.configuration);

@@ -12,10 +12,12 @@ use api::networking::service_entry::{Location, Resolution as Declared};
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry};
 use api::size;
 
+use crate::contribution::SourceId;
+
 /// A workload that a ServiceEntry may select by labels.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Backend<'a> {
-    Entry(&'a ClusterId, &'a Configured<WorkloadEntry>),
+    Entry(&'a SourceId, &'a Configured<WorkloadEntry>),
     Pod(&'a Workload),
 }
 
@@ -184,8 +186,8 @@ pub(super) fn shards<'a>(
     }
     for backend in selected {
         match backend {
-            Backend::Entry(cluster, place) => {
-                let shard = found.entry(cluster.clone()).or_default();
+            Backend::Entry(source, place) => {
+                let shard = found.entry(source.cluster.clone()).or_default();
                 let account = identity(&place.spec.service_account);
                 let name = Some(&place.name);
                 add(shard, &ports, &place.spec, account.as_ref(), name);

@@ -531,6 +531,56 @@ fn an_entry_selects_no_more_than_its_hosts_and_ports_leave_room_for() {
     assert_eq!(messages, [expected]);
 }
 
+/// Each entry and each workload is small, and every entry selects every workload.
+#[test]
+fn entries_of_a_namespace_share_the_places_of_the_workloads_that_they_select() {
+    let mut registries = registries("");
+    let entry = |host: usize| {
+        format!(
+            "{{hosts: [h{host}.example], ports: [{{number: 80, name: p, protocol: TCP}}], resolution: STATIC, \
+             workloadSelector: {{labels: {{a: b}}}}}}"
+        )
+    };
+    let mut contribution = ContributionBuilder::default();
+    for at in 0..300 {
+        contribution = contribution.entry(&format!("e{at:03}"), &entry(at));
+    }
+    for at in 0..1000 {
+        let place = format!(
+            "{{address: 10.0.{}.{}, labels: {{a: b}}}}",
+            at / 250,
+            at % 250
+        );
+        contribution = contribution.place(&format!("w{at:03}"), &place);
+    }
+    let few = entry(999).replace("a: b", "c: d");
+    contribution = contribution
+        .entry("few", &few)
+        .place("few", "{address: 10.0.9.9, labels: {c: d}}");
+    let files = source(Registry::External, "local");
+    let served = |registries: &Registries, host: &str| {
+        let world = registries.world();
+        let shards = world.endpoints[&ServiceKey::new(host, "demo")].values();
+        shards.map(|shard| shard.len()).sum::<usize>()
+    };
+    put(&mut registries, &files, contribution.clone());
+    assert_eq!(served(&registries, "h299.example"), 640);
+    assert_eq!(served(&registries, "h999.example"), 1);
+    let reports = registries.take_new_reports();
+    let expected = "selects 1000 workloads, and the first 640 are used: more than 200000 places with the other ServiceEntries \
+                    of the namespace: select fewer workloads";
+    assert_eq!(reports.len(), 300);
+    assert_eq!(reports[0].message, expected);
+    // Those that stay have what the others leave, in no matter which order.
+    for at in 200..300 {
+        let key = ("demo".into(), format!("e{at:03}").into());
+        let all = &mut contribution.0.configuration.service_entries;
+        Arc::make_mut(all).remove(&key);
+    }
+    put(&mut registries, &files, contribution);
+    assert_eq!(served(&registries, "h0.example"), 960);
+}
+
 /// Each of the two objects is valid by itself.
 #[test]
 fn a_host_without_resolution_is_reported() {

@@ -70,7 +70,7 @@ use crate::settings::Settings;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
-pub use self::secrets::named_credentials;
+pub use self::secrets::{named_credentials, objects_naming};
 pub use self::security::{Agreement, PoliciesInForce, PortSecurity};
 pub use crate::common::conflict::{
     Conflict, HTTP_OVER_HTTPS, PATCH_WITHOUT_MATCH, REJECTED_CONFIG,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::Subset;
-use api::model::{Configured, CredentialKey, Labels, World, selects};
-use api::networking::{Gateway, Server};
+use api::model::{Configured, CredentialKey, Labels, ObjectRef, World, selects};
+use api::networking::{DestinationRule, DiscoveryKind as _, Gateway, Server};
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret as Message, TlsCertificate, secret,
@@ -98,6 +98,32 @@ pub fn named_credentials(world: &World, settings: &Settings) -> BTreeSet<Credent
         }
     }
     wanted
+}
+
+/// The Gateways and the rules for connections that name this Secret: it is one of [`named_credentials`].
+#[must_use]
+pub fn objects_naming(
+    world: &World,
+    settings: &Settings,
+    (namespace, name): &CredentialKey,
+) -> Vec<ObjectRef> {
+    let gateways = world.gateways.values().filter(|gateway| {
+        named(&gateway.spec, namespace).contains(&**name)
+            && namespaces_of(gateway, world, settings).contains(namespace)
+    });
+    let gateways = gateways.map(|one| (Gateway::NAME, &one.namespace, &one.name));
+    let rules = world.destination_rules.values().filter(|rule| {
+        let is_here = rule.spec.workload_selector.is_none() || rule.namespace == *namespace;
+        is_here && named_by(&rule.spec, namespace).contains(&**name)
+    });
+    let rules = rules.map(|one| (DestinationRule::NAME, &one.namespace, &one.name));
+    let all = gateways.chain(rules);
+    all.map(|(kind, namespace, name)| ObjectRef {
+        kind,
+        namespace: namespace.clone(),
+        name: name.clone(),
+    })
+    .collect()
 }
 
 /// Namespaces of the pods that listen for a Gateway, and its own.

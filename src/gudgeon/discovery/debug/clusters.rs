@@ -15,6 +15,7 @@ use transform::ingress::without_router;
 use xds::node::Kind;
 use xds::snapshot::{Conflict, PATCH_WITHOUT_MATCH};
 
+use super::broken_secrets;
 use super::nacks::Nacks;
 use super::selecting_services::SelectingServices;
 use crate::discovery::hub::{Hub, IngressNotes};
@@ -201,8 +202,14 @@ impl DerivedMessages {
         if nacks.is_none() {
             conflicts.retain(is_of_all_replicas);
         }
+        let mut lost = lost(&conflicts);
+        let broken = snapshot.iter();
+        for (object, finding) in broken.flat_map(|one| broken_secrets::findings(hub, one)) {
+            let key = (object.kind.into(), object.namespace, object.name);
+            lost.entry(key).or_default().push(finding);
+        }
         Self {
-            lost: lost(&conflicts),
+            lost,
             fetched: hub.jwks.notes(),
             services: lost_services(&conflicts),
             selecting: snapshot

@@ -1,5 +1,6 @@
 //! Sources, services and streams, as JSON: one document for each path.
 
+mod broken_secrets;
 mod clusters;
 mod dump;
 mod endpoints_by_port;

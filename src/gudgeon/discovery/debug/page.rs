@@ -39,14 +39,8 @@ pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
 /// Renders the sections from the role's heading on, without the parts that roles share.
 pub(in crate::discovery) fn sections(page: &mut String, hub: &Hub, sources: &Sources) {
     let (class, state) = match readiness::readiness(hub) {
-        Ok(state) => (
-            "good",
-            if state == "ok" {
-                "ready".to_owned()
-            } else {
-                state
-            },
-        ),
+        Ok(state) if state == "ok" => ("good", "ready".to_owned()),
+        Ok(state) => ("good", state),
         Err(why) => ("bad", format!("not ready: {why}")),
     };
     // Writing to a string cannot fail, here and below.
@@ -58,6 +52,7 @@ pub(in crate::discovery) fn sections(page: &mut String, hub: &Hub, sources: &Sou
         escaped(&state),
         log::stamp(hub.clock.wall(hub.clock.now()))
     );
+    hub.files.draw(page);
     rules(page, hub);
     timeline(page, hub);
     proxies(page, hub);

@@ -25,13 +25,14 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
+use super::response_budget::{BudgetedConnection, ResponseBudget};
 use super::ssrf_guard;
 
 /// Bytes of an answer. Chosen: a hundred keys come to a tenth of it.
 const MOST_BYTES: usize = 1 << 20;
 /// Bytes of the document of an issuer that says where its keys are. Chosen: documents have a few kilobytes.
 const MOST_DOCUMENT_BYTES: usize = 64 << 10;
-/// Bytes of its head.
+/// Bytes of its head, with the interim responses before it.
 const HEAD_BYTES: usize = 64 << 10;
 /// Addresses of one name that are tried.
 const MOST_TRIES: usize = 4;
@@ -325,17 +326,28 @@ fn client_config() -> Result<ClientConfig, rustls::Error> {
 }
 
 async fn send_request(
-    stream: Box<dyn IssuerConnection>,
+    stream: impl IssuerConnection + 'static,
     authority: &str,
     path: &str,
     most: usize,
 ) -> Result<String, FetchError> {
-    let unread = |error: &dyn std::error::Error| FetchError::Answer(error.to_string());
+    let budget = ResponseBudget::new(HEAD_BYTES);
+    let failed = |error: &dyn std::error::Error, most| {
+        if budget.is_spent() {
+            FetchError::TooLong(most)
+        } else {
+            FetchError::Answer(error.to_string())
+        }
+    };
+    let stream = BudgetedConnection {
+        inner: stream,
+        budget: budget.clone(),
+    };
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(HEAD_BYTES)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| unread(&error))?;
+        .map_err(|error| failed(&error, HEAD_BYTES))?;
     let _driver = Driver(tokio::spawn(async move {
         // How it ended, the answer says.
         let _ended = connection.await;
@@ -349,19 +361,21 @@ async fn send_request(
         .body(Empty::<Bytes>::new())
         .map_err(|_| FetchError::Url)?;
     let answer = sender.send_request(request).await;
-    let answer = answer.map_err(|error| unread(&error))?;
+    let answer = answer.map_err(|error| failed(&error, HEAD_BYTES))?;
     if answer.status() != StatusCode::OK {
         return Err(FetchError::Status(answer.status()));
     }
+    // As much again for the sizes of chunks.
+    budget.add(2 * most);
     let body = Limited::new(answer.into_body(), most).collect().await;
     let body = body.map_err(|error| {
         if error.is::<LengthLimitError>() {
             FetchError::TooLong(most)
         } else {
-            FetchError::Answer(error.to_string())
+            failed(error.as_ref(), most)
         }
     })?;
-    String::from_utf8(body.to_bytes().into()).map_err(|error| unread(&error))
+    String::from_utf8(body.to_bytes().into()).map_err(|error| FetchError::Answer(error.to_string()))
 }
 
 /// The member of an issuer's document that is read; the others are skipped.
@@ -379,6 +393,7 @@ fn jwks_uri(document: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
@@ -414,6 +429,43 @@ mod tests {
         let failed = connect_to(&[free], limit).await.unwrap_err();
         assert_eq!(failed.unwrap().reason(), "connect");
         assert_eq!(connect_to(&[], limit).await.unwrap_err(), None);
+    }
+
+    /// hyper skips interim heads in a loop, for as long as they come.
+    #[tokio::test]
+    async fn endless_interim_heads_and_endless_chunk_sizes_end_the_response() {
+        for (first, then, most, error) in [
+            (
+                "",
+                "HTTP/1.1 103 Early Hints\r\n\r\n",
+                MOST_BYTES,
+                HEAD_BYTES,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                "1\r\n \r\n",
+                1000,
+                1000,
+            ),
+        ] {
+            let (near, far) = duplex(16 << 10);
+            let (mut from, mut to) = tokio::io::split(far);
+            let wrote = async {
+                from.read_u8().await.unwrap();
+                to.write_all(first.as_bytes()).await.unwrap();
+                let many = then.repeat(1000);
+                let mut count = 0;
+                while to.write_all(many.as_bytes()).await.is_ok() {
+                    count += many.len();
+                }
+                count
+            };
+            let asked = send_request(near, "issuer", "/", most);
+            let both = async { tokio::join!(asked, wrote) };
+            let (answer, count) = timeout(Duration::from_secs(60), both).await.unwrap();
+            assert_eq!(answer, Err(FetchError::TooLong(error)), "{then}");
+            assert!(count < 2 * HEAD_BYTES, "{count}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! Keys are fetched again after a while, and soon where that failed; the last good ones stay meanwhile.
 
 mod fetch;
+mod response_budget;
 mod schedule;
 mod ssrf_guard;
 

@@ -40,7 +40,8 @@ async fn follow(
                 if changed.is_err() {
                     return;
                 }
-                let all = Arc::clone(&found.borrow_and_update().all);
+                let FoundCredentials { all, broken, .. } = found.borrow_and_update().clone();
+                hub.facts.set_broken_secrets(broken);
                 hub.update(|registries| registries.set_credentials(all));
             }
         }

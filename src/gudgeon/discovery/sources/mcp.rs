@@ -142,8 +142,15 @@ impl McpSources {
     }
 
     /// Returns true if there is any source.
-    pub(crate) fn are_named(&self) -> bool {
+    pub(super) fn are_any(&self) -> bool {
         !self.state().sources.is_empty()
+    }
+
+    /// Returns true if there is any source that replaces rules of one's own, and those that another role reads.
+    pub(super) fn are_named(&self) -> bool {
+        let state = self.state();
+        let mut names = state.sources.iter().map(|source| &source.wanted);
+        names.any(|wanted| *wanted != SourceName::Role)
     }
 
     /// The mesh configuration may name others now.
@@ -157,6 +164,10 @@ impl McpSources {
     /// Follows these sources from now on. Objects of the others stay until the new ones have sent all.
     fn follow(self: &Arc<Self>, mut configured: Vec<SourceName>) {
         configured.extend(self.named.iter().cloned());
+        // As a directory's, the rules that another role reads count while no source is named.
+        let is_role = |wanted: &SourceName| *wanted == SourceName::Role;
+        let yields = configured.iter().any(is_role) && !configured.iter().all(is_role);
+        configured.retain(|wanted| !(yields && is_role(wanted)));
         let mut state = self.state();
         let is_same = {
             let stay = state.sources.iter().filter(|source| !source.leaves);
@@ -165,6 +176,8 @@ impl McpSources {
         if is_same {
             return;
         }
+        let mut leaving = state.sources.iter().filter(|source| source.leaves);
+        let is_aside = state.aside.is_some() || leaving.any(|source| is_role(&source.wanted));
         let mut old: Vec<Option<Source>> = std::mem::take(&mut state.sources)
             .into_iter()
             .map(Some)
@@ -185,16 +198,28 @@ impl McpSources {
                     source.leaves = false;
                     source
                 }
+                None if is_role(&wanted) => self.role(&mut state),
                 None => self.dial(&mut state.next, wanted),
             });
         }
         for (at, source) in old.into_iter().enumerate() {
             if let Some(mut source) = source {
-                info!("closing {}: no longer in configSources", source.name());
+                if !is_role(&source.wanted) {
+                    info!("closing {}: no longer in configSources", source.name());
+                }
                 source.leaves = true;
                 // It comes last, so that every source that stays wins over it.
                 places.push(Some(at));
                 sources.push(source);
+            }
+        }
+        if yields && !is_aside {
+            warn!(
+                "rules that {ROLE} reads are not served to proxies: configuration comes from configSources"
+            );
+            if !sources.iter().any(|source| is_role(&source.wanted)) {
+                let role = self.dial(&mut state.next, SourceName::Role);
+                state.aside = Some(role);
             }
         }
         state.sources = sources;
@@ -202,6 +227,18 @@ impl McpSources {
         let changes = state.union.replace(&places);
         self.take(&mut state, changes);
         self.reconcile(state);
+    }
+
+    /// The role that reads for this one, with all that it has told.
+    fn role(self: &Arc<Self>, state: &mut UnionState) -> Source {
+        let Some(source) = state.aside.take() else {
+            return self.dial(&mut state.next, SourceName::Role);
+        };
+        info!("rules that {ROLE} reads are served again: no source is named");
+        if let SourceOrigin::Local(local) = &source.origin {
+            local.tell_again();
+        }
+        source
     }
 
     fn dial(self: &Arc<Self>, next: &mut u64, wanted: SourceName) -> Source {
@@ -379,12 +416,7 @@ impl McpSources {
         let places = state.sources.iter().enumerate();
         let places = places.filter(|(_, source)| !source.leaves);
         let places: Vec<_> = places.map(|(at, _)| Some(at)).collect();
-        state.sources.retain(|source| {
-            if source.leaves {
-                source.task.abort();
-            }
-            !source.leaves
-        });
+        state.drop_leaving();
         state.reorder_core();
         let changes = state.union.replace(&places);
         self.take(state, changes);

@@ -171,6 +171,12 @@ fn hostile_issuers_cost_a_bounded_time_and_nothing_else() {
             )?;
         }
     });
+    let interim = Issuer::new(|_, to| {
+        let heads = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
+        loop {
+            to.write_all(heads.as_bytes())?;
+        }
+    });
     let redirect = Issuer::new({
         let to_other = other.url("/keys");
         move |_, to| {
@@ -196,7 +202,8 @@ fn hostile_issuers_cost_a_bounded_time_and_nothing_else() {
     let all = [
         ("endless", &endless, "the response exceeds 1048576 bytes"),
         ("slow", &slow, "no response within 1s"),
-        ("heads", &heads, "cannot read the response: "),
+        ("heads", &heads, "the response exceeds 65536 bytes"),
+        ("interim", &interim, "the response exceeds 65536 bytes"),
         (
             "redirect",
             &redirect,

@@ -252,6 +252,26 @@ async fn the_port_opens_when_certificates_come() {
     soon("the port", open).await;
     let other = refusal(&discovery, port, &root, "https://b.example").await;
     assert_eq!(other, None, "with the check off");
+    // Half of a new pair changes nothing that is served, and shows.
+    let valid = "gudgeon_config_valid{file=\"certificates\"}";
+    let broken = "gudgeon_config_reloads_total{file=\"certificates\",result=\"broken\"}";
+    assert_eq!(
+        (discovery.metric(valid), discovery.metric(broken)),
+        (1.0, 0.0)
+    );
+    let end = discovery.metric("gudgeon_tls_not_after_seconds{file=\"certificates\"}");
+    assert!(end > 1.7e9, "{end}");
+    let key = Authority::new().server().1;
+    discovery.place.write("certs/key.pem", &key);
+    soon("the broken pair", || discovery.metric(valid) == 0.0).await;
+    assert_eq!(discovery.metric(broken), 1.0);
+    let page = discovery.get("/debug").1;
+    assert!(
+        page.contains("the last good content is in use: ") && page.contains("do not match"),
+        "{page}"
+    );
+    certify(&root, &discovery.place);
+    soon("the repair", || discovery.metric(valid) == 1.0).await;
 }
 
 /// One root may sign for several meshes, and a certificate may have several names.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::apiserver::ApiServer;
 use crate::client::*;
 use crate::place::{Discovery, Place, documents, entry, gudgeon, until};
+use crate::sinks;
 use crate::support::{self, JSON};
 
 /// Objects of a cluster, as files.
@@ -211,6 +212,49 @@ async fn objects_of_a_cluster_in_files_are_services() {
     until("the end of the service", || {
         endpoints().is_empty().then_some(())
     });
+}
+
+/// As without galley: sources that are named replace the directory, from the start or later.
+#[test]
+fn sources_that_are_named_replace_the_directory_of_all_roles() {
+    let one = |address: &str| entry("a.demo.svc.cluster.local", 80, "TCP", &[(address, 1)]);
+    let place = Place::together()
+        .with("config/a.yaml", &one("10.0.0.1"))
+        .with("config/b.yaml", &service("b", &["10.0.0.4"]))
+        .with("config/web.yaml", WEB);
+    std::fs::create_dir(place.path("one")).unwrap();
+    place.write("one/a.yaml", &one("10.0.0.3"));
+    let named = sinks::mesh(&[format!("fs://{}", place.path("one").display())]);
+    let all = place.with("mesh", &named).start();
+    let addresses = || {
+        let services = all.json("/debug/endpointz");
+        let services = services.as_array().unwrap().iter();
+        let all = services.flat_map(|service| service["ep"].as_array().unwrap().clone());
+        let mut all: Vec<_> = all
+            .map(|one| one["address"].as_str().unwrap().to_owned())
+            .collect();
+        all.sort();
+        all
+    };
+    let message = "rules that galley reads are not served to proxies";
+    let (of_source, of_galley) = (["10.0.0.3"], ["10.0.0.1", "10.0.0.4", "10.1.0.5"]);
+    assert_eq!(addresses(), of_source);
+    assert_eq!(all.logged(message), 1);
+    assert_eq!(all.json("/debug/sinkz").as_array().unwrap().len(), 1);
+    all.place.write("mesh", &sinks::mesh(&[]));
+    until("the directory", || (addresses() == of_galley).then_some(()));
+    // Changes are heard while they do not count.
+    all.place.write("mesh", &named);
+    until("the source", || (addresses() == of_source).then_some(()));
+    assert_eq!(all.logged(message), 2);
+    std::fs::remove_file(all.place.path("config/b.yaml")).unwrap();
+    until("galley's view", || {
+        let rules = all.json("/debug/galley/configz").to_string();
+        (!rules.contains("b.demo")).then_some(())
+    });
+    all.place.write("mesh", &sinks::mesh(&[]));
+    let now = ["10.0.0.1", "10.1.0.5"];
+    until("the directory again", || (addresses() == now).then_some(()));
 }
 
 /// Rules come by galley's watches, services by discovery's, and no kind is watched by both.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::program::metrics_of;
 use crate::support::{
-    Client, Injector, InjectorPlace, client_config, gudgeon, request_plain, run, until,
+    Client, Injector, InjectorPlace, client_config, gudgeon, h2, request_plain, run, until,
 };
 
 /// Runs the program to its end, and returns the exit code and the last line. The cause is printed once.
@@ -264,6 +264,9 @@ fn the_drain() {
     // Listeners stay.
     assert_eq!(injector.client().image(), "proxy:1");
     assert_eq!(client.image(), "proxy:1");
+    // It is closed by its answer, so that no request is lost when listeners close.
+    assert!(client.is_closed());
+    assert!(start.elapsed() < Duration::from_secs(4));
     assert_eq!(injector.wait().code(), Some(0));
     let took = start.elapsed();
     assert!(
@@ -302,6 +305,31 @@ fn http2_is_told_to_go() {
         }
     }
     assert!(types.contains(&7), "{types:?}");
+    assert_eq!(injector.wait().code(), Some(0));
+}
+
+#[test]
+fn http2_that_has_asked_is_told_to_go_while_listeners_are_open() {
+    const HEADERS: u8 = 1;
+    const GOAWAY: u8 = 7;
+    let mut injector = InjectorPlace::new().start(&["--drainDuration=1h"]);
+    let config = client_config(&injector.trust(), &["h2"]);
+    let connect = || {
+        let mut client = Client::try_connect(injector.address(), config.clone()).unwrap();
+        client.send(&h2::hello(65_535)).unwrap();
+        client
+    };
+    let mut clients = [connect(), connect()];
+    let [asked, other] = &mut clients;
+    asked.send(&h2::request(1, "/inject", b"{}")).unwrap();
+    assert!(h2::sees(asked, &[HEADERS]));
+    injector.signal("TERM");
+    until("it drains", || injector.logged("draining: not ready") == 1);
+    assert!(h2::sees(asked, &[GOAWAY]));
+    // One that has not asked yet is told with its first request, which is answered.
+    other.send(&h2::request(1, "/inject", b"{}")).unwrap();
+    assert!(h2::sees(other, &[HEADERS, GOAWAY]));
+    injector.signal("TERM");
     assert_eq!(injector.wait().code(), Some(0));
 }
 

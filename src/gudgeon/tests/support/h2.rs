@@ -81,6 +81,21 @@ pub fn goaway(client: &mut Client) -> Option<u32> {
     last
 }
 
+/// Reads until a frame of each of these types has come; returns false if one does not come, or a farewell is for an error.
+pub fn sees(client: &mut Client, kinds: &[u8]) -> bool {
+    let mut missing = kinds.to_vec();
+    while !missing.is_empty() {
+        let Some((kind, payload)) = next(client) else {
+            return false;
+        };
+        if kind == 7 && payload[4..8] != [0; 4] {
+            return false;
+        }
+        missing.retain(|wanted| *wanted != kind);
+    }
+    true
+}
+
 /// The status of the next answer, where it is one that the static table has or a literal.
 pub fn status(client: &mut Client) -> Option<u16> {
     while let Some((kind, payload)) = next(client) {

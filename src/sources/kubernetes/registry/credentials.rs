@@ -22,10 +22,15 @@ pub const MOST_CREDENTIALS: usize = 200;
 /// Secrets by their namespaces and names.
 pub type WantedCredentials = BTreeSet<CredentialKey>;
 
+/// Secrets that cannot be used, with the causes.
+pub type BrokenCredentials = BTreeMap<CredentialKey, Arc<str>>;
+
 /// Certificates from the Secrets that were wanted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FoundCredentials {
     pub all: Arc<Credentials>,
+    /// The last good certificate of these is in `all`, where there was one.
+    pub broken: Arc<BrokenCredentials>,
     /// Secrets that need no more waiting: the API server has answered for them, or there are too many to look for.
     pub resolved: WantedCredentials,
 }
@@ -149,6 +154,7 @@ impl SecretLookups {
                 // A certificate is there only once its Secret is resolved, so that `resolved` alone tells the
                 // change.
                 is_modified |= found.resolved.remove(key);
+                set_broken(&mut found.broken, key, None);
                 if found.all.contains_key(key) {
                     Arc::make_mut(&mut found.all).remove(key);
                 }
@@ -207,12 +213,16 @@ impl SecretLookups {
             CredentialEvent::Read(None) => Ok(None),
             CredentialEvent::Read(Some(secret)) => secret.data.whole(),
         };
-        let change = whole.unwrap_or_else(|why| {
-            tracing::warn!("cannot use secret {namespace}/{name}: {why}");
-            to.borrow().all.get(key).cloned()
-        });
+        let (change, broken) = match whole {
+            Ok(change) => (change, None),
+            Err(why) => {
+                tracing::warn!("cannot use secret {namespace}/{name}: {why}");
+                (to.borrow().all.get(key).cloned(), Some(why.into()))
+            }
+        };
         to.send_if_modified(|found| {
             let is_new = found.resolved.insert(key.clone());
+            let is_told = set_broken(&mut found.broken, key, broken);
             let is_same = found.all.get(key) == change.as_ref();
             if !is_same {
                 let all = Arc::make_mut(&mut found.all);
@@ -221,9 +231,26 @@ impl SecretLookups {
                     None => all.remove(key),
                 };
             }
-            is_new || !is_same
+            is_new || is_told || !is_same
         });
     }
+}
+
+/// Sets the cause for which a Secret cannot be used. Returns true if it is another one now.
+fn set_broken(
+    all: &mut Arc<BrokenCredentials>,
+    key: &CredentialKey,
+    cause: Option<Arc<str>>,
+) -> bool {
+    if all.get(key) == cause.as_ref() {
+        return false;
+    }
+    let all = Arc::make_mut(all);
+    match cause {
+        Some(cause) => all.insert(key.clone(), cause),
+        None => all.remove(key),
+    };
+    true
 }
 
 async fn emit(

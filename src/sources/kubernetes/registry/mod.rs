@@ -39,7 +39,9 @@ mod workload;
 
 pub use cluster_state::ClusterUpdate;
 pub use core_object::EffectlessObjects;
-pub use credentials::{FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials};
+pub use credentials::{
+    BrokenCredentials, FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials,
+};
 pub use custom::Origins;
 #[cfg(test)]
 pub(crate) use debug_view::as_served;

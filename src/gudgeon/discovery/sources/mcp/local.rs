@@ -13,7 +13,8 @@ use mcp::version::{Sum, member};
 use sources::catalogue::{ConfigReport, Entry, EntryChange, EntryId, Message};
 use sources::directory::{Directory, DirectoryScan};
 use sources::kubernetes;
-use tokio::sync::mpsc;
+use tokio::select;
+use tokio::sync::{Notify, mpsc};
 use tracing::warn;
 
 use crate::mcp::{Apply, ReceivedObject};
@@ -28,6 +29,8 @@ pub(super) struct Local {
     lost: Mutex<Option<Arc<str>>>,
     report: Mutex<Arc<ConfigReport>>,
     tally: Mutex<Tally>,
+    /// All is to be told again.
+    again: Notify,
 }
 
 /// The number of objects of each collection, and its version: as a galley over the same directory would give them.
@@ -116,8 +119,9 @@ impl DirectoryReader for TalliedDirectory {
         let mut tally = self.local.tally();
         if is_first {
             // A reader before this one may have found objects that are gone.
-            let known = tally.members.keys().chain(&tally.core).cloned().collect();
-            found.changes.extend(gone(&known, &found.changes));
+            let known = tally.members.keys().chain(&tally.core);
+            let gone = gone(known, &found.changes);
+            found.changes.extend(gone);
         }
         tally.take(&found.changes);
         Ok(Scan {
@@ -143,7 +147,14 @@ impl Local {
             lost: Mutex::default(),
             report: Mutex::default(),
             tally: Mutex::default(),
+            again: Notify::new(),
         }
+    }
+
+    /// Makes a source that was aside tell all again. It is not synced until then.
+    pub(super) fn tell_again(&self) {
+        self.synced.store(false, Ordering::Relaxed);
+        self.again.notify_one();
     }
 
     /// The number of objects and the version of each collection that was read.
@@ -217,8 +228,23 @@ impl Local {
         collections: Vec<String>,
         apply: Apply,
     ) {
-        let mut known = BTreeSet::new();
-        while let Some(update) = updates.recv().await {
+        let mut known: BTreeMap<EntryId, EntryChange> = BTreeMap::new();
+        let mut was_complete = false;
+        loop {
+            let update = select! {
+                // What is told next is a change of all.
+                biased;
+                () = self.again.notified() => RuleUpdate {
+                    changes: known.values().cloned().collect(),
+                    is_whole: false,
+                    report: self.report(),
+                    is_complete: was_complete,
+                },
+                update = updates.recv() => match update {
+                    Some(update) => update,
+                    None => return,
+                },
+            };
             let RuleUpdate {
                 mut changes,
                 is_whole,
@@ -226,16 +252,19 @@ impl Local {
                 is_complete,
             } = update;
             if is_whole {
-                changes.extend(gone(&known, &changes));
+                changes.extend(gone(known.keys(), &changes));
             }
             for change in &changes {
                 match change {
-                    EntryChange::Set(id, ..) | EntryChange::Moved(id, ..) => {
-                        known.insert(id.clone())
+                    EntryChange::Set(id, ..) => known.insert(id.clone(), change.clone()),
+                    EntryChange::Moved(id, entry, origin) => {
+                        let now = EntryChange::Set(id.clone(), entry.clone(), origin.clone());
+                        known.insert(id.clone(), now)
                     }
                     EntryChange::Gone(id) => known.remove(id),
                 };
             }
+            was_complete |= is_complete;
             self.set_report(&report);
             self.tally().take(&changes);
             objects(&changes);
@@ -309,13 +338,13 @@ fn by_collection(all: &[EntryChange], collections: &[String]) -> Vec<Changes<Rec
 }
 
 /// Objects that were there and are not among all that there are.
-fn gone(known: &BTreeSet<EntryId>, all: &[EntryChange]) -> Vec<EntryChange> {
+fn gone<'a>(known: impl Iterator<Item = &'a EntryId>, all: &[EntryChange]) -> Vec<EntryChange> {
     let there = all.iter().filter_map(|change| match change {
         EntryChange::Set(id, ..) | EntryChange::Moved(id, ..) => Some(id),
         EntryChange::Gone(_) => None,
     });
     let there: BTreeSet<_> = there.collect();
-    let gone = known.iter().filter(|id| !there.contains(id));
+    let gone = known.filter(|id| !there.contains(id));
     gone.cloned().map(EntryChange::Gone).collect()
 }
 

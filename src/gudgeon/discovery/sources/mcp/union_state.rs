@@ -7,7 +7,7 @@ use sources::memory::ReceivedObjects;
 
 use super::core_objects::CoreObjects;
 use super::objects::OfFiles;
-use super::source::Source;
+use super::source::{Source, SourceName};
 use crate::mcp::ReceivedObject;
 
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(super) struct UnionState {
     pub(super) next: u64,
     /// The sources in their order; those that leave come last.
     pub(super) sources: Vec<Source>,
+    /// The role that reads for this one, while its rules do not count.
+    pub(super) aside: Option<Source>,
     pub(super) union: SourceUnion<ReceivedObject>,
     pub(super) rules: ReceivedObjects,
     pub(super) services: ReceivedObjects,
@@ -32,6 +34,7 @@ impl UnionState {
         Self {
             next: 0,
             sources: Vec::new(),
+            aside: None,
             union: SourceUnion::new(0),
             rules: ReceivedObjects::default(),
             services: ReceivedObjects::default(),
@@ -39,6 +42,23 @@ impl UnionState {
             of_files,
             late: false,
             has_services: false,
+        }
+    }
+
+    /// Ends the sources that leave. Another role goes on: it may be wanted again.
+    pub(super) fn drop_leaving(&mut self) {
+        let sources = std::mem::take(&mut self.sources).into_iter();
+        let (leave, stay): (Vec<_>, Vec<_>) = sources.partition(|source| source.leaves);
+        self.sources = stay;
+        for source in leave {
+            if source.wanted == SourceName::Role {
+                self.aside = Some(Source {
+                    leaves: false,
+                    ..source
+                });
+            } else {
+                source.task.abort();
+            }
         }
     }
 

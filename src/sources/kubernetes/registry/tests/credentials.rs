@@ -97,11 +97,18 @@ async fn a_secret_is_found_by_its_name_changes_and_goes() {
     let broken = (first.0.clone(), second.1.clone());
     fake.put_in("secrets", secret("edge", "a", &broken));
     fake.put_in("secrets", secret("edge", "missing", &first));
-    let found = sought.until(|found| found.all.len() == 2).await;
+    let found = sought
+        .until(|found| found.all.len() == 2 && !found.broken.is_empty())
+        .await;
+    let (key, cause) = found.broken.first_key_value().unwrap();
+    assert_eq!((&*key.0, &*key.1), ("edge", "a"));
+    assert!(cause.contains("does not match"), "{cause}");
     let stored = found.all.values().next().unwrap();
     assert_eq!(*stored.pair.as_ref().unwrap().1, *second.1.as_bytes());
     fake.delete_in("secrets", "edge/a");
-    sought.until(|found| names(found) == ["edge/missing"]).await;
+    sought
+        .until(|found| names(found) == ["edge/missing"] && found.broken.is_empty())
+        .await;
     sought.want(&["demo/a"]);
     sought.until(|found| names(found) == ["demo/a"]).await;
     sought.want(&[]);

@@ -1,0 +1,24 @@
+//! Messages for the objects that name a Secret which cannot be used: the certificate that it had before may expire.
+
+use api::config::Finding;
+use api::model::ObjectRef;
+use xds::snapshot::{Snapshot, objects_naming};
+
+use crate::discovery::hub::Hub;
+
+/// The messages, each with the object that it is about.
+pub(super) fn findings(hub: &Hub, snapshot: &Snapshot) -> Vec<(ObjectRef, Finding)> {
+    let world = snapshot.world();
+    let mut found = Vec::new();
+    for (key, cause) in &*hub.facts.broken_secrets() {
+        let served = match world.credentials.contains_key(key) {
+            true => "its last good certificate is served",
+            false => "no certificate of it is served",
+        };
+        let (namespace, name) = key;
+        let words = format!("cannot use Secret {namespace}/{name}: {cause}; {served}");
+        let objects = objects_naming(world, &hub.options.settings, key).into_iter();
+        found.extend(objects.map(|object| (object, Finding::warning("", &words))));
+    }
+    found
+}
