@@ -374,7 +374,7 @@ impl<'a> DescribedField<'a> {
                     match (of, rule?) {
                         // Of texts and bytes, lists and maps.
                         (14 | 15, (2, Raw::Varint(least))) | (18 | 19, (1, Raw::Varint(least))) => {
-                            self.least = least
+                            self.least = least;
                         }
                         // Of messages: of any, and of some well-known ones.
                         (17, (1, Raw::Varint(1..))) => self.is_unchecked = true,

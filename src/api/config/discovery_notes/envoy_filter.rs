@@ -217,26 +217,37 @@ fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
     if operation == "REMOVE" {
         return;
     }
+    value(&format!("{path}.patch.value"), written, message, found);
+}
+
+/// Notes of the value of a patch that puts something in or over a message; `path`: of the value.
+fn value(path: &str, written: &Json, message: &str, found: &mut Vec<Finding>) {
+    let text = |pointer| written.pointer(pointer).and_then(Json::as_str);
+    let apply_to = text("/applyTo").unwrap_or_default();
+    let operation = text("/patch/operation").unwrap_or_default();
     let nothing = Json::Object(serde_json::Map::new());
     let value = written.pointer("/patch/value").unwrap_or(&nothing);
-    let encoded = match envoy::encode(message, value, &format!("{path}.patch.value")) {
+    let is_not_applied = |finding: Finding| Finding {
+        message: format!("the patch is not applied: {}", finding.message),
+        ..finding
+    };
+    let encoded = match envoy::encode(message, value, path) {
         Ok(encoded) => encoded,
         Err(mistakes) => {
-            found.extend(mistakes.into_iter().map(|mistake| Finding {
-                message: format!("the patch is not applied: {}", mistake.message),
-                ..mistake
-            }));
+            found.extend(mistakes.into_iter().map(is_not_applied));
             return;
         }
     };
-    if let Some(field) = missing_field(apply_to, operation, |name| is_written(value.get(name))) {
-        let why = format!("the patch is not applied: it has no {field}");
-        warn("patch.value", why);
-    } else if let Some(MissingPart { path, why }) = missing_part(apply_to, operation, &encoded) {
-        let dot = if path.is_empty() { "" } else { "." };
-        let why = format!("the patch is not applied: {why}");
-        warn(&format!("patch.value{dot}{path}"), why);
-    }
+    let lack = match missing_field(apply_to, operation, |name| is_written(value.get(name))) {
+        Some(field) => Some(Finding::warning(path, format!("it has no {field}"))),
+        None => {
+            missing_part(apply_to, operation, &encoded).map(|MissingPart { path: part, why }| {
+                let dot = if part.is_empty() { "" } else { "." };
+                Finding::warning(format!("{path}{dot}{part}"), why)
+            })
+        }
+    };
+    found.extend(lack.map(is_not_applied));
 }
 
 #[cfg(test)]
@@ -347,6 +358,7 @@ mod tests {
 
     /// As above, of parts below what is put in.
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table of patches")]
     fn a_note_names_the_part_that_lacks_what_envoy_wants() {
         let kind = named("networking.istio.io", "EnvoyFilter").unwrap();
         let manager = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";

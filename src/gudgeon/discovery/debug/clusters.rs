@@ -363,11 +363,12 @@ fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
     let messages = messages(findings);
     let kind = config::named(group, &written.kind).filter(|_| written.is_accepted);
     let Some(kind) = kind else {
-        let mut status = json!({"accepted": written.is_accepted, "messages": messages});
-        if config::unread_api(&written.api_version).is_some() {
-            status["effect"] = Effect::None.as_str().into();
-        }
-        return status;
+        let is_unread = config::unread_api(&written.api_version).is_some();
+        let effect = is_unread.then_some(Effect::None.as_str());
+        return match effect {
+            Some(effect) => json!({"accepted": true, "effect": effect, "messages": messages}),
+            None => json!({"accepted": written.is_accepted, "messages": messages}),
+        };
     };
     let effect = kind.effect.of_object(findings);
     json!({"accepted": true, "effect": effect, "messages": messages})

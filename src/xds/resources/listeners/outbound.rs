@@ -286,12 +286,11 @@ impl Builder<'_> {
             );
             let conflict = Conflict::new(HTTP_OVER_HTTPS, service_port.host(), message);
             // A ServiceEntry tells it itself, before any proxy asks.
-            self.out
-                .conflicts
-                .push(match service_port.service.registry {
-                    Registry::External => conflict,
-                    _ => conflict.of_service(&service_port.service.key),
-                });
+            let conflict = match service_port.service.registry == Registry::External {
+                true => conflict,
+                false => conflict.of_service(&service_port.service.key),
+            };
+            self.out.conflicts.push(conflict);
         }
         !takes_tls && self.may_share(service_port)
     }
