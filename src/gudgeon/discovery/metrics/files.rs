@@ -31,7 +31,7 @@ impl FileMetrics {
     pub(super) fn show(&self, files: &BTreeMap<&'static str, FileState>) {
         for (name, state) in files {
             let file = ("file", (*name).to_owned());
-            let valid = self.valid.get_or_create(&[file.clone()]);
+            let valid = self.valid.get_or_create(std::array::from_ref(&file));
             valid.set(i64::from(state.error.is_none()));
             for (result, count) in [("ok", state.good), ("broken", state.broken)] {
                 let labels = [file.clone(), ("result", result.to_owned())];
