@@ -740,7 +740,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/kubernetes/store.rs", 420),
     ("sources/kubernetes/config/mod.rs", 480),
     ("sources/consul/schedule.rs", 420),
-    ("sources/kubernetes/registry/source.rs", 455),
+    ("sources/kubernetes/registry/source.rs", 460),
     ("gudgeon/grpc/connections.rs", 452),
     ("gudgeon/discovery/sources/mcp.rs", 455),
     ("gudgeon/discovery/debug/page.rs", 415),

@@ -8,11 +8,10 @@ use kube::core::Request;
 use kube::core::params::ListParams;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use tokio::time::sleep;
 
 use super::connect::{Cluster, REQUEST};
 use super::failure::{Action, Failure};
-use super::watcher::WatchTiming;
+use super::watcher::{ServerRecovery, WatchTiming};
 use crate::kind::Resource;
 
 #[derive(Deserialize)]
@@ -57,22 +56,36 @@ impl Cluster {
     }
 
     /// Returns true if the server has the kind. Retries until the server answers.
-    pub(crate) async fn has(&self, resource: Resource, pace: WatchTiming) -> bool {
+    pub(crate) async fn has(
+        &self,
+        resource: Resource,
+        pace: WatchTiming,
+        recovery: &ServerRecovery,
+    ) -> bool {
+        let mut pauses = recovery.pauses();
         let mut backoff = Backoff::new(pace.bounds());
         let mut repeats = LogRepeatLimiter::default();
         loop {
+            pauses.begin();
             match self.serves(resource.group, resource.version).await {
                 Ok(names) => return names.contains(resource.name),
                 Err(failure) => {
                     failure.warn(&mut repeats);
-                    sleep(failure.wait(&mut backoff, fastrand::f64())).await;
+                    let pause = failure.wait(&mut backoff, fastrand::f64());
+                    pauses.after(&failure, pause).await;
                 }
             }
         }
     }
 
     /// Returns true if the account may list the kind in all namespaces. Retries until the server answers.
-    pub(crate) async fn may_list(&self, resource: Resource, pace: WatchTiming) -> bool {
+    pub(crate) async fn may_list(
+        &self,
+        resource: Resource,
+        pace: WatchTiming,
+        recovery: &ServerRecovery,
+    ) -> bool {
+        let mut pauses = recovery.pauses();
         let mut backoff = Backoff::new(pace.bounds());
         let mut repeats = LogRepeatLimiter::default();
         let action = Action {
@@ -85,6 +98,7 @@ impl Cluster {
             ..ListParams::default()
         };
         loop {
+            pauses.begin();
             let request = Request::new(resource.path(None)).list(&params);
             let asked = self.exchange(&action, pace.request);
             match asked.json::<IgnoredAny>(request).await {
@@ -92,7 +106,8 @@ impl Cluster {
                 Err(failure) if matches!(failure.code(), Some(403 | 404)) => return false,
                 Err(failure) => {
                     failure.warn(&mut repeats);
-                    sleep(failure.wait(&mut backoff, fastrand::f64())).await;
+                    let pause = failure.wait(&mut backoff, fastrand::f64());
+                    pauses.after(&failure, pause).await;
                 }
             }
         }

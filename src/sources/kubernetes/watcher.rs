@@ -12,6 +12,7 @@
 
 mod items;
 mod panics;
+mod recovery;
 mod resume;
 mod room_list;
 
@@ -26,7 +27,6 @@ use kube::core::Request;
 use kube::core::params::{ListParams, WatchParams};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::answer::{ApiStatus, chunk};
@@ -39,6 +39,7 @@ use crate::kind::{Key, Kind, Resource};
 use crate::offload::offload;
 use items::{Any, Items, Unreadable};
 use panics::without_panic;
+pub(crate) use recovery::ServerRecovery;
 use room_list::{BETWEEN_LISTS, RoomList};
 
 /// Objects in a page. An endpoint slice has 30 kB, and a page is in memory as a whole.
@@ -48,16 +49,6 @@ const EVENT_BYTES: usize = 4 << 20;
 
 /// Answers of 410 Gone, without a lasting watch in between, before they count as a failure.
 const MAX_CONSECUTIVE_GONE: u32 = 3;
-
-/// Sources of one server: when one of them is answered again, the others need not wait until their pause is over.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ServerRecovery(watch::Sender<u64>);
-
-impl ServerRecovery {
-    fn answered(&self) {
-        self.0.send_modify(|count| *count = count.wrapping_add(1));
-    }
-}
 
 /// A source of objects of one kind.
 pub trait ObjectSource<K: Kind> {
@@ -426,7 +417,7 @@ impl<K: Kind> Watcher<K> {
         let mut backoff = Backoff::new(self.timing.bounds());
         let mut repeats = LogRepeatLimiter::default();
         let mut health = Health::default();
-        let mut others = self.recovery.0.subscribe();
+        let mut others = self.recovery.subscribe();
         let mut consecutive_gone = 0;
         let mut resumed = None;
         // Once between two watches that have lasted.

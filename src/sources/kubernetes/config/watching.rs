@@ -55,14 +55,20 @@ impl Watching {
     async fn read<const WITH_STATUS: bool>(self, mut store: Writer<Watched<WITH_STATUS>>) {
         let other_is_read = match self.unless {
             Some(other) => {
-                self.cluster.has(other, self.pace).await
-                    && self.cluster.may_list(other, self.pace).await
+                self.cluster.has(other, self.pace, &self.peers).await
+                    && self.cluster.may_list(other, self.pace, &self.peers).await
             }
             None => false,
         };
         let is_replaced = self.replaceable
-            && self.cluster.has(self.resource, self.pace).await
-            && !self.cluster.may_list(self.resource, self.pace).await;
+            && self
+                .cluster
+                .has(self.resource, self.pace, &self.peers)
+                .await
+            && !self
+                .cluster
+                .may_list(self.resource, self.pace, &self.peers)
+                .await;
         if is_replaced {
             let resource = self.resource;
             tracing::warn!("may not list {resource}: another kind stands in");
@@ -76,7 +82,10 @@ impl Watching {
         // A kind that the server lacks is listed as empty for the same reason, and looked for again later.
         loop {
             if let Some(again) = self.again
-                && !self.cluster.has(self.resource, self.pace).await
+                && !self
+                    .cluster
+                    .has(self.resource, self.pace, &self.peers)
+                    .await
             {
                 store.replace(Vec::new());
                 sleep(again).await;

@@ -222,8 +222,9 @@ impl KindWatch {
             self.listed::<Endpoints>(false),
         );
         let (cluster, pace, to) = (self.cluster.clone(), self.settings.pace, self.to.clone());
+        let peers = self.peers.clone();
         self.tasks.spawn(async move {
-            let there = cluster.has(EndpointSlice::RESOURCE, pace).await;
+            let there = cluster.has(EndpointSlice::RESOURCE, pace, &peers).await;
             if there {
                 run_watch(ENDPOINTS, slices, to).await;
             } else {
@@ -348,7 +349,9 @@ impl Looking {
         // Since when it is not there, where it was.
         let mut lost = None;
         let mut is_known = false;
+        let mut pauses = self.peers.pauses();
         loop {
+            pauses.begin();
             let name = self.resource.name;
             let version = self.version().await;
             if let Ok(found) = &version
@@ -356,6 +359,9 @@ impl Looking {
                 && self.installed.is_the_last_of_none(found.is_some())
             {
                 tracing::warn!("{}", crate::kubernetes::NO_KINDS);
+            }
+            if version.is_ok() {
+                pauses.answered();
             }
             let wait = match version {
                 Ok(Some(version)) => {
@@ -392,7 +398,9 @@ impl Looking {
                 Err(failure) => {
                     failure.warn(&mut repeats);
                     store.stale(Instant::now(), failure.to_string());
-                    failure.wait(&mut backoff, fastrand::f64())
+                    let pause = failure.wait(&mut backoff, fastrand::f64());
+                    pauses.after(&failure, pause).await;
+                    continue;
                 }
             };
             sleep(wait).await;

@@ -482,6 +482,36 @@ async fn one_recovered_watch_wakes_the_others() {
     assert_eq!(next(&mut slow).await, ["a=2"]);
 }
 
+/// A look-up of kinds waits for no more than what is heard of the server.
+#[tokio::test]
+async fn one_recovered_watch_wakes_look_ups() {
+    let fake = Fake::start().await;
+    let recovery = ServerRecovery::default();
+    let (writer, mut reader) = store();
+    let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), PACE);
+    let running = source.beside(recovery.clone()).run(writer);
+    let _running = Running(tokio::spawn(running));
+    fake.put(thing("a", 1));
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    let slow = WatchTiming {
+        first: Duration::from_secs(600),
+        most: Duration::from_secs(600),
+        ..PACE
+    };
+    let cluster = fake.cluster();
+    fake.fail("get", &[Fault::Cut]);
+    let asking = tokio::spawn(async move {
+        let has = cluster.has(Thing::RESOURCE, slow, &recovery).await;
+        has && cluster.may_list(Thing::RESOURCE, slow, &recovery).await
+    });
+    until(|| fake.count("get") == 1).await;
+    fake.away(true);
+    stale(&mut reader).await;
+    fake.away(false);
+    let answered = timeout(Duration::from_secs(20), asking).await;
+    answered.expect("it waits for its own pause").unwrap();
+}
+
 #[tokio::test]
 async fn one_of_a_wrong_type_is_left_out_alone_or_stays_as_it_was() {
     let fake = Fake::start().await;
