@@ -742,7 +742,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/consul/schedule.rs", 420),
     ("sources/kubernetes/registry/source.rs", 460),
     ("gudgeon/grpc/connections.rs", 452),
-    ("gudgeon/discovery/sources/mcp.rs", 455),
+    ("gudgeon/discovery/sources/mcp.rs", 485),
     ("gudgeon/discovery/debug/page.rs", 415),
     ("gudgeon/galley/engine.rs", 410),
 ];

@@ -10,7 +10,7 @@ use api::size;
 use super::differ::differ_all;
 use super::precedence::first;
 use super::report::Report;
-use super::selection::Selection;
+use super::selection::WorkloadSelection;
 use super::selection_budget::{SelectionBudget, SelectionLimit};
 use super::service_entry::{self, Backend};
 use super::{ObjectKey, Settings, Sources};
@@ -73,7 +73,7 @@ impl Entries {
     /// Converts these entries anew. Returns true if others have more or fewer places therefore, and are converted anew, too.
     pub(super) fn remake(
         &mut self,
-        selection: &mut Selection<'_>,
+        selection: &mut WorkloadSelection<'_>,
         trust_domain: &str,
         keys: &BTreeSet<ObjectKey>,
         touched: &mut BTreeSet<ServiceKey>,
@@ -145,7 +145,7 @@ fn remove_from_index<K: Ord>(map: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K,
 }
 
 /// Returns the places that an entry wants for the workloads which it selects, up to those that it may have.
-fn wanted_places(selection: &mut Selection<'_>, key: &ObjectKey) -> usize {
+fn wanted_places(selection: &mut WorkloadSelection<'_>, key: &ObjectKey) -> usize {
     let Some((_, entry)) = of_key(selection, key) else {
         return 0;
     };
@@ -166,10 +166,10 @@ const fn service_ports(entry: &ServiceEntry) -> usize {
 
 /// Returns the version of an entry that counts.
 fn of_key<'a>(
-    selection: &Selection<'a>,
+    selection: &WorkloadSelection<'a>,
     key: &ObjectKey,
 ) -> Option<(&'a SourceId, &'a Arc<Configured<ServiceEntry>>)> {
-    let Selection {
+    let WorkloadSelection {
         settings, sources, ..
     } = selection;
     first(settings, sources, |contribution| {
@@ -179,7 +179,7 @@ fn of_key<'a>(
 
 /// Converts an entry; `None` if no source has it.
 fn used(
-    selection: &mut Selection<'_>,
+    selection: &mut WorkloadSelection<'_>,
     trust_domain: &str,
     limit: SelectionLimit,
     key: &ObjectKey,

@@ -38,7 +38,7 @@ use entries::Entries;
 use precedence::first;
 pub use report::Report;
 use reports::LoggedReports;
-use selection::Selection;
+use selection::WorkloadSelection;
 
 /// Settings of the command line.
 #[derive(Clone, Debug)]
@@ -284,7 +284,7 @@ impl Registries {
         changes: &mut Changes,
     ) {
         let trust_domain = trust_domain(&self.settings, &self.world.mesh);
-        let mut selection = Selection::new(&self.settings, &self.sources, &self.world);
+        let mut selection = WorkloadSelection::new(&self.settings, &self.sources, &self.world);
         let entries = &mut self.entries;
         if entries.remake(&mut selection, trust_domain, keys, &mut touched) {
             self.logged.mark_due();

@@ -17,7 +17,7 @@ type WorkloadEntries<'a> = Vec<(&'a SourceId, &'a Configured<WorkloadEntry>)>;
 /// Selects workloads. It keeps the last namespace and the last selector, since entries are converted in order, and those that select
 /// many workloads tend to select the same.
 #[derive(Debug)]
-pub(super) struct Selection<'a> {
+pub(super) struct WorkloadSelection<'a> {
     pub(super) settings: &'a Settings,
     pub(super) sources: &'a Sources,
     world: &'a World,
@@ -25,7 +25,7 @@ pub(super) struct Selection<'a> {
     last: Option<(Arc<str>, Labels, Rc<[Backend<'a>]>)>,
 }
 
-impl<'a> Selection<'a> {
+impl<'a> WorkloadSelection<'a> {
     pub(super) const fn new(
         settings: &'a Settings,
         sources: &'a Sources,
