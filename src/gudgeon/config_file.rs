@@ -58,6 +58,8 @@ pub(crate) struct ConfigFile {
     text: Option<String>,
     /// No flag names the path.
     is_default: bool,
+    /// The cause for which the text of `text` cannot be used: it stays so where the file goes and comes back as it was.
+    refused: Option<String>,
     /// Texts that could be used, and those that could not.
     good: u64,
     broken: u64,
@@ -78,6 +80,7 @@ impl ConfigFile {
             hangs: false,
             text: None,
             is_default: false,
+            refused: None,
             good: 0,
             broken: 0,
         }
@@ -183,17 +186,21 @@ impl ConfigFile {
         let text = match self.changed().await? {
             // The file was away in between, and is the same again.
             Ok(_) if self.text.as_deref() == self.sha256() => {
-                self.error = None;
+                self.error.clone_from(&self.refused);
                 return None;
             }
             Ok(bytes) => {
                 self.text = self.sha256().map(str::to_owned);
-                String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())
+                let text = String::from_utf8(bytes);
+                text.map_err(|_| self.refuse("not UTF-8"))
             }
             Err(_) if self.text.is_none() => return None,
-            Err(cause) => Err(cause),
+            Err(cause) => {
+                self.log_once(&cause);
+                return None;
+            }
         };
-        text.map_err(|cause| self.log_once(&cause)).ok()
+        text.ok()
     }
 
     fn warn(&self, warnings: &[String]) {
@@ -218,19 +225,26 @@ impl ConfigFile {
                 let FlaggedFile { flag, path } = &self.named;
                 info!("--{flag} {} has changed", path.display());
                 self.error = None;
+                self.refused = None;
                 self.good += 1;
                 Some(parsed.config)
             }
             Err(invalid) => {
-                self.log_once(&invalid.to_string());
+                self.refuse(&invalid.to_string());
                 None
             }
         }
     }
 
+    /// Notes that the last text cannot be used.
+    fn refuse(&mut self, cause: &str) {
+        self.broken += 1;
+        self.refused = Some(cause.to_owned());
+        self.log_once(cause);
+    }
+
     /// Logs each cause once.
     fn log_once(&mut self, cause: &str) {
-        self.broken += 1;
         if self.error.as_deref() != Some(cause) {
             error!(
                 "{}; the last good content stays in use",

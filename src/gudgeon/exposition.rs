@@ -4,7 +4,8 @@
 //! `_total`, and in `OpenMetrics` all counters do: there they have the type unknown, as Prometheus' own client for Go writes
 //! them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 
 use hyper::header::{ACCEPT, HeaderMap};
@@ -144,7 +145,7 @@ impl ExpositionFormat {
 }
 
 /// Merges several documents. A family in more than one of them appears once, with all their samples; of two samples of one
-/// name and labels the first counts.
+/// name and labels the first counts, but of those about files the one that says what is wrong.
 pub(crate) fn merged(
     documents: impl IntoIterator<Item = String>,
     format: ExpositionFormat,
@@ -165,7 +166,7 @@ pub(crate) fn merged(
                     families.push(MergedFamily {
                         head: format!("{head}\n{line}\n"),
                         samples: Vec::new(),
-                        names: HashSet::new(),
+                        names: HashMap::new(),
                     });
                     families.len().saturating_sub(1)
                 }));
@@ -173,10 +174,8 @@ pub(crate) fn merged(
             }
             let family = place.and_then(|place| families.get_mut(place));
             let name = line.rsplit_once(' ').map_or(line, |(name, _)| name);
-            if let Some(family) = family
-                && family.names.insert(name.to_owned())
-            {
-                family.samples.push(line.to_owned());
+            if let Some(family) = family {
+                family.add(name, line);
             }
         }
     }
@@ -198,8 +197,40 @@ struct MergedFamily {
     /// `# HELP` and `# TYPE`.
     head: String,
     samples: Vec<String>,
-    /// Names and labels of the samples.
-    names: HashSet<String>,
+    /// Places of the samples, by their names and labels.
+    names: HashMap<String, usize>,
+}
+
+impl MergedFamily {
+    /// Adds a sample, or merges it into one of the same name and labels.
+    fn add(&mut self, name: &str, line: &str) {
+        match self.names.entry(name.to_owned()) {
+            Entry::Vacant(free) => {
+                free.insert(self.samples.len());
+                self.samples.push(line.to_owned());
+            }
+            Entry::Occupied(place) => {
+                let kept = self.samples.get_mut(*place.get());
+                if let Some(kept) = kept.filter(|kept| is_worse(name, line, kept)) {
+                    line.clone_into(kept);
+                }
+            }
+        }
+    }
+}
+
+/// Returns true if a sample about a file says more of what is wrong than another role's about the same file: a file is valid where all
+/// roles use it.
+fn is_worse(name: &str, line: &str, kept: &str) -> bool {
+    let value = |line: &str| {
+        let value = line.rsplit_once(' ').map(|(_, value)| value);
+        value.and_then(|value| value.parse::<f64>().ok())
+    };
+    match (value(line), value(kept)) {
+        (Some(value), Some(kept)) if name.starts_with("gudgeon_config_valid") => value < kept,
+        (Some(value), Some(kept)) if name.starts_with("gudgeon_config_reloads") => value > kept,
+        _ => false,
+    }
 }
 
 /// A quality, as `0.75`, in thousandths; any other text is 0.
@@ -243,6 +274,21 @@ mod tests {
         assert_eq!(merged([of(one), of(other)], ExpositionFormat::Text), both);
         let open = merged([of(one), of(other)], ExpositionFormat::OpenMetrics);
         assert_eq!(open, format!("{both}# EOF\n"));
+    }
+
+    /// An alert on a file must not depend on the order of the roles.
+    #[test]
+    fn a_file_is_valid_where_all_roles_use_it() {
+        let of = |valid: u8, broken: u8| {
+            format!(
+                "# HELP gudgeon_config_valid V\n# TYPE gudgeon_config_valid gauge\ngudgeon_config_valid{{file=\"meshConfig\"}} {valid}\n\
+                 # HELP gudgeon_config_reloads_total R\n# TYPE gudgeon_config_reloads_total counter\n\
+                 gudgeon_config_reloads_total{{file=\"meshConfig\",result=\"broken\"}} {broken}\n"
+            )
+        };
+        for documents in [[of(1, 0), of(0, 2)], [of(0, 2), of(1, 0)]] {
+            assert_eq!(merged(documents, ExpositionFormat::Text), of(0, 2));
+        }
     }
 
     #[test]

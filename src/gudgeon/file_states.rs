@@ -12,7 +12,7 @@ use crate::html::escaped;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileState {
     pub(crate) path: PathBuf,
-    /// The cause for which the last good content is used in place of the present one.
+    /// The cause for which the present content is not used; the last good one is, if there was any.
     pub(crate) error: Option<String>,
     /// Contents that were read, and could be used or not.
     pub(crate) good: u64,
@@ -48,6 +48,9 @@ impl FileStates {
         for (name, state) in &*all {
             let (class, words) = match &state.error {
                 None => ("good", "in use".to_owned()),
+                Some(cause) if state.good == 0 => {
+                    ("bad", format!("not in use: {}", escaped(cause)))
+                }
                 Some(cause) => (
                     "bad",
                     format!("the last good content is in use: {}", escaped(cause)),

@@ -10,6 +10,7 @@ pub(crate) mod envoy_filters;
 mod export_to;
 mod exported;
 pub(crate) mod gateways;
+mod host_limit;
 mod hosts;
 mod hosts_alone;
 mod idle_policies;

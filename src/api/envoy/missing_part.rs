@@ -81,6 +81,8 @@ type FieldValues<'b> = BTreeMap<u32, Vec<Raw<'b>>>;
 /// The result of one part: the words about what is missing. The path stays at the part then.
 type Found = Result<Option<String>, DecodeError>;
 
+const BALANCING_POLICIES: &str = "envoy.config.cluster.v3.LoadBalancingPolicy";
+
 struct Search {
     all: &'static Descriptions<'static>,
     path: String,
@@ -105,9 +107,14 @@ impl Search {
         if name == LISTENER && has_equal_chains(&described, &values)? {
             return Ok(Some("two of its filter_chains match the same".to_owned()));
         }
+        // Envoy takes the first policy that it knows, and does not read the others.
+        let most = match name == BALANCING_POLICIES {
+            true => 1,
+            false => usize::MAX,
+        };
         for field in &described.all {
             let all = values.get(&field.number).into_iter().flatten();
-            for (at, raw) in all.enumerate() {
+            for (at, raw) in all.enumerate().take(most) {
                 let Raw::Bytes(bytes) = raw else { continue };
                 if field.kind == kind::MESSAGE && !field.is_unchecked {
                     let length = self.path.len();

@@ -52,7 +52,10 @@ fn is_made_by(object: &Json, maker: &str) -> bool {
     let owners = object.pointer("/metadata/ownerReferences");
     let mut owners = owners.and_then(Json::as_array).into_iter().flatten();
     owners.any(|owner| {
+        let of_kubernetes = |api: &str| api.starts_with("apps/") || api.starts_with("batch/");
+        let api_version = owner.get("apiVersion").and_then(Json::as_str);
         owner.get("kind").and_then(Json::as_str) == Some(maker)
+            && api_version.is_some_and(of_kubernetes)
             && owner.get("controller").and_then(Json::as_bool) == Some(true)
     })
 }
@@ -226,7 +229,8 @@ impl InCluster {
     }
 }
 
-/// Lists a kind. Where most objects have a `maker` their metadata is enough, and the others alone are asked for whole.
+/// Lists a kind. Where all objects have a `maker` their metadata is enough; where others are among them, the kind is asked for whole,
+/// too.
 async fn list(
     cluster: &Cluster,
     resource: Resource,

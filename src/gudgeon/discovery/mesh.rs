@@ -259,6 +259,14 @@ mod tests {
                 (state.good, state.broken),
                 (1 + u64::from(seen.is_some()), 1)
             );
+            // It goes, and comes back as it was.
+            let away = root.path().join("away");
+            std::fs::rename(&path, &away).unwrap();
+            assert_eq!(files.mesh.changed_text().await, None);
+            assert!(files.mesh.state().unwrap().error.is_some());
+            std::fs::rename(&away, &path).unwrap();
+            assert_eq!(files.mesh.changed_text().await, None);
+            assert_eq!(files.mesh.state(), Some(state));
         }
         std::fs::remove_file(&path).unwrap();
         assert_eq!(files.mesh.changed_text().await, None);

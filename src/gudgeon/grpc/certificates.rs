@@ -52,6 +52,7 @@ pub(crate) fn follow(
         states,
         certificates,
         loaded: None,
+        refused: None,
         failed: 0,
     };
     tokio::spawn(run_reload_loop(watcher, files));
@@ -64,6 +65,8 @@ struct RotatedCertificates {
     current: watch::Sender<Option<Acceptor>>,
     /// The files of the current acceptor.
     loaded: Option<[Vec<u8>; 3]>,
+    /// Digests of the last files that could not be used: the same ones count once.
+    refused: Option<[String; 3]>,
     /// The number of reads since that could not be used.
     failed: u64,
     state: FileState,
@@ -85,7 +88,7 @@ impl ReloadFiles for RotatedCertificates {
                     self.replace(acceptor, files);
                     None
                 }
-                Err(cause) => Some(self.fail_to_use(&cause)),
+                Err(cause) => Some(self.fail_to_use(&files, &cause)),
             },
             Err(cause) => Some(self.fail_to_read(&cause)),
         }
@@ -113,6 +116,7 @@ impl RotatedCertificates {
         self.certificates.loaded(&files);
         self.loaded = Some(files);
         self.failed = 0;
+        self.refused = None;
         self.state.good += 1;
         self.tell(None);
         let chain = self.certificates.chain.display();
@@ -123,9 +127,13 @@ impl RotatedCertificates {
         info!("certificates of {chain} {what}");
     }
 
-    fn fail_to_use(&mut self, cause: &str) -> Duration {
+    fn fail_to_use(&mut self, files: &[Vec<u8>; 3], cause: &str) -> Duration {
         self.failed += 1;
-        self.state.broken += u64::from(self.failed == 1);
+        let digest = files.each_ref().map(|file| file::sha256(file));
+        if self.refused.as_ref() != Some(&digest) {
+            self.state.broken += 1;
+            self.refused = Some(digest);
+        }
         self.tell(Some(cause.to_owned()));
         if should_log_repeat(self.failed) {
             let chain = self.certificates.chain.display();
@@ -140,8 +148,7 @@ impl RotatedCertificates {
     fn fail_to_read(&mut self, cause: &str) -> Duration {
         self.failed += 1;
         // A mesh without certificates has none that are broken.
-        if self.loaded.is_some() {
-            self.state.broken += u64::from(self.failed == 1);
+        if self.loaded.is_some() || self.refused.is_some() {
             self.tell(Some(cause.to_owned()));
         }
         // Retries come each second, so only the first failure is logged.

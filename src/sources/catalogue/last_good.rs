@@ -3,7 +3,7 @@
 //!
 //! A *place* is where objects are written: a file, or one object of an API server. An object at a place is a *candidate*; of
 //! several candidates of one name the first by place and position is served. A refused candidate blocks no other place's, but
-//! where the version that is served comes from its own place, which stays; and it stays where no place has a good one, so that
+//! where the version that is served comes from its own place and no good one stands before it: that stays; and it stays where no place has a good one, so that
 //! an object which moves and breaks at once is served on.
 //!
 //! The catalogue is pure: apart from the versions that stay, its state depends on the last candidates alone.

@@ -130,6 +130,15 @@ impl Failure {
         }
     }
 
+    /// As [`Self::warn`], of one among many objects: others fail in the same way, and each would be a message of its own.
+    pub(crate) fn warn_of_kind(&self, repeats: &mut LogRepeatLimiter) {
+        let Action { verb, resource, .. } = &self.action;
+        let kind = format!("{verb} {resource}: {:?}", self.code());
+        if let Some(count) = repeats.observe(&kind) {
+            tracing::warn!("{self}{}: trying again", times(count));
+        }
+    }
+
     /// Returns true if the server sent no response. Any response, even an error, proves to the peers that it is reachable.
     pub(crate) const fn is_away(&self) -> bool {
         matches!(self.cause, Cause::Broken(_) | Cause::Silent(_))

@@ -164,7 +164,7 @@ impl StatusWriter {
             return Some(at.saturating_duration_since(now));
         }
         let failure = self.scan_all(kinds).await?;
-        failure.warn(&mut self.repeats);
+        failure.warn_of_kind(&mut self.repeats);
         let wait = failure.wait(&mut self.scan_backoff, fastrand::f64());
         self.scan_not_before = Some(Instant::now() + wait);
         Some(wait)
@@ -286,7 +286,7 @@ impl StatusWriter {
                 // Another write was first, the server has too much to do, or a webhook of its own fails.
                 Some(401 | 408 | 409 | 429 | 500..) | None => {
                     self.pending.failed(&work);
-                    failure.warn(&mut self.repeats);
+                    failure.warn_of_kind(&mut self.repeats);
                     let wait = failure.wait(&mut self.backoff, fastrand::f64());
                     // Even where something else is told: the server has asked for it.
                     sleep(failure.after().unwrap_or_default()).await;

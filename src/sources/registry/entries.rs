@@ -11,7 +11,7 @@ use super::differ::differ_all;
 use super::precedence::first;
 use super::report::Report;
 use super::selection::WorkloadSelection;
-use super::selection_budget::{SelectionBudget, SelectionLimit};
+use super::selection_budget::{NAMESPACE_PLACES, SelectionBudget, SelectionLimit};
 use super::service_entry::{self, Backend};
 use super::{ObjectKey, Settings, Sources};
 use crate::contribution::{Contribution, SourceId};
@@ -70,7 +70,8 @@ impl Entries {
         self.used.insert(key.clone(), used);
     }
 
-    /// Converts these entries anew. Returns true if others have more or fewer places therefore, and are converted anew, too.
+    /// Converts these entries anew, and others that have more or fewer places therefore. Returns true if one is told otherwise than
+    /// before.
     pub(super) fn remake(
         &mut self,
         selection: &mut WorkloadSelection<'_>,
@@ -83,12 +84,15 @@ impl Entries {
             self.budget.set(key, places);
         }
         let shared_anew = self.budget.settle();
+        let notes = |used: Option<&Used>| used.map_or_else(Vec::new, |used| used.notes.clone());
+        let mut differs = false;
         for key in keys.union(&shared_anew) {
             let limit = self.budget.limit(&key.0);
             let used = used(selection, trust_domain, limit, key);
+            differs |= notes(self.used.get(key)) != notes(used.as_ref());
             self.set(key, used, touched);
         }
-        !shared_anew.is_empty()
+        differs
     }
 
     /// Returns the entries that select a workload which this source has changed.
@@ -202,9 +206,15 @@ fn used(
     let mut notes = notes(selection.settings, source, entry, backends);
     if all > most {
         let why = match limit.of_namespace {
-            Some(places) if limit.of_entry < size::SERVICE_PLACES => format!(
-                "more than {places} places with the other ServiceEntries of the namespace: select fewer workloads"
-            ),
+            Some(places) if limit.of_entry < size::SERVICE_PLACES => {
+                let others = match places < NAMESPACE_PLACES {
+                    true => "of the mesh",
+                    false => "of the namespace",
+                };
+                format!(
+                    "more than {places} places with the other ServiceEntries {others}: select fewer workloads"
+                )
+            }
             Some(_) | None => format!(
                 "more than {} places with its hosts and ports: split the entry",
                 size::SERVICE_PLACES

@@ -13,14 +13,14 @@ use super::ObjectKey;
 
 /// Places of the workloads that the entries of one namespace select, and those of all. Chosen: a place takes somewhat less than a
 /// kilobyte, and the mesh that is promised has 10,000.
-const NAMESPACE_PLACES: usize = 2 * size::SERVICE_PLACES;
+pub(super) const NAMESPACE_PLACES: usize = 2 * size::SERVICE_PLACES;
 const ALL_PLACES: usize = 4 * size::SERVICE_PLACES;
 
 /// The most places of one entry of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SelectionLimit {
     pub(super) of_entry: usize,
-    /// The places of all entries of the namespace; `None` if there are enough for all of them.
+    /// The places of all entries of the namespace, fewer where those of the mesh share the room; `None` if there are enough for all.
     pub(super) of_namespace: Option<usize>,
 }
 

@@ -21,11 +21,22 @@ pub(super) enum Backend<'a> {
     Pod(&'a Workload),
 }
 
+/// Bytes that a label takes besides its texts, and bytes of labels that count as one more endpoint. Chosen: usual workloads have
+/// fewer than that.
+const LABEL_BYTES: usize = 96;
+const BYTES_OF_PLACE: usize = 2048;
+
 impl Backend<'_> {
     /// Returns the number of endpoints for each port that the backend serves.
     pub(super) fn places(&self) -> usize {
         match self {
-            Self::Entry(_, place) => place.spec.places(),
+            Self::Entry(_, place) => {
+                // Each ServiceEntry that selects it makes its labels anew.
+                let labels = place.spec.labels.iter();
+                let bytes = labels.map(|(name, value)| LABEL_BYTES + name.len() + value.len());
+                let places = bytes.sum::<usize>() / BYTES_OF_PLACE;
+                place.spec.places().saturating_add(places)
+            }
             Self::Pod(pod) => {
                 let texts = [
                     Some(pod.locality.as_str()),

@@ -531,6 +531,30 @@ fn an_entry_selects_no_more_than_its_hosts_and_ports_leave_room_for() {
     assert_eq!(messages, [expected]);
 }
 
+/// Each entry that selects a workload makes its labels anew: 400 kB came to more than a gigabyte.
+#[test]
+fn labels_of_workloads_count_among_the_places_that_are_selected() {
+    let mut registries = registries("");
+    let mut contribution = ContributionBuilder::default();
+    for host in 0..1000 {
+        let entry = format!(
+            "{{hosts: [h{host}.example], ports: [{{number: 80, name: p, protocol: TCP}}], resolution: STATIC, \
+             workloadSelector: {{labels: {{a: b}}}}}}"
+        );
+        contribution = contribution.entry(&format!("e{host:04}"), &entry);
+    }
+    let labels: String = (0..10_000).map(|at| format!("l{at}: v, ")).collect();
+    let place = format!("{{address: 10.0.0.1, labels: {{{labels}a: b}}}}");
+    let files = source(Registry::External, "local");
+    put(&mut registries, &files, contribution.place("w", &place));
+    let expected = "selects 1 workloads, and the first 0 are used: more than 200000 places";
+    let reports = registries.take_new_reports();
+    let cut = reports
+        .iter()
+        .filter(|one| one.message.starts_with(expected));
+    assert_eq!(cut.count(), 1000);
+}
+
 /// Each entry and each workload is small, and every entry selects every workload.
 #[test]
 fn entries_of_a_namespace_share_the_places_of_the_workloads_that_they_select() {

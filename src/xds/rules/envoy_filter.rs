@@ -33,6 +33,8 @@ use crate::view::Resource;
 
 pub(crate) use self::clusters::keeps_eds;
 pub(crate) use self::limits::PatchLimits;
+#[cfg(test)]
+pub(crate) use self::limits::round_up;
 
 /// Ids of patches, in order.
 pub(crate) type PatchIds = Arc<[u64]>;

@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use api::config::discovery_notes::{
-    MOST_PATCHES, is_applied, is_unapplied_match, missing_field, missing_part, patched_message,
-    replaces_unnamed,
+    MOST_PATCHES, is_applied, is_unapplied_match, may_complete, missing_field, missing_part,
+    patched_message, replaces_unnamed,
 };
 use api::envoy;
 use api::google::protobuf::{Value, value::Kind};
@@ -66,7 +66,7 @@ pub(crate) struct ProxyFacts<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patches {
     all: Vec<Arc<Patch>>,
-    /// The number of sets of patches that share one limit; 0: fewer than [`FULL_SETS`], or none of the patches is of the proxy's
+    /// The number of sets of patches that share one limit; 0: no more than [`FULL_SETS`], or none of the patches is of the proxy's
     /// own namespace. Proxies share what patches of the root namespace make, whatever other filters their namespaces have.
     sets: usize,
     /// The conflict of the patches that a bound leaves out.
@@ -357,7 +357,24 @@ fn read(object: &Arc<Configured<EnvoyFilter>>) -> Read {
     let mut left_out = Vec::new();
     let written = object.spec.config_patches.iter().enumerate();
     for (at, one) in written.take(MOST_PATCHES) {
-        match patch(&from, at, one) {
+        let later = object
+            .spec
+            .config_patches
+            .iter()
+            .take(MOST_PATCHES)
+            .skip(at + 1);
+        let is_completed = later.clone().any(|later| {
+            let operation = later
+                .patch
+                .as_ref()
+                .map(|patch| patch.operation().as_str_name());
+            may_complete(
+                one.apply_to().as_str_name(),
+                later.apply_to().as_str_name(),
+                operation.unwrap_or_default(),
+            )
+        });
+        match patch(&from, at, one, is_completed) {
             Ok(patch) => patches.extend(patch.map(Arc::new)),
             Err(why) => {
                 let message = format!("patch {at} of {from} is not applied: {why}");
@@ -406,6 +423,7 @@ fn patch(
     from: &ObjectRef,
     at: usize,
     written: &EnvoyConfigObjectPatch,
+    is_completed: bool,
 ) -> Result<Option<Patch>, String> {
     let matching = written.r#match.clone().unwrap_or_default();
     let what = written.patch.clone().unwrap_or_default();
@@ -448,7 +466,10 @@ fn patch(
         }
     };
     // As it has of this.
-    if operation != Operation::Remove && missing_part(kind, action, &value).is_some() {
+    if operation != Operation::Remove
+        && !is_completed
+        && missing_part(kind, action, &value).is_some()
+    {
         return Ok(None);
     }
     let mut id = DefaultHasher::new();

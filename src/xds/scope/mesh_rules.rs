@@ -59,8 +59,6 @@ impl Rules {
         };
         // Delegates come first: `idle_routes` leaves the matches of rules that have some alone.
         rules.left_out = delegates::resolve(&mut rules.exported.virtual_services, &settings.domain);
-        let lost = shadowed::limit_destination_rules(&mut rules.exported.destination_rules);
-        rules.left_out.extend(lost);
         let ports = WorldPorts::new(world, &rules.exported.services);
         let lost = rules.exported.idle_routes(&ports);
         rules.left_out.extend(lost);

@@ -205,6 +205,12 @@ impl Policies {
         (of(&self.peers), self.earlier_peers.iter().map(of).collect())
     }
 
+    /// The AuthorizationPolicies that hold for workloads with some labels.
+    pub(crate) fn all_authorization(&self) -> impl Iterator<Item = &Rule<AuthorizationPolicy>> {
+        let all = self.authorization.values().flat_map(|one| &one.all);
+        all.map(|one| &*one.rule)
+    }
+
     /// The PeerAuthentications of all workloads.
     pub(crate) fn all_peers(&self) -> impl Iterator<Item = &Rule<PeerAuthentication>> {
         let all = self.peers.values().flat_map(|one| &one.all);

@@ -1,7 +1,7 @@
 //! Rules, or parts of them, that an older rule of the same place shadows, or that of the first name where both are as old: they
 //! have no effect, and their authors are told.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::model::{Labels, ObjectRef, Objects, World};
@@ -9,7 +9,7 @@ use api::networking::{DestinationRule, DiscoveryKind};
 
 use super::exported::Exported;
 use super::{Rule, labels};
-use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG, TOO_LARGE};
+use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 
 /// Tells of Sidecars with the selector of an older one of their namespace.
 pub(super) fn sidecars(world: &World) -> Vec<Conflict> {
@@ -51,34 +51,6 @@ fn by_selector<T: DiscoveryKind>(
             (rule.from.to_string(), message)
         });
     }
-    lost.finish()
-}
-
-/// DestinationRules for one host that count, in each namespace. Chosen: one for each of many subsets; the work of a service grows with
-/// their number, whoever has written them.
-const MOST_OF_HOST: usize = 100;
-
-/// Leaves out DestinationRules beyond those that count for their host, and tells of them.
-pub(super) fn limit_destination_rules(rules: &mut Vec<Exported<DestinationRule>>) -> Vec<Conflict> {
-    let mut counts: HashMap<(Arc<str>, String), usize> = HashMap::new();
-    let mut lost = Conflicts::default();
-    rules.retain(|Exported { rule, .. }| {
-        let host = rule.hosts().first().cloned().unwrap_or_default();
-        let place = (rule.namespace().clone(), host);
-        let host = place.1.clone();
-        let count = counts.entry(place).or_default();
-        *count += 1;
-        let counts = *count <= MOST_OF_HOST;
-        if !counts {
-            lost.push(TOO_LARGE, Some(&rule.from), || {
-                let message = format!(
-                    "it has no effect: its namespace has {MOST_OF_HOST} older rules for {host}"
-                );
-                (rule.from.to_string(), message)
-            });
-        }
-        counts
-    });
     lost.finish()
 }
 

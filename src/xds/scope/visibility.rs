@@ -16,11 +16,12 @@ use api::networking::{DestinationRule, Sidecar, VirtualService};
 
 use super::exported::{Exported, ExportedObjects};
 use super::gateways::{BoundRules, bind};
+use super::host_limit::HostLimit;
 use super::hosts::{BelowWildcards, RulesByHost};
 use super::hosts_alone::{ListenerOfHosts, unserved};
 use super::sidecar::{EgressListener, Imports, destinations};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
-use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN};
+use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
 use crate::common::service_ports::{ServicePorts, subset_name};
 
 /// Rules of one namespace by their host, each list in order.
@@ -291,18 +292,35 @@ impl Visible {
     ) -> BTreeSet<Labels> {
         let mut selectors = BTreeSet::new();
         let mut all: HashMap<Arc<str>, ByHost> = HashMap::new();
+        let mut limit = HostLimit::default();
+        let mut lost = Conflicts::default();
         let exported = rules.destination_rules.iter();
         for Exported { rule, .. } in exported.filter(|one| one.to.has(namespace)) {
+            // One for some workloads is for those of its own namespace alone.
+            let is_for_others =
+                rule.spec().workload_selector.is_some() && namespace != Some(rule.namespace());
+            if is_for_others {
+                continue;
+            }
+            if let Some(most) = limit.exceeded_by(rule) {
+                lost.push(TOO_LARGE, Some(&rule.from), || {
+                    let host = rule.hosts.first().map_or("", String::as_str);
+                    let message = format!(
+                        "it has no effect: proxies that see it see {most} older rules of its namespace for {host}"
+                    );
+                    (rule.from.to_string(), message)
+                });
+                continue;
+            }
             let of = all.entry(rule.namespace().clone()).or_default();
             for host in &rule.hosts {
                 of.entry(host.clone()).or_default().push(rule.clone());
             }
-            // For workloads of its own namespace alone.
             let selector = rule.spec().workload_selector.as_ref();
-            let selector = selector.filter(|_| namespace == Some(rule.namespace()));
             selectors.extend(selector.map(|one| labels(&one.match_labels)));
         }
         self.destination_rules = Arc::new(all);
+        self.conflicts.extend(lost.finish());
         selectors
     }
 }

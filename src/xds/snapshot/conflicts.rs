@@ -25,7 +25,10 @@ impl Snapshot {
         let mut all: BTreeSet<Conflict> = self.base.rules.conflicts().into_iter().collect();
         all.extend(self.base.envoy_filters.conflicts().cloned());
         all.extend(self.base.policies.conflicts().cloned());
-        all.extend(authorization_policy::without_provider(&self.world));
+        all.extend(authorization_policy::without_provider(
+            &self.world.mesh,
+            &self.base.policies,
+        ));
         all.extend(virtual_listeners::no_http_proxy(&self.base.mesh));
         all.extend(self.base.networks.conflicts.iter().cloned());
         all.extend(self.mtls_conflicts().iter().cloned());

@@ -156,13 +156,32 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         let why = format!("are applied in part: the first {MOST_PATCHES} are");
         found.push(Finding::warning("spec.configPatches", why));
     }
-    for (at, patch) in items(spec, "configPatches").take(MOST_PATCHES) {
-        one(&format!("spec.configPatches[{at}]"), patch, &mut found);
+    let patches: Vec<_> = items(spec, "configPatches").take(MOST_PATCHES).collect();
+    for (at, patch) in &patches {
+        let later = patches.get(at + 1..).unwrap_or_default();
+        let is_completed = later.iter().any(|(_, later)| {
+            let text = |pointer| later.pointer(pointer).and_then(Json::as_str);
+            let apply_to = patch.pointer("/applyTo").and_then(Json::as_str);
+            may_complete(
+                apply_to.unwrap_or_default(),
+                text("/applyTo").unwrap_or_default(),
+                text("/patch/operation").unwrap_or_default(),
+            )
+        });
+        let path = format!("spec.configPatches[{at}]");
+        one(&path, patch, is_completed, &mut found);
     }
     found
 }
 
-fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
+/// Returns true if a later patch of the object may give the part that is missing to what a patch puts in, or take the part away.
+#[must_use]
+pub fn may_complete(apply_to: &str, later: &str, operation: &str) -> bool {
+    let changes = matches!(operation, "MERGE" | "MERGE_AND_REPLACE_LIST" | "REMOVE");
+    changes && (apply_to == later || (apply_to == "LISTENER" && later == "FILTER_CHAIN"))
+}
+
+fn one(path: &str, written: &Json, is_completed: bool, found: &mut Vec<Finding>) {
     let mut warn = |place: &str, why: String| {
         found.push(Finding::warning(format!("{path}.{place}"), why));
     };
@@ -217,11 +236,17 @@ fn one(path: &str, written: &Json, found: &mut Vec<Finding>) {
     if operation == "REMOVE" {
         return;
     }
-    value(&format!("{path}.patch.value"), written, message, found);
+    let path = format!("{path}.patch.value");
+    value(&path, written, (message, is_completed), found);
 }
 
 /// Notes of the value of a patch that puts something in or over a message; `path`: of the value.
-fn value(path: &str, written: &Json, message: &str, found: &mut Vec<Finding>) {
+fn value(
+    path: &str,
+    written: &Json,
+    (message, is_completed): (&str, bool),
+    found: &mut Vec<Finding>,
+) {
     let text = |pointer| written.pointer(pointer).and_then(Json::as_str);
     let apply_to = text("/applyTo").unwrap_or_default();
     let operation = text("/patch/operation").unwrap_or_default();
@@ -240,6 +265,7 @@ fn value(path: &str, written: &Json, message: &str, found: &mut Vec<Finding>) {
     };
     let lack = match missing_field(apply_to, operation, |name| is_written(value.get(name))) {
         Some(field) => Some(Finding::warning(path, format!("it has no {field}"))),
+        None if is_completed => None,
         None => {
             missing_part(apply_to, operation, &encoded).map(|MissingPart { path: part, why }| {
                 let dot = if part.is_empty() { "" } else { "." };
@@ -441,6 +467,34 @@ mod tests {
             let words = format!("the patch is not applied: {why}");
             assert!(found.message.starts_with(&words), "{patch}: {found:?}");
         }
+    }
+
+    /// Each patch is applied to what the earlier ones have left.
+    #[test]
+    fn a_part_that_a_later_patch_may_give_is_not_missed() {
+        let kind = named("networking.istio.io", "EnvoyFilter").unwrap();
+        let patch = |apply_to: &str, operation: &str, value: Json| json!({"applyTo": apply_to, "patch": {"operation": operation, "value": value}});
+        let added = patch(
+            "LISTENER",
+            "ADD",
+            json!({"name": "a", "filterChains": [{"filters": []}]}),
+        );
+        let address = json!({"address": {"socketAddress": {"address": "::", "portValue": 1}}});
+        let given = patch("LISTENER", "MERGE", address);
+        let notes = |patches: &[&Json]| notes(kind, &json!({"configPatches": patches}));
+        assert_eq!(notes(&[&added, &given]), []);
+        assert_eq!(notes(&[&given, &added]).len(), 1);
+        assert_eq!(notes(&[&added]).len(), 1);
+        // Envoy reads the first policy that it knows alone.
+        let policy = |name: &str| json!({"typedExtensionConfig": {"name": "a", "typedConfig": {"@type": format!("type.googleapis.com/envoy.extensions.load_balancing_policies.{name}")}}});
+        let first = policy("round_robin.v3.RoundRobin");
+        let second = policy("wrr_locality.v3.WrrLocality");
+        let cluster = |policies: [&Json; 2]| {
+            let value = json!({"name": "a", "loadBalancingPolicy": {"policies": policies}});
+            patch("CLUSTER", "ADD", value)
+        };
+        assert_eq!(notes(&[&cluster([&first, &second])]), []);
+        assert_eq!(notes(&[&cluster([&second, &first])]).len(), 1);
     }
 
     #[test]

@@ -111,16 +111,16 @@ pub fn notes_of(object: &Object) -> Vec<Finding> {
     found
 }
 
-/// As [`notes_of`], to be kept with the object: as many as [`limit`] leaves, among them those of annotations, by which
+/// As [`notes_of`], to be kept with the object: as many as [`limit`] leaves, among them those by which
 /// [`Effect::of_object`] goes.
 #[must_use]
 pub fn kept_notes_of(object: &Object) -> Vec<Finding> {
     let mut found = notes_of(object);
-    if found.len() > MOST
-        && let Some(at) = found.iter().rposition(|note| note.path == dry_run_path())
-    {
-        let note = found.remove(at);
-        found.insert(0, note);
+    if found.len() > MOST {
+        let begins = [HOLDS_FOR_WORKLOADS, HOLDS_FOR_NONE, UNTRIED, TRIED];
+        let decides = |note: &Finding| begins.iter().any(|begin| note.message.starts_with(begin));
+        // The sort is stable: others stay in order.
+        found.sort_by_key(|note| !decides(note) && note.path != dry_run_path());
     }
     limit(&mut found);
     found
@@ -275,6 +275,20 @@ mod tests {
         assert_eq!((found.len(), last), (101, "… and 4901 more"));
         assert!(found.capacity() < 200, "{}", found.capacity());
         assert_eq!(object.kind.effect.of_object(&found), "tried");
+        // The note by which it goes comes last.
+        let object = json!({
+            "apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication",
+            "metadata": {"name": "r", "namespace": "n"},
+            "spec": {
+                "targetRef": {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "g"},
+                "jwtRules": vec![json!({"issuer": "i"}); 150],
+            },
+        });
+        let object = crate::config::read(&object).0.unwrap();
+        let (all, kept) = (notes_of(&object), kept_notes_of(&object));
+        assert!(all.len() > 101, "{}", all.len());
+        let effects = [all, kept].map(|notes| object.kind.effect.of_object(&notes));
+        assert_eq!(effects, ["none", "none"]);
     }
 
     #[test]

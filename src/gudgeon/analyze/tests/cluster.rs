@@ -108,7 +108,7 @@ const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 fn replica_set(name: &str, owner: &str) -> Value {
     let mut one = json!({"metadata": {"name": name, "namespace": "demo"}});
     if !owner.is_empty() {
-        let owner = json!([{"apiVersion": "x/v1", "kind": owner, "name": "o", "uid": "u", "controller": true}]);
+        let owner = json!([{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "u", "controller": true}]);
         one["metadata"]["ownerReferences"] = owner;
     }
     one

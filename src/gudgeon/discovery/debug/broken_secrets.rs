@@ -6,12 +6,18 @@ use xds::snapshot::{Snapshot, objects_naming};
 
 use crate::discovery::hub::Hub;
 
-/// The messages, each with the object that it is about.
-pub(super) fn findings(hub: &Hub, snapshot: &Snapshot) -> Vec<(ObjectRef, Finding)> {
+/// The messages, each with the object that it is about. `is_of_replica`: they may say what this replica alone knows, which is whether
+/// it has seen the Secret with a good certificate.
+pub(super) fn findings(
+    hub: &Hub,
+    snapshot: &Snapshot,
+    is_of_replica: bool,
+) -> Vec<(ObjectRef, Finding)> {
     let world = snapshot.world();
     let mut found = Vec::new();
     for (key, cause) in &*hub.facts.broken_secrets() {
         let served = match world.credentials.contains_key(key) {
+            _ if !is_of_replica => "replicas that have seen a good certificate of it serve that",
             true => "its last good certificate is served",
             false => "no certificate of it is served",
         };

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use api::config::Effect;
+use api::config::{self, Effect};
 use api::counted;
 use api::model::Reason;
 use sources::contribution::SyncState;
@@ -308,8 +308,12 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
         .filter(|written| written.all_findings().next().is_some())
         .collect();
     // A report about an object that has a row of its own is not listed again.
+    let read = |written: &&std::sync::Arc<sources::catalogue::WrittenObject>| {
+        config::unread_api(&written.api_version).is_none()
+    };
     let listed: BTreeSet<_> = written
         .iter()
+        .filter(read)
         .map(|written| (&*written.kind, &written.namespace, &written.name))
         .collect();
     reports.retain(|one| !listed.contains(&(one.kind, &one.namespace, &one.name)));

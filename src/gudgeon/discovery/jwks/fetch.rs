@@ -287,28 +287,34 @@ impl Fetcher {
 }
 
 /// Connects to the first address that accepts. Each has its share of the time, so that one which does not answer leaves some for
-/// the next. `None` as error: there is no address.
+/// the next. `None` as error: there is no address. Who gives more time may reach an address that was given up here, so the error is
+/// a timeout then: it is nobody else's.
 async fn connect_to(
     tries: &[SocketAddr],
     limit: Duration,
 ) -> Result<TcpStream, Option<FetchError>> {
     let share = limit / u32::try_from(tries.len().max(1)).unwrap_or(u32::MAX);
     let mut failed = None;
+    let mut is_late = false;
     for (at, to) in tries.iter().enumerate() {
         let connect = TcpStream::connect(to);
         let connected = match at + 1 == tries.len() {
             // The caller's timeout ends the last one, with its own words.
             true => connect.await,
-            false => timeout(share, connect)
-                .await
-                .unwrap_or_else(|elapsed| Err(elapsed.into())),
+            false => timeout(share, connect).await.unwrap_or_else(|elapsed| {
+                is_late = true;
+                Err(elapsed.into())
+            }),
         };
         match connected {
             Ok(stream) => return Ok(stream),
             Err(error) => failed = Some(FetchError::Connect(error.to_string())),
         }
     }
-    Err(failed)
+    Err(match is_late {
+        true => Some(FetchError::Timeout(limit)),
+        false => failed,
+    })
 }
 
 /// Trusts the system's roots (`SSL_CERT_FILE` and `SSL_CERT_DIR` count), and those that are mounted for issuers.
@@ -423,9 +429,10 @@ mod tests {
     #[tokio::test]
     async fn the_last_failure_counts() {
         let limit = Duration::from_secs(20);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let free = listener.local_addr().unwrap();
-        drop(listener);
+        // Bound and not listened on, so that no other test gets the port.
+        let held = TcpSocket::new_v4().unwrap();
+        held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let free = held.local_addr().unwrap();
         let failed = connect_to(&[free], limit).await.unwrap_err();
         assert_eq!(failed.unwrap().reason(), "connect");
         assert_eq!(connect_to(&[], limit).await.unwrap_err(), None);

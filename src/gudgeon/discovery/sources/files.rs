@@ -149,7 +149,10 @@ impl Directory {
         self.log(&outcome);
         self.hub.facts.refuse(&self.id, outcome.refused());
         let written = outcome.written.iter();
-        let routes = written.filter(|one| one.is_accepted && *one.kind == *ROUTES);
+        let routes = written.filter(|one| {
+            let is_read = api::config::unread_api(&one.api_version).is_none();
+            one.is_accepted && is_read && *one.kind == *ROUTES
+        });
         self.hub.facts.route(&self.id, routes.count());
         self.hub.facts.count(&self.id, outcome.objects);
         let mut rules = RuleCounts::default();

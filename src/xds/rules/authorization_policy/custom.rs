@@ -15,9 +15,6 @@ use api::istio::mesh::v1alpha1::mesh_config::extension_provider::{
     EnvoyExternalAuthorizationRequestBody as RequestBody, Provider as Kind,
 };
 use api::mesh::MeshConfig;
-use api::model::{ObjectRef, World};
-use api::networking::DiscoveryKind as _;
-use api::security::AuthorizationPolicy;
 use api::security::authorization_policy::{Action, ActionDetail};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::listener::v3::Filter;
@@ -39,6 +36,7 @@ use crate::common::conflict::{Conflict, Conflicts, NOT_ENFORCED_AS_WRITTEN};
 use crate::common::metadata_value::{path, text};
 use crate::common::service_ports::{ServicePort, ServicePorts, cluster_name};
 use crate::common::wire;
+use crate::scope::policies::Policies;
 
 /// The timeout of the provider, as in Istio.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -79,24 +77,20 @@ enum ProviderKind<'a> {
 }
 
 /// Tells of policies that ask a provider which the mesh has not, before a proxy for which they hold is there.
-pub(crate) fn without_provider(world: &World) -> Vec<Conflict> {
+pub(crate) fn without_provider(mesh: &MeshConfig, policies: &Policies) -> Vec<Conflict> {
     let mut lost = Conflicts::default();
-    for policy in world.authorization_policies.values() {
-        let asked = match &policy.spec.action_detail {
+    for policy in policies.all_authorization() {
+        let spec = policy.spec();
+        let asked = match &spec.action_detail {
             Some(ActionDetail::Provider(provider)) => &provider.name,
             None => continue,
         };
-        if policy.dry_run || policy.spec.action() != Action::Custom {
+        if policy.object.dry_run || spec.action() != Action::Custom {
             continue;
         }
-        if let Err(why) = named(&world.mesh, asked) {
-            let from = ObjectRef {
-                kind: AuthorizationPolicy::NAME,
-                namespace: policy.namespace.clone(),
-                name: policy.name.clone(),
-            };
-            lost.push(NOT_ENFORCED_AS_WRITTEN, Some(&from), || {
-                (from.to_string(), format!("denies everything: {why}"))
+        if let Err(why) = named(mesh, asked) {
+            lost.push(NOT_ENFORCED_AS_WRITTEN, Some(&policy.from), || {
+                (policy.from.to_string(), format!("denies everything: {why}"))
             });
         }
     }

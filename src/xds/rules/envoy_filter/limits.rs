@@ -22,7 +22,7 @@ impl PatchLimits {
     /// `resources`: how many of a type the proxy has, all together.
     pub(super) fn of(patches: &Patches, resources: usize) -> Self {
         // Some proxies see one service more than others: they share the resources of all others, with their limits.
-        let resources = resources.max(1).next_power_of_two();
+        let resources = round_up(resources.max(1));
         let share =
             |all: usize, least: usize| patches.share(all / resources).max(patches.share(least));
         Self {
@@ -30,4 +30,10 @@ impl PatchLimits {
             work: share(MOST_WORK, LEAST_WORK),
         }
     }
+}
+
+/// Rounds up by an eighth at most.
+pub(crate) fn round_up(resources: usize) -> usize {
+    let step = (resources.next_power_of_two() / 16).max(1);
+    resources.next_multiple_of(step)
 }

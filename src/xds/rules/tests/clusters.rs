@@ -724,9 +724,41 @@ fn a_cluster_names_the_rules_that_decide_about_it() {
     let lost: Vec<_> = snapshot
         .conflicts()
         .into_iter()
-        .filter(|one| one.message.contains("older rules for"))
+        .filter(|one| one.message.contains("older rules of its namespace for"))
         .collect();
     assert_eq!(lost.len(), 53);
-    let message = format!("it has no effect: its namespace has 100 older rules for {host}");
+    let message = format!(
+        "it has no effect: proxies that see it see 100 older rules of its namespace for {host}"
+    );
     assert_eq!(lost[0].message, message);
+}
+
+/// Nobody sees more than one of them.
+#[test]
+fn rules_for_others_do_not_use_up_the_limit_of_a_host() {
+    let mut world = world();
+    let host = "a.demo.svc.cluster.local";
+    for at in 0..150 {
+        let spec = format!(
+            "host: {host}\nexportTo: [team{at}]\ntrafficPolicy: {{connectionPool: {{tcp: {{maxConnections: 7}}}}}}\n"
+        );
+        destination_rule(&mut world, &format!("exported{at:03}"), 1, &spec);
+        let spec = format!(
+            "host: {host}\nworkloadSelector: {{matchLabels: {{app: x{at}}}}}\n\
+             trafficPolicy: {{connectionPool: {{tcp: {{maxConnections: 8}}}}}}\n"
+        );
+        destination_rule(&mut world, &format!("selected{at:03}"), 2, &spec);
+    }
+    let snapshot = snapshot(world);
+    for (node, rule) in [
+        (node("team149", &[]), "exported149"),
+        (node("demo", &[("app", "x149")]), "selected149"),
+    ] {
+        let view = snapshot.view(&node);
+        let cluster = view
+            .get(Type::Cluster, &format!("outbound|80||{host}"))
+            .unwrap();
+        let from: Vec<_> = cluster.from.iter().map(|one| &*one.name).collect();
+        assert_eq!(from, [rule]);
+    }
 }

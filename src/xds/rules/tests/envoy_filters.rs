@@ -683,7 +683,7 @@ fn reading_patches_of_clusters_of_names_counts_as_work() {
         Arc::make_mut(services.get_mut(&key).unwrap()).resolution = resolution;
         let ports = services.values().map(|one| one.ports.len()).sum::<usize>();
         // A hundredth of the bytes that patches may add to one cluster; their work is four times as much.
-        let part = (32 << 20) / ports.next_power_of_two() / 100;
+        let part = (32 << 20) / crate::rules::envoy_filter::round_up(ports) / 100;
         let patch = |value: &str| {
             format!(
                 "- applyTo: CLUSTER\n  match: {{cluster: {{service: a.demo.svc.cluster.local, portNumber: 80}}}}\n  \
