@@ -40,7 +40,7 @@ impl From<Webhooks> for WebhookCa {
 
 /// The source of the certificate.
 enum CertificateOrigin {
-    Files(Box<PairFiles>, BundleFile),
+    Files(Box<(PairFiles, BundleFile)>),
     Own(Box<Authority>),
 }
 
@@ -67,7 +67,7 @@ impl Certificate {
             return Ok(Self {
                 current: files.current(),
                 ca: ca(false),
-                from: CertificateOrigin::Files(Box::new(files), BundleFile::new(bundle)),
+                from: CertificateOrigin::Files(Box::new((files, BundleFile::new(bundle)))),
             });
         }
         let (service, namespace) = (&webhook.service_name, &webhook.deployment_namespace);
@@ -97,12 +97,13 @@ impl Certificate {
                 };
                 tokio::spawn(tls::renew(*authority, serve, ca.pem));
             }
-            CertificateOrigin::Files(pair, bundle) => {
+            CertificateOrigin::Files(files) => {
+                let (pair, bundle) = *files;
                 let paths = pair.files().into_iter().chain([&bundle.0]);
                 let paths = paths.map(|file| file.named.path.clone()).collect();
                 let files = CertificateFiles {
                     current_pair: pair.pair.subscribe(),
-                    pair: *pair,
+                    pair,
                     bundle,
                     ca,
                     reviews,
