@@ -42,6 +42,8 @@ const MOST_LEFT: usize = 32;
 const SLOW: Duration = Duration::from_secs(60);
 /// Paths that are known to be slow.
 const MOST_SLOW: usize = 256;
+/// The time for which a slow path is remembered that is read no more. Longer than from one look at files to the next.
+const UNREAD: Duration = Duration::from_secs(120);
 /// The bytes that one call reads.
 const CHUNK: usize = 64 << 10;
 /// Stack bytes of a thread, for a path and its buffers.
@@ -220,8 +222,15 @@ impl Disk {
         self.tried.clear();
     }
 
+    /// Forgets slow paths that nobody has read for a while: a file that is gone is slow no more.
+    fn forget_unread(&mut self, now: Instant) {
+        self.slow
+            .retain(|_, (until, wait)| now < *until + wait.saturating_add(UNREAD));
+    }
+
     /// Retries hanging paths that lead elsewhere by now.
     pub fn begin(&mut self) {
+        self.forget_unread(Instant::now());
         let traces = self.hanging.iter();
         let mut changed = Vec::new();
         let known: Vec<_> = traces

@@ -199,3 +199,16 @@ fn many_links_hold_one_thread(root: &Path) {
     assert!(other.read(&many.join("l7"), 10).is_err());
     drop(other);
 }
+
+/// Files were looked at each second for as long as the process ran, once one that is gone had been slow.
+#[test]
+fn a_slow_path_that_is_read_no_more_is_forgotten() {
+    let mut disk = Disk::new();
+    let now = Instant::now();
+    let path = Path::new("/gone").to_owned();
+    disk.slow.insert(path, (now, AGAIN));
+    disk.begin();
+    assert!(disk.hangs());
+    disk.forget_unread(now + AGAIN + UNREAD);
+    assert!(!disk.hangs());
+}
