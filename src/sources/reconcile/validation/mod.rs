@@ -1,7 +1,7 @@
 //! The configuration of the validating webhook: its desired state, and the condition for its failure policy.
 //!
 //! It is created if it is missing, and repaired when another client changes it. Until the webhook was seen to refuse an
-//! object, its failure policy is `Ignore`: a control plane that is installed in the wrong order must not lock out its own
+//! object, or no kind is installed that it could refuse, its failure policy is `Ignore`: a control plane that is installed in the wrong order must not lock out its own
 //! rules.
 
 mod configuration_patch;

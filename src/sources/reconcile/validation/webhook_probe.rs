@@ -91,6 +91,15 @@ pub(crate) struct WebhookProbe {
     pub(crate) statuses: ReconcileStatuses,
 }
 
+/// The outcome of one try.
+enum ProbeOutcome {
+    Refused,
+    /// Nothing is installed that could be refused, so nothing invalid can pass either.
+    NoKind,
+    /// The condition that is not met yet.
+    Waiting(String),
+}
+
 impl WebhookProbe {
     /// Sends true once, and ends.
     pub(crate) async fn run(self, refused: watch::Sender<bool>) {
@@ -98,11 +107,14 @@ impl WebhookProbe {
         let mut backoff = Backoff::new(BOUNDS);
         let begin = Instant::now();
         let token = ProbeToken::random();
-        loop {
+        let because = loop {
             let mut wait = AGAIN;
-            let message = match self.missing(&token).await {
-                Ok(None) => break,
-                Ok(Some(message)) => {
+            let message = match self.outcome(&token).await {
+                Ok(ProbeOutcome::Refused) => break "the webhook refused an invalid Gateway",
+                Ok(ProbeOutcome::NoKind) => {
+                    break "no Gateway kind is installed that it could refuse";
+                }
+                Ok(ProbeOutcome::Waiting(message)) => {
                     backoff.reset();
                     message
                 }
@@ -117,9 +129,9 @@ impl WebhookProbe {
             };
             self.note(&message, begin.elapsed() >= OVERDUE);
             tokio::time::sleep(wait).await;
-        }
+        };
         tracing::info!(
-            "the webhook refused an invalid Gateway: failurePolicy of {} is now Fail",
+            "{because}: failurePolicy of {} is now Fail",
             self.configuration
         );
         self.statuses.of(&self.configuration, |status| {
@@ -147,20 +159,21 @@ impl WebhookProbe {
         }
     }
 
-    /// The condition that is not met yet.
-    async fn missing(&self, token: &ProbeToken) -> Result<Option<String>, Failure> {
+    async fn outcome(&self, token: &ProbeToken) -> Result<ProbeOutcome, Failure> {
         let mut is_entered = false;
         self.statuses
             .of(&self.configuration, |status| is_entered = status.is_entered);
         if !is_entered {
-            return Ok(Some(format!(
+            return Ok(ProbeOutcome::Waiting(format!(
                 "{} does not lead to this webhook yet",
                 self.configuration
             )));
         }
         let ServiceReference { namespace, name } = &self.service;
         if !self.is_ready().await? {
-            return Ok(Some(format!("no endpoint of {namespace}/{name} is ready")));
+            return Ok(ProbeOutcome::Waiting(format!(
+                "no endpoint of {namespace}/{name} is ready"
+            )));
         }
         for version in VERSIONS {
             if self
@@ -169,11 +182,11 @@ impl WebhookProbe {
                 .await?
                 .contains("gateways")
             {
-                return self.try_it(version, token).await;
+                let message = self.try_it(version, token).await?;
+                return Ok(message.map_or(ProbeOutcome::Refused, ProbeOutcome::Waiting));
             }
         }
-        // No kind is installed that could be refused.
-        Ok(None)
+        Ok(ProbeOutcome::NoKind)
     }
 
     async fn is_ready(&self) -> Result<bool, Failure> {
@@ -218,6 +231,7 @@ impl WebhookProbe {
         }
     }
 
+    /// Returns the reason why this webhook has not refused an invalid object; `None`: it has.
     async fn try_it(
         &self,
         version: &'static str,
