@@ -164,10 +164,11 @@ fn begun_requests_are_answered_before_the_end() {
     // The webhook's own port reports it, too; liveness stays true.
     let ready = other.request("GET", "/ready", &[], b"").unwrap();
     assert_eq!((ready.status, ready.text()), (503, "draining\n".to_owned()));
-    assert_eq!(
-        other.request("GET", "/healthz", &[], b"").unwrap().status,
-        200
-    );
+    // A kept connection is closed by its answer, so that its client goes to another replica. New ones are still taken.
+    assert_eq!(ready.header("connection"), Some("close"));
+    assert!(other.is_closed());
+    let live = injector.client().request("GET", "/healthz", &[], b"");
+    assert_eq!(live.unwrap().status, 200);
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(injector.child.try_wait().unwrap(), None, "one is in work");
     assert!(
