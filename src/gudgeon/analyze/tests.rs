@@ -76,7 +76,7 @@ fn file(text: &str) -> NamedFile {
     }
 }
 
-/// What is said of files that can be read as a whole.
+/// Returns the messages about files that can be read as a whole.
 fn whole(files: &[NamedFile], namespace: Option<&str>) -> Vec<Located> {
     let analysis = analyze(files, namespace, ("istio-system", None));
     assert_eq!(analysis.unread, [""; 0]);

@@ -205,7 +205,7 @@ struct Claim<'a> {
 struct EvictionOrder {
     is_established: bool,
     is_moving: bool,
-    /// Of those that move: the largest first.
+    /// The largest of those that move goes first.
     bytes: Reverse<usize>,
     moved: Instant,
 }

@@ -1,10 +1,11 @@
 //! Objects of an API server: listed in pages, then watched. Updates go to a store as they arrive.
 //!
 //! A watch that ends by its timeout is resumed at the version of the last event or bookmark; so is one that has lasted and that
-//! then ended early or was cut, if the server has reached that version: one that was restored from a backup has not. One that was short or silent, that could not be opened, or that the server ended with an error
-//! (410 Gone) is followed by a list, since events may have been missed; so is any while objects are left out, since there may be
-//! room for them now, and one is due as soon as others have left room, but a minute after the last one at least. While the server
-//! is away the store keeps its objects. An object that cannot be decoded is left out alone. Objects share their room by namespaces:
+//! then ended early or was cut, if the server has reached that version: one that was restored from a backup has not. One
+//! that was short or silent, that could not be opened, or that the server ended with an error (410 Gone) is followed
+//! by a list, since events may have been missed; so is any while objects are left out, since there may be room for them now, and
+//! one is due as soon as others have left room, but a minute after the last one at least. While the server is away the store keeps
+//! its objects. An object that cannot be decoded is left out alone. Objects share their room by namespaces:
 //! who holds most gives way to those who hold less.
 //!
 //! Responses are untrusted. So a list has a bound in bytes, objects, pages and time, and failures are retried with backoff

@@ -40,7 +40,7 @@ struct Wanted {
 #[derive(Debug, Default)]
 pub(super) struct SelectionBudget {
     wanted: BTreeMap<Arc<str>, Wanted>,
-    /// Of namespaces that want too much.
+    /// The limits of namespaces that want too much.
     limits: BTreeMap<Arc<str>, SelectionLimit>,
     is_due: bool,
 }

@@ -150,7 +150,7 @@ const MANAGER: &str = "{name: m, typed_config: {'@type': type.googleapis.com/env
      stat_prefix: x, http_filters: [HTTP{name: r, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}], \
      route_config: {virtual_hosts: [{name: v, domains: ['*'], routes: [ROUTE]}]}}}";
 
-/// What patches lack, by the words of `api`, is what Envoy refuses.
+/// Envoy refuses the patches that lack something by the words of `api`, and no others.
 #[test]
 fn envoy_refuses_what_lacks_a_part_and_nothing_else() {
     let address = "address: {socket_address: {address: 127.9.9.9, port_value: 1}}";

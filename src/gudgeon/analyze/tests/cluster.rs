@@ -1,4 +1,4 @@
-//! What is asked of an API server, and what becomes of its answers: a small one over plain HTTP.
+//! The requests that analyze sends to an API server, and the use of its answers: a small server over plain HTTP.
 
 #![allow(
     clippy::disallowed_methods,

@@ -3,7 +3,7 @@
 use super::super::analyze;
 use super::{file, whole};
 
-/// What is said of an Ingress of a class, beside a workload with a value of the label `istio`.
+/// Returns the messages about an Ingress of a class, beside a workload with a value of the label `istio`.
 fn of(mesh: &str, class: &str, workload: &str) -> Vec<String> {
     let class = match class {
         "" => String::new(),

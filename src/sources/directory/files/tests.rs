@@ -536,7 +536,7 @@ fn an_object_of_no_time_keeps_its_last_good_version() {
     assert!(refused.all(|one| one.serving == ServedInstead::Old));
 }
 
-/// Whoever moves a mesh over looks for them on the page of configuration.
+/// Users who move a mesh over look for them on the page of configuration.
 #[test]
 fn objects_of_the_gateway_api_are_shown_with_the_reason_why_they_do_nothing() {
     let mut directory = Directory::new();

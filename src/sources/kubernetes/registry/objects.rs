@@ -27,7 +27,7 @@ pub struct Problem {
     pub object: Key,
     /// The origin of the version that is wrong, of a configuration object.
     pub origin: Option<Origin>,
-    /// What is served in place of a refused configuration object; `None`: the object is used without the part that is wrong.
+    /// The version that is served in place of a refused configuration object; `None`: the object is used without the part that is wrong.
     pub serving: Option<ServedInstead>,
     pub refusal: Refusal,
     /// The object cannot be decoded: it is left out, or keeps its last version.

@@ -1,4 +1,4 @@
-//! Whether a watch can go on where it broke: a server that was restored from a backup has not reached that version.
+//! Decides whether a watch goes on where it broke: a server that was restored from a backup has not reached that version.
 
 use kube::core::params::ListParams;
 
