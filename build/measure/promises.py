@@ -174,12 +174,10 @@ def of_gudgeon(found, quick):
 
 
 def of_discovery(quick, proxies):
-    """The rows of gudgeon discovery; their verdicts. With fewer proxies than are promised, what one more of them costs is
-    counted for those that are not there: that these lines are straight is measured, too."""
+    """The rows of gudgeon discovery; their verdicts."""
     limits = measure.promises()["discovery"]
     found = discovery.all_of_it(quick, proxies)
     load, room = found["load"], limits["room"]
-    more = discovery.PROXIES / proxies
     verdicts = []
 
     def one(what, value, key, shown, promised, room=1.0):
@@ -193,32 +191,36 @@ def of_discovery(quick, proxies):
     what = f"start to ready, {load['services']} services"
     one(what, found["start"], "start", f"{found['start']:.0f} ms", f"{limits['start']} ms", room)
     before = load["resident_before"]
-    for variant, kinds in found["whole"].items():
-        for when, resident in zip(("", f", {found['changes']} changes"), kinds):
+    for variant, all in found["whole"].items():
+        for when, key in ("", "resident"), (f", {found['changes']} changes", "resident_after"):
             what = f"resident, {load['services']} services, {discovery.PROXIES} proxies, {variant}{when}"
-            one(what, resident, "resident", f"{resident} kB", f"{limits['resident']} kB")
+            one(what, all[key], "resident", f"{all[key]} kB", f"{limits['resident']} kB")
     figure("  before the first proxy", f"{before} kB")
     for variant, (*kinds, sent) in found["from an API server"].items():
         for when, resident in zip(("", f", {found['changes']} changes"), kinds):
             what = f"  of an API server, {variant}{when}"
             one(what, resident, "resident_api_server", f"{resident} kB", f"{limits['resident_api_server']} kB")
         one("  sent to a proxy that comes", sent, "sent", f"{sent / 1000:.0f} kB", f"{limits['sent'] / 1000:.0f} kB")
-    if more > 1:
+    if proxies < discovery.PROXIES:
         figure(f"  with {proxies} proxies", f"{load['resident']} kB")
     figure(f"  with {proxies} over 20 connections", f"{found['together']} kB")
     figure(f"  with {proxies} at most, while all come at once", f"{load['resident_most']} kB")
     figure(f"  with {proxies} after changes of endpoints and services", f"{load['resident_after']} kB")
     figure("  until every proxy had everything, the proxies beside it", f"{load['complete_ms'] / 1000:.1f} s")
     figure("  processor time of that", f"{load['complete_processor_ms'] / 1000:.1f} s")
-    last, cost = (statistics.median(change[key] for change in load["changes"]) for key in ("last_ms", "processor_ms"))
-    what = f"an endpoint's change for {discovery.PROXIES} proxies, processor time"
-    one(what, cost * more, "change", f"{cost * more:.0f} ms", f"{limits['change']} ms", room)
-    what = f"  the last of {proxies} has it, debounce and all"
-    row(what, f"{last:.0f} ms", f"{limits['last']} ms", "holds" if last <= limits["last"] else "noisy")
+    for variant, all in found["whole"].items():
+        last, cost = (statistics.median(change[key] for change in all["changes"]) for key in ("last_ms", "processor_ms"))
+        what = f"an endpoint's change for {discovery.PROXIES} proxies, {variant}, processor time"
+        one(what, cost, "change", f"{cost:.0f} ms", f"{limits['change']} ms", room)
+        what = "  the last of them has it, debounce and all"
+        row(what, f"{last:.0f} ms", f"{limits['last']} ms", "holds" if last <= limits["last"] else "noisy")
     alone, among = found["one namespace"]
     what = f"a rule of one namespace of {discovery.NAMESPACES}, to it without the others"
     one(what, among / alone, "others", f"{among / alone:.2f}", f"{limits['others']:.2f}", room)
     figure(f"  processor time of its change, {proxies} proxies", f"{among:.0f} ms")
+    if quick:
+        figure("how it grows: build/promises without --quick", "")
+        return verdicts
     for what, costs in found["growth"].items():
         shown = ", ".join(f"{size}: {cost:.0f}" for size, cost in costs.items())
         bend = gudgeon.bend(costs)
