@@ -1,4 +1,5 @@
-//! What the agent has adopted, at its end: orphans of its proxies, companions and commands that left their process groups.
+//! Children that the agent has adopted, at its end: orphans of its proxies, companions and commands that left their process
+//! groups.
 //!
 //! With PID 1 the kernel kills them. An agent that is a subreaper would leave them to the next one, so it ends them as it
 //! ends a proxy: TERM, their time, KILL. What they have started becomes the agent's in turn, so it looks again after each
@@ -17,8 +18,8 @@ use crate::children::Children;
 use crate::log;
 use sys::{Pid, signal};
 
-/// What KILL has not removed by then hangs in the kernel, or starts others faster than they are killed. Chosen: KILL takes
-/// milliseconds.
+/// A child that KILL has not removed by then hangs in the kernel, or starts others faster than they are killed. Chosen: KILL
+/// takes milliseconds.
 const ABANDON_AFTER: Duration = Duration::from_secs(2);
 
 /// The end of what was adopted.
@@ -27,7 +28,7 @@ pub(crate) struct Adopted {
     /// They have had TERM.
     told: Vec<Pid>,
     killing: bool,
-    /// When the next step is due.
+    /// The next step is due at this time.
     deadline: Instant,
 }
 
@@ -42,7 +43,7 @@ impl Adopted {
         }
     }
 
-    /// When `have_ended` is due again, unless one of them ends before.
+    /// The time at which `have_ended` is due again, unless one of them ends before.
     #[must_use]
     pub(crate) const fn deadline(&self) -> Instant {
         self.deadline

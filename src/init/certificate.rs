@@ -1,4 +1,4 @@
-//! When a certificate runs out: the one field that the agent reads, for a warning and a metric.
+//! The end of a certificate's validity: the one field that the agent reads, for a warning and a metric.
 //!
 //! PEM, base64 and just enough DER to walk from the start of a certificate to its validity (RFC 5280 §4.1). Nothing is
 //! verified: whether a certificate is any good is Envoy's to say. What cannot be read has no expiry.
@@ -8,7 +8,7 @@
 /// Bytes of a PEM file. Chosen: a bundle of all public roots is a quarter of it.
 pub(crate) const LARGEST_FILE: u64 = 1 << 20;
 
-/// What a line begins with that begins or ends a block; its label and `-----` follow.
+/// The beginning of a line that begins or ends a block; its label and `-----` follow.
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
 /// The labels that OpenSSL and BoringSSL, which Envoy uses, take for a certificate. Of a trusted one, OpenSSL's own form,
@@ -46,7 +46,7 @@ pub(crate) fn expiry(pem: &[u8]) -> Option<u64> {
     earliest
 }
 
-/// What is decoded so far.
+/// The bytes decoded so far.
 #[derive(Default)]
 struct Base64 {
     bytes: Vec<u8>,
@@ -257,7 +257,7 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
         assert_eq!(expiry(chain.as_bytes()), Some(1_782_777_600));
     }
 
-    /// What `openssl x509 -trustout` writes: what the certificate is trusted for stands behind it.
+    /// `openssl x509 -trustout` writes such a block: the uses that the certificate is trusted for stand behind it.
     #[test]
     fn a_certificate_is_one_by_any_of_its_names() {
         let old = LEAF.replace(" CERTIFICATE", " X509 CERTIFICATE");

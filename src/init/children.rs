@@ -33,7 +33,7 @@ use crate::config::{IpVersion, Launch};
 use crate::supervisor::{CompanionId, Epoch, ExitStatus};
 use sys::{ChildSetup, End, Inherited, Pid, Streams};
 
-/// What a child is for.
+/// The purpose of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Proxy(Epoch),
@@ -64,7 +64,7 @@ const MOST: usize = 20;
 #[derive(Debug, Default)]
 pub(crate) struct Children {
     started: Vec<(Pid, Kind)>,
-    /// Whoever became pintle by exec has started them: a shell's log reader, say. They are reaped, and never signalled.
+    /// Children of the program that became pintle by exec: a shell's log reader, say. They are reaped, and never signalled.
     inherited: Vec<Pid>,
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn spawn_code(error: &io::Error) -> u8 {
     }
 }
 
-/// What differs from one epoch to the next.
+/// The arguments that differ from one epoch to the next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
     pub(crate) epoch: Epoch,

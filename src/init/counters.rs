@@ -1,4 +1,4 @@
-//! What is counted, for the metrics. Plain numbers: there is one thread.
+//! The counters behind the metrics. Plain numbers: there is one thread.
 
 #![forbid(unsafe_code)]
 

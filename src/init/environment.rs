@@ -16,7 +16,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Of the process.
+    /// Reads the environment of the process.
     #[must_use]
     pub fn of_process() -> Self {
         Self::new(sys::variables())

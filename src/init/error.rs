@@ -61,7 +61,7 @@ impl fmt::Display for StartError {
 
 impl Error for StartError {}
 
-/// What the system said, to whom if that is why, and the remedy.
+/// The system's refusal, whom it met if that is the cause, and the remedy.
 pub(crate) struct Refused<'e> {
     pub(crate) error: &'e io::Error,
     /// `None`: the agent's own.

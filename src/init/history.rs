@@ -1,6 +1,6 @@
-//! What happened lately: the last events and the lives of the last epochs, for `/status` and the page.
+//! The last events and the lives of the last epochs, for `/status` and the page.
 //!
-//! Of a fixed size, and without any text: an event is kept as the note that it was and put into words when it is asked
+//! The history has a fixed size and holds no text: an event is kept as the note that it was and put into words when it is asked
 //! for.
 
 #![forbid(unsafe_code)]
@@ -37,11 +37,11 @@ pub(crate) struct Life {
     pub(crate) reason: Reason,
     pub(crate) configuration: Fingerprint,
     pub(crate) started: Instant,
-    /// When it was LIVE.
+    /// The moment at which it was LIVE.
     pub(crate) live: Option<Instant>,
-    /// When it had handed over.
+    /// The moment at which it had handed over.
     pub(crate) draining: Option<Instant>,
-    /// When and how it ended.
+    /// The moment and the manner of its end.
     pub(crate) ended: Option<(Instant, ExitStatus)>,
     /// Its end is a failure: a crash, or a child that died before it was LIVE.
     pub(crate) failed: bool,

@@ -1,4 +1,4 @@
-//! What the start finds out about the machine.
+//! Facts about the machine that the start finds out.
 
 #![forbid(unsafe_code)]
 
@@ -25,8 +25,8 @@ pub(crate) fn look() -> (Host, Option<OwnedFd>) {
     (host, socket)
 }
 
-/// Of a cgroup: how a line of `/proc/self/cgroup` names it, where such are mounted, and the file that counts kills for the want
-/// of memory. v2, then v1.
+/// The memory controller of a cgroup: its name in a line of `/proc/self/cgroup`, the place where such are mounted, and the file
+/// that counts kills for the want of memory. v2, then v1.
 const MEMORY: [(&str, &str, &str); 2] = [
     ("0::", "/sys/fs/cgroup", "/memory.events"),
     (":memory:", "/sys/fs/cgroup/memory", "/memory.oom_control"),

@@ -24,7 +24,7 @@ const SIGNALS: Token = Token(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// After an error of `poll` itself, which should not happen. Chosen: ten tries a second, and no spin.
 const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
-/// Who sends one of these while we wait for that does not want to wait.
+/// A second one of these while we wait for the first means that its sender does not want to wait.
 const ENDING: [i32; 3] = [signal::SIGTERM, signal::SIGINT, signal::SIGQUIT];
 
 /// Sources of signals.

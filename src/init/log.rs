@@ -45,7 +45,7 @@ impl Level {
     }
 }
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Stdout,
@@ -53,7 +53,7 @@ pub enum Target {
     File(PathBuf),
 }
 
-/// How it is logged, and where to.
+/// The form of log lines, and their destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     pub level: Level,

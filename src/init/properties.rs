@@ -1,5 +1,5 @@
-//! What must hold of everything that takes bytes from outside, whatever they are: the fuzz targets of `tests/fuzz` call
-//! these, and so do the tests below, with the same examples. Not part of the program.
+//! Properties of everything that takes bytes from outside, whatever they are: the fuzz targets of `tests/fuzz` call these, and
+//! so do the tests below, with the same examples. Not part of the program.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ pub const ALL: [(&str, Property); 5] = [
     ("text", text),
 ];
 
-/// What is never cut: a redirect's location, a certificate.
+/// Texts that are never cut: a redirect's location, a certificate.
 fn text(pieces: &[&[u8]]) {
     let whole = pieces.concat();
     crate::status::properties::redirect(&whole);

@@ -1,6 +1,6 @@
 //! Whether the proxy is ready, and if not, which stage is missing. Pure.
 //!
-//! What the core knows decides first; where that is not enough, the admin port of the serving epoch is asked, once for
+//! The core's own knowledge decides first; where it is not enough, the admin port of the serving epoch is asked, once for
 //! all probes that wait. An epoch that was found ready stays so during a hand-over: its admin port belongs to its child
 //! from some moment on.
 
@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::supervisor::{AgentState, Epoch, Process, ProcessId, Snapshot, State};
 
-/// What is missing, or that nothing is.
+/// The stage that is missing, or that none is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Ready,
@@ -82,7 +82,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What the admin port said about readiness.
+/// The admin port's answer about readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Facts(Facts),
@@ -105,14 +105,14 @@ pub(crate) struct Facts {
     pub(crate) missing_port: Option<u16>,
 }
 
-/// What became of an API's updates.
+/// The state of an API's updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Updates {
     pub(crate) accepted: bool,
     pub(crate) rejected: bool,
 }
 
-/// How to answer a probe.
+/// The way to answer a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     Answer(Stage),
@@ -120,14 +120,14 @@ pub(crate) enum Plan {
     Ask(ProcessId),
 }
 
-/// What was found last, for the process that it was found of.
+/// The last finding, and the process that it is about.
 #[derive(Debug, Default)]
 pub(crate) struct Readiness {
     found: Option<(ProcessId, Stage)>,
 }
 
 impl Readiness {
-    /// What is known without the admin port, or whose to ask.
+    /// Returns the answer if it is known without the admin port, or else the epoch to ask.
     #[must_use]
     pub(crate) fn plan(&self, snapshot: &Snapshot<'_>) -> Plan {
         match snapshot.state {

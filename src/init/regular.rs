@@ -4,7 +4,7 @@
 //! the kernel's own files (`/proc/kmsg`), which count as regular, waits for data. So the kind is checked first, the file is
 //! opened without blocking, and the kind is checked again: the path may lead elsewhere by then.
 //!
-//! What cannot be bounded is a file system that does not answer (a network's, or FUSE whose daemon hangs): Linux has no
+//! Nothing bounds a file system that does not answer (a network's, or FUSE whose daemon hangs): Linux has no
 //! open or stat that gives up there, O_NONBLOCK means nothing to it, and once the daemon has taken a request no signal but
 //! KILL ends the wait. Such a file must not be watched, nor the proxy's configuration: PID 1 would stand still until the
 //! file system answers. KILL works meanwhile, so the kubelet, whose liveness probe fails, can restart the container.

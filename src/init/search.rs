@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-/// What stands before the first `mark`, and what stands behind it.
+/// Returns the text before the first `mark`, and the text behind it.
 pub(crate) fn split_once<'t>(text: &'t str, mark: &str) -> Option<(&'t str, &'t str)> {
     let first = mark.bytes().next()?;
     let bytes = text.as_bytes();
@@ -39,13 +39,13 @@ pub(crate) fn replace(text: &str, mark: &str, new: &str) -> String {
     replaced
 }
 
-/// What stands before the last `mark`, an ASCII character, and what stands behind it.
+/// Returns the text before the last `mark`, an ASCII character, and the text behind it.
 pub(crate) fn split_last(text: &str, mark: u8) -> Option<(&str, &str)> {
     let behind = behind_last(text, mark);
     Some((text.get(..behind.checked_sub(1)?)?, text.get(behind..)?))
 }
 
-/// Where what stands behind the last `mark`, an ASCII character, begins: 0 without one.
+/// Returns the position behind the last `mark`, an ASCII character: 0 without one.
 #[inline(never)]
 pub(crate) fn behind_last(text: &str, mark: u8) -> usize {
     let at = text.bytes().rposition(|byte| byte == mark);

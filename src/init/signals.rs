@@ -42,7 +42,7 @@ struct Caught {
     left: bool,
 }
 
-/// What was handled.
+/// The signals that arrived since the last call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handled {
     /// Children have ended.
@@ -94,7 +94,7 @@ impl Signals {
         Ok(())
     }
 
-    /// What was handled since the last call.
+    /// Takes the signals that arrived since the last call.
     pub(crate) fn handled(&mut self) -> Handled {
         if let Some(caught) = &mut self.0 {
             // Until it is empty: epoll tells of what comes after that.
@@ -133,7 +133,7 @@ const fn bit(number: i32) -> u64 {
     1 << (number - 1)
 }
 
-/// What has no handler: 32 to 34 are among it, for which the C library allows none.
+/// Returns the signals that have no handler: 32 to 34 are among them, for which the C library allows none.
 fn blocked() -> u64 {
     let other_ways = FAULTS.iter().chain(&NOT_CAUGHT);
     other_ways.fold(!bit(signal::SIGCHLD), |set, number| set & !bit(*number))

@@ -1,5 +1,5 @@
-//! What is said at the start: who this is, what is missing, and how long the end may take, which four settings make, and the
-//! pod grants another number.
+//! The lines of the start: the agent's identity, missing preconditions, and the longest time that the end may take, which four
+//! settings make, and the pod grants another number.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::log;
 use crate::supervisor::{Policy, Seconds};
 
-/// Where Envoy keeps what a hot restart hands over.
+/// The directory in which Envoy keeps the objects that a hot restart hands over.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Says who this is, in one line, once.

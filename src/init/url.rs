@@ -1,4 +1,4 @@
-//! Where a request goes: `http://HOST[:PORT][/PATH]`. Pure.
+//! The target of a request: `http://HOST[:PORT][/PATH]`. Pure.
 //!
 //! HOST is an address or `localhost`: looking up other names takes the C library's resolver, which weighs 19 kB, and what
 //! these commands ask is on this machine.
@@ -50,7 +50,7 @@ impl Url {
         }
     }
 
-    /// What a user wrote.
+    /// Parses a user's text.
     ///
     /// # Errors
     /// Anything but `http://HOST[:PORT][/PATH]`.

@@ -1,8 +1,8 @@
-//! What is asked of Envoy's admin port, and what its answers mean. Pure.
+//! Calls to Envoy's admin port, and the meaning of its answers. Pure.
 //!
 //! # What the endpoints do
 //!
-//! Each called on Envoy 1.40.0. What changes something is POST; GET gets 405.
+//! Each called on Envoy 1.40.0. An endpoint that changes something wants POST; GET gets 405.
 //!
 //! - `/drain_listeners`: the listeners close at once. `?graceful`: they go on accepting, with `Connection: close` or GOAWAY,
 //!   and close after `--drain-time-s`; the process stays. `&skip_exit`: they never close. `&inboundonly`: does nothing
@@ -26,7 +26,7 @@ use crate::supervisor::{Call, Epoch, Reply};
 const LIVE_STATS: &str =
     "/stats?filter=^(server\\.hot_restart_generation|listener_manager\\.workers_started)$";
 const SERVER_INFO: &str = "/server_info";
-/// What readiness needs: one regular expression, so that Envoy walks its stats once.
+/// The statistics that readiness needs: one regular expression, so that Envoy walks its stats once.
 const READY_STATS: &str = "/stats?filter=^(server\\.hot_restart_generation|listener_manager\\.workers_started|\
                            cluster_manager\\.cds\\.update_(success|rejected)|\
                            listener_manager\\.lds\\.update_(success|rejected))$";
@@ -38,7 +38,7 @@ const LIVE_BYTES: usize = 64 * 1024;
 /// Bytes of the connections' statistics. Chosen: room for some 15,000 listeners.
 const CONNECTION_BYTES: usize = 1024 * 1024;
 
-/// What the answers are judged by.
+/// The knowledge by which answers are judged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Knowledge {
     /// Without hot restart there are no generations: whoever answers is the process that was asked.
@@ -50,7 +50,7 @@ pub(crate) struct Knowledge {
     pub(crate) prometheus_port: u16,
 }
 
-/// What a call asks in one request; a call is a short chain of them.
+/// The endpoint of one request; a call is a short chain of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     LiveStats,
@@ -67,7 +67,7 @@ pub(crate) enum Endpoint {
     Listeners,
 }
 
-/// What follows from an answer.
+/// The consequence of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Ask(Endpoint),
@@ -124,7 +124,7 @@ impl Endpoint {
         request_head(method, &path, "localhost", b"Content-Length: 0\r\n")
     }
 
-    /// What the answer means.
+    /// Returns the meaning of the answer.
     #[must_use]
     pub(crate) fn judge(self, epoch: Epoch, answer: &Response, knowledge: &Knowledge) -> Step {
         let ok = answer.status() == Some(200);

@@ -26,7 +26,7 @@ pub(crate) const SLOTS: usize = 8;
 /// An admin port that is silent for so long is as good as gone. Kubernetes' default `timeoutSeconds` of a probe.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     /// The core has asked.
@@ -52,7 +52,7 @@ impl Answer {
     }
 }
 
-/// Who asks, and what.
+/// The origin of a call, and its question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Core(Call),
@@ -67,7 +67,7 @@ struct Pending {
     endpoint: Endpoint,
     exchange: Exchange,
     body: Body,
-    /// What has been found out about readiness.
+    /// Facts gathered about readiness.
     gathered: Gathered,
     deadline: Instant,
 }
@@ -307,7 +307,7 @@ impl AdminClient {
         None
     }
 
-    /// When the first call runs out of time.
+    /// Returns the time at which the first call runs out of time.
     #[must_use]
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.slots
@@ -327,7 +327,7 @@ impl AdminClient {
     }
 }
 
-/// What a broken call says about the other side.
+/// Returns the state of the other side that a broken call shows.
 fn heard(error: &io::Error) -> Heard {
     if error.kind() == io::ErrorKind::InvalidData {
         Heard::Unclear

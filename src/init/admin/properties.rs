@@ -1,5 +1,5 @@
-//! What must hold of the admin port's answers, for fuzzing and for tests: where they are cut makes no difference to what
-//! they mean.
+//! Properties of the admin port's answers, for fuzzing and for tests: the places where they are cut make no difference to their
+//! meaning.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ use crate::config::DrainCall;
 use crate::http::properties::answer;
 use crate::supervisor::Epoch;
 
-/// Of every kind one.
+/// One endpoint of every kind.
 const ENDPOINTS: [Endpoint; 9] = [
     Endpoint::LiveStats,
     Endpoint::ServerInfo,
@@ -23,7 +23,7 @@ const ENDPOINTS: [Endpoint; 9] = [
     Endpoint::Listeners,
 ];
 
-/// What all requests make of an answer.
+/// Feeds an answer to all requests.
 pub(crate) fn reply(pieces: &[&[u8]]) {
     let whole = pieces.concat();
     assert_eq!(meaning(pieces), meaning(&[&whole]));

@@ -1,4 +1,4 @@
-//! What Envoy's admin port says about readiness: up to three answers, put together. Pure.
+//! The admin port's answers about readiness: up to three, put together. Pure.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ pub(crate) struct Ports {
     pub(crate) all: bool,
 }
 
-/// What has been found out.
+/// The facts gathered so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gathered {
     pub(super) facts: Facts,

@@ -26,7 +26,7 @@ const REQUIRED_PREFIXES: [&str; 6] = [
     "server",
     "cluster.xds-grpc",
 ];
-/// What `/stats` shows of open connections; the drain adds it up.
+/// The suffix by which `/stats` shows open connections; the drain adds them up.
 const CONNECTIONS_SUFFIX: &str = "downstream_cx_active";
 /// For clusters that have no setting of their own. The default of pilot-agent 1.1.5's `--connectTimeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -107,7 +107,7 @@ fn add<'a>(values: &mut Vec<(&'static str, Put<'a>)>, name: &'static str, value:
     values.push((name, value));
 }
 
-/// What clusters differ in.
+/// The differences between clusters.
 struct Cluster<'a> {
     name: &'static str,
     host: &'a str,
@@ -272,7 +272,7 @@ fn prometheus(inputs: &Generated) -> SocketAddr {
     SocketAddr::new(ip, inputs.prometheus_port)
 }
 
-/// What is kept of Envoy's statistics: the required prefixes, and what the annotations add.
+/// Returns the patterns of Envoy's statistics that are kept: the required prefixes, and those that the annotations add.
 fn stats_patterns(inputs: &Generated) -> Value {
     let StatsInclusion {
         prefixes,

@@ -12,7 +12,7 @@ use crate::regular;
 /// times its size in memory: with a wrong path the container must not run out of it.
 pub(super) const DOCUMENT_BYTES: usize = 4 * 1024 * 1024;
 
-/// What a file is to us.
+/// The role of a file for us.
 pub(super) const TEMPLATE: &str = "template";
 pub(super) const OVERRIDE: &str = "bootstrap override";
 pub(super) const CUSTOM: &str = "custom configuration";

@@ -1,4 +1,4 @@
-//! What the proxy reads at start: the bootstrap document, as bytes, rendered anew for every epoch.
+//! The proxy's bootstrap document, as bytes, rendered anew for every epoch.
 //!
 //! Three sources (`Source`): generated from values (`document`, whose shape is in `parts/`), a JSON template of
 //! the user's (`template`), or a file of the user's that is used as it is. `ISTIO_BOOTSTRAP_OVERRIDE` is merged into the
@@ -26,7 +26,7 @@ use crate::values::HostPort;
 /// Linux takes no longer single argument (`MAX_ARG_STRLEN`, 32 pages of 4 KiB, with its NUL).
 const ARGUMENT_BYTES: usize = 32 * 4096 - 1;
 
-/// Where the file after `-c` comes from.
+/// The source of the file after `-c`.
 #[derive(Debug)]
 pub enum Source {
     /// Generated from values; written to `<directory>/envoy-rev<epoch>.json`.
@@ -46,7 +46,7 @@ pub enum Source {
     },
 }
 
-/// How the override of a user's own file reaches the proxy.
+/// The way in which the override of a user's own file reaches the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Override {
     /// Added to the file's content, if that is JSON.
@@ -58,10 +58,10 @@ pub enum Override {
     InArgument,
 }
 
-/// What a proxy process is to be started with.
+/// The input of a proxy process at its start.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// What to write for `-c`; `None`: the user's own file is used.
+    /// The bytes to write for `-c`; `None`: the user's own file is used.
     pub document: Option<Vec<u8>>,
     /// The value of `--config-yaml`: the override of a user's own file that is no JSON.
     pub config_yaml: Option<String>,
@@ -252,7 +252,7 @@ pub struct Generated {
     pub count_connections: bool,
 }
 
-/// Where the proxy runs; an empty part is left out of the document.
+/// The place where the proxy runs; an empty part is left out of the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locality {
     pub region: String,
@@ -278,7 +278,7 @@ pub struct ControlPlaneTls {
     pub subject_alt_names: Vec<String>,
 }
 
-/// Where spans go.
+/// The destination of spans.
 #[derive(Clone, Debug)]
 pub enum Tracing {
     Zipkin(HostPort),

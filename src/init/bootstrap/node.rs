@@ -1,4 +1,4 @@
-//! What the proxy tells the control plane about itself: node metadata, locality and the statistics it keeps, all from
+//! The proxy's description of itself for the control plane: node metadata, locality and the statistics it keeps, all from
 //! environment variables.
 //!
 //! `ISTIO_META_<K>=v` gives `K`, `ISTIO_METAJSON_LABELS` the object `LABELS`, every other `ISTIO_METAJSON_*` is a JSON
@@ -31,7 +31,7 @@ const IDENTITY: [(&str, &str); 5] = [
     ("ISTIO_META_OWNER", "OWNER"),
     ("ISTIO_META_WORKLOAD_NAME", "WORKLOAD_NAME"),
 ];
-/// What Istio's filters tell the peer of a connection, unless `ISTIO_META_EXCHANGE_KEYS` says something else.
+/// The metadata that Istio's filters tell the peer of a connection, unless `ISTIO_META_EXCHANGE_KEYS` names others.
 const EXCHANGE_KEYS: &str = "NAME,NAMESPACE,INSTANCE_IPS,LABELS,OWNER,PLATFORM_METADATA,WORKLOAD_NAME,MESH_ID,SERVICE_ACCOUNT";
 /// Levels of JSON in metadata. Envoy's parser (protobuf) stops at 100 messages inside each other, and one level of JSON is
 /// three of them. Chosen: half of that.
@@ -40,7 +40,7 @@ const DEPTH: usize = 16;
 /// Name and value.
 pub type Variable<'a> = (&'a OsStr, &'a OsStr);
 
-/// What the description is made of.
+/// The values that the description is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeInputs<'a> {
     /// The environment, in its order; of a repeated JSON key the later wins.
@@ -50,7 +50,7 @@ pub struct NodeInputs<'a> {
     pub role: Role,
 }
 
-/// What the proxy is, for `Generated`.
+/// The description of the proxy, for `Generated`.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDescription {
     pub metadata: Map,
@@ -58,7 +58,7 @@ pub struct NodeDescription {
     pub stats: StatsInclusion,
     /// From the label `istio-locality`.
     pub locality: Locality,
-    /// What was left out or changed, to be logged.
+    /// Values that were left out or changed, to be logged.
     pub warnings: Vec<String>,
 }
 
@@ -160,7 +160,7 @@ fn add_label(labels: &mut Map, key: &str, value: Value, warnings: &mut Vec<Strin
     }
 }
 
-/// What the agent knows itself; returns the addresses as text.
+/// Adds the agent's own knowledge; returns the addresses as text.
 fn add_identity(
     metadata: &mut Map,
     inputs: &NodeInputs<'_>,

@@ -12,7 +12,7 @@ use crate::search;
 /// A text of this program's, an object or a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text {
-    /// What to do, and how many bytes of `bytes` belong to it.
+    /// The steps, each with the number of bytes of `bytes` that belong to it.
     pub(super) steps: &'static [[u8; 2]],
     pub(super) bytes: &'static str,
 }
@@ -51,7 +51,7 @@ pub(super) struct Order<const STEPS: usize, const BYTES: usize> {
     pub(super) bytes: [u8; BYTES],
     /// Steps and bytes.
     pub(super) size: [usize; 2],
-    /// What is being written belongs to this step.
+    /// The step to which the bytes that are being written belong.
     step: u8,
     length: u8,
     depth: u8,
@@ -203,7 +203,7 @@ pub(super) struct Part<'a> {
     pub(super) values: Vec<(&'static str, Put<'a>)>,
 }
 
-/// What is put in the place of a name.
+/// The value in the place of a name.
 #[derive(Debug)]
 pub(super) enum Put<'a> {
     Absent,

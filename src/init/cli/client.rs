@@ -9,7 +9,7 @@ use super::typed::Typed;
 use super::{EXIT_CONFIG, Stop, Word, extra_argument, normalised};
 use crate::url::{Url, UrlError, path};
 
-/// What was typed after a command that asks from outside.
+/// The arguments of a command that asks from outside.
 #[derive(Debug)]
 pub struct ClientArgs {
     pub(crate) task: Task,
@@ -20,7 +20,7 @@ pub struct ClientArgs {
     pub(crate) flags: Typed,
 }
 
-/// What is done with the answer.
+/// The use of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Request,
@@ -31,7 +31,7 @@ pub(crate) enum Task {
     Order,
 }
 
-/// Where the agent tells whether the proxy is ready.
+/// The path at which the agent says whether the proxy is ready.
 const READY: &str = "/healthz/ready";
 /// The default of `--status-port`.
 const STATUS_PORT: u32 = 15_020;

@@ -1,4 +1,4 @@
-//! What followed `--`: arguments for Envoy, looked at first.
+//! The arguments behind `--`, for Envoy, looked at first.
 //!
 //! Envoy ends with 1 on a flag that stands twice, and a flag that pintle writes itself would stand twice or break the
 //! epochs; so both are refused here, with the setting to use instead. Envoy does not know `--x=y`, so it is split.

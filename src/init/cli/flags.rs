@@ -16,7 +16,7 @@ pub struct Flag {
     pub variable: &'static str,
 }
 
-/// How a flag takes its value.
+/// The form of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// True or false; the value only after `=`.
@@ -31,11 +31,11 @@ pub enum Kind {
     List,
     /// Repeatable, and a comma is only a comma.
     Repeated,
-    /// Of some pilot-agent, without meaning here: accepted with a warning.
+    /// A flag of some pilot-agent, without meaning here: accepted with a warning.
     Legacy,
     /// The same, true or false.
     LegacyBool,
-    /// Of some pilot-agent, and no Envoy can do it any more: refused unless it asks for nothing.
+    /// A flag of some pilot-agent that no Envoy can honour any more: refused unless it asks for nothing.
     Gone,
     /// The same, true or false.
     GoneBool,
@@ -83,7 +83,7 @@ pub struct Table {
     lines: &'static [Line],
 }
 
-/// Where a line begins, and how long its parts are.
+/// The beginning of a line, and the lengths of its parts.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     begin: u16,

@@ -8,7 +8,7 @@ use super::flags::INIT;
 use super::typed::Typed;
 use super::{Stop, Word, normalised};
 
-/// What was typed after `init`.
+/// The arguments of `init`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InitArgs {
     /// `-g`: signals go to the command's process group.
@@ -19,7 +19,7 @@ pub struct InitArgs {
     pub command: Vec<OsString>,
 }
 
-/// What was typed, or help.
+/// Parses the arguments; asked for help, it stops.
 pub(super) fn parse(arguments: &[Word]) -> Result<InitArgs, Box<Stop>> {
     // The first word that is no flag begins the command; it may be any bytes.
     let is_flag = |word: &&Word| {

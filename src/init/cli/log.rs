@@ -1,4 +1,4 @@
-//! What the flags say of the log.
+//! The flags of the log.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,8 @@ use crate::log::{Level, LogConfig, Target};
 use crate::values;
 
 impl ProxyFlags {
-    /// Where and how to log, as far as it can be understood: also what is wrong with the other flags is said there.
+    /// Returns the form and destination of the log, as far as they can be understood: faults of the other flags are told there,
+    /// too.
     pub(crate) fn log(&self, default: Target) -> LogConfig {
         let mut targets = Vec::new();
         for target in self.list("log-target") {

@@ -1,4 +1,4 @@
-//! What was typed: from the argument list to a `Command`, or to a `Stop` with what to print and the exit code.
+//! The command line: from the argument list to a `Command`, or to a `Stop` with the text to print and the exit code.
 //!
 //! `normalise` brings every spelling of pilot-agent's to one. Values stay text; `config` says what they mean. Called by another name (`pilot-agent`) nothing changes.
 
@@ -39,7 +39,7 @@ pub const EXIT_CONFIG: u8 = 78;
 /// An argument: where the process has it, and never copied.
 pub type Word = &'static OsStr;
 
-/// What to do.
+/// A command to carry out.
 #[derive(Debug)]
 pub enum Command {
     /// `proxy`, or `run` when there is a command in it.
@@ -54,7 +54,7 @@ pub struct Stop {
     pub code: u8,
     pub stdout: String,
     pub stderr: String,
-    /// What `stderr` has goes there instead, in one line: where `proxy` and `run` would have logged.
+    /// The log in which `proxy` and `run` would have told it; the text of `stderr` goes there instead, in one line.
     pub log: Option<LogConfig>,
 }
 
@@ -152,7 +152,7 @@ fn proxy(name: &str, arguments: &[Word]) -> Result<ProxyArgs, Box<Stop>> {
     })
 }
 
-/// What was wrong is logged: by a pod's log and its termination message, it is one line.
+/// Moves a fault into the log: in a pod's log and its termination message, it is one line.
 fn logged(mut stop: Box<Stop>, arguments: &[Word]) -> Box<Stop> {
     if stop.code != 0 {
         let what = stop.stderr.trim_end();

@@ -76,7 +76,7 @@ pub(super) fn did_you_mean(table: Table, typed: &str) -> String {
     ["; did you mean", head, or, tail, "?"].concat()
 }
 
-/// Of a name in kebab-case.
+/// Returns the words of a name in kebab-case.
 fn words(name: &str) -> impl Iterator<Item = &str> {
     name.split('-').filter(|word| !word.is_empty())
 }

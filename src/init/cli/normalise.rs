@@ -1,6 +1,6 @@
 //! Brings pilot-agent's spellings to one: every flag becomes `--kebab-case value`, each scalar once.
 //!
-//! What comes out has one spelling. Nothing here knows what a flag means.
+//! Its output has one spelling. Nothing here knows the meaning of a flag.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ pub(super) struct Normal {
     pub(super) flags: Vec<(&'static str, &'static str)>,
     /// Words that belong to no flag.
     pub(super) words: Vec<&'static str>,
-    /// What followed `--`.
+    /// The arguments behind `--`.
     pub(super) rest: Vec<Word>,
     /// `--help` or `-h` was among them.
     pub(super) help: bool,

@@ -9,15 +9,15 @@ use super::flags::{PROXY, PROXY_HELP};
 use super::{Word, normalise};
 use crate::values::Role;
 
-/// What was typed after `proxy` or `run`, in one spelling.
+/// The arguments of `proxy` or `run`, in one spelling.
 #[derive(Debug, Default)]
 pub struct ProxyArgs {
     /// The first word, checked.
     pub role: Role,
     pub(crate) flags: ProxyFlags,
-    /// What followed the `--` of `proxy`, checked and split.
+    /// The arguments behind the `--` of `proxy`, checked and split.
     pub extra: Vec<Word>,
-    /// What followed the `--` of `run`; empty for `proxy`.
+    /// The command behind the `--` of `run`; empty for `proxy`.
     pub command: Vec<Word>,
     /// Flags of history that were given.
     pub warnings: Vec<String>,
@@ -103,9 +103,9 @@ pub(super) fn help_with(about: &str) -> String {
     help
 }
 
-/// Where descriptions begin.
+/// The column at which descriptions begin.
 const INDENT: usize = 20;
-/// Of a terminal.
+/// The width of a terminal.
 const WIDTH: usize = 80;
 
 const ABOUT: &str = "Usage: pintle proxy [sidecar|router|ingress] [flags] [-- ENVOY ARGS...]

@@ -4,7 +4,7 @@
 
 use super::Word;
 
-/// What followed `--`, which must be something.
+/// Returns the command behind `--`, which must not be empty.
 pub(super) fn command(rest: Vec<Word>) -> Result<Vec<Word>, &'static str> {
     if rest.is_empty() {
         return Err("a command is missing, as in pintle run [flags] -- CMD ARGS");
@@ -17,7 +17,7 @@ pub(super) fn help() -> String {
     super::proxy::help_with(ABOUT)
 }
 
-/// How the command and the proxy live together.
+/// The rules by which the command and the proxy live together.
 const ABOUT: &str = "Usage: pintle run [sidecar|router|ingress] [flags] -- CMD [ARGS...]
 
 run CMD beside Envoy: start it once Envoy is ready, stop Envoy when it ends, drain and all; for Jobs

@@ -24,7 +24,7 @@ Options:
   --help, -h        display usage information
 ";
 
-/// What is printed, or what is wrong.
+/// Returns the text to print, or the fault.
 pub(super) fn render(short: bool, output: &str) -> Result<String, String> {
     // Both are made of letters, digits and a few signs that JSON and YAML take as they are.
     let (before, after) = match output {

@@ -1,7 +1,7 @@
 //! One request and its answer on a connection of its own: the commands of a person or a script, not the agent.
 //!
-//! What arrives is handed on as it comes, so an answer of any length passes within its time. The time that this command's
-//! own reader takes (a pager) does not count.
+//! Bytes are handed on as they arrive, so an answer of any length passes within its time. The time that this command's own
+//! reader takes (a pager) does not count.
 
 #![forbid(unsafe_code)]
 
@@ -72,7 +72,7 @@ const UNHEARD: [ErrorKind; 4] = [
     ErrorKind::AddrNotAvailable,
 ];
 
-/// How long a server may take, in all: to answer, and to come to the end of it.
+/// The time that a server may take, in all: to answer, and to come to the end of it.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     whole: Duration,

@@ -148,7 +148,7 @@ fn status(args: &ClientArgs) -> Result<(), Failure> {
     }
 }
 
-/// What is shown of the status.
+/// Returns the status, as it is shown.
 fn look(args: &ClientArgs, paint: Paint) -> Result<Vec<u8>, Failure> {
     let mut response = Response::new(STATUS_BYTES);
     fetch(&args.url, HttpRequest::GET, QUICK_TIMEOUT, &mut response)?;

@@ -25,7 +25,7 @@ pub(super) enum Paint {
     Colours,
 }
 
-/// What a cell says, for its colour.
+/// The meaning of a cell, for its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     Plain,
@@ -223,7 +223,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// What is not known, or is not there.
+/// The mark of a value that is not known, or is not there.
 const NONE: &str = "-";
 
 /// Seconds until something.

@@ -2,7 +2,7 @@
 //!
 //! Blanks separate. `'…'` is literal. In `"…"` a backslash takes `"` and `\`, and is itself before anything else. Outside
 //! quotes a backslash takes the next character, whichever. Pieces that touch are one word, and `''` is an empty one.
-//! That is all: `$`, `*`, `~`, `#`, `;`, `|`, `>` and `&` are characters like any other; who wants a shell names it
+//! That is all: `$`, `*`, `~`, `#`, `;`, `|`, `>` and `&` are characters like any other; a user of a shell names it
 //! (`sh -c '…'`).
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Who the proxy is: addresses, id, domain, trust domain and the control plane's name.
+//! The proxy's identity: addresses, id, domain, trust domain and the control plane's name.
 
 #![forbid(unsafe_code)]
 

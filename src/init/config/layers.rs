@@ -1,7 +1,7 @@
-//! Who gave a value: defaults < `PROXY_CONFIG` < other variables < flags.
+//! The origin of a value: defaults < `PROXY_CONFIG` < other variables < flags.
 //!
-//! What is wrong is noted here, and the first one counts: who asks for a value gets one in any case, and looks once, at
-//! the end. Two hundred `?`, each with what it drops, were 8 kB of code.
+//! Faults are noted here, and the first one counts: a caller that asks for a value gets one in any case, and looks once, at the
+//! end. Two hundred `?`, each with the values that it drops, were 8 kB of code.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ pub(super) enum Layer {
 pub(super) struct Given<'l> {
     pub(super) text: &'l str,
     pub(super) layer: Layer,
-    /// Of the flag, the variable or the key.
+    /// The name of the flag, the variable or the key.
     name: &'static str,
     error: &'l Cell<Option<ConfigError>>,
 }
@@ -187,7 +187,7 @@ impl<'a> Layers<'a> {
         text
     }
 
-    /// What a flag says; `None` has been noted.
+    /// Parses a flag's value; `None` has been noted.
     pub(super) fn parse<'l, T>(
         &'l self,
         name: &'static str,

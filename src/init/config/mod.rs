@@ -1,4 +1,4 @@
-//! What `pintle proxy` or `pintle run` was told, checked: paths, durations and limits that later code need not doubt.
+//! The settings of `pintle proxy` and `pintle run`, checked: paths, durations and limits that later code need not doubt.
 //!
 //! `Config` is made once, from defaults, `PROXY_CONFIG`, the environment and the flags (in that order), and never
 //! changes. Nothing here reads a file or a clock, but for `Host`'s CPU limit, which is asked for where nobody has said
@@ -40,21 +40,21 @@ pub(crate) use self::scrape::is_reserved;
 #[derive(Debug)]
 pub struct Config {
     pub role: Role,
-    /// What the supervisor decides by.
+    /// The settings by which the supervisor decides.
     pub policy: Policy,
-    /// Where the proxy's configuration comes from.
+    /// The source of the proxy's configuration.
     pub source: Source,
-    /// How a proxy process is started.
+    /// The command line of a proxy process.
     pub launch: Launch,
     /// `--companion`, in the order of the flags; `policy` knows how many.
     pub companions: Vec<Companion>,
     /// The command of `pintle run` and its arguments; empty for `pintle proxy`.
     pub command: Vec<OsString>,
-    /// What counts as configuration.
+    /// The files that count as configuration.
     pub watch: Watch,
     /// Envoy's admin port.
     pub admin: SocketAddr,
-    /// Which listeners the drain asks Envoy to close; `None`: all.
+    /// The listeners that the drain asks Envoy to close; `None`: all.
     pub drain: DrainCall,
     pub log: LogConfig,
     /// `TERMINATION_GRACE_PERIOD_SECONDS`: what the pod grants; only compared with the agent's own timeline.
@@ -76,7 +76,7 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// Who is told the metrics, and whose they are.
+/// The readers of the metrics, and their subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// `METRICS_LOCALHOST_ACCESS_ONLY`: for the pod itself, at the status port and at the generated listener.
@@ -85,7 +85,7 @@ pub struct Metrics {
     pub without_proxy: bool,
 }
 
-/// How a proxy process is started, the same for every epoch.
+/// The command line of a proxy process, the same for every epoch.
 #[derive(Clone, Debug)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -109,7 +109,7 @@ pub struct Launch {
     pub concurrency: Option<u32>,
     pub base_id: BaseId,
     pub disable_hot_restart: bool,
-    /// What followed `--`, checked and split.
+    /// The arguments behind `--`, checked and split.
     pub extra: Vec<OsString>,
     /// Envoy was told not to count generations or not to ask its parent for stats.
     pub skip_parent_stats: bool,
@@ -124,7 +124,7 @@ pub enum IpVersion {
     V6,
 }
 
-/// What is watched and how patiently.
+/// The watched files, and the patience with them.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// In a fixed order, each once; their content is the configuration.
@@ -133,7 +133,7 @@ pub struct Watch {
     pub required: Vec<PathBuf>,
 }
 
-/// How the drain is asked for.
+/// The form of the drain's request.
 #[derive(Clone, Copy, Debug)]
 pub struct DrainCall {
     pub inbound_only: bool,
@@ -141,7 +141,7 @@ pub struct DrainCall {
     pub fail_healthcheck: bool,
 }
 
-/// What start found out about the machine; read once, in the shell, or where it is asked for.
+/// The facts about the machine that the start found out; read once, in the shell, or where one is asked for.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// Addresses of interfaces that are up; loopback's only where there is no other.

@@ -18,13 +18,13 @@ use crate::search;
 /// One of the application's probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prober {
-    /// Where it is asked for at the status port: `/app-health/<container>/readyz`.
+    /// The path at the status port: `/app-health/<container>/readyz`.
     pub path: String,
     pub action: ProbeAction,
     pub timeout: Duration,
 }
 
-/// What is done at loopback; the `host` of a probe means nothing here, as it did to pilot-agent.
+/// The check at loopback; the `host` of a probe means nothing here, as it did to pilot-agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeAction {
     /// A GET.
@@ -51,7 +51,7 @@ const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
 /// Probes: five for each of some fifty containers, far more than a pod has.
 const MOST_PROBERS: usize = 256;
 
-/// Where the probe names none: what pilot-agent 1.1.5 waited.
+/// The timeout of a probe that names none: pilot-agent 1.1.5 waited as long.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All of them, by their paths; none where the variable is not set.
@@ -172,7 +172,7 @@ fn headers(action: &Map) -> Result<Vec<(String, String)>, &'static str> {
     Ok(headers)
 }
 
-/// Whoever sends the request says where it ends and what becomes of the connection; Go's client leaves these out, too.
+/// The sender of a request says where it ends, and decides about the connection; Go's client leaves these out, too.
 const FRAMING: &str = "connection content-length trailer transfer-encoding upgrade";
 
 /// A letter of a header's name: RFC 9110 §5.6.2.

@@ -9,7 +9,7 @@ use crate::cli::kebab;
 use crate::json::{self, Map, Value};
 use crate::search;
 
-/// What it says, as far as it means something here.
+/// The settings of a `ProxyConfig` that mean something here.
 #[derive(Debug, Default)]
 pub(super) struct ProxyConfig {
     /// Flag, key and value; of two for one flag the later counts.
@@ -186,7 +186,7 @@ const KEYS: &str = "configPath binaryPath serviceCluster drainDuration parentShu
     caCertificatesPem= envoyAccessLogService.address= extraStatTags= fileFlushInterval= fileFlushMinSizeKb= \
     privateKeyProvider= readinessProbe= runtimeValues= statNameLength= tracing.openCensusAgent= tracing.stackdriver=";
 
-/// Of a ProxyConfig, but nothing that an init could do.
+/// Fields of a ProxyConfig that no init could act on.
 const IGNORED: &str = "availabilityZone discoveryRefreshDelay gatewayTopology \
     holdApplicationUntilProxyStarts image interceptionMode meshId proxyHeaders proxyMetadata proxyStatsMatcher sds \
     statsCompression tracingServiceName tracing";

@@ -27,7 +27,7 @@ const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 /// Pages: one for each of an ordinary pod's containers, a few times over.
 const MOST_TARGETS: usize = 16;
 
-/// What is at these ports is the agent's, Envoy's or Istio's: to ask there could come round to us again.
+/// The agent's, Envoy's and Istio's own ports: a request to one of them could come round to us again.
 const RESERVED: [u16; 9] = [
     15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090,
 ];

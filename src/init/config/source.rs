@@ -1,4 +1,4 @@
-//! Where the proxy's configuration comes from: generated, a template or a file of the user's.
+//! The source of the proxy's configuration: generated, a template or a file of the user's.
 
 #![forbid(unsafe_code)]
 
@@ -53,7 +53,7 @@ impl Documents {
     }
 }
 
-/// What a source is made from.
+/// The values that a source is made from.
 #[derive(Debug)]
 pub(super) struct Basis<'a> {
     pub(super) layers: &'a Layers<'a>,
@@ -203,7 +203,7 @@ impl Basis<'_> {
         values
     }
 
-    /// Of a flag whose value is not what was given.
+    /// Returns the value of a flag whose effect differs from its text.
     fn effective(&self, name: &str) -> Option<Value> {
         let launch = self.launch;
         let identity = self.identity;

@@ -1,4 +1,4 @@
-//! What pilot-agent's variables without a flag ask for, and those that nothing here can honour.
+//! Variables of pilot-agent's that have no flag, and those that nothing here can honour.
 
 #![forbid(unsafe_code)]
 
@@ -7,13 +7,13 @@ use super::{ConfigError, Metrics};
 use crate::cli::Word;
 use crate::values;
 
-/// Of the proxy, and its flag.
+/// A variable of the proxy, and its flag.
 const PROXY_FLAGS: [(&str, &str); 2] = [
     ("ISTIO_ENVOY_ENABLE_CORE_DUMP", "--enable-core-dump"),
     ("ENVOY_SKIP_DEPRECATED_LOGS", "--skip-deprecated-logs"),
 ];
 
-/// Who sets one of these expects something that does not come.
+/// The user of one of these expects an effect that does not come.
 const OTHERS: &str = "COMPLIANCE_POLICY DISABLE_ENVOY ENVOY_SECURE_MERGED_METRICS_PORT ENVOY_SECURE_METRICS_PORT \
     ENVOY_STATUS_PORT ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL";
 
@@ -30,8 +30,8 @@ pub(super) fn delta(layers: &Layers<'_>) -> bool {
     switch(layers, "ISTIO_DELTA_XDS") == Some(true)
 }
 
-/// What follows the proxy's other arguments: what variables ask for, then what was typed after `--`. Envoy refuses a flag
-/// that stands twice.
+/// Returns the proxy's further arguments: those that variables ask for, then those typed after `--`. Envoy refuses a flag that
+/// stands twice.
 pub(super) fn proxy_flags(layers: &Layers<'_>) -> Vec<Word> {
     let typed = &layers.args.extra;
     let mut flags: Vec<Word> = Vec::new();

@@ -1,4 +1,4 @@
-//! Which files count as configuration, in which order.
+//! The files that count as configuration, and their order.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ pub(super) struct Certificates<'l> {
 }
 
 impl<'l> Certificates<'l> {
-    /// Of the proxy as a client, the control plane's included.
+    /// The certificate of the proxy as a client, the control plane's included.
     pub(super) fn client(layers: &'l Layers<'_>) -> Self {
         let path = |name, default| layers.variable(name).unwrap_or(default);
         Self {

@@ -1,4 +1,4 @@
-//! What Envoy's admin port is asked: for the core, and for who wants to know whether the proxy is ready.
+//! Calls to Envoy's admin port: for the core, and for clients that ask whether the proxy is ready.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ impl EventLoop {
         }
     }
 
-    /// Who waits for readiness is answered by what the core knows, or by what the admin port will say.
+    /// Answers clients that wait for readiness by the core's knowledge, or asks the admin port.
     pub(super) fn ask_readiness(&mut self) {
         match self.readiness.plan(&self.supervisor.snapshot()) {
             Plan::Answer(stage) => self.answer_with(stage),

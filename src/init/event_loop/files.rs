@@ -1,4 +1,4 @@
-//! What is watched is hashed in slices, a slice in a turn; and certificates that end soon are told.
+//! Hashes the watched files in slices, a slice in a turn; and warns of certificates that end soon.
 
 #![forbid(unsafe_code)]
 
@@ -9,12 +9,11 @@ use crate::fingerprint::Scan;
 use crate::log::{self, Utc};
 use crate::supervisor::{Cause, Event};
 
-/// How long before its end a certificate is reported, and how often. Chosen: a day to act,
-/// and a line an hour.
+/// The time before its end at which a certificate is reported, and the interval. Chosen: a day to act, and a line an hour.
 const SOON: Duration = Duration::from_secs(24 * 60 * 60);
 const TOLD_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// What is to be done when the files have been hashed.
+/// The work that waits for the hash of the files.
 #[derive(Debug, Default)]
 pub(super) struct Hashing {
     /// The walk is for this; none while there is none.
@@ -25,7 +24,7 @@ pub(super) struct Hashing {
     since: Option<Scan>,
 }
 
-/// When certificates are looked at again, and when one was told.
+/// The next look at certificates, and the last warning.
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
     pub(super) due: Option<Instant>,

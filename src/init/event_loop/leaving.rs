@@ -26,7 +26,7 @@ impl EventLoop {
         adopted.have_ended(now, &self.children).then_some(outcome)
     }
 
-    /// Who asks again does not want to wait.
+    /// Hurries: a client that asks again does not want to wait.
     pub(super) fn hurry(&mut self, signal: Signal) {
         if let (Signal::Terminate | Signal::Interrupt | Signal::Quit, Some(adopted)) =
             (signal, &mut self.adopted)

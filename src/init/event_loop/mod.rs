@@ -90,11 +90,11 @@ pub(crate) struct EventLoop {
     readiness: Readiness,
     /// The command of `run` is started once the proxy is ready, and wants to know.
     command_waits: bool,
-    /// What was said last about readiness.
+    /// The stage of readiness in the last line about it.
     stage: Option<Stage>,
     history: History,
     counters: Counters,
-    /// When the agent was started, and when its configuration changed last.
+    /// The time of the agent's start, and of the last change of its configuration.
     started: Instant,
     changed: Option<Instant>,
     /// `started` as time since 1970.
@@ -102,7 +102,7 @@ pub(crate) struct EventLoop {
     files: Files,
     hashing: Hashing,
     expiry: Expiry,
-    /// When the watcher's pause ends, if no hash ends it.
+    /// The end of the watcher's pause, if no hash ends it.
     watch_again: Option<Instant>,
     /// Events that have not been handled.
     queue: VecDeque<Event>,
@@ -323,7 +323,7 @@ impl EventLoop {
         }
     }
 
-    /// What waits, before what is due: a reply that is there beats its time-out.
+    /// Returns an event that waits, before one that is due: a reply that is there beats its time-out.
     fn next_event(&mut self) -> Option<Event> {
         if let Some(event) = self.queue.pop_front() {
             return Some(event);

@@ -258,7 +258,7 @@ impl EventLoop {
         }
     }
 
-    /// What Envoy's shared memory says of the epoch that was started last, or /proc of its parent.
+    /// Looks at Envoy's shared memory for the epoch that was started last, or at /proc for its parent.
     pub(super) fn look_at(&mut self, epoch: Epoch, call: Call) {
         let reply = if call == Call::Stopped {
             if self.children.is_stopped(Kind::Proxy(epoch)) {
@@ -314,7 +314,7 @@ pub(super) fn open_store(config: &Config) -> Result<Store, StartError> {
     }
 }
 
-/// Whoever can look into /proc can read an override that is an argument.
+/// A warning: every process that can look into /proc can read an override that is an argument.
 const IN_ARGUMENT: &str =
     "ISTIO_BOOTSTRAP_OVERRIDE stands in the proxy's command line, for all to read";
 

@@ -1,4 +1,4 @@
-//! What becomes of processes and of readiness, counted, remembered and said: counters, history, log.
+//! Ends of processes and changes of readiness, in counters, history and log.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ use crate::readiness::Stage;
 use crate::supervisor::{Epoch, ExitStatus, Note, Reason};
 use sys::Pid;
 
-/// When the two clocks have come apart by more, the host's was set. Chosen: well above a day's drift.
+/// A greater difference between the two clocks means that the host's was set. Chosen: well above a day's drift.
 const CLOCK_SET: Duration = Duration::from_secs(1);
 
 impl EventLoop {

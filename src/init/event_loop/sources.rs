@@ -1,4 +1,4 @@
-//! What happens outside: signals, dead children, admin replies, files, clients. Each source is drained in its turn.
+//! Sources of events: signals, dead children, admin replies, files, clients. Each source is drained in its turn.
 
 #![forbid(unsafe_code)]
 

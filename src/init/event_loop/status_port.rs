@@ -1,4 +1,4 @@
-//! What the status port needs of the rest, and what it asks for.
+//! The status port's needs of the rest, and its requests.
 
 #![forbid(unsafe_code)]
 
@@ -42,8 +42,7 @@ impl EventLoop {
         self.status.ready(&mut turn, event);
     }
 
-    /// What the status port does without being called: what is late ends, what was held up goes on, what clients want
-    /// done is done.
+    /// Does the status port's own work: late connections end, those held up go on, and wishes of clients are granted.
     pub(super) fn serve(&mut self) {
         let mut turn = Turn {
             registry: self.poll.registry(),
@@ -69,7 +68,7 @@ impl EventLoop {
         }
     }
 
-    /// Whoever waits to be told about readiness is told.
+    /// Answers all that wait to be told about readiness.
     pub(super) fn answer_with(&mut self, stage: Stage) {
         self.note_stage(stage);
         if std::mem::take(&mut self.command_waits) {

@@ -1,12 +1,12 @@
-//! What the watched files say, as one hash: only a different one is a new configuration.
+//! The content of the watched files, as one hash: only a different one is a new configuration.
 //!
 //! The hash covers names, kinds, lengths and bytes, never times, inodes or link targets (but for what is too large to be
 //! read), so that touching, re-linking or rewriting the same bytes changes nothing. Every record begins with a tag and
 //! every variable part with its length, so two different trees cannot feed the hash the same bytes. Only regular files are
 //! opened, and nothing is waited for.
 //!
-//! What cannot be read is no change: each path's last hash is remembered, and counts until the path can be read again. So
-//! does what a watched path said that has gone; but a file that leaves a watched directory is a change of the directory.
+//! A path that cannot be read is no change: its last hash is remembered, and counts until the path can be read again. So does
+//! the last hash of a watched path that has gone; but a file that leaves a watched directory is a change of the directory.
 
 #![forbid(unsafe_code)]
 
@@ -38,23 +38,23 @@ pub struct Scan {
     pub complete: bool,
 }
 
-/// What is watched, and what it said when it was read last.
+/// The watched paths, and their content when they were read last.
 #[derive(Debug)]
 pub struct Files {
     paths: Vec<PathBuf>,
     required: Vec<PathBuf>,
     memory: Memory,
     walk: Option<Box<Walk>>,
-    /// What the last walk found changed: `: FILE, FILE`, or nothing.
+    /// The paths that the last walk found changed: `: FILE, FILE`, or nothing.
     changed: String,
     expiry: Option<(u64, PathBuf)>,
 }
 
-/// What the next walk is compared with.
+/// The records with which the next walk is compared.
 #[derive(Debug, Default)]
 struct Memory {
     known: Vec<Record>,
-    /// What has been told: keys of paths that could not be read, and that there is too much.
+    /// Warnings already given: keys of paths that could not be read, and that there is too much.
     unreadable: Vec<u64>,
     exceeded: bool,
     wants_expiry: bool,
@@ -63,7 +63,7 @@ struct Memory {
 }
 
 impl Files {
-    /// Of `paths`, in the order given.
+    /// Watches `paths`, in the order given.
     #[must_use]
     pub fn new(paths: Vec<PathBuf>, required: Vec<PathBuf>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What is remembered of a path, and how it is hashed: a tag, the path, what it says.
+//! The record of a path, and its hash: a tag, the path, its content.
 
 #![forbid(unsafe_code)]
 
@@ -9,10 +9,10 @@ use sha2::{Digest as _, Sha256};
 
 pub(super) type Hash = [u8; 32];
 
-/// What a path said when it was read last.
+/// A path's content when it was read last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
-    /// Of the path.
+    /// The key of the path.
     pub(super) key: u64,
     pub(super) hash: Hash,
     /// So many that follow are below this one.
@@ -27,7 +27,7 @@ pub(super) fn key(path: &Path) -> u64 {
     })
 }
 
-/// What every record begins with.
+/// Begins a record's hash.
 pub(super) fn tagged(tag: u8, path: &Path) -> Sha256 {
     let mut hash = Sha256::new();
     hash.update([tag]);

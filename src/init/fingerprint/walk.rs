@@ -31,7 +31,7 @@ const MAX_BYTES: u64 = 256 << 20;
 const LINKED_BYTES: u64 = 64 * 1024;
 /// Files remembered as unreadable. Chosen: more are not reported one by one.
 const MAX_UNREADABLE: usize = 64;
-/// What looking at an entry costs, in bytes that could be hashed in that time. Chosen: about one `stat`.
+/// The cost of looking at an entry, in bytes that could be hashed in that time. Chosen: about one `stat`.
 const ENTRY_COST: usize = 1024;
 /// Names of changed files in a log line. Chosen: a certificate, its key and its root fit.
 const TOLD: usize = 4;
@@ -44,12 +44,12 @@ pub(super) struct Walk {
     /// Nothing that was looked for is missing.
     pub(super) all_there: bool,
     pub(super) found: Vec<Record>,
-    /// What lies beyond the limits, but was looked at.
+    /// The hash of entries beyond the limits, which were looked at.
     rest: Option<Sha256>,
     /// Those that cannot be read.
     pub(super) unreadable: Vec<u64>,
     pub(super) exceeded: bool,
-    /// What differs from the walk before: the first names, and how many.
+    /// The differences from the walk before: the first names, and their number.
     told: String,
     changes: usize,
     /// The certificate that ends first.
@@ -59,7 +59,7 @@ pub(super) struct Walk {
     /// From a watched directory down to the one that is being read.
     open: Vec<Directory>,
     reading: Option<Box<Reading>>,
-    /// Where in the records of the walk before.
+    /// The position in the records of the walk before.
     cursor: usize,
     /// Large files by device and inode.
     links: Vec<(u64, u64, Hash)>,
@@ -72,7 +72,7 @@ struct Directory {
     path: PathBuf,
     inode: (u64, u64),
     names: std::vec::IntoIter<OsString>,
-    /// Of its record.
+    /// The position of its record.
     at: usize,
 }
 
@@ -146,7 +146,7 @@ impl Walk {
         hash.finalize().into()
     }
 
-    /// What `path` leads to. `watched`: it is one of the watched paths itself.
+    /// Visits the file that `path` leads to. `watched`: it is one of the watched paths itself.
     fn visit(&mut self, path: PathBuf, memory: &mut Memory, watched: bool) {
         // Not opened to find out: opening a device can have effects.
         let found = fs::metadata(&path);
@@ -381,7 +381,7 @@ impl Walk {
         self.exceeded = true;
     }
 
-    /// Where in the records of the walk before: the order is the same, so it is the next one, mostly.
+    /// Returns the position in the records of the walk before: the order is the same, so it is the next one, mostly.
     fn locate(&self, key: u64, memory: &Memory) -> Option<usize> {
         let (before, after) = memory.known.split_at_checked(self.cursor)?;
         let of = |record: &Record| record.key == key;

@@ -1,4 +1,4 @@
-//! Who has an abstract name: another Envoy, or somebody who means harm.
+//! The holder of an abstract name: another Envoy, or a process that means harm.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,7 @@ use crate::regular;
 /// The longest text of /proc that is looked into, in bytes. Chosen: a hundred thousand sockets.
 const TEXT_BYTES: u64 = 16 << 20;
 
-/// Who holds an abstract name, as far as /proc tells.
+/// The holder of an abstract name, as far as /proc tells.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pid: Option<(String, String)>,

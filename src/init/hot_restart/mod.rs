@@ -1,4 +1,4 @@
-//! What Envoy's hot restart keeps outside its processes, and the two repairs that it needs: the stuck flag and the
+//! The objects that Envoy's hot restart keeps outside its processes, and the two repairs that it needs: the stuck flag and the
 //! stand-in parent.
 //!
 //! All facts here were measured with Envoy 1.40.0 on x86-64, a small static configuration, by starting epochs by hand and
@@ -264,7 +264,7 @@ fn clear_flag(path: &Path, owner: u32) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Where the flags stand, in a file that we know and that is `owner`'s.
+/// Returns the position of the flags, in a file that we know and that is `owner`'s.
 fn flags_at(file: &File, owner: u32) -> io::Result<u64> {
     let metadata = file.metadata()?;
     let size = metadata.len();

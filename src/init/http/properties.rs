@@ -1,5 +1,5 @@
-//! What must hold of the parsers whatever arrives, for fuzzing and for tests: where the bytes are cut makes no difference,
-//! and nothing grows beyond its limit.
+//! Properties of the parsers whatever arrives, for fuzzing and for tests: the places where the bytes are cut make no
+//! difference, and nothing grows beyond its limit.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use super::{Decoder, HEAD_BYTES, Parsed, READ_BYTES, Request, Response};
 /// Nothing of an answer is cut off, so that all of it can be compared.
 const ALL: usize = 1 << 20;
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Incomplete,

@@ -7,7 +7,7 @@ pub(crate) const HEAD_BYTES: usize = 8 * 1024;
 /// Headers of a request. Chosen: kubelet sends five, a browser fifteen.
 const HEADERS: usize = 64;
 
-/// What the bytes so far are.
+/// The state of the bytes so far.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -117,7 +117,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What comes before the path of a request target, and the path: `/x?y` or `http://host/x?y`.
+/// Returns the part before the path of a request target, and the path: `/x?y` or `http://host/x?y`.
 fn local(target: &str) -> (Option<&str>, &str) {
     match crate::search::split_once(target, "://") {
         Some((scheme, rest)) if !scheme.contains(['/', '?']) => {

@@ -12,7 +12,7 @@ const HEADERS: usize = 64;
 /// A chunk-size line with its end, in bytes. Chosen: 16 digits and a little extension.
 const CHUNK_LINE_BYTES: usize = 64;
 
-/// How the body's end is known.
+/// The mark of the body's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     /// `content-length`: so many bytes are left.
@@ -45,7 +45,7 @@ pub(crate) struct Decoder {
     bodiless: bool,
 }
 
-/// What a response's head says.
+/// The head of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) status: u16,

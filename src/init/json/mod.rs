@@ -38,7 +38,7 @@ pub struct Number(String);
 pub struct Map(Vec<(String, Value)>);
 
 impl Value {
-    /// What an object has under `key`.
+    /// Returns the value of an object under `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.as_object()?.get(key)
@@ -144,7 +144,7 @@ impl Map {
         }
     }
 
-    /// Of equal keys the last counts. All at once, because one by one would take a square of the time.
+    /// Adds entries; the last of equal keys counts. All at once, because one by one would take a square of the time.
     pub fn extend(&mut self, mut entries: Vec<(String, Value)>) {
         self.0.append(&mut entries);
         self.settle();

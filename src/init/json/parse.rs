@@ -15,10 +15,10 @@ use super::{Map, Number, Value};
 /// Objects and lists inside each other: recursion must not use up the stack. serde_json's own limit.
 const DEEPEST: usize = 127;
 
-/// What `bytes` hold: one value, no more than 127 levels deep.
+/// Parses one value, no more than 127 levels deep.
 ///
 /// # Errors
-/// What is wrong, with line and column.
+/// The first fault, with line and column.
 pub fn parse(bytes: &[u8]) -> Result<Value, ParseError> {
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(bytes) {
         return Err(ParseError::Syntax(error));
@@ -35,7 +35,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value, ParseError> {
     read.map_err(|cause| ParseError::new(cause, bytes, reader.at))
 }
 
-/// What is wrong with a text, and where.
+/// A fault of a text, and its place.
 #[derive(Debug)]
 pub enum ParseError {
     /// It is not JSON.
@@ -81,13 +81,13 @@ impl std::error::Error for ParseError {}
 type Cause = &'static str;
 
 const SURROGATE: Cause = "lone surrogate in hex escape";
-/// Of what serde_json refuses: it ends the reading all the same.
+/// The cause of serde_json's refusals: each ends the reading all the same.
 const NOT_JSON: Cause = "expected value";
 
 /// Takes a text apart that is known to be JSON.
 struct Reader<'t> {
     text: &'t str,
-    /// What is read next; after an error, what is wrong.
+    /// The position of the next byte; after an error, that of the fault.
     at: usize,
 }
 
@@ -148,7 +148,7 @@ impl Reader<'_> {
         Ok(Value::Object(Map::from(entries)))
     }
 
-    /// What is between `begin` and here.
+    /// Returns the text between `begin` and here.
     fn since(&self, begin: usize) -> &str {
         self.text.get(begin..self.at).unwrap_or_default()
     }
@@ -189,7 +189,7 @@ impl Reader<'_> {
         Ok(string)
     }
 
-    /// What a backslash begins; stays at its last letter.
+    /// Reads the escape that a backslash begins; stays at its last letter.
     fn escape(&mut self) -> Result<char, Cause> {
         self.at += 1;
         Ok(match self.byte() {

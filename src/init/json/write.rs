@@ -32,7 +32,7 @@ impl Value {
     }
 }
 
-/// What comes before an entry: a comma where one precedes it, a line end, and two blanks for each level of the deepest
+/// The separator before an entry: a comma where one precedes it, a line end, and two blanks for each level of the deepest
 /// document that is usual.
 const BREAK: &str = ",\n                                                                ";
 
@@ -48,13 +48,13 @@ impl Writer {
         Self { text, level }
     }
 
-    /// What was written, with a line end.
+    /// Returns the document, with a line end.
     pub(crate) fn finish(mut self) -> String {
         self.text.push('\n');
         self.text
     }
 
-    /// What is JSON already: a string in its quotes, a number, a key with its colon.
+    /// Writes a piece of JSON: a string in its quotes, a number, a key with its colon.
     pub(crate) fn raw(&mut self, text: &str) {
         self.text.push_str(text);
     }
@@ -98,7 +98,7 @@ impl Writer {
         self.level = self.level.map(|level| level + 1);
     }
 
-    /// How deep it is, in entries; 0 where everything goes into one line.
+    /// Returns the depth in entries; 0 where everything goes into one line.
     pub(crate) fn level(&self) -> usize {
         self.level.unwrap_or_default()
     }

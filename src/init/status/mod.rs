@@ -31,7 +31,7 @@ use mio::Registry;
 use crate::config::{Metrics, Prober, ScrapeTarget};
 use crate::counters::Counters;
 
-/// What the server answers by, known at the start.
+/// The settings of the server, known at the start.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) application_ports: Vec<u16>,
@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     pub(crate) own: [u16; 3],
 }
 
-/// What the server may use in one turn of the loop.
+/// The parts that the server may use in one turn of the loop.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     pub(crate) registry: &'a Registry,

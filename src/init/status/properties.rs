@@ -1,4 +1,4 @@
-//! What must hold of all that arrives at the status port and of what it passes on, for fuzzing and for tests.
+//! Properties of all that arrives at the status port and of all that it passes on, for fuzzing and for tests.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,7 @@ fn settings() -> Settings {
     }
 }
 
-/// What a request to the status port means, and what is passed on of it.
+/// Checks the meaning of a request to the status port, and the part of it that is passed on.
 pub(crate) fn request(pieces: &[&[u8]]) {
     crate::http::properties::request(pieces);
     let whole = pieces.concat();
@@ -62,7 +62,7 @@ fn judge(request: &ParsedRequest, peer: Peer) {
     }
 }
 
-/// What is sent to an application is one head and nothing after it, whatever it was made of.
+/// Asserts that an application is sent one head and nothing after it, whatever it was made of.
 fn assert_one_request(target: &Target) {
     let bytes = target.bytes();
     let ends = bytes

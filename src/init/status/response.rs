@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
-/// Of a 405, with the methods that would do.
+/// The header fields of a 405, with the methods that would do.
 pub(crate) const TEXT_GET: &str = "text/plain; charset=utf-8\r\nAllow: GET, HEAD";
 pub(crate) const TEXT_POST: &str = "text/plain; charset=utf-8\r\nAllow: POST";
 pub(crate) const JSON: &str = "application/json";
@@ -11,7 +11,7 @@ pub(crate) const HTML: &str = "text/html; charset=utf-8";
 /// The Prometheus text format.
 pub(crate) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How an answer must be shaped.
+/// The shape that an answer must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Framing {
     /// HEAD: the head only.
@@ -20,7 +20,7 @@ pub(crate) struct Framing {
     pub(crate) chunks: bool,
 }
 
-/// How a body's end is told.
+/// The mark of a body's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     Known(usize),

@@ -1,4 +1,4 @@
-//! What could have happened to an agent, for tests of what is told about it: the real core on a simulated clock.
+//! Stories of an agent, for tests of the answers about it: the real core on a simulated clock.
 
 #![forbid(unsafe_code)]
 

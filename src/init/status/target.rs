@@ -22,7 +22,7 @@ const NOT_PASSED_ON: &str = "connection keep-alive proxy-connection proxy-author
 pub(crate) struct Target {
     pub(crate) https: bool,
     pub(crate) port: u16,
-    /// Where no redirect may lead.
+    /// Ports to which no redirect may lead.
     own: [u16; 3],
     /// With its query.
     pub(crate) path: String,
@@ -35,7 +35,7 @@ pub(crate) struct Target {
     redirects: u8,
 }
 
-/// Where a redirect leads.
+/// The target of a redirect.
 #[derive(Debug)]
 pub(crate) enum Redirect {
     Follow(Target),
@@ -127,7 +127,7 @@ impl Target {
         request_head(self.method, &[&self.path], &self.host, &self.headers)
     }
 
-    /// What follows from an answer with this `location`.
+    /// Returns the consequence of an answer with this `location`.
     #[must_use]
     pub(crate) fn redirect(mut self, location: &str) -> Redirect {
         let location = location.split('#').next().unwrap_or_default().trim();

@@ -29,9 +29,9 @@ impl Reason {
     }
 }
 
-/// What is sent to a proxy process, or to a companion. Nothing else ever is. Envoy 1.40 stops at TERM and INT with no drain
-/// (15 ms, exit 0), takes its draining parent along, and in early start is killed by them; it reopens access logs at USR1,
-/// ignores HUP and PIPE, and dies of USR2, QUIT, ALRM and the like (tried one by one), so these are not forwarded.
+/// A signal to a proxy process, or to a companion; no other is sent. Envoy 1.40 stops at TERM and INT with no drain (15 ms,
+/// exit 0), takes its draining parent along, and in early start is killed by them; it reopens access logs at USR1, ignores HUP
+/// and PIPE, and dies of USR2, QUIT, ALRM and the like (tried one by one), so these are not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildSignal {
     Term,
@@ -40,7 +40,7 @@ pub enum ChildSignal {
     Reopen,
 }
 
-/// How the agent ends.
+/// The agent's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// On request, and every process ended in its time.

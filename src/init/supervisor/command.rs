@@ -30,15 +30,15 @@ use super::stopping::{ABANDON_AFTER, REQUESTS_TO_KILL, Stage};
 use super::timers::Timer;
 use super::{Phase, Supervisor};
 
-/// How often readiness is asked for until it is there (the same interval as for LIVE).
+/// The interval at which readiness is asked for until it is there (the same as for LIVE).
 const READY_INTERVAL: Duration = Duration::from_millis(500);
 /// Signals that a write of the agent's own raises: PIPE when the reader of its log has gone, TTOU in the background of a
 /// terminal, XFSZ at the limit of a file. They are not for the command.
 const OUR_OWN: [u8; 3] = [13, 22, 25];
-/// How a command ends that the agent has to kill.
+/// The exit status of a command that the agent has to kill.
 const KILLED: ExitStatus = ExitStatus::Signal(9);
 
-/// Where the command is in its life.
+/// A state in the life of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandState {
     /// The proxy is not ready.
@@ -78,7 +78,7 @@ impl CommandState {
     }
 }
 
-/// What the core knows of the command.
+/// The core's knowledge of the command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
     state: CommandState,
@@ -121,7 +121,7 @@ impl fmt::Display for CommandNote {
 }
 
 impl Supervisor {
-    /// Where the command is in its life; `None` for `pintle proxy`, which has none.
+    /// Returns the state of the command; `None` for `pintle proxy`, which has none.
     #[must_use]
     pub fn command_state(&self) -> Option<CommandState> {
         self.command.map(|command| command.state)

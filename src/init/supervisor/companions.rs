@@ -33,7 +33,7 @@ impl fmt::Display for CompanionId {
     }
 }
 
-/// Where a companion is in its life.
+/// A state in the life of a companion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompanionState {
     /// No epoch was LIVE yet.
@@ -66,9 +66,9 @@ impl CompanionState {
 pub struct Companion {
     pub id: CompanionId,
     pub state: CompanionState,
-    /// How often it was started again.
+    /// The number of times that it was started again.
     pub restarts: u64,
-    /// When it was started last.
+    /// The time of its last start.
     pub started: Option<Instant>,
     /// Ends in a row, for the delay.
     failures: u32,
@@ -100,7 +100,7 @@ impl Companion {
         out.push(Action::SpawnCompanion(self.id));
     }
 
-    /// How many times the first delay is doubled after this end.
+    /// Counts this end, and returns the number of times that the first delay is doubled after it.
     fn fail(&mut self, now: Instant, reset: Duration) -> u32 {
         let ran = self
             .started

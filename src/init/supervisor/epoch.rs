@@ -40,7 +40,7 @@ const FIRST_POLL: Duration = Duration::from_millis(50);
 /// Polls slow down to this. Chosen: a proxy that waits for its control plane costs two small requests a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Where an epoch is in its life.
+/// A state in the life of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Spawned, not LIVE yet.
@@ -78,7 +78,7 @@ pub struct Process {
     pub epoch: Epoch,
     pub(super) serial: u32,
     pub reason: Reason,
-    /// What it was started with.
+    /// The configuration that it was started with.
     pub configuration: Fingerprint,
     pub started: Instant,
     pub state: State,
@@ -159,7 +159,7 @@ impl Process {
         now.saturating_duration_since(self.started)
     }
 
-    /// How long until the next poll: quick at first, because most proxies are LIVE at once.
+    /// Returns the delay until the next poll: short at first, because most proxies are LIVE at once.
     pub(super) fn poll_delay(&mut self) -> Duration {
         let delay = FIRST_POLL
             .saturating_mul(1 << self.polls.min(4))

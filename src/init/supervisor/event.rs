@@ -54,7 +54,7 @@ fn signal_name(number: u8) -> Option<&'static str> {
     NAMES.split(' ').nth(usize::from(number).checked_sub(1)?)
 }
 
-/// Who wants the agent to end.
+/// The origin of a wish that the agent end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     Signal(Signal),
@@ -74,7 +74,7 @@ impl fmt::Display for Asker {
     }
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
     Code(u8),
@@ -111,14 +111,14 @@ impl fmt::Display for ExitStatus {
     }
 }
 
-/// What Envoy's admin port is asked.
+/// A question to Envoy's admin port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Is the asked epoch's own admin port there, and is it LIVE?
     Live,
     /// Drain the listeners.
     Drain,
-    /// How many downstream connections are open?
+    /// The number of open downstream connections.
     Connections,
     /// Asked of Envoy's shared memory instead, before a process is given up: has it finished its initialisation? The
     /// configuration may have no admin port, or another one.
@@ -127,7 +127,7 @@ pub enum Call {
     Stopped,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// LIVE at the epoch that was asked for.
@@ -137,9 +137,9 @@ pub enum Reply {
     /// The drain has begun.
     Draining,
     Connections(u64),
-    /// Of `Call::Live`: the port does not answer. It may take connections.
+    /// To `Call::Live`: the port does not answer. It may take connections.
     Silent,
-    /// Of `Call::Stopped`: it is. `Failed`: it is not, or there is no /proc.
+    /// To `Call::Stopped`: it is. `Failed`: it is not, or there is no /proc.
     Stopped,
     /// Refused, not understood, or silent.
     Failed,

@@ -1,4 +1,4 @@
-//! What follows from the end of a process while the agent runs.
+//! Consequences of the end of a process while the agent runs.
 
 #![forbid(unsafe_code)]
 
@@ -18,8 +18,8 @@ use super::{LONGEST_RETRY, Next, Place, Supervisor};
 /// apart, then aborts (10.1 s, measured with Envoy 1.40). Nothing serves meanwhile, so it gets this long. Chosen: forty
 /// times the 50 ms that a small Envoy takes to be LIVE.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Where no budget ends the retries (`--on-clean-exit=restart`, companions), no delay is longer than `--retry-initial`
-/// times 2 to this power. Chosen: 102 s, with the default of 200 ms.
+/// The longest delay where no budget ends the retries (`--on-clean-exit=restart`, companions) is `--retry-initial` times 2 to
+/// this power. Chosen: 102 s, with the default of 200 ms.
 pub(super) const MOST_DOUBLINGS: u32 = 9;
 
 /// A proxy that ends with 1 within that has refused its configuration, or a port of it was taken. Envoy 1.40 takes 0.1 s for
@@ -32,7 +32,7 @@ fn is_hopeless(how: ExitStatus, age: Duration) -> bool {
     matches!(how.code(), 126 | 127) || how == ExitStatus::Code(1) && age < AT_ONCE
 }
 
-/// What to say of an end. One that went wrong and that nobody asked for is a warning.
+/// Returns the line about an end. A warning, if it went wrong and nobody asked for it.
 pub(super) const fn ended(process: &Process, how: ExitStatus) -> Action {
     let epoch = process.epoch;
     Action::Note(
@@ -116,8 +116,8 @@ impl Supervisor {
         }
     }
 
-    /// What failed beside a parent that serves on is tried again, as long as the budget allows; then it is given up, and
-    /// has one try every `--retry-reset`: what it needs, a control plane say, may have been away.
+    /// Tries again a process that failed beside a parent that serves on, as long as the budget allows; then it is given up, and
+    /// has one try every `--retry-reset`: a control plane that it needs, say, may have been away.
     pub(super) fn try_again(&mut self, now: Instant, reason: Reason, out: &mut Vec<Action>) {
         let again = self.given_up.is_some();
         if !again && self.retry(now, reason, out) {

@@ -30,20 +30,20 @@ const UNANSWERED: u32 = 2;
 /// it asks its control plane, and a reader of the log waits no longer.
 const FIRST_ANSWER: Duration = Duration::from_secs(4);
 
-/// What is known of a process's silence.
+/// The silence of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Silence {
     /// Its port has answered for it.
     answered: bool,
-    /// When it was first asked since the last answer.
+    /// The time of the first call since the last answer.
     asked: Option<Instant>,
     /// Calls since then whose time is over.
     unanswered: u32,
 }
 
 impl Supervisor {
-    /// How long the newest may be silent. Without `--proxy-hang-timeout` only one whose dead parent's name is taken has a
-    /// limit: it may wait for the taker.
+    /// Returns the longest silence that the newest is allowed. Without `--proxy-hang-timeout` only one whose dead parent's name
+    /// is taken has a limit: it may wait for the taker.
     fn silence_limit(&self) -> Option<Duration> {
         let orphan = self.dead_parent.is_some();
         let limit = self.policy.hang_timeout;
@@ -95,7 +95,7 @@ impl Supervisor {
         }
     }
 
-    /// What came of a call to the admin port of `epoch`.
+    /// Takes the result of a call to the admin port of `epoch`.
     pub(super) fn heard(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! What a debug build checks after every event.
+//! Invariants that a debug build checks after every event.
 
 #![forbid(unsafe_code)]
 

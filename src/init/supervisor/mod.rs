@@ -62,20 +62,21 @@ pub use snapshot::{AgentState, Snapshot};
 use stopping::Stop;
 pub use timers::{Timer, Timers};
 
-/// How long epoch 0 waits for its certificates in all. pilot-agent 1.1.5 waits two minutes for each file, one after the other.
+/// The longest wait of epoch 0 for all of its certificates. pilot-agent 1.1.5 waits two minutes for each file, one after the
+/// other.
 const CERTIFICATES_TIMEOUT: Duration = Duration::from_secs(120);
 /// Actions of one event that need no memory. Chosen: more than any event but a stop yields.
 const ROOM: usize = 8;
 /// The longest backoff, whatever the flags multiply to. Chosen: an hour.
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
-/// What the agent as a whole does.
+/// The phase of the agent as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     /// MUTUAL_TLS: the certificates are not there yet.
     Waiting,
     Running,
-    /// How far that is: `Supervisor::stop`.
+    /// The agent ends; `Supervisor::stop` says how far it is.
     Stopping,
     /// `Exit` has been ordered.
     Done,
@@ -98,7 +99,7 @@ enum Next {
         reason: Reason,
         stale: bool,
     },
-    /// When `Timer::Retry` fires.
+    /// A wait that ends as `Timer::Retry` fires.
     Backoff(Reason),
 }
 
@@ -116,7 +117,7 @@ pub struct Supervisor {
     /// Proxy processes started so far.
     serial: u32,
     next: Next,
-    /// What should run.
+    /// The configuration that should run.
     desired: Fingerprint,
     /// `desired` was given up, and is tried again every `--retry-reset`, for this reason.
     given_up: Option<Reason>,
@@ -227,13 +228,13 @@ impl Supervisor {
         }
     }
 
-    /// Who has asked for the end, if it was asked for.
+    /// Returns the origin of the wish to end, if there was one.
     #[must_use]
     pub const fn asker(&self) -> Option<Asker> {
         self.stop.asker
     }
 
-    /// When `expire` will have something to say.
+    /// Returns the time at which `expire` has an action.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.timers.next()
@@ -381,7 +382,7 @@ impl Supervisor {
     }
 }
 
-/// Which of the two a process was.
+/// The place of a process: one of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Newest,

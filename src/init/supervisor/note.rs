@@ -1,4 +1,4 @@
-//! What the core tells the operator, as data; one place for the words.
+//! Notes of the core to the operator, as data; one place for the words.
 
 #![forbid(unsafe_code)]
 
@@ -129,7 +129,7 @@ pub enum Note {
     },
     StoppingCompanions,
     KillingCompanion(CompanionId),
-    /// Of the command of `run`.
+    /// A note about the command of `run`.
     Command(CommandNote),
     /// A killed process is still there; the agent ends without it.
     Abandoned,

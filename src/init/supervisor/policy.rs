@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// What the supervisor decides by; fixed for the agent's life.
+/// The settings by which the supervisor decides; fixed for the agent's life.
 #[derive(Clone, Debug)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -27,7 +27,7 @@ pub struct Policy {
     pub retry_reset: Duration,
     pub on_clean_exit: CleanExit,
     pub live_timeout: Duration,
-    /// Where the proxy's admin port should be, as it is told: `127.0.0.1:15000`.
+    /// The address at which the proxy's admin port should be, as it is told: `127.0.0.1:15000`.
     pub admin: &'static str,
     /// A LIVE proxy whose admin port is silent for so long is killed; `None`: it is not asked.
     pub hang_timeout: Option<Duration>,
@@ -37,7 +37,7 @@ pub struct Policy {
     pub parent_shutdown: Duration,
     /// Answer for a parent that died while it drained.
     pub parent_stand_in: bool,
-    /// How many companions there are.
+    /// The number of companions.
     pub companions: u8,
     /// There is a command (`pintle run`), with whose end the agent ends.
     pub command: bool,

@@ -1,4 +1,4 @@
-//! What the agent is doing, as data: for readiness, `/status` and the metrics.
+//! The agent's state, as data: for readiness, `/status` and the metrics.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +51,7 @@ pub struct Snapshot<'a> {
     pub newest: Option<&'a Process>,
     /// The parent of `newest`, or what is left of it.
     pub older: Option<&'a Process>,
-    /// What should run.
+    /// The configuration that should run.
     pub desired: Fingerprint,
     /// Crash restarts that are left, and how many there are in all.
     pub retry_budget: (u32, u32),
@@ -59,14 +59,14 @@ pub struct Snapshot<'a> {
     pub next: Option<Reason>,
     /// The desired configuration was given up, and has one try now and then; another one serves.
     pub given_up: bool,
-    /// When it is tried again after a failure.
+    /// The time of the next try after a failure.
     pub next_try: Option<Instant>,
     /// In the order of their flags.
     pub companions: &'a [Companion],
 }
 
 impl Supervisor {
-    /// What the agent is doing.
+    /// Returns the state of the agent.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {
         let next = match self.next {

@@ -28,7 +28,7 @@ const WITH_PARENT: [Timer; 3] = [Timer::LivePoll, Timer::Parent, Timer::Look];
 /// All that is known of the end: who wants it, how far it has come, and what it will have been.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stop {
-    /// Who has asked for it.
+    /// The origin of the wish to end.
     pub(super) asker: Option<Asker>,
     /// TERM and INT so far, those that went to the command of `run` included.
     pub(super) requests: u8,

@@ -75,7 +75,7 @@ struct Sim {
     core: Supervisor,
     now: Instant,
     began: Instant,
-    /// What a hash would give.
+    /// The hash of the files.
     files: u8,
     complete: bool,
     /// Orders that have been given, notes left out, with their time since the start.
@@ -84,11 +84,11 @@ struct Sim {
     /// Calls under way, of stories of silence.
     calls: Vec<(Instant, u32)>,
     outcome: Option<Outcome>,
-    /// What Envoy's shared memory would say.
+    /// The flag in Envoy's shared memory.
     initialised: bool,
-    /// What the status port would say.
+    /// The status port's answer.
     ready: bool,
-    /// What /proc would say of the draining parent.
+    /// The state of the draining parent by /proc.
     parent_stopped: bool,
     /// Somebody else has the name of a dead parent.
     name_taken: bool,

@@ -123,7 +123,7 @@ impl Timers {
         self.get(timer).is_some()
     }
 
-    /// When it fires, if it is armed.
+    /// Returns the time at which it fires, if it is armed.
     #[must_use]
     pub fn deadline(&self, timer: Timer) -> Option<Instant> {
         self.get(timer)

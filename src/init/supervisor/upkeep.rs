@@ -1,4 +1,4 @@
-//! What goes on beside the epochs: logs that are opened anew, rescans.
+//! Work beside the epochs: reopening logs, rescans.
 
 #![forbid(unsafe_code)]
 

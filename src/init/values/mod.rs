@@ -1,4 +1,5 @@
-//! What a text means: switches, addresses, quantities, durations, users, levels. Pure; `cli`, `config` and `bootstrap` share it.
+//! The meaning of a text: switches, addresses, quantities, durations, users, levels. Pure; `cli`, `config` and `bootstrap`
+//! share it.
 
 #![forbid(unsafe_code)]
 

@@ -70,9 +70,9 @@ pub(super) struct Chain<'a> {
     open: Vec<i32>,
 }
 
-/// What is left of a path while it is followed.
+/// The rest of a path while it is followed.
 struct Rest {
-    /// What was passed, free of links.
+    /// The part already passed, free of links.
     directory: PathBuf,
     /// The names ahead, the next one last.
     ahead: Vec<OsString>,

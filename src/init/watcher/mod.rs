@@ -52,7 +52,7 @@ pub struct Watcher {
     paused: bool,
 }
 
-/// What the events said.
+/// The content of the events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noticed {
     /// Something on a watched path may have changed.
@@ -226,7 +226,7 @@ impl Watcher {
     }
 }
 
-/// What the kernel says of a watch.
+/// An event of a watch, as the kernel writes it.
 struct Event<'a> {
     id: i32,
     mask: u32,

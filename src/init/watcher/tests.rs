@@ -79,7 +79,7 @@ impl Tree {
     }
 }
 
-/// What kubelet's `AtomicWriter` does to the volume `dir`.
+/// Updates the volume `dir` as kubelet's `AtomicWriter` does.
 fn kubelet(dir: &Path, version: &str, content: &str) {
     let stamped = dir.join(format!("..{version}"));
     fs::create_dir(&stamped).unwrap();
@@ -144,7 +144,7 @@ fn watches_do_not_pile_up() {
     assert_eq!(tree.watcher.watches.len(), before);
 }
 
-/// How many watches the kernel holds for it.
+/// Returns the number of watches that the kernel holds for it.
 fn held(watcher: &Watcher) -> usize {
     let fd = watcher.inotify.as_ref().unwrap().as_raw_fd();
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
@@ -499,7 +499,7 @@ fn without_files() {
     assert!(watcher.drain().changed);
 }
 
-/// What may happen to a watched tree.
+/// A change of a watched tree.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     Write(usize, u8),

@@ -90,7 +90,7 @@ impl Exposition {
     }
 }
 
-/// What may stand between a label's quotes.
+/// Returns `value` as it may stand between a label's quotes.
 pub(super) fn escaped(value: &str) -> String {
     let mut text = String::new();
     for character in value.chars().take(LABEL_CHARS) {

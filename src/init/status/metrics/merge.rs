@@ -30,11 +30,11 @@ pub(crate) struct Merge {
     framing: Framing,
     /// For Envoy: what the client asked for (`usedonly`, say).
     query: Option<Box<str>>,
-    /// How long a source may take from one line that passes to the next.
+    /// The longest time that a source may take from one line that passes to the next.
     pause: Duration,
-    /// When the client will have lost its patience.
+    /// The time at which the client will have lost its patience.
     end: Instant,
-    /// When the share of the source in turn is over, once it was asked.
+    /// The time at which the share of the source in turn is over, once it was asked.
     share: Option<Instant>,
     /// The source in turn: 0 is Envoy, n the application's target n - 1.
     source: usize,
@@ -89,7 +89,7 @@ const fn bit(source: usize) -> u32 {
     1 << (source % 32)
 }
 
-/// How a step of the merge ended.
+/// The end of a step of the merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pumped {
     /// Bytes for the client were written to the buffer.
@@ -192,7 +192,7 @@ impl Merge {
         blank
     }
 
-    /// When the source runs out of time.
+    /// Returns the time at which the source runs out of time.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.current.as_ref().map(|current| current.deadline)
     }

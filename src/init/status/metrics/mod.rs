@@ -5,7 +5,8 @@
 //! parsers. A family whose value is not known (no proxy, no /proc, no certificate) has its HELP and TYPE and no sample.
 //! The README lists them all.
 //!
-//! What bounds a scrape: its time and the number of them at once are in `status/server/limits.rs`, what a client's
+//! The bounds of a scrape: its time and the number of them at once are in `status/server/limits.rs`, the effect on the time of
+//! a client's
 //! `X-Prometheus-Scrape-Timeout-Seconds` does to the time in `status/server/request.rs`, bytes of a line, of a turn and
 //! of an application in `scrape.rs` and `merge.rs`.
 
@@ -112,7 +113,7 @@ fn epochs(out: &mut Exposition, view: &View<'_>) {
     out.number(&["{state=\"stopping\"}"], stopping);
 }
 
-/// What has happened to the proxies and to what is watched.
+/// Writes the events of the proxies and of the watched files.
 fn happened(out: &mut Exposition, counters: &Counters) {
     out.family("epochs_started_total Proxy processes started, by reason");
     for (reason, count) in REASONS.iter().zip(&counters.epochs_started) {
@@ -152,7 +153,7 @@ fn happened(out: &mut Exposition, counters: &Counters) {
     );
 }
 
-/// What the status port was asked.
+/// Writes the requests to the status port.
 fn served(out: &mut Exposition, counters: &Counters) {
     out.one(
         "connections_total Connections to the status port",
@@ -390,7 +391,7 @@ mod tests {
         }
     }
 
-    /// What is rendered 100 s after the start.
+    /// Renders the metrics of 100 s after the start.
     fn rendered(events: &[(u64, Event)], change: fn(&mut View<'_>), usage: &Usage) -> String {
         let start = clock();
         let core = story(start, events);

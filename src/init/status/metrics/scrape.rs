@@ -1,4 +1,4 @@
-//! What another source of metrics says, on its way into the merged answer: whole lines only. Pure.
+//! The text of another source of metrics, on its way into the merged answer: whole lines only. Pure.
 //!
 //! Fed in pieces of any size; what comes out does not depend on where they were cut. One line that is no metric (the
 //! page of a wrong path, say) would make Prometheus refuse the whole answer, so such lines are left out; so is what only
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes out of pieces, and how many lines were too long.
+    /// Returns the text that comes out of pieces, and the number of lines that were too long.
     fn passed(pieces: &[&[u8]], ends: bool) -> (String, u64) {
         let (mut lines, mut out) = (Lines::default(), Vec::new());
         for piece in pieces {

@@ -1,4 +1,4 @@
-//! What the agent's own process has used, for the metrics.
+//! The resources that the agent's own process has used, for the metrics.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::host;
 use crate::log;
 
-/// What the agent's own process has used.
+/// The resources that the agent's own process has used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     /// User and system time.

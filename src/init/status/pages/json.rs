@@ -226,7 +226,7 @@ impl fmt::Display for Hash<'_> {
     }
 }
 
-/// What a field may have.
+/// A value that a field may have.
 #[derive(Clone, Copy)]
 enum Value<'a> {
     Null,

@@ -1,4 +1,4 @@
-//! What is told about the agent: `/status` for programs, `/` for people.
+//! The answers about the agent: `/status` for programs, `/` for people.
 
 #![forbid(unsafe_code)]
 

@@ -54,7 +54,7 @@ text{fill:currentColor}.t{stroke:var(--l)}.s{fill:url(#ps)}.l{fill:#009e73}.d{fi
 </style></head><body>
 "##;
 
-/// What the drawing is made of, and its legend.
+/// The shapes of the drawing, and its legend.
 const DEFINITIONS: &str = r##"<defs>
 <pattern id="ps" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path d="M0 0H6V6H0Z" fill="#e69f00"/><path d="M1 0V6" stroke="#000" stroke-width="2"/></pattern>
 <pattern id="pd" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M0 0H6V6H0Z" fill="#56b4e9"/><circle cx="3" cy="3" r="1.3"/></pattern>

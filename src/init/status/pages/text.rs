@@ -1,5 +1,5 @@
-//! What the answers for people and for programs are written with: one buffer that escapes and cuts, and the words for
-//! what the core knows as values.
+//! The writer of the answers for people and for programs: one buffer that escapes and cuts, and the words for values of the
+//! core.
 //!
 //! Nothing of a string reaches an answer but through `Buffer::text`: neither JSON nor HTML can be broken by what
 //! somebody named his pod, and no string makes an answer large.
@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::history::Happening;
 use crate::supervisor::State;
 
-/// What a string is escaped for.
+/// The context that a string is escaped for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
     Json,

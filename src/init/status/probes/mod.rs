@@ -17,7 +17,7 @@ use crate::status::target::{Redirect, Target};
 
 /// Bytes of an application's answer that are passed on. Source: pilot-agent's limit; kubelet reads no more.
 const BODY_BYTES: usize = 10 * 1024;
-/// How much earlier a helper's time-out is than the agent's. Chosen: its own report of the time-out arrives first.
+/// The difference between a helper's time-out and the agent's. Chosen: its own report of the time-out arrives first.
 const HEAD_START: Duration = Duration::from_millis(50);
 /// Status codes whose `Location` Go's HTTP client, and so kubelet, follows.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
@@ -48,7 +48,7 @@ pub(crate) struct Probing {
     follow: bool,
     /// The pod's own address, if it has another than loopback's.
     pod: Option<IpAddr>,
-    /// What was asked at first, if a redirect has led elsewhere.
+    /// The first request, if a redirect has led elsewhere.
     first: Option<Check>,
     /// The deadline of the probe, redirects included.
     deadline: Instant,
@@ -56,7 +56,7 @@ pub(crate) struct Probing {
     response: Response,
 }
 
-/// What the probe checks.
+/// The check of a probe.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     Http(Target),
@@ -91,7 +91,7 @@ enum State {
     },
 }
 
-/// How a step of the probe ended.
+/// The end of a step of the probe.
 #[derive(Debug)]
 pub(crate) enum Progress {
     /// Wait for a socket or the deadline.

@@ -115,7 +115,7 @@ mod tests {
     use crate::status::stories::clock;
     use crate::status::tests::settings;
 
-    /// How many there are after one call more.
+    /// Returns the number of connections after one call more.
     fn accept(server: &mut StatusServer, poll: &Poll) -> usize {
         let mut turn = Turn {
             registry: poll.registry(),

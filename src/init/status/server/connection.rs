@@ -42,7 +42,7 @@ pub(super) struct Connection {
     pub(super) unread: bool,
 }
 
-/// Where a connection is.
+/// The phase of a connection.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The head is not there yet.
@@ -66,11 +66,11 @@ pub(super) struct PendingRequest {
     pub(super) framing: Framing,
     /// For Envoy's metrics.
     pub(super) query: Option<Box<str>>,
-    /// When the client of a scrape will have lost its patience.
+    /// The time at which the client of a scrape will have lost its patience.
     pub(super) end: Instant,
 }
 
-/// What came of an attempt to send or to read.
+/// The result of an attempt to send or to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     /// All is done.

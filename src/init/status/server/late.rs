@@ -11,7 +11,7 @@ use crate::status::response::line;
 use crate::status::{Turn, count};
 
 impl StatusServer {
-    /// When something is late, or accepting begins again.
+    /// Returns the time at which a connection is late, or accepting begins again.
     #[must_use]
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let nearest = self

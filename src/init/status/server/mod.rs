@@ -35,7 +35,7 @@ use super::{Settings, Turn, count};
 use crate::config::Prober;
 use sys::Watch;
 
-/// What a client's request makes the agent do.
+/// An action of the agent that a client's request asks for.
 #[derive(Debug)]
 pub(crate) enum Effect {
     Drain,
@@ -338,13 +338,13 @@ impl StatusServer {
         Token(self.first.saturating_add(place.saturating_mul(2)))
     }
 
-    /// Of a connection's upstream socket.
+    /// Returns the token of a connection's upstream socket.
     pub(super) const fn far_token(&self, place: usize) -> Token {
         Token(self.token(place).0.saturating_add(1))
     }
 }
 
-/// What may be asked instead stands in the answer.
+/// Returns the header fields of a refusal: its body says what may be asked instead.
 fn kind_of_refusal(status: u16, why: &str) -> &'static str {
     match status {
         405 if why == ONLY_POST => response::TEXT_POST,

@@ -1,4 +1,4 @@
-//! Which connection is evicted when all places are taken.
+//! The choice of the connection that is evicted when all places are taken.
 //!
 //! Probes from loopback and from the node are kubelet's, or the pod's own: `KEPT` places are reserved for them, and a
 //! connection from anywhere else (a stranger) is evicted for one of them. The node's address is what `HOST_IP` says, which not every injector sets and not every
@@ -150,7 +150,7 @@ impl StatusServer {
         self.members(among).count()
     }
 
-    /// How much it weighs on the others: see `STRANGER`.
+    /// Returns its weight on the others: see `STRANGER`.
     fn burden(&self, among: Among, connection: &Connection) -> usize {
         let same = |(_, other): &(usize, &Connection)| other.from == connection.from;
         let page = if connection.page { PLACES } else { 0 };

@@ -1,4 +1,4 @@
-//! What a request means, once its head is there: all that is needed of it, without the bytes that it stood in. Pure.
+//! The meaning of a request, once its head is there: all that is needed of it, without the bytes that it stood in. Pure.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ const SHORTEST: Duration = Duration::from_millis(450);
 /// A scrape's time where none is given: pauses have their limit, and bytes.
 const FOR_EVER: Duration = Duration::from_hours(24);
 
-/// What a head means, without the bytes that it stood in.
+/// The meaning of a head, without the bytes that it stood in.
 pub(crate) struct ParsedRequest {
     pub(crate) route: Route,
     pub(crate) framing: Framing,
@@ -33,7 +33,7 @@ pub(crate) struct ParsedRequest {
     pub(crate) kubelet: bool,
 }
 
-/// What an application is to be asked.
+/// The request to an application.
 pub(crate) struct Probe {
     pub(crate) check: Check,
     pub(crate) timeout: Duration,

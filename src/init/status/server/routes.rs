@@ -1,4 +1,4 @@
-//! Which request means what, and who may ask. Pure.
+//! The meaning of each request, and the peers that may send it. Pure.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,7 @@ pub(crate) const ONLY_POST: &str = "only POST is allowed";
 
 const LOCAL_ONLY: &str = "only requests from localhost are allowed";
 
-/// What is to be done.
+/// The way to serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// `/healthz/live`
@@ -35,7 +35,7 @@ pub(crate) enum Route {
     Refused(u16, &'static str),
 }
 
-/// What is told about the agent.
+/// A subject of answers about the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
     /// `/healthz/ready`
@@ -48,7 +48,7 @@ pub(crate) enum Topic {
     Metrics,
 }
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Loopback,
@@ -66,7 +66,7 @@ impl Peer {
     }
 }
 
-/// What a request means.
+/// Returns the meaning of a request.
 #[must_use]
 pub(crate) fn route(request: &Request<'_>, peer: Peer, settings: &Settings) -> Route {
     if let Some(port) = request.header(PORT_HEADER) {

@@ -1,4 +1,4 @@
-//! What is said of an end: of a proxy's, and of the agent's.
+//! The words about an end: of a proxy, and of the agent.
 
 use super::*;
 
