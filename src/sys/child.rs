@@ -4,9 +4,9 @@
 //! written twice for it, which was a third of a start, and a failed exec is told through that memory. So this does not
 //! use `std::process`, which with its environment and pipes is also 18 kB. Until the exec the agent stands still.
 //!
-//! That is only for a child whom nobody may stop: once processes run that have the user which the child has or takes on,
-//! one of them may send SIGSTOP to it, and then the agent would stand still for ever, PID 1 or not; and a change of user
-//! makes the memory that it happens in undumpable, which was the agent's. So every other child, and each one that changes
+//! That is only for a child whom nobody may stop: once processes run that have the user which the child has or takes on, one of
+//! them may send SIGSTOP to it, and then the agent would stand still for ever, PID 1 or not; and a change of user makes the
+//! memory that it happens in undumpable, which was the agent's. So every other child, and each one that changes
 //! its user, has a copy of the memory and tells through a pipe, which closes itself at the exec. The agent looks at that
 //! for a moment: what comes later is the end of a process that was started.
 //!
@@ -33,7 +33,7 @@ const STACK_BYTES: usize = 12 * 1024;
 /// A process was started that might send SIGSTOP to a child of its user.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// How a child differs from its parent.
+/// The differences between a child and its parent.
 #[derive(Clone, Copy, Debug)]
 pub struct ChildSetup {
     /// The signals' mask and dispositions.
@@ -177,7 +177,7 @@ fn bury(pid: c_int) {
 struct Stack([MaybeUninit<u8>; STACK_BYTES]);
 
 impl Stack {
-    /// What a debug build looks for afterwards.
+    /// The byte that a debug build looks for afterwards.
     const UNUSED: u8 = 0xA5;
 
     const fn new() -> Self {

@@ -11,7 +11,7 @@ use super::open::{OPEN_DIRECTORY, OPEN_READ, open};
 
 /// Bytes of entries that are read at once. Chosen: one entry takes 280 at most.
 const READ_BYTES: usize = 2048;
-/// Where in an entry its length and its name are: `linux_dirent64`.
+/// The positions of an entry's length and name in it: `linux_dirent64`.
 const LENGTH_AT: usize = 16;
 const NAME_AT: usize = 19;
 

@@ -13,7 +13,7 @@ use std::ptr;
 
 use super::outlet::{self, Outlet};
 
-/// What the processor raises. TRAP is the abort instruction of aarch64.
+/// Signals that the processor raises. TRAP is the abort instruction of aarch64.
 const FAULTS: [(c_int, &[u8]); 5] = [
     (libc::SIGILL, b"SIGILL"),
     (libc::SIGTRAP, b"SIGTRAP"),
@@ -21,7 +21,7 @@ const FAULTS: [(c_int, &[u8]); 5] = [
     (libc::SIGFPE, b"SIGFPE"),
     (libc::SIGSEGV, b"SIGSEGV"),
 ];
-/// Of what commit this is; the build says it.
+/// The commit of this program; the build says it.
 const REVISION: &str = match option_env!("PINTLE_REVISION") {
     Some(revision) => revision,
     None => "unknown",
@@ -48,11 +48,11 @@ unsafe impl Sync for Stack {}
 static STACK: Stack = Stack(UnsafeCell::new([0; STACK_BYTES]));
 
 unsafe extern "C" {
-    /// Where the linker put the beginning of the file.
+    /// The beginning of the file, as the linker placed it.
     static __ehdr_start: u8;
-    /// Where the code begins.
+    /// The beginning of the code.
     static _start: u8;
-    /// Where it ends.
+    /// The end of the code.
     static etext: u8;
 }
 
@@ -116,7 +116,7 @@ extern "C" fn handle(number: c_int, info: *mut libc::siginfo_t, context: *mut c_
     let _: libc::sighandler_t = unsafe { libc::signal(number, libc::SIG_DFL) };
 }
 
-/// Where it was, and its stack.
+/// Returns the place of the fault, and its stack.
 #[cfg(target_arch = "x86_64")]
 fn registers(context: &libc::ucontext_t) -> (usize, usize) {
     let register = |number: c_int| {
@@ -127,7 +127,7 @@ fn registers(context: &libc::ucontext_t) -> (usize, usize) {
     (register(libc::REG_RIP), register(libc::REG_RSP))
 }
 
-/// Where it was, and its stack.
+/// Returns the place of the fault, and its stack.
 #[cfg(target_arch = "aarch64")]
 fn registers(context: &libc::ucontext_t) -> (usize, usize) {
     let number = |value: u64| usize::try_from(value).unwrap_or(0);

@@ -1,8 +1,8 @@
 //! The agent's heap: an allocator for one thread that returns free memory to the kernel at once.
 //!
-//! Of the free blocks the first that fits is taken, in the order of their addresses, and neighbours are joined. So what
-//! was allocated together becomes one piece again, and a long life leaves no holes that grow. What is free at the top is
-//! given back. Sizes are not stored: Rust passes the layout when it frees.
+//! The first free block that fits is taken, in the order of their addresses, and neighbours are joined. So blocks that were
+//! allocated together become one piece again, and a long life leaves no holes that grow. Free memory at the top is given back.
+//! Sizes are not stored: Rust passes the layout when it frees.
 //!
 //! The free blocks are a treap: a search tree by address, balanced by a hash of the address, in which each node knows the
 //! largest block below it. So taking and giving are steps in the logarithm of their number, whatever a document does.
@@ -33,7 +33,7 @@ type Units = u32;
 /// The null of `Units`: no block.
 const NONE: Units = Units::MAX;
 
-/// What is written into a free block: a node of the treap.
+/// The content of a free block: a node of the treap.
 #[derive(Clone, Copy)]
 struct Free {
     /// The trees of those at lower and at higher addresses.
@@ -131,7 +131,7 @@ const fn rounded(size: usize) -> usize {
     size.saturating_add(UNIT - 1) & !(UNIT - 1)
 }
 
-/// Of a size within the reserve, which has far fewer than 2^32.
+/// Returns the units of a size within the reserve, which has far fewer than 2^32.
 #[allow(clippy::cast_possible_truncation, reason = "see above")]
 const fn units(bytes: usize) -> Units {
     (bytes / UNIT) as Units
@@ -440,7 +440,7 @@ mod tests {
         }
     }
 
-    /// What is allocated: where, how much, and the byte that it is filled with.
+    /// An allocation: its place, its size, and the byte that it is filled with.
     struct Block(*mut u8, usize, u8);
 
     impl Block {
@@ -480,7 +480,7 @@ mod tests {
         Free,
     }
 
-    /// What to do, with how much, aligned how, and to which block. Most are small, as a document's are.
+    /// A step, its size, its alignment, and the block that it concerns. Most are small, as a document's are.
     fn step() -> impl Strategy<Value = (Step, usize, usize, prop::sample::Index)> {
         let what = prop_oneof![Just(Step::Allocate), Just(Step::Resize), Just(Step::Free)];
         let size =
@@ -534,8 +534,8 @@ mod tests {
             prop_assert!(state.used <= SLACK.next_multiple_of(state.page));
         }
 
-        /// What an allocator owes, whatever is asked in whatever order: blocks are aligned and apart, keep what they hold
-        /// when they are resized, and all of them come back. What cannot be aligned is refused.
+        /// An allocator's duties, whatever is asked in whatever order: blocks are aligned and apart, keep their content when
+        /// they are resized, and all of them come back. A size that cannot be aligned is refused.
         #[test]
         fn content_is_kept_and_alignment_is_right_or_refused(steps in proptest::collection::vec(step(), 0..STEPS / 2)) {
             let mut state = Own::new();
@@ -622,7 +622,7 @@ mod tests {
         cpu_time().saturating_sub(begun)
     }
 
-    /// Of this thread: what else the machine does is not counted.
+    /// The time of this thread: other work of the machine is not counted.
     fn cpu_time() -> Duration {
         let mut time = libc::timespec {
             tv_sec: 0,

@@ -69,8 +69,8 @@ pub(super) const fn bit(number: c_int) -> u64 {
     1 << (number - 1)
 }
 
-/// What the kernel takes and gives for a signal: a mask is the first word; a disposition is four, of which the handler is the
-/// first.
+/// The words that the kernel takes and gives for a signal: a mask is the first word; a disposition is four, of which the
+/// handler is the first.
 type Words = [u64; 4];
 
 /// Sets `new` where it is given; returns what was. Async-signal-safe.

@@ -77,7 +77,7 @@ pub mod signal {
     pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1};
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// By itself, with this code.
@@ -160,7 +160,7 @@ fn open_files_limit() -> io::Result<libc::rlimit> {
     Ok(limit)
 }
 
-/// How many descriptors this process may have open now; `None`: no limit, or not known.
+/// Returns the number of descriptors that this process may have open now; `None`: no limit, or not known.
 #[must_use]
 pub fn open_files_soft_limit() -> Option<u64> {
     let soft = open_files_limit().ok()?.rlim_cur;
@@ -197,7 +197,7 @@ fn is_writable(fd: BorrowedFd<'_>) -> bool {
     ready == 1 && poll.revents & libc::POLLOUT != 0
 }
 
-/// What `action` creates gets the mode that it asks for, whatever the agent was started with; children are started with
+/// Gives files that `action` creates the mode that it asks for, whatever the agent was started with; children are started with
 /// that again.
 pub fn without_umask<T>(action: impl FnOnce() -> T) -> T {
     // SAFETY: `umask` takes an integer and cannot fail.
@@ -257,7 +257,7 @@ impl fmt::Debug for Text {
 
 impl std::error::Error for Text {}
 
-/// What is read at once, in bytes. Chosen: most files take one read.
+/// The size of one read, in bytes. Chosen: most files take one.
 const BUFFER_BYTES: usize = 4096;
 
 /// All that is left of a file: its size may not be known, or may change.
@@ -328,8 +328,8 @@ pub fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
 
 /// Signals read by one call. Chosen: two at a time are many.
 pub const SIGNALS_AT_ONCE: usize = 4;
-/// How often a turn reads them. Chosen: all standard signals at once are half of it, and of real-time ones, of which a
-/// hundred thousand may be queued, the kernel needs up to a millisecond for each.
+/// The reads of a turn. Chosen: all standard signals at once are half of it, and of real-time ones, of which a hundred thousand
+/// may be queued, the kernel needs up to a millisecond for each.
 pub const SIGNAL_READS_PER_TURN: usize = 16;
 
 /// The next signals of a `signal_descriptor`, as many as there are; only if all places are taken there may be more.

@@ -7,7 +7,7 @@ use std::os::fd::FromRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// How a file is opened: one of the first three, and any of the others.
+/// The flags of an open: one of the first three, and any of the others.
 pub type OpenFlags = c_int;
 pub const OPEN_READ: OpenFlags = libc::O_RDONLY;
 pub const OPEN_WRITE: OpenFlags = libc::O_WRONLY;
@@ -21,7 +21,7 @@ pub const OPEN_TRUNCATE: OpenFlags = libc::O_TRUNC;
 /// For a file that somebody else named: a FIFO does not wait for its other end, and a terminal does not become this
 /// process's.
 pub const OPEN_WITHOUT_WAITING: OpenFlags = libc::O_NONBLOCK | libc::O_NOCTTY;
-/// What is no directory is an error, and no FIFO is waited for.
+/// A path that is no directory is an error, and no FIFO is waited for.
 pub const OPEN_DIRECTORY: OpenFlags = libc::O_DIRECTORY;
 
 /// Opens a file for this process and none of its children; `mode` is what a new one has, less the umask.

@@ -21,7 +21,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr;
 
-/// How a write is kept from blocking.
+/// The means by which a write does not block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// By `write`: a regular file, or a description that does not wait.

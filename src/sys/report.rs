@@ -1,4 +1,4 @@
-//! How a child with its own memory reports a failed exec: the error and the step, through a pipe.
+//! The report of a failed exec, from a child with its own memory: the error and the step, through a pipe.
 
 use std::ffi::c_int;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd as _;
 /// Milliseconds that the agent waits for the exec or its failure. Chosen: a hundred times what it takes, and no probe
 /// is late for it.
 const WAIT_MILLIS: c_int = 100;
-/// What may be refused before the exec, in the flag's or the system's words; empty: the exec itself.
+/// Steps that may be refused before the exec, in the flag's or the system's words; empty: the exec itself.
 const STEPS: [&str; 7] = [
     "",
     "a process group",

@@ -1,4 +1,4 @@
-//! Who has the terminal: the agent's group, or that of the child that a person types to.
+//! The group that has the terminal: the agent's, or that of the child that a person types to.
 
 use std::ffi::c_int;
 

@@ -1,5 +1,5 @@
-//! What the integration tests ask of the operating system, so that they need no `unsafe` either. The agent has none of it:
-//! the feature `testing` is of tests only.
+//! The integration tests' calls of the operating system, so that they need no `unsafe` either. The agent has none of it: the
+//! feature `testing` is of tests only.
 
 use std::ffi::{CString, c_int, c_ulong};
 use std::fs::File;
