@@ -1,4 +1,4 @@
-//! What goes to stdout: one HTTP/1.1 response with what a probe looks at, and nothing else of the server's.
+//! The output on stdout: one HTTP/1.1 response with the parts that a probe looks at, and nothing else of the server's.
 
 #![forbid(unsafe_code)]
 

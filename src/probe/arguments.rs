@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use argh::FromArgs;
 
-/// How long a probe may take where no time is given, or 0. pilot-agent 1.1.5 waited as long.
+/// The time that a probe may take where no time is given, or 0. pilot-agent 1.1.5 waited as long.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A gRPC service's name, in bytes. Chosen: longer than any name in use, and small beside the 8 KiB of a request's head.
 const LONGEST_SERVICE: usize = 1024;
-/// What takes a value.
+/// Options that take a value.
 const OPTIONS: [&str; 2] = ["--service", "--timeout-millis"];
 const NAME: &str = "pintle-probe";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What to probe.
+/// The target of the probe.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// The request is on stdin.
@@ -46,7 +46,7 @@ impl Command {
 pub(crate) enum Stop {
     /// Help or the version, for stdout.
     Say(String),
-    /// What is wrong, for stderr.
+    /// A fault of the arguments, for stderr.
     Usage(String),
 }
 

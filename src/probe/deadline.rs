@@ -12,7 +12,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// When the probe must have ended, and how long it was given.
+/// The time at which the probe must have ended, and the time that it was given.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     /// None is beyond the clock.
@@ -28,7 +28,7 @@ impl Deadline {
         }
     }
 
-    /// What is left: zero when it has passed.
+    /// Returns the time left: zero when it has passed.
     pub(crate) fn left(self) -> Duration {
         self.end.map_or(self.timeout, |end| {
             end.checked_duration_since(now()).unwrap_or_default()

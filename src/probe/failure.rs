@@ -1,4 +1,4 @@
-//! What went wrong, in one line: `cannot <verb> <object>: <cause>`. Libraries wrap the cause in layers that say "client
+//! A failure, in one line: `cannot <verb> <object>: <cause>`. Libraries wrap the cause in layers that say "client
 //! error" and the like: only the innermost says something, and an operating system's words come without their number.
 
 #![forbid(unsafe_code)]
@@ -15,12 +15,12 @@ const LONGEST_LINE: usize = 512;
 pub(crate) struct Failure(String);
 
 impl Failure {
-    /// Of a step, written as `<verb> <object>`, and the reason.
+    /// Makes the failure of a step, written as `<verb> <object>`, from its reason.
     pub(crate) fn new(step: &str, cause: &str) -> Self {
         Self::line(&["cannot ", step, ": ", cause].concat())
     }
 
-    /// Of a step and what a library says.
+    /// Makes the failure of a step from a library's error.
     pub(crate) fn of(step: &str, error: &(dyn Error + 'static)) -> Self {
         Self::new(step, &cause(error))
     }

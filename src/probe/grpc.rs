@@ -74,7 +74,7 @@ pub(crate) async fn probe(
     }
 }
 
-/// What a server, or the library in its place, says.
+/// Returns the words of a server, or of the library in its place.
 fn cause(status: &tonic::Status) -> String {
     if status.code() == Code::Unimplemented {
         return "it has no grpc.health.v1.Health".to_owned();

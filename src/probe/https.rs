@@ -21,7 +21,7 @@ use crate::tls::{Encrypted, Lenient, Version, negotiate};
 const LONGEST_HEAD: usize = 16 * 1024;
 /// The same for HTTP/2, which counts in this type.
 const LONGEST_HEADER_LIST: u32 = 16 * 1024;
-/// What a server may send before we ask for more, in bytes: the smallest that HTTP/2 knows, more than the body we read.
+/// The bytes that a server may send before we ask for more: the smallest window that HTTP/2 knows, more than the body we read.
 const WINDOW: u32 = 64 * 1024 - 1;
 
 /// The server's answer, cut.

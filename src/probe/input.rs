@@ -16,7 +16,7 @@ use crate::failure::Failure;
 const LONGEST_HEAD: usize = 16 * 1024;
 /// One read, in bytes. Chosen: a head takes one.
 const PIECE: usize = 4 * 1024;
-/// How a head ends.
+/// The end of a head.
 const END: &[u8] = b"\r\n\r\n";
 const STEP: &str = "read the request";
 

@@ -8,7 +8,7 @@
 //! `--option=value` is understood too. Of the request its method, path and headers go to the server, without those that concern one connection; SNI is the
 //! name in `Host`, if it is one. No certificate is verified, and no redirect is followed: that is the starter's business.
 //!
-//! Whatever happens, one HTTP/1.1 response goes to stdout, framed by `Content-Length`: the server's own, cut to what a
+//! In any case one HTTP/1.1 response goes to stdout, framed by `Content-Length`: the server's own, cut to the parts that a
 //! probe needs (status, `Location`, `Content-Type`, 10 KiB of body), of a gRPC server 200 `SERVING`, or a 500 with one
 //! line `cannot <verb> <object>: <cause>` or `service is <status>`. `pintle` can so treat the helper like any other
 //! server. stdin and stdout may be the two directions of one socket, and are blocking or not as the starter likes.

@@ -20,7 +20,7 @@ const STEP: &str = "read the request";
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) path: PathAndQuery,
-    /// Of the Host header, or the address where there is none.
+    /// The Host header's value, or the address where there is none.
     pub(crate) authority: Authority,
     /// As it was written: HTTP/1.1 sends that.
     pub(crate) host: HeaderValue,
@@ -60,7 +60,7 @@ impl Request {
 /// No body.
 pub(crate) type Empty = http_body_util::Empty<hyper::body::Bytes>;
 
-/// Of one whole head.
+/// Parses one whole head.
 pub(crate) fn parse(head: &[u8], address: SocketAddr) -> Result<Request, Failure> {
     let mut space = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut parsed = httparse::Request::new(&mut space);

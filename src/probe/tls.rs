@@ -23,7 +23,8 @@ use tokio_rustls::client::TlsStream;
 use crate::deadline::Deadline;
 use crate::failure::Failure;
 
-/// What we speak: HTTP/1.1 first, as pilot-agent did, and HTTP/2 for a server that prefers it or has nothing else.
+/// The protocols that we speak: HTTP/1.1 first, as pilot-agent did, and HTTP/2 for a server that prefers it or has nothing
+/// else.
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 

@@ -22,7 +22,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-/// Who asked, as the server saw it.
+/// The authorities that clients sent, as the server saw them.
 type Seen = Arc<Mutex<Vec<String>>>;
 
 fn serve(runtime: &Runtime) -> (SocketAddr, Seen) {

@@ -43,7 +43,7 @@ pub(crate) fn probe() -> Command {
     command
 }
 
-/// What a helper left.
+/// The result of a helper.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -143,7 +143,7 @@ pub(crate) fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// How a TLS server is made.
+/// The settings of a TLS server.
 #[derive(Clone, Copy)]
 pub(crate) struct Tls {
     pub(crate) protocols: &'static [&'static str],
