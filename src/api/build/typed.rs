@@ -1,5 +1,5 @@
-//! Which messages get a Rust type: those that some code names, and what they are made of. All others are known by their
-//! table alone, which is a tenth of the size.
+//! The messages that get a Rust type: those that some code names, and their parts. All others are known by their table alone,
+//! which is a tenth of the size.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -22,7 +22,7 @@ const HEAD: &str = "# The kinds of rules that gudgeon reads in this release, for
 # before. Made from src/api/config/kinds.rs by a test, which says how.
 ";
 
-/// What users of Istio type, by kind.
+/// Returns the short names that users of Istio type, by kind.
 fn short(kind: &str) -> &'static [&'static str] {
     match kind {
         "VirtualService" => &["vs"],

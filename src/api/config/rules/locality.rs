@@ -1,4 +1,4 @@
-//! Which localities get how much, and which take over: of a DestinationRule, and of the mesh.
+//! The shares of localities, and those that take over: of a DestinationRule, and of the mesh.
 
 use std::collections::HashMap;
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 const SHORTEST: Duration = Duration::from_millis(2);
 /// Rounds, of which the shortest counts: other tests run at the same time.
 const ROUNDS: usize = 10;
-/// How much longer than linear work the larger input may take: it waits for its turn on a busy machine, while the smaller one is
-/// done within one slice of time.
+/// The factor over linear work that the larger input may take: it waits for its turn on a busy machine, while the smaller one
+/// is done within one slice of time.
 const SLACK: u32 = 8;
 
 /// Asserts that `large` takes no longer than linear work would, generously; its input is `factor` times that of `small`, so that

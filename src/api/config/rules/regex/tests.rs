@@ -1,4 +1,4 @@
-//! What RE2 takes and refuses. The rows were put to RE2 itself (google-re2 1.1.20251105).
+//! Patterns that RE2 takes and refuses. The rows were put to RE2 itself (google-re2 1.1.20251105).
 
 use proptest::prelude::*;
 
@@ -219,7 +219,7 @@ fn regex_is_not_what_re2_refuses() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Of the letters that mean something, and some of more than one byte.
+    /// Texts of the letters that mean something, and of some of more than one byte.
     #[test]
     fn any_text_is_a_pattern_or_not(text in "[\\\\\\[\\](){}^|*+?:<>,.=!QEpPxLidmsU019a\u{e9}\u{1F600}-]{0,30}") {
         regex(&text);
