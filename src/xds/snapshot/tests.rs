@@ -289,7 +289,7 @@ fn conflicts_of_reused_resources_are_still_reported() {
     assert_eq!(metrics(&last), [""; 0]);
 }
 
-/// Who calls the ports where traffic is caught is not passed on to them, and no service can have them.
+/// A caller of the ports where traffic is caught is not passed on to them, and no service can have them.
 #[test]
 fn the_ports_of_intercepted_traffic_lead_nowhere() {
     use envoy_types::pb::envoy::config::listener::v3::Listener;
@@ -331,7 +331,8 @@ fn localities(view: &dyn View, name: &str) -> Vec<(String, u32)> {
         .collect()
 }
 
-/// Of names that the proxy resolves the near ones come first, too; proxies of other places have other clusters then.
+/// Near addresses come first among those of names that the proxy resolves, too; proxies of other places have other clusters
+/// then.
 #[test]
 fn names_that_proxies_resolve_are_preferred_by_their_places() {
     let name = "outbound|80||b.demo.svc.cluster.local";
@@ -461,7 +462,7 @@ fn a_pod_on_the_hosts_address_is_told_by_its_name() {
     ));
 }
 
-/// What one of them was given all are given: a thousand programs with one target have one copy.
+/// All programs share the resources that one of them was given: a thousand programs with one target have one copy.
 #[test]
 fn all_programs_with_grpc_share_what_they_name() {
     let mut world = world("");
@@ -655,7 +656,8 @@ fn invalid(snapshot: &Snapshot) -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// What somebody wrote down for a port where the proxy itself listens is told of, in each mode as far as it is lost there.
+/// Listeners that rules ask for at a port where the proxy itself listens are reported, in each mode as far as they are lost
+/// there.
 #[test]
 fn listeners_at_the_proxys_own_ports_are_reported() {
     let mut world = world("proxyListenPort: 16001\nproxyHttpPort: 15020\n");
@@ -727,7 +729,8 @@ fn a_service_on_the_port_for_applications_is_left_out_where_both_are_bound() {
     assert_eq!(invalid(&snapshot), [expected]);
 }
 
-/// Who has one address for services and a Sidecar's ingress keeps the ingress; on the port for applications, that.
+/// Where one address serves services and a Sidecar's ingress, the ingress is kept; on the port for applications, the services'
+/// listener.
 #[test]
 fn an_ingress_in_the_place_of_another_listener_is_told() {
     let mut world = world("proxyHttpPort: 15080\n");

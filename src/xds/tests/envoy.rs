@@ -29,7 +29,8 @@ use xds::view::Type;
 use self::batch::{Envoy, certificates};
 use self::support::bootstrap::bootstrap;
 
-/// How a cluster of names is refreshed, for Envoys that do not say that they know the type of cluster that says it today.
+/// Returns true if the line warns of the refresh of a cluster of names, in the form for Envoys that do not say that they know
+/// the type of cluster that replaces it.
 fn is_known(line: &str) -> bool {
     let names = ["Cluster.dns_refresh_rate'", "Cluster.respect_dns_ttl'"];
     line.contains("Deprecated field") && names.iter().any(|name| line.contains(name))

@@ -1,4 +1,4 @@
-//! What each kind of proxy is given, written down for a reader: one line for each cluster, chain, host and endpoint.
+//! The resources of each kind of proxy, written down for a reader: one line for each cluster, chain, host and endpoint.
 //!
 //! `GOLDENS=write cargo test -p gudgeon-xds --test goldens` writes them anew.
 
@@ -91,7 +91,7 @@ fn endpoints(text: &mut String, assignment: &ClusterLoadAssignment) {
     }
 }
 
-/// How it chooses among endpoints, where rules say so.
+/// Returns the way in which it chooses among endpoints, where rules say so.
 fn balancing(cluster: &Cluster) -> Vec<String> {
     let balancer = LbPolicy::try_from(cluster.lb_policy).unwrap();
     let usual = matches!(balancer, LbPolicy::RoundRobin | LbPolicy::ClusterProvided);
@@ -165,7 +165,7 @@ fn cluster(text: &mut String, cluster: &Cluster) {
     }
 }
 
-/// What becomes of a connection.
+/// Returns the destination of a connection.
 fn does(chain: &FilterChain) -> String {
     let (only, before) = chain.filters.split_last().unwrap();
     let before = before

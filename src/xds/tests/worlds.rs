@@ -175,7 +175,7 @@ fn bytes(sets: &[Arc<Set>]) -> Vec<Vec<Resource>> {
         .collect()
 }
 
-/// Of names that are there twice the last counts, as in a registry.
+/// Keeps the last of names that are there twice, as a registry does.
 fn last_of_each(seeds: Vec<Seed>) -> Vec<Seed> {
     let mut known = BTreeSet::new();
     let mut last: Vec<_> = seeds
@@ -356,7 +356,7 @@ proptest! {
         is_equal_in_any_order(&last_of_each(seeds), mesh)?;
     }
 
-    /// What is taken over from the snapshot before is what would have been made.
+    /// Resources taken over from the snapshot before are those that would have been made.
     #[test]
     fn a_change_of_endpoints_gives_what_a_start_would(
         seeds in prop::collection::vec(a_service(), 1..6),

@@ -99,8 +99,8 @@ pub(crate) enum ListenAddress {
     Socket(Arc<str>),
 }
 
-/// Whoever reaches the directory of a socket may connect, as to a port of the loopback: applications run as other users than
-/// their proxy, and Envoy's umask would keep them out.
+/// A user that reaches the directory of a socket may connect, as to a port of the loopback: applications run as other users
+/// than their proxy, and Envoy's umask would keep them out.
 const SOCKET_MODE: u32 = 0o666;
 
 impl ListenAddress {

@@ -1,4 +1,4 @@
-//! How much the patches of a proxy may add to a resource, and how much work that may be.
+//! Limits on the bytes that the patches of a proxy may add to a resource, and on the work that they may be.
 
 use crate::scope::envoy_filters::Patches;
 

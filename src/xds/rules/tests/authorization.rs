@@ -30,7 +30,7 @@ const ROWS: &str = include_str!("../../../../tests/data/authorization.rows");
 const HTTP: u16 = 9080;
 const TCP: u16 = 9081;
 
-/// What comes in.
+/// A request or connection that comes in.
 #[derive(Debug, Default)]
 struct Incoming {
     port: u16,
@@ -334,7 +334,7 @@ fn policies_decide_as_the_rows_say() {
     assert!(count > 200, "{count}");
 }
 
-/// What is told of the policies of a workload, and what each port decides.
+/// Returns the conflicts of a workload's policies, and the decision of each port.
 fn conflicts_and_decisions(policies: &[&str]) -> (Vec<Conflict>, [Vec<Rbac>; 2]) {
     let mut world = workload_world();
     for (at, spec) in policies.iter().enumerate() {

@@ -69,7 +69,7 @@ fn custom(provider: &str, rule: &str) -> String {
     format!("action: CUSTOM\nprovider: {{name: {provider}}}\nrules: [{{{rule}}}]")
 }
 
-/// What a port's listener has in front, of requests and of connections, and what is told.
+/// Returns the filters that a port's listener has in front, of requests and of connections, and the conflicts.
 fn made(world: World) -> (Vec<HttpFilter>, Vec<Filter>, Vec<Conflict>) {
     let snapshot = snapshot(world);
     let view = snapshot.view(&workload());

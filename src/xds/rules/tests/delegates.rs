@@ -333,7 +333,7 @@ fn a_delegate_must_be_there_for_the_rule() {
     );
 }
 
-/// Whoever sees the rule is told where its delegate changes, or comes.
+/// Proxies that see the rule are told when its delegate changes, or comes.
 #[test]
 fn a_change_of_a_delegate_concerns_those_who_see_the_rule() {
     let mut before = world();

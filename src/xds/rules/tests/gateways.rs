@@ -225,7 +225,7 @@ fn a_gateway_without_rules_answers_404() {
     );
 }
 
-/// Which address a client has decides what AuthorizationPolicies let in.
+/// The address of a client decides which requests AuthorizationPolicies let in.
 #[test]
 fn proxies_in_front_of_a_router_are_believed_as_far_as_its_topology_says() {
     let of = |mesh: &str, own: Option<&str>| {
@@ -1508,7 +1508,7 @@ fn a_rule_has_so_much_room_and_no_more() {
     );
 }
 
-/// Whoever comes in to the mesh passes them first.
+/// Requests from outside pass them first.
 #[test]
 fn policies_hold_at_gateways() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! Which endpoints a client prefers: by labels that they have in common, and by zones (discovery.md §15).
+//! The endpoints that a client prefers: by labels that they have in common, and by zones (discovery.md §15).
 
 use api::istio::mesh::v1alpha1::MeshConfig;
 use api::istio::networking::v1alpha3::LocalityLoadBalancerSetting;

@@ -1,4 +1,5 @@
-//! What rules make of a small world: one service `a` with two versions, one `b` without rules, one `c` of another namespace.
+//! The effect of rules on a small world: one service `a` with two versions, one `b` without rules, one `c` of another
+//! namespace.
 
 #![allow(
     clippy::wildcard_enum_match_arm,

@@ -9,7 +9,7 @@ use super::*;
 
 const PORTS: [u16; 3] = [9080, 9081, 7];
 
-/// Where a policy is, and what it says.
+/// The namespace of a policy, and its spec.
 pub(super) type Policy<'a> = (&'a str, &'a str);
 
 pub(super) fn peer_world(mesh: &str, policies: &[Policy<'_>]) -> World {
@@ -47,7 +47,8 @@ pub(super) fn objects(policies: &[Policy<'_>]) -> Arc<Objects<PeerAuthentication
 pub(super) const LABELS: [(&str, &str); 2] =
     [("app", "web"), ("security.istio.io/tlsMode", "istio")];
 
-/// What each port takes: `p`lain, mutual `t`ls or both; and whether clients speak mutual TLS to those of the service.
+/// Returns the kind of traffic that each port takes: `p`lain, mutual `t`ls or both; and whether clients speak mutual TLS to
+/// those of the service.
 fn taken(world: World) -> String {
     let snapshot = snapshot(world);
     let view = snapshot.view(&node("demo", &LABELS));
@@ -218,7 +219,7 @@ fn a_port_of_no_service_takes_both_where_a_policy_says_so() {
     assert_eq!(chains.collect::<Vec<_>>(), expected);
 }
 
-/// Where both are taken, a proxy without certificates takes what it can, and its clients know.
+/// Where both are taken, a proxy without certificates takes plain text, and its clients know.
 #[test]
 fn a_proxy_without_certificates_is_plain_unless_it_must_not() {
     for (mode, is_secured) in [("PERMISSIVE", false), ("STRICT", true)] {

@@ -75,7 +75,7 @@ pub(super) fn matches(matching: &RouteMatch) -> String {
     parts.join(", ")
 }
 
-/// Where a request goes.
+/// Returns the destination of a request.
 pub(super) fn goes(route: &Route) -> String {
     match route.action.as_ref().unwrap() {
         Action::Route(action) => match action.cluster_specifier.as_ref().unwrap() {

@@ -1,4 +1,4 @@
-//! Who sees which rules (discovery.md §13, §15), and that those who see the same share all bytes.
+//! The proxies that see a rule (discovery.md §13, §15), and that those who see the same share all bytes.
 
 use super::*;
 

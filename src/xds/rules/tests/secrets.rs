@@ -37,7 +37,7 @@ fn trusted(node: &Node) -> Arc<Node> {
     Arc::new(node)
 }
 
-/// How many chains there are, and the names that are asked for.
+/// Returns the number of chains, and the names that are asked for.
 fn seen(world: &World, node: &Arc<Node>) -> (usize, Vec<String>, Vec<String>) {
     let snapshot = snapshot(world.clone());
     let view = snapshot.view(node);

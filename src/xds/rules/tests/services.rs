@@ -1,4 +1,4 @@
-//! Who sees which services (discovery.md §13), and that all others share all bytes.
+//! The proxies that see a service (discovery.md §13), and that all others share all bytes.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn with_default(to: &str) -> World {
 const A: &str = "a.demo.svc.cluster.local";
 const OF_A: &str = "outbound|90||a.demo.svc.cluster.local";
 
-/// What of the service `a` a proxy has: its cluster, its endpoints, its listener, its route.
+/// Returns which resources of the service `a` a proxy has: its cluster, its endpoints, its listener, its route.
 fn has(view: &dyn View) -> [bool; 4] {
     let routes: RouteConfiguration = decoded(view, Type::Route, "80");
     let endpoints = view.get(Type::Endpoint, OF_A);

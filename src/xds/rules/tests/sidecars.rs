@@ -348,7 +348,7 @@ fn a_host_whose_destinations_are_not_imported_has_the_usual_port_or_is_told() {
     }
 }
 
-/// Whoever is older without being imported takes nothing from those who are.
+/// An older service that is not imported takes nothing from those that are.
 #[test]
 fn services_that_are_not_imported_hide_no_other() {
     let mut world = mesh();
@@ -575,7 +575,7 @@ fn destinations_of_routes_have_clusters_and_nothing_else() {
     assert_eq!(addresses(&*view, name), ["10.0.3.1"]);
 }
 
-/// Where a listener sends connections that no chain before matches.
+/// Returns the destination of connections that no chain before matches.
 fn leads(view: &dyn View, name: &str) -> String {
     let listener: Listener = decoded(view, Type::Listener, name);
     let last = listener.filter_chains.last().unwrap();
@@ -734,7 +734,7 @@ fn requests_are_connections_where_a_sidecar_says_so() {
     assert_eq!(names(&*view, Type::Route), [""; 0]);
 }
 
-/// Where nothing is intercepted, applications call the loopback, or what the Sidecar binds.
+/// Where nothing is intercepted, applications call the loopback, or the address that the Sidecar binds.
 #[test]
 fn without_interception_listeners_are_bound() {
     let mut world = mesh();

@@ -21,7 +21,7 @@ fn with(namespace: &str, targets: &str) -> World {
     world
 }
 
-/// How many policies hold for a workload.
+/// Returns the number of policies that hold for a workload.
 fn hold(world: &World, namespace: &str, app: &str) -> usize {
     let node = node(namespace, &[("app", app)]);
     let all = snapshot(world.clone()).policies_in_force(&node);

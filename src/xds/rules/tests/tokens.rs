@@ -61,7 +61,7 @@ fn read(filter: HttpFilter) -> JwtAuthentication {
     }
 }
 
-/// What is read, and what is told.
+/// Returns the filter that reads tokens, and the conflicts.
 fn made(world: World) -> (Option<JwtAuthentication>, Vec<Conflict>) {
     let snapshot = snapshot(world);
     let view = snapshot.view(&workload());
@@ -87,7 +87,7 @@ fn keys(provider: &JwtProvider) -> &str {
     }
 }
 
-/// What a request must have: names of providers, `-` for nothing.
+/// Returns the tokens that a request must have: names of providers, `-` for nothing.
 fn ways(filter: &JwtAuthentication) -> Vec<String> {
     let [rule] = &filter.rules[..] else {
         panic!("{filter:?}");
@@ -276,7 +276,7 @@ fn all_policies_of_a_workload_count_together() {
     }
 }
 
-/// Where one is required, no request goes without.
+/// A request without the required token does not pass.
 #[test]
 fn a_token_may_be_required() {
     let mut world = workload_world();

@@ -1,4 +1,4 @@
-//! What DestinationRules say of connections and new endpoints: slow start, PROXY's line, retry budgets, cookies, lists of
+//! Settings of DestinationRules for connections and new endpoints: slow start, PROXY's line, retry budgets, cookies, lists of
 //! revoked certificates.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{LbConfig, SlowStartConfig};

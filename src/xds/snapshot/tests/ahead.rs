@@ -1,4 +1,4 @@
-//! How much is to be made for a proxy, and for which of them it was made with the snapshot.
+//! The number of resources to make for a proxy, and the proxies for which they were made with the snapshot.
 
 use api::model::Resolution;
 

@@ -82,7 +82,7 @@ fn a_proxy_without_certificates_is_plain_on_both_sides_where_it_may_be() {
     }
 }
 
-/// How the others are told to call it.
+/// Other proxies are told to call such an endpoint in plain text.
 #[test]
 fn endpoints_of_proxies_without_certificates_are_called_plain() {
     let tls = |world: &World| {

@@ -1,5 +1,5 @@
-//! What objects of one namespace may not do to the proxies of another, and what nobody's may do to a proxy: lead the network to
-//! where the proxy itself listens.
+//! Limits on the objects of one namespace with regard to the proxies of another, and on all objects with regard to any proxy:
+//! none leads the network to where the proxy itself listens.
 
 use api::model::Locality;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;

@@ -1,4 +1,4 @@
-//! Where proxies are, as entries say it, and what they see of other networks.
+//! The networks of proxies, as entries give them, and the parts of other networks that they see.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 
@@ -44,7 +44,7 @@ fn two_networks(entry: impl FnOnce(&mut Endpoint)) -> World {
     world
 }
 
-/// What a proxy does not say itself its entry says, before the mesh's networks do.
+/// An entry gives the network that a proxy does not name itself, before the mesh's networks do.
 #[test]
 fn the_network_of_a_proxy_is_that_of_its_entry() {
     let inside = ["10.1.0.1 vm", "10.2.0.2 -"];

@@ -71,7 +71,7 @@ fn endpoints_of_a_service_that_is_as_it_was_go_ahead() {
     assert_eq!(endpoint_texts(&partly), endpoint_texts(snapshot.world()));
 }
 
-/// Who may answer is said by the cluster: such endpoints wait with it.
+/// The cluster says which endpoints may answer: endpoints that change that wait with it.
 #[test]
 fn endpoints_that_change_who_may_answer_wait() {
     let before = mesh("enableAutoMtls: true\n", 80, &[1, 2], None);

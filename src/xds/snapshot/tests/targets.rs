@@ -1,4 +1,4 @@
-//! What programs with gRPC in them may call a service.
+//! The services that programs with gRPC in them may call.
 
 use super::*;
 

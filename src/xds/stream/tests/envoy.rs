@@ -28,7 +28,7 @@ use crate::view::Type::{Cluster, Endpoint, Listener, Route, Secret};
 
 type Content = BTreeMap<String, String>;
 
-/// What Envoy keeps of one type.
+/// Envoy's record of one type.
 #[derive(Clone, Debug, Default)]
 struct Subscription {
     /// It was subscribed at all: asked for again on each stream.
@@ -357,7 +357,7 @@ impl Envoy {
         // Envoy ignores the removal of routes.
     }
 
-    /// What it has of a name is not what it says that it has.
+    /// Returns true if its record of a name differs from the version that it acknowledged.
     pub(super) fn is_doubtful(&self, kind: Type, name: &str) -> bool {
         self.doubtful.contains(&(kind, name.to_owned()))
     }
@@ -457,7 +457,7 @@ impl Subscription {
     }
 }
 
-/// What a name that is not there has.
+/// Returns the body for a name that is not there.
 pub(super) fn empty(name: &str) -> String {
     let name: Arc<str> = name.into();
     content(&crate::view::Resource::empty(&name).body)

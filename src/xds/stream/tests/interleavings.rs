@@ -39,7 +39,7 @@ enum Event {
 
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// Of a cluster: there or not, by EDS or not, refused or not.
+    /// A change of a cluster: there or not, by EDS or not, refused or not.
     Cluster {
         name: u8,
         revision: u8,

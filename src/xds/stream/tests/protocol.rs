@@ -562,7 +562,7 @@ fn a_request_whose_names_are_all_beyond_the_bound_asks_for_none_but_them() {
     }
 }
 
-/// Of it nothing is to be made: what a push has changed was made before it went out.
+/// An acknowledgement makes nothing: the resources that a push has changed were made before it went out.
 #[test]
 fn an_acknowledgement_repeats_the_names_and_no_other_request_does() {
     let names = ["a", "b"].map(str::to_owned);
@@ -880,7 +880,7 @@ fn a_refusal_that_names_no_resource_may_be_by_any_rule() {
     }
 }
 
-/// What a subscription costs: nothing is walked for each name again.
+/// A subscription costs one walk: nothing is walked for each name again.
 #[test]
 fn a_hundred_thousand_names_are_one_walk() {
     let names: Vec<String> = (0..NAMES).map(|n| format!("outbound|{n}||host")).collect();

@@ -543,7 +543,7 @@ fn pushes_that_wait_are_one() {
     assert_eq!(sent, last);
 }
 
-/// What leads to new clusters is not shown before they are warm, not even to who asks for it meanwhile.
+/// Resources that lead to new clusters are held back before these are warm, even from a client that asks for them meanwhile.
 #[test]
 fn listeners_and_routes_are_those_before_until_new_clusters_are_warm() {
     let mut wire = Wire::sotw(&before());

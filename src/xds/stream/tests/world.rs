@@ -9,17 +9,17 @@ use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 use api::model::{ObjectRef, Reason};
 
-/// What the body of a resource says, so that a client can read it.
+/// The body of a resource, as a client can read it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(super) struct Body {
     pub(super) revision: u32,
-    /// Of a cluster: its endpoints come by EDS.
+    /// True for a cluster whose endpoints come by EDS.
     pub(super) eds: bool,
     /// The client refuses it.
     pub(super) bad: bool,
     /// True of a listener that has no port of its own.
     pub(super) caught: bool,
-    /// Of a listener: its routes. Of routes: their clusters.
+    /// The routes of a listener, or the clusters of routes.
     pub(super) names: BTreeSet<String>,
 }
 
@@ -68,7 +68,7 @@ impl Body {
     }
 }
 
-/// What there is.
+/// All resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct World(BTreeMap<Type, BTreeMap<String, Body>>);
 
@@ -247,7 +247,7 @@ impl Wire {
             .map_or_else(String::new, u64::to_string)
     }
 
-    /// What goes out next, and is read.
+    /// Reads the response that goes out next.
     pub(super) fn next(&mut self) -> Option<Response> {
         let response = self.stream.next(self.now)?;
         assert_eq!(self.stream.next(self.now), None, "one is held");

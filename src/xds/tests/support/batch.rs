@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::config::core::v3::address::Address as Place;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use prost::Message as _;
 
-/// What Envoy is asked for at once, and the resources that are in it already.
+/// The questions to Envoy for one start, and the resources that are in it already.
 #[derive(Debug, Default)]
 struct Batch {
     all: Bootstrap,
@@ -155,7 +155,7 @@ pub(crate) struct Envoy {
     file: PathBuf,
     /// The warnings that it may have about what it takes.
     known: fn(&str) -> bool,
-    /// How often it was started.
+    /// The number of its starts.
     pub(crate) runs: usize,
 }
 
@@ -206,7 +206,7 @@ impl Envoy {
         Err(stderr)
     }
 
-    /// Which cases it refuses, and why. A case is the bootstraps of its proxies.
+    /// Returns the cases that it refuses, with its reasons. A case is the bootstraps of its proxies.
     pub(crate) fn refused<C: Clone>(&mut self, cases: &[(C, Vec<Bootstrap>)]) -> Vec<(C, String)> {
         let every = cases.iter().flat_map(|(_, all)| all).flat_map(clusters);
         let every: HashSet<String> = every.map(str::to_owned).collect();

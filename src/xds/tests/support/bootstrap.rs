@@ -92,7 +92,7 @@ fn routing(number: usize, routes: RouteConfiguration) -> Listener {
     }
 }
 
-/// What the stream's own cluster is in a proxy's bootstrap.
+/// Returns the stream's own cluster, as it is in a proxy's bootstrap.
 fn upstream(name: &str) -> Cluster {
     Cluster {
         name: name.to_owned(),
