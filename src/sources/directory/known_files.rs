@@ -53,7 +53,7 @@ pub(crate) struct FileScan {
     /// The number of files, and of those that were read in this scan.
     pub(crate) files: usize,
     pub(crate) read: usize,
-    /// How many files are left out, if there are too many.
+    /// A message with the number of files that are left out, if there are too many.
     pub(crate) left_out: Option<String>,
     /// A path does not answer: scan again soon.
     pub(crate) hangs: bool,

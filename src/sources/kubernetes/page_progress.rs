@@ -11,7 +11,7 @@ const LIST: Duration = Duration::from_secs(450);
 /// Pages that are not half full, of one list. A server may leave out what a selector does not select.
 pub(crate) const SHORT_PAGES: u32 = 100;
 
-/// How far a list has come.
+/// The progress of a list.
 #[derive(Debug)]
 pub(crate) struct PageProgress {
     begun: Instant,

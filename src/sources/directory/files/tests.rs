@@ -653,7 +653,7 @@ fn a_malformed_file_is_reported_with_its_line() {
     assert!(lines(&bomb).is_err());
 }
 
-/// What is wrong with them is said of the first ones.
+/// Faults are told of the first documents.
 #[test]
 fn documents_of_a_text_are_bounded() {
     let many = "a: 1\n---\n".repeat(MOST_OBJECTS + 1);

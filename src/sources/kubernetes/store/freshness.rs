@@ -31,7 +31,8 @@ pub struct Freshness {
     pub more_left_out: usize,
 }
 
-/// How many objects are left out because there is no room, by the plural names of their kinds. `12 of pods, 3 of services`.
+/// The numbers of objects that are left out because there is no room, by the plural names of their kinds. `12 of pods, 3 of
+/// services`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WithoutRoom(BTreeMap<&'static str, usize>);
 
