@@ -83,7 +83,7 @@ fn whole(files: &[NamedFile], namespace: Option<&str>) -> Vec<Located> {
     analysis.located
 }
 
-/// What is said of these objects, but for what has no effect in this release.
+/// Returns the lines about these objects, but for those about kinds without effect in this release.
 fn lines_of(text: &str) -> Vec<String> {
     let found = whole(&[file(text)], None);
     let reported = found.into_iter().filter(|one| one.code() != "IST0133");

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 /// The longest time that is of use here, far below what overflows when it is added to a clock.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// How bad something is that `analyze` finds.
+/// The gravity of a finding of `analyze`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Info,

@@ -26,7 +26,7 @@ fn fetched(name: &str, url: &str) -> String {
     policy(name, &format!("issuer: i, jwksUri: '{url}'"))
 }
 
-/// What is said of a policy.
+/// Returns the messages about a policy.
 fn messages(discovery: &Discovery, name: &str) -> Vec<String> {
     let rows = discovery.json("/debug/configz?kind=RequestAuthentication");
     let mut rows = rows.as_array().unwrap().iter();

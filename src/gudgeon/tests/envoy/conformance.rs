@@ -45,7 +45,7 @@ const APPLICATIONS: [&str; 4] = ["one", "two", "bad", "tls"];
 /// Statistics that Envoy keeps for `counts=`.
 const COUNTED: &str = r#"{"sidecar.istio.io/statsInclusionPrefixes": "cluster,http,tcp"}"#;
 
-/// What stands while files come and go.
+/// The processes that stay while files come and go.
 struct Scene {
     discovery: Discovery,
     client: Proxy,

@@ -85,7 +85,7 @@ fn is_reached(proxy: &Proxy, is_bound: bool) -> Option<()> {
     (backend::say(line, "hello").as_deref() == Some("line hello")).then_some(())
 }
 
-/// How a proxy comes to the new listeners.
+/// The way in which a proxy learns of the new listeners.
 #[derive(Clone, Copy)]
 enum Learns {
     /// On the stream that it has.

@@ -162,7 +162,7 @@ fn request_authentications_decide_which_tokens_are_accepted() {
     assert!(discovery.json("/debug/authorizationz")["request_authentications"]["demo"].is_array());
 }
 
-/// What the application sees of a request.
+/// Returns the parts of a request that the application sees.
 fn seen(to: SocketAddr, application: &Backend, headers: &str) -> String {
     let mut stream = connect(Ipv4Addr::LOCALHOST, to);
     let text = format!("GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n{headers}\r\n");

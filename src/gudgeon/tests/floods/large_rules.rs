@@ -25,7 +25,7 @@ fn rule(name: &str, spec: &str) -> String {
     )
 }
 
-/// What becomes of a rule, as the page of configuration says it.
+/// Returns the status of a rule, as the page of configuration shows it.
 fn status(discovery: &Discovery, name: &str) -> Value {
     until("the rule's status", || {
         let rows = discovery.json("/debug/configz?kind=VirtualService");

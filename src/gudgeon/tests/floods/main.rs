@@ -40,7 +40,7 @@ use support::h2;
 use support::program::{Program, SOON, metric_in, request, within};
 use support::{Client, Injector, client_config, pod, review, until};
 
-/// What the shipped manifest allows it.
+/// The memory that the shipped manifest allows it.
 const LIMIT_MIB: u64 = 64;
 /// A client that is not part of it gets its answer by then; the API server waits for five seconds.
 const PROMPT: Duration = Duration::from_secs(4);

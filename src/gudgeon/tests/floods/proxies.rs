@@ -57,7 +57,7 @@ pub(crate) struct WellBehaved {
     stream: Sotw,
     updates: u8,
     health: Beside,
-    /// How soon it has an update.
+    /// The time within which it has an update.
     pub(crate) prompt: Duration,
 }
 

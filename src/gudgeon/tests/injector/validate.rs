@@ -28,7 +28,7 @@ spec:
       weight: 25
 ";
 
-/// Of any ServiceRole that is valid.
+/// The note of any ServiceRole that is valid.
 const NOTE: &str = "warning: kind: ServiceRole has no effect in this release: it is accepted, and gudgeon discovery does \
                     not enforce it; in its place: AuthorizationPolicy";
 

@@ -39,7 +39,7 @@ impl Rng {
     }
 }
 
-/// Where the certificate is that files name.
+/// Makes rules. It knows the path of the certificate that files name.
 #[derive(Debug)]
 pub(crate) struct Generator<'a> {
     pub(crate) certificates: &'a str,

@@ -109,7 +109,7 @@ const PROVIDERS: &str = "extensionProviders:
 - {name: grpc, envoyExtAuthzGrpc: {service: b.demo.svc.cluster.local, port: 91}}
 ";
 
-/// What users have as filters, which Envoy takes wherever they may be.
+/// EnvoyFilters of users, which Envoy takes wherever they may be.
 const PATCHES: &str = include_str!("../../../../tests/data/envoy-filter.yaml");
 
 fn read(text: &str) -> Json {

@@ -1,4 +1,4 @@
-//! What discovery tells of objects, in their status.
+//! The statuses that discovery writes into objects.
 
 use serde_json::{Value, json};
 

@@ -430,7 +430,7 @@ fn numbers_of_kinds_are_those_of_descriptions() {
     }
 }
 
-/// What users write into EnvoyFilters becomes the bytes that another reader of descriptions makes of it.
+/// The values of users' EnvoyFilters become the bytes that another reader of descriptions makes of them.
 #[test]
 fn json_is_encoded_as_another_encoder_does() {
     let text = include_str!("../../../../../tests/data/envoy-filter.yaml");

@@ -92,7 +92,7 @@ fn read(line: usize, text: &str) -> Row {
     row
 }
 
-/// How a row asks.
+/// The request of a row.
 pub struct Ask<'a> {
     pub proxy: &'a Proxy,
     pub clients: &'a mut Clients,
