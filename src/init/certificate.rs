@@ -269,7 +269,7 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
     }
 
     #[test]
-    fn what_is_no_certificate_is_passed_over() {
+    fn other_pem_blocks_are_passed_over() {
         let key = LEAF.replace("CERTIFICATE", "PRIVATE KEY");
         let cut = INTERMEDIATE.replace("-----END CERTIFICATE-----\n", "");
         let broken = INTERMEDIATE.replace("MII", "M!I");

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_of_a_process_is_not_known_of_the_next_with_its_number() {
+    fn findings_about_a_process_do_not_hold_for_the_next_with_its_number() {
         let (mut story, mut readiness) = (Story::new(&[]), Readiness::default());
         story.live(100, 0);
         let first = asked(&readiness, &story);

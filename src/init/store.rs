@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_proxys_belongs_to_its_user() {
+    fn files_of_the_proxy_belong_to_its_user() {
         if sys::effective_uid() != 0 {
             // Nobody else may give files away.
             return;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directory_is_an_error_and_is_left() {
+    fn a_path_that_is_no_directory_is_an_error_and_is_left() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("d");
         let mut store = Store::open(&directory, None).unwrap();

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_understood() {
+    fn urls_are_parsed() {
         let table = [
             (
                 "http://127.0.0.1:15020/healthz/ready",
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn other_urls_are_refused() {
         for text in [
             "",
             "127.0.0.1:80/",
@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_understood_stands_in_a_request_line(text in "\\PC{0,40}|http://[ -~]{0,40}|http://(1.2.3.4|\\[::1\\])(:[0-9]{1,3})?.{0,40}") {
+        fn parsed_urls_fit_into_a_request_line(text in "\\PC{0,40}|http://[ -~]{0,40}|http://(1.2.3.4|\\[::1\\])(:[0-9]{1,3})?.{0,40}") {
             if let Ok(url) = Url::parse(&text) {
                 let written = url.to_string();
                 prop_assert!(url.path.starts_with('/'));

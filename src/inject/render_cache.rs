@@ -303,7 +303,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_changes_is_read(
+        fn all_changes_are_read(
             at in 0..600_usize, length in 0..4_usize, put in "[ -~\n]{0,4}", parts in (word(), word())
         ) {
             let text = overlay_text(&parts.0, "f", "l");

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn of_elements_that_share_a_name_a_fragment_made_the_last() {
+    fn a_fragment_made_the_last_of_elements_that_share_a_name() {
         let elements = ["a", "b", "a", "c", "a"].map(|name| json!({"name": name}));
         let fragment = Status {
             lists: ByList {

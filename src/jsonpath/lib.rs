@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_than_keys_is_refused() {
+    fn expressions_beyond_keys_are_refused() {
         let value = json!({"a": [{"b": 1}]});
         for path in [
             "",

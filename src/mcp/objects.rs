@@ -277,7 +277,7 @@ mod tests {
 
     /// Every collection that has objects can be read, empty as a body may be.
     #[test]
-    fn whatever_is_served_is_read() {
+    fn served_objects_are_read() {
         for collection in served().filter(|collection| *collection != MESH) {
             let resource = Resource::new(Origin {
                 name: "n/a".to_owned(),

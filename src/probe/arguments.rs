@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_a_usage_error() {
+    fn invalid_arguments_are_a_usage_error() {
         for line in [
             "",
             "tcp 127.0.0.1:1",

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_connection_is_dropped() {
+    fn connection_headers_are_dropped() {
         let request = parsed(
             "GET / HTTP/1.1\r\nConnection: close, X-Mine, Host\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\n\
              Transfer-Encoding: chunked\r\nContent-Length: 7\r\nUpgrade: h2c\r\nProxy-Connection: close\r\n\
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused() {
+    fn malformed_heads_are_refused() {
         for head in [
             "\r\n\r\n",
             "GET\r\n\r\n",

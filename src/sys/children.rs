@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a child of the test's")]
-    fn who_is_stopped_by_a_signal_or_a_debugger_is_known() {
+    fn a_process_stopped_by_a_signal_or_a_debugger_is_recognized() {
         let folder = tempfile::tempdir().unwrap();
         // The state follows the name.
         let program = folder.path().join("a) T (b");

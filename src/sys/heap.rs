@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reserve_has_not_is_a_mapping_of_its_own() {
+    fn sizes_beyond_the_reserve_are_mappings_of_their_own() {
         let mut state = Own::new();
         state.usable = RESERVED;
         state.top = RESERVED;

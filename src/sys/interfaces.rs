@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_left_out() {
+    fn truncated_messages_are_left_out() {
         assert_eq!(split(&[8, 0, 1, 0, 127], 4), None);
         assert_eq!(split(&[0, 0, 1, 0, 127], 4), None);
         assert_eq!(split(&[], 4), None);

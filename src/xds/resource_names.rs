@@ -251,7 +251,7 @@ mod tests {
 
         /// Neither a panic nor a verdict of its own: prost reads the same bytes, or refuses them.
         #[test]
-        fn whatever_a_client_sends_is_read_as_a_decoder_reads_it(bytes: Vec<u8>) {
+        fn names_are_read_as_a_decoder_reads_them(bytes: Vec<u8>) {
             #[derive(Clone, PartialEq, Message)]
             struct Only {
                 #[prost(string, repeated, tag = "3")]

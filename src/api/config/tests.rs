@@ -289,7 +289,7 @@ fn enums_are_names_or_their_numbers() {
 }
 
 #[test]
-fn of_a_oneof_one_is_set() {
+fn one_field_of_a_oneof_is_set() {
     assert_eq!(
         spec_finding_texts(
             "VirtualService",

@@ -474,7 +474,7 @@ fn any_json() -> impl proptest::strategy::Strategy<Value = Json> {
 
 proptest::proptest! {
     #[test]
-    fn whatever_is_written_is_read_or_told(value in any_json(), other in any_json()) {
+    fn any_text_is_read_or_told(value in any_json(), other in any_json()) {
         let bytes = encode(CLUSTER, &value, "v");
         if let (Ok(below), Ok(above)) = (&bytes, encode(CLUSTER, &other, "v")) {
             let mut replaced = Vec::new();
@@ -488,7 +488,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn whatever_bytes_there_are_nothing_panics(
+    fn no_bytes_cause_a_panic(
         below in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60),
         above in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60),
     ) {

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_kind_some_version_is_asked_for() {
+    fn one_version_of_each_kind_is_requested() {
         assert!(KINDS.iter().all(|kind| !kind.versions.is_empty()));
     }
 }

@@ -160,7 +160,7 @@ fn workloads_of_old_versions_are_workloads() {
 }
 
 #[test]
-fn of_what_fits_nothing_is_said() {
+fn fitting_objects_have_no_findings() {
     let routes = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: demo}\nspec:\n  \
                   hosts: [www.example.com, web]\n  gateways: [front, mesh]\n  http:\n  - route: [{destination: {host: web, subset: v1, port: {number: 80}}}]\n    \
                   mirror: {host: x.out.example}\n";
@@ -680,7 +680,7 @@ fn contradictions_are_reported_at_both_objects() {
 
 /// One tenant's objects must neither fill the disk nor stop the pipeline of all.
 #[test]
-fn of_many_objects_that_say_the_same_each_is_told_a_few_others() {
+fn each_of_many_equal_objects_names_a_few_others() {
     const PODS: usize = 1_000;
     let rows = [
         (

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_addresses_the_one_with_more_gives_way() {
+    async fn the_address_with_more_connections_gives_way() {
         let limit = IdleConnectionLimit::new(4);
         let one = enter(&limit, "10.0.0.1");
         let crowd: Vec<_> = ["[2001:db8::1]", "[2001:db8::2]", "[2001:db8::3]"]

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_strangers_the_one_from_the_largest_crowd_goes() {
+    async fn the_stranger_whose_address_has_most_connections_goes() {
         let connection_limit = Arc::new(ConnectionLimit::new(5));
         let older: Vec<_> = (0..2).map(|_| at(&connection_limit, 1)).collect();
         older.iter().for_each(answered);

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_strangers_one_is_ahead_and_no_more_wait_than_may() {
+    async fn one_stranger_is_ahead_and_the_queue_is_bounded() {
         let mut jobs = Jobs::new();
         let (goes_on, goes) = channel::<()>();
         jobs.begin("first", flow(1, false), Some(goes)).await;

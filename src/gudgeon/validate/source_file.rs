@@ -473,7 +473,7 @@ mod tests {
 
     /// The count of further findings has no place, and comes last.
     #[test]
-    fn of_many_faults_the_rest_is_counted_last() {
+    fn the_rest_of_many_faults_is_counted_last() {
         let hosts: String = (0..150).map(|at| format!("  - a_{at}\n")).collect();
         let service = format!(
             "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: a\nspec:\n  hosts:\n{hosts}  http:\n  - route:\n    - destination:\n        host: x\n"

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_asked_of_server_info() {
+    fn hidden_statistics_are_asked_of_server_info() {
         let server_info = Ok(Some(Endpoint::ServerInfo));
         let both = "listener_manager.workers_started: 1\nserver.hot_restart_generation: 2\n";
         let workers = "listener_manager.workers_started: 1\n";

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_usable_is_left_out_with_a_warning_that_shows_no_value() {
+    fn unusable_values_are_left_out_with_a_warning_that_shows_none() {
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(20), "]".repeat(20));
         let description = described(&[
             ("ISTIO_META_", "z"),

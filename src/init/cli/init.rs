@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_command_begins() {
+    fn the_command_begins_behind_the_flags() {
         let table = [
             ("-- a b", Some((false, false, "a b"))),
             ("-g -- a -v", Some((true, false, "a -v"))),

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn faults_are_named() {
         let table = [
             (
                 "--confg-path X",

@@ -148,7 +148,7 @@ mod tests {
     use crate::log::Target;
 
     #[test]
-    fn where_to_log_is_understood_beside_what_is_not() {
+    fn log_flags_are_understood_beside_unknown_ones() {
         let chosen = |line: &str| {
             let words = super::super::words(line.split_whitespace());
             ProxyFlags::of_log(&words).log(Target::Stderr)

@@ -347,7 +347,7 @@ TIME                  EVENT
     }
 
     #[test]
-    fn what_is_missing_is_named_and_what_is_absent_is_a_dash() {
+    fn missing_fields_are_named_and_absent_ones_are_a_dash() {
         let status = json!({"state": "starting", "ready": false, "reason": "epoch 0 is not LIVE",
             "retry_budget": [1], "epochs": [{"epoch": 0, "pid": null}]});
         let expected = "\

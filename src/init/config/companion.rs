@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_command_is_refused() {
+    fn texts_that_are_no_command_are_refused() {
         let long = "x".repeat(BYTES + 1);
         let many = "x ".repeat(WORDS + 1);
         for (text, cause) in [

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_equal_keys_the_last_counts() {
+    fn the_last_of_two_equal_keys_counts() {
         let text = r#"{"/app-health/c/livez":{"port":1},"/app-health/c/livez":{"port":2}}"#;
         let probers = parse(text).unwrap();
         assert_eq!(probers.len(), 1);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_break_a_request_is_refused() {
+    fn values_that_would_break_a_request_are_refused() {
         let path = "the path must hold no control characters";
         let scheme = "the scheme must be HTTP or HTTPS";
         let service = "the service must hold no control characters";
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn values_other_than_objects_are_refused() {
         for text in ["{", "[]", "7", "x", "null"] {
             let error = parse(text).unwrap_err().to_string();
             assert!(

@@ -219,7 +219,7 @@ mod tests {
 
     /// As a scrape that fails: the proxy has other things to do.
     #[test]
-    fn what_cannot_be_asked_is_warned_about_and_left_out() {
+    fn ports_that_cannot_be_asked_are_left_out_with_a_warning() {
         let warned = |text: &str, value: &str, cause: &str| {
             let warning = [
                 "cannot use ISTIO_PROMETHEUS_ANNOTATIONS \"",
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn unreadable_values_are_refused() {
         let table = [
             (r#"{"port":[]}"#, "port must be a text"),
             (r#"{"path":{}}"#, "path must be a text"),

@@ -403,7 +403,7 @@ const REFUSED_FLAGS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_refused_names_flag_and_value() {
+fn refusals_name_flag_and_value() {
     for (line, expected) in REFUSED_FLAGS {
         assert_eq!(refused(line, &[]), *expected, "{line}");
     }
@@ -469,7 +469,7 @@ const REFUSED_VARIABLES: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_is_refused_names_variable_and_value() {
+fn refusals_name_variable_and_value() {
     for (name, value, expected) in REFUSED_VARIABLES {
         let error = refused("", &[(name, value)]);
         assert!(error.starts_with(expected), "{error}");
@@ -745,7 +745,7 @@ fn tls_that_is_not_done_where_it_was_asked_for_is_said() {
 }
 
 #[test]
-fn what_the_injector_took_from_the_application() {
+fn probes_that_the_injector_took_from_the_application() {
     const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
     const SCRAPE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
     let set = [

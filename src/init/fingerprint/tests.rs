@@ -102,7 +102,7 @@ fn a_tree_that_leads_in_circles_or_is_too_large_ends() {
 }
 
 #[test]
-fn of_a_huge_file_the_length_counts_to_the_last_byte() {
+fn the_length_of_a_huge_file_counts_to_the_last_byte() {
     let root = directory();
     let path = root.path().join("huge");
     let file = File::create(&path).unwrap();
@@ -213,7 +213,7 @@ fn below_a_watched_directory_the_unreadable_is_no_change_and_the_absent_is_one()
 }
 
 #[test]
-fn what_comes_is_a_change_and_so_is_what_can_be_read_at_last() {
+fn new_files_are_changes_and_so_are_files_readable_at_last() {
     let root = directory();
     let path = root.path().join("cert.pem");
     let (mut files, absent) = watching(&path);
@@ -336,7 +336,7 @@ fn a_path_was_seen_where_the_last_walk_missed_none() {
 
 /// A directory that goes while it is walked has not lost its files one by one: they stay as they were.
 #[test]
-fn what_goes_with_its_directory_is_no_change() {
+fn files_that_go_with_their_directory_are_no_change() {
     let root = directory();
     let (watched, away) = (root.path().join("watched"), root.path().join("away"));
     fs::create_dir(&watched).unwrap();

@@ -217,7 +217,7 @@ mod tests {
 
     /// epoll tells of new bytes once: what a turn leaves has to be told of again.
     #[test]
-    fn what_a_turn_leaves_is_read_in_the_next() {
+    fn bytes_that_a_turn_leaves_are_read_in_the_next() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (mut poll, token) = (Poll::new().unwrap(), Token(7));

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_head_is_noticed() {
+    fn bytes_behind_the_head_are_noticed() {
         let two = [PROBE, PROBE].concat();
         assert!(request(&two).more);
     }

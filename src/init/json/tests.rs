@@ -90,7 +90,7 @@ fn no_key_makes_a_number_of_an_object() {
 }
 
 #[test]
-fn of_equal_keys_the_last_counts_and_keys_are_sorted() {
+fn the_last_of_equal_keys_counts_and_keys_are_sorted() {
     let value = read(r#"{"b":1,"a":2,"":0,"b":3,"a":4,"b":5,"é":1,"aa":6}"#);
     assert_eq!(value.compact(), r#"{"":0,"a":4,"aa":6,"b":5,"é":1}"#);
     let mut map = Map::new();
@@ -150,7 +150,7 @@ fn a_deep_document_is_not_mostly_blanks() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn faults_have_a_place() {
     for (text, expected) in [
         ("", "EOF while parsing a value at line 1 column 0"),
         ("{", "EOF while parsing an object at line 1 column 1"),
@@ -309,7 +309,7 @@ proptest! {
     }
 
     #[test]
-    fn what_serde_json_refuses_is_refused(
+    fn texts_that_serde_json_refuses_are_refused(
         text in prop_oneof![
             any::<Vec<u8>>(),
             "[\\[\\]{}\",:0-9eE.+ \\\\ubntrfalsdc\n-]{0,24}".prop_map(String::into_bytes),

@@ -850,7 +850,7 @@ fn a_crash_beside_a_draining_parent_is_retried_as_its_child() {
 
 /// Not found, not executable, refused: before anything was LIVE a second try shows that a third would not help.
 #[test]
-fn what_no_further_try_mends_ends_after_two_before_the_first_live() {
+fn a_lasting_failure_before_the_first_live_ends_after_two_tries() {
     for (how, code) in [
         (ExitStatus::NotStarted(127), 127),
         (ExitStatus::NotStarted(126), 126),
@@ -874,7 +874,7 @@ fn what_no_further_try_mends_ends_after_two_before_the_first_live() {
 
 /// A crash, an id that is taken, and an end that took its time may be others the next time; so may what follows a change.
 #[test]
-fn what_a_further_try_may_mend_has_all_of_them() {
+fn a_passing_failure_has_all_tries() {
     for (how, after) in [
         (CRASH, millis(1)),
         (ExitStatus::NotStarted(1), millis(1)),

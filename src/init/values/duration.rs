@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(nanos in 0..=LONGEST_NANOS) {
+        fn written_durations_read_back(nanos in 0..=LONGEST_NANOS) {
             let duration = Duration::from_nanos(nanos);
             prop_assert_eq!(parse(&proto(duration)), Ok(duration));
         }

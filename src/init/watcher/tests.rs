@@ -154,7 +154,7 @@ fn held(watcher: &Watcher) -> usize {
 }
 
 #[test]
-fn what_is_not_on_the_chain_any_more_is_let_go() {
+fn links_off_the_chain_are_not_watched_any_more() {
     let mut tree = Tree::watching(&["certs/cert.pem"], volume);
     let before = held(&tree.watcher);
     assert_eq!(before, tree.watcher.watches.len());

@@ -264,7 +264,7 @@ fn a_new_stream_says_what_is_there() {
 }
 
 #[test]
-fn of_a_source_that_counts_otherwise_all_is_asked_for_when_not_all_can_be_named() {
+fn all_is_requested_of_a_source_that_counts_otherwise_when_not_all_can_be_named() {
     let mut play = Play::new();
     let names: Vec<_> = (0..20_000)
         .map(|n| format!("namespace/name-{n:020}"))
@@ -398,7 +398,7 @@ fn a_refusal_between_parts_takes_nothing_with_it() {
 }
 
 #[test]
-fn of_a_source_that_counts_otherwise_nothing_is_lost() {
+fn a_source_that_counts_otherwise_loses_nothing() {
     // Another source has replaced gudgeon's: members that it does not name stay until it removes them.
     let mut play = three_of_six();
     for version in ["7", "system"] {

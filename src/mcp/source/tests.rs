@@ -214,7 +214,7 @@ fn other_nonces_are_stale_and_change_nothing() {
 }
 
 #[test]
-fn of_ten_changes_while_a_response_is_on_its_way_the_newest_is_sent() {
+fn the_newest_of_ten_changes_is_sent_after_a_response_on_its_way() {
     let mut play = Play::published();
     play.say(&incremental("a", ""));
     for body in 1..=10 {

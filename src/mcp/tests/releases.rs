@@ -96,7 +96,7 @@ fn sinks() -> Vec<(&'static str, Vec<&'static str>)> {
 }
 
 #[test]
-fn whatever_a_release_asks_for_is_answered_on_one_stream() {
+fn requests_of_any_release_are_answered_on_one_stream() {
     let collections = Arc::new(Collections::all());
     for (name, asked) in sinks() {
         let mut source = Source::new(collections.clone(), Dialer::Sink);

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_protocols_the_smaller_id_wins() {
+    fn the_smaller_id_of_two_protocols_wins() {
         let mut all = vec![instance("b", 80, "grpc"), instance("a", 80, "http")];
         for _ in 0..2 {
             let seen = converted(&all);

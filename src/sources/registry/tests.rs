@@ -436,7 +436,7 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
 }
 
 #[test]
-fn of_one_name_in_other_registries_the_first_counts() {
+fn the_first_registry_with_a_name_counts() {
     let mut registries = registries("");
     let files = source(Registry::External, "local");
     let consul = source(Registry::Consul, "consul");

@@ -289,7 +289,7 @@ mod tests {
 
         /// Neither a panic nor a verdict of its own.
         #[test]
-        fn whatever_comes_in_pieces_is_read_as_a_decoder_reads_it(
+        fn pieces_are_read_as_a_decoder_reads_the_whole(
             (list, names) in names(),
             begin in prop::collection::vec(any::<u8>(), 0..20),
             end in prop::collection::vec(any::<u8>(), 0..20),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn of_names_that_are_known_nothing_is_kept() {
+    fn known_names_take_no_memory() {
         let (list, request) = acknowledgement(1000);
         let bytes = request.encode_to_vec();
         for size in [1, 7, 1000, 8183] {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn of_names_in_another_order_a_bit_is_kept() {
+    fn names_in_another_order_take_a_bit() {
         let (list, mut request) = acknowledgement(1000);
         let orders: [fn(&mut Vec<String>); 3] = [
             |names| names.reverse(),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn of_other_fields_little_is_kept_apart() {
+    fn other_fields_take_little_memory() {
         let (list, mut request) = acknowledgement(100);
         request.node = vec![0; 2 * REST_BYTES];
         let bytes = request.encode_to_vec();

@@ -217,7 +217,7 @@ const FIRST: &str = "sidecar~10.0.0.1~a.demo~demo.svc.cluster.local";
 
 /// Two services want one port of all addresses: the older has it, and the other is told of.
 #[test]
-fn of_two_services_on_one_port_the_older_wins() {
+fn the_older_of_two_services_on_one_port_wins() {
     let mut world = world("");
     for (name, created, word) in [("young", 2, "TCP"), ("old", 1, "TCP"), ("http", 3, "HTTP")] {
         let mut service = service(name, &[(9000, word)], Resolution::Static);

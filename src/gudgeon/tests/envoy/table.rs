@@ -398,7 +398,7 @@ const CASES: Rows = &[
         "39",
         &[
             "sources/directory/files/tests.rs a_broken_file_keeps_what_it_had",
-            "sources/directory/files/tests.rs of_two_the_first_by_path_counts",
+            "sources/directory/files/tests.rs the_first_of_two_by_path_counts",
             "sources/directory/files/tests.rs a_volume_is_exchanged_as_a_whole",
             "sources/directory/files/tests.rs files_say_objects_and_no_longer",
         ],

@@ -46,7 +46,7 @@ fn kubelets_exchange_of_a_volume_is_one_publish() {
 }
 
 #[test]
-fn of_two_with_one_name_the_first_is_served() {
+fn the_first_of_two_with_one_name_is_served() {
     let galley = GalleyPlace::new()
         .with("config/a.yaml", &service("a", [75, 25]))
         .with("config/b.yaml", &service("a", [50, 50]))

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_sample() {
+    fn unknown_values_have_no_sample() {
         let usage = Usage {
             resident: None,
             open_files: None,

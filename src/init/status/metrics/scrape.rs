@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_openmetrics_has_is_left_out() {
+    fn lines_that_only_openmetrics_has_are_left_out() {
         let text = "# TYPE a unknown\n# TYPE b counter\n# UNIT b seconds\nb_total 1 # {id=\"}\"} 0.5 1.5\n# TYPE c\n";
         let expected = "# TYPE b counter\n# UNIT b seconds\nb_total 1\n";
         assert_eq!(passed(&[text.as_bytes()], true), (expected.to_owned(), 0));
@@ -297,7 +297,7 @@ mod tests {
 
         /// Lines of interest, cut anywhere.
         #[test]
-        fn where_it_is_cut_makes_no_difference(
+        fn cuts_make_no_difference(
             lines in prop::collection::vec(
                 prop_oneof![
                     Just("# EOF".to_owned()),

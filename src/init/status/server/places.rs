@@ -264,7 +264,7 @@ mod tests {
 
     /// Four addresses that said so held all places, and kubelet's probes were refused.
     #[test]
-    fn who_says_to_be_kubelet_has_a_few_places_and_no_more() {
+    fn clients_that_claim_to_be_kubelet_have_a_few_places_and_no_more() {
         let mut crowd = Crowd::new();
         crowd.server.settings.node = None;
         let liars = ["10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.8"];

@@ -174,7 +174,7 @@ mod tests {
 
     /// Envoy's inbound pass-through connects from 127.0.0.6 and from ::6.
     #[test]
-    fn who_is_in_the_pod() {
+    fn addresses_of_the_pod() {
         for (address, local) in [
             ("127.0.0.1", true),
             ("127.9.9.9", true),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_passed_on_says_why() {
+    fn refused_requests_say_why() {
         for (method, more, status, why) in [
             ("POST", "", 405, "passes on GET and HEAD only"),
             (

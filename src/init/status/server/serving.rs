@@ -429,7 +429,7 @@ mod tests {
 
     /// Four addresses that said to be kubelet had all eight helpers, and the node's probe waited for its deadline.
     #[test]
-    fn who_says_to_be_kubelet_leaves_helpers_to_the_node() {
+    fn clients_that_claim_to_be_kubelet_leave_helpers_to_the_node() {
         let mut probes = Probes::of_liars(Some(NODE));
         assert_eq!(probes.running(), STRANGERS_HELPERS);
         probes.started();
@@ -459,7 +459,7 @@ mod tests {
 
     /// The bytes of kubelet's probes are no secret.
     #[test]
-    fn nobody_waits_in_the_queue_of_another() {
+    fn no_client_waits_in_the_queue_of_another() {
         let mut probes = Probes::of_liars(Some(NODE));
         probes.started();
         let queued = format!("{} 7", LIARS[3]);

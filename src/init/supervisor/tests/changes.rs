@@ -124,7 +124,7 @@ fn gave_up(sim: &Sim) -> (usize, usize) {
 }
 
 #[test]
-fn what_was_given_up_has_one_try_every_retry_reset() {
+fn a_configuration_given_up_has_one_try_every_retry_reset() {
     let mut sim = given_up();
     for turn in 0..3 {
         sim.pass(secs(599));
@@ -179,7 +179,7 @@ fn a_change_back_to_what_serves_ends_the_tries() {
 }
 
 #[test]
-fn what_was_given_up_does_not_wake_an_idle_agent() {
+fn a_configuration_given_up_does_not_wake_an_idle_agent() {
     let mut sim = Sim::live(Policy {
         retry_budget: 0,
         on_clean_exit: CleanExit::Idle,
@@ -229,7 +229,7 @@ fn a_parent_that_ran_long_has_a_whole_budget_whatever_its_children_spent() {
 // ---- epochs whose number comes again
 
 #[test]
-fn what_a_process_that_has_gone_said_is_not_said_of_the_next_one() {
+fn answers_of_a_process_that_has_gone_are_not_taken_for_the_next_one() {
     let mut sim = Sim::live(Policy {
         hot_restart: false,
         ..policy()

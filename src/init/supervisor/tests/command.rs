@@ -211,7 +211,7 @@ fn signals_are_its_own_while_it_runs_but_hup_and_usr1() {
 }
 
 #[test]
-fn what_the_agents_own_writes_raise_is_not_for_it() {
+fn signals_of_the_agents_own_writes_are_not_forwarded() {
     let mut sim = running();
     for number in [13, 22, 25] {
         sim.on(Event::Signalled(Signal::Other(number)));

@@ -136,7 +136,7 @@ fn a_port_that_never_answered_for_it_says_nothing_about_a_proxy() {
 }
 
 #[test]
-fn nobody_is_asked_during_a_hand_over_and_both_are_watched_after_it() {
+fn no_call_is_made_during_a_hand_over_and_both_are_watched_after_it() {
     let mut sim = watched(6);
     sim.answers(4, Reply::Silent);
     sim.change(2);

@@ -224,7 +224,7 @@ fn a_broken_object_harms_itself_alone() {
 
 /// The finding that counts the remaining ones has no path, hence no line.
 #[test]
-fn of_many_faults_the_first_is_named() {
+fn the_first_of_many_faults_is_named() {
     let mut play = Play::new();
     let hosts: String = (0..150).map(|at| format!("  - a_{at}\n")).collect();
     let broken = service("a", "x").replace("  hosts: [a]\n", &format!("  hosts:\n{hosts}"));

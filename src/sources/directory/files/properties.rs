@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_written_is_read_or_refused(
+    fn any_text_is_read_or_refused(
         example in 0usize..4,
         cuts in prop::collection::vec((0usize..700, "[ -~\n]{0,3}|[0-9]{1,20}|[^ -~]{1,2}"), 0..4),
     ) {

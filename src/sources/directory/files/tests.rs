@@ -316,7 +316,7 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
 }
 
 #[test]
-fn of_two_the_first_by_path_counts() {
+fn the_first_of_two_by_path_counts() {
     let mut directory = Directory::new();
     directory.write("b.yaml", &entry("a", 2));
     assert_eq!(directory.read(), ("default/a:2".to_owned(), none()));

@@ -128,7 +128,7 @@ fn there_is_one_rule_for_each_group() {
 }
 
 #[test]
-fn of_one_that_is_there_only_bundle_and_policy_of_our_entries_are_changed() {
+fn only_bundle_and_policy_of_our_entries_are_changed() {
     let all = json!([
         entry("a", "Ignore", "old"),
         entry("b", "Fail", PEM),

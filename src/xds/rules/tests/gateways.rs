@@ -1658,7 +1658,7 @@ fn rules_without_routes_that_a_server_serves_are_told() {
 
 /// A tenant has any number of rules, and of servers.
 #[test]
-fn of_rules_for_requests_where_tls_goes_on_some_are_told() {
+fn rules_for_requests_where_tls_goes_on_are_told() {
     let conflicts_of = |servers: u16, rules: usize| {
         let mut world = world();
         let through = |at| {

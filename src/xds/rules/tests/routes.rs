@@ -558,7 +558,7 @@ fn a_host_that_no_service_has_is_served_on_the_ports_of_its_destinations() {
 }
 
 #[test]
-fn of_several_hosts_that_mean_one_service_the_most_specific_counts() {
+fn the_most_specific_of_several_hosts_of_one_service_counts() {
     let mut world = world();
     let answer = |hosts: &str, status: u16| {
         format!("hosts: ['{hosts}']\nhttp: [{{directResponse: {{status: {status}}}}}]")
@@ -582,7 +582,7 @@ fn of_several_hosts_that_mean_one_service_the_most_specific_counts() {
 }
 
 #[test]
-fn of_two_rules_for_one_host_the_older_wins_and_the_other_is_told() {
+fn the_older_of_two_rules_for_one_host_wins_and_the_other_is_told() {
     let mut world = world();
     virtual_service(
         &mut world,

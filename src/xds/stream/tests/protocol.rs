@@ -359,7 +359,7 @@ fn unknown_names_are_empty_and_pushed_when_they_appear() {
 
 /// An empty secret would be refused, and with it whatever comes beside it.
 #[test]
-fn of_a_secret_that_is_not_there_nothing_is_said_until_it_is() {
+fn a_missing_secret_is_answered_once_it_is_there() {
     let one = world().simple(Secret, "a", 1);
     let mut wire = settled(Wire::sotw(&one));
     assert_eq!(wire.names(Secret, &["b"]), RequestOutcome::Subscribed);

@@ -59,7 +59,7 @@ fn every_field_stands_in_the_module_documentation() {
 }
 
 #[test]
-fn what_is_not_known_is_null() {
+fn unknown_values_are_null() {
     let mut story = Story::new(&[]);
     story.expiry = None;
     let value = parsed(&story);
