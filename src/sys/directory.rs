@@ -40,7 +40,7 @@ pub fn names(directory: &Path, each: &mut dyn FnMut(&OsStr) -> bool) -> io::Resu
 /// Where relative paths begin.
 ///
 /// # Errors
-/// It has been removed, or is out of sight.
+/// It has been removed, or lies outside of the process' root, from where no path leads to it.
 pub fn current_directory() -> io::Result<PathBuf> {
     // `PATH_MAX`, which the kernel keeps to.
     let mut bytes = Vec::with_capacity(4096);
@@ -51,7 +51,16 @@ pub fn current_directory() -> io::Result<PathBuf> {
     // SAFETY: the kernel has written that many, a NUL the last.
     unsafe { bytes.set_len(length) };
     bytes.pop();
-    Ok(PathBuf::from(OsString::from_vec(bytes)))
+    reachable(bytes)
+}
+
+/// The kernel writes `(unreachable)/x` for what lies outside of the root: a relative path, which begins elsewhere.
+fn reachable(path: Vec<u8>) -> io::Result<PathBuf> {
+    if path.starts_with(b"/") {
+        Ok(PathBuf::from(OsString::from_vec(path)))
+    } else {
+        Err(io::ErrorKind::NotFound.into())
+    }
 }
 
 fn fill<'b>(file: &File, buffer: &'b mut [u8; READ_BYTES]) -> io::Result<&'b [u8]> {
@@ -81,6 +90,15 @@ mod tests {
             current_directory().unwrap(),
             std::env::current_dir().unwrap()
         );
+    }
+
+    #[test]
+    fn a_directory_outside_of_the_root_is_an_error() {
+        assert_eq!(reachable(b"/a".to_vec()).unwrap(), PathBuf::from("/a"));
+        for outside in ["(unreachable)/a", "(unreachable)", ""] {
+            let error = reachable(outside.into()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound, "{outside}");
+        }
     }
 
     #[test]
