@@ -73,7 +73,7 @@ pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box
     let is_given = |url: &&String| task != Task::Status || !url.is_empty();
     if let Some(text) = flags.url.as_ref().filter(is_given) {
         let path = std::mem::take(&mut url.path);
-        url = Url::parse(text).map_err(|error| refused(command, text, error))?;
+        url = Url::parse(text).map_err(|error| bad(text, why(error)))?;
         if task == Task::Status {
             if flags.status_port.is_some() {
                 return Err(bad(text, "--status-port is given, too"));
@@ -106,16 +106,12 @@ fn words(command: &str, normal: &mut Normal) -> Result<Vec<&'static str>, Box<St
     Ok(words)
 }
 
-fn refused(command: &str, url: &str, error: UrlError) -> Box<Stop> {
+const fn why(error: UrlError) -> &'static str {
     match error {
-        UrlError::Tls => {
-            let cause = ": only http is spoken here, no https";
-            Stop::usage(command, &["cannot use --url ", url, cause].concat())
+        UrlError::Tls => "only http is spoken here, no https",
+        UrlError::Form => {
+            "its form is http://HOST:PORT/PATH, where HOST is an address or localhost"
         }
-        UrlError::Form => bad(
-            url,
-            "its form is http://HOST:PORT/PATH, where HOST is an address or localhost",
-        ),
     }
 }
 
@@ -330,7 +326,7 @@ mod tests {
             ),
             (&["wait", "extra"], 64, "extra argument extra"),
             (&["wait", "--url"], 64, "needs a value"),
-            (&["wait", "--url", "https://x/"], 64, "no https"),
+            (&["wait", "--url", "https://x/"], 78, "no https"),
             (&["wait", "--url", "x"], 78, "http://HOST:PORT/PATH"),
             (&["wait", "--timeout-seconds", "1s"], 78, "number"),
             (&["wait", "--period-millis", "0"], 78, "1 to"),
@@ -346,7 +342,7 @@ mod tests {
             (&["quit", "--status-port", "0"], 78, "1 to 65535"),
             (&["drain", "--port", "1"], 64, "did you mean --status-port?"),
             (&["status", "--url", "x"], 78, "http://HOST:PORT/PATH"),
-            (&["status", "--url", "https://x"], 64, "no https"),
+            (&["status", "--url", "https://x"], 78, "no https"),
             (
                 &["status", "--url", "http://1.1.1.1", "--status-port", "1"],
                 78,

@@ -131,14 +131,12 @@ impl Normal {
     fn add(&mut self, flag: Flag, value: &'static str) -> Result<(), Refusal> {
         match flag.kind {
             Kind::List => {
-                // `--application-ports ""` says that there are none; a path has a name.
-                if value.is_empty() && flag.name == "watch" {
-                    let refused = "cannot use --watch \"\": it must not be empty";
-                    return Err(Refusal::Value(refused.to_owned()));
-                }
                 for item in value.split(',').map(str::trim) {
                     if !item.is_empty() {
                         self.flags.push((flag.name, item));
+                    } else if flag.name == "watch" {
+                        // `--application-ports ""` says that there are none; a path has a name.
+                        return Err(wrong(flag.name, value, "a path must not be empty"));
                     }
                 }
             }
@@ -150,7 +148,12 @@ impl Normal {
                 }
             }
             Kind::Gone | Kind::GoneBool => {
-                if !value.is_empty() && value != "false" {
+                let asks = if flag.kind == Kind::Gone {
+                    !value.is_empty()
+                } else {
+                    switch(flag.name, value)?
+                };
+                if asks {
                     let cause = ": Envoy has no Lightstep tracer any more";
                     let gone = ["cannot use --", flag.name, cause];
                     return Err(Refusal::Value(gone.concat()));
@@ -201,10 +204,13 @@ fn unknown(table: Table, written: &str, name: &str) -> Refusal {
 
 /// True or false, as every other switch takes it.
 pub(super) fn switch(name: &str, value: &str) -> Result<bool, Refusal> {
-    values::switch(value).map_err(|cause| {
-        let what = ["cannot use --", name, " \"", value, "\": ", cause];
-        Refusal::Value(what.concat())
-    })
+    values::switch(value).map_err(|cause| wrong(name, value, cause))
+}
+
+#[cold]
+fn wrong(name: &str, value: &str, cause: &str) -> Refusal {
+    let what = ["cannot use --", name, " \"", value, "\": ", cause];
+    Refusal::Value(what.concat())
 }
 
 /// `configPath`, `config_path` and `config-path` are one flag.
@@ -342,13 +348,41 @@ mod tests {
     }
 
     #[test]
-    fn a_path_to_watch_has_a_name() {
-        let refused = Refusal::Value("cannot use --watch \"\": it must not be empty".to_owned());
+    fn a_switch_takes_what_go_takes() {
+        for no in ["0", "f", "F", "false", "False", "FALSE"] {
+            assert!(normal(&["--lightstepSecure=", no].concat()).is_ok(), "{no}");
+        }
+        for yes in ["1", "t", "T", "true", "True", "TRUE"] {
+            let refused = normal(&["--lightstepSecure=", yes].concat()).unwrap_err();
+            let gone = "cannot use --lightstep-secure: Envoy has no Lightstep tracer any more";
+            assert_eq!(refused, Refusal::Value(gone.to_owned()), "{yes}");
+        }
+        let odd = "cannot use --lightstep-secure \"no\": true or false";
         assert_eq!(
-            normalise(flags::PROXY, &words("--watch=")).map(|_| ()),
-            Err(refused)
+            normal("--lightstepSecure=no").unwrap_err(),
+            Refusal::Value(odd.to_owned())
         );
-        assert!(normal("--watch /a,/b --application-ports=").is_ok());
+    }
+
+    #[test]
+    fn a_path_to_watch_has_a_name() {
+        for nameless in ["", ",", "/a,", "/a,,/b"] {
+            let why = [
+                "cannot use --watch \"",
+                nameless,
+                "\": a path must not be empty",
+            ];
+            assert_eq!(
+                normal(&["--watch=", nameless].concat()),
+                Err(Refusal::Value(why.concat()))
+            );
+        }
+        for fine in [
+            "--watch /a,/b --application-ports=",
+            "--application-ports 80,",
+        ] {
+            assert!(normal(fine).is_ok(), "{fine}");
+        }
     }
 
     #[test]
