@@ -264,7 +264,7 @@ flags_of_proxy! {
     "ip t  INSTANCE_IP" => "address of the proxy (default: INSTANCE_IP, else the host's first)",
     "id t" => "second part of the node id (default: POD_NAME.POD_NAMESPACE)",
     "domain t" => "DNS domain (default: POD_NAMESPACE.svc.cluster.local)",
-    "trust-domain t" => "SPIFFE trust domain (default: cluster.local)",
+    "trust-domain t  TRUST_DOMAIN" => "SPIFFE trust domain (default: TRUST_DOMAIN, else cluster.local)",
     "pilot-identity t" => "the control plane's SPIFFE id is spiffe://TRUST-DOMAIN/this (default: as its service account)",
     "status-port n 0" => "port for probes, metrics and status; 0: off",
     "application-ports l" => "ports that must have a listener for readiness; a list",

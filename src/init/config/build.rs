@@ -49,7 +49,7 @@ impl Config {
         let launch = launch(&layers, &identity, host, &mut warnings);
         policy.parent_shutdown = launch.parent_shutdown_time;
         let metrics = variables::metrics(&layers);
-        variables::warn_of_others(&layers, &mut warnings);
+        variables::warn_of_those_without_effect(&layers, &mut warnings);
         let basis = source::Basis {
             layers: &layers,
             identity: &identity,

@@ -88,10 +88,14 @@ fn drain(layers: &Layers<'_>, warnings: &mut Vec<String>) -> (Duration, Option<D
         }
     }
     let mut shortest = layers.duration("minimum-drain-duration", Duration::ZERO);
+    let given = layers.given("minimum-drain-duration");
     if !layers.switch("exit-on-zero-active-connections") {
+        if given.layer != Layer::Default {
+            let without = " means nothing without --exit-on-zero-active-connections";
+            warnings.push([&given.origin(), without].concat());
+        }
         return (longest, None);
     }
-    let given = layers.given("minimum-drain-duration");
     if shortest <= longest {
         // Nothing gives way.
     } else if given.layer == Layer::Default {

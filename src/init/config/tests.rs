@@ -191,7 +191,10 @@ fn a_higher_layer_wins() {
     assert!(inputs.stats.prefixes.contains(&"a".to_owned()));
     assert_eq!(
         from_config.warnings,
-        ["PROXY_CONFIG has unknown keys: unheard"]
+        [
+            "PROXY_CONFIG has unknown keys: unheard",
+            "MINIMUM_DRAIN_DURATION means nothing without --exit-on-zero-active-connections",
+        ]
     );
 
     let more = [
@@ -989,6 +992,78 @@ fn variables_without_a_flag_are_honoured_or_warned_about() {
         ],
     );
     assert_eq!(warned.warnings, ["ENVOY_STATUS_PORT means nothing here"]);
+}
+
+/// Each was silent, and whoever had set one waited for what did not come.
+#[test]
+fn variables_without_effect_say_why() {
+    for (name, value, reason) in [
+        ("SDS_ENABLED", "true", ": certificates are read from files"),
+        (
+            "OUTPUT_CERTS",
+            "/etc/istio-output-certs",
+            ": certificates are read from files",
+        ),
+        (
+            "PROXY_XDS_VIA_AGENT",
+            "true",
+            ": the proxy speaks to the control plane itself",
+        ),
+        ("DNS_AGENT", "DNS-TLS", ": names are not resolved here"),
+        (
+            "STACKDRIVER_TRACING_ENABLED",
+            "1",
+            ": use --zipkin-address or --datadog-agent-address",
+        ),
+        (
+            "ENABLE_PROBE_KEEPALIVE_CONNECTIONS",
+            "T",
+            ": a probe has a connection of its own",
+        ),
+        ("FILE_DEBOUNCE_DURATION", "1s", ": use --cert-debounce"),
+        ("ISTIO_AUTO_MTLS_ENABLED", "true", ""),
+    ] {
+        let said = [name, " means nothing here", reason].concat();
+        assert_eq!(config("", &[(name, value)]).warnings, [said]);
+        for unset in ["", "false", "0"] {
+            assert!(config("", &[(name, unset)]).warnings.is_empty(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_shortest_drain_alone_says_that_it_has_no_effect() {
+    let without = " means nothing without --exit-on-zero-active-connections";
+    let flag = ["--minimum-drain-duration", without].concat();
+    assert_eq!(config("--minimumDrainDuration 1s", &[]).warnings, [flag]);
+    let variable = ["MINIMUM_DRAIN_DURATION", without].concat();
+    assert_eq!(
+        config("", &[("MINIMUM_DRAIN_DURATION", "1s")]).warnings,
+        [variable]
+    );
+    let both = "--minimumDrainDuration 1s --exit-on-zero-active-connections";
+    assert!(config(both, &[]).warnings.is_empty());
+}
+
+#[test]
+fn the_trust_domain_comes_from_its_variable_too() {
+    let name = |line: &str| {
+        let line = ["--control-plane-auth-policy MUTUAL_TLS ", line].concat();
+        let config = config(&line, &[("TRUST_DOMAIN", "example.org")]);
+        generated(&config)
+            .control_plane_tls
+            .as_ref()
+            .unwrap()
+            .subject_alt_names[0]
+            .clone()
+    };
+    assert!(
+        name("").starts_with("spiffe://example.org/"),
+        "{}",
+        name("")
+    );
+    let other = name("--trust-domain example.com");
+    assert!(other.starts_with("spiffe://example.com/"), "{other}");
 }
 
 /// Istio's own variable, given to the container or by the mesh.
