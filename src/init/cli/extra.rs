@@ -28,7 +28,7 @@ pub(super) fn check(arguments: &[Word]) -> Result<Vec<Word>, String> {
         let mut parts = bytes.splitn(2, |byte| *byte == b'=').map(OsStr::from_bytes);
         let name = parts.next().unwrap_or_default();
         refuse_owned(name)?;
-        if seen.contains(&name) {
+        if seen.contains(&name) && name != REPEATABLE {
             return Err([&name.to_string_lossy(), " stands twice after --"].concat());
         }
         seen.push(name);
@@ -57,6 +57,9 @@ fn refuse_owned(name: &OsStr) -> Result<(), String> {
         None => Ok(()),
     }
 }
+
+/// Envoy's one flag that may stand more than once.
+const REPEATABLE: &str = "--stats-tag";
 
 /// Envoy's flags that pintle owns, and behind a colon what to use instead.
 const OWNED: &str = "\
@@ -124,6 +127,7 @@ mod tests {
             Err("--log-path stands twice after --".into())
         );
         assert!(checked("--a -1 --b -1 x x").is_ok());
+        assert!(checked("--stats-tag a:b --stats-tag=c:d").is_ok());
     }
 
     #[test]
