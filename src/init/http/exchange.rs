@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
-use super::response::Malformed;
+use super::Malformed;
 
 /// Bytes read at once. Chosen: more than a probe and its answers need, and little of the stack.
 pub(crate) const READ_BYTES: usize = 2 * 1024;

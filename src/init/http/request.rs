@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use super::content_length;
+
 /// The longest head taken, in bytes; more is 431. Chosen: what nginx and Apache take of one header line by default.
 pub(crate) const HEAD_BYTES: usize = 8 * 1024;
 /// Headers of a request. Chosen: kubelet sends five, a browser fifteen.
@@ -101,19 +103,10 @@ impl<'a> Request<'a> {
     /// Whether there is a body; `None` where the headers contradict each other (request smuggling begins there).
     fn says_body(&self) -> Option<bool> {
         let chunked = self.header("transfer-encoding").is_some();
-        let mut length = None;
-        for (_, value) in self
-            .headers()
-            .filter(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        {
-            let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-            let number: u64 = std::str::from_utf8(value).ok()?.parse().ok()?;
-            if !digits || chunked || length.is_some_and(|known| known != number) {
-                return None;
-            }
-            length = Some(number);
+        match content_length(self.headers.get(..self.count)?).ok()? {
+            Some(_) if chunked => None,
+            length => Some(chunked || length.unwrap_or_default() > 0),
         }
-        Some(chunked || length.unwrap_or_default() > 0)
     }
 }
 

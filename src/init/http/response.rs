@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use super::{Malformed, content_length};
+
 /// The longest head taken, in bytes. Chosen: Envoy's are about 250 bytes, applications have cookies and policies.
 const HEAD_BYTES: usize = 16 * 1024;
 /// Interim responses (100 Continue, 103 Early Hints) before the final one, in heads. Chosen: more than the five
@@ -26,10 +28,6 @@ enum Framing {
     Close,
     Done,
 }
-
-/// The answer is not HTTP as we know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
 
 /// A response that is arriving; its body goes to a sink as it comes.
 #[derive(Debug)]
@@ -366,16 +364,11 @@ fn framing(status: u16, headers: &[httparse::Header<'_>]) -> Result<Framing, Mal
     {
         return Ok(Framing::ChunkSize);
     }
-    let Some(length) = find(headers, "content-length") else {
-        return Ok(Framing::Close);
-    };
-    let length = std::str::from_utf8(length)
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    match length.ok_or(Malformed)? {
-        0 => Ok(Framing::Done),
-        length => Ok(Framing::Length(length)),
-    }
+    Ok(match content_length(headers)? {
+        None => Framing::Close,
+        Some(0) => Framing::Done,
+        Some(length) => Framing::Length(length),
+    })
 }
 
 #[cfg(test)]
@@ -448,6 +441,16 @@ mod tests {
     }
 
     #[test]
+    fn a_length_may_stand_twice_if_it_is_the_same() {
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2 \r\nContent-Length:2\r\n\r\n";
+        let mut response = Response::new(64);
+        response.feed(head).unwrap();
+        assert!(!response.is_done());
+        response.feed(b"hi").unwrap();
+        assert!(response.is_done());
+    }
+
+    #[test]
     fn rubbish_is_refused() {
         let endless = [b'a'; HEAD_BYTES + 1];
         let mut many = b"HTTP/1.1 200 OK\r\n".to_vec();
@@ -457,6 +460,10 @@ mod tests {
             &many,
             b"SSH-2.0-OpenSSH\r\n",
             b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: +1\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length:\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nContent-Length: 3\r\n\r\n",
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc",
         ] {
