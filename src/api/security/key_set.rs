@@ -63,6 +63,14 @@ impl fmt::Display for NoKeySet {
 
 impl std::error::Error for NoKeySet {}
 
+/// The part that shared secrets (`kty` oct) have in a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SharedSecrets {
+    Taken,
+    /// Whoever may fetch the set may sign with them.
+    LeftOut,
+}
+
 /// One key, without what is private of it.
 #[derive(Debug, Default, Serialize)]
 struct PublicKey<'a> {
@@ -99,7 +107,7 @@ impl KeySet {
     ///
     /// It is none, or no key of it can be used.
     pub fn inline(text: &str) -> Result<Self, NoKeySet> {
-        Self::read(text, true)
+        Self::read(text, SharedSecrets::Taken)
     }
 
     /// A set as anybody can fetch it. A shared secret in it is none, so that it does not count.
@@ -108,7 +116,7 @@ impl KeySet {
     ///
     /// It is none, or no key of it can be used.
     pub fn published(text: &str) -> Result<Self, NoKeySet> {
-        Self::read(text, false)
+        Self::read(text, SharedSecrets::LeftOut)
     }
 
     /// A set by which every token is refused.
@@ -121,21 +129,21 @@ impl KeySet {
         }
     }
 
-    fn read(text: &str, takes_secrets: bool) -> Result<Self, NoKeySet> {
+    fn read(text: &str, secrets: SharedSecrets) -> Result<Self, NoKeySet> {
         let set: Value = serde_json::from_str(text).map_err(|_| NoKeySet::Malformed)?;
-        Self::of(&set, takes_secrets)
+        Self::of(&set, secrets)
     }
 
     /// As [`Self::inline`], of a text that was parsed.
     pub(crate) fn inline_of(set: &Value) -> Result<Self, NoKeySet> {
-        Self::of(set, true)
+        Self::of(set, SharedSecrets::Taken)
     }
 
-    fn of(set: &Value, takes_secrets: bool) -> Result<Self, NoKeySet> {
+    fn of(set: &Value, secrets: SharedSecrets) -> Result<Self, NoKeySet> {
         let all = set.get("keys").and_then(Value::as_array);
         let all = all.ok_or(NoKeySet::Malformed)?;
         let usable = all.iter().filter_map(Value::as_object).filter_map(usable);
-        let taken = usable.filter(|key| takes_secrets || key.k.is_none());
+        let taken = usable.filter(|key| secrets == SharedSecrets::Taken || key.k.is_none());
         let mut bytes = 0;
         let fits = |key: &PublicKey<'_>| {
             bytes += key.size();
