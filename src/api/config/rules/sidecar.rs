@@ -236,6 +236,6 @@ fn egress_host<'a>(at: &Cursor<'a>) -> Option<(&'a str, &'a str)> {
         at.fail(format!("{name} is not \".\", \"*\", \"~\" or a namespace"));
         return None;
     }
-    at.check(parts::served_host(host, false))
+    at.check(parts::served_host(host, parts::Addresses::Refused))
         .then_some((namespace, host))
 }
