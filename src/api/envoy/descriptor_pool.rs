@@ -355,7 +355,7 @@ impl<'a> FieldDescriptor<'a> {
             match part? {
                 (1, Raw::Bytes(bytes)) => read.name = text(bytes)?,
                 (3, Raw::Varint(value)) => {
-                    read.number = u32::try_from(value).map_err(|_| DecodeError::Form)?;
+                    read.number = u32::try_from(value).map_err(|_| DecodeError::WireType)?;
                 }
                 (4, Raw::Varint(value)) => read.is_list = value == REPEATED,
                 (5, Raw::Varint(value)) => read.kind = value,

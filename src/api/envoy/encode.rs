@@ -316,7 +316,7 @@ impl Encoder {
                 let number = i32::try_from(number).unwrap_or_default();
                 WireScalar::Float(f32::from_bits(number.cast_unsigned()))
             }
-            other => return Err(format!("a field of the unknown form {other}")),
+            other => return Err(format!("a field of the unknown type {other}")),
         })
     }
 

@@ -47,7 +47,7 @@ pub fn merge(
     replaced: &mut Vec<String>,
 ) -> Result<Vec<u8>, DecodeError> {
     let mut merger = Merger {
-        pool: descriptors().ok_or(DecodeError::Form)?,
+        pool: descriptors().ok_or(DecodeError::WireType)?,
         lists,
         replaced,
     };
@@ -81,7 +81,7 @@ impl Merger<'_> {
         if name == ANY {
             return self.any(below, above, depth);
         }
-        let descriptor = self.pool.fields(name)?.ok_or(DecodeError::Form)?;
+        let descriptor = self.pool.fields(name)?.ok_or(DecodeError::WireType)?;
         let mut theirs: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
         for part in parts(above) {
             let (number, raw) = part?;
@@ -249,7 +249,7 @@ fn unpacked(any: &[u8]) -> Result<(&str, &[u8]), DecodeError> {
 fn content(raw: Raw<'_>) -> Result<&[u8], DecodeError> {
     match raw {
         Raw::Bytes(bytes) => Ok(bytes),
-        Raw::Varint(_) | Raw::Fixed64(_) | Raw::Fixed32(_) => Err(DecodeError::Form),
+        Raw::Varint(_) | Raw::Fixed64(_) | Raw::Fixed32(_) => Err(DecodeError::WireType),
     }
 }
 

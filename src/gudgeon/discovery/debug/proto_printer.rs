@@ -89,7 +89,7 @@ fn whole(
         let mut joined = Vec::new();
         for raw in raws {
             let Raw::Bytes(bytes) = raw else {
-                return Err(describe(DecodeError::Form));
+                return Err(describe(DecodeError::WireType));
             };
             joined.extend_from_slice(bytes);
         }
@@ -156,7 +156,7 @@ fn map(
     let mut out = Map::new();
     for raw in raws {
         let Raw::Bytes(bytes) = raw else {
-            return Err(describe(DecodeError::Form));
+            return Err(describe(DecodeError::WireType));
         };
         let (mut key, mut value) = (nothing(by.kind), nothing(of.kind));
         for part in parts(bytes) {
@@ -217,7 +217,7 @@ fn single(
             name.map_or_else(|| number.into(), Value::from)
         }
         (kind::MESSAGE, Raw::Bytes(bytes)) => message(pool, field.of, bytes, depth + 1)?,
-        _ => return Err(format!("{}: {}", field.name, DecodeError::Form)),
+        _ => return Err(format!("{}: {}", field.name, DecodeError::WireType)),
     })
 }
 
