@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::model::{Configured, Reason, World};
+use api::model::{Configured, TriggerReason, World};
 use api::networking::DestinationRule;
 use tracing::debug;
 use xds::cluster_names;
@@ -24,7 +24,7 @@ pub(crate) struct Pushed {
 
 impl Pushed {
     pub(super) fn log(&self) {
-        let reasons: Vec<_> = self.reasons.iter().map(Reason::as_str).collect();
+        let reasons: Vec<_> = self.reasons.iter().map(TriggerReason::as_str).collect();
         debug!(
             "push for {}: {}, full: {}",
             reasons.join(", "),
