@@ -3,10 +3,13 @@
 //! Every written value counts: a zero, a `false` or an empty text is on the wire, too, so that it replaces another value in a
 //! merge. `null` is nothing. Types of Envoy's v2 API are read as the messages that took their place.
 
+mod typed_struct;
+
 use base64::Engine as _;
 use prost::Message as _;
 use serde_json::{Map, Value as Json};
 
+use self::typed_struct::TYPED_STRUCTS;
 use super::descriptor_pool::{DescriptorPool, FieldDescriptor, MessageDescriptor, kind};
 use super::descriptors;
 use super::numbers::{float, signed, unsigned, zigzag};
@@ -385,42 +388,18 @@ impl Encoder {
         true
     }
 
-    /// The type that a TypedStruct names, and its fields, as Envoy makes them of it. `None`: it is taken as it is written, so that what
-    /// is wrong with it is told; so is one of a type that Envoy does not know, where it does not configure Envoy itself: extensions
-    /// may have types of their own. Envoy takes none within another.
-    fn typed_struct<'v>(
-        &self,
-        values: &'v Map<String, Json>,
-    ) -> Option<(&'v str, Option<&'v Map<String, Json>>)> {
-        let known = ["@type", "type_url", "typeUrl", "value"];
-        let url = match (values.get("type_url"), values.get("typeUrl")) {
-            (Some(url), None) | (None, Some(url)) => url.as_str()?,
-            (Some(_), Some(_)) | (None, None) => return None,
-        };
-        if !values.keys().all(|key| known.contains(&key.as_str())) {
-            return None;
-        }
-        let fields = match values.get("value") {
-            None | Some(Json::Null) => None,
-            Some(Json::Object(fields)) => Some(fields),
-            Some(_) => return None,
-        };
-        let written = url.rsplit('/').next().unwrap_or(url);
-        let configures = ["typed_config", "typedConfig"];
-        let configures = configures.iter().any(|field| self.path.ends_with(field));
-        let is_meant = match self.resolved(written) {
-            Some(name) => !TYPED_STRUCTS.contains(&name) && !name.starts_with("google.protobuf."),
-            None => configures,
-        };
-        is_meant.then_some((written, fields))
-    }
-
     /// The name of a type of Envoy, or of the one that took its place.
     fn resolved<'n>(&self, written: &'n str) -> Option<&'n str> {
         match self.pool.has(written) {
             true => Some(written),
             false => self.pool.successor(written),
         }
+    }
+
+    /// `key`: the field that names the type.
+    fn unknown_type(&mut self, key: &str, name: &str) {
+        let message = format!("no type of Envoy 1.40 is known as {}", quoted(name));
+        self.below(|path| push_key(path, key), |it| it.fail(message));
     }
 
     fn any(&mut self, value: &Json, depth: usize, out: &mut Vec<u8>) {
@@ -432,35 +411,13 @@ impl Encoder {
         };
         let written = url.strip_prefix(TYPE_URL_PREFIX).unwrap_or(url);
         let pool = self.pool;
-        let unknown = |name: &str| format!("no type of Envoy 1.40 is known as {}", quoted(name));
         let Some(name) = self.resolved(written) else {
-            let message = unknown(written);
-            return self.below(|path| push_key(path, "@type"), |it| it.fail(message));
+            return self.unknown_type("@type", written);
         };
         if TYPED_STRUCTS.contains(&name)
             && let Some((written, fields)) = self.typed_struct(values)
         {
-            let Some(name) = self.resolved(written) else {
-                let message = unknown(written);
-                return self.below(|path| push_key(path, "type_url"), |it| it.fail(message));
-            };
-            let Ok(Some(descriptor)) = pool.fields(name) else {
-                return self.fail(format!("{} is not a message", quoted(name)));
-            };
-            // `fields` has no bound, as `message` has.
-            if depth > DEEPEST {
-                return self.fail("is nested too deeply");
-            }
-            let mut inner = Vec::new();
-            self.below(
-                |path| push_key(path, "value"),
-                |it| {
-                    let fields = fields.into_iter().flatten();
-                    it.fields(name, &descriptor, fields, depth + 1, &mut inner);
-                },
-            );
-            WireScalar::Text(&format!("{TYPE_URL_PREFIX}{name}")).write(Some(1), out);
-            return delimited(2, &inner, out);
+            return self.packed_struct(written, fields, depth, out);
         }
         let mut inner = Vec::new();
         // Messages that have a form of their own in JSON have it in `value`.
@@ -483,9 +440,6 @@ impl Encoder {
         delimited(2, &inner, out);
     }
 }
-
-/// Messages that name the type of their fields in a field. Envoy makes that type of it, where it knows the type.
-const TYPED_STRUCTS: [&str; 2] = ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"];
 
 /// The virtual machine of extensions that are compiled into Envoy, of which Envoy itself has none.
 const NULL_VM: &str = "envoy.wasm.runtime.null";

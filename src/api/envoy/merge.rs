@@ -67,6 +67,16 @@ struct Merger<'a> {
     replaced: &'a mut Vec<String>,
 }
 
+/// Returns the values of a message by the numbers of their fields, in order.
+fn by_number(bytes: &[u8]) -> Result<BTreeMap<u32, Vec<Raw<'_>>>, DecodeError> {
+    let mut values: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
+    for part in parts(bytes) {
+        let (number, raw) = part?;
+        values.entry(number).or_default().push(raw);
+    }
+    Ok(values)
+}
+
 impl Merger<'_> {
     fn message(
         &mut self,
@@ -82,11 +92,7 @@ impl Merger<'_> {
             return self.any(below, above, depth);
         }
         let descriptor = self.pool.fields(name)?.ok_or(DecodeError::WireType)?;
-        let mut theirs: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
-        for part in parts(above) {
-            let (number, raw) = part?;
-            theirs.entry(number).or_default().push(raw);
-        }
+        let theirs = by_number(above)?;
         let group = |number: u32| descriptor.field(number).and_then(|field| field.oneof);
         let chosen: Vec<(u64, u32)> = theirs
             .keys()
@@ -289,6 +295,22 @@ fn put(number: u32, raw: Raw<'_>, out: &mut Vec<u8>) {
     }
 }
 
+fn sort_any(pool: &DescriptorPool<'_>, bytes: &[u8], depth: usize) -> Result<Vec<u8>, DecodeError> {
+    let (url, _) = unpacked(bytes)?;
+    let packed = url.strip_prefix(TYPE_URL_PREFIX).unwrap_or_default();
+    let mut out = Vec::new();
+    for part in parts(bytes) {
+        match part? {
+            (2, Raw::Bytes(value)) => {
+                let value = sort(pool, packed, value, depth + 1)?;
+                put(2, Raw::Bytes(&value), &mut out);
+            }
+            (number, raw) => put(number, raw, &mut out),
+        }
+    }
+    Ok(out)
+}
+
 fn sort(
     pool: &DescriptorPool<'_>,
     name: &str,
@@ -298,24 +320,13 @@ fn sort(
     if depth > DEEPEST {
         return Err(DecodeError::Deep);
     }
-    let mut out = Vec::new();
     if name == ANY {
-        let (url, _) = unpacked(bytes)?;
-        let packed = url.strip_prefix(TYPE_URL_PREFIX).unwrap_or_default();
-        for part in parts(bytes) {
-            match part? {
-                (2, Raw::Bytes(value)) => {
-                    let value = sort(pool, packed, value, depth + 1)?;
-                    put(2, Raw::Bytes(&value), &mut out);
-                }
-                (number, raw) => put(number, raw, &mut out),
-            }
-        }
-        return Ok(out);
+        return sort_any(pool, bytes, depth);
     }
     let Some(descriptor) = pool.fields(name)? else {
         return Ok(bytes.to_vec());
     };
+    let mut out = Vec::new();
     let mut parts = parts(bytes)
         .collect::<Result<Vec<_>, _>>()?
         .into_iter()
