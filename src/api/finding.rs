@@ -34,7 +34,7 @@ pub enum FindingKind {
     Untried,
 }
 
-/// One thing, at one place.
+/// An error or a warning about one place of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// From the object's root: `spec.http[0].route[1].weight`, `metadata.labels["a/b"]`.

@@ -67,7 +67,7 @@ impl std::error::Error for NoKeySet {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SharedSecrets {
     Taken,
-    /// Whoever may fetch the set may sign with them.
+    /// Readers of a public set could sign with them.
     LeftOut,
 }
 

@@ -31,7 +31,7 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// One of them that is this, or a wildcard for it.
+    /// Returns a known host that is this one, or a wildcard for it.
     pub(super) fn covering(&self, host: &str) -> Option<&'a str> {
         let plain = canonical_host(host);
         let same: String = plain.chars().rev().collect();
@@ -55,7 +55,7 @@ impl<'a> Hosts<'a> {
             .copied()
     }
 
-    /// One of them that this covers by its wildcard, or that covers this.
+    /// Returns a known host that this one covers by its wildcard, or that covers this one.
     pub(super) fn overlapping(&self, host: &str) -> Option<&'a str> {
         if let Some(found) = self.covering(host) {
             return Some(found);
