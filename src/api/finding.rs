@@ -13,7 +13,7 @@ pub enum Severity {
     Warning,
 }
 
-/// The kind of a finding, by which `analyze` chooses its code.
+/// The kind of a finding, by which a reader acts: the message is for people alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
     #[default]
@@ -22,9 +22,19 @@ pub enum FindingKind {
     Deprecated,
     /// No request reaches a route.
     Unreachable,
+    /// Two members of a oneof are set. All of the message was read.
+    OneofConflict,
+    /// An object, or one of its targets, is given to no proxy.
+    HoldsForNone,
+    /// A target of an object is a Service, whose workloads it holds for.
+    HoldsForWorkloads,
+    /// A policy in dry run is tried and not enforced.
+    Tried,
+    /// A policy in dry run has an action that no proxy tries.
+    Untried,
 }
 
-/// One thing, at one place.
+/// An error or a warning about one place of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// From the object's root: `spec.http[0].route[1].weight`, `metadata.labels["a/b"]`.
@@ -67,6 +77,11 @@ impl Finding {
             kind: FindingKind::Unreachable,
             ..Self::warning(path, format!("never reached: {why}"))
         }
+    }
+
+    #[must_use]
+    pub(crate) fn of_kind(self, kind: FindingKind) -> Self {
+        Self { kind, ..self }
     }
 
     #[must_use]

@@ -22,7 +22,7 @@
 //!   Kubernetes, Istio and protobuf give to labels, annotations and types.
 //! * `finding`: an error or a warning, with its path in an object. `proto_json`: base64 and doubles in their one spelling.
 //! * `schema`: tables of messages. `yaml`: text to a tree, bounded. `wire`: JSON to protobuf's bytes and back. `overlay`: a message
-//!   over its defaults. `envoy`: Envoy's messages by their descriptions.
+//!   over its defaults. `envoy`: Envoy's messages by their descriptors.
 //! * `security`: rules of `security.istio.io` as plain values. `model`: services, endpoints and workloads as the registries make them.
 //! * `config`: kinds, documents, rules and findings; the one judgement of an object. `read`: an object to its type.
 //! * `kubernetes`: objects of Kubernetes' own kinds, as they are written.
@@ -39,7 +39,7 @@
 //!
 //! Objects of rules need no type: what is wrong with their JSON is found, all of it, and bytes are made of it and back.
 //!
-//! [`envoy`] knows Envoy's own messages by their descriptions: what users write of them becomes bytes, and bytes are merged.
+//! [`envoy`] knows Envoy's own messages by their descriptors: what users write of them becomes bytes, and bytes are merged.
 //!
 //! [`size`] bounds what an object comes to where its lists multiply.
 //!

@@ -10,7 +10,7 @@ pub const LONGEST_LABEL: usize = 63;
 
 /// A host as it is compared with others: in lower case, and an address in its one form of many.
 #[must_use]
-pub fn spelled(host: &str) -> String {
+pub fn canonical_host(host: &str) -> String {
     match host.parse::<IpAddr>() {
         Ok(address) => address.to_string(),
         Err(_) => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
@@ -20,7 +20,7 @@ pub fn spelled(host: &str) -> String {
 /// The whole name of a host that a rule of a namespace writes: without a dot it is one of that namespace.
 #[must_use]
 pub fn full_host(host: &str, namespace: &str, domain: &str) -> String {
-    let host = spelled(host);
+    let host = canonical_host(host);
     // A colon stands in IPv6 addresses, which have no dots.
     let is_full = host.contains(['.', '*', ':']);
     if is_full || namespace.is_empty() {
@@ -225,7 +225,7 @@ mod tests {
             ("*.A.example", "*.a.example"),
             ("[2001:DB8::1]", "[2001:db8::1]"),
         ] {
-            assert_eq!(super::spelled(host), spelled, "{host}");
+            assert_eq!(canonical_host(host), spelled, "{host}");
         }
     }
 

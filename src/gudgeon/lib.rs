@@ -104,6 +104,9 @@ mod file;
 mod file_states;
 mod file_writer;
 mod galley;
+#[cfg(test)]
+#[path = "../api/tests/support/growth.rs"]
+mod growth;
 mod grpc;
 mod html;
 mod injector;

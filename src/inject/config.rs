@@ -28,7 +28,7 @@ pub(crate) enum Mode {
         template: Box<Template>,
         /// The sha256 of its text.
         version: String,
-        known: RenderCache<Fragment>,
+        render_cache: RenderCache<Fragment>,
     },
     /// The templates print partial pods.
     Overlay(TemplateSet),
@@ -169,9 +169,9 @@ impl Configuration {
     }
 
     /// The network of pods whose webhook's path has these pairs: theirs, else that of the values.
-    pub(crate) fn network<'a>(&'a self, path: &'a [(String, String)]) -> Option<&'a str> {
+    pub(crate) fn network<'a>(&'a self, proxy_envs: &'a [(String, String)]) -> Option<&'a str> {
         // Of two pairs with one key the last wins, as among the proxy's variables.
-        let of_path = path.iter().rev().find(|(key, _)| key == "net");
+        let of_path = proxy_envs.iter().rev().find(|(key, _)| key == "net");
         let of_values = self.values_json.pointer("/global/network");
         of_path
             .map(|(_, name)| name.as_str())
@@ -292,7 +292,7 @@ fn mode(file: &File, delimiters: &Delimiters) -> Result<Mode, String> {
             Ok(Mode::Fragment {
                 template: Box::new(template),
                 version,
-                known: RenderCache::default(),
+                render_cache: RenderCache::default(),
             })
         }
         None => {
@@ -422,10 +422,10 @@ mod tests {
                 .unwrap()
                 .0
         };
-        let path = [("net".to_owned(), "n1".to_owned())];
+        let proxy_envs = [("net".to_owned(), "n1".to_owned())];
         let of_values = load("global: {network: n2}");
         assert_eq!(of_values.network(&[]), Some("n2"));
-        assert_eq!(of_values.network(&path), Some("n1"));
+        assert_eq!(of_values.network(&proxy_envs), Some("n1"));
         // As charts write it where there is but one.
         assert_eq!(load("global: {network: ''}").network(&[]), None);
         assert_eq!(load("{}").network(&[]), None);

@@ -36,12 +36,12 @@ impl Configuration {
     /// Injects as [`Self::inject`] does, and returns a trace of the steps.
     #[must_use]
     pub fn review(&self, request: &Request, pod: &Value) -> Review {
-        let mut tried = ReviewTrace::default();
-        let outcome = self.outcome(request, pod, &mut tried);
-        Review { outcome, tried }
+        let mut trace = ReviewTrace::default();
+        let outcome = self.outcome(request, pod, &mut trace);
+        Review { outcome, trace }
     }
 
-    fn outcome(&self, request: &Request, pod: &Value, tried: &mut ReviewTrace) -> Outcome {
+    fn outcome(&self, request: &Request, pod: &Value, trace: &mut ReviewTrace) -> Outcome {
         let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
         if !pod.is_object() {
             return refused("not a pod: want an object".to_owned(), Vec::new());
@@ -59,7 +59,7 @@ impl Configuration {
             .unwrap_or(&request.namespace)
             .to_owned();
         let owner = Owner::of(pod, request, &namespace);
-        tried.owner = (owner.kind, owner.name);
+        trace.owner = (owner.kind, owner.name);
         let policy: Option<&Policy> = match request.origin {
             Origin::Webhook => Some(&self.policy),
             Origin::Manifest(_) => None,
@@ -80,7 +80,7 @@ impl Configuration {
         let proxy = self.proxy_for(pod, proxy, &mut warnings);
         warnings.extend(warnings::dns_policy(pod));
         warnings.extend(warnings::proxy_user(pod, request.ids.uid));
-        let job = Injection {
+        let injection = Injection {
             configuration: self,
             request,
             sent: pod,
@@ -90,15 +90,15 @@ impl Configuration {
             native: self.native(pod, request.native),
             warnings,
             pruned: Vec::new(),
-            tried,
+            trace,
         };
         match &self.mode {
             Mode::Fragment {
                 template,
                 version,
-                known,
-            } => job.fragment(template, version, known),
-            Mode::Overlay(template_set) => overlay::inject(job, template_set),
+                render_cache,
+            } => injection.fragment(template, version, render_cache),
+            Mode::Overlay(template_set) => overlay::inject(injection, template_set),
         }
     }
 
@@ -172,17 +172,17 @@ impl Injection<'_> {
         mut self,
         template: &Template,
         version: &str,
-        known: &RenderCache<Fragment>,
+        render_cache: &RenderCache<Fragment>,
     ) -> Outcome {
-        self.tried.templates = vec![template.name().to_owned()];
-        version.clone_into(&mut self.tried.version);
+        self.trace.templates = vec![template.name().to_owned()];
+        version.clone_into(&mut self.trace.version);
         let now = Status {
             version: version.to_owned(),
             ..Status::default()
         };
-        match self.fragment_pod(template, known, now) {
+        match self.fragment_pod(template, render_cache, now) {
             Ok((pod, status, replaced_elements)) => {
-                self.tried.native = self.native && native_sidecar::is_native(&pod);
+                self.trace.native = self.native && native_sidecar::is_native(&pod);
                 self.finish(pod, &status, &replaced_elements)
             }
             Err(stop) => self.stop(stop),
@@ -192,7 +192,7 @@ impl Injection<'_> {
     fn fragment_pod(
         &mut self,
         template: &Template,
-        known: &RenderCache<Fragment>,
+        render_cache: &RenderCache<Fragment>,
         mut now: Status,
     ) -> Result<(Value, Status, reinject::ReplacedElements), StopReason> {
         let mut made = self.sent.clone();
@@ -201,7 +201,8 @@ impl Injection<'_> {
         let removal = uninject_for_fragment(&mut made, &earlier, &now.version);
         self.warnings.extend(removal.warnings());
         let (before, owner) = self.prepare(&mut made, &earlier)?;
-        let (mut made, mut fragment) = self.rendered_fragment(template, known, made, &owner)?;
+        let (mut made, mut fragment) =
+            self.rendered_fragment(template, render_cache, made, &owner)?;
         now.lists = fragment.names();
         let release = fragment.release();
         let port = fragment.status_port().or_else(|| {
@@ -235,7 +236,7 @@ impl Injection<'_> {
     fn rendered_fragment(
         &mut self,
         template: &Template,
-        known: &RenderCache<Fragment>,
+        render_cache: &RenderCache<Fragment>,
         made: Value,
         owner: &Owner,
     ) -> Result<(Value, Fragment), StopReason> {
@@ -243,7 +244,7 @@ impl Injection<'_> {
         let text = self.render(template, &pod, owner)?;
         // The rendering has let go of it.
         let made = Arc::unwrap_or_clone(pod);
-        let fragment = self.read(template, text, known, Fragment::read)?;
+        let fragment = self.read(template, text, render_cache, Fragment::read)?;
         let Some(mut fragment) = fragment else {
             return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
         };
@@ -274,7 +275,7 @@ impl Injection<'_> {
 
     fn label_fragment(&mut self, made: &mut Value, release: Release, owner: &Owner) {
         let labels = self.configuration.agents.labels(release);
-        let network = self.configuration.network(&self.request.path);
+        let network = self.configuration.network(&self.request.proxy_envs);
         let mut others = Vec::new();
         if labels == Labels::All {
             others.extend(network.map(|name| (labels::NETWORK, name)));

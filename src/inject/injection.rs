@@ -41,7 +41,7 @@ pub(crate) struct Injection<'a> {
     /// Unknown fields that were pruned from the template's output.
     pub(crate) pruned: Vec<String>,
     /// The trace for pages, whatever the outcome.
-    pub(crate) tried: &'a mut ReviewTrace,
+    pub(crate) trace: &'a mut ReviewTrace,
 }
 
 /// The proxy of a pod with a `ProxyConfig` of its own, and the warnings about that.
@@ -204,12 +204,12 @@ impl Injection<'_> {
         &mut self,
         template: &Template,
         text: String,
-        known: &RenderCache<T>,
+        render_cache: &RenderCache<T>,
         read: impl FnOnce(&yaml::Node, &mut TypingReport) -> Result<T, OutputError>,
     ) -> Result<Option<T>, StopReason> {
         // An escape of YAML has at least two bytes, and yields at most three.
         let may_be_long = text.len() > pod::LONGEST_VARIABLE / 2;
-        let found = known.get(text, |text| {
+        let found = render_cache.get(text, |text| {
             let node = tree(template.name(), text).map_err(StopReason::Template)?;
             let Some(node) = node else {
                 return Ok(None);
@@ -249,7 +249,7 @@ impl Injection<'_> {
             reason,
             message,
             warnings,
-            pruned: self.tried.pruned,
+            pruned: self.trace.pruned,
         }
     }
 
@@ -257,7 +257,7 @@ impl Injection<'_> {
         let pruned = self.pruned.iter();
         self.warnings
             .extend(pruned.map(|path| warnings::pruned(path)));
-        self.tried.pruned = self.pruned.len();
+        self.trace.pruned = self.pruned.len();
     }
 
     pub(crate) fn finish(
@@ -281,18 +281,18 @@ impl Injection<'_> {
                 warnings,
             };
         }
-        let tried = self.tried;
+        let trace = self.trace;
         Outcome::Injected(Box::new(Injected {
             reason: self.reason,
             patch: text,
             operations: count,
             warnings,
-            templates: tried.templates.clone(),
-            version: tried.version.clone(),
-            native: tried.native,
+            templates: trace.templates.clone(),
+            version: trace.version.clone(),
+            native: trace.native,
             containers: status.lists.all_containers().cloned().collect(),
-            pruned: tried.pruned,
-            owner: tried.owner.clone(),
+            pruned: trace.pruned,
+            owner: trace.owner.clone(),
             pod,
         }))
     }

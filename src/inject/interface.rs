@@ -101,8 +101,8 @@ pub struct OuterObject {
 pub struct Request {
     /// The request's namespace, for a pod that names none.
     pub namespace: String,
-    /// Pairs from the webhook's path, in order.
-    pub path: Vec<(String, String)>,
+    /// Variables of the proxy, from the pairs of the webhook's path, in order.
+    pub proxy_envs: Vec<(String, String)>,
     pub native: NativeSidecars,
     pub origin: Origin,
     /// User and group ID of the proxy.
@@ -154,7 +154,7 @@ pub struct Injected {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Review {
     pub outcome: Outcome,
-    pub tried: ReviewTrace,
+    pub trace: ReviewTrace,
 }
 
 /// The facts that a review established before it ended.

@@ -67,22 +67,24 @@ fn give_threads(pod: &mut Value) {
 }
 
 /// Lays the chosen templates over the pod.
-pub(crate) fn inject(mut job: Injection<'_>, set: &TemplateSet) -> Outcome {
-    let annotation = job.configuration.annotation(job.sent, TEMPLATES);
+pub(crate) fn inject(mut injection: Injection<'_>, set: &TemplateSet) -> Outcome {
+    let annotation = injection
+        .configuration
+        .annotation(injection.sent, TEMPLATES);
     let chosen = match set.choose(annotation) {
         Ok(chosen) => chosen,
         // The pod's own choice is valid by now: the defaults are at fault.
-        Err(cause) => return job.stop(StopReason::Template(cause)),
+        Err(cause) => return injection.stop(StopReason::Template(cause)),
     };
     let names = chosen.templates.iter().map(|one| one.name().to_owned());
-    job.tried.templates = names.collect();
-    job.tried.version.clone_from(&chosen.version);
-    match job.overlay_pod(set, &chosen) {
+    injection.trace.templates = names.collect();
+    injection.trace.version.clone_from(&chosen.version);
+    match injection.overlay_pod(set, &chosen) {
         Ok((pod, status)) => {
-            job.tried.native = native_sidecar::is_native(&pod);
-            job.finish(pod, &status, &ReplacedElements::new())
+            injection.trace.native = native_sidecar::is_native(&pod);
+            injection.finish(pod, &status, &ReplacedElements::new())
         }
-        Err(stop) => job.stop(stop),
+        Err(stop) => injection.stop(stop),
     }
 }
 
@@ -127,7 +129,7 @@ impl Injection<'_> {
         let probers = agents.probers(release);
         let originals = &removal.originals;
         self.connect(&mut made, (&own, &protected), &now, (probers, originals));
-        let network = self.configuration.network(&self.request.path);
+        let network = self.configuration.network(&self.request.proxy_envs);
         let network = network.filter(|_| agents.add_labels != Some(false));
         let network = network.map(|name| (labels::NETWORK, name));
         let which = agents.labels(release);
@@ -246,7 +248,7 @@ impl Injection<'_> {
         }
         own.lay(made, protected);
         // A router redirects nothing.
-        let is_sidecar = self.tried.templates.iter().any(|name| !is_router(name));
+        let is_sidecar = self.trace.templates.iter().any(|name| !is_router(name));
         let is_transparent = is_sidecar && self.is_transparent(made);
         own.give_user(made, is_transparent, &mut self.warnings);
         let is_native = self.native && is_sidecar;
@@ -273,17 +275,17 @@ impl Injection<'_> {
 
     /// Sets the proxy's variables of the webhook's path, and its network: the label that the user wrote counts most.
     fn set_variables(&self, made: &mut Value, own_network: Option<&str>) {
-        let path = &self.request.path;
-        let pairs = path.iter();
+        let proxy_envs = &self.request.proxy_envs;
+        let pairs = proxy_envs.iter();
         let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
         let mut variables: Vec<_> = pairs.collect();
         let own_network = own_network.filter(|name| !name.is_empty());
-        let is_set = path.iter().any(|(key, _)| key == "net");
+        let is_set = proxy_envs.iter().any(|(key, _)| key == "net");
         // The values are a default: a variable that is there is the user's, or the template's own.
         let has_variable = pod::proxy(made)
             .and_then(|proxy| proxy.get("env")?.as_array())
             .is_some_and(|env| env.iter().any(|one| pod::name(one) == warnings::NETWORK));
-        let of_others = self.configuration.network(path);
+        let of_others = self.configuration.network(proxy_envs);
         let network = own_network.or_else(|| of_others.filter(|_| is_set || !has_variable));
         variables.extend(network.map(|name| (warnings::NETWORK.to_owned(), name.to_owned())));
         metrics::set_variables(made, &variables);

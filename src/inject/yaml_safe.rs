@@ -93,19 +93,26 @@ pub(crate) fn names(pod: &Value, origin: &Origin) -> Result<(), String> {
     if let Some((of, _)) = fields.iter().find(|(_, value)| value.contains(is_control)) {
         return refused(of, Vec::new());
     }
-    if let Some(trail) = in_entries(&outer.labels, true) {
+    if let Some(trail) = in_entries(&outer.labels, Pasted::KeysAndValues) {
         return refused("metadata.labels", trail);
     }
-    match in_entries(&outer.annotations, false) {
+    match in_entries(&outer.annotations, Pasted::Keys) {
         Some(trail) => refused("metadata.annotations", trail),
         None => Ok(()),
     }
 }
 
-/// Returns the path to an entry with a control character in its key or, with `values`, in its string.
-fn in_entries(entries: &Map<String, Value>, values: bool) -> Option<Vec<String>> {
+/// The parts of entries that templates paste.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pasted {
+    Keys,
+    KeysAndValues,
+}
+
+/// Returns the path to an entry with a control character in a part that templates paste.
+fn in_entries(entries: &Map<String, Value>, pasted: Pasted) -> Option<Vec<String>> {
     let is_bad = |key: &str, value: &Value| {
-        let value = value.as_str().filter(|_| values);
+        let value = value.as_str().filter(|_| pasted == Pasted::KeysAndValues);
         key.contains(is_control) || value.is_some_and(|value| value.contains(is_control))
     };
     let mut found = entries.iter().filter(|(key, value)| is_bad(key, value));
@@ -128,8 +135,8 @@ fn badly_named(key: &str, value: &Value) -> Option<Vec<String>> {
     }
     let trail = match value {
         Value::String(text) => (is_name(key) && text.contains(is_control)).then(Vec::new),
-        Value::Object(entries) if key == "labels" => in_entries(entries, true),
-        Value::Object(entries) if key == "annotations" => in_entries(entries, false),
+        Value::Object(entries) if key == "labels" => in_entries(entries, Pasted::KeysAndValues),
+        Value::Object(entries) if key == "annotations" => in_entries(entries, Pasted::Keys),
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
         Value::Array(_) | Value::Object(_) => below(value),
     };

@@ -33,6 +33,9 @@ mod error_text;
 #[cfg(test)]
 #[path = "../../tests/support/examples.rs"]
 mod examples;
+#[cfg(test)]
+#[path = "../api/tests/support/growth.rs"]
+mod growth;
 mod kind;
 pub mod kubernetes;
 pub mod memory;

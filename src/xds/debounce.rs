@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::debounce::Burst;
-use api::model::{Change, Reason, WorkloadKey};
+use api::model::{PushRequest, TriggerReason, WorkloadKey};
 
 use crate::reason::Reasons;
 
@@ -28,19 +28,19 @@ impl Batch {
         !self.full && self.hosts.is_empty() && self.proxies.is_empty()
     }
 
-    fn add(&mut self, change: Change) {
-        let reason = match change {
-            Change::Endpoints(hosts) => {
+    fn add(&mut self, request: PushRequest) {
+        let reason = match request {
+            PushRequest::Endpoints(hosts) => {
                 self.hosts.extend(hosts);
-                Reason::Endpoint
+                TriggerReason::Endpoint
             }
-            Change::Full(reason) => {
+            PushRequest::Full(reason) => {
                 self.full = true;
                 reason
             }
-            Change::Proxy(proxy) => {
+            PushRequest::Proxy(proxy) => {
                 self.proxies.insert(proxy);
-                Reason::Proxy
+                TriggerReason::Proxy
             }
         };
         self.reasons = self.reasons.and(reason.into());
@@ -118,8 +118,8 @@ impl Debounce {
         }
     }
 
-    pub fn change(&mut self, now: Duration, change: Change) {
-        if let Change::Endpoints(hosts) = change {
+    pub fn request(&mut self, now: Duration, request: PushRequest) {
+        if let PushRequest::Endpoints(hosts) = request {
             let endpoints = self.endpoints.get_or_insert_with(|| Endpoints {
                 hosts: BTreeSet::new(),
                 burst: Burst::new(now),
@@ -132,14 +132,14 @@ impl Debounce {
             }
             return;
         }
-        // Endpoints that wait go out with this change, so the batch is as old as they are.
+        // Endpoints that wait go out with this push, so the batch is as old as they are.
         let earlier = self.endpoints.as_ref().filter(|_| self.options.endpoints);
         let first = earlier.map_or(now, |endpoints| endpoints.burst.first);
         let waiting = self.waiting.get_or_insert_with(|| PendingChanges {
             batch: Batch::default(),
             burst: Burst::new(first),
         });
-        waiting.batch.add(change);
+        waiting.batch.add(request);
         waiting.burst.add(now);
     }
 
@@ -165,7 +165,7 @@ impl Debounce {
         ];
         let mut batch = waiting.map(|waiting| waiting.batch).unwrap_or_default();
         if let Some(endpoints) = endpoints {
-            batch.add(Change::Endpoints(endpoints.hosts));
+            batch.add(PushRequest::Endpoints(endpoints.hosts));
         }
         let partial = self.waiting.is_some();
         // The batch of the failed snapshot is gone; only a full push makes up for what it had.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use api::model::Reason;
+use api::model::TriggerReason;
 
 /// Several of them: those of all changes that were merged.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -15,19 +15,19 @@ impl Reasons {
         Self(self.0 | other.0)
     }
 
-    pub const fn has(self, reason: Reason) -> bool {
+    pub const fn has(self, reason: TriggerReason) -> bool {
         self.0 & (1 << reason as u8) != 0
     }
 
-    pub fn iter(self) -> impl Iterator<Item = Reason> {
-        Reason::ALL
+    pub fn iter(self) -> impl Iterator<Item = TriggerReason> {
+        TriggerReason::ALL
             .into_iter()
             .filter(move |reason| self.has(*reason))
     }
 }
 
-impl From<Reason> for Reasons {
-    fn from(reason: Reason) -> Self {
+impl From<TriggerReason> for Reasons {
+    fn from(reason: TriggerReason) -> Self {
         Self(1 << reason as u8)
     }
 }
@@ -35,7 +35,7 @@ impl From<Reason> for Reasons {
 impl fmt::Debug for Reasons {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.debug_set()
-            .entries(self.iter().map(Reason::as_str))
+            .entries(self.iter().map(TriggerReason::as_str))
             .finish()
     }
 }
@@ -46,10 +46,13 @@ mod tests {
 
     #[test]
     fn reasons_add_up_and_are_listed_in_order() {
-        let both = Reasons::from(Reason::Debug).and(Reason::Endpoint.into());
-        assert!(both.iter().eq([Reason::Endpoint, Reason::Debug]));
+        let both = Reasons::from(TriggerReason::Debug).and(TriggerReason::Endpoint.into());
+        assert!(
+            both.iter()
+                .eq([TriggerReason::Endpoint, TriggerReason::Debug])
+        );
         assert!(Reasons::NONE.iter().next().is_none());
-        for reason in Reason::ALL {
+        for reason in TriggerReason::ALL {
             assert!(Reasons::from(reason).iter().eq([reason]));
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{
-    Endpoint, EndpointAddress, EndpointShards, Labels, Port, Protocol as Speaks, Reason, Registry,
-    Resolution, Service, ServiceKey, Target, World,
+    Endpoint, EndpointAddress, EndpointShards, Labels, Port, Protocol as Speaks, Registry,
+    Resolution, Service, ServiceKey, Target, TriggerReason, World,
 };
 use xds::node::Node;
 use xds::settings::Settings;
@@ -129,7 +129,7 @@ impl Pair {
         self.stream.merge_push(Push {
             view,
             scope,
-            reasons: Reason::Service.into(),
+            reasons: TriggerReason::Service.into(),
         });
     }
 }

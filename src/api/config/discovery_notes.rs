@@ -31,7 +31,6 @@ pub use request_authentication::{LONGEST_FETCH, is_output_header};
 pub use service_entry::unserved_host;
 pub use sidecar::{MOST_EGRESS_LISTENERS, egress_socket};
 pub use targets::is_service;
-pub(in crate::config) use targets::{HOLDS_FOR_NONE, HOLDS_FOR_WORKLOADS};
 pub use virtual_service::is_server_name;
 
 /// The notes of a valid spec of one kind, in one spelling, whose fields are served otherwise than they say. The row of the kind

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use super::path::Path;
 use super::scalars;
-use super::{Finding, Severity};
+use super::{Finding, FindingKind, Severity};
 use crate::did_you_mean::near;
 use crate::finding::{Findings, quoted};
 use crate::schema::{Field, FieldKind, Key, Message, Shape};
@@ -146,7 +146,12 @@ impl Walker {
             }
         }
         for (_, members) in groups.iter().filter(|(_, members)| members.len() > 1) {
-            self.error(format!("only one of {} may be set", members.join(", ")));
+            if self.findings.has_room(Severity::Error, MOST) {
+                let message = format!("only one of {} may be set", members.join(", "));
+                let finding = Finding::error(self.path.as_str(), message);
+                self.findings
+                    .push(finding.of_kind(FindingKind::OneofConflict));
+            }
         }
     }
 

@@ -50,26 +50,7 @@ fn size_of(mut letters: impl Iterator<Item = char> + Clone) -> u32 {
                 Some('p' | 'P') => UNICODE,
                 Some(_) | None => CLASS,
             },
-            '[' => {
-                let mut size = CLASS;
-                let mut is_first = true;
-                while let Some(one) = letters.next() {
-                    // In first place a `]` is a letter of the class.
-                    let ends = one == ']' && !is_first;
-                    is_first = is_first && one == '^';
-                    if ends {
-                        break;
-                    }
-                    size = size.saturating_add(match one {
-                        '\\' => match letters.next() {
-                            Some('p' | 'P') => UNICODE,
-                            Some(_) | None => WIDE,
-                        },
-                        _ => WIDE,
-                    });
-                }
-                size
-            }
+            '[' => class_size(&mut letters),
             '.' => CLASS,
             one if one.is_ascii() => 1,
             _ => WIDE,
@@ -83,6 +64,27 @@ fn size_of(mut letters: impl Iterator<Item = char> + Clone) -> u32 {
     groups
         .iter()
         .fold(4, |sum, (all, _)| sum.saturating_add(*all))
+}
+
+/// Reads a class behind its `[`.
+fn class_size(letters: &mut impl Iterator<Item = char>) -> u32 {
+    let mut size = CLASS;
+    let mut is_first = true;
+    while let Some(letter) = letters.next() {
+        // In first place a `]` is a letter of the class.
+        if letter == ']' && !is_first {
+            break;
+        }
+        is_first = is_first && letter == '^';
+        size = size.saturating_add(match letter {
+            '\\' => match letters.next() {
+                Some('p' | 'P') => UNICODE,
+                Some(_) | None => WIDE,
+            },
+            _ => WIDE,
+        });
+    }
+    size
 }
 
 /// Reads the bounds behind a `{` and returns the larger; `None`, with nothing read, if no repetition begins there. The search

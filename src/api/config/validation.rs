@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value as Json;
 
 use super::document::Part;
-use super::{Finding, Object, limit, read};
+use super::{Finding, FindingKind, Object, limit, read};
 use crate::yaml::Node;
 
 pub(super) fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
@@ -51,11 +51,9 @@ struct Unread(HashSet<String>);
 
 impl Unread {
     fn of(findings: &[Finding]) -> Self {
-        let is_oneof =
-            |message: &str| message.starts_with("only one of ") && message.ends_with(" may be set");
         let errors = findings
             .iter()
-            .filter(|found| found.is_error() && !is_oneof(&found.message));
+            .filter(|found| found.is_error() && found.kind != FindingKind::OneofConflict);
         Self(errors.map(|found| found.path.clone()).collect())
     }
 

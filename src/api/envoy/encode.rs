@@ -1,14 +1,17 @@
-//! JSON as users write it to bytes, by descriptions.
+//! JSON as users write it to bytes, by descriptors.
 //!
 //! Every written value counts: a zero, a `false` or an empty text is on the wire, too, so that it replaces another value in a
 //! merge. `null` is nothing. Types of Envoy's v2 API are read as the messages that took their place.
+
+mod typed_struct;
 
 use base64::Engine as _;
 use prost::Message as _;
 use serde_json::{Map, Value as Json};
 
-use super::described;
-use super::descriptions::{DescribedField, DescribedMessage, Descriptions, kind};
+use self::typed_struct::TYPED_STRUCTS;
+use super::descriptor_pool::{DescriptorPool, FieldDescriptor, MessageDescriptor, kind};
+use super::descriptors;
 use super::numbers::{float, signed, unsigned, zigzag};
 use super::{config_discovery, old_fields};
 use crate::did_you_mean::nearest;
@@ -30,12 +33,12 @@ const MOST: usize = 20;
 ///
 /// Fields, types and values that the message does not have: warnings with their places, `MOST` at most.
 pub fn encode(message: &str, value: &Json, path: &str) -> Result<Vec<u8>, Vec<Finding>> {
-    let Some(all) = described() else {
-        let finding = Finding::warning(path, "cannot read the descriptions of messages");
+    let Some(pool) = descriptors() else {
+        let finding = Finding::warning(path, "cannot read the descriptors of messages");
         return Err(vec![finding]);
     };
     let mut encoder = Encoder {
-        all,
+        pool,
         path: path.to_owned(),
         found: Vec::new(),
     };
@@ -61,7 +64,7 @@ pub fn encode_written(message: &str, written: &Struct) -> Result<Vec<u8>, Vec<Fi
 }
 
 struct Encoder {
-    all: &'static Descriptions<'static>,
+    pool: &'static DescriptorPool<'static>,
     path: String,
     found: Vec<Finding>,
 }
@@ -98,19 +101,19 @@ impl Encoder {
         let Json::Object(values) = value else {
             return self.fail(format!("want an object, {name}"));
         };
-        let Ok(Some(described)) = self.all.fields(name) else {
+        let Ok(Some(descriptor)) = self.pool.fields(name) else {
             return self.fail(format!("{name} is not a message of Envoy 1.40"));
         };
         if name == config_discovery::SOURCE && config_discovery::asks_discovery(value) {
             return self.fail(config_discovery::NOT_SERVED);
         }
-        self.fields(name, &described, values.iter(), depth, out);
+        self.fields(name, &descriptor, values.iter(), depth, out);
     }
 
     fn fields<'v>(
         &mut self,
         name: &str,
-        described: &DescribedMessage<'static>,
+        descriptor: &MessageDescriptor<'static>,
         values: impl Iterator<Item = (&'v String, &'v Json)>,
         depth: usize,
         out: &mut Vec<u8>,
@@ -120,16 +123,16 @@ impl Encoder {
         if let Some(translated) = &translated {
             values = translated.iter().collect();
         }
-        let mut written: Vec<(&DescribedField<'static>, &str, &Json)> = Vec::new();
+        let mut written: Vec<(&FieldDescriptor<'static>, &str, &Json)> = Vec::new();
         for (key, value) in values {
             if self.is_full() {
                 return;
             }
-            let found = described.all.iter().find(|field| field.is_called(key));
+            let found = descriptor.fields.iter().find(|field| field.is_called(key));
             match found {
                 Some(field) => written.push((field, key, value)),
                 None => {
-                    let message = self.unknown(name, described, key);
+                    let message = self.unknown(name, descriptor, key);
                     self.below(|path| push_key(path, key), |it| it.fail(message));
                 }
             }
@@ -161,12 +164,12 @@ impl Encoder {
     }
 
     /// The message about a field that a message has not.
-    fn unknown(&self, name: &str, described: &DescribedMessage<'_>, key: &str) -> String {
+    fn unknown(&self, name: &str, descriptor: &MessageDescriptor<'_>, key: &str) -> String {
         if let Some(successor) = old_fields::successor(name, key) {
             return format!("Envoy 1.40 has no such field of {name} any more: write {successor}");
         }
-        let manager = self.all.fields(old_fields::MANAGER).ok().flatten();
-        let mut fields = manager.iter().flat_map(|manager| &manager.all);
+        let manager = self.pool.fields(old_fields::MANAGER).ok().flatten();
+        let mut fields = manager.iter().flat_map(|manager| &manager.fields);
         if name == old_fields::FILTER
             && (old_fields::successor(old_fields::MANAGER, key).is_some()
                 || fields.any(|field| field.is_called(key)))
@@ -174,7 +177,7 @@ impl Encoder {
             return "a field of HttpConnectionManager: write it in typed_config, with its @type"
                 .to_owned();
         }
-        let names = described.all.iter().map(|field| field.name);
+        let names = descriptor.fields.iter().map(|field| field.name);
         let meant = nearest(key, names);
         let meant = meant.map(|name| format!(", did you mean {name:?}?"));
         format!("unknown field of {name}{}", meant.unwrap_or_default())
@@ -182,7 +185,7 @@ impl Encoder {
 
     fn field(
         &mut self,
-        field: &DescribedField<'static>,
+        field: &FieldDescriptor<'static>,
         value: &Json,
         depth: usize,
         out: &mut Vec<u8>,
@@ -191,7 +194,7 @@ impl Encoder {
             return self.part(field, value, depth, out);
         }
         let entry = match field.kind {
-            kind::MESSAGE => self.all.fields(field.of).ok().flatten(),
+            kind::MESSAGE => self.pool.fields(field.of).ok().flatten(),
             _ => None,
         };
         let entry = entry.filter(|fields| fields.is_entry);
@@ -212,8 +215,8 @@ impl Encoder {
 
     fn map(
         &mut self,
-        field: &DescribedField<'static>,
-        entry: &DescribedMessage<'static>,
+        field: &FieldDescriptor<'static>,
+        entry: &MessageDescriptor<'static>,
         entries: &Map<String, Json>,
         depth: usize,
         out: &mut Vec<u8>,
@@ -245,7 +248,7 @@ impl Encoder {
     /// One value of a field, with its number.
     fn part(
         &mut self,
-        field: &DescribedField<'static>,
+        field: &FieldDescriptor<'static>,
         value: &Json,
         depth: usize,
         out: &mut Vec<u8>,
@@ -267,7 +270,7 @@ impl Encoder {
 
     fn scalar<'v>(
         &self,
-        field: &DescribedField<'static>,
+        field: &FieldDescriptor<'static>,
         value: &'v Json,
     ) -> Result<WireScalar<'v>, String> {
         Ok(match field.kind {
@@ -316,7 +319,7 @@ impl Encoder {
                 let number = i32::try_from(number).unwrap_or_default();
                 WireScalar::Float(f32::from_bits(number.cast_unsigned()))
             }
-            other => return Err(format!("a field of the unknown form {other}")),
+            other => return Err(format!("a field of the unknown type {other}")),
         })
     }
 
@@ -325,7 +328,7 @@ impl Encoder {
             return signed(value, i32::MIN.into(), i32::MAX.into());
         }
         let text = value.as_str().ok_or("want a text")?;
-        let all = self.all.values(kinds).map_err(|error| error.to_string())?;
+        let all = self.pool.values(kinds).map_err(|error| error.to_string())?;
         let found = all.iter().find(|(name, _)| *name == text);
         found.map(|(_, number)| *number).ok_or_else(|| {
             let meant = nearest(text, all.iter().map(|(name, _)| *name));
@@ -373,7 +376,7 @@ impl Encoder {
             },
             "BoolValue" | "BytesValue" | "DoubleValue" | "FloatValue" | "Int32Value"
             | "Int64Value" | "StringValue" | "UInt32Value" | "UInt64Value" => {
-                let fields = self.all.fields(&format!("google.protobuf.{short}"));
+                let fields = self.pool.fields(&format!("google.protobuf.{short}"));
                 let fields = fields.ok().flatten();
                 match fields.as_ref().and_then(|fields| fields.field(1)) {
                     Some(field) => self.part(field, value, depth, out),
@@ -385,42 +388,18 @@ impl Encoder {
         true
     }
 
-    /// The type that a TypedStruct names, and its fields, as Envoy makes them of it. `None`: it is taken as it is written, so that what
-    /// is wrong with it is told; so is one of a type that Envoy does not know, where it does not configure Envoy itself: extensions
-    /// may have types of their own. Envoy takes none within another.
-    fn typed_struct<'v>(
-        &self,
-        values: &'v Map<String, Json>,
-    ) -> Option<(&'v str, Option<&'v Map<String, Json>>)> {
-        let known = ["@type", "type_url", "typeUrl", "value"];
-        let url = match (values.get("type_url"), values.get("typeUrl")) {
-            (Some(url), None) | (None, Some(url)) => url.as_str()?,
-            (Some(_), Some(_)) | (None, None) => return None,
-        };
-        if !values.keys().all(|key| known.contains(&key.as_str())) {
-            return None;
-        }
-        let fields = match values.get("value") {
-            None | Some(Json::Null) => None,
-            Some(Json::Object(fields)) => Some(fields),
-            Some(_) => return None,
-        };
-        let written = url.rsplit('/').next().unwrap_or(url);
-        let configures = ["typed_config", "typedConfig"];
-        let configures = configures.iter().any(|field| self.path.ends_with(field));
-        let is_meant = match self.resolved(written) {
-            Some(name) => !TYPED_STRUCTS.contains(&name) && !name.starts_with("google.protobuf."),
-            None => configures,
-        };
-        is_meant.then_some((written, fields))
-    }
-
     /// The name of a type of Envoy, or of the one that took its place.
     fn resolved<'n>(&self, written: &'n str) -> Option<&'n str> {
-        match self.all.has(written) {
+        match self.pool.has(written) {
             true => Some(written),
-            false => self.all.successor(written),
+            false => self.pool.successor(written),
         }
+    }
+
+    /// `key`: the field that names the type.
+    fn unknown_type(&mut self, key: &str, name: &str) {
+        let message = format!("no type of Envoy 1.40 is known as {}", quoted(name));
+        self.below(|path| push_key(path, key), |it| it.fail(message));
     }
 
     fn any(&mut self, value: &Json, depth: usize, out: &mut Vec<u8>) {
@@ -431,36 +410,14 @@ impl Encoder {
             return self.fail("want \"@type\"");
         };
         let written = url.strip_prefix(TYPE_URL_PREFIX).unwrap_or(url);
-        let all = self.all;
-        let unknown = |name: &str| format!("no type of Envoy 1.40 is known as {}", quoted(name));
+        let pool = self.pool;
         let Some(name) = self.resolved(written) else {
-            let message = unknown(written);
-            return self.below(|path| push_key(path, "@type"), |it| it.fail(message));
+            return self.unknown_type("@type", written);
         };
         if TYPED_STRUCTS.contains(&name)
             && let Some((written, fields)) = self.typed_struct(values)
         {
-            let Some(name) = self.resolved(written) else {
-                let message = unknown(written);
-                return self.below(|path| push_key(path, "type_url"), |it| it.fail(message));
-            };
-            let Ok(Some(described)) = all.fields(name) else {
-                return self.fail(format!("{} is not a message", quoted(name)));
-            };
-            // `fields` has no bound, as `message` has.
-            if depth > DEEPEST {
-                return self.fail("is nested too deeply");
-            }
-            let mut inner = Vec::new();
-            self.below(
-                |path| push_key(path, "value"),
-                |it| {
-                    let fields = fields.into_iter().flatten();
-                    it.fields(name, &described, fields, depth + 1, &mut inner);
-                },
-            );
-            WireScalar::Text(&format!("{TYPE_URL_PREFIX}{name}")).write(Some(1), out);
-            return delimited(2, &inner, out);
+            return self.packed_struct(written, fields, depth, out);
         }
         let mut inner = Vec::new();
         // Messages that have a form of their own in JSON have it in `value`.
@@ -470,12 +427,12 @@ impl Encoder {
                 |path| push_key(path, "value"),
                 |it| it.message(name, value, depth + 1, &mut inner),
             );
-        } else if let Ok(Some(described)) = all.fields(name) {
+        } else if let Ok(Some(descriptor)) = pool.fields(name) {
             if depth > DEEPEST {
                 return self.fail("is nested too deeply");
             }
             let others = values.iter().filter(|(key, _)| *key != "@type");
-            self.fields(name, &described, others, depth + 1, &mut inner);
+            self.fields(name, &descriptor, others, depth + 1, &mut inner);
         } else {
             return self.fail(format!("{} is not a message", quoted(name)));
         }
@@ -483,9 +440,6 @@ impl Encoder {
         delimited(2, &inner, out);
     }
 }
-
-/// Messages that name the type of their fields in a field. Envoy makes that type of it, where it knows the type.
-const TYPED_STRUCTS: [&str; 2] = ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"];
 
 /// The virtual machine of extensions that are compiled into Envoy, of which Envoy itself has none.
 const NULL_VM: &str = "envoy.wasm.runtime.null";

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::described;
-use super::descriptions::{DescribedField, Descriptions, kind, parts, text};
+use super::descriptor_pool::{DescriptorPool, FieldDescriptor, kind, parts, text};
+use super::descriptors;
 use crate::well_known::TYPE_URL_PREFIX;
 use crate::wire::{DEEPEST, DecodeError, Raw, WireScalar, length_delimited};
 
@@ -47,7 +47,7 @@ pub fn merge(
     replaced: &mut Vec<String>,
 ) -> Result<Vec<u8>, DecodeError> {
     let mut merger = Merger {
-        all: described().ok_or(DecodeError::Form)?,
+        pool: descriptors().ok_or(DecodeError::WireType)?,
         lists,
         replaced,
     };
@@ -57,14 +57,24 @@ pub fn merge(
 /// The same message with the entries of all maps in the order of their keys, and so down to what is packed into it.
 #[must_use]
 pub fn canonical(message: &str, bytes: &[u8]) -> Vec<u8> {
-    let sorted = described().and_then(|all| sort(all, message, bytes, 0).ok());
+    let sorted = descriptors().and_then(|pool| sort(pool, message, bytes, 0).ok());
     sorted.unwrap_or_else(|| bytes.to_vec())
 }
 
 struct Merger<'a> {
-    all: &'static Descriptions<'static>,
+    pool: &'static DescriptorPool<'static>,
     lists: Lists,
     replaced: &'a mut Vec<String>,
+}
+
+/// Returns the values of a message by the numbers of their fields, in order.
+fn by_number(bytes: &[u8]) -> Result<BTreeMap<u32, Vec<Raw<'_>>>, DecodeError> {
+    let mut values: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
+    for part in parts(bytes) {
+        let (number, raw) = part?;
+        values.entry(number).or_default().push(raw);
+    }
+    Ok(values)
 }
 
 impl Merger<'_> {
@@ -81,13 +91,9 @@ impl Merger<'_> {
         if name == ANY {
             return self.any(below, above, depth);
         }
-        let described = self.all.fields(name)?.ok_or(DecodeError::Form)?;
-        let mut theirs: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
-        for part in parts(above) {
-            let (number, raw) = part?;
-            theirs.entry(number).or_default().push(raw);
-        }
-        let group = |number: u32| described.field(number).and_then(|field| field.oneof);
+        let descriptor = self.pool.fields(name)?.ok_or(DecodeError::WireType)?;
+        let theirs = by_number(above)?;
+        let group = |number: u32| descriptor.field(number).and_then(|field| field.oneof);
         let chosen: Vec<(u64, u32)> = theirs
             .keys()
             .filter_map(|number| Some((group(*number)?, *number)))
@@ -116,7 +122,7 @@ impl Merger<'_> {
         for (number, theirs) in theirs {
             let ours = ours.remove(&number).unwrap_or_default();
             let mut out = Vec::new();
-            match described.field(number) {
+            match descriptor.field(number) {
                 Some(field) => self.field(field, ours, theirs, depth, &mut out)?,
                 // Without a description nobody knows a list from a value: the newer counts.
                 None => theirs
@@ -131,7 +137,7 @@ impl Merger<'_> {
 
     fn field(
         &mut self,
-        field: &DescribedField<'_>,
+        field: &FieldDescriptor<'_>,
         ours: Vec<Raw<'_>>,
         theirs: Vec<Raw<'_>>,
         depth: usize,
@@ -159,19 +165,19 @@ impl Merger<'_> {
     /// Returns the field of a map's values; `None` for a field that is no map.
     fn value_of_map(
         &self,
-        field: &DescribedField<'_>,
-    ) -> Result<Option<DescribedField<'static>>, DecodeError> {
+        field: &FieldDescriptor<'_>,
+    ) -> Result<Option<FieldDescriptor<'static>>, DecodeError> {
         if field.kind != kind::MESSAGE {
             return Ok(None);
         }
-        let entry = self.all.fields(field.of)?.filter(|fields| fields.is_entry);
+        let entry = self.pool.fields(field.of)?.filter(|fields| fields.is_entry);
         Ok(entry.and_then(|entry| entry.field(2).cloned()))
     }
 
     fn map(
         &mut self,
         number: u32,
-        value: &DescribedField<'_>,
+        value: &FieldDescriptor<'_>,
         ours: Vec<Raw<'_>>,
         theirs: Vec<Raw<'_>>,
         depth: usize,
@@ -216,7 +222,7 @@ impl Merger<'_> {
         let (ours, theirs) = (unpacked(below)?, unpacked(above)?);
         if ours.0 == theirs.0
             && let Some(name) = ours.0.strip_prefix(TYPE_URL_PREFIX)
-            && self.all.fields(name)?.is_some()
+            && self.pool.fields(name)?.is_some()
         {
             let merged = self.message(name, ours.1, theirs.1, depth + 1)?;
             let mut out = Vec::new();
@@ -249,7 +255,7 @@ fn unpacked(any: &[u8]) -> Result<(&str, &[u8]), DecodeError> {
 fn content(raw: Raw<'_>) -> Result<&[u8], DecodeError> {
     match raw {
         Raw::Bytes(bytes) => Ok(bytes),
-        Raw::Varint(_) | Raw::Fixed64(_) | Raw::Fixed32(_) => Err(DecodeError::Form),
+        Raw::Varint(_) | Raw::Fixed64(_) | Raw::Fixed32(_) => Err(DecodeError::WireType),
     }
 }
 
@@ -289,8 +295,24 @@ fn put(number: u32, raw: Raw<'_>, out: &mut Vec<u8>) {
     }
 }
 
+fn sort_any(pool: &DescriptorPool<'_>, bytes: &[u8], depth: usize) -> Result<Vec<u8>, DecodeError> {
+    let (url, _) = unpacked(bytes)?;
+    let packed = url.strip_prefix(TYPE_URL_PREFIX).unwrap_or_default();
+    let mut out = Vec::new();
+    for part in parts(bytes) {
+        match part? {
+            (2, Raw::Bytes(value)) => {
+                let value = sort(pool, packed, value, depth + 1)?;
+                put(2, Raw::Bytes(&value), &mut out);
+            }
+            (number, raw) => put(number, raw, &mut out),
+        }
+    }
+    Ok(out)
+}
+
 fn sort(
-    all: &Descriptions<'_>,
+    pool: &DescriptorPool<'_>,
     name: &str,
     bytes: &[u8],
     depth: usize,
@@ -298,38 +320,27 @@ fn sort(
     if depth > DEEPEST {
         return Err(DecodeError::Deep);
     }
-    let mut out = Vec::new();
     if name == ANY {
-        let (url, _) = unpacked(bytes)?;
-        let packed = url.strip_prefix(TYPE_URL_PREFIX).unwrap_or_default();
-        for part in parts(bytes) {
-            match part? {
-                (2, Raw::Bytes(value)) => {
-                    let value = sort(all, packed, value, depth + 1)?;
-                    put(2, Raw::Bytes(&value), &mut out);
-                }
-                (number, raw) => put(number, raw, &mut out),
-            }
-        }
-        return Ok(out);
+        return sort_any(pool, bytes, depth);
     }
-    let Some(described) = all.fields(name)? else {
+    let Some(descriptor) = pool.fields(name)? else {
         return Ok(bytes.to_vec());
     };
+    let mut out = Vec::new();
     let mut parts = parts(bytes)
         .collect::<Result<Vec<_>, _>>()?
         .into_iter()
         .peekable();
     while let Some((number, raw)) = parts.next() {
-        let field = described
+        let field = descriptor
             .field(number)
             .filter(|field| field.kind == kind::MESSAGE);
         let (Some(field), Raw::Bytes(bytes)) = (field, raw) else {
             put(number, raw, &mut out);
             continue;
         };
-        let inner = sort(all, field.of, bytes, depth + 1)?;
-        let is_map = all.fields(field.of)?.is_some_and(|fields| fields.is_entry);
+        let inner = sort(pool, field.of, bytes, depth + 1)?;
+        let is_map = pool.fields(field.of)?.is_some_and(|fields| fields.is_entry);
         if !is_map {
             put(number, Raw::Bytes(&inner), &mut out);
             continue;
@@ -337,7 +348,7 @@ fn sort(
         // The entries of a map stand in one piece.
         let mut entries = vec![(key(&inner)?, inner)];
         while let Some((_, Raw::Bytes(bytes))) = parts.next_if(|(other, _)| *other == number) {
-            let inner = sort(all, field.of, bytes, depth + 1)?;
+            let inner = sort(pool, field.of, bytes, depth + 1)?;
             entries.push((key(&inner)?, inner));
         }
         entries.sort();

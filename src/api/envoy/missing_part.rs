@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::described;
-use super::descriptions::{DescribedField, DescribedMessage, Descriptions, kind, parts, text};
+use super::descriptor_pool::{
+    DescriptorPool, FieldDescriptor, MessageDescriptor, kind, parts, text,
+};
+use super::descriptors;
 use crate::finding::{push_index, push_key};
 use crate::well_known::TYPE_URL_PREFIX;
 use crate::wire::{DEEPEST, DecodeError, Raw};
@@ -65,7 +67,7 @@ pub struct MissingPart {
 #[must_use]
 pub fn missing_part(message: &str, bytes: &[u8], is_whole: bool) -> Option<MissingPart> {
     let mut search = Search {
-        all: described()?,
+        pool: descriptors()?,
         path: String::new(),
     };
     let why = search.message(message, bytes, is_whole, 0).ok()??;
@@ -84,7 +86,7 @@ type Found = Result<Option<String>, DecodeError>;
 const BALANCING_POLICIES: &str = "envoy.config.cluster.v3.LoadBalancingPolicy";
 
 struct Search {
-    all: &'static Descriptions<'static>,
+    pool: &'static DescriptorPool<'static>,
     path: String,
 }
 
@@ -93,7 +95,7 @@ impl Search {
         if depth > DEEPEST {
             return Ok(None);
         }
-        let Some(described) = self.all.fields(name)? else {
+        let Some(descriptor) = self.pool.fields(name)? else {
             return Ok(None);
         };
         let mut values = FieldValues::new();
@@ -101,10 +103,10 @@ impl Search {
             let (number, raw) = part?;
             values.entry(number).or_default().push(raw);
         }
-        if is_whole && let Some(why) = lack(name, &described, &values)? {
+        if is_whole && let Some(why) = lack(name, &descriptor, &values)? {
             return Ok(Some(why));
         }
-        if name == LISTENER && has_equal_chains(&described, &values)? {
+        if name == LISTENER && has_equal_chains(&descriptor, &values)? {
             return Ok(Some("two of its filter_chains match the same".to_owned()));
         }
         // Envoy takes the first policy that it knows, and does not read the others.
@@ -112,7 +114,7 @@ impl Search {
             true => 1,
             false => usize::MAX,
         };
-        for field in &described.all {
+        for field in &descriptor.fields {
             let all = values.get(&field.number).into_iter().flatten();
             for (at, raw) in all.enumerate().take(most) {
                 let Raw::Bytes(bytes) = raw else { continue };
@@ -133,17 +135,17 @@ impl Search {
     /// One value of a field.
     fn value(
         &mut self,
-        field: &DescribedField<'_>,
+        field: &FieldDescriptor<'_>,
         at: usize,
         bytes: &[u8],
         is_whole: bool,
         depth: usize,
     ) -> Found {
-        let described = match field.is_list {
-            true => self.all.fields(field.of)?,
+        let descriptor = match field.is_list {
+            true => self.pool.fields(field.of)?,
             false => None,
         };
-        let Some(entry) = described.filter(|one| one.is_entry) else {
+        let Some(entry) = descriptor.filter(|one| one.is_entry) else {
             if field.is_list {
                 push_index(&mut self.path, at);
             }
@@ -193,14 +195,17 @@ impl Search {
 }
 
 /// Returns the words about what a message of its own lacks.
-fn lack(name: &str, described: &DescribedMessage<'_>, values: &FieldValues<'_>) -> Found {
-    for field in &described.all {
+fn lack(name: &str, descriptor: &MessageDescriptor<'_>, values: &FieldValues<'_>) -> Found {
+    for field in &descriptor.fields {
         if is_missing(field, values.get(&field.number).map(Vec::as_slice))? {
             return Ok(Some(format!("it has no {}", field.name)));
         }
     }
-    for group in &described.wanted_choices {
-        let of_group = described.all.iter().filter(|one| one.oneof == Some(*group));
+    for group in &descriptor.wanted_choices {
+        let of_group = descriptor
+            .fields
+            .iter()
+            .filter(|one| one.oneof == Some(*group));
         let of_group: Vec<_> = of_group.collect();
         if !of_group.iter().any(|one| values.contains_key(&one.number)) {
             let names: Vec<_> = of_group.iter().map(|one| one.name).collect();
@@ -209,7 +214,10 @@ fn lack(name: &str, described: &DescribedMessage<'_>, values: &FieldValues<'_>) 
     }
     let wanted = WANTED.iter().filter(|(message, _)| *message == name);
     for (_, names) in wanted {
-        let mut fields = described.all.iter().filter(|one| names.contains(&one.name));
+        let mut fields = descriptor
+            .fields
+            .iter()
+            .filter(|one| names.contains(&one.name));
         if let [first, ..] = names
             && !fields.any(|field| is_set(values.get(&field.number)))
         {
@@ -221,12 +229,12 @@ fn lack(name: &str, described: &DescribedMessage<'_>, values: &FieldValues<'_>) 
 
 /// Returns true if two chains of a listener match the same, one without conditions among them.
 fn has_equal_chains(
-    listener: &DescribedMessage<'_>,
+    listener: &MessageDescriptor<'_>,
     values: &FieldValues<'_>,
 ) -> Result<bool, DecodeError> {
     const FILTER_CHAIN_MATCH: u32 = 1;
     let of = |name: &str| {
-        let field = listener.all.iter().find(|field| field.name == name);
+        let field = listener.fields.iter().find(|field| field.name == name);
         field.and_then(|field| values.get(&field.number))
     };
     // Its chains are told apart by that.
@@ -258,7 +266,10 @@ fn is_set(values: Option<&Vec<Raw<'_>>>) -> bool {
 }
 
 /// Returns true if a field has less than Envoy's rule about it wants. Of a choice only what is chosen counts.
-fn is_missing(field: &DescribedField<'_>, values: Option<&[Raw<'_>]>) -> Result<bool, DecodeError> {
+fn is_missing(
+    field: &FieldDescriptor<'_>,
+    values: Option<&[Raw<'_>]>,
+) -> Result<bool, DecodeError> {
     if field.is_list {
         let count = values.map_or(0, <[_]>::len);
         return Ok(u64::try_from(count).is_ok_and(|count| count < field.least));

@@ -1,10 +1,10 @@
-//! Envoy's messages by their descriptions, without a type for each: JSON that users write becomes bytes ([`encode()`]), bytes are laid over
+//! Envoy's messages by their descriptors, without a type for each: JSON that users write becomes bytes ([`encode()`]), bytes are laid over
 //! others ([`merge()`]), and those of equal messages are made equal ([`canonical`]).
 //!
-//! The descriptions are those that Envoy 1.40 was built from, as far as resources may have them; `build/descriptors` writes them.
+//! The descriptors are those that Envoy 1.40 was built from, as far as resources may have them; `build/descriptors` writes them.
 
 mod config_discovery;
-mod descriptions;
+mod descriptor_pool;
 mod encode;
 mod merge;
 mod missing_part;
@@ -16,7 +16,7 @@ mod tests;
 
 use std::sync::OnceLock;
 
-pub use descriptions::{DescribedField, DescribedMessage, Descriptions, kind, parts, text};
+pub use descriptor_pool::{DescriptorPool, FieldDescriptor, MessageDescriptor, kind, parts, text};
 pub use encode::{encode, encode_written};
 pub use merge::{Lists, canonical, merge};
 pub use missing_part::{MissingPart, missing_part};
@@ -25,9 +25,9 @@ pub use names::todays_name;
 /// A `FileDescriptorSet`: Envoy's messages, and all services that discovery serves.
 pub const ENVOY: &[u8] = include_bytes!("descriptors.bin");
 
-/// The descriptions, indexed when they are first asked for; nobody pays for them before. `None`: they are broken, which a test rules out.
-fn described() -> Option<&'static Descriptions<'static>> {
-    static DESCRIBED: OnceLock<Option<Descriptions<'static>>> = OnceLock::new();
-    let made = DESCRIBED.get_or_init(|| Descriptions::new(ENVOY).ok());
+/// The descriptors, indexed when they are first asked for; nobody pays for them before. `None`: they are broken, which a test rules out.
+fn descriptors() -> Option<&'static DescriptorPool<'static>> {
+    static DESCRIPTORS: OnceLock<Option<DescriptorPool<'static>>> = OnceLock::new();
+    let made = DESCRIPTORS.get_or_init(|| DescriptorPool::new(ENVOY).ok());
     made.as_ref()
 }

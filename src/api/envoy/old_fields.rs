@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::descriptions::is_json_name;
+use super::descriptor_pool::is_json_name;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 pub(super) const FILTER: &str = "envoy.config.listener.v3.Filter";

@@ -420,7 +420,7 @@ fn equal_messages_have_one_form() {
 /// The types that Envoy 1.40 names to its management server, but for a few that nobody's crate describes.
 #[test]
 fn the_descriptions_have_what_filters_are_made_of() {
-    let all = described().unwrap();
+    let all = descriptors().unwrap();
     for name in [
         "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
         "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
@@ -571,10 +571,10 @@ fn an_extension_that_is_asked_of_discovery_is_refused() {
 
 #[test]
 fn a_field_of_the_earlier_api_names_its_successor() {
-    let all = described().unwrap();
+    let all = descriptors().unwrap();
     for (message, field, successor) in old_fields::SUCCESSORS {
-        let described = all.fields(message).unwrap().expect(message);
-        let has = |name: &str| described.all.iter().any(|one| one.name == name);
+        let descriptor = all.fields(message).unwrap().expect(message);
+        let has = |name: &str| descriptor.fields.iter().any(|one| one.name == name);
         assert!(
             has(successor) && !has(field),
             "{message} {field} {successor}"

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Change, ClusterId, Reason, ServiceKey, WorkloadKey};
+use super::{ClusterId, PushRequest, ServiceKey, TriggerReason, WorkloadKey};
 
 /// Names of one kind at most. Beyond them a full push costs no more than one of the names.
 const MOST: usize = 10_000;
@@ -32,13 +32,15 @@ pub enum ChangedKind {
 impl ChangedKind {
     /// Returns the reason for a full push; `None`: kinds of endpoints, which need none.
     #[must_use]
-    pub const fn full(self) -> Option<Reason> {
+    pub const fn full(self) -> Option<TriggerReason> {
         match self {
             Self::Endpoints | Self::Workload => None,
-            Self::ClusterEndpoints => Some(Reason::Endpoint),
-            Self::Service => Some(Reason::Service),
-            Self::Configuration(_) | Self::Credential | Self::Ingress => Some(Reason::Config),
-            Self::MeshConfig | Self::MeshNetworks => Some(Reason::Global),
+            Self::ClusterEndpoints => Some(TriggerReason::Endpoint),
+            Self::Service => Some(TriggerReason::Service),
+            Self::Configuration(_) | Self::Credential | Self::Ingress => {
+                Some(TriggerReason::Config)
+            }
+            Self::MeshConfig | Self::MeshNetworks => Some(TriggerReason::Global),
         }
     }
 
@@ -150,7 +152,7 @@ impl Changes {
     /// Returns the pushes that follow from the kinds: endpoints alone for kinds of endpoints, else a full one for each reason.
     /// Endpoints are named beside it: they wait less than the rest.
     #[must_use]
-    pub fn pushes(&self) -> Vec<Change> {
+    pub fn pushes(&self) -> Vec<PushRequest> {
         let mut full = BTreeSet::new();
         let (mut hosts, mut proxies) = (BTreeSet::new(), Vec::new());
         for (kind, names) in &self.kinds {
@@ -158,11 +160,11 @@ impl Changes {
                 (ChangedKind::Endpoints, Some(names)) => {
                     hosts.extend(names.iter().map(|one| Arc::clone(&one.name)));
                 }
-                (ChangedKind::Endpoints, None) => drop(full.insert(Reason::Endpoint)),
+                (ChangedKind::Endpoints, None) => drop(full.insert(TriggerReason::Endpoint)),
                 (ChangedKind::Workload, Some(names)) => {
                     proxies.extend(names.iter().filter_map(ChangedName::workload));
                 }
-                (ChangedKind::Workload, None) => drop(full.insert(Reason::Proxy)),
+                (ChangedKind::Workload, None) => drop(full.insert(TriggerReason::Proxy)),
                 (kind, _) => full.extend(kind.full()),
             }
         }
@@ -170,9 +172,9 @@ impl Changes {
             // A full push reaches every proxy.
             proxies.clear();
         }
-        let endpoints = (!hosts.is_empty()).then_some(Change::Endpoints(hosts));
-        let full = full.into_iter().map(Change::Full);
-        let proxies = proxies.into_iter().map(Change::Proxy);
+        let endpoints = (!hosts.is_empty()).then_some(PushRequest::Endpoints(hosts));
+        let full = full.into_iter().map(PushRequest::Full);
+        let proxies = proxies.into_iter().map(PushRequest::Proxy);
         full.chain(endpoints).chain(proxies).collect()
     }
 }
@@ -242,8 +244,8 @@ mod tests {
         }
     }
 
-    fn endpoints(hosts: &[&str]) -> Change {
-        Change::Endpoints(hosts.iter().map(|host| (*host).into()).collect())
+    fn endpoints(hosts: &[&str]) -> PushRequest {
+        PushRequest::Endpoints(hosts.iter().map(|host| (*host).into()).collect())
     }
 
     #[test]
@@ -254,26 +256,26 @@ mod tests {
         changes.add(ChangedKind::Endpoints, &service("a"));
         changes.add(ChangedKind::Endpoints, &service("a"));
         changes.add(ChangedKind::Workload, &pod("a-1"));
-        let pushes = [endpoints(&["a", "b"]), Change::Proxy(pod("a-1"))];
+        let pushes = [endpoints(&["a", "b"]), PushRequest::Proxy(pod("a-1"))];
         assert_eq!(changes.pushes(), pushes);
         assert_eq!(changes.to_string(), "Endpoints demo/a demo/b; Pod demo/a-1");
         // Each other kind needs one, whatever else changes.
         let single = |kind| matches!(kind, ChangedKind::MeshConfig | ChangedKind::MeshNetworks);
         for (kind, reason) in [
-            (ChangedKind::ClusterEndpoints, Reason::Endpoint),
-            (ChangedKind::Service, Reason::Service),
-            (ChangedKind::Configuration("Sidecar"), Reason::Config),
-            (ChangedKind::Credential, Reason::Config),
-            (ChangedKind::Ingress, Reason::Config),
-            (ChangedKind::MeshConfig, Reason::Global),
-            (ChangedKind::MeshNetworks, Reason::Global),
+            (ChangedKind::ClusterEndpoints, TriggerReason::Endpoint),
+            (ChangedKind::Service, TriggerReason::Service),
+            (ChangedKind::Configuration("Sidecar"), TriggerReason::Config),
+            (ChangedKind::Credential, TriggerReason::Config),
+            (ChangedKind::Ingress, TriggerReason::Config),
+            (ChangedKind::MeshConfig, TriggerReason::Global),
+            (ChangedKind::MeshNetworks, TriggerReason::Global),
         ] {
             let mut changes = changes.clone();
             match single(kind) {
                 true => changes.add_single(kind),
                 false => changes.add(kind, &service("c")),
             }
-            let pushes = [Change::Full(reason), endpoints(&["a", "b"])];
+            let pushes = [PushRequest::Full(reason), endpoints(&["a", "b"])];
             assert_eq!(changes.pushes(), pushes, "{kind:?}");
         }
     }
@@ -285,7 +287,7 @@ mod tests {
         changes.add(ChangedKind::Configuration("Sidecar"), &name);
         changes.add(ChangedKind::Configuration("Gateway"), &name);
         changes.add(ChangedKind::Service, &service("a"));
-        let pushes = [Reason::Service, Reason::Config].map(Change::Full);
+        let pushes = [TriggerReason::Service, TriggerReason::Config].map(PushRequest::Full);
         assert_eq!(changes.pushes(), pushes);
     }
 
@@ -325,9 +327,9 @@ mod tests {
     #[test]
     fn names_have_a_bound() {
         for (kind, reason) in [
-            (ChangedKind::Endpoints, Reason::Endpoint),
-            (ChangedKind::Workload, Reason::Proxy),
-            (ChangedKind::Service, Reason::Service),
+            (ChangedKind::Endpoints, TriggerReason::Endpoint),
+            (ChangedKind::Workload, TriggerReason::Proxy),
+            (ChangedKind::Service, TriggerReason::Service),
         ] {
             let mut changes = Changes::default();
             for at in 0..MOST {
@@ -340,7 +342,7 @@ mod tests {
             assert!(before.to_string().ends_with(" and 9997 more"));
             add(&mut changes, kind, "more");
             assert_eq!(changes.kinds[&kind], None);
-            assert_eq!(changes.pushes(), [Change::Full(reason)]);
+            assert_eq!(changes.pushes(), [PushRequest::Full(reason)]);
             add(&mut changes, kind, "more");
             assert_eq!(changes.kinds[&kind], None);
         }

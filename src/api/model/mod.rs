@@ -4,13 +4,13 @@
 //! because one name stands in many places; values are compared and cloned often, so that what is large is behind an `Arc`.
 
 mod address;
-mod change;
 mod changes;
 mod credential;
 mod endpoint;
 pub mod kinds;
 mod object;
 mod protocol;
+mod push_request;
 mod service;
 mod workload;
 mod world;
@@ -21,12 +21,12 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use address::{Address, Network};
-pub use change::{Change, Reason};
 pub use changes::{ChangedKind, ChangedName, Changes};
 pub use credential::{CertificatePair, Credential, CredentialKey, Credentials, ROOT_SUFFIX};
 pub use endpoint::{Endpoint, EndpointAddress, Health, Locality, TlsMode};
 pub use object::ObjectRef;
 pub use protocol::{Protocol, UnknownProtocol};
+pub use push_request::{PushRequest, TriggerReason};
 pub use service::{Port, Registry, Resolution, Service, ServiceKey, Target};
 pub use workload::{Workload, WorkloadKey};
 pub use world::{

@@ -85,7 +85,7 @@ macro_rules! world {
         }
 
         impl World {
-            /// One with nothing in it.
+            /// Returns a world without objects.
             #[must_use]
             pub fn new(mesh: Arc<MeshConfig>) -> Self {
                 Self {

@@ -70,7 +70,7 @@ fn networking_types_report_the_findings_of_the_rules() {
     assert_eq!(findings.len(), 1);
 }
 
-/// One that is of another kind is none of this one.
+/// An object of another kind is refused.
 #[test]
 fn another_kind_is_not_taken() {
     let gateway = serde_json::json!({

@@ -63,6 +63,14 @@ impl fmt::Display for NoKeySet {
 
 impl std::error::Error for NoKeySet {}
 
+/// The part that shared secrets (`kty` oct) have in a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SharedSecrets {
+    Taken,
+    /// Readers of a public set could sign with them.
+    LeftOut,
+}
+
 /// One key, without what is private of it.
 #[derive(Debug, Default, Serialize)]
 struct PublicKey<'a> {
@@ -99,7 +107,7 @@ impl KeySet {
     ///
     /// It is none, or no key of it can be used.
     pub fn inline(text: &str) -> Result<Self, NoKeySet> {
-        Self::read(text, true)
+        Self::read(text, SharedSecrets::Taken)
     }
 
     /// A set as anybody can fetch it. A shared secret in it is none, so that it does not count.
@@ -108,7 +116,7 @@ impl KeySet {
     ///
     /// It is none, or no key of it can be used.
     pub fn published(text: &str) -> Result<Self, NoKeySet> {
-        Self::read(text, false)
+        Self::read(text, SharedSecrets::LeftOut)
     }
 
     /// A set by which every token is refused.
@@ -121,21 +129,21 @@ impl KeySet {
         }
     }
 
-    fn read(text: &str, takes_secrets: bool) -> Result<Self, NoKeySet> {
+    fn read(text: &str, secrets: SharedSecrets) -> Result<Self, NoKeySet> {
         let set: Value = serde_json::from_str(text).map_err(|_| NoKeySet::Malformed)?;
-        Self::of(&set, takes_secrets)
+        Self::of(&set, secrets)
     }
 
     /// As [`Self::inline`], of a text that was parsed.
     pub(crate) fn inline_of(set: &Value) -> Result<Self, NoKeySet> {
-        Self::of(set, true)
+        Self::of(set, SharedSecrets::Taken)
     }
 
-    fn of(set: &Value, takes_secrets: bool) -> Result<Self, NoKeySet> {
+    fn of(set: &Value, secrets: SharedSecrets) -> Result<Self, NoKeySet> {
         let all = set.get("keys").and_then(Value::as_array);
         let all = all.ok_or(NoKeySet::Malformed)?;
         let usable = all.iter().filter_map(Value::as_object).filter_map(usable);
-        let taken = usable.filter(|key| takes_secrets || key.k.is_none());
+        let taken = usable.filter(|key| secrets == SharedSecrets::Taken || key.k.is_none());
         let mut bytes = 0;
         let fits = |key: &PublicKey<'_>| {
             bytes += key.size();
@@ -210,86 +218,93 @@ fn written(keys: &[PublicKey<'_>]) -> Arc<str> {
     text.unwrap_or_default().into()
 }
 
+/// Algorithms of RSA, of shared secrets, and of each curve with the bytes of its coordinates (RFC 7518).
+const RSA: [&str; 6] = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"];
+const SECRET: [&str; 3] = ["HS256", "HS384", "HS512"];
+const CURVES: [(&str, &str, usize); 3] = [
+    ("P-256", "ES256", 32),
+    ("P-384", "ES384", 48),
+    ("P-521", "ES512", 66),
+];
+
 /// Returns the fields of a key that a proxy needs; `None` for a key that it cannot use.
 fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
-    /// Algorithms of RSA, of shared secrets, and of each curve with the bytes of its coordinates (RFC 7518).
-    const RSA: [&str; 6] = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"];
-    const SECRET: [&str; 3] = ["HS256", "HS384", "HS512"];
-    const CURVES: [(&str, &str, usize); 3] = [
-        ("P-256", "ES256", 32),
-        ("P-384", "ES384", 48),
-        ("P-521", "ES512", 66),
-    ];
-    // What is there and is no text makes Envoy pass over a key.
-    let text = |name: &str| match key.get(name) {
-        None => Some(None),
-        Some(value) => value.as_str().map(Some),
-    };
-    let (kid, alg) = (text("kid")?, text("alg")?);
-    if text("use")?.is_some_and(|purpose| purpose != "sig")
+    let (kid, alg) = (text(key, "kid")?, text(key, "alg")?);
+    if text(key, "use")?.is_some_and(|purpose| purpose != "sig")
         || kid.is_some_and(|kid| kid.len() > LONGEST_ID)
     {
         return None;
     }
     let is_of = |known: &[&str]| alg.is_none_or(|alg| known.contains(&alg));
-    let kty = text("kty")??;
+    let kty = text(key, "kty")??;
     let common = PublicKey {
         kty,
         kid,
         alg,
         ..PublicKey::default()
     };
-    let number = |name: &str, is_one: &dyn Fn(&[u8]) -> bool| {
-        let bytes = bytes(key, name)?;
-        is_one(&bytes).then(|| NO_PADDING.encode(&bytes))
-    };
-    let of_size = |name: &str, sizes: RangeInclusive<usize>| {
-        let bytes = bytes(key, name)?;
-        sizes
-            .contains(&bytes.len())
-            .then(|| NO_PADDING.encode(&bytes))
-    };
-    // Envoy reads a coordinate as a number, of whatever length: RFC 7518 wants all bytes of the curve's size, and issuers leave out
-    // zeros that a number begins with, or add one as for a sign.
-    let coordinate = |name: &str, size: usize| {
-        let bytes = bytes(key, name)?;
-        let (zeros, number) = bytes.split_at_checked(bytes.len().saturating_sub(size))?;
-        let is_one = !number.is_empty() && zeros.iter().all(|byte| *byte == 0);
-        is_one.then(|| NO_PADDING.encode(number))
-    };
     match kty {
         "RSA" if is_of(&RSA) => Some(PublicKey {
-            n: Some(number("n", &is_modulus)?),
-            e: Some(number("e", &is_exponent)?),
+            n: Some(field(key, "n", is_modulus)?),
+            e: Some(field(key, "e", is_exponent)?),
             ..common
         }),
         "EC" => {
-            let crv = text("crv")??;
+            let crv = text(key, "crv")??;
             let (_, algorithm, size) = CURVES.iter().find(|(name, ..)| *name == crv)?;
             is_of(&[algorithm]).then_some(())?;
             Some(PublicKey {
                 crv: Some(crv),
-                x: Some(coordinate("x", *size)?),
-                y: Some(coordinate("y", *size)?),
+                x: Some(coordinate(key, "x", *size)?),
+                y: Some(coordinate(key, "y", *size)?),
                 ..common
             })
         }
-        "OKP" if is_of(&["EdDSA"]) && text("crv")? == Some("Ed25519") => Some(PublicKey {
+        "OKP" if is_of(&["EdDSA"]) && text(key, "crv")? == Some("Ed25519") => Some(PublicKey {
             crv: Some("Ed25519"),
-            x: Some(of_size("x", 32..=32)?),
+            x: Some(field(key, "x", |bytes| bytes.len() == 32)?),
             ..common
         }),
         "oct" if is_of(&SECRET) => Some(PublicKey {
-            k: Some(of_size("k", 1..=LONGEST_SECRET)?),
+            k: Some(field(key, "k", |bytes| {
+                (1..=LONGEST_SECRET).contains(&bytes.len())
+            })?),
             ..common
         }),
         _ => None,
     }
 }
 
+/// Returns a text of a key, `Some(None)` if it is missing. A value that is no text makes Envoy pass over the key.
+fn text<'a>(key: &'a Map<String, Value>, name: &str) -> Option<Option<&'a str>> {
+    match key.get(name) {
+        None => Some(None),
+        Some(value) => value.as_str().map(Some),
+    }
+}
+
 fn bytes(key: &Map<String, Value>, name: &str) -> Option<Vec<u8>> {
     let text = key.get(name)?.as_str()?;
     NO_PADDING.decode(text).ok()
+}
+
+/// Returns a field of bytes, if they are what it wants, as proxies read it: in base64 without padding.
+fn field(
+    key: &Map<String, Value>,
+    name: &str,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> Option<String> {
+    let bytes = bytes(key, name)?;
+    is_wanted(&bytes).then(|| NO_PADDING.encode(&bytes))
+}
+
+/// Returns a coordinate of a curve whose numbers have so many bytes. Envoy reads it as a number, of whatever length: RFC 7518 wants
+/// all bytes, and issuers leave out zeros that a number begins with, or add one as for a sign.
+fn coordinate(key: &Map<String, Value>, name: &str, size: usize) -> Option<String> {
+    let bytes = bytes(key, name)?;
+    let (zeros, number) = bytes.split_at_checked(bytes.len().saturating_sub(size))?;
+    let is_one = !number.is_empty() && zeros.iter().all(|byte| *byte == 0);
+    is_one.then(|| NO_PADDING.encode(number))
 }
 
 fn is_modulus(bytes: &[u8]) -> bool {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use super::raw::{DecodeError, Raw, low_bits, next, text, value};
 use super::structs::read_struct;
-use super::{BYTES, DEEPEST, FIXED32, FIXED64, VARINT, form};
+use super::{BYTES, DEEPEST, FIXED32, FIXED64, VARINT, wire_type};
 use crate::proto_json::{BASE64, number};
 use crate::schema::{Enum, Field, FieldKind, Key, Message, Shape};
 use crate::{duration, timestamp};
@@ -120,11 +120,11 @@ fn list(
     depth: usize,
     items: &mut Vec<Json>,
 ) -> Result<(), DecodeError> {
-    let form = form(kind);
+    let wire_type = wire_type(kind);
     // Readers take a list of scalars in both forms: packed, and one by one.
-    if let (false, Raw::Bytes(mut packed)) = (form == BYTES, raw) {
+    if let (false, Raw::Bytes(mut packed)) = (wire_type == BYTES, raw) {
         while !packed.is_empty() {
-            let raw = value(form, &mut packed)?;
+            let raw = value(wire_type, &mut packed)?;
             items.push(single(kind, raw, depth)?);
         }
         return Ok(());
@@ -141,7 +141,7 @@ fn map_entry(
     entries: &mut Map<String, Json>,
 ) -> Result<(), DecodeError> {
     let Raw::Bytes(mut bytes) = raw else {
-        return Err(DecodeError::Form);
+        return Err(DecodeError::WireType);
     };
     let (mut key, mut found) = (None, None);
     while let Some((number, raw)) = next(&mut bytes)? {
@@ -167,7 +167,7 @@ fn map_entry(
 
 /// A value that an entry leaves out.
 fn default(kind: FieldKind, depth: usize) -> Result<Json, DecodeError> {
-    let raw = match form(kind) {
+    let raw = match wire_type(kind) {
         FIXED32 => Raw::Fixed32([0; 4]),
         FIXED64 => Raw::Fixed64([0; 8]),
         VARINT => Raw::Varint(0),
@@ -223,7 +223,7 @@ fn single(kind: FieldKind, raw: Raw<'_>, depth: usize) -> Result<Json, DecodeErr
         }
         // Its type may be one that is not known here.
         (FieldKind::Any, Raw::Bytes(_)) => Json::Object(Map::new()),
-        _ => return Err(DecodeError::Form),
+        _ => return Err(DecodeError::WireType),
     })
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 
 use super::scalar::{WireScalar, length_delimited};
 use super::structs::write_struct;
-use super::{BYTES, form};
+use super::{BYTES, wire_type};
 use crate::proto_json::BASE64;
 use crate::schema::{Field, FieldKind, Key, Message, Shape};
 use crate::{duration, timestamp};
@@ -54,7 +54,7 @@ fn one(field: &Field, value: &Json, out: &mut Vec<u8>) {
 
 fn list(field: &Field, items: &[Json], out: &mut Vec<u8>) {
     // Proto3 packs values that have no length of their own.
-    let is_packed = form(field.kind) != BYTES;
+    let is_packed = wire_type(field.kind) != BYTES;
     if is_packed {
         let scalars: Vec<_> = items
             .iter()
@@ -108,7 +108,7 @@ fn map(field: &Field, by: Key, entries: &Map<String, Json>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the content of a value that has a message's form; false if the value is none, and the field is not to be written.
+/// Writes the content of a value that has a message's wire type; false if the value is none, and the field is not to be written.
 fn body(kind: FieldKind, value: &Json, out: &mut Vec<u8>) -> bool {
     match (kind, value) {
         (FieldKind::Message(message), Json::Object(values)) => {

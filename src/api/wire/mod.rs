@@ -31,8 +31,8 @@ const BYTES: u32 = 2;
 const GROUP: u32 = 3;
 const GROUP_END: u32 = 4;
 
-/// The form of a kind's values.
-const fn form(kind: FieldKind) -> u32 {
+/// The wire type of a kind's values.
+const fn wire_type(kind: FieldKind) -> u32 {
     match kind {
         FieldKind::Bool
         | FieldKind::Int32

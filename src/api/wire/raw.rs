@@ -9,8 +9,8 @@ use super::{BYTES, DEEPEST, FIXED32, FIXED64, GROUP, GROUP_END, VARINT};
 pub enum DecodeError {
     /// They end in the middle of a value.
     Short,
-    /// A tag that does not exist, or a value of another form than its field has.
-    Form,
+    /// A tag that does not exist, or a value of another wire type than its field has.
+    WireType,
     /// Text that is no UTF-8.
     Text,
     /// Nested deeper than any configuration.
@@ -21,7 +21,7 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             Self::Short => "the message ends early",
-            Self::Form => "a field of another form",
+            Self::WireType => "a field of another wire type",
             Self::Text => "text that is not UTF-8",
             Self::Deep => "nested too deeply",
         })
@@ -46,26 +46,26 @@ pub enum Raw<'bytes> {
 /// Bytes that are no field.
 pub fn next<'bytes>(rest: &mut &'bytes [u8]) -> Result<Option<(u32, Raw<'bytes>)>, DecodeError> {
     while !rest.is_empty() {
-        let tag = u32::try_from(varint(rest)?).map_err(|_| DecodeError::Form)?;
+        let tag = u32::try_from(varint(rest)?).map_err(|_| DecodeError::WireType)?;
         let number = tag >> 3;
         if number == 0 {
-            return Err(DecodeError::Form);
+            return Err(DecodeError::WireType);
         }
         match tag & 7 {
             GROUP => skip_group(number, rest)?,
-            form => return value(form, rest).map(|value| Some((number, value))),
+            wire_type => return value(wire_type, rest).map(|value| Some((number, value))),
         }
     }
     Ok(None)
 }
 
-/// A value of a form, as in a packed list.
+/// A value of a wire type, as in a packed list.
 ///
 /// # Errors
 ///
 /// Bytes that are no such value.
-pub fn value<'bytes>(form: u32, rest: &mut &'bytes [u8]) -> Result<Raw<'bytes>, DecodeError> {
-    Ok(match form {
+pub fn value<'bytes>(wire_type: u32, rest: &mut &'bytes [u8]) -> Result<Raw<'bytes>, DecodeError> {
+    Ok(match wire_type {
         VARINT => Raw::Varint(varint(rest)?),
         FIXED64 => Raw::Fixed64(fixed(rest)?),
         FIXED32 => Raw::Fixed32(fixed(rest)?),
@@ -75,7 +75,7 @@ pub fn value<'bytes>(form: u32, rest: &mut &'bytes [u8]) -> Result<Raw<'bytes>, 
             *rest = after;
             Raw::Bytes(taken)
         }
-        _ => return Err(DecodeError::Form),
+        _ => return Err(DecodeError::WireType),
     })
 }
 
@@ -83,12 +83,12 @@ fn skip_group(number: u32, rest: &mut &[u8]) -> Result<(), DecodeError> {
     // A list and no recursion: the depth is the writer's choice.
     let mut open = vec![number];
     while let Some(inner) = open.last() {
-        let tag = u32::try_from(varint(rest)?).map_err(|_| DecodeError::Form)?;
+        let tag = u32::try_from(varint(rest)?).map_err(|_| DecodeError::WireType)?;
         match tag & 7 {
             GROUP if open.len() >= DEEPEST => return Err(DecodeError::Deep),
             GROUP => open.push(tag >> 3),
             GROUP_END if tag >> 3 == *inner => drop(open.pop()),
-            form => drop(value(form, rest)?),
+            wire_type => drop(value(wire_type, rest)?),
         }
     }
     Ok(())
@@ -106,7 +106,7 @@ fn fixed<const LENGTH: usize>(rest: &mut &[u8]) -> Result<[u8; LENGTH], DecodeEr
 
 pub(super) fn text(raw: Raw<'_>) -> Result<String, DecodeError> {
     let Raw::Bytes(bytes) = raw else {
-        return Err(DecodeError::Form);
+        return Err(DecodeError::WireType);
     };
     String::from_utf8(bytes.to_vec()).map_err(|_| DecodeError::Text)
 }
@@ -115,6 +115,6 @@ pub(super) fn text(raw: Raw<'_>) -> Result<String, DecodeError> {
 pub(super) fn low_bits(raw: Raw<'_>) -> Result<u32, DecodeError> {
     match raw {
         Raw::Varint(value) => Ok(value as u32),
-        Raw::Fixed64(_) | Raw::Fixed32(_) | Raw::Bytes(_) => Err(DecodeError::Form),
+        Raw::Fixed64(_) | Raw::Fixed32(_) | Raw::Bytes(_) => Err(DecodeError::WireType),
     }
 }

@@ -241,9 +241,9 @@ proptest! {
     fn unknown_fields_are_skipped((message, value) in some(), extra: Vec<u8>, number in 100_000_u32..500_000) {
         let bytes = encode(message, &value);
         let mut more = Vec::new();
-        for form in [VARINT, FIXED64, FIXED32, BYTES, GROUP] {
-            prost::encoding::encode_varint(u64::from(number << 3 | form), &mut more);
-            match form {
+        for wire_type in [VARINT, FIXED64, FIXED32, BYTES, GROUP] {
+            prost::encoding::encode_varint(u64::from(number << 3 | wire_type), &mut more);
+            match wire_type {
                 FIXED64 => more.extend_from_slice(&[1; 8]),
                 FIXED32 => more.extend_from_slice(&[1; 4]),
                 BYTES => {
@@ -325,10 +325,10 @@ fn decoding_errors_name_their_cause() {
         (&[0x0a][..], DecodeError::Short),
         (&[0x0a, 5, b'a'], DecodeError::Short),
         (&[0x0a, 1, 0xff], DecodeError::Text),
-        (&[0x08, 1], DecodeError::Form),
-        (&[0x00], DecodeError::Form),
-        (&[0x0f], DecodeError::Form),
-        (&[0x84, 1], DecodeError::Form),
+        (&[0x08, 1], DecodeError::WireType),
+        (&[0x00], DecodeError::WireType),
+        (&[0x0f], DecodeError::WireType),
+        (&[0x84, 1], DecodeError::WireType),
     ] {
         assert_eq!(decode(message, bytes), Err(want), "{bytes:?}");
     }

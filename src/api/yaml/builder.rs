@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use granit_parser::{Event, ScalarStyle, Span, Tag};
 
-use super::{Limits, Malformed, MalformedKind, Node, Plain, Scalar, Value, malformed};
+use super::{Limits, Malformed, MalformedKind, Node, Plain, Scalar, Tags, Value, malformed};
 
 /// The cause where a document has more levels than may be.
 pub(super) const TOO_DEEP: &str = "nested too deeply";
@@ -64,16 +64,22 @@ enum MappingKey {
     Merge,
 }
 
+/// The way that a document's own list `items` is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListItems {
+    WithRoot,
+    /// By [`Builder::item`], as they come.
+    OneByOne,
+}
+
 pub(super) struct Builder {
     limits: Limits,
-    /// No tags but those of the core.
-    strict: bool,
+    tags: Tags,
     open: Vec<Open>,
     anchors: BTreeMap<usize, Built>,
     /// True once an anchor was read: any later scalar may be a part of it.
     anchored: bool,
-    /// Items of the document's own `items` are handed out as they come.
-    splits: bool,
+    items: ListItems,
     item: Option<Node>,
     /// All nodes and bytes so far, against the limits.
     account: Account,
@@ -83,15 +89,14 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// `splits`: its `items` come by [`Self::item`], and not with the root.
-    pub(super) fn new(limits: Limits, strict: bool, splits: bool) -> Self {
+    pub(super) fn new(limits: Limits, tags: Tags, items: ListItems) -> Self {
         Self {
             limits,
-            strict,
+            tags,
             open: Vec::new(),
             anchors: BTreeMap::new(),
             anchored: false,
-            splits,
+            items,
             item: None,
             account: Account::default(),
             alias_account: Account::default(),
@@ -132,7 +137,7 @@ impl Builder {
                     text: text.into_owned(),
                     plain: is_plain(style, tag.as_deref()),
                 };
-                if self.strict {
+                if self.tags == Tags::Core {
                     fits(line, &scalar, tag.as_deref())?;
                 }
                 self.anchored |= anchor != 0;
@@ -163,11 +168,11 @@ impl Builder {
         }
     }
 
-    /// Refuses a tag that is not of the core, if the text is strict.
+    /// Refuses a tag that is not of the core, if no other may stand in the text.
     fn check_tag(&self, line: usize, tag: Option<&Tag>, core: &[&str]) -> Result<(), Malformed> {
         let is_core = |tag: &Tag| tag.core_suffix().is_some_and(|name| core.contains(&name));
         match tag {
-            Some(tag) if self.strict && !is_core(tag) => {
+            Some(tag) if self.tags == Tags::Core && !is_core(tag) => {
                 let name = format!("{}{}", tag.original_handle(), tag.suffix());
                 Err(malformed(line, format!("cannot use the tag {name:?}")))
             }
@@ -275,7 +280,7 @@ impl Builder {
     /// `line`: where it stands, which for an alias is not where it was written.
     fn place(&mut self, built: Built, line: usize) -> Result<(), Malformed> {
         // The item is handed out, so the list stays empty.
-        if self.splits && self.is_in_items() {
+        if self.items == ListItems::OneByOne && self.is_in_items() {
             self.item = Some(built.node);
             return Ok(());
         }

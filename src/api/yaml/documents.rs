@@ -5,17 +5,17 @@ use std::fmt;
 
 use granit_parser::{ErrorKind, Event, Options, Parser, ScanError};
 
-use super::builder::{Builder, TOO_DEEP};
+use super::builder::{Builder, ListItems, TOO_DEEP};
 use super::indent::Indents;
 use super::input::Text;
-use super::{Limits, Malformed, Node, malformed};
+use super::{Limits, Malformed, Node, Tags, malformed};
 
 /// Each with its own account of values; what is no YAML ends it.
 pub struct Documents<'a> {
     parser: Parser<'a, Text<'a>>,
     indents: Indents<'a>,
     limits: Limits,
-    strict: bool,
+    tags: Tags,
     /// The line where the current document begins.
     line: usize,
     /// Indices of the documents whose `items` come one by one.
@@ -40,7 +40,7 @@ pub struct Piece {
 /// The documents of a text, with no tags but those of the core.
 #[must_use]
 pub fn documents(text: &str, limits: Limits) -> Documents<'_> {
-    Documents::new(text, limits, true)
+    Documents::new(text, limits, Tags::Core)
 }
 
 pub(super) fn options(limits: Limits) -> Options {
@@ -71,12 +71,12 @@ pub(super) fn wrong(error: &ScanError) -> Malformed {
 }
 
 impl<'a> Documents<'a> {
-    pub(super) fn new(text: &'a str, limits: Limits, strict: bool) -> Self {
+    pub(super) fn new(text: &'a str, limits: Limits, tags: Tags) -> Self {
         Self {
             parser: Parser::with_options(Text::new(text), options(limits)),
             indents: Indents::new(text),
             limits,
-            strict,
+            tags,
             line: 0,
             split: BTreeSet::new(),
             builder: None,
@@ -161,8 +161,11 @@ impl<'a> Documents<'a> {
 
     /// Returns a builder for the next document.
     fn fresh(&self) -> Builder {
-        let splits = self.split.contains(&self.behind);
-        Builder::new(self.limits, self.strict, splits)
+        let items = match self.split.contains(&self.behind) {
+            true => ListItems::OneByOne,
+            false => ListItems::WithRoot,
+        };
+        Builder::new(self.limits, self.tags, items)
     }
 }
 

@@ -77,6 +77,14 @@ impl Node {
     }
 }
 
+/// The tags that may stand in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tags {
+    Any,
+    /// Those of YAML's core schema, on values that are what the tag says.
+    Core,
+}
+
 /// Why text is no such tree. Line 0 is the text as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
@@ -111,7 +119,7 @@ impl std::error::Error for Malformed {}
 ///
 /// A text that is no YAML, more than the limits allow, a key twice, a key that is no scalar, a second document.
 pub fn read(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
-    only(Documents::new(text, limits, false))
+    only(Documents::new(text, limits, Tags::Any))
 }
 
 /// As [`read`], with no tags but those of the core: for configuration of the mesh.
@@ -120,7 +128,7 @@ pub fn read(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
 ///
 /// As [`read`], a tag that is not of the core, and a value that is not what its tag says.
 pub fn read_core(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
-    only(Documents::new(text, limits, true))
+    only(Documents::new(text, limits, Tags::Core))
 }
 
 fn only(mut all: Documents<'_>) -> Result<Option<Node>, Malformed> {

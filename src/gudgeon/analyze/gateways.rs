@@ -24,12 +24,13 @@ fn bind(written: &str) -> String {
     let address = written.parse::<IpAddr>();
     match address.is_ok_and(|address| address.is_unspecified()) {
         true => String::new(),
-        false => names::spelled(written),
+        false => names::canonical_host(written),
     }
 }
 
 fn servers(item: &Item) -> impl Iterator<Item = GatewayServer<'_>> {
-    let bare = |host: &String| names::spelled(host.split_once('/').map_or(host, |(_, host)| host));
+    let bare =
+        |host: &String| names::canonical_host(host.split_once('/').map_or(host, |(_, host)| host));
     list(&item.body, "/servers").map(move |(at, server)| {
         let hosts = texts(server, "/hosts");
         GatewayServer {

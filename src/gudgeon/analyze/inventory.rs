@@ -209,7 +209,7 @@ impl Inventory {
                 for host in texts(body, "/hosts") {
                     let known = of_entry(item);
                     self.hosts
-                        .entry(names::spelled(&host))
+                        .entry(names::canonical_host(&host))
                         .or_default()
                         .push(known);
                 }

@@ -195,7 +195,12 @@ fn code_of(finding: &Finding) -> &'static codes::Code {
         _ if finding.is_error() => &codes::INVALID,
         FindingKind::Deprecated => &codes::DEPRECATED,
         FindingKind::Unreachable => &codes::UNREACHABLE,
-        FindingKind::General => &codes::NOTED,
+        FindingKind::General
+        | FindingKind::OneofConflict
+        | FindingKind::HoldsForNone
+        | FindingKind::HoldsForWorkloads
+        | FindingKind::Tried
+        | FindingKind::Untried => &codes::NOTED,
     }
 }
 

@@ -173,7 +173,7 @@ fn unserved<'a>(
     let served = list(&gateway.body, "/servers")
         .flat_map(|(_, server)| texts(server, "/hosts"))
         .filter_map(|host| of_namespace(&host, &item.namespace, &gateway.namespace))
-        .map(|host| names::spelled(&host));
+        .map(|host| names::canonical_host(&host));
     let (wild, exact): (HashSet<String>, HashSet<String>) =
         served.partition(|host| host.starts_with('*'));
     let is_served = |host: &str| {
@@ -185,7 +185,7 @@ fn unserved<'a>(
     let hosts = hosts.iter().map(String::as_str);
     let lost = hosts.filter(|host| {
         let full = all.full_host(host, &item.namespace);
-        !is_served(&names::spelled(host)) && !is_served(&full)
+        !is_served(&names::canonical_host(host)) && !is_served(&full)
     });
     lost.collect()
 }

@@ -28,7 +28,7 @@ mod trust;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::model::{Changes, Objects, Reason};
+use api::model::{Changes, Objects, TriggerReason};
 use api::security::{JwksSource, KeySet, RequestAuthentication};
 use sources::contribution::SourceId;
 use sources::registry::Registries;
@@ -204,7 +204,8 @@ impl Hub {
 
     /// Makes all streams look at everything, as a debug request asks. Returns the number of streams.
     pub(crate) fn push_all(&self) -> usize {
-        self.inputs().change_all(self.clock.now(), Reason::Debug);
+        self.inputs()
+            .change_all(self.clock.now(), TriggerReason::Debug);
         self.changed.notify_one();
         self.sessions.len()
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::model::{Change, Reason};
+use api::model::{PushRequest, TriggerReason};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -263,12 +263,12 @@ impl DiscoveryMetrics {
     }
 
     /// Counts an update of a source.
-    pub(crate) fn updated(&self, change: &Change) {
-        let label = match change {
+    pub(crate) fn updated(&self, request: &PushRequest) {
+        let label = match request {
             // Endpoints decide more than assignments for some services; the source has sent the same.
-            Change::Endpoints(_) | Change::Full(Reason::Endpoint) => "eds",
-            Change::Full(Reason::Service) => "svc",
-            Change::Full(_) | Change::Proxy(_) => "config",
+            PushRequest::Endpoints(_) | PushRequest::Full(TriggerReason::Endpoint) => "eds",
+            PushRequest::Full(TriggerReason::Service) => "svc",
+            PushRequest::Full(_) | PushRequest::Proxy(_) => "config",
         };
         Self::count(&self.updates, label);
     }
@@ -383,9 +383,9 @@ mod tests {
         metrics.nacked(Type::Listener);
         metrics.write_timed_out();
         metrics.unmade(Type::Listener);
-        metrics.updated(&Change::Endpoints(BTreeSet::new()));
+        metrics.updated(&PushRequest::Endpoints(BTreeSet::new()));
         // Of a service whose listeners or whose names depend on them.
-        metrics.updated(&Change::Full(Reason::Endpoint));
+        metrics.updated(&PushRequest::Full(TriggerReason::Endpoint));
         let gauges = Gauges {
             streams: 2,
             services: 3,

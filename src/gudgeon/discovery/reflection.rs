@@ -1,8 +1,8 @@
-//! Server reflection: which services there are, and the descriptions of their messages, for tools such as grpcurl.
+//! Server reflection: which services there are, and the descriptors of their messages, for tools such as grpcurl.
 
 use std::sync::Arc;
 
-use api::envoy::{Descriptions, ENVOY};
+use api::envoy::{DescriptorPool, ENVOY};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use prost::{Message, Oneof};
@@ -128,20 +128,20 @@ fn respond(request: ReflectionRequest) -> ReflectionResponse {
     }
 }
 
-/// Descriptions are looked through for each request, and dropped with it: who reflects is a person.
-fn found(find: impl Fn(&Descriptions<'static>) -> Option<&'static [u8]>) -> ReflectionMessage {
+/// Descriptors are looked through for each request, and dropped with it: who reflects is a person.
+fn found(find: impl Fn(&DescriptorPool<'static>) -> Option<&'static [u8]>) -> ReflectionMessage {
     let wrong = |code: Code, message: &str| {
         ReflectionMessage::Wrong(Wrong {
             code: code.into(),
             message: message.to_owned(),
         })
     };
-    match Descriptions::new(ENVOY).map(|all| find(&all)) {
+    match DescriptorPool::new(ENVOY).map(|pool| find(&pool)) {
         Ok(Some(file)) => ReflectionMessage::Files(DescriptorFiles {
             files: vec![Bytes::from_static(file)],
         }),
         Ok(None) => wrong(Code::NotFound, "no description of that"),
-        Err(_) => wrong(Code::Internal, "cannot read the descriptions of messages"),
+        Err(_) => wrong(Code::Internal, "cannot read the descriptors of messages"),
     }
 }
 
@@ -149,7 +149,7 @@ fn found(find: impl Fn(&Descriptions<'static>) -> Option<&'static [u8]>) -> Refl
 mod tests {
     use super::*;
     use prost_reflect::prost_types::FileDescriptorProto;
-    use prost_reflect::{DescriptorPool, DynamicMessage};
+    use prost_reflect::{DescriptorPool as ReflectPool, DynamicMessage};
 
     fn answer_to(what: ReflectionQuery) -> ReflectionMessage {
         let request = ReflectionRequest {
@@ -195,10 +195,10 @@ mod tests {
             assert!(matches!(answer_to(what), ReflectionMessage::Wrong(wrong) if wrong.code == 5));
         }
     }
-    /// As another reader of descriptions understands them, and with what is spoken here.
+    /// As another reader of descriptors understands them, and with what is spoken here.
     #[test]
     fn all_services_are_described_with_their_messages() {
-        let all = DescriptorPool::decode(ENVOY).unwrap();
+        let all = ReflectPool::decode(ENVOY).unwrap();
         for (service, methods) in [
             (health::SERVICE, &["Check", "Watch"][..]),
             (SERVICE, &["ServerReflectionInfo"]),

@@ -20,7 +20,7 @@ pub(crate) trait ActiveConfiguration: Sized + Send + Sync + 'static {
     fn review(&self, request: &Request, pod: &Value) -> Review {
         Review {
             outcome: self.inject(request, pod),
-            tried: ReviewTrace::default(),
+            trace: ReviewTrace::default(),
         }
     }
 

@@ -178,12 +178,12 @@ impl<E: ActiveConfiguration> Webhook<E> {
         let (ids, unknown) = self.namespaces.ids(own.unwrap_or(&admission.namespace));
         let request = inject::Request {
             namespace: admission.namespace.clone(),
-            path: pairs(path),
+            proxy_envs: pairs(path),
             native: *self.native.lock().unwrap_or_else(PoisonError::into_inner),
             origin: inject::Origin::Webhook,
             ids,
         };
-        let Review { outcome, tried } = self.served.engine().review(&request, &admission.object);
+        let Review { outcome, trace } = self.served.engine().review(&request, &admission.object);
         let (response, mut decision) = match outcome {
             Outcome::Skipped {
                 reason,
@@ -223,12 +223,12 @@ impl<E: ActiveConfiguration> Webhook<E> {
             }
         };
         // All decisions have these fields: users look for a pod by its owner, and for an error by the template.
-        self.metrics.pruned(tried.pruned);
-        let (kind, name) = tried.owner;
+        self.metrics.pruned(trace.pruned);
+        let (kind, name) = trace.owner;
         decision.owner = format!("{kind} {name}").trim().to_owned();
-        decision.templates = tried.templates;
-        decision.version = tried.version;
-        decision.native = tried.native;
+        decision.templates = trace.templates;
+        decision.version = trace.version;
+        decision.native = trace.native;
         (response, decision)
     }
 }

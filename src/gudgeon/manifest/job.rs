@@ -180,7 +180,7 @@ impl<E: ActiveConfiguration> Job<'_, E> {
         });
         let request = Request {
             namespace: outer.namespace.clone(),
-            path: Vec::new(),
+            proxy_envs: Vec::new(),
             native: self.native,
             origin: Origin::Manifest(Box::new(outer)),
             // The namespaces of the target cluster are unknown.

@@ -171,7 +171,7 @@ impl Case {
                 Some("jobs") => NativeSidecars::Jobs,
                 _ => NativeSidecars::Off,
             },
-            path: self
+            proxy_envs: self
                 .fields
                 .get("path")
                 .and_then(Value::as_array)

@@ -762,7 +762,7 @@ fn a_review_grows_with_its_pod() {
             }
         }
         let pairs = [300, 3_000].map(|n| Request {
-            path: many(n, |i| (format!("k{i}"), "v".to_owned())),
+            proxy_envs: many(n, |i| (format!("k{i}"), "v".to_owned())),
             ..request()
         });
         let pod = annotated(&json!({}));

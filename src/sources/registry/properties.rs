@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::mesh;
-use api::model::{Change, Changes, Reason, Registry, World};
+use api::model::{Changes, PushRequest, Registry, TriggerReason, World};
 use proptest::prelude::*;
 
 use super::Registries;
@@ -170,8 +170,8 @@ fn tells(before: &World, after: &World, changes: &Changes) {
     let pushes = changes.pushes();
     let full = pushes
         .iter()
-        .any(|change| matches!(change, Change::Full(_)));
-    let global = pushes.contains(&Change::Full(Reason::Global));
+        .any(|change| matches!(change, PushRequest::Full(_)));
+    let global = pushes.contains(&PushRequest::Full(TriggerReason::Global));
     let same = before.services == after.services
         && before.sidecars == after.sidecars
         && before.mesh == after.mesh;
@@ -180,8 +180,8 @@ fn tells(before: &World, after: &World, changes: &Changes) {
     let reported: Vec<_> = pushes
         .iter()
         .filter_map(|change| match change {
-            Change::Endpoints(hosts) => Some(hosts),
-            Change::Full(_) | Change::Proxy(_) => None,
+            PushRequest::Endpoints(hosts) => Some(hosts),
+            PushRequest::Full(_) | PushRequest::Proxy(_) => None,
         })
         .flatten()
         .cloned()
@@ -195,7 +195,7 @@ fn tells(before: &World, after: &World, changes: &Changes) {
         assert_eq!(reported, changed);
         let proxies = pushes
             .iter()
-            .filter(|change| matches!(change, Change::Proxy(_)));
+            .filter(|change| matches!(change, PushRequest::Proxy(_)));
         assert_eq!(proxies.count() > 0, before.workloads != after.workloads);
     }
     assert!(

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use api::mesh;
 use api::model::{
-    Change, Changes, ClusterId, Configured, Endpoint, EndpointAddress, Health, Labels, Locality,
-    Port, Protocol, Reason, Registry, Resolution, Service, ServiceKey, Target, Workload,
-    WorkloadKey, World,
+    Changes, ClusterId, Configured, Endpoint, EndpointAddress, Health, Labels, Locality, Port,
+    Protocol, PushRequest, Registry, Resolution, Service, ServiceKey, Target, TriggerReason,
+    Workload, WorkloadKey, World,
 };
 use api::networking::{
     self, DestinationRule, DiscoveryKind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
@@ -224,12 +224,12 @@ fn put(
     registries.put(source, contribution.0)
 }
 
-fn hosts(hosts: &[&str]) -> Change {
-    Change::Endpoints(hosts.iter().map(|host| (*host).into()).collect())
+fn hosts(hosts: &[&str]) -> PushRequest {
+    PushRequest::Endpoints(hosts.iter().map(|host| (*host).into()).collect())
 }
 
-fn full(reason: Reason) -> Vec<Change> {
-    vec![Change::Full(reason)]
+fn full(reason: TriggerReason) -> Vec<PushRequest> {
+    vec![PushRequest::Full(reason)]
 }
 
 const B: &str = "{hosts: [b.example], ports: [{number: 8080, name: http, protocol: HTTP}], \
@@ -296,7 +296,7 @@ fn an_entry_is_a_service_for_each_host() {
     ] {
         let mut registries = registries("");
         let changes = put(&mut registries, &files, ContributionBuilder::default().entry("b", spec));
-        assert_eq!(changes.pushes(), full(Reason::Service));
+        assert_eq!(changes.pushes(), full(TriggerReason::Service));
         assert_eq!(world_lines(&registries.world()), want, "{spec}");
         assert!(!registries.remove(&files).is_empty());
         assert_eq!(world_lines(&registries.world()), Vec::<String>::new());
@@ -391,7 +391,7 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
         .endpoints(host, vec![endpoint("10.0.1.1"), endpoint("10.0.1.2")]);
     assert_eq!(
         put(&mut registries, &local, one.clone()).pushes(),
-        full(Reason::Service)
+        full(TriggerReason::Service)
     );
     // Endpoints of a service that only others describe.
     let changes = put(
@@ -678,11 +678,11 @@ fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
     let mut registries = registries(auto);
     put(&mut registries, &files, contribution.clone());
     for (addresses, changes) in [
-        (&[1][..], vec![Change::Full(Reason::Endpoint)]),
+        (&[1][..], vec![PushRequest::Full(TriggerReason::Endpoint)]),
         (&[1, 2], vec![]),
         (&[1, 2], vec![]),
-        (&[1, 2, 3], vec![Change::Full(Reason::Endpoint)]),
-        (&[2, 3], vec![Change::Full(Reason::Endpoint)]),
+        (&[1, 2, 3], vec![PushRequest::Full(TriggerReason::Endpoint)]),
+        (&[2, 3], vec![PushRequest::Full(TriggerReason::Endpoint)]),
     ] {
         assert_eq!(
             registries.set_plaintext(plain(addresses)).pushes(),
@@ -888,7 +888,10 @@ fn endpoints_are_named_beside_a_full_change() {
     };
     put(&mut registries, &files, contribution_of("c1.example", 1));
     let changes = put(&mut registries, &files, contribution_of("c2.example", 2));
-    let both = [Change::Full(Reason::Service), hosts(&["b.example"])];
+    let both = [
+        PushRequest::Full(TriggerReason::Service),
+        hosts(&["b.example"]),
+    ];
     assert_eq!(changes.pushes(), both);
     assert_eq!(
         changes.to_string(),
@@ -962,7 +965,7 @@ fn objects_that_are_left_out_are_reported_once() {
     // Nothing served changes.
     let contribution = contribution.entry("a", &both);
     let changes = put(&mut registries, &files, contribution.clone());
-    assert_eq!(changes.pushes(), full(Reason::Service));
+    assert_eq!(changes.pushes(), full(TriggerReason::Service));
     assert_eq!(new_reports(&mut registries), [("a".to_owned(), false)]);
     let changes = put(
         &mut registries,
@@ -1023,9 +1026,9 @@ fn described(kind: &str, endpoints: &str) -> ContributionBuilder {
 fn changes_text(changes: &Changes) -> String {
     let pushes = changes.pushes();
     let texts = pushes.iter().map(|change| match change {
-        Change::Endpoints(hosts) => format!("endpoints of {}", hosts.len()),
-        Change::Full(reason) => format!("full {}", reason.as_str()),
-        Change::Proxy(proxy) => format!("proxy {}", proxy.name),
+        PushRequest::Endpoints(hosts) => format!("endpoints of {}", hosts.len()),
+        PushRequest::Full(reason) => format!("full {}", reason.as_str()),
+        PushRequest::Proxy(proxy) => format!("proxy {}", proxy.name),
     });
     texts.collect::<Vec<_>>().join(", ")
 }
@@ -1082,11 +1085,11 @@ fn each_difference_yields_its_change() {
 fn a_pod_concerns_its_proxy() {
     let local = source(Registry::Kubernetes, "local");
     let one = pod("local", "b-1", "10.0.1.1", "app=b");
-    let proxy = [Change::Proxy(one.key.clone())];
+    let proxy = [PushRequest::Proxy(one.key.clone())];
     let relabelled = pod("local", "b-1", "10.0.1.1", "app=c");
     let mut owned = one.clone();
     owned.owner = Some("b".into());
-    let rows: [(ContributionBuilder, ContributionBuilder, &[Change]); 5] = [
+    let rows: [(ContributionBuilder, ContributionBuilder, &[PushRequest]); 5] = [
         (
             ContributionBuilder::default(),
             ContributionBuilder::default().pod(one.clone()),
@@ -1142,7 +1145,7 @@ fn configuration_of_the_mesh_concerns_everyone() {
     assert!(registries.set_mesh(mesh("")).is_empty());
     assert_eq!(
         registries.set_mesh(mesh("connectTimeout: 2s")).pushes(),
-        full(Reason::Global)
+        full(TriggerReason::Global)
     );
     registries.set_mesh(mesh("trustDomain: example"));
     let account = "  local 10.0.0.1:8080 http  w1  spiffe://example/ns/demo/sa/b";
@@ -1150,7 +1153,7 @@ fn configuration_of_the_mesh_concerns_everyone() {
     let networks = Arc::new(mesh::parse_networks("networks: {a: {}}").unwrap().config);
     assert_eq!(
         registries.set_networks(networks.clone()).pushes(),
-        full(Reason::Global)
+        full(TriggerReason::Global)
     );
     assert!(registries.set_networks(networks).is_empty());
 }
@@ -1182,7 +1185,7 @@ fn rules_of_two_sources_are_those_of_the_first() {
     };
     let put_files = |registries: &mut Registries| put(registries, &files, of("files.example"));
     let changes = put_files(&mut registries);
-    assert_eq!(changes.pushes(), full(Reason::Config));
+    assert_eq!(changes.pushes(), full(TriggerReason::Config));
     assert_eq!(
         changes.to_string(),
         "DestinationRule demo/d; VirtualService demo/v"
@@ -1190,7 +1193,7 @@ fn rules_of_two_sources_are_those_of_the_first() {
     assert!(put_files(&mut registries).is_empty());
     assert_eq!(hosts(&registries), ["files.example"; 2]);
     let changes = put(&mut registries, &cluster, of("cluster.example"));
-    assert_eq!(changes.pushes(), full(Reason::Config));
+    assert_eq!(changes.pushes(), full(TriggerReason::Config));
     assert_eq!(hosts(&registries), ["cluster.example"; 2]);
     let lost: Vec<_> = registries
         .reports()
@@ -1210,11 +1213,14 @@ fn rules_of_two_sources_are_those_of_the_first() {
     // An object that another source has in its place changes nothing.
     let changes = put(&mut registries, &files, of("other.example"));
     assert!(changes.is_empty());
-    assert_eq!(registries.remove(&cluster).pushes(), full(Reason::Config));
+    assert_eq!(
+        registries.remove(&cluster).pushes(),
+        full(TriggerReason::Config)
+    );
     assert_eq!(hosts(&registries), ["other.example"; 2]);
     assert_eq!(
         put(&mut registries, &files, ContributionBuilder::default()).pushes(),
-        full(Reason::Config)
+        full(TriggerReason::Config)
     );
     assert_eq!(hosts(&registries), [""; 0]);
 }

@@ -6,11 +6,11 @@ fn at(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-fn endpoints(host: &str) -> Change {
-    Change::Endpoints([host.into()].into())
+fn endpoints(host: &str) -> PushRequest {
+    PushRequest::Endpoints([host.into()].into())
 }
 
-const SERVICE: Change = Change::Full(Reason::Service);
+const SERVICE: PushRequest = PushRequest::Full(TriggerReason::Service);
 
 /// `full`, hosts and proxies as text.
 fn text(batch: &Batch) -> String {
@@ -21,19 +21,19 @@ fn text(batch: &Batch) -> String {
     texts.join(" ")
 }
 
-/// Plays (time, change) and asks at every millisecond. Says what went out when; each snapshot takes `making`.
+/// Plays (time, request) and asks at every millisecond. Says what went out when; each snapshot takes `making`.
 fn play(
     quiet: DebounceOptions,
     making: u64,
-    script: &[(u64, Change)],
+    script: &[(u64, PushRequest)],
     until: u64,
 ) -> Vec<(u64, String)> {
     let mut debounce = Debounce::new(quiet);
     let mut log = Vec::new();
     let mut done: Option<(u64, DueBatch)> = None;
     for now in 0..until {
-        for (_, change) in script.iter().filter(|(time, _)| *time == now) {
-            debounce.change(at(now), change.clone());
+        for (_, request) in script.iter().filter(|(time, _)| *time == now) {
+            debounce.request(at(now), request.clone());
         }
         if let Some((_, due)) = done.take_if(|(time, _)| *time == now) {
             debounce.done(&due, true);
@@ -114,7 +114,7 @@ fn endpoints_wait_a_second_at_most_whatever_else_changes() {
 
 #[test]
 fn one_full_change_makes_all_full_and_a_proxy_is_its_own() {
-    let proxy = Change::Proxy(WorkloadKey {
+    let proxy = PushRequest::Proxy(WorkloadKey {
         cluster: "c".into(),
         namespace: "n".into(),
         name: "p".into(),
@@ -132,7 +132,7 @@ fn one_full_change_makes_all_full_and_a_proxy_is_its_own() {
 /// A snapshot of endpoints alone leaves a host to the next whole one where more of it has changed.
 #[test]
 fn endpoints_go_out_with_proxies_that_wait() {
-    let proxy = Change::Proxy(WorkloadKey {
+    let proxy = PushRequest::Proxy(WorkloadKey {
         cluster: "c".into(),
         namespace: "n".into(),
         name: "p".into(),
@@ -146,15 +146,15 @@ fn endpoints_go_out_with_proxies_that_wait() {
 #[test]
 fn reasons_add_up() {
     let mut debounce = Debounce::new(DebounceOptions::default());
-    debounce.change(at(0), endpoints("a"));
-    debounce.change(at(1), SERVICE);
+    debounce.request(at(0), endpoints("a"));
+    debounce.request(at(1), SERVICE);
     let due = debounce.due(at(101)).unwrap();
     assert_eq!(due.since, at(0));
     assert!(
         due.batch
             .reasons
             .iter()
-            .eq([Reason::Endpoint, Reason::Service])
+            .eq([TriggerReason::Endpoint, TriggerReason::Service])
     );
 }
 
@@ -172,8 +172,8 @@ fn snapshots_do_not_overlap() {
 #[test]
 fn after_a_snapshot_that_could_not_be_made_the_next_is_of_everything() {
     let mut debounce = Debounce::new(DebounceOptions::default());
-    let mut push = |now: u64, change: Change, is_made: bool| {
-        debounce.change(at(now), change);
+    let mut push = |now: u64, request: PushRequest, is_made: bool| {
+        debounce.request(at(now), request);
         let due = debounce.due(at(now + 100)).unwrap();
         debounce.done(&due, is_made);
         due.batch.full
@@ -189,12 +189,12 @@ fn after_a_snapshot_that_could_not_be_made_the_next_is_of_everything() {
         endpoints: false,
         ..DebounceOptions::default()
     });
-    debounce.change(at(0), SERVICE);
+    debounce.request(at(0), SERVICE);
     let due = debounce.due(at(100)).unwrap();
     assert!(due.batch.full);
     debounce.done(&due, false);
-    debounce.change(at(200), SERVICE);
-    debounce.change(at(210), endpoints("a"));
+    debounce.request(at(200), SERVICE);
+    debounce.request(at(210), endpoints("a"));
     let due = debounce.due(at(210)).unwrap();
     assert!(due.partial && !due.batch.full);
     debounce.done(&due, true);

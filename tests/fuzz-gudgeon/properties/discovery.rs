@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{
-    Endpoint, EndpointAddress, EndpointShards, Labels, Port, Protocol as Speaks, Reason, Registry,
-    Resolution, Service, ServiceKey, Target, World,
+    Endpoint, EndpointAddress, EndpointShards, Labels, Port, Protocol as Speaks, Registry,
+    Resolution, Service, ServiceKey, Target, TriggerReason, World,
 };
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -209,7 +209,7 @@ impl Play {
             } else {
                 PushScope::Endpoints(Arc::new(names.into()))
             },
-            reasons: Reason::Service.into(),
+            reasons: TriggerReason::Service.into(),
         });
         self.settle();
     }

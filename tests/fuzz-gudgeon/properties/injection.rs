@@ -28,7 +28,7 @@ pub(crate) fn load(config: Option<&str>) -> Configuration {
 pub(crate) fn request(native: NativeSidecars) -> Request {
     Request {
         namespace: "ns".to_owned(),
-        path: vec![("cluster".to_owned(), "c".to_owned())],
+        proxy_envs: vec![("cluster".to_owned(), "c".to_owned())],
         native,
         ..Request::default()
     }

@@ -132,13 +132,13 @@ fn idle_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
 }
 
 /// `warmupDurationSecs` is the older name of `warmup.duration`, which alone has a rule for what is too short.
-fn warmup_seconds(path: &str, balancer: Option<&Json>, found: &mut Vec<Finding>) {
-    let Some(written) = balancer.and_then(|one| one.get("warmupDurationSecs")) else {
+fn warmup_seconds(path: &str, balancer: &Json, found: &mut Vec<Finding>) {
+    let Some(written) = balancer.get("warmupDurationSecs") else {
         return;
     };
     let nanos = written.as_str().and_then(duration::parse);
     let nanos = nanos.map(|length| duration::nanos(&length));
-    let why = if balancer.is_some_and(|one| one.get("warmup").is_some()) {
+    let why = if balancer.get("warmup").is_some() {
         "has no effect: warmup counts"
     // A negative one has a warning of the rules.
     } else if nanos.is_some_and(|nanos| (0..1_000_000).contains(&nanos)) {
@@ -146,7 +146,7 @@ fn warmup_seconds(path: &str, balancer: Option<&Json>, found: &mut Vec<Finding>)
     } else {
         return;
     };
-    let path = format!("{path}.loadBalancer.warmupDurationSecs");
+    let path = format!("{path}.warmupDurationSecs");
     found.push(Finding::warning(path, why));
 }
 
@@ -163,6 +163,25 @@ fn unproved_name(path: &str, tls: &Json, found: &mut Vec<Finding>) {
     }
 }
 
+/// `clusters`: those that the host has for each port.
+fn load_balancer(path: &str, balancer: &Json, clusters: usize, found: &mut Vec<Finding>) {
+    let hash = balancer.get("consistentHash");
+    if let Some(hash) = hash {
+        let path = format!("{path}.consistentHash");
+        hash_key(&path, hash, found);
+        hash_size(&path, hash, clusters, found);
+    }
+    let simple = balancer.get("simple").and_then(Json::as_str);
+    if hash.is_some() || matches!(simple, Some("RANDOM" | "PASSTHROUGH")) {
+        let keys = ["warmup", "warmupDurationSecs"].into_iter();
+        for key in keys.filter(|key| balancer.get(key).is_some()) {
+            let why = "has no effect: endpoints warm up with ROUND_ROBIN and LEAST_REQUEST alone";
+            found.push(Finding::warning(format!("{path}.{key}"), why));
+        }
+    }
+    warmup_seconds(path, balancer, found);
+}
+
 /// `selects`: the rule says which workloads it is for. `clusters`: those that its host has for each port.
 fn policy(
     path: &str,
@@ -173,23 +192,9 @@ fn policy(
     let Some(written) = written else {
         return;
     };
-    if let Some(hash) = written.pointer("/loadBalancer/consistentHash") {
-        let path = format!("{path}.loadBalancer.consistentHash");
-        hash_key(&path, hash, found);
-        hash_size(&path, hash, clusters, found);
+    if let Some(balancer) = written.get("loadBalancer") {
+        load_balancer(&format!("{path}.loadBalancer"), balancer, clusters, found);
     }
-    let balancer = written.get("loadBalancer");
-    let hashes = balancer.is_some_and(|one| one.get("consistentHash").is_some());
-    let simple = balancer.and_then(|one| one.get("simple")?.as_str());
-    for key in ["warmup", "warmupDurationSecs"] {
-        let is_written = balancer.is_some_and(|one| one.get(key).is_some());
-        if is_written && (hashes || matches!(simple, Some("RANDOM" | "PASSTHROUGH"))) {
-            let path = format!("{path}.loadBalancer.{key}");
-            let why = "has no effect: endpoints warm up with ROUND_ROBIN and LEAST_REQUEST alone";
-            found.push(Finding::warning(path, why));
-        }
-    }
-    warmup_seconds(path, balancer, found);
     places(path, written, found);
     credential(path, written, selects, found);
     let codes = written.get("outlierDetection");

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::items;
-use super::targets::HOLDS_FOR_NONE;
+use super::targets::holds_for_none;
 use crate::config::Finding;
 use crate::envoy::{self, MissingPart};
 
@@ -147,10 +147,8 @@ fn is_written(value: Option<&Json>) -> bool {
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     if items(spec, "targetRefs").next().is_some() {
-        let why = format!(
-            "{HOLDS_FOR_NONE}: there are no waypoints and no gateways of the Gateway API; a workloadSelector finds workloads"
-        );
-        found.push(Finding::warning("spec.targetRefs", why));
+        let why = "there are no waypoints and no gateways of the Gateway API; a workloadSelector finds workloads";
+        found.push(holds_for_none("spec.targetRefs", why));
     }
     if items(spec, "configPatches").count() > MOST_PATCHES {
         let why = format!("are applied in part: the first {MOST_PATCHES} are");

@@ -3,14 +3,7 @@
 use serde_json::Value as Json;
 
 use super::items;
-use crate::config::Finding;
-
-/// The beginning of a note of an object, or of one of its targets, that no proxy is given.
-pub(in crate::config) const HOLDS_FOR_NONE: &str = "holds for no proxy";
-
-/// The beginning of the note of a target whose workloads a policy holds for.
-pub(in crate::config) const HOLDS_FOR_WORKLOADS: &str =
-    "holds for all ports of the workloads that the Service selects";
+use crate::config::{Finding, FindingKind};
 
 /// Returns true if a reference means a service of Kubernetes, so that a policy holds for the workloads behind it.
 #[must_use]
@@ -25,14 +18,20 @@ pub(super) fn notes(spec: &Json) -> Vec<Finding> {
     let all = all.map(|(at, target)| (format!("spec.targetRefs[{at}]"), target));
     let notes = one.into_iter().chain(all).map(|(path, target)| {
         let text = |name: &str| target.get(name).and_then(Json::as_str).unwrap_or_default();
-        let why = match is_service(text("group"), text("kind")) {
-            true => format!("{HOLDS_FOR_WORKLOADS}: there are no waypoints"),
-            false => format!(
-                "{HOLDS_FOR_NONE}: there is no {} to enforce it; a selector finds workloads",
-                text("kind")
-            ),
-        };
-        Finding::warning(path, why)
+        if is_service(text("group"), text("kind")) {
+            let why = "holds for all ports of the workloads that the Service selects: there are no waypoints";
+            return Finding::warning(path, why).of_kind(FindingKind::HoldsForWorkloads);
+        }
+        let why = format!(
+            "there is no {} to enforce it; a selector finds workloads",
+            text("kind")
+        );
+        holds_for_none(path, &why)
     });
     notes.collect()
+}
+
+/// The note of an object, or of one of its targets, that no proxy is given.
+pub(super) fn holds_for_none(path: impl Into<String>, why: &str) -> Finding {
+    Finding::warning(path, format!("holds for no proxy: {why}")).of_kind(FindingKind::HoldsForNone)
 }

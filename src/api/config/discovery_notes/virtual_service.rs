@@ -17,6 +17,16 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut gateways = items(spec, "gateways").peekable();
     let at_sidecars = gateways.peek().is_none() || gateways.any(|(_, one)| one == "mesh");
+    hosts(spec, at_sidecars, &mut found);
+    server_names(spec, at_sidecars, &mut found);
+    sources_at_gateways(spec, at_sidecars, &mut found);
+    for (at, route) in items(spec, "http") {
+        http_route(&format!("spec.http[{at}]"), route, &mut found);
+    }
+    found
+}
+
+fn hosts(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>) {
     let is_empty = |field: &str| items(spec, field).next().is_none();
     for (at, host) in items(spec, "hosts") {
         let host = host.as_str().unwrap_or_default();
@@ -34,6 +44,9 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
             found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
         }
     }
+}
+
+fn server_names(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>) {
     for (at, route) in items(spec, "tls") {
         for (of, one) in items(route, "match") {
             for (name_at, name) in items(one, "sniHosts") {
@@ -46,41 +59,39 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
             }
         }
     }
-    sources_at_gateways(spec, at_sidecars, &mut found);
-    for (at, http) in items(spec, "http") {
-        let path = |field: &str| format!("spec.http[{at}].{field}");
-        let place = format!("spec.http[{at}]");
-        check_single_line(&place, http, &mut found);
-        headers::notes(|| place.clone(), http, &mut found);
-        for (to, destination) in items(http, "route") {
-            headers::notes(|| path(&format!("route[{to}]")), destination, &mut found);
-        }
-        if http
-            .get("websocketUpgrade")
-            .is_some_and(|asked| *asked == true)
-        {
-            let why =
-                "has no effect: every connection becomes a websocket that its client asks for";
-            found.push(Finding::warning(path("websocketUpgrade"), why));
-        }
-        let code = http.pointer("/redirect/redirectCode");
-        if code
-            .and_then(Json::as_u64)
-            .is_some_and(|code| !is_redirect(code))
-        {
-            let why = "is not served: proxies redirect with 301, 302, 303, 307 and 308 alone";
-            found.push(Finding::warning(path("redirect.redirectCode"), why));
-        }
-        for fault in ["delay", "abort"] {
-            let written = http.get("fault").and_then(|all| all.get(fault));
-            let has = |name: &str| written.is_some_and(|fault| fault.get(name).is_some());
-            if written.is_some() && !has("percentage") && !has("percent") {
-                let why = "has no effect: it says no percentage of requests";
-                found.push(Finding::warning(path(&format!("fault.{fault}")), why));
-            }
+}
+
+/// `at`: the path of the route.
+fn http_route(at: &str, route: &Json, found: &mut Vec<Finding>) {
+    let path = |field: &str| format!("{at}.{field}");
+    check_single_line(at, route, found);
+    headers::notes(|| at.to_owned(), route, found);
+    for (to, destination) in items(route, "route") {
+        headers::notes(|| path(&format!("route[{to}]")), destination, found);
+    }
+    if route
+        .get("websocketUpgrade")
+        .is_some_and(|asked| *asked == true)
+    {
+        let why = "has no effect: every connection becomes a websocket that its client asks for";
+        found.push(Finding::warning(path("websocketUpgrade"), why));
+    }
+    let code = route.pointer("/redirect/redirectCode");
+    if code
+        .and_then(Json::as_u64)
+        .is_some_and(|code| !is_redirect(code))
+    {
+        let why = "is not served: proxies redirect with 301, 302, 303, 307 and 308 alone";
+        found.push(Finding::warning(path("redirect.redirectCode"), why));
+    }
+    for fault in ["delay", "abort"] {
+        let written = route.get("fault").and_then(|all| all.get(fault));
+        let has = |name: &str| written.is_some_and(|fault| fault.get(name).is_some());
+        if written.is_some() && !has("percentage") && !has("percent") {
+            let why = "has no effect: it says no percentage of requests";
+            found.push(Finding::warning(path(&format!("fault.{fault}")), why));
         }
     }
-    found
 }
 
 /// Sources of matches that are for gateways alone.

@@ -1,10 +1,11 @@
 //! Difference that a kind makes in this release, and what is said where a kind or a field makes none.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value as Json;
 
 use super::{Check, Kind, MIXER};
-use crate::config::discovery_notes::{HOLDS_FOR_NONE, HOLDS_FOR_WORKLOADS};
-use crate::config::{Finding, MOST, Object, Severity, limit, read_message};
+use crate::config::{Finding, FindingKind, MOST, Object, Severity, limit, read_message};
 use crate::model::{DRY_RUN, is_dry_run};
 
 /// A part of gudgeon that acts on objects.
@@ -52,22 +53,17 @@ impl Effect {
     /// object that proxies try, or that holds for none of them, is not enforced at all.
     #[must_use]
     pub fn of_object<'a>(self, notes: impl IntoIterator<Item = &'a Finding>) -> &'static str {
-        let notes: Vec<&str> = notes.into_iter().map(|note| &*note.message).collect();
-        let is_said = |begin: &str| notes.iter().any(|note| note.starts_with(begin));
-        let holds_for_none = is_said(HOLDS_FOR_NONE) && !is_said(HOLDS_FOR_WORKLOADS);
+        let kinds: BTreeSet<FindingKind> = notes.into_iter().map(|note| note.kind).collect();
+        let has = |kind| kinds.contains(&kind);
+        let holds_for_none = has(FindingKind::HoldsForNone) && !has(FindingKind::HoldsForWorkloads);
         match self {
-            Self::Enforced { .. } if notes.is_empty() => "enforced",
-            Self::Enforced { .. } if holds_for_none || is_said(UNTRIED) => "none",
-            Self::Enforced { .. } if is_said(TRIED) => "tried",
+            Self::Enforced { .. } if kinds.is_empty() => "enforced",
+            Self::Enforced { .. } if holds_for_none || has(FindingKind::Untried) => "none",
+            Self::Enforced { .. } if has(FindingKind::Tried) => "tried",
             Self::Enforced { .. } | Self::Read | Self::None => self.as_str(),
         }
     }
 }
-
-/// The beginning of the note of a policy in dry run.
-const TRIED: &str = "the policy is tried and not enforced";
-/// The beginning of the note of a policy in dry run whose action no proxy tries.
-const UNTRIED: &str = "the policy is neither enforced nor tried";
 
 /// The effect of [`DRY_RUN`] on objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,13 +113,25 @@ pub fn notes_of(object: &Object) -> Vec<Finding> {
 pub fn kept_notes_of(object: &Object) -> Vec<Finding> {
     let mut found = notes_of(object);
     if found.len() > MOST {
-        let begins = [HOLDS_FOR_WORKLOADS, HOLDS_FOR_NONE, UNTRIED, TRIED];
-        let decides = |note: &Finding| begins.iter().any(|begin| note.message.starts_with(begin));
         // The sort is stable: others stay in order.
-        found.sort_by_key(|note| !decides(note) && note.path != dry_run_path());
+        found.sort_by_key(|note| !decides_effect(note.kind) && note.path != dry_run_path());
     }
     limit(&mut found);
     found
+}
+
+/// Returns true for the kinds of notes by which [`Effect::of_object`] goes.
+const fn decides_effect(kind: FindingKind) -> bool {
+    match kind {
+        FindingKind::HoldsForNone
+        | FindingKind::HoldsForWorkloads
+        | FindingKind::Tried
+        | FindingKind::Untried => true,
+        FindingKind::General
+        | FindingKind::Deprecated
+        | FindingKind::Unreachable
+        | FindingKind::OneofConflict => false,
+    }
 }
 
 /// Warns of a policy that an annotation keeps from being enforced, or that is enforced for all what its annotation says.
@@ -142,20 +150,25 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
         DryRun::Ignored | DryRun::Unread => return None,
     }
     let action = spec.get("action").and_then(Json::as_str);
-    let message = match (is_dry_run(Some(written)), action) {
-        (true, None | Some("ALLOW" | "DENY")) => {
-            format!(
-                "{TRIED}: proxies leave what they would decide in metadata of RBAC under istio_dry_run_, \
-                 and in statistics of pods with the annotation sidecar.istio.io/statsInclusionSuffixes: shadow_allowed,shadow_denied"
-            )
-        }
-        (true, _) => format!("{UNTRIED}: policies that ALLOW or DENY are tried"),
+    let (kind, message) = match (is_dry_run(Some(written)), action) {
+        (true, None | Some("ALLOW" | "DENY")) => (
+            FindingKind::Tried,
+            "the policy is tried and not enforced: proxies leave what they would decide in metadata of RBAC under istio_dry_run_, \
+             and in statistics of pods with the annotation sidecar.istio.io/statsInclusionSuffixes: shadow_allowed,shadow_denied",
+        ),
+        (true, _) => (
+            FindingKind::Untried,
+            "the policy is neither enforced nor tried: policies that ALLOW or DENY are tried",
+        ),
         (false, _) if matches!(written, "0" | "f" | "F" | "false" | "FALSE" | "False") => {
             return None;
         }
-        (false, _) => "is neither true nor false: the policy is enforced".to_owned(),
+        (false, _) => (
+            FindingKind::General,
+            "is neither true nor false: the policy is enforced",
+        ),
     };
-    Some(Finding::warning(dry_run_path(), message))
+    Some(Finding::warning(dry_run_path(), message).of_kind(kind))
 }
 
 fn dry_run_path() -> String {

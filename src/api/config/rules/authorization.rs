@@ -52,7 +52,11 @@ pub(in crate::config) fn check(context: &Context<'_>) {
             rule.fail("must not be null");
             continue;
         }
-        check_rule(&rule, action == "CUSTOM");
+        let decision = match action {
+            "CUSTOM" => Decision::OfProvider,
+            _ => Decision::OfProxy,
+        };
+        check_rule(&rule, decision);
         // A part that could not be read may name the ports.
         if action == "DENY" && rule.is_whole() {
             if only_http(&rule) {
@@ -64,7 +68,15 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     }
 }
 
-fn check_rule(rule: &Cursor<'_>, custom: bool) {
+/// The decision about a request that a rule matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    OfProxy,
+    /// Action CUSTOM: an authorizer, which is an extension provider of the mesh.
+    OfProvider,
+}
+
+fn check_rule(rule: &Cursor<'_>, decision: Decision) {
     for name in ["from", "to"] {
         let list = rule.get(name);
         if list.is_set() {
@@ -74,7 +86,7 @@ fn check_rule(rule: &Cursor<'_>, custom: bool) {
     for from in rule.get("from").items() {
         let source = from.get("source");
         if source.required() {
-            check_source(&source, custom);
+            check_source(&source, decision);
         }
     }
     for to in rule.get("to").items() {
@@ -84,7 +96,7 @@ fn check_rule(rule: &Cursor<'_>, custom: bool) {
         }
     }
     for when in rule.get("when").items() {
-        condition(&when, custom);
+        condition(&when, decision);
     }
 }
 
@@ -108,7 +120,7 @@ fn filled(predicate: impl Fn(&str) -> Violation) -> impl Fn(&str) -> Violation {
     }
 }
 
-fn check_source(source: &Cursor<'_>, custom: bool) {
+fn check_source(source: &Cursor<'_>, decision: Decision) {
     one_list(source, &SOURCE);
     for name in SOURCE {
         let list = source.get(name);
@@ -122,7 +134,7 @@ fn check_source(source: &Cursor<'_>, custom: bool) {
             "trustDomains" | "notTrustDomains" => parts::each(&list, filled(trust_domain)),
             _ => {}
         }
-        if custom && list.is_set() {
+        if decision == Decision::OfProvider && list.is_set() {
             list.fail("not supported with CUSTOM");
         }
     }
@@ -236,9 +248,9 @@ const GONE: [(&str, &str); 4] = [
     ("destination.user", "the selector of the policy"),
 ];
 
-fn condition(when: &Cursor<'_>, custom: bool) {
+fn condition(when: &Cursor<'_>, decision: Decision) {
     let key = when.get("key");
-    if key.required_text() && key.check(check_key(key.text())) && custom {
+    if key.required_text() && key.check(check_key(key.text())) && decision == Decision::OfProvider {
         let text = key.text();
         let identity = [
             "source.namespace",

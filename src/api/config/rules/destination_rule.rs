@@ -21,7 +21,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     let selector = spec.get("workloadSelector");
     parts::selector(&selector, "matchLabels");
     let export = spec.get("exportTo");
-    parts::export_to(&export, context.namespace, false);
+    parts::export_to(&export, context.namespace, parts::ExportToNone::Refused);
     if selector.is_set() {
         for entry in export.items() {
             if entry.text() != "." && entry.text() != context.namespace {

@@ -70,7 +70,7 @@ fn port<'a>(port: &Cursor<'a>, bind: &Cursor<'_>, bound: bool, names: &mut HashS
 /// Why a server cannot have this host, which has no namespace; `None`: it can.
 #[must_use]
 pub fn served_host(text: &str) -> Option<String> {
-    parts::served_host(text, true)
+    parts::served_host(text, parts::Addresses::Allowed)
 }
 
 /// `[NS/]HOST`.

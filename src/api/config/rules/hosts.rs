@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-use crate::names::spelled;
+use crate::names::canonical_host;
 
 /// Names and wildcards; of each, what came first.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl<'a> Hosts<'a> {
     }
 
     pub(super) fn add(&mut self, host: &'a str) {
-        let plain = spelled(host);
+        let plain = canonical_host(host);
         self.backwards
             .entry(plain.chars().rev().collect())
             .or_insert(host);
@@ -31,9 +31,9 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// One of them that is this, or a wildcard for it.
+    /// Returns a known host that is this one, or a wildcard for it.
     pub(super) fn covering(&self, host: &str) -> Option<&'a str> {
-        let plain = spelled(host);
+        let plain = canonical_host(host);
         let same: String = plain.chars().rev().collect();
         if let Some(same) = self.backwards.get(&same) {
             return Some(same);
@@ -43,7 +43,7 @@ impl<'a> Hosts<'a> {
 
     /// A wildcard that takes more than this.
     pub(super) fn wider(&self, host: &str) -> Option<&'a str> {
-        let plain = spelled(host);
+        let plain = canonical_host(host);
         // A wildcard stands for something: `*.a` is not `.a`, and more than itself.
         let first = if plain.starts_with('*') { 2 } else { 1 };
         let ends = plain.char_indices().map(|(at, _)| plain.get(at..));
@@ -55,12 +55,12 @@ impl<'a> Hosts<'a> {
             .copied()
     }
 
-    /// One of them that this covers by its wildcard, or that covers this.
+    /// Returns a known host that this one covers by its wildcard, or that covers this one.
     pub(super) fn overlapping(&self, host: &str) -> Option<&'a str> {
         if let Some(found) = self.covering(host) {
             return Some(found);
         }
-        let plain = spelled(host);
+        let plain = canonical_host(host);
         let start: String = plain.strip_prefix('*')?.chars().rev().collect();
         // The star stands for something: `*a` is not `a`.
         let longer = (Bound::Excluded(start.as_str()), Bound::Unbounded);

@@ -9,13 +9,16 @@ pub(super) fn check(headers: &Cursor<'_>, route: &Cursor<'_>) {
     let mut authorities = usize::from(route.get("rewrite").has("authority"));
     for direction in ["request", "response"] {
         for operation in ["set", "add"] {
-            let may_set = direction == "request";
+            let authority = match direction {
+                "request" => Authority::Allowed,
+                _ => Authority::Refused,
+            };
             for (name, value) in headers.to([direction, operation]).sorted_entries() {
-                if value.check(self::name(name, may_set)) && !is_authority(name) {
+                if value.check(self::name(name, authority)) && !is_authority(name) {
                     is_sendable(&value, name);
                 }
                 value.check(self::value(value.text()));
-                if may_set && is_authority(name) {
+                if authority == Authority::Allowed && is_authority(name) {
                     if !value.text().contains('%') {
                         parts::authority(&value);
                     }
@@ -27,7 +30,7 @@ pub(super) fn check(headers: &Cursor<'_>, route: &Cursor<'_>) {
             }
         }
         for item in headers.to([direction, "remove"]).items() {
-            if item.check(name(item.text(), false)) {
+            if item.check(name(item.text(), Authority::Refused)) {
                 is_sendable(&item, item.text());
             }
         }
@@ -48,13 +51,20 @@ fn is_authority(name: &str) -> bool {
     name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
 }
 
-fn name(name: &str, may_be_authority: bool) -> Violation {
+/// The authority among the names of headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Authority {
+    Allowed,
+    Refused,
+}
+
+fn name(name: &str, authority: Authority) -> Violation {
     if name.is_empty() {
         return Some("must not be empty".to_owned());
     }
     if is_authority(name) {
         let message = "the authority may only stand in request.set and request.add";
-        return (!may_be_authority).then(|| message.to_owned());
+        return (authority == Authority::Refused).then(|| message.to_owned());
     }
     name.starts_with(':')
         .then(|| "no name starts with \":\" except \":authority\"".to_owned())

@@ -371,7 +371,7 @@ fn at_most(at: &Cursor<'_>, most: i128, named: &str) {
     }
 }
 
-/// One millisecond at least.
+/// Refuses a duration of less than a millisecond.
 fn a_while(at: &Cursor<'_>) {
     if let Some(nanos) = at.nanos().filter(|nanos| *nanos < SECOND / 1000) {
         at.fail(format!("duration {} is less than 1ms", is::seconds(nanos)));

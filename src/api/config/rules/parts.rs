@@ -125,12 +125,19 @@ pub(super) fn authority(at: &Cursor<'_>) {
     }
 }
 
+/// The entry `~` of an `exportTo`: no namespace sees the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExportToNone {
+    Allowed,
+    Refused,
+}
+
 /// EXPORT.
-pub(super) fn export_to(at: &Cursor<'_>, namespace: &str, may_be_hidden: bool) {
+pub(super) fn export_to(at: &Cursor<'_>, namespace: &str, to_none: ExportToNone) {
     let mut known = HashSet::new();
     for item in at.items() {
         let entry = item.text();
-        let alone = entry == "*" || may_be_hidden && entry == "~";
+        let alone = entry == "*" || to_none == ExportToNone::Allowed && entry == "~";
         if !alone && entry != "." && !is::is_label(entry) {
             item.fail(format!(
                 "{} is not \".\", \"*\" or a namespace",
@@ -219,9 +226,16 @@ pub(super) fn unix_bind(at: &Cursor<'_>) -> bool {
     }
 }
 
+/// Addresses in the place of names of hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Addresses {
+    Allowed,
+    Refused,
+}
+
 /// A host of a Gateway's server: one with a dot, a wildcard only as its first label.
-pub(super) fn served_host(host: &str, may_be_ip: bool) -> super::cursor::Violation {
-    if host == "*" || may_be_ip && is::is_ip(host) {
+pub(super) fn served_host(host: &str, addresses: Addresses) -> super::cursor::Violation {
+    if host == "*" || addresses == Addresses::Allowed && is::is_ip(host) {
         return None;
     }
     if let Some(wrong) = is::wild(host) {

@@ -33,8 +33,15 @@ pub(super) fn label(text: &str) -> Violation {
     })
 }
 
+/// Names of hosts that begin with `*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wildcards {
+    Allowed,
+    Refused,
+}
+
 /// Why a text is no name of a host.
-fn host_fault(text: &str, wildcard: bool) -> Violation {
+fn host_fault(text: &str, wildcards: Wildcards) -> Violation {
     if text.is_empty() {
         return Some("it is empty".to_owned());
     }
@@ -42,8 +49,10 @@ fn host_fault(text: &str, wildcard: bool) -> Violation {
         return Some(format!("it is longer than {LONGEST_HOST} bytes"));
     }
     let rest = match text.strip_prefix('*') {
-        Some("") if wildcard => return None,
-        Some(rest) if wildcard => rest.strip_prefix(['.', '-']).unwrap_or(rest),
+        Some("") if wildcards == Wildcards::Allowed => return None,
+        Some(rest) if wildcards == Wildcards::Allowed => {
+            rest.strip_prefix(['.', '-']).unwrap_or(rest)
+        }
         _ => text,
     };
     let rest = rest.strip_suffix('.').unwrap_or(rest);
@@ -56,19 +65,19 @@ fn host_fault(text: &str, wildcard: bool) -> Violation {
     digits.then(|| "its last label is a number".to_owned())
 }
 
-fn host(text: &str, wildcard: bool) -> Violation {
-    let reason = host_fault(text, wildcard)?;
+fn host(text: &str, wildcards: Wildcards) -> Violation {
+    let reason = host_fault(text, wildcards)?;
     Some(format!("{} is not a host name: {reason}", quoted(text)))
 }
 
 /// FQDN.
 pub(super) fn fqdn(text: &str) -> Violation {
-    host(text, false)
+    host(text, Wildcards::Refused)
 }
 
 /// WILD.
 pub(super) fn wild(text: &str) -> Violation {
-    host(text, true)
+    host(text, Wildcards::Allowed)
 }
 
 pub(super) fn is_ip(text: &str) -> bool {

@@ -29,7 +29,6 @@ pub(super) fn mode<'a>(at: &Cursor<'a>) -> &'a str {
 
 /// Checks what modes and versions want; warnings about ports are the caller's.
 pub(super) fn check(at: &Cursor<'_>) {
-    let by_name = !at.lacks(&["credentialName", "credentialNames"]);
     let mode = mode(at);
     match mode {
         _ if at.get("mode").is_broken() => {}
@@ -38,28 +37,42 @@ pub(super) fn check(at: &Cursor<'_>) {
                 at.get(name).fail("not allowed with ISTIO_MUTUAL");
             }
         }
-        "SIMPLE" | "MUTUAL" | "OPTIONAL_MUTUAL" => certificates(at, mode != "SIMPLE", by_name),
+        "SIMPLE" => certificates(at, ClientCertificate::NotAsked),
+        "MUTUAL" | "OPTIONAL_MUTUAL" => certificates(at, ClientCertificate::Asked),
         _ => {
             for name in at.set_fields(&CERTIFICATES) {
                 at.get(name).warn(format!("has no effect with {mode}"));
             }
         }
     }
-    if mode == "SIMPLE" && !by_name && at.has("caCrl") {
+    if mode == "SIMPLE" && !is_by_name(at) && at.has("caCrl") {
         at.get("caCrl")
             .fail("not with SIMPLE unless there is a credentialName");
     }
     ciphers(at);
 }
 
-fn certificates(at: &Cursor<'_>, mutual: bool, by_name: bool) {
+/// Returns true if it has certificates by the name of a Secret.
+fn is_by_name(at: &Cursor<'_>) -> bool {
+    !at.lacks(&["credentialName", "credentialNames"])
+}
+
+/// The certificate of a client, which a server may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClientCertificate {
+    Asked,
+    NotAsked,
+}
+
+fn certificates(at: &Cursor<'_>, of_client: ClientCertificate) {
+    let by_name = is_by_name(at);
     let files = at.has("serverCertificate") && at.has("privateKey");
     let pairs = !at.lacks(&["tlsCertificates"]);
     if !by_name && !pairs {
         at.get("serverCertificate").required_text();
         at.get("privateKey").required_text();
     }
-    if mutual && !by_name {
+    if of_client == ClientCertificate::Asked && !by_name {
         if pairs {
             for pair in at.get("tlsCertificates").items() {
                 if at.lacks(&["caCertificates"]) {

@@ -64,7 +64,11 @@ pub(in crate::config) fn check(context: &Context<'_>) {
             }
         }
     }
-    parts::export_to(&spec.get("exportTo"), context.namespace, true);
+    parts::export_to(
+        &spec.get("exportTo"),
+        context.namespace,
+        parts::ExportToNone::Allowed,
+    );
 }
 
 fn sizes(spec: &Cursor<'_>) -> size::ServiceEntry {

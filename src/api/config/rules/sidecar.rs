@@ -9,7 +9,7 @@ use super::cursor::{Cursor, Violation};
 use super::hosts::Hosts;
 use super::{parts, pool, predicates as is, server_tls};
 use crate::finding::quoted;
-use crate::names::spelled;
+use crate::names::canonical_host;
 
 pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
@@ -206,7 +206,7 @@ fn egress_hosts(hosts: &Cursor<'_>, own: &str) {
             .filter(|_| namespace != "*" && !namespace.starts_with('~'));
         let all = all.and_then(|all| all.covering(host));
         let all = all.and_then(|other| written.get(&("*", other)).copied());
-        let same = match earlier.entry((namespace, spelled(host))) {
+        let same = match earlier.entry((namespace, canonical_host(host))) {
             Entry::Occupied(earlier) => Some(*earlier.get()),
             Entry::Vacant(first) => {
                 first.insert(at.text());
@@ -236,6 +236,6 @@ fn egress_host<'a>(at: &Cursor<'a>) -> Option<(&'a str, &'a str)> {
         at.fail(format!("{name} is not \".\", \"*\", \"~\" or a namespace"));
         return None;
     }
-    at.check(parts::served_host(host, false))
+    at.check(parts::served_host(host, parts::Addresses::Refused))
         .then_some((namespace, host))
 }

@@ -34,7 +34,11 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     }
     names(&hosts, &whole);
     parts::gateways(&gateways);
-    parts::export_to(&spec.get("exportTo"), context.namespace, false);
+    parts::export_to(
+        &spec.get("exportTo"),
+        context.namespace,
+        parts::ExportToNone::Refused,
+    );
     if spec.lacks(&["http", "tls", "tcp"]) {
         spec.fail("needs http, tls or tcp");
     }

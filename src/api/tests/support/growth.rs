@@ -1,35 +1,50 @@
-//! The growth of work with its input, as a ratio of two durations: a machine that is slow or busy is so for both.
+//! The growth of work with its input, as a ratio of two times of the CPU: a machine that is busy lengthens neither.
 
+use std::fs;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Shorter durations are too small to measure.
+/// Shorter times are too small to measure.
 const SHORTEST: Duration = Duration::from_millis(2);
-/// Rounds, of which the shortest counts: other tests run at the same time.
-const ROUNDS: usize = 10;
-/// The factor over linear work that the larger input may take: it waits for its turn on a busy machine, while the smaller one
-/// is done within one slice of time.
+/// Rounds, of which the shortest counts: other tests share the caches of this core.
+const ROUNDS: usize = 5;
+/// The factor over linear work that the larger input may take: it fits into fewer caches than the smaller one.
 const SLACK: u32 = 8;
 
 /// Asserts that `large` takes no longer than linear work would, generously; its input is `factor` times that of `small`, so that
 /// quadratic work takes `factor` times as long as linear work. `factor` should be several times [`SLACK`], or 1 for work that a
 /// bound ends.
-#[allow(
-    clippy::disallowed_methods,
-    clippy::panic,
-    reason = "a test looks at the clock, and may fail"
-)]
+#[allow(clippy::panic, reason = "a test may fail")]
 pub(crate) fn assert_linear(factor: u32, mut small: impl FnMut(), mut large: impl FnMut()) {
     let (mut least, mut most) = (Duration::MAX, Duration::MAX);
     for _ in 0..ROUNDS {
-        let start = Instant::now();
+        let start = cpu_time();
         small();
-        least = least.min(start.elapsed());
-        let start = Instant::now();
+        let between = cpu_time();
         large();
-        most = most.min(start.elapsed());
+        least = least.min(between.saturating_sub(start));
+        most = most.min(cpu_time().saturating_sub(between));
         if most <= least.max(SHORTEST) * factor * SLACK {
             return;
         }
     }
     panic!("{factor} times the input took {most:?} in place of {least:?}");
+}
+
+/// Returns the time that a CPU has spent on this thread; where the kernel does not count it, a time that only differences are
+/// taken of.
+#[allow(clippy::disallowed_methods, reason = "a test asks the kernel")]
+pub(crate) fn cpu_time() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    // The kernel adds the present turn to the count when the thread gives it up.
+    std::thread::yield_now();
+    let counts = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = counts
+        .split(' ')
+        .next()
+        .and_then(|count| count.parse().ok());
+    nanos.map_or_else(
+        || START.get_or_init(Instant::now).elapsed(),
+        Duration::from_nanos,
+    )
 }

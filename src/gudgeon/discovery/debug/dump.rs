@@ -1,11 +1,11 @@
 //! The resources of one proxy, in the form of Envoy's own configuration dump.
 //!
-//! Resources are bytes here. Descriptions of Envoy's messages read them, parsed for each request and dropped with it: they take
+//! Resources are bytes here. Descriptors of Envoy's messages read them, parsed for each request and dropped with it: they take
 //! no memory between requests.
 
 use std::sync::Arc;
 
-use api::envoy::{Descriptions, ENVOY};
+use api::envoy::{DescriptorPool, ENVOY};
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 use xds::view::{Resource, Type};
@@ -23,11 +23,11 @@ pub(super) fn answer(hub: &Hub, query: &Query<'_>) -> Answer {
     let Some(session) = connected(hub, &wanted) else {
         return text(StatusCode::NOT_FOUND, &format!("{wanted} is not connected"));
     };
-    match Descriptions::new(ENVOY) {
-        Ok(all) => as_json(&json!({"configs": configs(&all, &session)})),
+    match DescriptorPool::new(ENVOY) {
+        Ok(pool) => as_json(&json!({"configs": configs(&pool, &session)})),
         Err(_) => text(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "cannot read the descriptions of messages",
+            "cannot read the descriptors of messages",
         ),
     }
 }
@@ -47,12 +47,12 @@ pub(super) fn connected(hub: &Hub, wanted: &str) -> Option<Arc<Session>> {
     sessions.find(|session| is_it(session))
 }
 
-fn configs(described: &Descriptions<'_>, session: &Session) -> Vec<Value> {
+fn configs(pool: &DescriptorPool<'_>, session: &Session) -> Vec<Value> {
     let listed = |kind: Type, one: fn(&Resource, Value) -> Value| {
         let all = session.with_stream(|stream| stream.resources(kind));
         let all = all
             .iter()
-            .map(|resource| one(resource, debug_view(described, kind, resource)));
+            .map(|resource| one(resource, debug_view(pool, kind, resource)));
         Value::Array(all.collect())
     };
     let version = |kind: Type| {
@@ -93,10 +93,10 @@ fn configs(described: &Descriptions<'_>, session: &Session) -> Vec<Value> {
 }
 
 /// A resource as proto JSON, with its type.
-fn debug_view(all: &Descriptions<'_>, kind: Type, resource: &Resource) -> Value {
+fn debug_view(pool: &DescriptorPool<'_>, kind: Type, resource: &Resource) -> Value {
     let url = kind.url();
     let mut fields = Map::from_iter([("@type".to_owned(), url.into())]);
-    match read(all, url, resource) {
+    match read(pool, url, resource) {
         Ok(Value::Object(read)) => fields.extend(read),
         Ok(_) => {}
         // It is shown that there is one.
@@ -108,9 +108,9 @@ fn debug_view(all: &Descriptions<'_>, kind: Type, resource: &Resource) -> Value 
     fields.into()
 }
 
-fn read(all: &Descriptions<'_>, url: &str, resource: &Resource) -> Result<Value, String> {
+fn read(pool: &DescriptorPool<'_>, url: &str, resource: &Resource) -> Result<Value, String> {
     let name = url.rsplit('/').next().unwrap_or_default();
-    printed(all, name, &resource.body)
+    printed(pool, name, &resource.body)
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
     use api::mesh::discovery_defaults;
     use api::model::World;
     use envoy_types::pb::envoy::config::core::v3 as core;
-    use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+    use prost_reflect::{DescriptorPool as ReflectPool, DynamicMessage, SerializeOptions};
     use std::sync::Arc;
     use xds::node::Node;
     use xds::settings::Settings;
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    /// As another reader of descriptions has it.
-    fn other(pool: &DescriptorPool, kind: Type, resource: &Resource) -> Value {
+    /// As another reader of descriptors has it.
+    fn other(pool: &ReflectPool, kind: Type, resource: &Resource) -> Value {
         let url = kind.url();
         let name = url.rsplit('/').next().unwrap();
         let message = pool.get_message_by_name(name).unwrap();
@@ -142,8 +142,8 @@ mod tests {
     /// All that a sidecar is given, with each filter in it, is described.
     #[test]
     fn every_resource_of_a_sidecar_can_be_read() {
-        let all = Descriptions::new(ENVOY).unwrap();
-        let pool = DescriptorPool::decode(ENVOY).unwrap();
+        let pool = DescriptorPool::new(ENVOY).unwrap();
+        let reflected = ReflectPool::decode(ENVOY).unwrap();
         let mut mesh = discovery_defaults();
         mesh.access_log_file = "/dev/stdout".to_owned();
         mesh.proxy_http_port = 15002;
@@ -156,11 +156,11 @@ mod tests {
         let mut count = 0;
         for kind in Type::ALL {
             for resource in view.all(kind).iter() {
-                let rendered = debug_view(&all, kind, resource);
+                let rendered = debug_view(&pool, kind, resource);
                 assert_eq!(rendered.get("error"), None, "{rendered}");
                 assert_eq!(rendered["@type"], kind.url());
                 assert_eq!(rendered["name"], *resource.name);
-                assert_eq!(rendered, other(&pool, kind, resource));
+                assert_eq!(rendered, other(&reflected, kind, resource));
                 count += 1;
             }
         }

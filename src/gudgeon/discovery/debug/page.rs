@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use api::config::{self, Effect};
 use api::counted;
-use api::model::Reason;
+use api::model::TriggerReason;
 use sources::contribution::SyncState;
 use sources::registry::Registries;
 use xds::node::clipped;
@@ -143,7 +143,7 @@ fn timeline(page: &mut String, hub: &Hub) {
 }
 
 fn reasons(push: &Pushed) -> String {
-    let reasons: Vec<_> = push.reasons.iter().map(Reason::as_str).collect();
+    let reasons: Vec<_> = push.reasons.iter().map(TriggerReason::as_str).collect();
     reasons.join(", ")
 }
 

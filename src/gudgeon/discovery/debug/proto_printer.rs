@@ -1,10 +1,10 @@
-//! Bytes of a message as proto JSON, with the names of its `.proto` file: by descriptions, without a type.
+//! Bytes of a message as proto JSON, with the names of its `.proto` file: by descriptors, without a type.
 //!
-//! Fields that the descriptions lack are skipped. An Any of a type that they lack is an error: nothing of it can be shown.
+//! Fields that the pool lacks are skipped. An Any of a type that it lacks is an error: nothing of it can be shown.
 
 use std::collections::BTreeMap;
 
-use api::envoy::{DescribedField, DescribedMessage, Descriptions, kind, parts, text};
+use api::envoy::{DescriptorPool, FieldDescriptor, MessageDescriptor, kind, parts, text};
 use api::google::protobuf::{Duration, Timestamp};
 use api::proto_json::number;
 use api::wire::{
@@ -18,12 +18,16 @@ use serde_json::{Map, Value, json};
 const DEEPEST: usize = 100;
 
 /// A message of that name.
-pub(super) fn printed(all: &Descriptions<'_>, name: &str, bytes: &[u8]) -> Result<Value, String> {
-    message(all, name, bytes, 0)
+pub(super) fn printed(
+    pool: &DescriptorPool<'_>,
+    name: &str,
+    bytes: &[u8],
+) -> Result<Value, String> {
+    message(pool, name, bytes, 0)
 }
 
 fn message(
-    all: &Descriptions<'_>,
+    pool: &DescriptorPool<'_>,
     name: &str,
     bytes: &[u8],
     depth: usize,
@@ -32,11 +36,11 @@ fn message(
         return Err(DecodeError::Deep.to_string());
     }
     if let Some(short) = name.strip_prefix("google.protobuf.")
-        && let Some(value) = well_known(all, short, bytes, depth)?
+        && let Some(value) = well_known(pool, short, bytes, depth)?
     {
         return Ok(value);
     }
-    let fields = all.fields(name).map_err(describe)?;
+    let fields = pool.fields(name).map_err(describe)?;
     let fields = fields.ok_or_else(|| format!("no description of {name}"))?;
     let mut found: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
     for part in parts(bytes) {
@@ -54,7 +58,7 @@ fn message(
     let mut out = Map::new();
     for (number, raws) in found {
         if let Some(field) = fields.field(number)
-            && let Some(value) = whole(all, field, &raws, depth)?
+            && let Some(value) = whole(pool, field, &raws, depth)?
         {
             out.insert(field.name.to_owned(), value);
         }
@@ -64,19 +68,19 @@ fn message(
 
 /// Prints all that was written of a field; `None` for a default that proto JSON omits.
 fn whole(
-    all: &Descriptions<'_>,
-    field: &DescribedField<'_>,
+    pool: &DescriptorPool<'_>,
+    field: &FieldDescriptor<'_>,
     raws: &[Raw<'_>],
     depth: usize,
 ) -> Result<Option<Value>, String> {
     if field.is_list {
         let fields = match field.kind {
-            kind::MESSAGE => all.fields(field.of).map_err(describe)?,
+            kind::MESSAGE => pool.fields(field.of).map_err(describe)?,
             _ => None,
         };
         return match fields.filter(|fields| fields.is_entry) {
-            Some(entry) => map(all, &entry, raws, depth),
-            None => list(all, field, raws, depth),
+            Some(entry) => map(pool, &entry, raws, depth),
+            None => list(pool, field, raws, depth),
         }
         .map(Some);
     }
@@ -85,17 +89,17 @@ fn whole(
         let mut joined = Vec::new();
         for raw in raws {
             let Raw::Bytes(bytes) = raw else {
-                return Err(describe(DecodeError::Form));
+                return Err(describe(DecodeError::WireType));
             };
             joined.extend_from_slice(bytes);
         }
-        return message(all, field.of, &joined, depth + 1).map(Some);
+        return message(pool, field.of, &joined, depth + 1).map(Some);
     }
     // The last of several counts.
     let Some(last) = raws.last() else {
         return Ok(None);
     };
-    let value = single(all, field, *last, depth)?;
+    let value = single(pool, field, *last, depth)?;
     // Proto JSON omits defaults, except those of messages and oneofs, which have presence.
     let shows_nothing = field.kind != kind::MESSAGE && field.oneof.is_none();
     let is_nothing = match last {
@@ -108,8 +112,8 @@ fn whole(
 }
 
 fn list(
-    all: &Descriptions<'_>,
-    field: &DescribedField<'_>,
+    pool: &DescriptorPool<'_>,
+    field: &FieldDescriptor<'_>,
     raws: &[Raw<'_>],
     depth: usize,
 ) -> Result<Value, String> {
@@ -121,10 +125,10 @@ fn list(
                 let mut rest = *bytes;
                 while !rest.is_empty() {
                     let raw = next_value(form, &mut rest).map_err(describe)?;
-                    items.push(single(all, field, raw, depth)?);
+                    items.push(single(pool, field, raw, depth)?);
                 }
             }
-            (_, raw) => items.push(single(all, field, *raw, depth)?),
+            (_, raw) => items.push(single(pool, field, *raw, depth)?),
         }
     }
     Ok(Value::Array(items))
@@ -141,8 +145,8 @@ fn packed(kind: u64) -> Option<u32> {
 }
 
 fn map(
-    all: &Descriptions<'_>,
-    entry: &DescribedMessage<'_>,
+    pool: &DescriptorPool<'_>,
+    entry: &MessageDescriptor<'_>,
     raws: &[Raw<'_>],
     depth: usize,
 ) -> Result<Value, String> {
@@ -152,7 +156,7 @@ fn map(
     let mut out = Map::new();
     for raw in raws {
         let Raw::Bytes(bytes) = raw else {
-            return Err(describe(DecodeError::Form));
+            return Err(describe(DecodeError::WireType));
         };
         let (mut key, mut value) = (nothing(by.kind), nothing(of.kind));
         for part in parts(bytes) {
@@ -162,9 +166,9 @@ fn map(
                 _ => {}
             }
         }
-        let key = single(all, by, key, depth)?;
+        let key = single(pool, by, key, depth)?;
         let key = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
-        out.insert(key, single(all, of, value, depth)?);
+        out.insert(key, single(pool, of, value, depth)?);
     }
     Ok(Value::Object(out))
 }
@@ -184,8 +188,8 @@ fn nothing(kind: u64) -> Raw<'static> {
     reason = "numbers on the wire are so long as their types"
 )]
 fn single(
-    all: &Descriptions<'_>,
-    field: &DescribedField<'_>,
+    pool: &DescriptorPool<'_>,
+    field: &FieldDescriptor<'_>,
     raw: Raw<'_>,
     depth: usize,
 ) -> Result<Value, String> {
@@ -208,12 +212,12 @@ fn single(
         (kind::BYTES, Raw::Bytes(bytes)) => STANDARD.encode(bytes).into(),
         (kind::ENUM, Raw::Varint(value)) => {
             let number = i64::from(value as i32);
-            let name = all.name_of(field.of, number).map_err(describe)?;
+            let name = pool.name_of(field.of, number).map_err(describe)?;
             // An enum's value without a name is its number in proto JSON.
             name.map_or_else(|| number.into(), Value::from)
         }
-        (kind::MESSAGE, Raw::Bytes(bytes)) => message(all, field.of, bytes, depth + 1)?,
-        _ => return Err(format!("{}: {}", field.name, DecodeError::Form)),
+        (kind::MESSAGE, Raw::Bytes(bytes)) => message(pool, field.of, bytes, depth + 1)?,
+        _ => return Err(format!("{}: {}", field.name, DecodeError::WireType)),
     })
 }
 
@@ -223,13 +227,13 @@ const fn unzigzag(value: u64) -> i64 {
 
 /// Messages that have a form of their own in JSON.
 fn well_known(
-    all: &Descriptions<'_>,
+    pool: &DescriptorPool<'_>,
     short: &str,
     bytes: &[u8],
     depth: usize,
 ) -> Result<Option<Value>, String> {
     Ok(Some(match short {
-        "Any" => any(all, bytes, depth)?,
+        "Any" => any(pool, bytes, depth)?,
         "Struct" => Value::Object(decode_struct(bytes).map_err(describe)?),
         "Value" => decode_value(bytes).map_err(describe)?,
         "ListValue" => {
@@ -251,7 +255,7 @@ fn well_known(
         }
         "BoolValue" | "BytesValue" | "DoubleValue" | "FloatValue" | "Int32Value" | "Int64Value"
         | "StringValue" | "UInt32Value" | "UInt64Value" => {
-            let fields = all
+            let fields = pool
                 .fields(&format!("google.protobuf.{short}"))
                 .map_err(describe)?;
             let fields = fields.ok_or_else(|| format!("{short} is not described"))?;
@@ -262,14 +266,14 @@ fn well_known(
                     value = raw;
                 }
             }
-            single(all, field, value, depth)?
+            single(pool, field, value, depth)?
         }
         _ => return Ok(None),
     }))
 }
 
 /// The message in an Any, with its type.
-fn any(all: &Descriptions<'_>, bytes: &[u8], depth: usize) -> Result<Value, String> {
+fn any(pool: &DescriptorPool<'_>, bytes: &[u8], depth: usize) -> Result<Value, String> {
     let (mut url, mut packed): (&str, &[u8]) = ("", &[]);
     for part in parts(bytes) {
         match part.map_err(describe)? {
@@ -284,7 +288,7 @@ fn any(all: &Descriptions<'_>, bytes: &[u8], depth: usize) -> Result<Value, Stri
     let name = url.rsplit('/').next().unwrap_or_default();
     let mut fields = Map::from_iter([("@type".to_owned(), url.into())]);
     let has_own_form = name.starts_with("google.protobuf.") && name != "google.protobuf.Empty";
-    let inner = message(all, name, packed, depth + 1)?;
+    let inner = message(pool, name, packed, depth + 1)?;
     if let (false, Value::Object(inner)) = (has_own_form, &inner) {
         fields.extend(inner.clone());
     } else {

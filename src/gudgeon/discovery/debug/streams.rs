@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::model::Reason;
+use api::model::TriggerReason;
 use serde_json::{Map, Value, json};
 use xds::node::clipped;
 use xds::stream::Protocol;
@@ -115,7 +115,7 @@ pub(super) fn watches(hub: &Hub) -> Value {
             stream.last_push().cloned()
         });
         let last = last.map(|last| {
-            let reasons: Vec<_> = last.reasons.iter().map(Reason::as_str).collect();
+            let reasons: Vec<_> = last.reasons.iter().map(TriggerReason::as_str).collect();
             let types: Vec<_> = last
                 .types
                 .iter()

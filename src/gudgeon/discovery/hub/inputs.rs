@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::model::{Change, Changes, Reason, World};
+use api::model::{Changes, PushRequest, TriggerReason, World};
 use api::security::{JwksSource, KeySet};
 use sources::registry::Registries;
 use xds::debounce::{Debounce, DebounceOptions, DueBatch};
@@ -55,21 +55,21 @@ impl SnapshotInputs {
     /// Adds an update's changes. They go out after the debounce.
     pub(super) fn change(&mut self, now: Duration, changes: &Changes, metrics: &DiscoveryMetrics) {
         self.changed.add(changes);
-        for change in changes.pushes() {
-            metrics.updated(&change);
-            self.debounce.change(now, change);
+        for request in changes.pushes() {
+            metrics.updated(&request);
+            self.debounce.request(now, request);
         }
     }
 
     /// Makes a snapshot of everything due, after the debounce.
-    pub(super) fn change_all(&mut self, now: Duration, reason: Reason) {
-        self.debounce.change(now, Change::Full(reason));
+    pub(super) fn change_all(&mut self, now: Duration, reason: TriggerReason) {
+        self.debounce.request(now, PushRequest::Full(reason));
     }
 
     /// Takes keys that were fetched: proxies whose policies use others than before are to have them.
     pub(super) fn put_key_sets(&mut self, now: Duration, keys: BTreeMap<JwksSource, KeySet>) {
         self.key_sets = Arc::new(keys);
-        self.change_all(now, Reason::Config);
+        self.change_all(now, TriggerReason::Config);
     }
 
     /// Messages about Ingresses.
@@ -113,7 +113,7 @@ impl SnapshotInputs {
     /// The inputs of a push that is due by now.
     pub(super) fn take_due(&mut self, now: Duration, domain: &str) -> Option<DueInputs> {
         if self.peers.expire(now) {
-            self.change_all(now, Reason::Config);
+            self.change_all(now, TriggerReason::Config);
         }
         let batch = self.debounce.due(now)?;
         let world = self.world(now, domain);

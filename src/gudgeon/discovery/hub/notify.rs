@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::model::{Reason, WorkloadKey};
+use api::model::{TriggerReason, WorkloadKey};
 use xds::debounce::DueBatch;
 use xds::snapshot::{NextSnapshot, Snapshot};
 use xds::stream::PushScope;
@@ -43,7 +43,7 @@ impl Hub {
                 !batch.proxies.is_empty() && has_changed()
                     || node.addresses.iter().any(|at| next.moved.contains(at))
             };
-            let everybody = batch.reasons.has(Reason::Debug);
+            let everybody = batch.reasons.has(TriggerReason::Debug);
             let concerned = || next.full && (everybody || next.concerns(node));
             let scope = match concerned() || of_proxy() {
                 true => PushScope::Full,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use api::model::{Changes, Reason, World};
+use api::model::{Changes, TriggerReason, World};
 use xds::debounce::DueBatch;
 use xds::snapshot::{NextSnapshot, Snapshot};
 
@@ -106,7 +106,7 @@ impl Hub {
                 .collect()
         };
         let (this, earlier) = (Arc::clone(self), Arc::clone(current));
-        let everybody = due.batch.reasons.has(Reason::Debug);
+        let everybody = due.batch.reasons.has(TriggerReason::Debug);
         let changed_hosts = due.batch.hosts.clone();
         let make = move || {
             let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());

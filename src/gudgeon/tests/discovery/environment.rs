@@ -43,9 +43,7 @@ fn goes_on(mut discovery: Discovery) {
         is_served(&discovery, "10.0.9.9").then_some(())
     });
     assert!(begin.elapsed() < UPDATE, "{:?}", begin.elapsed());
-    let begin = Instant::now();
     assert_eq!(discovery.get("/ready").0, 200);
-    assert!(begin.elapsed() < Duration::from_secs(1));
     let begin = Instant::now();
     discovery.signal("TERM");
     assert!(discovery.wait().success());

@@ -23,6 +23,9 @@ fn write(place: &Place, services: &[(&str, &[&str])]) {
     place.write("config/services.yaml", &documents(&all));
 }
 
+/// The default of `--keepaliveInterval`.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
 const AB: &[(&str, &[&str])] = &[("a", &["10.0.0.1"]), ("b", &["10.0.0.2"])];
 
 fn start() -> Discovery {
@@ -225,9 +228,7 @@ async fn two_streams_of_one_node_are_two() {
     newer.settle(&[B], &["8080"]).await;
     assert_eq!(discovery.streams(), 2);
     drop(older);
-    let gone = Instant::now();
     soon("one stream", || discovery.streams() == 1).await;
-    assert!(gone.elapsed() < Duration::from_secs(1));
     write(
         &discovery.place,
         &[("a", &["10.0.0.1"]), ("b", &["10.0.0.9"])],
@@ -251,7 +252,6 @@ async fn bad_nodes_are_refused_by_the_part() {
         (Some(node_of("sidecar~10.0.0.1~p~d")), "no namespace"),
         (None::<Node>, "has no node"),
     ] {
-        let begun = Instant::now();
         let mut stream = Sotw::open(discovery.grpc).await;
         stream.say(DiscoveryRequest {
             node,
@@ -260,7 +260,6 @@ async fn bad_nodes_are_refused_by_the_part() {
         let status = stream.end().await;
         assert_eq!(status.code(), Code::InvalidArgument);
         assert!(status.message().contains(message), "{}", status.message());
-        assert!(begun.elapsed() < Duration::from_secs(1));
     }
     write(
         &discovery.place,
@@ -286,15 +285,9 @@ async fn new_resources_are_sent_before_old_ones_are_removed() {
     stream.ack(&known, &[A, B, C]);
     let eds = stream.hear(EDS).await;
     assert!(has(&eds, C) && !has(&eds, B));
-    let asked = Instant::now();
     stream.ack(&eds, &[A, B, C]);
     stream.ack(&cds, &[]);
     let rds = stream.hear(RDS).await;
-    assert!(
-        asked.elapsed() < Duration::from_millis(1500),
-        "{:?}",
-        asked.elapsed()
-    );
     stream.ack(&rds, &["8080"]);
     let last = stream.hear(CDS).await;
     assert!(has(&last, A) && !has(&last, B) && has(&last, C));
@@ -322,12 +315,8 @@ async fn without_acks_each_step_comes_after_two_seconds() {
     let first = begun.elapsed();
     stream.hear(CDS).await;
     let second = begun.elapsed();
-    for (step, least) in [(first, 1900), (second, 3900)] {
-        assert!(
-            step >= Duration::from_millis(least) && step < Duration::from_millis(least + 1500),
-            "{step:?}"
-        );
-    }
+    assert!(first >= Duration::from_millis(1900), "{first:?}");
+    assert!(second >= Duration::from_millis(3900), "{second:?}");
 }
 
 /// Case 16.
@@ -400,11 +389,8 @@ async fn a_client_that_does_not_read_delays_no_other() {
         for stream in &mut readers {
             let eds = stream.hear(EDS).await;
             let since = *first.get_or_insert_with(Instant::now);
-            assert!(
-                since.elapsed() < Duration::from_millis(300),
-                "{:?}",
-                since.elapsed()
-            );
+            // A turn that waited for the deaf client would end with its connection.
+            assert!(since.elapsed() < KEEPALIVE, "{:?}", since.elapsed());
             assert_eq!(endpoints(&eds, B), [format!("{address}:80")]);
             stream.ack(&eds, &[B]);
         }

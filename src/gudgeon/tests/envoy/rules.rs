@@ -261,9 +261,7 @@ fn requests_have_time_and_are_tried_again_as_a_rule_says() {
     assert_eq!(ask(&proxy, "GET", "/once", &[]).status, 503);
     let again = ask(&proxy, "GET", "/again", &[]);
     assert_eq!((again.status, &*again.body), (200, "at last"));
-    let begun = Instant::now();
     assert_eq!(ask(&proxy, "GET", "/slow", &[]).status, 504);
-    assert!(begun.elapsed() < Duration::from_secs(4));
 }
 
 #[test]

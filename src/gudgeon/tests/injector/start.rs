@@ -96,7 +96,7 @@ fn half_a_rotation_at_the_start() {
         .status();
     assert!(sent.unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(20));
     // Not mended in time, it is broken.
     let start = Instant::now();
     let done = gudgeon().args(place.arguments()).output().unwrap();

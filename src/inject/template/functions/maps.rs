@@ -66,8 +66,10 @@ pub(super) const ROWS: &[Function] = &[
             Ok(Value::from(made))
         }
     }),
-    Function("merge", 1, MANY, |args| merged(args, false)),
-    Function("mergeOverwrite", 1, MANY, |args| merged(args, true)),
+    Function("merge", 1, MANY, |args| merged(args, Conflict::KeepsFirst)),
+    Function("mergeOverwrite", 1, MANY, |args| {
+        merged(args, Conflict::TakesLast)
+    }),
     Function("mergeMaps", 0, MANY, |args| {
         let mut made = Entries::new();
         for map in args {
@@ -207,11 +209,18 @@ fn pairs(args: &[Value]) -> Result<Entries, TemplateError> {
     Ok(made)
 }
 
-/// The first map with what the others have: where both have it the first wins, or with `overwrite` the last.
-fn merged(args: &[Value], overwrite: bool) -> Result<Value, TemplateError> {
+/// The value of a key that several maps have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Conflict {
+    KeepsFirst,
+    TakesLast,
+}
+
+/// The first map with the entries of the others.
+fn merged(args: &[Value], conflict: Conflict) -> Result<Value, TemplateError> {
     let mut made = entries(arg(args, 0))?;
     for map in args.get(1..).unwrap_or_default() {
-        merge_into(&mut made, &entries(map)?, overwrite, 0)?;
+        merge_into(&mut made, &entries(map)?, conflict, 0)?;
     }
     nested(Value::from(made))
 }
@@ -219,7 +228,7 @@ fn merged(args: &[Value], overwrite: bool) -> Result<Value, TemplateError> {
 fn merge_into(
     made: &mut Entries,
     other: &Entries,
-    overwrite: bool,
+    conflict: Conflict,
     depth: usize,
 ) -> Result<(), TemplateError> {
     if depth > session::MAX_NESTING {
@@ -234,12 +243,12 @@ fn merge_into(
             (Some(Value::Map(below)), Value::Map(other)) => {
                 session::charge_elements(below.len(), session::ENTRY_BYTES)?;
                 let mut inner = below.as_ref().clone();
-                merge_into(&mut inner, other, overwrite, depth + 1)?;
+                merge_into(&mut inner, other, conflict, depth + 1)?;
                 *below = Arc::new(inner);
             }
             // As in Sprig, an empty value gives way, and does not overwrite.
             (Some(known), value) => {
-                if (overwrite && value.is_truthy()) || !known.is_truthy() {
+                if (conflict == Conflict::TakesLast && value.is_truthy()) || !known.is_truthy() {
                     *known = value.clone();
                 }
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::names::spelled;
+use api::names::canonical_host;
 
 use crate::common::steps::step;
 use crate::scope::patterns;
@@ -28,7 +28,7 @@ impl ServerHosts {
         let mut hosts = Self::default();
         for one in written {
             let (of, host) = one.split_once('/').unwrap_or(("*", one));
-            let host = spelled(host);
+            let host = canonical_host(host);
             let of: Option<Arc<str>> = match of {
                 "*" => None,
                 "." => Some(namespace.clone()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::world::{Wire, World, text};
 use crate::stream::{Protocol, Push, PushScope};
 use crate::view::{Resource, Set, Type, View};
-use api::model::Reason;
+use api::model::TriggerReason;
 
 /// Falls over what has this name, and over all of its type.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ fn broken(world: &World, kind: Type, name: &'static str) -> Push {
             name,
         }),
         scope: PushScope::Full,
-        reasons: Reason::Service.into(),
+        reasons: TriggerReason::Service.into(),
     }
 }
 

@@ -6,7 +6,7 @@ use super::world::{Body, Wire, World};
 use crate::stream::{Client, Protocol, Request, RequestOutcome, Stall};
 use crate::view::Type::{Cluster, Endpoint, Listener, Route};
 use crate::view::{Type, VIRTUAL_OUTBOUND, View};
-use api::model::Reason;
+use api::model::TriggerReason;
 
 /// Routes lead to `old` before and to `new` after.
 fn before() -> World {
@@ -83,7 +83,7 @@ fn make_before_break_step_by_step() {
     assert_eq!(status.acked, Some(after().version(Cluster)));
     let last = wire.stream.last_push().unwrap();
     assert_eq!(last.types, [Cluster, Listener, Route]);
-    assert!(last.reasons.has(Reason::Service));
+    assert!(last.reasons.has(TriggerReason::Service));
 }
 
 fn listening(caught: bool, revision: u32) -> World {
@@ -493,7 +493,7 @@ fn endpoints_go_to_those_who_subscribe_them() {
             .last_push()
             .unwrap()
             .reasons
-            .has(Reason::Endpoint)
+            .has(TriggerReason::Endpoint)
     );
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::stream::{Client, Protocol, Push, PushScope, Request, RequestOutcome, Response, Stream};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
-use api::model::{ObjectRef, Reason};
+use api::model::{ObjectRef, TriggerReason};
 
 /// The body of a resource, as a client can read it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -149,7 +149,7 @@ impl World {
         Push {
             view: self.view(),
             scope: PushScope::Full,
-            reasons: Reason::Service.into(),
+            reasons: TriggerReason::Service.into(),
         }
     }
 
@@ -159,7 +159,7 @@ impl World {
             scope: PushScope::Endpoints(Arc::new(
                 names.iter().map(|name| (*name).into()).collect(),
             )),
-            reasons: Reason::Endpoint.into(),
+            reasons: TriggerReason::Endpoint.into(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Every kind of field, as bytes and as JSON; and that another reader of descriptions says the same.
+//! Every kind of field, as bytes and as JSON; and that another reader of descriptors says the same.
 
 use prost::Message as _;
 use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
@@ -6,10 +6,10 @@ use prost_reflect::prost_types::{
     DescriptorProto, EnumDescriptorProto, EnumValueDescriptorProto, FieldDescriptorProto,
     FileDescriptorProto, FileDescriptorSet, MessageOptions, OneofDescriptorProto,
 };
-use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use prost_reflect::{DescriptorPool as ReflectPool, DynamicMessage, SerializeOptions};
 use serde_json::{Value, json};
 
-use api::envoy::{Descriptions, kind};
+use api::envoy::{DescriptorPool, kind};
 
 use super::printed;
 
@@ -146,7 +146,7 @@ fn set() -> Vec<u8> {
         number: Some(number),
         ..EnumValueDescriptorProto::default()
     };
-    let google = DescriptorPool::global();
+    let google = ReflectPool::global();
     let mut files: Vec<_> = google.file_descriptor_protos().cloned().collect();
     files.push(FileDescriptorProto {
         enum_type: vec![EnumDescriptorProto {
@@ -355,13 +355,13 @@ fn well_known() -> Vec<(Vec<u8>, Value)> {
 #[test]
 fn every_kind_of_field_is_printed_as_another_reader_has_it() {
     let set = set();
-    let descriptions = Descriptions::new(&set).unwrap();
-    let pool = DescriptorPool::decode(set.as_slice()).unwrap();
+    let own_pool = DescriptorPool::new(&set).unwrap();
+    let pool = ReflectPool::decode(set.as_slice()).unwrap();
     let described = pool.get_message_by_name("t.All").unwrap();
     let options = SerializeOptions::new().use_proto_field_name(true);
     for (bytes, want) in [scalars(), shapes(), well_known()].concat() {
         assert_eq!(
-            printed(&descriptions, "t.All", &bytes),
+            printed(&own_pool, "t.All", &bytes),
             Ok(want.clone()),
             "{bytes:?}"
         );
@@ -374,20 +374,20 @@ fn every_kind_of_field_is_printed_as_another_reader_has_it() {
 #[test]
 fn malformed_bytes_are_an_error() {
     let set = set();
-    let all = Descriptions::new(&set).unwrap();
+    let all = DescriptorPool::new(&set).unwrap();
     let nested = (0..200).fold(Vec::new(), |inner, _| part(17, &inner));
     let unknown = [part(1, b"type.googleapis.com/x.Y"), part(2, b"")].concat();
     for (bytes, want) in [
         (part(9, &[0xff]), "text that is not UTF-8"),
         (vec![9 << 3 | 2, 5, b'a'], "the message ends early"),
-        (vec![0], "a field of another form"),
-        (part(5, b"a"), "int32: a field of another form"),
-        (varint(17, 1), "inner: a field of another form"),
+        (vec![0], "a field of another wire type"),
+        (part(5, b"a"), "int32: a field of another wire type"),
+        (varint(17, 1), "inner: a field of another wire type"),
         (
             [varint(17, 1), varint(17, 1)].concat(),
-            "a field of another form",
+            "a field of another wire type",
         ),
-        (varint(25, 1), "a field of another form"),
+        (varint(25, 1), "a field of another wire type"),
         (part(23, &[1]), "the message ends early"),
         (part(17, &[0x80]), "the message ends early"),
         (nested, "nested too deeply"),
@@ -411,7 +411,7 @@ fn malformed_bytes_are_an_error() {
         }
     }
     for cut in 0..set.len().min(2000) {
-        drop(Descriptions::new(&set[..cut]));
+        drop(DescriptorPool::new(&set[..cut]));
     }
 }
 
@@ -430,7 +430,7 @@ fn numbers_of_kinds_are_those_of_descriptions() {
     }
 }
 
-/// The values of users' EnvoyFilters become the bytes that another reader of descriptions makes of them.
+/// The values of users' EnvoyFilters become the bytes that another reader of descriptors makes of them.
 #[test]
 fn json_is_encoded_as_another_encoder_does() {
     let text = include_str!("../../../../../tests/data/envoy-filter.yaml");
@@ -440,7 +440,7 @@ fn json_is_encoded_as_another_encoder_does() {
         nodes: 10_000,
     };
     let spec = api::yaml::read(text, limits).unwrap().unwrap().to_json();
-    let pool = DescriptorPool::decode(api::envoy::ENVOY).unwrap();
+    let pool = ReflectPool::decode(api::envoy::ENVOY).unwrap();
     let mut count = 0;
     for patch in spec["configPatches"].as_array().unwrap() {
         let name =

@@ -1,6 +1,7 @@
 //! The service on a plain port: without TLS.
 
 use std::net::SocketAddr;
+use std::sync::Condvar;
 use std::time::Duration;
 
 use api::config::{Finding, Object};
@@ -17,6 +18,8 @@ use super::*;
 use crate::serve::{self, Listener, Shutdown, ShutdownStage};
 
 const JSON: &str = "application/json";
+/// Chosen: a machine that runs all tests at once takes seconds for a request.
+const SOON: Duration = Duration::from_secs(30);
 
 struct Served {
     reviews: Arc<Reviews>,
@@ -86,7 +89,7 @@ async fn ask(
     }
     let request = request.body(Full::new(Bytes::from(body))).unwrap();
     sender.ready().await.unwrap();
-    let answer = tokio::time::timeout(Duration::from_secs(10), sender.send_request(request));
+    let answer = tokio::time::timeout(2 * SOON, sender.send_request(request));
     let answer = answer.await.unwrap().unwrap();
     let status = answer.status().as_u16();
     let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -366,11 +369,16 @@ async fn a_slow_body_loses_its_permit_to_others() {
     assert!(metrics.contains(&counted), "{metrics}");
 }
 
+/// True once others were answered while the slow review ran.
+static OTHERS_ARE_ANSWERED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
 fn slow(object: &Value) -> (Option<Object>, Vec<Finding>) {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if name == "slow" {
-        #[allow(clippy::disallowed_methods, reason = "it is what is tried")]
-        std::thread::sleep(Duration::from_secs(1));
+        let (answered, changed) = &OTHERS_ARE_ANSWERED;
+        let answered = answered.lock().unwrap();
+        let waiting = changed.wait_timeout_while(answered, SOON, |answered| !*answered);
+        assert!(!waiting.unwrap().1.timed_out(), "it holds up all others");
     }
     assert_ne!(name, "panic", "as it was asked to");
     api::config::check(object)
@@ -387,26 +395,20 @@ fn large(name: &str) -> Vec<u8> {
 async fn a_large_review_is_judged_beside_the_loop_and_so_is_its_panic() {
     let served = Served::new(slow).await;
     let (mut author, mut other) = (served.connect().await, served.connect().await);
-    let begun = Instant::now();
     let long = async {
         let answer = ask(&mut author, "POST", "/validate", JSON, large("slow")).await;
         assert_eq!(answer.0, 200);
-        assert!(begun.elapsed() >= Duration::from_secs(1));
     };
     let others = async {
-        let mut answers = 0;
-        loop {
+        for _ in 0..20 {
             let answer = ask(&mut other, "POST", "/validate", JSON, review("a")).await;
             assert_eq!(answer.0, 200);
-            answers += 1;
-            // The other client is served while the long review runs.
-            if answers == 20 {
-                return begun.elapsed();
-            }
         }
+        let (answered, changed) = &OTHERS_ARE_ANSWERED;
+        *answered.lock().unwrap() = true;
+        changed.notify_all();
     };
-    let ((), took) = tokio::join!(long, others);
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    tokio::join!(long, others);
     for (name, status) in [("panic", 500), ("a", 200)] {
         let (found, _) = ask(&mut author, "POST", "/validate", JSON, large(name)).await;
         assert_eq!(found, status, "over the same connection");

@@ -1,4 +1,4 @@
-//! The difference between two worlds, so that a push does no more than it must.
+//! The pushes that changes of the world ask for, so that a push does no more than it must.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::WorkloadKey;
 
 /// Why a push goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
+pub enum TriggerReason {
     Endpoint,
     Service,
     Config,
@@ -19,7 +19,7 @@ pub enum Reason {
     Unknown,
 }
 
-impl Reason {
+impl TriggerReason {
     pub const ALL: [Self; 7] = [
         Self::Endpoint,
         Self::Service,
@@ -44,13 +44,13 @@ impl Reason {
     }
 }
 
-/// One change of the world. A change that affects nothing served yields no `Change`.
+/// A push that a change of the world asks for. A change that affects nothing served asks for none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum PushRequest {
     /// Only endpoints of these services, by full name; the services themselves are as they were.
     Endpoints(BTreeSet<Arc<str>>),
     /// Anything may be different.
-    Full(Reason),
+    Full(TriggerReason),
     /// Only what this workload's proxies are to have.
     Proxy(WorkloadKey),
 }

@@ -1,6 +1,6 @@
-//! Messages as their own descriptions tell of them: which there are, and what fields each has.
+//! Messages by their descriptors: which there are, and what fields each has.
 //!
-//! Only names are looked up when the descriptions are taken; a message's fields are read when it is met.
+//! Only names are looked up when the descriptors are taken; a message's fields are read when it is met.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,34 +40,34 @@ pub mod kind {
 }
 
 /// A set of files.
-pub struct Descriptions<'a> {
+pub struct DescriptorPool<'a> {
     files: Vec<(String, &'a [u8])>,
     /// By their full names: in which file, and what it says of them.
-    things: HashMap<String, (usize, &'a [u8])>,
+    symbols: HashMap<String, (usize, &'a [u8])>,
     /// Names of messages by those that they had in an earlier version.
     renamed: HashMap<&'a str, String>,
-    read: Mutex<HashMap<String, Arc<DescribedMessage<'a>>>>,
+    read: Mutex<HashMap<String, Arc<MessageDescriptor<'a>>>>,
 }
 
-impl fmt::Debug for Descriptions<'_> {
+impl fmt::Debug for DescriptorPool<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "Descriptions({} files)", self.files.len())
+        write!(to, "DescriptorPool({} files)", self.files.len())
     }
 }
 
 /// The fields of a message, ordered by number.
 #[derive(Debug)]
-pub struct DescribedMessage<'a> {
-    pub all: Vec<DescribedField<'a>>,
+pub struct MessageDescriptor<'a> {
+    pub fields: Vec<FieldDescriptor<'a>>,
     /// Entries of a map.
     pub is_entry: bool,
     /// Groups of which Envoy wants one field.
     pub wanted_choices: Vec<u64>,
 }
 
-/// A field of a message. Numbers are the descriptions' own.
+/// A field of a message. Numbers are the descriptors' own.
 #[derive(Clone, Debug, Default)]
-pub struct DescribedField<'a> {
+pub struct FieldDescriptor<'a> {
     pub name: &'a str,
     pub number: u32,
     pub is_list: bool,
@@ -85,28 +85,28 @@ pub struct DescribedField<'a> {
     pub is_unchecked: bool,
 }
 
-impl<'a> Descriptions<'a> {
+impl<'a> DescriptorPool<'a> {
     /// Takes a `FileDescriptorSet`.
     ///
     /// # Errors
     ///
     /// Bytes that are none.
     pub fn new(mut set: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut all = Self {
+        let mut pool = Self {
             files: Vec::new(),
-            things: HashMap::new(),
+            symbols: HashMap::new(),
             renamed: HashMap::new(),
             read: Mutex::default(),
         };
         while let Some((number, raw)) = next_field(&mut set)? {
             if let (1, Raw::Bytes(file)) = (number, raw) {
-                all.file(file)?;
+                pool.add_file(file)?;
             }
         }
-        Ok(all)
+        Ok(pool)
     }
 
-    fn file(&mut self, file: &'a [u8]) -> Result<(), DecodeError> {
+    fn add_file(&mut self, file: &'a [u8]) -> Result<(), DecodeError> {
         let (mut name, mut package) = ("", "");
         for part in parts(file) {
             match part? {
@@ -120,15 +120,15 @@ impl<'a> Descriptions<'a> {
         self.files.push((name.to_owned(), file));
         for part in parts(file) {
             match part? {
-                (4, Raw::Bytes(bytes)) => self.message(at, package, bytes, 0)?,
-                (5 | 6, Raw::Bytes(bytes)) => drop(self.thing(at, package, bytes)?),
+                (4, Raw::Bytes(bytes)) => self.add_message(at, package, bytes, 0)?,
+                (5 | 6, Raw::Bytes(bytes)) => drop(self.add_symbol(at, package, bytes)?),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn message(
+    fn add_message(
         &mut self,
         at: usize,
         scope: &str,
@@ -138,19 +138,19 @@ impl<'a> Descriptions<'a> {
         if depth > DEEPEST {
             return Err(DecodeError::Deep);
         }
-        let name = self.thing(at, scope, bytes)?;
+        let name = self.add_symbol(at, scope, bytes)?;
         for part in parts(bytes) {
             match part? {
-                (3, Raw::Bytes(bytes)) => self.message(at, &name, bytes, depth + 1)?,
-                (4, Raw::Bytes(bytes)) => drop(self.thing(at, &name, bytes)?),
-                (7, Raw::Bytes(options)) => self.versions(&name, options)?,
+                (3, Raw::Bytes(bytes)) => self.add_message(at, &name, bytes, depth + 1)?,
+                (4, Raw::Bytes(bytes)) => drop(self.add_symbol(at, &name, bytes)?),
+                (7, Raw::Bytes(options)) => self.add_versions(&name, options)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn versions(&mut self, name: &str, options: &'a [u8]) -> Result<(), DecodeError> {
+    fn add_versions(&mut self, name: &str, options: &'a [u8]) -> Result<(), DecodeError> {
         for option in parts(options) {
             let (VERSIONING, Raw::Bytes(versioning)) = option? else {
                 continue;
@@ -164,8 +164,13 @@ impl<'a> Descriptions<'a> {
         Ok(())
     }
 
-    /// Adds a message, an enumeration or a service under its full name, which is its first field in each description.
-    fn thing(&mut self, at: usize, scope: &str, bytes: &'a [u8]) -> Result<String, DecodeError> {
+    /// Adds a message, an enumeration or a service under its full name, which is its first field in each descriptor.
+    fn add_symbol(
+        &mut self,
+        at: usize,
+        scope: &str,
+        bytes: &'a [u8],
+    ) -> Result<String, DecodeError> {
         let mut name = scope.to_owned();
         for part in parts(bytes) {
             if let (1, Raw::Bytes(bytes)) = part? {
@@ -176,14 +181,14 @@ impl<'a> Descriptions<'a> {
                 break;
             }
         }
-        self.things.insert(name.clone(), (at, bytes));
+        self.symbols.insert(name.clone(), (at, bytes));
         Ok(name)
     }
 
     /// Returns true if there is a message, an enumeration or a service of that name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.things.contains_key(name)
+        self.symbols.contains_key(name)
     }
 
     /// The message that took the place of one of an earlier version.
@@ -195,7 +200,7 @@ impl<'a> Descriptions<'a> {
         found.map(String::as_str)
     }
 
-    fn read(&self) -> MutexGuard<'_, HashMap<String, Arc<DescribedMessage<'a>>>> {
+    fn read(&self) -> MutexGuard<'_, HashMap<String, Arc<MessageDescriptor<'a>>>> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -209,24 +214,24 @@ impl<'a> Descriptions<'a> {
     /// The file with a message, an enumeration or a service.
     #[must_use]
     pub fn file_with(&self, symbol: &str) -> Option<&'a [u8]> {
-        let (at, _) = self.things.get(symbol)?;
+        let (at, _) = self.symbols.get(symbol)?;
         self.files.get(*at).map(|(_, bytes)| *bytes)
     }
 
-    /// Returns a message's fields; `None` if the descriptions lack it.
+    /// Returns a message's fields; `None` if the pool lacks it.
     ///
     /// # Errors
     ///
-    /// A description that is none.
-    pub fn fields(&self, message: &str) -> Result<Option<Arc<DescribedMessage<'a>>>, DecodeError> {
+    /// A descriptor that is none.
+    pub fn fields(&self, message: &str) -> Result<Option<Arc<MessageDescriptor<'a>>>, DecodeError> {
         if let Some(read) = self.read().get(message) {
             return Ok(Some(Arc::clone(read)));
         }
-        let Some((_, bytes)) = self.things.get(message) else {
+        let Some((_, bytes)) = self.symbols.get(message) else {
             return Ok(None);
         };
         // Read without the lock: another thread that does the same has the same result.
-        let read = Arc::new(DescribedMessage::read(bytes)?);
+        let read = Arc::new(MessageDescriptor::read(bytes)?);
         self.read().insert(message.to_owned(), Arc::clone(&read));
         Ok(Some(read))
     }
@@ -235,20 +240,20 @@ impl<'a> Descriptions<'a> {
     ///
     /// # Errors
     ///
-    /// A description that is none.
+    /// A descriptor that is none.
     pub fn name_of(&self, kinds: &str, wanted: i64) -> Result<Option<&'a str>, DecodeError> {
         let values = self.values(kinds)?;
         let found = values.into_iter().find(|(_, number)| *number == wanted);
         Ok(found.map(|(name, _)| name))
     }
 
-    /// The names of an enumeration with their numbers; none of one that is not described.
+    /// The names of an enumeration with their numbers; none of one that is not descriptor.
     ///
     /// # Errors
     ///
-    /// A description that is none.
+    /// A descriptor that is none.
     pub fn values(&self, kinds: &str) -> Result<Vec<(&'a str, i64)>, DecodeError> {
-        let Some((_, bytes)) = self.things.get(kinds) else {
+        let Some((_, bytes)) = self.symbols.get(kinds) else {
             return Ok(Vec::new());
         };
         let mut all = Vec::new();
@@ -270,17 +275,17 @@ impl<'a> Descriptions<'a> {
     }
 }
 
-impl<'a> DescribedMessage<'a> {
+impl<'a> MessageDescriptor<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut read = Self {
-            all: Vec::new(),
+            fields: Vec::new(),
             is_entry: false,
             wanted_choices: Vec::new(),
         };
         let mut choices = 0..;
         for part in parts(bytes) {
             match part? {
-                (2, Raw::Bytes(bytes)) => read.all.push(DescribedField::read(bytes)?),
+                (2, Raw::Bytes(bytes)) => read.fields.push(FieldDescriptor::read(bytes)?),
                 (7, Raw::Bytes(options)) => {
                     for option in parts(options) {
                         read.is_entry |= matches!(option?, (7, Raw::Varint(1..)));
@@ -295,15 +300,17 @@ impl<'a> DescribedMessage<'a> {
             }
         }
         // `field` searches by number.
-        read.all.sort_by_key(|field| field.number);
+        read.fields.sort_by_key(|field| field.number);
         Ok(read)
     }
 
     /// The field of a number.
     #[must_use]
-    pub fn field(&self, number: u32) -> Option<&DescribedField<'a>> {
-        let found = self.all.binary_search_by_key(&number, |field| field.number);
-        found.ok().and_then(|at| self.all.get(at))
+    pub fn field(&self, number: u32) -> Option<&FieldDescriptor<'a>> {
+        let found = self
+            .fields
+            .binary_search_by_key(&number, |field| field.number);
+        found.ok().and_then(|at| self.fields.get(at))
     }
 }
 
@@ -334,7 +341,7 @@ pub(super) fn is_json_name(field: &str, name: &str) -> bool {
     letters.eq(name.chars())
 }
 
-impl<'a> DescribedField<'a> {
+impl<'a> FieldDescriptor<'a> {
     /// Returns true if a name of JSON means it.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
@@ -348,7 +355,7 @@ impl<'a> DescribedField<'a> {
             match part? {
                 (1, Raw::Bytes(bytes)) => read.name = text(bytes)?,
                 (3, Raw::Varint(value)) => {
-                    read.number = u32::try_from(value).map_err(|_| DecodeError::Form)?;
+                    read.number = u32::try_from(value).map_err(|_| DecodeError::WireType)?;
                 }
                 (4, Raw::Varint(value)) => read.is_list = value == REPEATED,
                 (5, Raw::Varint(value)) => read.kind = value,
