@@ -6,6 +6,7 @@
 //!   a watch, bounded. `page_progress`: the bounds of a list that comes in pages.
 //! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
 //! * `list`: all objects of a kind, read once. `served_kinds`: the kinds that an API server has.
+//! * `status_queue`: pending writes of statuses, with their order, backoff and refusals, whatever the form of the patch.
 //! * `fair_room`: objects that share a room by their namespaces.
 //! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
 //! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them.
@@ -24,6 +25,7 @@ mod list;
 mod page_progress;
 mod registry;
 mod served_kinds;
+pub(crate) mod status_queue;
 mod store;
 mod watcher;
 
@@ -42,5 +44,6 @@ pub use registry::{
     Problem, Remotes, Service, StoredKind, WantedCredentials, credentials, ingresses, remotes, run,
     usable,
 };
+pub use status_queue::Subject;
 pub use store::{Change, Changes, Freshness, Reader, WithoutRoom, Writer, store};
 pub use watcher::{ObjectSource, Selection, WatchTiming, Watcher};

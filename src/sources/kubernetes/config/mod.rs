@@ -123,10 +123,9 @@ impl ConfigWatcher {
             broken: 0,
         };
         if this.settings.analysis {
-            let analysis = Analysis::default();
-            let (cluster, bounds) = (this.cluster.clone(), this.settings.pace.bounds());
+            let analysis = Analysis::new(this.settings.pace.bounds());
             this.tasks
-                .spawn(analysis::run(cluster, analysis.queue(), bounds));
+                .spawn(analysis::run(this.cluster.clone(), analysis.writes()));
             this.analysis = Some(analysis);
         }
         this.watch(DEFINITIONS, definitions::RESOURCE, None, None);

@@ -1,7 +1,10 @@
 //! Writes to an API server that fails, refuses or changes meanwhile.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::*;
 use crate::kubernetes::fake::{Fake, Fault, Lie};
