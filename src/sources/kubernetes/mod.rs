@@ -44,6 +44,7 @@ pub use registry::{
     Problem, Remotes, Service, StoredKind, WantedCredentials, credentials, ingresses, remotes, run,
     usable,
 };
+pub(crate) use served_kinds::ServedKinds;
 pub use status_queue::Subject;
 pub use store::{Change, Changes, Freshness, Reader, WithoutRoom, Writer, store};
 pub use watcher::{ObjectSource, Selection, WatchTiming, Watcher};

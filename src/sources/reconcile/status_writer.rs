@@ -6,9 +6,9 @@ mod current_status;
 mod tests;
 mod written_statuses;
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::backoff::Backoff;
 use api::config::Kind;
@@ -24,12 +24,14 @@ use self::current_status::StatusPage;
 use self::written_statuses::{ServerSideApply, WrittenStatuses};
 use crate::kind::{Key, Resource};
 use crate::kubernetes::status_queue::{Attempt, GroupResource, Next, StatusQueue, Subject};
-use crate::kubernetes::{Action, Cause, Cluster, Failure, REQUEST, WatchTiming};
+use crate::kubernetes::{Action, Cause, Cluster, Failure, REQUEST, ServedKinds, WatchTiming};
 
 /// The field manager: what it has applied before, and applies no more, the server removes.
 const MANAGER: &str = "gudgeon-discovery";
 /// Objects of a page.
 const PAGE: u32 = 500;
+/// The age of an answer about the server's kinds. Chosen: writes of one turn share it, and a new kind is found soon.
+const FRESH: Duration = Duration::from_secs(5);
 /// Pages of a list at most: a list of a server that lies has no end.
 const MOST_PAGES: usize = 1_000;
 
@@ -49,12 +51,12 @@ pub type DesiredMessages = Arc<BTreeMap<Subject, ObjectMessages>>;
 
 /// A kind, in a version that the server has.
 #[derive(Clone, Copy, Debug)]
-struct ServedKind {
+struct KindVersion {
     resource: Resource,
     kind: &'static str,
 }
 
-impl ServedKind {
+impl KindVersion {
     fn action(&self, verb: &'static str, key: Option<&Key>) -> Action {
         Action {
             verb,
@@ -70,11 +72,12 @@ impl ServedKind {
 }
 
 /// Kinds in versions of the server's, by group and plural name.
-type Kinds = BTreeMap<GroupResource, ServedKind>;
+type Kinds = BTreeMap<GroupResource, KindVersion>;
 
 struct StatusWriter {
     cluster: Cluster,
     pace: WatchTiming,
+    served: ServedKinds,
     kinds: Kinds,
     /// Kinds whose objects may have a status that an earlier process has written; `None`: not known yet.
     to_scan: Option<BTreeSet<GroupResource>>,
@@ -102,6 +105,7 @@ pub async fn write_statuses(
     mut desired: watch::Receiver<DesiredMessages>,
 ) {
     let mut writer = StatusWriter {
+        served: ServedKinds::new(cluster.clone()),
         cluster,
         pace,
         kinds: Kinds::new(),
@@ -140,7 +144,7 @@ impl StatusWriter {
     async fn scan_all(&mut self, kinds: &[&'static Kind]) -> Option<Failure> {
         let to_look = match self.to_scan.clone() {
             Some(to_look) => to_look,
-            None => match served(&self.cluster, kinds).await {
+            None => match find_kinds(&self.served, kinds).await {
                 Ok(found) => {
                     self.kinds = found;
                     self.kinds.keys().copied().collect()
@@ -175,7 +179,7 @@ impl StatusWriter {
         first
     }
 
-    async fn scan_kind(&mut self, served: ServedKind) -> Result<(), Failure> {
+    async fn scan_kind(&mut self, served: KindVersion) -> Result<(), Failure> {
         let action = Action {
             resource: served.resource.to_string(),
             ..served.action("list", None)
@@ -285,7 +289,7 @@ impl StatusWriter {
     ) -> Result<WriteOutcome, Failure> {
         let place = subject.group_resource();
         if !self.kinds.contains_key(&place) {
-            self.kinds = served(&self.cluster, kinds).await?;
+            self.kinds = find_kinds(&self.served, kinds).await?;
         }
         let Some(served) = self.kinds.get(&place).copied() else {
             return Ok(WriteOutcome::Outdated);
@@ -331,28 +335,19 @@ impl StatusWriter {
 }
 
 /// Finds the versions that the server has.
-async fn served(cluster: &Cluster, kinds: &[&'static Kind]) -> Result<Kinds, Failure> {
-    let mut asked: BTreeMap<(&str, &str), BTreeSet<String>> = BTreeMap::new();
+async fn find_kinds(served: &ServedKinds, kinds: &[&'static Kind]) -> Result<Kinds, Failure> {
     let mut all = Kinds::new();
     for kind in kinds {
-        for version in kind.versions {
-            let place = (kind.group, *version);
-            let names = match asked.entry(place) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(cluster.serves(kind.group, version).await?),
+        let (group, name) = (kind.group, kind.plural);
+        let newest = served.newest(group, kind.versions, name, FRESH).await?;
+        if let Some(version) = newest {
+            let resource = Resource {
+                group,
+                version,
+                name,
             };
-            if names.contains(kind.plural) {
-                let resource = Resource {
-                    group: kind.group,
-                    version,
-                    name: kind.plural,
-                };
-                let kind_of = ServedKind {
-                    resource,
-                    kind: kind.kind,
-                };
-                all.entry((kind.group, kind.plural)).or_insert(kind_of);
-            }
+            let kind = kind.kind;
+            all.insert((group, name), KindVersion { resource, kind });
         }
     }
     Ok(all)

@@ -1,7 +1,5 @@
 //! Writes to an API server that fails, refuses or changes meanwhile.
 
-use std::time::Duration;
-
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
