@@ -15,13 +15,13 @@ use super::core_object::{self, EffectlessObject};
 use super::custom::Custom;
 use super::installed::Installed;
 use super::names::Names;
-use super::restart::restart_after_panic;
 use super::stored_kind::StoredKind;
 use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 use crate::contribution::{Configuration, ConfigurationKind, EachKind};
 use crate::kind::{Kind, Resource};
 use crate::kubernetes::connect::Cluster;
 use crate::kubernetes::failure::Failure;
+use crate::kubernetes::panics::restart_after_panic;
 use crate::kubernetes::served_kinds::ServedKinds;
 use crate::kubernetes::store::{Changes, Reader, Writer, store};
 use crate::kubernetes::watcher::{
@@ -96,7 +96,8 @@ pub(super) async fn run_with<F: Future<Output = ()> + Send + 'static>(
     to: watch::Sender<ClusterUpdate>,
     watch_all: impl Fn(Cluster, ClusterSettings, TrustDomain, watch::Sender<ClusterUpdate>) -> F,
 ) {
-    let (name, bounds) = (cluster.address().to_owned(), settings.pace.bounds());
+    let name = format!("the watches of {}", cluster.address());
+    let bounds = settings.pace.bounds();
     let watches = || {
         let (cluster, settings) = (cluster.clone(), settings.clone());
         watch_all(cluster, settings, trust_domain.clone(), to.clone())
