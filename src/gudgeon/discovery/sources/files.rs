@@ -11,6 +11,7 @@ use sources::catalogue::Message;
 use sources::contribution::{SourceId, SyncState};
 use sources::directory::{Files, Outcome};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::{WrittenObjects, names};
@@ -66,6 +67,7 @@ pub(super) async fn start(
     kubernetes: bool,
     written_objects: WrittenObjects,
     counts: watch::Receiver<bool>,
+    loops: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
     let cluster = hub.options.settings.cluster.clone();
     let (root, own) = (path.to_owned(), Arc::clone(hub));
@@ -92,7 +94,7 @@ pub(super) async fn start(
         ))
     })?;
     directory.take(outcome);
-    tokio::spawn(directory.run());
+    loops.spawn(directory.run());
     Ok(())
 }
 
