@@ -136,12 +136,12 @@ impl ConfigWatcher {
         this.watch(DEFINITIONS, definitions::RESOURCE, None, None);
         this.watch(CoreKind::Ingress.collection(), INGRESSES, again, None);
         if services {
-            for (plain, name) in [
+            for (kind, name) in [
                 (CoreKind::Service, "services"),
                 (CoreKind::Pod, "pods"),
                 (CoreKind::Node, "nodes"),
             ] {
-                this.watch(plain.collection(), Resource::core(name), None, None);
+                this.watch(kind.collection(), Resource::core(name), None, None);
             }
             this.watch(
                 CoreKind::EndpointSlice.collection(),

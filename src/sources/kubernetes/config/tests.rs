@@ -669,7 +669,7 @@ async fn long_objects_are_checked_beside_the_loop_and_in_order() {
         let (_, entry) = all.find(|(id, _)| id.name.ends_with(name)).unwrap();
         match entry {
             Entry::Object { object, .. } => object.body.len(),
-            Entry::Plain { .. } => 0,
+            Entry::Core { .. } => 0,
         }
     };
     assert_eq!(body("/a"), body("/a-short") - 6);

@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::cluster_state::{ClusterState, ClusterUpdate};
-use super::core_object::{self, EffectlessObject};
 use super::custom::Custom;
+use super::effectless::{self, EffectlessObject};
 use super::installed::Installed;
 use super::names::Names;
 use super::stored_kind::StoredKind;
@@ -240,7 +240,7 @@ impl KindWatch {
     }
 
     fn others(&mut self) {
-        for (at, resource, versions) in core_object::resources() {
+        for (at, resource, versions) in effectless::resources() {
             // One type for all of them: each further type costs 30 kB of the binary.
             self.looking::<EffectlessObject>(resource, versions, move |state, changes| {
                 state.others.apply(at, changes);
