@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::model::{ClusterId, Registry};
 use sources::catalogue::WrittenObject;
 use sources::contribution::SourceId;
+use sources::directory::CoreOrigin;
 use sources::kubernetes::{Cluster, ClusterUpdate, Names};
 use sources::memory::Memory;
 use sources::registry::Registries;
@@ -121,9 +122,12 @@ impl Sources {
             warn!("--configDir is not read: configuration comes from configSources");
         }
         if let Some(directory) = directory {
-            let kubernetes = this.cluster.is_none();
+            let core_origin = match this.cluster {
+                Some(_) => CoreOrigin::Cluster,
+                None => CoreOrigin::Files,
+            };
             let published = Arc::clone(&this.directory);
-            files::start(hub, directory, kubernetes, published, counts, loops).await?;
+            files::start(hub, directory, core_origin, published, counts, loops).await?;
         }
         // It is complete at once, so it comes last: what is served begins when nobody is waited for.
         if registries.contains(&Registry::Memory) {

@@ -37,6 +37,7 @@ const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hol
 pub(crate) use connect::REQUEST;
 pub use connect::{Access, CannotConnect, Cluster, Version};
 pub use failure::{Action, Cause, Failure};
+pub use list::ListedPart;
 #[cfg(test)]
 pub(crate) use registry::as_served;
 pub(crate) use registry::trimmed;

@@ -22,10 +22,18 @@ use crate::directory::scanned_files::FilesObjects;
 use crate::directory::unread_kinds::UnreadKinds;
 use crate::kubernetes::{EndpointSlice, Endpoints, Names, Namespace, Node, Objects, Pod, Service};
 
+/// The source of objects of Kubernetes' own kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoreOrigin {
+    Files,
+    /// An API server has them: those of files are not used.
+    Cluster,
+}
+
 /// The objects of all files. Results are kept, so unchanged ones keep their pointer.
 #[derive(Debug)]
 pub(crate) struct FileObjects {
-    kubernetes: bool,
+    core_origin: CoreOrigin,
     catalogue: SourceCatalogue<FileVersion>,
     unread: UnreadKinds,
     report: Arc<ConfigReport>,
@@ -46,9 +54,10 @@ impl FilesObjects for FileObjects {
 
     fn put(&mut self, place: &Arc<str>, bytes: &[u8]) -> Result<(), Malformed> {
         let origin = self.catalogue.origin(place, "");
-        let has_cluster = !self.kubernetes;
+        let core_origin = self.core_origin;
         let read = read(bytes, LIMITS, |object, checked| {
-            let is_elsewhere = has_cluster && checked.id.core_kind().is_some();
+            let is_elsewhere =
+                core_origin == CoreOrigin::Cluster && checked.id.core_kind().is_some();
             (!is_elsewhere).then(|| stored(object, checked, &origin))?
         })?;
         let mut entries = read.entries;
@@ -71,10 +80,9 @@ impl FilesObjects for FileObjects {
 }
 
 impl FileObjects {
-    /// `kubernetes`: objects of Kubernetes are used.
-    pub(crate) fn new(root: Root, names: Names, kubernetes: bool) -> Self {
+    pub(crate) fn new(root: Root, names: Names, core_origin: CoreOrigin) -> Self {
         Self {
-            kubernetes,
+            core_origin,
             catalogue: SourceCatalogue::new(root, MOST_OBJECTS),
             unread: UnreadKinds::default(),
             report: Arc::default(),
@@ -87,7 +95,7 @@ impl FileObjects {
     pub(super) fn holding(root: Root, names: Names, most: usize) -> Self {
         Self {
             catalogue: SourceCatalogue::new(root, most),
-            ..Self::new(Root::Directory("".into()), names, true)
+            ..Self::new(Root::Directory("".into()), names, CoreOrigin::Files)
         }
     }
 
