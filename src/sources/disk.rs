@@ -7,6 +7,7 @@
 
 mod job;
 mod path_trace;
+mod timeout;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 pub use job::open_regular;
 pub use path_trace::each_lookup;
 use path_trace::{Trace, TraceStep};
+use timeout::DiskTimeout;
 
 /// The deadline of one system call: a disk that spins up, or a network's retry, takes less. An update has 2 s in all.
 const CALL: Duration = Duration::from_secs(1);
@@ -48,9 +50,6 @@ const UNREAD: Duration = Duration::from_secs(120);
 const CHUNK: usize = 64 << 10;
 /// Stack bytes of a thread, for a path and its buffers.
 const STACK: usize = 128 << 10;
-
-/// The words of a path that does not answer.
-const HANGS: &str = "reading it hangs";
 
 /// A name in a directory.
 #[derive(Debug)]
@@ -265,10 +264,10 @@ impl Disk {
             // `Same` asks about a path that hangs, by names that answered before.
             if !matches!(call, Call::Same(_)) {
                 if self.hanging.contains_key(path) {
-                    return Err(hangs());
+                    return Err(DiskTimeout::Hangs.into());
                 }
                 if self.is_slow(path) {
-                    return Err(slow(self.within));
+                    return Err(DiskTimeout::Slow(self.within).into());
                 }
             }
             if let Some(answer) = self.once(path, call)? {
@@ -287,11 +286,10 @@ impl Disk {
 
     /// Remembers a call that took too long, and forgets one that was read to its end.
     fn remember(&mut self, path: &Path, call: &Call, answer: &io::Result<Reply>) {
-        let hangs_or_slow = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
-        match answer {
+        match answer.as_ref().map_err(DiskTimeout::of) {
             // Through a name that hangs, which is known elsewhere.
-            Err(error) if error.to_string() == HANGS => {}
-            Err(error) if hangs_or_slow(error) => {
+            Err(Some(DiskTimeout::Hangs)) => {}
+            Err(Some(DiskTimeout::Slow(_) | DiskTimeout::TooManyHang)) => {
                 let before = self.slow.get(path).map(|(_, wait)| *wait);
                 let wait = before.map_or(AGAIN, |wait| wait.saturating_mul(2).min(SLOW));
                 if self.slow.len() >= MOST_SLOW && before.is_none() {
@@ -301,8 +299,8 @@ impl Disk {
                 self.slow.insert(path.to_path_buf(), (until, wait));
             }
             // Its kind alone is known fast.
-            _ if matches!(call, Call::Stat | Call::Same(_)) && answer.is_ok() => {}
-            _ => {
+            Ok(_) if matches!(call, Call::Stat | Call::Same(_)) => {}
+            Ok(_) | Err(None) => {
                 self.slow.remove(path);
             }
         }
@@ -322,10 +320,7 @@ impl Disk {
         let worker = match self.worker.take() {
             Some(worker) => worker,
             None if self.hanging.len() < MOST_HANGING => Worker::start()?,
-            None => {
-                let message = format!("{MOST_HANGING} files hang: no other is read");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
-            }
+            None => return Err(DiskTimeout::TooManyHang.into()),
         };
         let job = Job {
             path: path.to_path_buf(),
@@ -369,7 +364,10 @@ impl Disk {
             // The next job skips the stuck name, which must be known by then.
             hanging.trace.wait(CALL / PARTS);
             self.hanging.insert(at, hanging);
-            return if is_it { Err(hangs()) } else { Ok(None) };
+            return match is_it {
+                true => Err(DiskTimeout::Hangs.into()),
+                false => Ok(None),
+            };
         }
     }
 
@@ -379,15 +377,6 @@ impl Disk {
         self.hanging
             .retain(|_, hanging| !hanging.progress.has_ended.load(Ordering::Acquire));
     }
-}
-
-fn slow(within: Duration) -> io::Error {
-    let message = format!("reading it takes more than {} s", within.as_secs());
-    io::Error::new(io::ErrorKind::TimedOut, message)
-}
-
-fn hangs() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, HANGS)
 }
 
 impl Worker {

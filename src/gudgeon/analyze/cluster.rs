@@ -9,7 +9,7 @@ use api::config::document::{self, COMMAND_LINE};
 use api::mesh::MeshConfig;
 use serde_json::{Value as Json, json};
 use sources::Resource;
-use sources::kubernetes::{Access, Cluster};
+use sources::kubernetes::{Access, Cluster, ListedPart};
 
 use super::mesh;
 use crate::cli::AnalyzeFlags;
@@ -19,28 +19,40 @@ use crate::named_files::{NamedFile, put_namespace};
 /// Objects of all kinds together.
 const MOST_OBJECTS: usize = 100_000;
 
-/// Kinds of Kubernetes that objects of ours speak of: version and group, kind, plural, and whether its metadata is enough:
+/// Kinds of Kubernetes that objects of ours speak of: version and group, kind, plural, and the part that is read:
 /// for Secrets no more is to leave the server.
-const KUBERNETES: [(&str, &str, &str, &str, bool); 13] = [
-    ("", "v1", "Endpoints", "endpoints", false),
-    ("", "v1", "Namespace", "namespaces", true),
-    ("", "v1", "Pod", "pods", true),
-    ("", "v1", "Secret", "secrets", true),
-    ("", "v1", "Service", "services", false),
-    ("apps", "v1", "DaemonSet", "daemonsets", false),
-    ("apps", "v1", "Deployment", "deployments", false),
-    ("apps", "v1", "ReplicaSet", "replicasets", false),
-    ("apps", "v1", "StatefulSet", "statefulsets", false),
-    ("batch", "v1", "CronJob", "cronjobs", false),
-    ("batch", "v1", "Job", "jobs", false),
+const KUBERNETES: [(&str, &str, &str, &str, ListedPart); 13] = [
+    ("", "v1", "Endpoints", "endpoints", ListedPart::Whole),
+    ("", "v1", "Namespace", "namespaces", ListedPart::Metadata),
+    ("", "v1", "Pod", "pods", ListedPart::Metadata),
+    ("", "v1", "Secret", "secrets", ListedPart::Metadata),
+    ("", "v1", "Service", "services", ListedPart::Whole),
+    ("apps", "v1", "DaemonSet", "daemonsets", ListedPart::Whole),
+    ("apps", "v1", "Deployment", "deployments", ListedPart::Whole),
+    ("apps", "v1", "ReplicaSet", "replicasets", ListedPart::Whole),
+    (
+        "apps",
+        "v1",
+        "StatefulSet",
+        "statefulsets",
+        ListedPart::Whole,
+    ),
+    ("batch", "v1", "CronJob", "cronjobs", ListedPart::Whole),
+    ("batch", "v1", "Job", "jobs", ListedPart::Whole),
     (
         "discovery.k8s.io",
         "v1",
         "EndpointSlice",
         "endpointslices",
-        false,
+        ListedPart::Whole,
     ),
-    ("networking.k8s.io", "v1", "Ingress", "ingresses", false),
+    (
+        "networking.k8s.io",
+        "v1",
+        "Ingress",
+        "ingresses",
+        ListedPart::Whole,
+    ),
 ];
 
 /// Kinds of which most objects are made by another that is read, and the kind of that: the object says nothing that its maker does
@@ -160,13 +172,13 @@ async fn fetch(
             Err(cause) => read.unread.push(cause),
         }
     }
-    for (group, version, kind, plural, bare) in KUBERNETES {
+    for (group, version, kind, plural, part) in KUBERNETES {
         let resource = Resource {
             group,
             version,
             name: plural,
         };
-        read.kind(&cluster, resource, kind, bare, known).await;
+        read.kind(&cluster, resource, kind, part, known).await;
     }
     for kind in KINDS {
         for version in kind.versions {
@@ -175,7 +187,10 @@ async fn fetch(
                 version,
                 name: kind.plural,
             };
-            if read.kind(&cluster, resource, kind.kind, false, known).await {
+            if read
+                .kind(&cluster, resource, kind.kind, ListedPart::Whole, known)
+                .await
+            {
                 // The server converts between versions, so the first one that it has is enough.
                 break;
             }
@@ -191,7 +206,7 @@ impl InCluster {
         cluster: &Cluster,
         resource: Resource,
         kind: &str,
-        bare: bool,
+        part: ListedPart,
         known: &BTreeSet<ObjectName>,
     ) -> bool {
         let most = MOST_OBJECTS.saturating_sub(self.files.len());
@@ -199,7 +214,7 @@ impl InCluster {
         let objects = match list(
             cluster,
             resource,
-            (bare, maker.map(|(_, maker)| *maker)),
+            (part, maker.map(|(_, maker)| *maker)),
             most,
         )
         .await
@@ -234,20 +249,22 @@ impl InCluster {
 async fn list(
     cluster: &Cluster,
     resource: Resource,
-    (bare, maker): (bool, Option<&str>),
+    (part, maker): (ListedPart, Option<&str>),
     most: usize,
 ) -> Result<Option<Vec<Json>>, sources::kubernetes::Failure> {
     let Some(maker) = maker else {
-        return cluster.list_all(resource, bare, most).await;
+        return cluster.list_all(resource, part, most).await;
     };
     let without_maker = |mut all: Vec<Json>| {
         all.retain(|object| !is_made_by(object, maker));
         all
     };
-    let metadata = cluster.list_all(resource, true, most).await?;
+    let metadata = cluster
+        .list_all(resource, ListedPart::Metadata, most)
+        .await?;
     match metadata.map(without_maker) {
         Some(others) if !others.is_empty() => {
-            let all = cluster.list_all(resource, false, most).await?;
+            let all = cluster.list_all(resource, ListedPart::Whole, most).await?;
             Ok(all.map(without_maker))
         }
         none => Ok(none),

@@ -13,6 +13,7 @@ use sources::catalogue::WrittenObject;
 use sources::kubernetes::{Cluster, WatchTiming};
 use sources::reconcile::{DesiredMessages, ObjectMessages, Subject, write_statuses};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
@@ -32,14 +33,19 @@ const MOST_MESSAGES: usize = 50;
 const LONGEST: usize = 1024;
 
 /// Writes from now on; `cluster`: `None` where no API server has the objects.
-pub(super) fn start(hub: &Arc<Hub>, sources: &Sources, cluster: Option<Cluster>) {
+pub(super) fn start(
+    hub: &Arc<Hub>,
+    sources: &Sources,
+    cluster: Option<Cluster>,
+    loops: &mut JoinSet<()>,
+) {
     let Some(cluster) = cluster else {
         warn!("ignoring PILOT_ENABLE_STATUS: files have no status");
         return;
     };
     let (to, mut desired) = watch::channel(DesiredMessages::default());
-    tokio::spawn(follow(Arc::clone(hub), sources.clone(), to));
-    tokio::spawn(async move {
+    loops.spawn(follow(Arc::clone(hub), sources.clone(), to));
+    loops.spawn(async move {
         // A first snapshot that is not there yet says that all is well.
         if desired.changed().await.is_ok() {
             sleep(HOLD).await;

@@ -15,10 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::model::{ClusterId, Registry};
 use sources::catalogue::WrittenObject;
 use sources::contribution::SourceId;
+use sources::directory::CoreOrigin;
 use sources::kubernetes::{Cluster, ClusterUpdate, Names};
 use sources::memory::Memory;
 use sources::registry::Registries;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::hub::Hub;
@@ -68,7 +70,7 @@ fn written_in(
 }
 
 impl Sources {
-    /// Reads what must be there at the start, and starts all.
+    /// Reads what must be there at the start, and starts all; `loops` has what reads on.
     ///
     /// # Errors
     /// A source that cannot be used, or no source at all.
@@ -76,11 +78,12 @@ impl Sources {
         shared: &Shared,
         flags: &DiscoveryFlags,
         hub: &Arc<Hub>,
+        loops: &mut JoinSet<()>,
     ) -> Result<Self, Failure> {
         let registries = &hub.options.registries;
         let updates = shared.rules().and_then(RuleChannel::take_receiver);
         let is_read_here = updates.is_none();
-        let mcp_sources = mcp::start(updates, flags, hub)?;
+        let mcp_sources = mcp::start(updates, flags, hub, loops)?;
         let (are_named, counts) = (mcp_sources.are_named(), mcp_sources.own.counts());
         let mut this = Self {
             mcp_sources: Some(mcp_sources),
@@ -108,10 +111,10 @@ impl Sources {
                         return Err(Failure::config(message));
                     };
                     let started =
-                        kubernetes::start(shared, &access, flags, hub, !elsewhere, &counts);
+                        kubernetes::start(shared, &access, flags, hub, !elsewhere, &counts, loops);
                     this.cluster = Some(started.await?);
                 }
-                Registry::Consul => consul::start(flags, hub)?,
+                Registry::Consul => consul::start(flags, hub, loops)?,
                 Registry::External | Registry::Memory => {}
             }
         }
@@ -119,13 +122,16 @@ impl Sources {
             warn!("--configDir is not read: configuration comes from configSources");
         }
         if let Some(directory) = directory {
-            let kubernetes = this.cluster.is_none();
+            let core_origin = match this.cluster {
+                Some(_) => CoreOrigin::Cluster,
+                None => CoreOrigin::Files,
+            };
             let published = Arc::clone(&this.directory);
-            files::start(hub, directory, kubernetes, published, counts).await?;
+            files::start(hub, directory, core_origin, published, counts, loops).await?;
         }
         // It is complete at once, so it comes last: what is served begins when nobody is waited for.
         if registries.contains(&Registry::Memory) {
-            this.memory = Some(memory::start(hub));
+            this.memory = Some(memory::start(hub, loops));
         }
         if !elsewhere && registries.is_empty() {
             return Err(Failure::config(

@@ -34,6 +34,8 @@ pub(crate) struct Discovery {
     files: mesh::MeshFiles,
     ports: Ports,
     sources: Sources,
+    /// Loops without which what proxies are told grows old: a panic of one ends the role.
+    loops: JoinSet<()>,
 }
 
 impl Discovery {
@@ -77,10 +79,11 @@ impl Role for Discovery {
             hub.jwks.keep_from(server);
         }
         let ports = Ports::bind(flags).await?;
-        let sources = Sources::start(shared, flags, &hub).await?;
+        let mut loops = JoinSet::new();
+        let sources = Sources::start(shared, flags, &hub, &mut loops).await?;
         if hub.options.writes_status {
             let cluster = sources.status_cluster(shared, flags).await;
-            object_status::start(&hub, &sources, cluster);
+            object_status::start(&hub, &sources, cluster, &mut loops);
         }
         ports.announce();
         Ok(Self {
@@ -88,6 +91,7 @@ impl Role for Discovery {
             files,
             ports,
             sources,
+            loops,
         })
     }
 
@@ -97,9 +101,9 @@ impl Role for Discovery {
             files,
             ports,
             sources,
+            mut loops,
         } = self;
         let mut serving = listen(ports, &hub, &sources, &shutdown);
-        let mut loops = JoinSet::new();
         loops.spawn(Arc::clone(&hub).run());
         loops.spawn(conflict_log::run(Arc::clone(&hub)));
         loops.spawn(jwks_loop::run(Arc::clone(&hub)));
@@ -112,7 +116,7 @@ impl Role for Discovery {
         };
         tokio::select! {
             () = end => {}
-            // Without them nothing is pushed any more, and proxies would not notice: the supervisor restarts the process.
+            // Without them nothing is read or pushed any more, and proxies would not notice: the supervisor restarts the process.
             failure = panicked(&mut loops) => return Err(failure),
             failure = panicked(&mut serving) => return Err(failure),
         }
@@ -185,6 +189,7 @@ mod tests {
                 secure: Vec::new(),
             },
             sources: Sources::default(),
+            loops: JoinSet::new(),
         };
         // The push loop sleeps until the push is due, and tokio panics where a runtime has no timers.
         discovery.hub.push_all();
@@ -199,5 +204,29 @@ mod tests {
         assert_eq!(failure.exit, Exit::System);
         let message = failure.message;
         assert!(message.starts_with("cannot go on: "), "{message}");
+    }
+
+    /// A source whose task was gone used to keep its last objects for good.
+    #[tokio::test]
+    async fn a_panic_of_a_source_ends_the_role() {
+        let flags = testing::flags(&[]);
+        let (files, _) = mesh::MeshFiles::open(&flags).await.unwrap();
+        let mut loops = JoinSet::new();
+        loops.spawn(async { panic!("as a source that panics") });
+        let discovery = Discovery {
+            hub: testing::hub(),
+            files,
+            ports: Ports {
+                http: Vec::new(),
+                grpc: None,
+                secure: Vec::new(),
+            },
+            sources: Sources::default(),
+            loops,
+        };
+        let (_stage, shutdown) = Shutdown::channel();
+        let ended = timeout(Duration::from_secs(20), discovery.serve(shutdown)).await;
+        let failure = ended.expect("it serves on").unwrap_err();
+        assert_eq!(failure.exit, Exit::System);
     }
 }

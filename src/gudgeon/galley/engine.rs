@@ -492,7 +492,7 @@ mod tests {
         };
         (
             id,
-            Some(TransformInput::Plain(kind, json.to_string().into())),
+            Some(TransformInput::Core(kind, json.to_string().into())),
         )
     }
 

@@ -47,7 +47,7 @@ pub(super) enum TransformInput {
     /// The resource that all sinks get.
     Resource(Arc<Resource>),
     /// An object of Kubernetes, as JSON.
-    Plain(CoreKind, Arc<str>),
+    Core(CoreKind, Arc<str>),
 }
 
 impl TransformInput {
@@ -58,7 +58,7 @@ impl TransformInput {
                 let created = created.map(objects::created);
                 Self::Resource(Arc::new(objects::resource(object, created)))
             }
-            Entry::Plain { kind, json } => Self::Plain(*kind, (&**json).into()),
+            Entry::Core { kind, json } => Self::Core(*kind, (&**json).into()),
         }
     }
 }
@@ -157,8 +157,8 @@ impl Processing {
                 publisher.set(now, id.collection, resource);
                 return;
             }
-            Some(TransformInput::Plain(kind, json)) => (Some(kind), Some(json)),
-            None => (plain_of(id.collection), None),
+            Some(TransformInput::Core(kind, json)) => (Some(kind), Some(json)),
+            None => (core_kind_of(id.collection), None),
         };
         match kind {
             Some(kind) => {
@@ -173,10 +173,10 @@ impl Processing {
     }
 
     /// Applies a Kubernetes object. Returns the Services whose entries change.
-    fn cluster(&mut self, plain: CoreKind, name: &str, json: Option<&str>) -> BTreeSet<Key> {
+    fn cluster(&mut self, kind: CoreKind, name: &str, json: Option<&str>) -> BTreeSet<Key> {
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
         let key = Key::new(namespace, name);
-        match plain {
+        match kind {
             CoreKind::Ingress => {
                 self.ingresses.set(key, read(json));
                 BTreeSet::new()
@@ -283,10 +283,10 @@ fn origin(origins: &Origins, ingress: &str) -> Origin {
 }
 
 /// The kind of Kubernetes' objects that a collection is of; `None`: it is one of the mesh's.
-fn plain_of(collection: &str) -> Option<CoreKind> {
+fn core_kind_of(collection: &str) -> Option<CoreKind> {
     CoreKind::ALL
         .into_iter()
-        .find(|plain| plain.collection() == collection)
+        .find(|kind| kind.collection() == collection)
 }
 
 fn read<T: TransformSource>(json: Option<&str>) -> Option<T> {
@@ -297,11 +297,11 @@ fn read<T: TransformSource>(json: Option<&str>) -> Option<T> {
 ///
 /// # Errors
 /// The reason why it cannot.
-pub(super) fn usable(plain: CoreKind, json: &str) -> Result<(), String> {
+pub(super) fn usable(kind: CoreKind, json: &str) -> Result<(), String> {
     fn readable<T: TransformSource>(json: &str) -> Result<(), String> {
         transform::read::<T>(json).map(drop)
     }
-    match plain {
+    match kind {
         CoreKind::Ingress => readable::<Ingress>(json),
         CoreKind::Service => readable::<ServiceObject>(json),
         CoreKind::Endpoints => readable::<Endpoints>(json),
@@ -439,7 +439,7 @@ mod tests {
         let json = json.to_string();
         usable(kind, &json).unwrap();
         let json = json.into();
-        Entry::Plain { kind, json }
+        Entry::Core { kind, json }
     }
 
     fn id(collection: &'static str, name: &str) -> EntryId {

@@ -26,7 +26,7 @@ pub type UsabilityCheck = fn(CoreKind, &str) -> Result<(), String>;
 
 /// The fields of a kind that are stored.
 struct StoredFields {
-    plain: CoreKind,
+    core: CoreKind,
     kind: &'static str,
     versions: &'static [&'static str],
     collection: &'static str,
@@ -51,7 +51,7 @@ const VERSION: &str = "resourceVersion";
 
 const ROWS: [StoredFields; 9] = [
     StoredFields {
-        plain: CoreKind::Endpoints,
+        core: CoreKind::Endpoints,
         kind: "Endpoints",
         versions: &["v1"],
         collection: "k8s/core/v1/endpoints",
@@ -59,7 +59,7 @@ const ROWS: [StoredFields; 9] = [
         fields: &[("subsets", &[])],
     },
     StoredFields {
-        plain: CoreKind::EndpointSlice,
+        core: CoreKind::EndpointSlice,
         kind: "EndpointSlice",
         versions: &["discovery.k8s.io/v1"],
         collection: "k8s/discovery.k8s.io/v1/endpointslices",
@@ -67,7 +67,7 @@ const ROWS: [StoredFields; 9] = [
         fields: &[("addressType", &[]), ("endpoints", &[]), ("ports", &[])],
     },
     StoredFields {
-        plain: CoreKind::Ingress,
+        core: CoreKind::Ingress,
         kind: "Ingress",
         versions: &[
             "networking.k8s.io/v1",
@@ -79,7 +79,7 @@ const ROWS: [StoredFields; 9] = [
         fields: &[("spec", &[])],
     },
     StoredFields {
-        plain: CoreKind::IngressClass,
+        core: CoreKind::IngressClass,
         kind: "IngressClass",
         versions: &["networking.k8s.io/v1"],
         collection: "k8s/networking.k8s.io/v1/ingressclasses",
@@ -87,7 +87,7 @@ const ROWS: [StoredFields; 9] = [
         fields: &[("spec", &[])],
     },
     StoredFields {
-        plain: CoreKind::Namespace,
+        core: CoreKind::Namespace,
         kind: "Namespace",
         versions: &["v1"],
         collection: "k8s/core/v1/namespaces",
@@ -95,7 +95,7 @@ const ROWS: [StoredFields; 9] = [
         fields: &[],
     },
     StoredFields {
-        plain: CoreKind::Node,
+        core: CoreKind::Node,
         kind: "Node",
         versions: &["v1"],
         collection: "k8s/core/v1/nodes",
@@ -103,7 +103,7 @@ const ROWS: [StoredFields; 9] = [
         fields: &[],
     },
     StoredFields {
-        plain: CoreKind::Pod,
+        core: CoreKind::Pod,
         kind: "Pod",
         versions: &["v1"],
         collection: "k8s/core/v1/pods",
@@ -114,7 +114,7 @@ const ROWS: [StoredFields; 9] = [
         ],
     },
     StoredFields {
-        plain: CoreKind::Secret,
+        core: CoreKind::Secret,
         kind: "Secret",
         versions: &["v1"],
         collection: "k8s/core/v1/secrets",
@@ -122,7 +122,7 @@ const ROWS: [StoredFields; 9] = [
         fields: &[],
     },
     StoredFields {
-        plain: CoreKind::Service,
+        core: CoreKind::Service,
         kind: "Service",
         versions: &["v1"],
         collection: "k8s/core/v1/services",
@@ -145,17 +145,17 @@ impl CoreKind {
     ];
 
     fn row(self) -> Option<&'static StoredFields> {
-        ROWS.iter().find(|row| row.plain == self)
+        ROWS.iter().find(|row| row.core == self)
     }
 
     pub(crate) fn of(api_version: &str, kind: &str) -> Option<Self> {
         let is_it = |row: &&StoredFields| row.kind == kind && row.versions.contains(&api_version);
-        ROWS.iter().find(is_it).map(|row| row.plain)
+        ROWS.iter().find(is_it).map(|row| row.core)
     }
 
     pub(super) fn of_collection(collection: &str) -> Option<Self> {
         let row = ROWS.iter().find(|row| row.collection == collection);
-        row.map(|row| row.plain)
+        row.map(|row| row.core)
     }
 
     #[must_use]
@@ -303,13 +303,13 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_row() {
-        for plain in CoreKind::ALL {
-            let row = plain.row().unwrap();
-            assert_eq!(CoreKind::of_collection(row.collection), Some(plain));
+        for kind in CoreKind::ALL {
+            let row = kind.row().unwrap();
+            assert_eq!(CoreKind::of_collection(row.collection), Some(kind));
             for version in row.versions {
-                assert_eq!(CoreKind::of(version, row.kind), Some(plain));
+                assert_eq!(CoreKind::of(version, row.kind), Some(kind));
             }
-            assert!(!plain.kind().is_empty() && !plain.collection().is_empty());
+            assert!(!kind.kind().is_empty() && !kind.collection().is_empty());
         }
         assert_eq!(CoreKind::of("v2", "Pod"), None);
     }

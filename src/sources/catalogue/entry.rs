@@ -25,13 +25,13 @@ impl EntryId {
     pub fn kind(&self) -> &'static str {
         any_kind_of(self.collection)
             .map(|row| row.kind)
-            .or_else(|| self.plain().map(CoreKind::kind))
+            .or_else(|| self.core_kind().map(CoreKind::kind))
             .unwrap_or_default()
     }
 
     /// The kind, if it is one of Kubernetes' own.
     #[must_use]
-    pub fn plain(&self) -> Option<CoreKind> {
+    pub fn core_kind(&self) -> Option<CoreKind> {
         CoreKind::of_collection(self.collection)
     }
 
@@ -72,7 +72,7 @@ pub enum Entry {
         created: Option<i64>,
     },
     /// An object of one of Kubernetes' own kinds.
-    Plain {
+    Core {
         kind: CoreKind,
         /// JSON with the fields that transforms read.
         json: Arc<str>,
@@ -88,11 +88,11 @@ impl fmt::Debug for Entry {
                 .field(object)
                 .field(created)
                 .finish(),
-            Self::Plain {
+            Self::Core {
                 kind: CoreKind::Secret,
                 ..
             } => to.write_str("Secret"),
-            Self::Plain { kind, json } => to.debug_tuple("Plain").field(kind).field(json).finish(),
+            Self::Core { kind, json } => to.debug_tuple("Core").field(kind).field(json).finish(),
         }
     }
 }
@@ -117,14 +117,15 @@ impl PartialEq for Entry {
                     && (&object.namespace, &object.name) == (&other.namespace, &other.name)
             }
             (
-                Self::Plain { kind, json },
-                Self::Plain {
+                Self::Core { kind, json },
+                Self::Core {
                     kind: other,
                     json: other_json,
                 },
             ) => (kind, json) == (other, other_json),
-            (Self::Object { .. }, Self::Plain { .. })
-            | (Self::Plain { .. }, Self::Object { .. }) => false,
+            (Self::Object { .. }, Self::Core { .. }) | (Self::Core { .. }, Self::Object { .. }) => {
+                false
+            }
         }
     }
 }

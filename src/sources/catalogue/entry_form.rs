@@ -42,7 +42,7 @@ impl EntryForm {
         checked: CheckedObject<CheckedContent>,
         value: &Json,
     ) -> Option<CheckedObject<ConfigVersion>> {
-        if !checked.id.plain().is_none_or(self.wanted) {
+        if !checked.id.core_kind().is_none_or(self.wanted) {
             return None;
         }
         Some(checked.store(|id, content| match content {
@@ -65,7 +65,7 @@ impl EntryForm {
             return Err(Finding::error("", "object is too large"));
         }
         (self.usable)(kind, &json).map_err(|cause| Finding::error("", cause))?;
-        Ok(Entry::Plain {
+        Ok(Entry::Core {
             kind,
             json: json.into(),
         })

@@ -292,44 +292,59 @@ impl<C: Content> Catalogue<C> {
         change
     }
 
+    fn of_places<'a>(
+        &'a self,
+        places: &'a Places<C::Place>,
+    ) -> impl Iterator<Item = (&'a CataloguePlace<C::Place>, &'a Candidate<C>)> {
+        let known = places.iter();
+        known.filter_map(|key| Some((key, self.candidate(key)?)))
+    }
+
+    /// Returns the place at which the version before stays: a refused object keeps the version that was served from its place, or
+    /// of its name where no other is good.
+    fn kept_at<'a>(
+        &'a self,
+        places: &'a Places<C::Place>,
+        before: &'a ServedVersion<C>,
+        is_any_good: bool,
+    ) -> Option<&'a C::Place> {
+        let ((first, _), refused) = self.of_places(places).next()?;
+        // Another uid is another object: the version of the deleted one must not be served under its name.
+        if refused.version.is_some() || refused.uid != before.uid {
+            return None;
+        }
+        let its = self.of_places(places);
+        let mut its = its
+            .filter(|((place, _), _)| *place == before.place)
+            .peekable();
+        let is_its = its.peek().is_some() && its.all(|(_, one)| one.version.is_none());
+        match (is_its, is_any_good) {
+            (true, _) => Some(&before.place),
+            (false, false) => Some(first),
+            (false, true) => None,
+        }
+    }
+
     /// Returns the version to serve under a name, and true if it differs from the version before.
     fn next(
         &self,
         places: &Places<C::Place>,
         before: Option<&ServedVersion<C>>,
     ) -> Option<(ServedVersion<C>, bool)> {
-        let all = || {
-            places
-                .iter()
-                .filter_map(|key| Some((key, self.candidate(key)?)))
-        };
-        let mut good = all().filter_map(|(key, one)| Some((key, one, one.version.as_ref()?)));
-        let good = good.next();
-        let (first, refused) = all()
-            .next()
-            .filter(|(_, one)| one.version.is_none())
-            .unzip();
-        if let (Some(before), Some(((first, _), refused))) = (before, first.zip(refused)) {
-            // A refused object keeps the version that was served from its place, or of its name where no other is good.
-            let mut its = all().filter(|((place, _), _)| *place == before.place);
-            let first_of_its = its.next();
-            let is_its = first_of_its.is_some()
-                && its
-                    .chain(first_of_its)
-                    .all(|(_, one)| one.version.is_none());
-            // Another uid is another object: the version of the deleted one must not be served under its
-            // name.
-            if (good.is_none() || is_its) && refused.uid == before.uid {
-                let place = if is_its { &before.place } else { first };
-                let stays = ServedVersion {
-                    version: before.version.clone(),
-                    place: place.clone(),
-                    uid: before.uid.clone(),
-                    origin: before.origin.clone(),
-                    is_old: true,
-                };
-                return Some((stays, false));
-            }
+        let good = self
+            .of_places(places)
+            .find_map(|(key, one)| Some((key, one, one.version.as_ref()?)));
+        if let Some(before) = before
+            && let Some(place) = self.kept_at(places, before, good.is_some())
+        {
+            let stays = ServedVersion {
+                version: before.version.clone(),
+                place: place.clone(),
+                uid: before.uid.clone(),
+                origin: before.origin.clone(),
+                is_old: true,
+            };
+            return Some((stays, false));
         }
         let ((place, _), candidate, version) = good?;
         // An equal version keeps its pointer, which readers already hold.

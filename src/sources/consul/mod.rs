@@ -95,13 +95,13 @@ impl Consul {
         let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
         let mut state = CatalogState::default();
         loop {
-            let orders = schedule.next(start.elapsed());
-            for ticket in orders.cancel {
+            let changes = schedule.next(start.elapsed());
+            for ticket in changes.cancel {
                 if let Some(handle) = handles.remove(&ticket) {
                     handle.abort();
                 }
             }
-            for query in orders.begin {
+            for query in changes.begin {
                 let ticket = query.ticket;
                 let asking = run_query(self.client.clone(), query, self.cluster.clone());
                 handles.insert(ticket, queries.spawn(asking));

@@ -158,12 +158,12 @@ impl Schedule {
         if now >= self.step + STEP {
             (self.step, self.begun) = (now, 0);
         }
-        let mut orders = QueryChanges::default();
+        let mut changes = QueryChanges::default();
         while let Some(target) = self.ready(now) {
-            orders.begin.extend(self.begin(now, &target));
+            changes.begin.extend(self.begin(now, &target));
         }
-        orders.cancel = std::mem::take(&mut self.cancel);
-        orders
+        changes.cancel = std::mem::take(&mut self.cancel);
+        changes
     }
 
     /// Returns the time at which [`Self::next`] should be called without an event.

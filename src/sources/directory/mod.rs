@@ -38,7 +38,7 @@ mod tree;
 mod unread_kinds;
 
 pub use entries::{Directory, DirectoryScan};
+pub use files::{CoreOrigin, Files, Outcome};
 pub(crate) use files::{FileObjects, MAX_BYTES};
 #[cfg(test)]
 pub(crate) use files::{FileVersion, stored};
-pub use files::{Files, Outcome};

@@ -100,7 +100,7 @@ type Said = (usize, Vec<String>);
 
 /// Objects of the mesh's kinds that are refused, or have warnings or notes.
 fn said(report: &ConfigReport) -> BTreeSet<Said> {
-    let is_ours = |one: &&Refused| one.id.plain().is_none();
+    let is_ours = |one: &&Refused| one.id.core_kind().is_none();
     let errors = report.refused.iter().filter(is_ours);
     let errors = errors.map(|one| (one.origin.line(), words(&*one.findings)));
     let warned = report.warned.iter();
@@ -226,7 +226,7 @@ fn examples_in_a_directory_are_judged_as_everything_is() {
         });
         assert_eq!(said.collect::<BTreeSet<_>>(), all, "{}", example.name);
         let served = found.changes.iter().filter_map(|change| match change {
-            EntryChange::Set(id, ..) if id.plain().is_none() => Some(id),
+            EntryChange::Set(id, ..) if id.core_kind().is_none() => Some(id),
             EntryChange::Set(..) | EntryChange::Moved(..) | EntryChange::Gone(_) => None,
         });
         let ids = served.chain(found.report.unchecked.keys());

@@ -9,13 +9,13 @@ use std::time::Instant;
 use rustix::fs::OFlags;
 
 use super::path_trace::{TraceStep, passes};
-use super::{Call, FileKind, HANGS, Job, Name, Progress, Reply, hangs, slow};
+use super::{Call, DiskTimeout, FileKind, Job, Name, Progress, Reply};
 
 impl Job {
     pub(super) fn work(&self, progress: &Progress, buffer: &mut [u8]) -> io::Result<Reply> {
         progress.at(&self.path);
         if !matches!(self.call, Call::Same(_)) && passes(&self.path, &self.hanging) {
-            return Err(hangs());
+            return Err(DiskTimeout::Hangs.into());
         }
         match &self.call {
             Call::Stat => fs::metadata(&self.path).map(Reply::Stat),
@@ -57,7 +57,7 @@ impl Job {
     /// Unless it takes too long in all, however fast each call is.
     fn goes_on(&self, begin: Instant) -> io::Result<()> {
         match begin.elapsed() > self.within {
-            true => Err(slow(self.within)),
+            true => Err(DiskTimeout::Slow(self.within).into()),
             false => Ok(()),
         }
     }
@@ -66,7 +66,7 @@ impl Job {
     fn is(&self, path: &Path, progress: &Progress) -> Option<FileKind> {
         progress.at(path);
         if self.hanging.contains(path) || passes(path, &self.hanging) {
-            return Some(FileKind::Unknown(HANGS.to_owned()));
+            return Some(FileKind::Unknown(DiskTimeout::Hangs.to_string()));
         }
         let is_link = fs::symlink_metadata(path).ok()?.is_symlink();
         let Ok(data) = fs::metadata(path) else {

@@ -66,26 +66,34 @@ fn trimmed(mut object: Value) -> Value {
     object
 }
 
+/// The part of each object that is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedPart {
+    Whole,
+    /// Nothing else leaves the server.
+    Metadata,
+}
+
 impl Cluster {
-    /// Returns the objects of a kind in all namespaces; `None` if the server does not have the kind. `bare`: their metadata
-    /// alone, so that nothing else of them leaves the server. More than `most` objects, or than 256 MiB of them, are an error.
+    /// Returns the objects of a kind in all namespaces; `None` if the server does not have the kind. More than `most` objects, or
+    /// than 256 MiB of them, are an error.
     ///
     /// # Errors
     /// The request failed.
     pub async fn list_all(
         &self,
         resource: Resource,
-        bare: bool,
+        part: ListedPart,
         most: usize,
     ) -> Result<Option<Vec<Value>>, Failure> {
-        self.list_within(resource, bare, (most, MOST_BYTES)).await
+        self.list_within(resource, part, (most, MOST_BYTES)).await
     }
 
     /// As [`Self::list_all`]; `most`: objects, and their bytes.
     async fn list_within(
         &self,
         resource: Resource,
-        bare: bool,
+        part: ListedPart,
         (most, most_bytes): (usize, usize),
     ) -> Result<Option<Vec<Value>>, Failure> {
         let action = Action {
@@ -104,9 +112,9 @@ impl Cluster {
                 ..ListParams::default()
             };
             let request = Request::new(resource.path(None));
-            let request = match bare {
-                true => request.list_metadata(&params),
-                false => request.list(&params),
+            let request = match part {
+                ListedPart::Metadata => request.list_metadata(&params),
+                ListedPart::Whole => request.list(&params),
             };
             let exchange = self.exchange(&action, REQUEST);
             let (items, next, taken) = match exchange.read(request, ListPage::read).await {
@@ -170,7 +178,10 @@ mod tests {
             fake.put(json!({"metadata": {"name": format!("t{at}")}}));
         }
         let cluster = fake.cluster();
-        let all = cluster.list_all(resource, false, 1_000).await.unwrap();
+        let all = cluster
+            .list_all(resource, ListedPart::Whole, 1_000)
+            .await
+            .unwrap();
         assert_eq!(all.unwrap().len(), 250);
         for (lie, ending) in [
             (
@@ -181,12 +192,18 @@ mod tests {
         ] {
             fake.lies("list", KIND, Some(lie));
             let asked = fake.request_count(KIND);
-            let failed = cluster.list_all(resource, false, 1_000).await.unwrap_err();
+            let failed = cluster
+                .list_all(resource, ListedPart::Whole, 1_000)
+                .await
+                .unwrap_err();
             assert!(failed.to_string().ends_with(ending), "{failed}");
             assert!(fake.request_count(KIND) - asked < 150);
         }
         fake.lies("list", KIND, None);
-        let failed = cluster.list_all(resource, false, 249).await.unwrap_err();
+        let failed = cluster
+            .list_all(resource, ListedPart::Whole, 249)
+            .await
+            .unwrap_err();
         let ending = "there are more than 249 objects";
         assert!(failed.to_string().ends_with(ending), "{failed}");
     }
@@ -204,7 +221,10 @@ mod tests {
             fake.put(json!({"metadata": {"name": format!("t{at}")}, "spec": text}));
         }
         let most = (2_000, 4 << 20);
-        let failed = fake.cluster().list_within(resource, false, most).await;
+        let failed = fake
+            .cluster()
+            .list_within(resource, ListedPart::Whole, most)
+            .await;
         let failed = failed.unwrap_err().to_string();
         assert!(failed.ends_with("all objects exceed 4 MiB"), "{failed}");
     }

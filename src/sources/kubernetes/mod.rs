@@ -4,8 +4,10 @@
 //!
 //! * `failure`: errors of requests, in the operator's words. `answer`: responses, bounded in bytes and time. `line_buffer`: lines of
 //!   a watch, bounded. `page_progress`: the bounds of a list that comes in pages.
+//! * `panics`: work that ends as failed after a panic, or starts again.
 //! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
 //! * `list`: all objects of a kind, read once. `served_kinds`: the kinds that an API server has.
+//! * `status_queue`: pending writes of statuses, with their order, backoff and refusals, whatever the form of the patch.
 //! * `fair_room`: objects that share a room by their namespaces.
 //! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
 //! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them.
@@ -22,8 +24,10 @@ pub(crate) mod fake;
 mod line_buffer;
 mod list;
 mod page_progress;
+pub(crate) mod panics;
 mod registry;
 mod served_kinds;
+pub(crate) mod status_queue;
 mod store;
 mod watcher;
 
@@ -33,6 +37,7 @@ const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hol
 pub(crate) use connect::REQUEST;
 pub use connect::{Access, CannotConnect, Cluster, Version};
 pub use failure::{Action, Cause, Failure};
+pub use list::ListedPart;
 #[cfg(test)]
 pub(crate) use registry::as_served;
 pub(crate) use registry::trimmed;
@@ -42,5 +47,7 @@ pub use registry::{
     Problem, Remotes, Service, StoredKind, WantedCredentials, credentials, ingresses, remotes, run,
     usable,
 };
+pub(crate) use served_kinds::ServedKinds;
+pub use status_queue::Subject;
 pub use store::{Change, Changes, Freshness, Reader, WithoutRoom, Writer, store};
 pub use watcher::{ObjectSource, Selection, WatchTiming, Watcher};

@@ -1,6 +1,8 @@
 //! The kinds that an API server has: its own differ by its version, and others come and go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use api::backoff::Backoff;
 use api::log_repeats::LogRepeatLimiter;
@@ -8,6 +10,7 @@ use kube::core::Request;
 use kube::core::params::ListParams;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use tokio::time::Instant;
 
 use super::connect::{Cluster, REQUEST};
 use super::failure::{Action, Failure};
@@ -25,16 +28,86 @@ struct ApiResource {
     name: String,
 }
 
+type GroupVersion = (&'static str, &'static str);
+
+/// The last answer about one version of a group.
+#[derive(Debug)]
+struct KindsAnswer {
+    at: Instant,
+    plurals: Result<BTreeSet<String>, Failure>,
+}
+
+/// The lock of one version of a group, held during a request about it: one answer serves all who ask meanwhile.
+type KindsCell = Arc<tokio::sync::Mutex<Option<KindsAnswer>>>;
+
+/// The kinds of a server, with a cache shared by all look-ups at about the same time.
+#[derive(Clone, Debug)]
+pub(crate) struct ServedKinds {
+    cluster: Cluster,
+    answers: Arc<Mutex<BTreeMap<GroupVersion, KindsCell>>>,
+}
+
+impl ServedKinds {
+    pub(crate) fn new(cluster: Cluster) -> Self {
+        let answers = Arc::default();
+        Self { cluster, answers }
+    }
+
+    /// Returns the newest version in which the server has the kind, by answers that are at most `fresh` old. `versions`: the
+    /// oldest first.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub(crate) async fn newest(
+        &self,
+        group: &'static str,
+        versions: &[&'static str],
+        plural: &str,
+        fresh: Duration,
+    ) -> Result<Option<&'static str>, Failure> {
+        for &version in versions.iter().rev() {
+            if self.has((group, version), plural, fresh).await? {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn has(
+        &self,
+        (group, version): GroupVersion,
+        plural: &str,
+        fresh: Duration,
+    ) -> Result<bool, Failure> {
+        let asked = Instant::now();
+        let cell = {
+            let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(answers.entry((group, version)).or_default())
+        };
+        let mut answer = cell.lock().await;
+        // A failure serves those who waited for it: each of them would wait as long for a server that is silent.
+        let is_fresh = |answer: &KindsAnswer| {
+            answer.at >= asked || (answer.plurals.is_ok() && answer.at.elapsed() < fresh)
+        };
+        if answer.as_ref().is_none_or(|answer| !is_fresh(answer)) {
+            let plurals = self.cluster.serves(group, version).await;
+            let at = Instant::now();
+            *answer = Some(KindsAnswer { at, plurals });
+        }
+        match answer.as_ref().map(|answer| &answer.plurals) {
+            Some(Ok(plurals)) => Ok(plurals.contains(plural)),
+            Some(Err(failure)) => Err(failure.clone()),
+            None => Ok(false),
+        }
+    }
+}
+
 impl Cluster {
     /// Returns the plural names of the kinds in a version of a group; none if the server does not have it.
     ///
     /// # Errors
     /// The request failed.
-    pub(crate) async fn serves(
-        &self,
-        group: &str,
-        version: &str,
-    ) -> Result<BTreeSet<String>, Failure> {
+    async fn serves(&self, group: &str, version: &str) -> Result<BTreeSet<String>, Failure> {
         let path = format!("/apis/{group}/{version}");
         let action = Action {
             verb: "get",
@@ -111,5 +184,82 @@ impl Cluster {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::kubernetes::fake::{Fake, Fault};
+
+    const NETWORKING: &str = "networking.istio.io";
+    const SECURITY: &str = "security.istio.io";
+    const VERSIONS: [&str; 2] = ["v1beta1", "v1"];
+    const LONG: Duration = Duration::from_secs(3600);
+
+    async fn fake() -> (Fake, ServedKinds) {
+        let fake = Fake::start().await;
+        fake.set_api_group("/apis/networking.istio.io/v1", &["gateways"]);
+        fake.set_api_group(
+            "/apis/networking.istio.io/v1beta1",
+            &["gateways", "sidecars"],
+        );
+        fake.set_api_group("/apis/security.istio.io/v1", &["peerauthentications"]);
+        let served = ServedKinds::new(fake.cluster());
+        (fake, served)
+    }
+
+    #[tokio::test]
+    async fn the_newest_version_is_found_by_one_request_of_each() {
+        let (fake, served) = fake().await;
+        for (plural, version) in [
+            ("gateways", Some("v1")),
+            ("sidecars", Some("v1beta1")),
+            ("nothing", None),
+        ] {
+            let found = served.newest(NETWORKING, &VERSIONS, plural, LONG).await;
+            assert_eq!(found, Ok(version), "{plural}");
+        }
+        assert_eq!(fake.count("get"), 2);
+        let found = served.newest(NETWORKING, &VERSIONS, "gateways", Duration::ZERO);
+        assert_eq!(found.await, Ok(Some("v1")));
+        assert_eq!(fake.count("get"), 3);
+    }
+
+    #[tokio::test]
+    async fn a_silent_answer_about_one_group_holds_up_no_other() {
+        let (fake, served) = fake().await;
+        fake.fail("get", &[Fault::Silence]);
+        let first = {
+            let served = served.clone();
+            tokio::spawn(async move { served.newest(NETWORKING, &["v1"], "gateways", LONG).await })
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while fake.count("get") == 0 {
+            assert!(Instant::now() < deadline);
+            sleep(Duration::from_millis(5)).await;
+        }
+        let other = served.newest(SECURITY, &["v1"], "peerauthentications", LONG);
+        let found = timeout(Duration::from_secs(10), other).await.unwrap();
+        assert_eq!(found, Ok(Some("v1")));
+        assert!(!first.is_finished());
+        first.abort();
+    }
+
+    #[tokio::test]
+    async fn a_failure_serves_all_who_waited_for_it_and_nobody_after() {
+        let (fake, served) = fake().await;
+        fake.fail("get", &[Fault::Status(500, 0)]);
+        let look = || served.newest(NETWORKING, &["v1"], "gateways", LONG);
+        let (one, two, three) = tokio::join!(look(), look(), look());
+        assert!(
+            one.is_err() && one == two && two == three,
+            "{one:?} {two:?} {three:?}"
+        );
+        assert_eq!(fake.count("get"), 1);
+        assert_eq!(look().await, Ok(Some("v1")));
+        assert_eq!(fake.count("get"), 2);
     }
 }

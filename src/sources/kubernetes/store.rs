@@ -5,6 +5,7 @@
 
 mod changes;
 mod freshness;
+mod relist;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::kind::{Key, Kind};
 pub use changes::{Change, Changes};
 pub(crate) use freshness::NAMED;
 pub use freshness::{Freshness, WithoutRoom};
+use relist::Relist;
 
 /// Changed keys that are remembered. A reader that is further behind gets all objects.
 const JOURNAL: usize = 4096;
@@ -170,69 +172,8 @@ impl<K: Kind> Writer<K> {
     /// Replaces all objects but unreadable ones, which keep their last version as far as there is room. Returns the number of
     /// objects without room.
     pub(crate) fn replace_within(&mut self, listed: ObjectList<K>, room: usize) -> usize {
-        let ObjectList {
-            objects,
-            mut unreadable,
-            left_out,
-            more_left_out,
-        } = listed;
-        self.sender.send_modify(|inner| {
-            let before = std::mem::take(&mut inner.objects).into_objects();
-            let mut before: BTreeMap<_, _> = before.collect();
-            let mut changed = Vec::new();
-            // Versions in place of which, or beside which, the one before is kept.
-            let mut keeping = Vec::new();
-            for object in objects {
-                let key = object.key();
-                let (old, size_before) = before.remove(&key).unzip();
-                // An equal object stays the one that readers may hold already.
-                let stored = match old {
-                    Some(old) if *old == object => old,
-                    Some(_) | None => {
-                        changed.push(key.clone());
-                        Arc::new(object)
-                    }
-                };
-                let size = size_of(&*stored, size_before.unwrap_or_default());
-                if size > stored.size() {
-                    keeping.push((key, stored, size));
-                } else {
-                    inner.objects.insert(key, stored, size);
-                }
-            }
-            let unkept = unreadable.keys().chain(&left_out);
-            for key in unkept {
-                if let Some((key, (old, size))) = before.remove_entry(key) {
-                    keeping.push((key, old, size));
-                }
-            }
-            inner.freshness = Freshness {
-                listed: true,
-                left_out: Arc::new(left_out),
-                more_left_out,
-                ..Freshness::default()
-            };
-            // The new versions fit already, as `Items` made room for them: only versions that stay can exceed
-            // it.
-            for (key, old, size) in keeping {
-                match inner.make_room(&key, size, room) {
-                    Some(given_up) => {
-                        changed.extend(given_up);
-                        inner.objects.insert(key, old, size);
-                    }
-                    None => changed.push(key),
-                }
-            }
-            let more_unreadable = unreadable.len().saturating_sub(NAMED);
-            for _ in 0..more_unreadable {
-                unreadable.pop_last();
-            }
-            changed.extend(before.into_keys());
-            inner.record(changed);
-            inner.freshness.unreadable = Arc::new(std::mem::take(&mut unreadable));
-            inner.freshness.more_unreadable = more_unreadable;
-            inner.full_at = inner.objects.bytes();
-        });
+        self.sender
+            .send_modify(|inner| Relist::apply(inner, listed, room));
         self.sender.borrow().freshness.without_room()
     }
 
@@ -248,7 +189,7 @@ impl<K: Kind> Writer<K> {
         self.sender.send_if_modified(|inner| {
             let is_same = inner.objects.get(&key).is_some_and(|old| **old == object);
             if is_same {
-                return inner.freshness.is_settled(&key);
+                return inner.freshness.settle(&key);
             }
             let size = size_of(&object, inner.objects.size_of(&key));
             let given_up = inner.make_room(&key, size, room);
@@ -259,7 +200,7 @@ impl<K: Kind> Writer<K> {
                 inner.note_full();
                 return true;
             };
-            inner.freshness.is_settled(&key);
+            inner.freshness.settle(&key);
             inner.objects.insert(key.clone(), Arc::new(object), size);
             if left_out.is_some() {
                 inner.note_full();
@@ -273,12 +214,12 @@ impl<K: Kind> Writer<K> {
 
     pub fn remove(&mut self, key: &Key) {
         self.sender.send_if_modified(|inner| {
-            let is_settled = inner.freshness.is_settled(key);
+            let was_noted = inner.freshness.settle(key);
             let is_removed = inner.objects.remove(key).is_some();
             if is_removed {
                 inner.record(vec![key.clone()]);
             }
-            is_removed || is_settled
+            is_removed || was_noted
         });
     }
 

@@ -35,11 +35,11 @@ use super::connect::{Cluster, REQUEST};
 use super::failure::{Action, Cause, Failure, OfCluster};
 use super::line_buffer::LineBuffer;
 use super::page_progress::PageProgress;
+use super::panics::caught;
 use super::store::{ObjectList, Writer};
 use crate::kind::{Key, Kind, Resource};
 use crate::offload::offload;
 use items::{Any, Items, Unreadable};
-use panics::without_panic;
 pub(crate) use recovery::ServerRecovery;
 use room_list::{BETWEEN_LISTS, RoomList};
 
@@ -427,8 +427,8 @@ impl<K: Kind> Watcher<K> {
             // A notification from before this try tells nothing about the next pause.
             others.mark_unchanged();
             let work = self.list_and_watch(store, &mut health, &mut resumed);
-            let ended = without_panic(work).await;
-            if ended.is_none() {
+            let ended = caught(work).await;
+            if ended.is_err() {
                 self.panicked(store, &mut health);
             }
             // Ignore this source's own notification.
@@ -441,7 +441,7 @@ impl<K: Kind> Watcher<K> {
                 consecutive_gone = 0;
                 may_hurry = true;
             }
-            let Some(Err(failure)) = ended else {
+            let Ok(Err(failure)) = ended else {
                 sleep(backoff.next(fastrand::f64())).await;
                 continue;
             };

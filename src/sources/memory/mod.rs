@@ -11,8 +11,8 @@ use crate::catalogue::WrittenObject;
 use crate::catalogue::one_line::one_line;
 use crate::catalogue::source_catalogue::Root;
 use crate::contribution::Contribution;
-use crate::directory::FileObjects;
 use crate::directory::scanned_files::FilesObjects as _;
+use crate::directory::{CoreOrigin, FileObjects};
 use crate::kubernetes::Names;
 pub use received::{LastVersion, ReceivedObjects};
 
@@ -48,7 +48,7 @@ impl Memory {
     #[must_use]
     pub fn new(names: Names) -> Self {
         Self {
-            objects: FileObjects::new(root(), names.clone(), true),
+            objects: FileObjects::new(root(), names.clone(), CoreOrigin::Files),
             names,
             written: Vec::new(),
             body: Arc::default(),
@@ -65,7 +65,7 @@ impl Memory {
         if body.is_empty() {
             return Err(vec![NO_BODY.to_owned()]);
         }
-        let mut objects = FileObjects::new(root(), self.names.clone(), true);
+        let mut objects = FileObjects::new(root(), self.names.clone(), CoreOrigin::Files);
         objects.put(&Arc::default(), body).map_err(|malformed| {
             let line = malformed.line.max(1);
             vec![in_body(line, &malformed.cause)]

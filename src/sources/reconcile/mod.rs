@@ -16,10 +16,11 @@ mod validation;
 mod webhook;
 mod webhook_reconciler;
 
+pub use crate::kubernetes::Subject;
 pub use ca_bundle::{CaBundle, OWN_CA_NAME};
 pub use probe_token::ProbeToken;
 pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
-pub use status_writer::{DesiredMessages, ObjectMessages, Subject, write_statuses};
+pub use status_writer::{DesiredMessages, ObjectMessages, write_statuses};
 pub use validation::{ServiceReference, Validation};
 pub use webhook::{Webhook, WebhookConfiguration};
 pub use webhook_reconciler::{DesiredState, ReconcilerHandle, WebhookReconciler};

@@ -2,11 +2,10 @@
 //! the same, and a status that is up to date is not written, so neither replicas nor restarts nor own writes cause another.
 
 mod current_status;
-mod pending_writes;
 #[cfg(test)]
 mod tests;
+mod written_statuses;
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,38 +17,23 @@ use kube::core::Request;
 use kube::core::params::{ListParams, Patch, PatchParams};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch::error::RecvError;
+use tokio::time::{Instant, sleep_until};
 
 use self::current_status::StatusPage;
-use self::pending_writes::{PendingWrite, PendingWrites, RefusalExtent};
+use self::written_statuses::{ServerSideApply, WrittenStatuses};
 use crate::kind::{Key, Resource};
-use crate::kubernetes::{Action, Cause, Cluster, Failure, REQUEST, WatchTiming};
+use crate::kubernetes::status_queue::{Attempt, GroupResource, Next, StatusQueue, Subject};
+use crate::kubernetes::{Action, Cause, Cluster, Failure, REQUEST, ServedKinds, WatchTiming};
 
 /// The field manager: what it has applied before, and applies no more, the server removes.
 const MANAGER: &str = "gudgeon-discovery";
 /// Objects of a page.
 const PAGE: u32 = 500;
-/// Between two writes. Chosen: twenty a second is a tenth of what one client may ask of a server by default.
-const BETWEEN: Duration = Duration::from_millis(50);
+/// The age of an answer about the server's kinds. Chosen: writes of one turn share it, and a new kind is found soon.
+const FRESH: Duration = Duration::from_secs(5);
 /// Pages of a list at most: a list of a server that lies has no end.
 const MOST_PAGES: usize = 1_000;
-
-/// An object whose status is written.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Subject {
-    pub group: &'static str,
-    pub plural: &'static str,
-    pub key: Key,
-}
-
-/// A kind's group and plural name.
-type GroupResource = (&'static str, &'static str);
-
-impl Subject {
-    const fn place(&self) -> GroupResource {
-        (self.group, self.plural)
-    }
-}
 
 /// Messages about an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,12 +51,12 @@ pub type DesiredMessages = Arc<BTreeMap<Subject, ObjectMessages>>;
 
 /// A kind, in a version that the server has.
 #[derive(Clone, Copy, Debug)]
-struct ServedKind {
+struct KindVersion {
     resource: Resource,
     kind: &'static str,
 }
 
-impl ServedKind {
+impl KindVersion {
     fn action(&self, verb: &'static str, key: Option<&Key>) -> Action {
         Action {
             verb,
@@ -88,23 +72,25 @@ impl ServedKind {
 }
 
 /// Kinds in versions of the server's, by group and plural name.
-type Kinds = BTreeMap<GroupResource, ServedKind>;
+type Kinds = BTreeMap<GroupResource, KindVersion>;
 
 struct StatusWriter {
     cluster: Cluster,
     pace: WatchTiming,
+    served: ServedKinds,
     kinds: Kinds,
     /// Kinds whose objects may have a status that an earlier process has written; `None`: not known yet.
     to_scan: Option<BTreeSet<GroupResource>>,
-    scan_not_before: Option<Instant>,
-    pending: PendingWrites,
-    backoff: Backoff,
+    /// The time of the next scan, after one that failed.
+    next_scan: Option<Instant>,
+    written: WrittenStatuses,
+    queue: StatusQueue<ServerSideApply>,
     scan_backoff: Backoff,
     repeats: LogRepeatLimiter,
 }
 
 /// The end of a write that did not fail.
-enum StatusWrite {
+enum WriteOutcome {
     /// The status says what it is to say.
     UpToDate,
     /// The object is gone, or is another than the one that the messages are about: more will be told of it.
@@ -119,62 +105,46 @@ pub async fn write_statuses(
     mut desired: watch::Receiver<DesiredMessages>,
 ) {
     let mut writer = StatusWriter {
+        served: ServedKinds::new(cluster.clone()),
         cluster,
         pace,
         kinds: Kinds::new(),
         to_scan: None,
-        scan_not_before: None,
-        pending: PendingWrites::default(),
-        backoff: Backoff::new(pace.bounds()),
+        next_scan: None,
+        written: WrittenStatuses::default(),
+        queue: StatusQueue::new(pace.bounds()),
         scan_backoff: Backoff::new(pace.bounds()),
         repeats: LogRepeatLimiter::default(),
     };
-    loop {
+    let mut is_open = true;
+    while is_open {
         let wanted = DesiredMessages::clone(&desired.borrow_and_update());
-        let wait = writer.turn(&kinds, &wanted, &desired).await;
-        tokio::select! {
-            changed = desired.changed() => if changed.is_err() { return },
-            () = sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => {}
-        }
+        writer.scan(&kinds).await;
+        writer.enqueue(&wanted);
+        is_open = writer.write_all(&kinds, &mut desired).await.is_ok();
     }
 }
 
 impl StatusWriter {
-    /// Returns when to try again what the server did not take; `None` where all is written.
-    async fn turn(
-        &mut self,
-        kinds: &[&'static Kind],
-        wanted: &DesiredMessages,
-        desired: &watch::Receiver<DesiredMessages>,
-    ) -> Option<Duration> {
-        let looked = self.scan(kinds).await;
-        // Nothing is known of the server.
-        let Some(to_look) = self.to_scan.clone() else {
-            return looked;
-        };
-        let written = self.write_all(kinds, wanted, &to_look, desired).await;
-        looked.into_iter().chain(written).min()
-    }
-
     /// Looks for what an earlier process has written: what is right no more is to go. A kind that cannot be listed is tried
-    /// again, and holds no other up. Returns when.
-    async fn scan(&mut self, kinds: &[&'static Kind]) -> Option<Duration> {
-        let now = Instant::now();
-        if let Some(at) = self.scan_not_before.filter(|at| *at > now) {
-            return Some(at.saturating_duration_since(now));
+    /// again, and holds no other up.
+    async fn scan(&mut self, kinds: &[&'static Kind]) {
+        if self.next_scan.is_some_and(|at| at > Instant::now()) {
+            return;
         }
-        let failure = self.scan_all(kinds).await?;
-        failure.warn_of_kind(&mut self.repeats);
-        let wait = failure.wait(&mut self.scan_backoff, fastrand::f64());
-        self.scan_not_before = Some(Instant::now() + wait);
-        Some(wait)
+        self.next_scan = None;
+        if let Some(failure) = self.scan_all(kinds).await {
+            failure.warn_of_kind(&mut self.repeats);
+            let wait = failure.wait(&mut self.scan_backoff, fastrand::f64());
+            self.next_scan = Some(Instant::now() + wait);
+        }
     }
 
     /// The first failure, if there is one.
     async fn scan_all(&mut self, kinds: &[&'static Kind]) -> Option<Failure> {
         let to_look = match self.to_scan.clone() {
             Some(to_look) => to_look,
-            None => match served(&self.cluster, kinds).await {
+            None => match find_kinds(&self.served, kinds).await {
                 Ok(found) => {
                     self.kinds = found;
                     self.kinds.keys().copied().collect()
@@ -209,7 +179,7 @@ impl StatusWriter {
         first
     }
 
-    async fn scan_kind(&mut self, served: ServedKind) -> Result<(), Failure> {
+    async fn scan_kind(&mut self, served: KindVersion) -> Result<(), Failure> {
         let action = Action {
             resource: served.resource.to_string(),
             ..served.action("list", None)
@@ -225,7 +195,7 @@ impl StatusWriter {
             let asked = self.cluster.exchange(&action, self.pace.request);
             let page: StatusPage = asked.json(request).await?;
             for key in page.ours() {
-                self.pending.found(Subject {
+                self.written.found(Subject {
                     group: served.resource.group,
                     plural: served.resource.name,
                     key,
@@ -244,96 +214,87 @@ impl StatusWriter {
         Err(self.cluster.failure(&action, cause))
     }
 
-    /// Writes what differs, each once in a turn. A failure that others may share ends the turn, and what failed goes last in
-    /// the next one. Returns when that is; `None` where all is written.
+    /// Queues the statuses that differ, of kinds that were scanned.
+    fn enqueue(&mut self, wanted: &DesiredMessages) {
+        // Nothing is known of the server.
+        let Some(to_scan) = &self.to_scan else {
+            return;
+        };
+        self.written.retain(|subject| wanted.contains_key(subject));
+        self.queue.retain(|subject| wanted.contains_key(subject));
+        for (subject, messages) in wanted.iter() {
+            if to_scan.contains(&subject.group_resource()) {
+                continue;
+            }
+            match self.written.missing(subject, messages) {
+                Some(write) => self.queue.set(subject.clone(), write),
+                None => self.queue.remove(subject),
+            }
+        }
+    }
+
+    /// Writes what is queued, until other messages are desired or the next scan is due.
+    ///
+    /// # Errors
+    /// The sender of the desired messages is gone.
     async fn write_all(
         &mut self,
         kinds: &[&'static Kind],
-        wanted: &DesiredMessages,
-        not_yet: &BTreeSet<GroupResource>,
-        desired: &watch::Receiver<DesiredMessages>,
-    ) -> Option<Duration> {
-        for work in self.pending.work(wanted, Instant::now()) {
-            if not_yet.contains(&work.subject.place()) {
-                continue;
+        desired: &mut watch::Receiver<DesiredMessages>,
+    ) -> Result<(), RecvError> {
+        loop {
+            let now = Instant::now();
+            if desired.has_changed()? || self.next_scan.is_some_and(|at| at <= now) {
+                return Ok(());
             }
-            // What is desired by now may be something else.
-            if desired.has_changed().unwrap_or(true) {
-                return Some(Duration::ZERO);
-            }
-            sleep(BETWEEN).await;
-            let failure = match self.write(kinds, &work).await {
-                Ok(outcome) => {
-                    self.backoff.reset();
-                    match outcome {
-                        StatusWrite::UpToDate => self.pending.done(&work),
-                        StatusWrite::Outdated => self.pending.outdated(&work),
-                    }
+            let next = match self.queue.next(now) {
+                Next::Write(attempt) => {
+                    self.write(kinds, attempt).await;
                     continue;
                 }
-                Err(failure) => failure,
+                Next::Wait(at) => at,
             };
-            match failure.code() {
-                // The object is gone, or its kind has no status; or the server has the kind no more, or not in this version.
-                Some(404) => {
-                    let mut extent = RefusalExtent::Object;
-                    if failure.action.verb == "list" {
-                        self.kinds.remove(&work.subject.place());
-                        extent = RefusalExtent::Kind;
-                    }
-                    self.pending.refused(&work, extent, Instant::now());
-                }
-                // Another write was first, the server has too much to do, or a webhook of its own fails.
-                Some(401 | 408 | 409 | 429 | 500..) | None => {
-                    self.pending.failed(&work);
-                    failure.warn_of_kind(&mut self.repeats);
-                    let wait = failure.wait(&mut self.backoff, fastrand::f64());
-                    // Even where something else is told: the server has asked for it.
-                    sleep(failure.after().unwrap_or_default()).await;
-                    return Some(wait.saturating_sub(failure.after().unwrap_or_default()));
-                }
-                Some(_) => {
-                    let extent = match failure.is_without_right() {
-                        true => RefusalExtent::Namespace,
-                        false => RefusalExtent::Object,
-                    };
-                    self.log_refusal(&failure, extent);
-                    self.pending.refused(&work, extent, Instant::now());
-                }
+            let due = next.into_iter().chain(self.next_scan).min();
+            tokio::select! {
+                changed = desired.changed() => return changed,
+                () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
             }
         }
-        self.pending.next_try(Instant::now())
     }
 
-    /// Once of each kind: others of it are refused for the same reason.
-    fn log_refusal(&mut self, failure: &Failure, extent: RefusalExtent) {
-        let about = Failure {
-            cluster: failure.cluster.clone(),
-            action: Action {
-                name: None,
-                ..failure.action.clone()
-            },
-            cause: failure.cause.clone(),
-        };
-        let action = about.action.to_string();
-        if self.pending.is_new_refusal(&action, extent) {
-            tracing::warn!("{about}: status is not written");
+    async fn write(&mut self, kinds: &[&'static Kind], attempt: Attempt<ServerSideApply>) {
+        match self.apply(kinds, &attempt.subject, &attempt.write).await {
+            Ok(outcome) => {
+                self.queue.done();
+                if matches!(outcome, WriteOutcome::UpToDate) {
+                    self.written.done(attempt.subject, &attempt.write);
+                }
+            }
+            Err(failure) => {
+                // The server has the kind no more, or not in this version.
+                if failure.is_not_found() && failure.action.verb == "list" {
+                    self.kinds.remove(&attempt.subject.group_resource());
+                }
+                let now = Instant::now();
+                self.queue.failed(attempt, &failure, now, fastrand::f64());
+            }
         }
     }
 
-    async fn write(
+    async fn apply(
         &mut self,
         kinds: &[&'static Kind],
-        work: &PendingWrite,
-    ) -> Result<StatusWrite, Failure> {
-        let place = work.subject.place();
+        subject: &Subject,
+        write: &ServerSideApply,
+    ) -> Result<WriteOutcome, Failure> {
+        let place = subject.group_resource();
         if !self.kinds.contains_key(&place) {
-            self.kinds = served(&self.cluster, kinds).await?;
+            self.kinds = find_kinds(&self.served, kinds).await?;
         }
         let Some(served) = self.kinds.get(&place).copied() else {
-            return Ok(StatusWrite::Outdated);
+            return Ok(WriteOutcome::Outdated);
         };
-        let key = &work.subject.key;
+        let key = &subject.key;
         // The right to list is there already, and that to get need not be.
         let params = ListParams::default()
             .fields(&format!("metadata.name={}", key.name))
@@ -346,15 +307,18 @@ impl StatusWriter {
         let asked = self.cluster.exchange(&action, REQUEST);
         let page: StatusPage = asked.json(request).await?;
         let Some(current) = page.first() else {
-            return Ok(StatusWrite::Outdated);
+            return Ok(WriteOutcome::Outdated);
         };
-        if work.generation.is_some_and(|of| of != current.generation()) {
-            return Ok(StatusWrite::Outdated);
+        if write
+            .generation
+            .is_some_and(|of| of != current.generation())
+        {
+            return Ok(WriteOutcome::Outdated);
         }
         let Resource { group, version, .. } = served.resource;
         let version = format!("{group}/{version}");
-        let Some(patch) = current.status_patch(&version, served.kind, &work.messages) else {
-            return Ok(StatusWrite::UpToDate);
+        let Some(patch) = current.status_patch(&version, served.kind, &write.messages) else {
+            return Ok(WriteOutcome::UpToDate);
         };
         let params = PatchParams::apply(MANAGER).force();
         let request = served.request(key).patch_subresource(
@@ -366,33 +330,24 @@ impl StatusWriter {
         let action = served.action("patch", Some(key));
         let asked = self.cluster.exchange(&action, REQUEST);
         asked.json::<serde::de::IgnoredAny>(request).await?;
-        Ok(StatusWrite::UpToDate)
+        Ok(WriteOutcome::UpToDate)
     }
 }
 
 /// Finds the versions that the server has.
-async fn served(cluster: &Cluster, kinds: &[&'static Kind]) -> Result<Kinds, Failure> {
-    let mut asked: BTreeMap<(&str, &str), BTreeSet<String>> = BTreeMap::new();
+async fn find_kinds(served: &ServedKinds, kinds: &[&'static Kind]) -> Result<Kinds, Failure> {
     let mut all = Kinds::new();
     for kind in kinds {
-        for version in kind.versions {
-            let place = (kind.group, *version);
-            let names = match asked.entry(place) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(cluster.serves(kind.group, version).await?),
+        let (group, name) = (kind.group, kind.plural);
+        let newest = served.newest(group, kind.versions, name, FRESH).await?;
+        if let Some(version) = newest {
+            let resource = Resource {
+                group,
+                version,
+                name,
             };
-            if names.contains(kind.plural) {
-                let resource = Resource {
-                    group: kind.group,
-                    version,
-                    name: kind.plural,
-                };
-                let kind_of = ServedKind {
-                    resource,
-                    kind: kind.kind,
-                };
-                all.entry((kind.group, kind.plural)).or_insert(kind_of);
-            }
+            let kind = kind.kind;
+            all.insert((group, name), KindVersion { resource, kind });
         }
     }
     Ok(all)

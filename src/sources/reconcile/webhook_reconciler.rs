@@ -11,13 +11,13 @@ mod report;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use super::ca_bundle::CaBundle;
 use super::reconcile_status::{ReconcileFailure, ReconcileStatus, ReconcileStatuses};
 use super::validation::{Validation, WebhookProbe};
 use super::webhook::WebhookConfiguration;
 use crate::kubernetes::Cluster;
+use crate::kubernetes::panics::RestartingTasks;
 use crate::kubernetes::store;
 use crate::kubernetes::{ObjectSource as _, Selection, WatchTiming, Watcher};
 
@@ -120,37 +120,38 @@ impl WebhookReconciler {
     /// Reconciles for as long as it is polled. Ends only if there is no configuration to reconcile.
     pub async fn run(self, cluster: Cluster) {
         let (to, refused) = watch::channel(false);
-        let mut tasks = JoinSet::new();
-        for name in &self.configurations {
-            let selection = Selection {
-                name: Some(name.clone()),
-                ..Selection::default()
-            };
-            let source =
-                Watcher::new(cluster.clone(), selection, self.pace).of(self.goal.resource());
-            let (writer, reader) = store::<WebhookConfiguration>();
-            let one = ConfigurationReconciler::new(
-                &self,
-                cluster.clone(),
-                name.clone(),
-                reader,
-                refused.clone(),
-            );
-            tasks.spawn(async move {
-                tokio::select! {
-                    never = source.run(writer) => match never {},
-                    () = one.run() => {}
-                }
+        let this = Arc::new(self);
+        let mut tasks = RestartingTasks::new(this.pace.bounds());
+        for name in &this.configurations {
+            let (this, cluster) = (Arc::clone(&this), cluster.clone());
+            let (name, refused) = (name.clone(), refused.clone());
+            tasks.spawn(format!("the reconciler of {name}"), move || {
+                let (this, cluster) = (Arc::clone(&this), cluster.clone());
+                let (name, refused) = (name.clone(), refused.clone());
+                async move { this.reconcile(cluster, name, refused).await }
             });
         }
         let watching = async {
-            if let Some(refusal) = self.refusal(&cluster) {
+            if let Some(refusal) = this.refusal(&cluster) {
                 refusal.run(to).await;
             }
         };
-        tokio::join!(watching, async {
-            while tasks.join_next().await.is_some() {}
-        });
+        tokio::join!(watching, tasks.ended());
+    }
+
+    /// Reconciles one configuration.
+    async fn reconcile(&self, cluster: Cluster, name: String, refused: watch::Receiver<bool>) {
+        let selection = Selection {
+            name: Some(name.clone()),
+            ..Selection::default()
+        };
+        let source = Watcher::new(cluster.clone(), selection, self.pace).of(self.goal.resource());
+        let (writer, reader) = store::<WebhookConfiguration>();
+        let one = ConfigurationReconciler::new(self, cluster, name, reader, refused);
+        tokio::select! {
+            never = source.run(writer) => match never {},
+            () = one.run() => {}
+        }
     }
 
     /// The probe that sees the webhook refuse, if the policy waits for it.

@@ -11,7 +11,7 @@ use super::differ::differ_all;
 use super::precedence::first;
 use super::report::Report;
 use super::selection::WorkloadSelection;
-use super::selection_budget::{NAMESPACE_PLACES, SelectionBudget, SelectionLimit};
+use super::selection_budget::{SelectionBudget, SelectionLimit};
 use super::service_entry::{self, Backend};
 use super::{ObjectKey, Settings, Sources};
 use crate::contribution::{Contribution, SourceId};
@@ -205,21 +205,7 @@ fn used(
     let backends = backends.get(..most).unwrap_or_default();
     let mut notes = notes(selection.settings, source, entry, backends);
     if all > most {
-        let why = match limit.of_namespace {
-            Some(places) if limit.of_entry < size::SERVICE_PLACES => {
-                let others = match places < NAMESPACE_PLACES {
-                    true => "of the mesh",
-                    false => "of the namespace",
-                };
-                format!(
-                    "more than {places} places with the other ServiceEntries {others}: select fewer workloads"
-                )
-            }
-            Some(_) | None => format!(
-                "more than {} places with its hosts and ports: split the entry",
-                size::SERVICE_PLACES
-            ),
-        };
+        let why = limit.reason();
         notes.push(Report {
             source: source.clone(),
             kind: "ServiceEntry",

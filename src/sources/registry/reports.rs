@@ -100,8 +100,9 @@ impl Registries {
         for report in reports.iter_mut().filter(is_entry) {
             let key = key(report);
             let all = self.entries.used.get(&key).map(|used| used.services.len());
-            // `None` for an entry that is not used is less than every number: its report stays whole.
-            report.whole = lost.get(&key).copied() >= all;
+            let lost = lost.get(&key).copied().unwrap_or_default();
+            // The report of an entry that is not used stays whole.
+            report.whole = all.is_none_or(|all| lost >= all);
         }
     }
 }

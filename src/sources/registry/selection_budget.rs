@@ -13,7 +13,7 @@ use super::ObjectKey;
 
 /// Places of the workloads that the entries of one namespace select, and those of all. Chosen: a place takes somewhat less than a
 /// kilobyte, and the mesh that is promised has 10,000.
-pub(super) const NAMESPACE_PLACES: usize = 2 * size::SERVICE_PLACES;
+const NAMESPACE_PLACES: usize = 2 * size::SERVICE_PLACES;
 const ALL_PLACES: usize = 4 * size::SERVICE_PLACES;
 
 /// The most places of one entry of a namespace.
@@ -22,6 +22,27 @@ pub(super) struct SelectionLimit {
     pub(super) of_entry: usize,
     /// The places of all entries of the namespace, fewer where those of the mesh share the room; `None` if there are enough for all.
     pub(super) of_namespace: Option<usize>,
+}
+
+impl SelectionLimit {
+    /// Says how an entry gets all the workloads that it selects.
+    pub(super) fn reason(self) -> String {
+        match self.of_namespace {
+            Some(places) if self.of_entry < size::SERVICE_PLACES => {
+                let others = match places < NAMESPACE_PLACES {
+                    true => "of the mesh",
+                    false => "of the namespace",
+                };
+                format!(
+                    "more than {places} places with the other ServiceEntries {others}: select fewer workloads"
+                )
+            }
+            Some(_) | None => format!(
+                "more than {} places with its hosts and ports: split the entry",
+                size::SERVICE_PLACES
+            ),
+        }
+    }
 }
 
 const UNLIMITED: SelectionLimit = SelectionLimit {

@@ -6,6 +6,7 @@ use api::url::without_credentials;
 use sources::consul::{Address, Consul, ConsulUpdate, Token};
 use sources::contribution::SyncState;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
@@ -15,7 +16,11 @@ use crate::exit::Failure;
 ///
 /// # Errors
 /// The address or the token is none.
-pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failure> {
+pub(super) fn start(
+    flags: &DiscoveryFlags,
+    hub: &Arc<Hub>,
+    loops: &mut JoinSet<()>,
+) -> Result<(), Failure> {
     let url = flags.consul_server_url.as_deref().unwrap_or_default();
     let address: Address = url.parse().map_err(|cause| {
         let url = without_credentials(url);
@@ -34,9 +39,9 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failur
     let id = consul.id();
     hub.set_sync_state(&id, SyncState::Syncing);
     let (to, mut updates) = watch::channel(ConsulUpdate::default());
-    tokio::spawn(async move { match consul.run(to).await {} });
+    loops.spawn(async move { match consul.run(to).await {} });
     let hub = Arc::clone(hub);
-    tokio::spawn(async move {
+    loops.spawn(async move {
         while updates.changed().await.is_ok() {
             let now = updates.borrow_and_update().clone();
             hub.update(|registries| registries.put(&id, now.contribution));

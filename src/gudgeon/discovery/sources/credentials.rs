@@ -9,18 +9,19 @@ use sources::kubernetes::{
     Cluster, FoundCredentials, WantedCredentials, WatchTiming, credentials as look_for,
 };
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use xds::snapshot::named_credentials;
 
 use crate::discovery::hub::{Hub, PendingLookup};
 
 /// Looks for them from now on. Routers that come before it is known which there are wait for that: a listener without a chain
 /// that it had would end connections.
-pub(super) fn start(hub: &Arc<Hub>, cluster: Cluster, pace: WatchTiming) {
+pub(super) fn start(hub: &Arc<Hub>, cluster: Cluster, pace: WatchTiming, loops: &mut JoinSet<()>) {
     let looking = hub.edge.begin();
     let (wanted_sender, wanted) = watch::channel(Arc::default());
     let (to, found) = watch::channel(FoundCredentials::default());
-    tokio::spawn(look_for(cluster, pace, wanted, to));
-    tokio::spawn(follow(Arc::clone(hub), wanted_sender, found, looking));
+    loops.spawn(look_for(cluster, pace, wanted, to));
+    loops.spawn(follow(Arc::clone(hub), wanted_sender, found, looking));
 }
 
 async fn follow(

@@ -9,8 +9,9 @@ use std::time::Duration;
 use api::model::Registry;
 use sources::catalogue::Message;
 use sources::contribution::{SourceId, SyncState};
-use sources::directory::{Files, Outcome};
+use sources::directory::{CoreOrigin, Files, Outcome};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::{WrittenObjects, names};
@@ -63,15 +64,16 @@ impl DirectoryReader for Files {
 pub(super) async fn start(
     hub: &Arc<Hub>,
     path: &Path,
-    kubernetes: bool,
+    core_origin: CoreOrigin,
     written_objects: WrittenObjects,
     counts: watch::Receiver<bool>,
+    loops: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
     let cluster = hub.options.settings.cluster.clone();
     let (root, own) = (path.to_owned(), Arc::clone(hub));
     let opened = move || {
         let cluster = own.options.settings.cluster.clone();
-        Files::new(&root, names(&own, cluster), kubernetes)
+        Files::new(&root, names(&own, cluster), core_origin)
     };
     let mut directory = Directory {
         hub: Arc::clone(hub),
@@ -92,7 +94,7 @@ pub(super) async fn start(
         ))
     })?;
     directory.take(outcome);
-    tokio::spawn(directory.run());
+    loops.spawn(directory.run());
     Ok(())
 }
 

@@ -23,10 +23,11 @@ pub(super) fn start(
     namespace: Option<String>,
     pace: WatchTiming,
     counts: watch::Receiver<bool>,
+    loops: &mut JoinSet<()>,
 ) {
     let waits = hub.edge.begin();
     let hub = Arc::clone(hub);
-    tokio::spawn(async move {
+    loops.spawn(async move {
         let mut snapshots = hub.current.watch();
         let mut counts = counts;
         let (to, mut found) = watch::channel(None::<Arc<Ingresses>>);

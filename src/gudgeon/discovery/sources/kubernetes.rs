@@ -8,6 +8,7 @@ use api::model::{ClusterId, Registry};
 use sources::contribution::{Configuration, SourceId, SyncState};
 use sources::kubernetes::{self, Access, ClusterSettings, ClusterUpdate, Problem, Remotes};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::{credentials, ingresses, names};
@@ -47,6 +48,7 @@ pub(super) async fn start(
     hub: &Arc<Hub>,
     configuration: bool,
     counts: &watch::Receiver<bool>,
+    loops: &mut JoinSet<()>,
 ) -> Result<(ClusterId, watch::Receiver<ClusterUpdate>), Failure> {
     let cluster = shared.cluster(access).await.map_err(|cause| {
         Failure::config(format!("cannot read services from Kubernetes: {cause}"))
@@ -61,16 +63,23 @@ pub(super) async fn start(
     hub.set_sync_state(&id(&local), SyncState::Syncing);
     let trust = hub.trust.watch();
     let (to, updates) = watch::channel(ClusterUpdate::default());
-    tokio::spawn(kubernetes::run(
+    loops.spawn(kubernetes::run(
         cluster.clone(),
         settings.clone(),
         trust.clone(),
         to,
     ));
-    credentials::start(hub, cluster.clone(), settings.pace);
+    credentials::start(hub, cluster.clone(), settings.pace, loops);
     if configuration {
         let (cluster, namespace) = (cluster.clone(), settings.namespace.clone());
-        ingresses::start(hub, cluster, namespace, settings.pace, counts.clone());
+        ingresses::start(
+            hub,
+            cluster,
+            namespace,
+            settings.pace,
+            counts.clone(),
+            loops,
+        );
     }
     let namespace = flags
         .cluster_registries_namespace
@@ -78,11 +87,11 @@ pub(super) async fn start(
         .unwrap_or_else(|| hub.options.namespace.to_string());
     let (to, remotes) = watch::channel(Remotes::default());
     let (knows, known) = watch::channel(false);
-    tokio::spawn(kubernetes::remotes(
+    loops.spawn(kubernetes::remotes(
         cluster, namespace, settings, trust, to, knows,
     ));
     let (joined, all) = watch::channel(false);
-    tokio::spawn(follow_all(
+    loops.spawn(follow_all(
         Arc::clone(hub),
         remotes,
         known,
@@ -96,7 +105,7 @@ pub(super) async fn start(
         all,
         counts.clone(),
     );
-    tokio::spawn(to_hub);
+    loops.spawn(to_hub);
     Ok((local, updates))
 }
 

@@ -26,6 +26,7 @@ use sources::catalogue::EntryChange as Stored;
 use sources::contribution::{Contribution, SourceId, SyncState};
 use sources::kubernetes::Objects;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use self::counts::{OtherObjects, count};
@@ -76,6 +77,7 @@ pub(super) fn start(
     updates: Option<mpsc::Receiver<RuleUpdate>>,
     flags: &DiscoveryFlags,
     hub: &Arc<Hub>,
+    loops: &mut JoinSet<()>,
 ) -> Result<Arc<McpSources>, Failure> {
     let mesh = hub.with_registries(|registries| registries.world().mesh);
     let received = address::received(flags.mcp_max_msg_size).map_err(Failure::config)?;
@@ -127,11 +129,11 @@ pub(super) fn start(
             hub.options.registries.contains(&Registry::Kubernetes),
         ))),
     });
-    tokio::spawn(mcp_sources.follow_trust());
+    loops.spawn(mcp_sources.follow_trust());
     if are_named {
         hub.set_sync_state(&mcp_sources.rules, SyncState::Syncing);
         mcp_sources.follow(configured);
-        tokio::spawn(Arc::clone(&mcp_sources).wait());
+        loops.spawn(Arc::clone(&mcp_sources).wait());
     }
     Ok(mcp_sources)
 }

@@ -6,6 +6,7 @@ use api::model::Registry;
 use bytes::Bytes;
 use sources::contribution::{SourceId, SyncState};
 use sources::memory::Memory;
+use tokio::task::JoinSet;
 
 use super::names;
 use crate::discovery::hub::Hub;
@@ -18,12 +19,12 @@ pub(super) fn id() -> SourceId {
 }
 
 /// Creates an empty memory, which counts as read completely.
-pub(super) fn start(hub: &Arc<Hub>) -> Arc<Mutex<Memory>> {
+pub(super) fn start(hub: &Arc<Hub>, loops: &mut JoinSet<()>) -> Arc<Mutex<Memory>> {
     let memory = Arc::new(Mutex::new(Memory::new(names(hub, Memory::CLUSTER.into()))));
     hub.set_sync_state(&id(), SyncState::Synced);
     let mut trust = hub.trust.watch();
     let (hub, shared) = (Arc::clone(hub), Arc::clone(&memory));
-    tokio::spawn(async move {
+    loops.spawn(async move {
         while trust.changed().await.is_ok() {
             let domain = trust.borrow_and_update().clone();
             let contribution = lock(&shared).set_trust_domain(&domain);

@@ -21,7 +21,7 @@ fn entry(word: &str, line: usize) -> SourceEntry<ConfigVersion> {
         "" => "",
         _ => CoreKind::Pod.collection(),
     };
-    let entry = (!word.ends_with(['!', '?'])).then(|| Entry::Plain {
+    let entry = (!word.ends_with(['!', '?'])).then(|| Entry::Core {
         kind: CoreKind::Pod,
         json: says.into(),
     });
@@ -55,7 +55,7 @@ fn put(catalogue: &mut ConfigCatalogue, place: &str, words: &str) {
 
 fn says(entry: &Entry) -> &str {
     match entry {
-        Entry::Plain { json, .. } => json,
+        Entry::Core { json, .. } => json,
         Entry::Object { .. } => panic!("none is made here"),
     }
 }

@@ -43,9 +43,9 @@ impl Script {
     }
 
     fn begin(&mut self) -> Vec<Query> {
-        let orders = self.schedule.next(self.now);
+        let changes = self.schedule.next(self.now);
         self.check();
-        orders.begin
+        changes.begin
     }
 
     fn end(&mut self, query: &Query, end: End) {
@@ -332,8 +332,8 @@ fn removed_services_are_queried_no_more() {
     let mut script = Script::with(&all(&["a", "b"]));
     let begun = script.begin();
     script.schedule.names(script.now, &all(&["b"]));
-    let orders = script.schedule.next(script.now);
-    assert_eq!(orders.cancel, [begun[0].ticket]);
+    let changes = script.schedule.next(script.now);
+    assert_eq!(changes.cancel, [begun[0].ticket]);
     let late = script
         .schedule
         .ended(script.now, begun[0].ticket, answered(9), HALF);
@@ -383,13 +383,13 @@ impl Agent {
     fn until(&mut self, end: Duration) {
         while self.script.now < end {
             self.expire();
-            let orders = self.script.schedule.next(self.script.now);
+            let changes = self.script.schedule.next(self.script.now);
             self.waiting
-                .retain(|(_, query)| !orders.cancel.contains(&query.ticket));
+                .retain(|(_, query)| !changes.cancel.contains(&query.ticket));
             // Some connections are reserved for immediate queries.
             let (mut open, mut reserved) = (self.waiting.len() + READS, READS);
             let mut served = Vec::new();
-            for query in orders.begin {
+            for query in changes.begin {
                 if query.index == 0 && reserved > 0 {
                     reserved -= 1;
                 } else {
@@ -501,9 +501,9 @@ proptest! {
                 }
             }
             script.check();
-            let orders = script.schedule.next(script.now);
-            open.retain(|query| !orders.cancel.contains(&query.ticket));
-            for query in orders.begin {
+            let changes = script.schedule.next(script.now);
+            open.retain(|query| !changes.cancel.contains(&query.ticket));
+            for query in changes.begin {
                 prop_assert!(open.iter().all(|other| other.target != query.target));
                 open.push(query);
             }

@@ -476,7 +476,7 @@ fn objects_of_others_are_handed_on_or_ignored() {
         .all()
         .map(|(id, entry)| (id.to_string(), entry.clone()))
         .collect();
-    let Entry::Plain { json, .. } = &all["Ingress default/i"] else {
+    let Entry::Core { json, .. } = &all["Ingress default/i"] else {
         panic!("another");
     };
     assert_eq!(

@@ -33,6 +33,7 @@ use crate::contribution::Contribution;
 use crate::kubernetes::Names;
 #[cfg(test)]
 pub(crate) use object::{FileVersion, stored};
+pub use objects::CoreOrigin;
 pub(crate) use objects::FileObjects;
 
 /// Bytes of one object, and of a request's body, at most.
@@ -79,10 +80,9 @@ pub struct Files {
 }
 
 impl Files {
-    /// `kubernetes`: objects of Kubernetes are used. They are not where an API server has them.
     #[must_use]
-    pub fn new(root: &Path, names: Names, kubernetes: bool) -> Self {
-        let objects = FileObjects::new(root_of(root), names, kubernetes);
+    pub fn new(root: &Path, names: Names, core_origin: CoreOrigin) -> Self {
+        let objects = FileObjects::new(root_of(root), names, core_origin);
         Self {
             files: ScannedFiles::new(root, LIMITS.bytes, objects),
         }

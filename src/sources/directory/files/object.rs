@@ -20,7 +20,7 @@ use crate::kubernetes::{
 
 /// The decoded form of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Meaning {
+pub(crate) enum DecodedObject {
     Configuration(AnyConfigured),
     Service(Arc<Service>),
     Slice(Arc<EndpointSlice>),
@@ -39,7 +39,7 @@ pub(crate) enum Meaning {
 /// A valid object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FileVersion {
-    pub(super) meaning: Meaning,
+    pub(super) decoded: DecodedObject,
     /// The object as written, if it is of the mesh's configuration.
     pub(crate) written: Option<Arc<WrittenObject>>,
 }
@@ -50,14 +50,14 @@ pub(crate) fn stored(
     checked: CheckedObject<CheckedContent>,
     within: &Origin,
 ) -> Option<CheckedObject<FileVersion>> {
-    match checked.id.plain() {
+    match checked.id.core_kind() {
         Some(CoreKind::IngressClass) => None,
         Some(kind) => Some(checked.store(|id, _| {
             let (namespace, _) = id.namespace_and_name();
-            let meaning = core(kind, object, namespace);
-            let meaning = meaning.map_err(|cause| Finding::error("", cause))?;
+            let decoded = core(kind, object, namespace);
+            let decoded = decoded.map_err(|cause| Finding::error("", cause))?;
             Ok(FileVersion {
-                meaning,
+                decoded,
                 written: None,
             })
         })),
@@ -81,9 +81,9 @@ fn configuration(
         CheckedContent::Object(object, created) => {
             let read = AnyConfigured::of(&object, created);
             let read = read.map_err(|cause| Finding::error("", cause))?;
-            Ok(read.map_or(Meaning::Nothing, Meaning::Configuration))
+            Ok(read.map_or(DecodedObject::Nothing, DecodedObject::Configuration))
         }
-        CheckedContent::Unused | CheckedContent::Core(_) => Ok(Meaning::Nothing),
+        CheckedContent::Unused | CheckedContent::Core(_) => Ok(DecodedObject::Nothing),
     });
     let origin = within.at(object.line(&findings));
     let written = written(&mut object.value, origin).map(|as_written| {
@@ -95,7 +95,7 @@ fn configuration(
         })
     });
     let (content, written) = match content {
-        Some(meaning) => (Some(FileVersion { meaning, written }), None),
+        Some(decoded) => (Some(FileVersion { decoded, written }), None),
         None => (None, written),
     };
     CheckedObject {
@@ -158,21 +158,25 @@ fn as_written(value: &mut Json, is_everywhere: bool, origin: Origin) -> Option<W
 }
 
 /// Decodes an object of one of Kubernetes' own kinds.
-fn core(kind: CoreKind, object: &mut TextObject<'_>, namespace: &str) -> Result<Meaning, String> {
+fn core(
+    kind: CoreKind,
+    object: &mut TextObject<'_>,
+    namespace: &str,
+) -> Result<DecodedObject, String> {
     if object.part.size() > MAX_BYTES {
         return Err(api::size::longer_than(MAX_BYTES));
     }
     let value = object.value.take();
     match kind {
-        CoreKind::Service => cluster(value, namespace).map(Meaning::Service),
-        CoreKind::EndpointSlice => cluster(value, namespace).map(Meaning::Slice),
-        CoreKind::Endpoints => cluster(value, namespace).map(Meaning::Endpoints),
-        CoreKind::Pod => cluster(value, namespace).map(Meaning::Pod),
-        CoreKind::Node => cluster(value, namespace).map(Meaning::Machine),
-        CoreKind::Namespace => cluster(value, namespace).map(Meaning::Namespace),
+        CoreKind::Service => cluster(value, namespace).map(DecodedObject::Service),
+        CoreKind::EndpointSlice => cluster(value, namespace).map(DecodedObject::Slice),
+        CoreKind::Endpoints => cluster(value, namespace).map(DecodedObject::Endpoints),
+        CoreKind::Pod => cluster(value, namespace).map(DecodedObject::Pod),
+        CoreKind::Node => cluster(value, namespace).map(DecodedObject::Machine),
+        CoreKind::Namespace => cluster(value, namespace).map(DecodedObject::Namespace),
         CoreKind::Secret => secret(value),
-        CoreKind::Ingress => Ok(Meaning::Ingress(ingress(value, namespace))),
-        CoreKind::IngressClass => Ok(Meaning::Nothing),
+        CoreKind::Ingress => Ok(DecodedObject::Ingress(ingress(value, namespace))),
+        CoreKind::IngressClass => Ok(DecodedObject::Nothing),
     }
 }
 
@@ -183,11 +187,11 @@ fn ingress(mut value: Json, namespace: &str) -> Arc<str> {
 }
 
 /// No output may show anything of a Secret, so no cause quotes it.
-fn secret(value: Json) -> Result<Meaning, String> {
+fn secret(value: Json) -> Result<DecodedObject, String> {
     let read: SecretData = serde_json::from_value(value)
         .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;
     let found = read.whole()?;
-    Ok(found.map_or(Meaning::Nothing, Meaning::Credential))
+    Ok(found.map_or(DecodedObject::Nothing, DecodedObject::Credential))
 }
 
 fn cluster<T: DeserializeOwned>(mut value: Json, namespace: &str) -> Result<Arc<T>, String> {

@@ -8,7 +8,7 @@ use api::config::collections::any_kind_of;
 use api::model::Credentials;
 use api::yaml::Malformed;
 
-use super::object::{FileVersion, Meaning, stored, unread_object};
+use super::object::{DecodedObject, FileVersion, stored, unread_object};
 use super::{LIMITS, Outcome};
 use crate::catalogue::source_catalogue::{Root, SourceCatalogue, SourceEntry, duplicate_of};
 use crate::catalogue::text::read;
@@ -22,15 +22,23 @@ use crate::directory::scanned_files::FilesObjects;
 use crate::directory::unread_kinds::UnreadKinds;
 use crate::kubernetes::{EndpointSlice, Endpoints, Names, Namespace, Node, Objects, Pod, Service};
 
+/// The source of objects of Kubernetes' own kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoreOrigin {
+    Files,
+    /// An API server has them: those of files are not used.
+    Cluster,
+}
+
 /// The objects of all files. Results are kept, so unchanged ones keep their pointer.
 #[derive(Debug)]
 pub(crate) struct FileObjects {
-    kubernetes: bool,
+    core_origin: CoreOrigin,
     catalogue: SourceCatalogue<FileVersion>,
     unread: UnreadKinds,
     report: Arc<ConfigReport>,
     objects: Objects,
-    said: Contribution,
+    contribution: Contribution,
 }
 
 impl FilesObjects for FileObjects {
@@ -46,9 +54,10 @@ impl FilesObjects for FileObjects {
 
     fn put(&mut self, place: &Arc<str>, bytes: &[u8]) -> Result<(), Malformed> {
         let origin = self.catalogue.origin(place, "");
-        let has_cluster = !self.kubernetes;
+        let core_origin = self.core_origin;
         let read = read(bytes, LIMITS, |object, checked| {
-            let is_elsewhere = has_cluster && checked.id.plain().is_some();
+            let is_elsewhere =
+                core_origin == CoreOrigin::Cluster && checked.id.core_kind().is_some();
             (!is_elsewhere).then(|| stored(object, checked, &origin))?
         })?;
         let mut entries = read.entries;
@@ -71,15 +80,14 @@ impl FilesObjects for FileObjects {
 }
 
 impl FileObjects {
-    /// `kubernetes`: objects of Kubernetes are used.
-    pub(crate) fn new(root: Root, names: Names, kubernetes: bool) -> Self {
+    pub(crate) fn new(root: Root, names: Names, core_origin: CoreOrigin) -> Self {
         Self {
-            kubernetes,
+            core_origin,
             catalogue: SourceCatalogue::new(root, MOST_OBJECTS),
             unread: UnreadKinds::default(),
             report: Arc::default(),
             objects: Objects::new(names),
-            said: Contribution::default(),
+            contribution: Contribution::default(),
         }
     }
 
@@ -87,23 +95,23 @@ impl FileObjects {
     pub(super) fn holding(root: Root, names: Names, most: usize) -> Self {
         Self {
             catalogue: SourceCatalogue::new(root, most),
-            ..Self::new(Root::Directory("".into()), names, true)
+            ..Self::new(Root::Directory("".into()), names, CoreOrigin::Files)
         }
     }
 
     pub(crate) fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
         self.objects.set_trust_domain(trust_domain);
-        self.said = self.with(self.said.clone());
-        self.said.clone()
+        self.contribution = self.with(self.contribution.clone());
+        self.contribution.clone()
     }
 
     /// Makes a version keep the pointer of an equal earlier one, so readers need not compare.
     fn keep_pointer(&self, entry: &mut SourceEntry<FileVersion>) {
         let before = self.catalogue.get(&entry.checked.id);
         if let Some((new, before)) = entry.checked.content.as_mut().zip(before)
-            && new.meaning == before.meaning
+            && new.decoded == before.decoded
         {
-            new.meaning = before.meaning.clone();
+            new.decoded = before.decoded.clone();
         }
     }
 
@@ -117,7 +125,7 @@ impl FileObjects {
         }
         self.set();
         Outcome {
-            contribution: self.said.clone(),
+            contribution: self.contribution.clone(),
             report: Arc::clone(&self.report),
             messages: self.messages(),
             written: self.written(),
@@ -205,10 +213,10 @@ impl FileObjects {
 
     /// Takes a change of configuration into the contribution; objects of other kinds are taken together.
     fn apply(&mut self, change: CatalogueChange<EntryId, FileVersion>) {
-        let configuration = &mut self.said.configuration;
+        let configuration = &mut self.contribution.configuration;
         match change {
             CatalogueChange::Set(_, version, _) => {
-                if let Meaning::Configuration(one) = version.meaning {
+                if let DecodedObject::Configuration(one) = version.decoded {
                     configuration.set(one);
                 }
             }
@@ -228,23 +236,23 @@ impl FileObjects {
         let mut credentials = Credentials::new();
         let mut ingresses = Ingresses::new();
         for (id, version) in self.catalogue.all() {
-            match &version.meaning {
-                Meaning::Service(one) => sorted.services.push(one.clone()),
-                Meaning::Slice(one) => sorted.slices.push(one.clone()),
-                Meaning::Endpoints(one) => sorted.endpoints.push(one.clone()),
-                Meaning::Pod(one) => sorted.pods.push(one.clone()),
-                Meaning::Machine(one) => sorted.machines.push(one.clone()),
-                Meaning::Namespace(one) => sorted.namespaces.push(one.clone()),
-                Meaning::Credential(one) => {
+            match &version.decoded {
+                DecodedObject::Service(one) => sorted.services.push(one.clone()),
+                DecodedObject::Slice(one) => sorted.slices.push(one.clone()),
+                DecodedObject::Endpoints(one) => sorted.endpoints.push(one.clone()),
+                DecodedObject::Pod(one) => sorted.pods.push(one.clone()),
+                DecodedObject::Machine(one) => sorted.machines.push(one.clone()),
+                DecodedObject::Namespace(one) => sorted.namespaces.push(one.clone()),
+                DecodedObject::Credential(one) => {
                     credentials.insert(key(id), one.clone());
                 }
-                Meaning::Ingress(one) => {
+                DecodedObject::Ingress(one) => {
                     ingresses.insert(key(id), one.clone());
                 }
-                Meaning::Configuration(_) | Meaning::Nothing => {}
+                DecodedObject::Configuration(_) | DecodedObject::Nothing => {}
             }
         }
-        let mut contribution = self.said.clone();
+        let mut contribution = self.contribution.clone();
         if *contribution.ingresses != ingresses {
             contribution.ingresses = Arc::new(ingresses);
         }
@@ -257,7 +265,7 @@ impl FileObjects {
         self.objects.replace(sorted.slices);
         self.objects.replace(sorted.endpoints);
         self.objects.replace(sorted.services);
-        self.said = self.with(contribution);
+        self.contribution = self.with(contribution);
     }
 
     /// Adds the contribution of Kubernetes' objects.

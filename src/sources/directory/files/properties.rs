@@ -63,7 +63,7 @@ struct Written {
 impl Written {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let files = Files::new(root.path(), names(), true);
+        let files = Files::new(root.path(), names(), CoreOrigin::Files);
         Self { root, files }
     }
 

@@ -26,7 +26,7 @@ fn names() -> Names {
 impl Directory {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let files = Files::new(root.path(), names(), true);
+        let files = Files::new(root.path(), names(), CoreOrigin::Files);
         Self { root, files }
     }
 
@@ -431,7 +431,7 @@ fn a_dumped_cluster_is_served() {
     let account = said.endpoints[&key][0].account.clone();
     assert_eq!(account.as_deref(), Some("spiffe://example/ns/demo/sa/b"));
     // With an API server as the source of Kubernetes' kinds.
-    directory.files = Files::new(directory.root.path(), names(), false);
+    directory.files = Files::new(directory.root.path(), names(), CoreOrigin::Cluster);
     let outcome = directory.files.read().unwrap();
     assert!(outcome.contribution.services.is_empty());
     assert_eq!(
@@ -585,7 +585,9 @@ fn a_file_of_many_documents_may_be_long() {
     };
     let text: String = (0..100).map(entry).collect();
     fs::write(root.path().join("all.yaml"), text).unwrap();
-    let read = Files::new(root.path(), names(), true).read().unwrap();
+    let read = Files::new(root.path(), names(), CoreOrigin::Files)
+        .read()
+        .unwrap();
     assert!(read.messages.is_empty() && read.report.refused.is_empty());
     assert_eq!(read.contribution.configuration.service_entries.len(), 100);
 }

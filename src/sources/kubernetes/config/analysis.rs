@@ -1,33 +1,30 @@
-//! Writes findings into the `status` of the objects that have them. An up-to-date status is not written again, so replicas
-//! and restarts cause no writes.
+//! Writes findings into the `status` of the objects that have them, as merge patches of the version that was checked. An
+//! up-to-date status is not written again, so replicas and restarts cause no writes.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::backoff::{Backoff, Bounds};
+use api::backoff::Bounds;
 use api::config::Finding;
-use api::log_repeats::LogRepeatLimiter;
-use api::times;
 use kube::core::Request;
 use kube::core::params::{Patch, PatchParams};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::watched_object::WatchedObject;
 use crate::catalogue::status_condition::{conditions, has_conditions, has_messages};
 use crate::kind::{Key, Resource};
 use crate::kubernetes::connect::{Cluster, REQUEST};
 use crate::kubernetes::failure::{Action, Failure};
+use crate::kubernetes::status_queue::{Attempt, Next, StatusQueue, Subject};
 
 /// Attempts while the server answers 409 and the object's content is unchanged.
 const TRIES: usize = 5;
 
-/// A pending write of a status.
-#[derive(Debug)]
-pub(super) struct StatusUpdate {
+/// A pending write of a status: a merge patch that the server takes only for the version that it was made of.
+#[derive(Debug, PartialEq)]
+pub(super) struct MergePatch {
     resource: Resource,
     key: Key,
     /// The length and the hash of the content that the messages are about.
@@ -68,7 +65,7 @@ fn status(object: &WatchedObject, messages: &[Json]) -> serde_json::Map<String, 
     status
 }
 
-impl StatusUpdate {
+impl MergePatch {
     /// Returns `None` if the status is up to date.
     pub(super) fn new(
         resource: Resource,
@@ -151,227 +148,69 @@ impl StatusUpdate {
     }
 }
 
-/// Pending status writes: the latest of each object, so their number is bounded by the number of objects.
-#[derive(Clone, Debug, Default)]
-pub(super) struct StatusQueue(Arc<Shared>);
+/// The pending writes, shared with the task that carries them out.
+#[derive(Clone, Debug)]
+pub(super) struct StatusWrites(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
-    waiting: Mutex<Waiting>,
+    queue: Mutex<StatusQueue<MergePatch>>,
     changed: Notify,
 }
 
-/// By the places of their objects.
-#[derive(Debug, Default)]
-struct Waiting {
-    new: BTreeMap<Arc<str>, StatusUpdate>,
-    /// Repairs that are to wait.
-    later: BTreeMap<Arc<str>, (Instant, StatusUpdate)>,
-    /// Writes that failed. New ones go first, so an object that always fails delays no other.
-    failed: BTreeMap<Arc<str>, StatusUpdate>,
-    /// The one of them that was tried last: the others have their turn before it has one again.
-    last: Arc<str>,
-}
+impl StatusWrites {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        let queue = Mutex::new(StatusQueue::new(bounds));
+        let changed = Notify::new();
+        Self(Arc::new(Shared { queue, changed }))
+    }
 
-impl StatusQueue {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        let waiting = self.0.waiting.lock();
-        waiting.unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, StatusQueue<MergePatch>> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the pending write of an object; `None` removes it.
-    pub(super) fn set(&self, place: &Arc<str>, update: Option<StatusUpdate>) {
-        let mut waiting = self.waiting();
-        waiting.remove(place);
-        if let Some(update) = update {
-            waiting.new.insert(Arc::clone(place), update);
+    pub(super) fn set(&self, subject: Subject, patch: Option<MergePatch>) {
+        match patch {
+            Some(patch) => self.queue().set(subject, patch),
+            None => self.queue().remove(&subject),
         }
-        drop(waiting);
         self.0.changed.notify_one();
     }
 
     /// The same for a write that waits until then.
-    pub(super) fn set_at(&self, place: &Arc<str>, update: StatusUpdate, at: Instant) {
-        let mut waiting = self.waiting();
-        waiting.remove(place);
-        waiting.later.insert(Arc::clone(place), (at, update));
-        drop(waiting);
+    pub(super) fn set_at(&self, subject: Subject, patch: MergePatch, at: Instant) {
+        self.queue().set_at(subject, patch, at);
         self.0.changed.notify_one();
     }
 
-    async fn next(&self) -> (Arc<str>, StatusUpdate) {
+    async fn next(&self) -> Attempt<MergePatch> {
         loop {
-            let later = {
-                let mut waiting = self.waiting();
-                waiting.take_due(Instant::now());
-                if let Some(next) = waiting.pop() {
-                    return next;
-                }
-                waiting.later.values().map(|(at, _)| *at).min()
+            let next = self.queue().next(Instant::now());
+            let at = match next {
+                Next::Write(attempt) => return attempt,
+                Next::Wait(at) => at,
             };
             tokio::select! {
                 // `notify_one` leaves a permit if it comes between the look and this wait, so no update is
                 // missed.
                 () = self.0.changed.notified() => {}
-                () = sleep_until(later.unwrap_or_else(Instant::now)), if later.is_some() => {}
+                () = sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => {}
             }
         }
     }
-
-    /// Puts back a failed write, unless a newer one is pending.
-    fn put_back(&self, place: Arc<str>, update: StatusUpdate) {
-        let mut waiting = self.waiting();
-        if !waiting.new.contains_key(&place) && !waiting.later.contains_key(&place) {
-            waiting.failed.insert(place, update);
-        }
-    }
 }
 
-impl Waiting {
-    fn remove(&mut self, place: &str) {
-        self.new.remove(place);
-        self.later.remove(place);
-        self.failed.remove(place);
-    }
-
-    /// Moves the repairs whose time has come.
-    fn take_due(&mut self, now: Instant) {
-        let due = self.later.extract_if(.., |_, (at, _)| *at <= now);
-        self.new
-            .extend(due.map(|(place, (_, update))| (place, update)));
-    }
-
-    fn pop(&mut self) -> Option<(Arc<str>, StatusUpdate)> {
-        if let Some(first) = self.new.pop_first() {
-            return Some(first);
-        }
-        // Round robin: the writes behind the last one come first, then the others from the beginning.
-        let after = (Bound::Excluded(&*self.last), Bound::Unbounded);
-        let mut failed = self.failed.range::<str, _>(after).chain(&self.failed);
-        let place = failed.next().map(|(place, _)| Arc::clone(place))?;
-        self.last = Arc::clone(&place);
-        self.failed.remove_entry(&place)
-    }
-}
-
-/// Returns true if a retry would fail the same way for as long as the object is unchanged.
-fn is_final(failure: &Failure) -> bool {
-    match failure.code() {
-        // A token that ran out, a slow server, other writers, too many requests.
-        Some(401 | 408 | 409 | 429) | None => false,
-        Some(code) => code < 500,
-    }
-}
-
-/// Writes the statuses one after the other, for ever. Failed writes are retried, with backoff if the server refuses all.
-pub(super) async fn run(cluster: Cluster, queue: StatusQueue, bounds: Bounds) {
-    let mut repeats = LogRepeatLimiter::default();
-    let mut backoff = Backoff::new(bounds);
+/// Writes the statuses one after the other, for ever.
+pub(super) async fn run(cluster: Cluster, writes: StatusWrites) {
     loop {
-        let (place, mut update) = queue.next().await;
-        let Err(failure) = update.write(&cluster).await else {
-            repeats.forget();
-            backoff.reset();
-            continue;
-        };
-        if is_final(&failure) {
-            // The server answers, but rejects this write: other writes need no backoff.
-            backoff.reset();
-            // The object is gone, or has no status of its own.
-            if failure.code() == Some(404) {
-                tracing::debug!("{failure}");
-            } else if let Some(count) = repeats.observe(&failure.to_string()) {
-                tracing::warn!("{failure}{}", times(count));
-            }
-            continue;
-        }
-        failure.warn(&mut repeats);
-        let wait = failure.wait(&mut backoff, fastrand::f64());
-        queue.put_back(place, update);
-        sleep(wait).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn update(message: &str) -> StatusUpdate {
-        StatusUpdate {
-            resource: Resource {
-                group: "g",
-                version: "v1",
-                name: "n",
-            },
-            key: Key::default(),
-            content: (0, 0),
-            version: Box::default(),
-            messages: vec![json!(message)],
-            status: serde_json::Map::new(),
-        }
-    }
-
-    fn pop(queue: &StatusQueue) -> Option<String> {
-        let (place, update) = queue.waiting().pop()?;
-        Some(format!("{place} {}", update.messages[0]))
-    }
-
-    #[test]
-    fn the_latest_of_each_object_waits() {
-        let queue = StatusQueue::default();
-        let place = |name: &str| Arc::<str>::from(name);
-        queue.set(&place("a"), Some(update("1")));
-        queue.set(&place("a"), Some(update("2")));
-        queue.set(&place("b"), Some(update("1")));
-        queue.set(&place("b"), None);
-        assert_eq!(pop(&queue).as_deref(), Some("a \"2\""));
-        assert_eq!(pop(&queue), None);
-        // A failed write is superseded by a newer one, and dropped when no message remains.
-        queue.set(&place("a"), Some(update("4")));
-        queue.put_back(place("a"), update("3"));
-        assert_eq!(pop(&queue).as_deref(), Some("a \"4\""));
-        assert_eq!(pop(&queue), None);
-        queue.put_back(place("a"), update("4"));
-        queue.set(&place("a"), None);
-        assert_eq!(pop(&queue), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_repair_waits_for_its_time_and_the_last_one_counts() {
-        let queue = StatusQueue::default();
-        let place = Arc::<str>::from("a");
-        let begun = Instant::now();
-        let at = begun + std::time::Duration::from_secs(60);
-        queue.set_at(&place, update("1"), at);
-        queue.set_at(&place, update("2"), at);
-        let (_, next) = queue.next().await;
-        assert_eq!(
-            (&next.messages[0], begun.elapsed().as_secs()),
-            (&json!("2"), 60)
-        );
-        // One that is no longer needed is dropped.
-        queue.set_at(&place, update("3"), at + (at - begun));
-        queue.set(&place, None);
-        let wait = std::time::Duration::from_secs(300);
-        assert!(tokio::time::timeout(wait, queue.next()).await.is_err());
-    }
-
-    #[test]
-    fn a_failing_write_holds_up_no_other() {
-        let queue = StatusQueue::default();
-        let place = |name: &str| Arc::<str>::from(name);
-        for name in ["a", "b", "c"] {
-            queue.put_back(place(name), update("old"));
-        }
-        queue.set(&place("z"), Some(update("new")));
-        let mut order = Vec::new();
-        for _ in 0..6 {
-            let (place, update) = queue.waiting().pop().unwrap();
-            order.push(place.to_string());
-            if &*place != "z" {
-                queue.put_back(place, update);
+        let mut attempt = writes.next().await;
+        match attempt.write.write(&cluster).await {
+            Ok(()) => writes.queue().done(),
+            Err(failure) => {
+                let mut queue = writes.queue();
+                queue.failed(attempt, &failure, Instant::now(), fastrand::f64());
             }
         }
-        assert_eq!(order, ["z", "a", "b", "c", "a", "b"]);
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use api::config::collections::kind_of;
 use api::config::{Finding, ServedInstead};
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet, yield_now};
+use tokio::task::{AbortHandle, yield_now};
 
 use self::definitions::Definitions;
 #[cfg(test)]
@@ -30,6 +30,7 @@ use self::validating::Validating;
 use self::watched_object::WatchedObject;
 use self::watching::{NumberedChanges, Watching};
 use super::connect::Cluster;
+use super::panics::RestartingTasks;
 use super::store::{self, Changes, Freshness, WithoutRoom};
 use super::watcher::ServerRecovery;
 use crate::catalogue::checked::CheckedObject;
@@ -79,7 +80,7 @@ pub struct ConfigWatcher {
     number: u64,
     peers: ServerRecovery,
     /// Ended when this is dropped.
-    tasks: JoinSet<()>,
+    tasks: RestartingTasks,
     to: mpsc::Sender<NumberedChanges>,
     updates: mpsc::Receiver<NumberedChanges>,
     pending: Option<Pending>,
@@ -102,6 +103,7 @@ impl ConfigWatcher {
         let (to, updates) = mpsc::channel(1);
         let services = settings.services;
         let again = Some(settings.recheck_interval);
+        let tasks = RestartingTasks::new(settings.pace.bounds());
         let root = Root::Cluster(settings.cluster.clone());
         let mut this = Self {
             cluster,
@@ -112,7 +114,7 @@ impl ConfigWatcher {
             kinds: BTreeMap::new(),
             number: 0,
             peers: ServerRecovery::default(),
-            tasks: JoinSet::new(),
+            tasks,
             to,
             updates,
             pending: None,
@@ -123,21 +125,23 @@ impl ConfigWatcher {
             broken: 0,
         };
         if this.settings.analysis {
-            let analysis = Analysis::default();
-            let (cluster, bounds) = (this.cluster.clone(), this.settings.pace.bounds());
+            let analysis = Analysis::new(this.settings.pace.bounds());
+            let (cluster, writes) = (this.cluster.clone(), analysis.writes());
             this.tasks
-                .spawn(analysis::run(cluster, analysis.queue(), bounds));
+                .spawn("the writer of statuses".to_owned(), move || {
+                    analysis::run(cluster.clone(), writes.clone())
+                });
             this.analysis = Some(analysis);
         }
         this.watch(DEFINITIONS, definitions::RESOURCE, None, None);
         this.watch(CoreKind::Ingress.collection(), INGRESSES, again, None);
         if services {
-            for (plain, name) in [
+            for (kind, name) in [
                 (CoreKind::Service, "services"),
                 (CoreKind::Pod, "pods"),
                 (CoreKind::Node, "nodes"),
             ] {
-                this.watch(plain.collection(), Resource::core(name), None, None);
+                this.watch(kind.collection(), Resource::core(name), None, None);
             }
             this.watch(
                 CoreKind::EndpointSlice.collection(),
@@ -173,7 +177,11 @@ impl ConfigWatcher {
             replaceable: resource == ENDPOINT_SLICES,
             with_status: self.settings.analysis && kind_of(collection).is_some(),
         };
-        let task = self.tasks.spawn(watching.run(self.number, self.to.clone()));
+        let (number, to) = (self.number, self.to.clone());
+        let name = format!("the watch of {resource}");
+        let task = self
+            .tasks
+            .spawn(name, move || watching.clone().run(number, to.clone()));
         let kind = WatchedKind {
             resource,
             number: self.number,
@@ -347,8 +355,6 @@ impl ConfigWatcher {
                 self.watch(collection, resource, None, None);
             }
         }
-        // Reaps the tasks that have ended.
-        while self.tasks.try_join_next().is_some() {}
     }
 
     /// Validates a slice of the pending changes. Returns true if none is left.

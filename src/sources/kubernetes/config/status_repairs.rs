@@ -5,29 +5,39 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::backoff::Bounds;
 use api::config::Finding;
 use tokio::time::Instant;
 
-use super::analysis::{StatusQueue, StatusUpdate};
+use super::analysis::{MergePatch, StatusWrites};
 use super::watched_object::WatchedObject;
 use crate::kind::{Key, Resource};
+use crate::kubernetes::status_queue::Subject;
 
 /// The statuses that are to be written, and the last checks behind those that were.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Analysis {
-    queue: StatusQueue,
+    writes: StatusWrites,
     last_checks: LastChecks,
 }
 
 impl Analysis {
-    pub(super) fn queue(&self) -> StatusQueue {
-        self.queue.clone()
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self {
+            writes: StatusWrites::new(bounds),
+            last_checks: LastChecks::default(),
+        }
+    }
+
+    pub(super) fn writes(&self) -> StatusWrites {
+        self.writes.clone()
     }
 
     /// An object and its pending messages are gone.
-    pub(super) fn forget(&mut self, place: &Arc<str>) {
-        self.queue.set(place, None);
-        self.last_checks.forget(place);
+    pub(super) fn forget(&mut self, place: &str) {
+        if let Some(subject) = self.last_checks.forget(place) {
+            self.writes.set(subject, None);
+        }
     }
 
     /// Writes what was found of an object.
@@ -39,9 +49,10 @@ impl Analysis {
         object: &WatchedObject,
         findings: &[Finding],
     ) {
-        let update = StatusUpdate::new(resource, key, object, findings);
-        self.queue.set(place, update);
-        self.last_checks.put(place, object, findings);
+        let patch = MergePatch::new(resource, key, object, findings);
+        let subject = Subject::new(resource, key.clone());
+        self.writes.set(subject.clone(), patch);
+        self.last_checks.put(place, subject, object, findings);
     }
 
     /// Repairs the status of an object that was found as it is before. Returns true if it was.
@@ -55,13 +66,14 @@ impl Analysis {
         let Some(errors) = self.last_checks.errors(place, object) else {
             return false;
         };
-        let Some(update) = StatusUpdate::new(resource, key, object, errors) else {
-            self.queue.set(place, None);
+        let subject = Subject::new(resource, key.clone());
+        let Some(patch) = MergePatch::new(resource, key, object, errors) else {
+            self.writes.set(subject, None);
             return true;
         };
         match self.last_checks.next_repair(place, Instant::now()) {
-            Some(at) => self.queue.set_at(place, update, at),
-            None => self.queue.set(place, Some(update)),
+            Some(at) => self.writes.set_at(subject, patch, at),
+            None => self.writes.set(subject, Some(patch)),
         }
         true
     }
@@ -75,6 +87,7 @@ struct LastChecks(BTreeMap<Arc<str>, LastCheck>);
 
 #[derive(Debug)]
 struct LastCheck {
+    subject: Subject,
     uid: Box<str>,
     content: (usize, u64),
     errors: Vec<Finding>,
@@ -83,11 +96,18 @@ struct LastCheck {
 }
 
 impl LastChecks {
-    fn put(&mut self, place: &Arc<str>, object: &WatchedObject, findings: &[Finding]) {
+    fn put(
+        &mut self,
+        place: &Arc<str>,
+        subject: Subject,
+        object: &WatchedObject,
+        findings: &[Finding],
+    ) {
         let errors = findings.iter().filter(|finding| finding.is_error());
         // The time of the repair outlives a new check: an edit of the object is no way around the pause.
         let repair = self.0.get(place).and_then(|before| before.repair);
         let last = LastCheck {
+            subject,
             uid: object.uid.clone(),
             content: object.content,
             errors: errors.cloned().collect(),
@@ -96,8 +116,8 @@ impl LastChecks {
         self.0.insert(Arc::clone(place), last);
     }
 
-    fn forget(&mut self, place: &str) {
-        self.0.remove(place);
+    fn forget(&mut self, place: &str) -> Option<Subject> {
+        self.0.remove(place).map(|last| last.subject)
     }
 
     /// Returns the errors of an object, if they were found in the same content.
@@ -136,11 +156,17 @@ mod tests {
             let object = json!({"metadata": {"name": "a", "uid": "u"}, "spec": spec});
             serde_json::from_value(object).unwrap()
         };
+        let resource = Resource {
+            group: "g",
+            version: "v1",
+            name: "p",
+        };
+        let subject = Subject::new(resource, Key::new("n", "a"));
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
         assert_eq!(last.next_repair(&place, begun), None);
         let findings = [Finding::error("p", "m"), Finding::warning("p", "w")];
-        last.put(&place, &object(1), &findings);
+        last.put(&place, subject.clone(), &object(1), &findings);
         assert_eq!(last.errors(&place, &object(1)).unwrap(), &findings[..1]);
         // Of another content nothing was found yet.
         assert_eq!(last.errors(&place, &object(2)), None);
@@ -152,9 +178,9 @@ mod tests {
             );
         }
         // A new version of the object does not begin another minute.
-        last.put(&place, &object(2), &[]);
+        last.put(&place, subject.clone(), &object(2), &[]);
         assert_eq!(last.next_repair(&place, after(301)), Some(after(360)));
-        last.forget(&place);
+        assert_eq!(last.forget(&place), Some(subject));
         assert_eq!(last.errors(&place, &object(2)), None);
     }
 }

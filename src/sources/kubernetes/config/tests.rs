@@ -92,8 +92,13 @@ impl Play {
     }
 
     fn analysis(fake: &Fake) -> Self {
+        Self::analysis_at(fake, settings(false).pace)
+    }
+
+    fn analysis_at(fake: &Fake, pace: WatchTiming) -> Self {
         let settings = WatchSettings {
             analysis: true,
+            pace,
             ..settings(false)
         };
         Self {
@@ -496,6 +501,26 @@ async fn a_failed_status_write_is_retried() {
     assert_eq!(messages(&fake, "n/f"), Json::Null);
 }
 
+/// The writer used to sleep until the failed write was due again.
+#[tokio::test]
+async fn a_failing_status_delays_no_other() {
+    let fake = fake().await;
+    for name in ["a", "b"] {
+        let mut broken = service(name, "x");
+        broken["spec"]["htp"] = json!([]);
+        fake.put_in(VIRTUAL_SERVICES, broken);
+    }
+    fake.fail("patch", &[Fault::Status(500, 0)]);
+    let pace = WatchTiming {
+        first: Duration::from_secs(60),
+        most: Duration::from_secs(60),
+        ..settings(false).pace
+    };
+    let mut play = Play::analysis_at(&fake, pace);
+    play.until_written(&fake, "n/b", &said_of_htp()).await;
+    assert_eq!(messages(&fake, "n/a"), Json::Null);
+}
+
 #[tokio::test]
 async fn faults_are_written_where_they_are_and_only_when_they_differ() {
     let fake = fake().await;
@@ -644,7 +669,7 @@ async fn long_objects_are_checked_beside_the_loop_and_in_order() {
         let (_, entry) = all.find(|(id, _)| id.name.ends_with(name)).unwrap();
         match entry {
             Entry::Object { object, .. } => object.body.len(),
-            Entry::Plain { .. } => 0,
+            Entry::Core { .. } => 0,
         }
     };
     assert_eq!(body("/a"), body("/a-short") - 6);

@@ -20,6 +20,7 @@ const PAGE: u32 = 500;
 pub(super) type NumberedChanges = (u64, Changes<WatchedObject>);
 
 /// The resource to watch, and how.
+#[derive(Clone)]
 pub(super) struct Watching {
     pub(super) cluster: Cluster,
     pub(super) resource: Resource,

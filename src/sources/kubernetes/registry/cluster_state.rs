@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::core_object::EffectlessObjects;
 use super::custom::{Configs, Origins};
+use super::effectless::EffectlessObjects;
 use super::names::Names;
 use super::objects::{ANY_OBJECT, Event, Objects, Problem};
 use super::wire::{Namespace, Node};
@@ -218,7 +218,7 @@ impl ClusterState {
         })
     }
 
-    /// Returns the time at which `tell` should be called without an event.
+    /// Returns the time at which `emit` should be called without an event.
     pub(super) fn due(&self) -> Option<Instant> {
         if let Some(first) = self.returning {
             return Some(first + TOGETHER);
@@ -238,19 +238,19 @@ impl ClusterState {
         if self.returning.is_some_and(|first| now >= first + TOGETHER) {
             self.returning = None;
         }
-        let standing = self.sync_state_at(now);
-        let is_lost = matches!(standing, SyncState::Stale { .. });
+        let sync_state = self.sync_state_at(now);
+        let is_lost = matches!(sync_state, SyncState::Stale { .. });
         let lost = self.stale().map(|(since, _)| *since).min();
         let lost = lost.filter(|_| is_lost);
         let error = self.stale().next();
         let error: Option<Arc<str>> = error.map(|(_, why)| why.as_str().into());
-        let other = (&standing, &error) != (&self.sync_state, &self.error);
+        let other = (&sync_state, &error) != (&self.sync_state, &self.error);
         let ready = self.gathered().is_some_and(|at| now >= at);
         if self.returning.is_some() || !(ready || other) {
             return None;
         }
         self.since = None;
-        self.sync_state = standing.clone();
+        self.sync_state = sync_state.clone();
         self.error.clone_from(&error);
         let mut counts = self.objects.counts();
         counts.extend(self.configs.configuration().counts());
@@ -274,7 +274,7 @@ impl ClusterState {
             .collect();
         Some(ClusterUpdate {
             contribution,
-            sync_state: standing,
+            sync_state,
             error,
             lost,
             counts,

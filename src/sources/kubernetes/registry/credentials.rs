@@ -7,12 +7,13 @@ use api::kubernetes::ObjectMeta;
 use api::model::{Credential, CredentialKey, Credentials};
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 use super::wire::MetadataView as _;
 use crate::contribution::SecretData;
 use crate::kind::{Key, Kind, Resource};
 use crate::kubernetes::connect::Cluster;
+use crate::kubernetes::panics::RestartingTasks;
 use crate::kubernetes::store::{Reader, store};
 use crate::kubernetes::watcher::{ObjectSource as _, Selection, WatchTiming, Watcher};
 
@@ -90,7 +91,7 @@ struct SecretLookups {
     cluster: Cluster,
     pace: WatchTiming,
     events: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
-    tasks: JoinSet<()>,
+    tasks: RestartingTasks,
     lookups: BTreeMap<CredentialKey, SecretLookup>,
     generation: u64,
 }
@@ -108,7 +109,7 @@ pub async fn credentials(
         cluster,
         pace,
         events,
-        tasks: JoinSet::new(),
+        tasks: RestartingTasks::new(pace.bounds()),
         lookups: BTreeMap::new(),
         generation: 0,
     };
@@ -122,7 +123,6 @@ pub async fn credentials(
                 Err(_) => return,
             },
             Some((key, generation, event)) = received.recv() => lookups.handle_event(&key, generation, event, &to),
-            Some(_ended) = lookups.tasks.join_next() => {}
             () = to.closed() => return,
         }
     }
@@ -170,24 +170,25 @@ impl SecretLookups {
                 continue;
             }
             self.generation = self.generation.wrapping_add(1);
-            let (namespace, name) = &key;
-            let selection = Selection {
-                namespace: Some(namespace.to_string()),
-                name: Some(name.to_string()),
-                labels: None,
-            };
-            let (writer, reader) = store::<NamedSecret>();
-            let watcher = Watcher::new(self.cluster.clone(), selection, self.pace);
-            let emitting = emit(reader, key.clone(), self.generation, self.events.clone());
-            let task = self.tasks.spawn(async move {
-                tokio::select! {
-                    never = watcher.run(writer) => match never {},
-                    () = emitting => {}
-                }
-            });
+            let task = self.start(key.clone());
             let generation = self.generation;
             self.lookups.insert(key, SecretLookup { generation, task });
         }
+    }
+
+    fn start(&mut self, key: CredentialKey) -> AbortHandle {
+        let (cluster, pace, events) = (self.cluster.clone(), self.pace, self.events.clone());
+        let generation = self.generation;
+        let name = format!("the watch of secret {}/{}", key.0, key.1);
+        self.tasks.spawn(name, move || {
+            look_up(
+                cluster.clone(),
+                pace,
+                key.clone(),
+                generation,
+                events.clone(),
+            )
+        })
     }
 
     fn handle_event(
@@ -251,6 +252,27 @@ fn set_broken(
         None => all.remove(key),
     };
     true
+}
+
+/// Follows one Secret for as long as there is a receiver.
+async fn look_up(
+    cluster: Cluster,
+    pace: WatchTiming,
+    key: CredentialKey,
+    generation: u64,
+    events: mpsc::Sender<(CredentialKey, u64, CredentialEvent)>,
+) {
+    let selection = Selection {
+        namespace: Some(key.0.to_string()),
+        name: Some(key.1.to_string()),
+        labels: None,
+    };
+    let (writer, reader) = store::<NamedSecret>();
+    let watcher = Watcher::new(cluster, selection, pace);
+    tokio::select! {
+        never = watcher.run(writer) => match never {},
+        () = emit(reader, key, generation, events) => {}
+    }
 }
 
 async fn emit(

@@ -228,7 +228,7 @@ pub(crate) fn as_served(object: &Value) -> Option<WrittenObject> {
     Configuration::each_kind(&mut served);
     served.written.or_else(|| {
         let update = ClusterUpdate {
-            others: super::core_object::EffectlessObjects::of(object)?,
+            others: super::effectless::EffectlessObjects::of(object)?,
             ..ClusterUpdate::default()
         };
         let written = update.written(&"here".into()).pop()?;

@@ -16,11 +16,11 @@
 //! on it.
 
 mod cluster_state;
-mod core_object;
 mod credentials;
 mod custom;
 mod debug_view;
 mod documents;
+mod effectless;
 mod endpoints;
 mod ingresses;
 mod installed;
@@ -38,7 +38,6 @@ mod wire;
 mod workload;
 
 pub use cluster_state::ClusterUpdate;
-pub use core_object::EffectlessObjects;
 pub use credentials::{
     BrokenCredentials, FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials,
 };
@@ -46,6 +45,7 @@ pub use custom::Origins;
 #[cfg(test)]
 pub(crate) use debug_view::as_served;
 pub use documents::usable;
+pub use effectless::EffectlessObjects;
 pub use ingresses::ingresses;
 pub(crate) use ingresses::trimmed;
 pub use names::Names;

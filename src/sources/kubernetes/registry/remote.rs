@@ -20,6 +20,7 @@ use super::wire::MetadataView as _;
 use crate::contribution::SyncState;
 use crate::kind::{Key, Kind, Resource};
 use crate::kubernetes::connect::Cluster;
+use crate::kubernetes::panics::{Panicked, caught};
 use crate::kubernetes::store::{Changes, store};
 use crate::kubernetes::watcher::{ObjectSource as _, Selection, Watcher};
 
@@ -264,7 +265,9 @@ impl Running {
                 async move { emit.send((cluster, generation, event)).await.is_ok() }
             };
             let reading = read(text, settings, trust_domain, send.clone());
-            let Err(why) = without_panic(reading).await else {
+            // A cluster whose task is gone would be waited for.
+            let panicked = |Panicked| Err("reading it panicked, see the log".to_owned());
+            let Err(why) = caught(reading).await.unwrap_or_else(panicked) else {
                 return;
             };
             tracing::warn!("cannot use cluster {name}: {why}");
@@ -318,20 +321,6 @@ async fn read<F: Future<Output = bool>>(
     Ok(())
 }
 
-/// Makes a panic an error: a cluster whose task is gone would be waited for.
-async fn without_panic(
-    work: impl Future<Output = Result<(), String>> + Send + 'static,
-) -> Result<(), String> {
-    // It ends with this future, which a handle would outlive.
-    let mut alone = JoinSet::new();
-    alone.spawn(work);
-    match alone.join_next().await {
-        Some(Err(ended)) if ended.is_panic() => Err("reading it panicked, see the log".to_owned()),
-        Some(Ok(result)) => result,
-        Some(Err(_)) | None => Ok(()),
-    }
-}
-
 /// Forwards the states of a cluster, and that it was not listed in time, for as long as there is a receiver.
 async fn forward<F: Future<Output = bool>>(
     mut from: watch::Receiver<ClusterUpdate>,
@@ -380,20 +369,5 @@ fn after(old: &ClusterUpdate, event: RemoteEvent) -> ClusterUpdate {
             stale(update.error.unwrap_or_else(|| "not read anew yet".into()))
         }
         RemoteEvent::Updated(update) => update,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_is_an_error() {
-        let panics = async { panic!("a mistake") };
-        let why = without_panic(panics).await.unwrap_err();
-        assert_eq!(why, "reading it panicked, see the log");
-        let fails = async { Err("no".to_owned()) };
-        assert_eq!(without_panic(fails).await, Err("no".to_owned()));
-        assert_eq!(without_panic(async { Ok(()) }).await, Ok(()));
     }
 }

@@ -1,28 +1,28 @@
 //! One API server as a source: all its kinds are listed and watched in parallel, and emitted as one state.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::backoff::Backoff;
 use api::log_repeats::LogRepeatLimiter;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::cluster_state::{ClusterState, ClusterUpdate};
-use super::core_object::{self, EffectlessObject};
 use super::custom::Custom;
+use super::effectless::{self, EffectlessObject};
 use super::installed::Installed;
 use super::names::Names;
-use super::restart::restart_after_panic;
 use super::stored_kind::StoredKind;
 use super::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 use crate::contribution::{Configuration, ConfigurationKind, EachKind};
 use crate::kind::{Kind, Resource};
 use crate::kubernetes::connect::Cluster;
 use crate::kubernetes::failure::Failure;
+use crate::kubernetes::panics::restart_after_panic;
+use crate::kubernetes::served_kinds::ServedKinds;
 use crate::kubernetes::store::{Changes, Reader, Writer, store};
 use crate::kubernetes::watcher::{
     ObjectSource as _, Selection, ServerRecovery, WatchTiming, Watcher,
@@ -96,7 +96,8 @@ pub(super) async fn run_with<F: Future<Output = ()> + Send + 'static>(
     to: watch::Sender<ClusterUpdate>,
     watch_all: impl Fn(Cluster, ClusterSettings, TrustDomain, watch::Sender<ClusterUpdate>) -> F,
 ) {
-    let (name, bounds) = (cluster.address().to_owned(), settings.pace.bounds());
+    let name = format!("the watches of {}", cluster.address());
+    let bounds = settings.pace.bounds();
     let watches = || {
         let (cluster, settings) = (cluster.clone(), settings.clone());
         watch_all(cluster, settings, trust_domain.clone(), to.clone())
@@ -180,10 +181,10 @@ impl KindWatch {
         let configuration = settings.configuration;
         let mut watching = Self {
             tasks: JoinSet::new(),
+            served: ServedKinds::new(cluster.clone()),
             cluster,
             settings,
             peers: ServerRecovery::default(),
-            served: ServedKinds::default(),
             installed: Arc::default(),
             to,
         };
@@ -239,7 +240,7 @@ impl KindWatch {
     }
 
     fn others(&mut self) {
-        for (at, resource, versions) in core_object::resources() {
+        for (at, resource, versions) in effectless::resources() {
             // One type for all of them: each further type costs 30 kB of the binary.
             self.looking::<EffectlessObject>(resource, versions, move |state, changes| {
                 state.others.apply(at, changes);
@@ -409,48 +410,9 @@ impl Looking {
 
     /// Returns the version in which the server has the kind.
     async fn version(&self) -> Result<Option<&'static str>, Failure> {
-        for &version in self.versions.iter().rev() {
-            let resource = Resource {
-                version,
-                ..self.resource
-            };
-            // Together with `again`: an installed kind is found within ten seconds.
-            let fresh = self.again / 8;
-            if self.served.has(&self.cluster, resource, fresh).await? {
-                return Ok(Some(version));
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// The kinds of a server: a cache shared by all look-ups at about the same time.
-#[derive(Clone, Debug, Default)]
-struct ServedKinds(Arc<Mutex<BTreeMap<(&'static str, &'static str), KnownKinds>>>);
-
-/// The kinds of one version of a group, and the time of the answer.
-type KnownKinds = (Instant, BTreeSet<String>);
-
-impl ServedKinds {
-    /// Returns true if the server has the resource, by an answer that is at most `fresh` old.
-    async fn has(
-        &self,
-        cluster: &Cluster,
-        resource: Resource,
-        fresh: Duration,
-    ) -> Result<bool, Failure> {
-        // The lock is held during the request, so that one answer serves all kinds of the group that look at
-        // once.
-        let mut known = self.0.lock().await;
-        let of = (resource.group, resource.version);
-        if let Some((at, names)) = known.get(&of)
-            && at.elapsed() < fresh
-        {
-            return Ok(names.contains(resource.name));
-        }
-        let names = cluster.serves(resource.group, resource.version).await?;
-        let has = names.contains(resource.name);
-        known.insert(of, (Instant::now(), names));
-        Ok(has)
+        let Resource { group, name, .. } = self.resource;
+        // Together with `again`: an installed kind is found within ten seconds.
+        let fresh = self.again / 8;
+        self.served.newest(group, self.versions, name, fresh).await
     }
 }

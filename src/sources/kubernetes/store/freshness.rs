@@ -24,8 +24,8 @@ pub struct Freshness {
     pub unreadable: Arc<BTreeMap<Key, Box<str>>>,
     /// Further unreadable objects, without their names; those since the last list are counted repeatedly.
     pub more_unreadable: usize,
-    /// Objects for which there is no room; a known one keeps its last version, unless it gave way to those of a namespace that
-    /// holds less.
+    /// Objects for which there is no room. A known one keeps its last version, unless it gave way to those of a namespace that
+    /// holds less, or a list left out more than [`NAMED`] and it is none of those.
     pub left_out: Arc<BTreeSet<Key>>,
     /// Further ones, counted likewise.
     pub more_left_out: usize,
@@ -90,8 +90,9 @@ impl Freshness {
         self.left_out.len().saturating_add(self.more_left_out)
     }
 
-    /// An object is there in its present version, or gone. Returns true if that is news.
-    pub(super) fn is_settled(&mut self, key: &Key) -> bool {
+    /// Forgets that an object could not be read or had no room: its present version is there, or it is gone. Returns true if that
+    /// is news.
+    pub(super) fn settle(&mut self, key: &Key) -> bool {
         let could_not_be_read = self.unreadable.contains_key(key);
         if could_not_be_read {
             Arc::make_mut(&mut self.unreadable).remove(key);

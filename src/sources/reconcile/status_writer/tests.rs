@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::*;
 use crate::kubernetes::fake::{Fake, Fault, Lie};

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::ServiceReference;
 use crate::kind::{ENDPOINT_SLICES, Resource};
-use crate::kubernetes::{Action, Cause, Cluster, Failure};
+use crate::kubernetes::{Action, Cause, Cluster, Failure, ServedKinds};
 use crate::reconcile::probe_token::ProbeToken;
 use crate::reconcile::reconcile_status::ReconcileStatuses;
 
@@ -31,8 +31,9 @@ const DENIED: &str = "denied the request";
 /// Bytes of another webhook's message that are shown.
 const SHOWN_BYTES: usize = 256;
 const GROUP: &str = "networking.istio.io";
-/// The newest first.
-const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
+/// The oldest first.
+const VERSIONS: [&str; 3] = ["v1alpha3", "v1beta1", "v1"];
+const GATEWAYS: &str = "gateways";
 /// The interval of probes.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The time after which a missing refusal is a warning: nothing is enforced yet.
@@ -175,18 +176,13 @@ impl WebhookProbe {
                 "no endpoint of {namespace}/{name} is ready"
             )));
         }
-        for version in VERSIONS {
-            if self
-                .cluster
-                .serves(GROUP, version)
-                .await?
-                .contains("gateways")
-            {
-                let message = self.try_it(version, token).await?;
-                return Ok(message.map_or(ProbeOutcome::Refused, ProbeOutcome::Waiting));
-            }
-        }
-        Ok(ProbeOutcome::NoKind)
+        let served = ServedKinds::new(self.cluster.clone());
+        let newest = served.newest(GROUP, &VERSIONS, GATEWAYS, Duration::ZERO);
+        let Some(version) = newest.await? else {
+            return Ok(ProbeOutcome::NoKind);
+        };
+        let message = self.try_it(version, token).await?;
+        Ok(message.map_or(ProbeOutcome::Refused, ProbeOutcome::Waiting))
     }
 
     async fn is_ready(&self) -> Result<bool, Failure> {
@@ -240,7 +236,7 @@ impl WebhookProbe {
         let gateways = Resource {
             group: GROUP,
             version,
-            name: "gateways",
+            name: GATEWAYS,
         };
         let ServiceReference {
             namespace,

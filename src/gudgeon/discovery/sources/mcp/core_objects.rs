@@ -19,7 +19,7 @@ impl CoreObjects {
         for change in changes {
             let (EntryChange::Set(id, ..) | EntryChange::Moved(id, ..) | EntryChange::Gone(id)) =
                 change;
-            if id.plain().is_none() {
+            if id.core_kind().is_none() {
                 continue;
             }
             let before = self.first(&self.order, id).cloned();
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn set(name: &str, json: &str) -> EntryChange {
-        let entry = Entry::Plain {
+        let entry = Entry::Core {
             kind: CoreKind::Service,
             json: json.into(),
         };
@@ -104,7 +104,7 @@ mod tests {
 
     fn told(changes: &[EntryChange]) -> String {
         let words = changes.iter().map(|change| match change {
-            EntryChange::Set(id, Entry::Plain { json, .. }, _) => format!("{}={json}", id.name),
+            EntryChange::Set(id, Entry::Core { json, .. }, _) => format!("{}={json}", id.name),
             EntryChange::Gone(id) => format!("{}-", id.name),
             EntryChange::Set(..) | EntryChange::Moved(..) => panic!("{change:?}"),
         });

@@ -47,7 +47,7 @@ impl Tally {
     fn take(&mut self, changes: &[EntryChange]) {
         for change in changes {
             match change {
-                EntryChange::Set(id, Entry::Plain { .. }, _) => drop(self.core.insert(id.clone())),
+                EntryChange::Set(id, Entry::Core { .. }, _) => drop(self.core.insert(id.clone())),
                 EntryChange::Gone(id) => drop(self.core.remove(id)),
                 EntryChange::Set(..) | EntryChange::Moved(..) => {}
             }
@@ -57,7 +57,7 @@ impl Tally {
                     let resource = objects::resource(object, None);
                     (id, Some(member(&resource.name, resource.version)))
                 }
-                EntryChange::Gone(id) | EntryChange::Set(id, Entry::Plain { .. }, _) => (id, None),
+                EntryChange::Gone(id) | EntryChange::Set(id, Entry::Core { .. }, _) => (id, None),
             };
             let old = match new {
                 Some(sum) => self.members.insert(id.clone(), sum),
@@ -318,8 +318,8 @@ fn by_collection(all: &[EntryChange], collections: &[String]) -> Vec<Changes<Rec
                 (id, Some(Arc::new(taken)))
             }
             EntryChange::Gone(id) => (id, None),
-            EntryChange::Set(_, Entry::Plain { .. }, _)
-            | EntryChange::Moved(_, Entry::Plain { .. }, _) => continue,
+            EntryChange::Set(_, Entry::Core { .. }, _)
+            | EntryChange::Moved(_, Entry::Core { .. }, _) => continue,
         };
         if !wanted.contains(id.collection) {
             continue;

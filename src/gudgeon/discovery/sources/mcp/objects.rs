@@ -43,7 +43,7 @@ impl OfFiles {
     pub(super) fn apply(&mut self, changes: &[EntryChange]) {
         for change in changes {
             match change {
-                EntryChange::Set(id, Entry::Plain { kind, .. }, _)
+                EntryChange::Set(id, Entry::Core { kind, .. }, _)
                     if self.is_ignored && *kind != CoreKind::Ingress =>
                 {
                     if !std::mem::replace(&mut self.was_logged, true) {
@@ -52,29 +52,29 @@ impl OfFiles {
                         );
                     }
                 }
-                EntryChange::Set(id, Entry::Plain { kind, json }, _)
+                EntryChange::Set(id, Entry::Core { kind, json }, _)
                     if *kind == CoreKind::Ingress =>
                 {
                     let all = Arc::make_mut(&mut self.ingresses);
                     all.insert(key(id), (&**json).into());
                 }
-                EntryChange::Set(id, Entry::Plain { kind, json }, _)
+                EntryChange::Set(id, Entry::Core { kind, json }, _)
                     if *kind == CoreKind::Secret =>
                 {
                     self.secret(id, json);
                 }
-                EntryChange::Set(id, Entry::Plain { kind, json }, _) => {
+                EntryChange::Set(id, Entry::Core { kind, json }, _) => {
                     // Its reader asks before whether it is usable.
                     if let Err(cause) = self.objects.set_json(*kind, json) {
                         warn!("cannot use {id}: {}", redact_text(&cause.to_string()));
                     }
                 }
                 EntryChange::Gone(id) => {
-                    if id.plain() == Some(CoreKind::Ingress) {
+                    if id.core_kind() == Some(CoreKind::Ingress) {
                         Arc::make_mut(&mut self.ingresses).remove(&key(id));
-                    } else if id.plain() == Some(CoreKind::Secret) {
+                    } else if id.core_kind() == Some(CoreKind::Secret) {
                         Arc::make_mut(&mut self.credentials).remove(&key(id));
-                    } else if let Some(kind) = id.plain() {
+                    } else if let Some(kind) = id.core_kind() {
                         self.objects.delete_named(kind, &id.name);
                     }
                 }

@@ -14,6 +14,7 @@ use mcp::collections::{Collections, Group};
 use mcp::snapshot::{GroupSnapshot, Resource};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::{McpSources, start};
 use crate::cli::{Action, DiscoveryFlags, parse};
@@ -100,7 +101,8 @@ async fn play(folder: std::path::PathBuf) -> usize {
     );
     tokio::spawn(runs);
     let hub = hub_of(&[]);
-    let sources = start(None, &flags(&address), &hub).unwrap();
+    let mut loops = JoinSet::new();
+    let sources = start(None, &flags(&address), &hub, &mut loops).unwrap();
     let (stop, pages) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicUsize::new(0)),

@@ -74,7 +74,7 @@ pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'
 #[serde(from = "RawEffectless")]
 pub(super) struct EffectlessObject {
     key: Key,
-    plain: Arc<CoreObject>,
+    stored: Arc<StoredSpec>,
     /// The index of the kind that the object says it is of, and what the rules find. It is read where the object is
     /// decoded, beside the event loop: a list of thousands arrives as one change.
     checked: Option<(usize, Option<Refusal>)>,
@@ -96,7 +96,7 @@ struct RawEffectless {
 
 /// The stored form of an object.
 #[derive(Debug)]
-pub(super) struct CoreObject {
+pub(super) struct StoredSpec {
     pub(super) created: Option<i64>,
     /// `metadata.resourceVersion`.
     pub(super) version: Box<str>,
@@ -105,18 +105,18 @@ pub(super) struct CoreObject {
 }
 
 /// A new version with equal content is no change.
-impl PartialEq for CoreObject {
+impl PartialEq for StoredSpec {
     fn eq(&self, other: &Self) -> bool {
         (&self.created, &self.spec) == (&other.created, &other.spec)
     }
 }
 
-impl Eq for CoreObject {}
+impl Eq for StoredSpec {}
 
 /// Bytes of a stored spec; it has no effect and is only shown.
 const SPEC: usize = 16 << 10;
 
-impl CoreObject {
+impl StoredSpec {
     /// Returns true if the spec is stored.
     pub(super) const fn has_spec(&self) -> bool {
         self.spec.is_ok()
@@ -146,16 +146,16 @@ impl Kind for EffectlessObject {
     }
 
     fn size(&self) -> usize {
-        let spec = self.plain.spec.as_ref().map_or(0, |spec| spec.len());
+        let spec = self.stored.spec.as_ref().map_or(0, |spec| spec.len());
         let refusal = self.checked.as_ref().and_then(|(_, one)| one.as_ref());
         let refusal = refusal.map_or(0, Refusal::size);
-        size_of::<Self>() + size_of::<CoreObject>() + spec + refusal
+        size_of::<Self>() + size_of::<StoredSpec>() + spec + refusal
     }
 }
 
 impl From<RawEffectless> for EffectlessObject {
     fn from(raw: RawEffectless) -> Self {
-        let plain = CoreObject {
+        let stored = StoredSpec {
             created: raw.metadata.created_at(),
             version: raw.metadata.resource_version.as_str().into(),
             spec: match raw.spec.as_ref().map_or("null", |spec| spec.get()) {
@@ -166,11 +166,11 @@ impl From<RawEffectless> for EffectlessObject {
         let key = raw.metadata.key();
         let checked = index(&raw.api_version, &raw.kind).and_then(|at| {
             let kind = EFFECTLESS.get(at)?;
-            Some((at, refusal(kind, &key, &plain)))
+            Some((at, refusal(kind, &key, &stored)))
         });
         Self {
             key,
-            plain: Arc::new(plain),
+            stored: Arc::new(stored),
             checked,
         }
     }
@@ -186,7 +186,7 @@ fn index(api_version: &Value, kind: &Value) -> Option<usize> {
 /// An object with what the rules find about it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CheckedEffectless {
-    pub(super) object: Arc<CoreObject>,
+    pub(super) object: Arc<StoredSpec>,
     /// `None`: it is valid, or its spec is not stored.
     pub(super) refusal: Option<Refusal>,
 }
@@ -210,9 +210,9 @@ impl EffectlessObjects {
                         // Each server says of which kind an object is.
                         Some(_) | None => EFFECTLESS
                             .get(at)
-                            .and_then(|kind| refusal(kind, &key, &object.plain)),
+                            .and_then(|kind| refusal(kind, &key, &object.stored)),
                     };
-                    let object = Arc::clone(&object.plain);
+                    let object = Arc::clone(&object.stored);
                     let checked = CheckedEffectless { object, refusal };
                     all.insert((at, key), Arc::new(checked));
                 }
@@ -272,7 +272,7 @@ impl EffectlessObjects {
     }
 }
 
-fn refusal(effectless: &EffectlessKind, key: &Key, object: &CoreObject) -> Option<Refusal> {
+fn refusal(effectless: &EffectlessKind, key: &Key, object: &StoredSpec) -> Option<Refusal> {
     let spec = object.spec().ok()?;
     let (_, findings) = api::config::check(&json!({
         "apiVersion": effectless.api_version(),
@@ -344,13 +344,13 @@ mod tests {
     fn a_large_spec_without_effect_is_not_kept() {
         let small = of(SPEC - 11);
         assert_eq!(
-            small.plain.spec().unwrap()["text"].as_str().unwrap().len(),
+            small.stored.spec().unwrap()["text"].as_str().unwrap().len(),
             SPEC - 11
         );
         assert!(small.size() > SPEC);
         let large = of(SPEC - 10);
         let message = "16385 bytes of what has no effect: more than 16384 are not kept";
-        assert_eq!(large.plain.spec(), Err(message.to_owned()));
+        assert_eq!(large.stored.spec(), Err(message.to_owned()));
         assert!(large.size() < 1024);
     }
 
@@ -369,11 +369,11 @@ mod tests {
         assert_eq!(refusal(&good), None);
         let bad = of(json!({"rules": []}));
         let refused = refusal(&bad).unwrap().size();
-        let spec = bad.plain.spec.as_ref().unwrap().len();
+        let spec = bad.stored.spec.as_ref().unwrap().len();
         assert!(refused > "spec.rules".len());
         assert_eq!(
             bad.size(),
-            size_of::<EffectlessObject>() + size_of::<CoreObject>() + spec + refused
+            size_of::<EffectlessObject>() + size_of::<StoredSpec>() + spec + refused
         );
         // Another kind's list has it checked as that kind.
         let at = index(&json!("rbac.istio.io/v1"), &json!("ServiceRoleBinding")).unwrap();
