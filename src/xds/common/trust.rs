@@ -26,6 +26,11 @@ impl TrustDomains {
         Self(all)
     }
 
+    /// Returns the names of all of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     /// An identity, or the beginning of one, in each trust domain that its own stands for.
     pub(crate) fn spellings(&self, written: &str) -> impl Iterator<Item = String> {
         let parts = written.split_once('/');

@@ -39,6 +39,10 @@ use crate::scope::Rule;
 pub(crate) struct Filters {
     pub(crate) http: Vec<HttpFilter>,
     pub(crate) tcp: Vec<Filter>,
+    /// Of connections to a port without a protocol whose bytes the proxy does not take for requests; an application may.
+    pub(crate) unread: Vec<Filter>,
+    /// What is to be told if there is such a port.
+    pub(crate) of_unread: Vec<Conflict>,
     /// Policies that they are made of.
     pub(crate) from: Vec<ObjectRef>,
 }
@@ -55,6 +59,8 @@ impl Filters {
 enum Transport {
     Http,
     Tcp,
+    /// Bytes that may be requests: see [`Filters::unread`].
+    Unread,
 }
 
 /// The reason why nothing can be made of a rule.
@@ -79,12 +85,19 @@ struct RuleContext<'a> {
 }
 
 impl RuleContext<'_> {
+    /// Returns true if the rule denies what it matches, or has it asked about.
+    const fn keeps_out(&self) -> bool {
+        matches!(self.action, Action::Deny | Action::Custom)
+    }
+
     /// Returns true if a field that only requests have counts here. `given`: the rule has it.
     fn takes_http(&self, given: bool) -> Result<bool, RuleError> {
         match self.transport {
             Transport::Http => Ok(given),
-            Transport::Tcp if given && !self.leaves_out => Err(RuleError::OnlyHttp),
-            Transport::Tcp => Ok(false),
+            Transport::Tcp | Transport::Unread if given && !self.leaves_out => {
+                Err(RuleError::OnlyHttp)
+            }
+            Transport::Tcp | Transport::Unread => Ok(false),
         }
     }
 }
@@ -139,7 +152,70 @@ impl Decisions {
     }
 }
 
+/// The decisions of a workload's policies.
+#[derive(Debug, Default)]
+struct ByTransport {
+    http: Decisions,
+    tcp: Decisions,
+    unread: Decisions,
+}
+
+impl ByTransport {
+    fn all(&mut self) -> [(Transport, &mut Decisions); 3] {
+        [
+            (Transport::Http, &mut self.http),
+            (Transport::Tcp, &mut self.tcp),
+            (Transport::Unread, &mut self.unread),
+        ]
+    }
+
+    /// Denies everything.
+    fn close(&mut self) {
+        for (_, decisions) in self.all() {
+            decisions.closed = true;
+        }
+    }
+
+    /// Returns the bytes of the largest.
+    fn bytes(&self) -> usize {
+        self.http.bytes.max(self.tcp.bytes).max(self.unread.bytes)
+    }
+}
+
 impl Decisions {
+    /// Returns the filters of requests that ask providers, and those that decide.
+    fn of_requests(mut self, providers: Providers<'_>) -> (Vec<HttpFilter>, Vec<HttpFilter>) {
+        let asking = self.asked(providers);
+        let asking = asking.flat_map(|(provider, rules)| provider.http(rules));
+        let asking = asking.collect();
+        (
+            asking,
+            self.rules().into_iter().map(message::http).collect(),
+        )
+    }
+
+    /// Returns the filters of connections that ask providers, and those that decide.
+    fn of_connections(mut self, providers: Providers<'_>) -> (Vec<Filter>, Vec<Filter>) {
+        let asking = self.asked(providers);
+        let asking = asking.flat_map(|(provider, rules)| provider.tcp(rules));
+        let asking = asking.collect();
+        (asking, self.rules().into_iter().map(message::tcp).collect())
+    }
+
+    /// Takes the providers in the order of their names, each with the rules of the shadow that refuses what the policy matches:
+    /// `ext_authz` asks where that is its result. None where a policy denies everything anyway.
+    fn asked<'a>(
+        &mut self,
+        providers: Providers<'a>,
+    ) -> impl Iterator<Item = (Provider<'a>, message::Rbac)> + use<'a> {
+        let custom = std::mem::take(&mut self.custom);
+        let custom = if self.closed { BTreeMap::new() } else { custom };
+        custom.into_iter().filter_map(move |(name, policies)| {
+            let provider = providers.named(&name).ok()?;
+            Some((provider, rules(rbac::Action::Deny, policies)))
+        })
+    }
+
     /// The policies in dry run, each with the prefix of its statistics.
     fn tried(self) -> Vec<(message::Rbac, &'static str)> {
         let deny = (!self.deny.is_empty()).then(|| rules(rbac::Action::Deny, self.deny));
@@ -166,57 +242,71 @@ pub(crate) struct PolicyContext<'a> {
 
 /// The filters of a workload that these policies hold for. `most`: bytes that they may have; a workload whose policies
 /// come to more is denied everything.
+///
+/// `tokens`, which read the tokens of requests, are behind the providers and before everything else: a provider is asked about
+/// the request as it came, with the token that `jwt_authn` may take out of it, and may itself add a token, whose claims the other
+/// policies then look at. So does Istio.
 pub(crate) fn filters(
     policies: &[Arc<Rule<AuthorizationPolicy>>],
+    tokens: Vec<HttpFilter>,
     context: PolicyContext<'_>,
     most: usize,
     conflicts: &mut Vec<Conflict>,
 ) -> Filters {
-    let (mut http, mut tcp) = (Decisions::default(), Decisions::default());
+    let mut made = ByTransport::default();
+    let mut of_unread = Vec::new();
     let (of_http, of_tcp) = trials(policies, context, most, conflicts);
     for policy in policies.iter().filter(|policy| !policy.object.dry_run) {
         // What is written in few bytes may come to many, but not without end.
         let fits = policy.spec().encoded_len() <= most;
         if fits {
-            add(policy, context, (&mut http, &mut tcp), conflicts);
+            add(policy, context, &mut made, conflicts, &mut of_unread);
         }
-        if !fits || http.bytes.max(tcp.bytes) > most {
+        if !fits || made.bytes() > most {
             let message = format!(
                 "denies everything: the policies of one workload come to more than {most} bytes, {} among them",
                 policy.from
             );
             let conflict = Conflict::new(TOO_LARGE, policy.from.to_string(), message);
             conflicts.push(conflict.because_of(&policy.from));
-            (http.closed, tcp.closed) = (true, true);
+            made.close();
             break;
         }
     }
-    let (asking_http, asking_tcp) = ext_authz_filters(&mut http, &mut tcp, context.providers);
-    let rules = http.rules().into_iter().map(message::http);
-    let of_http = of_http.into_iter().chain(asking_http).chain(rules);
-    let rules = tcp.rules().into_iter().map(message::tcp);
-    let of_tcp = of_tcp.into_iter().chain(asking_tcp).chain(rules);
+    let ByTransport { http, tcp, unread } = made;
+    let (asking, rules) = http.of_requests(context.providers);
+    let of_http = asking.into_iter().chain(tokens).chain(of_http).chain(rules);
+    let of_connections = |decisions: Decisions| {
+        let (asking, rules) = decisions.of_connections(context.providers);
+        let all = asking
+            .into_iter()
+            .chain(of_tcp.iter().cloned())
+            .chain(rules);
+        all.collect()
+    };
     Filters {
         http: of_http.collect(),
-        tcp: of_tcp.collect(),
+        tcp: of_connections(tcp),
+        unread: of_connections(unread),
+        of_unread,
         from: policies.iter().map(|policy| policy.from.clone()).collect(),
     }
 }
 
-/// The filters of policies that are tried: they come first, so that each sees all that comes in.
+/// The filters of policies that are tried: they come before those that are enforced, so that each sees all that providers let in.
 fn trials(
     policies: &[Arc<Rule<AuthorizationPolicy>>],
     context: PolicyContext<'_>,
     most: usize,
     conflicts: &mut Vec<Conflict>,
 ) -> (Vec<HttpFilter>, Vec<Filter>) {
-    let (mut http, mut tcp) = (Decisions::default(), Decisions::default());
+    let mut made = ByTransport::default();
     for policy in policies.iter().filter(|policy| policy.object.dry_run) {
         let is_tried = matches!(policy.spec().action(), Action::Allow | Action::Deny);
         if is_tried && policy.spec().encoded_len() <= most {
-            add(policy, context, (&mut http, &mut tcp), conflicts);
+            add(policy, context, &mut made, conflicts, &mut Vec::new());
         }
-        if policy.spec().encoded_len() > most || http.bytes.max(tcp.bytes) > most {
+        if policy.spec().encoded_len() > most || made.bytes() > most {
             let message = format!(
                 "no policy is tried: those of one workload come to more than {most} bytes, {} among them",
                 policy.from
@@ -226,70 +316,51 @@ fn trials(
             return (Vec::new(), Vec::new());
         }
     }
-    let of_http = http.tried().into_iter();
+    let of_http = made.http.tried().into_iter();
     let of_http = of_http.map(|(rules, prefix)| message::http_shadow(rules, prefix));
-    let of_tcp = tcp.tried().into_iter();
+    let of_tcp = made.tcp.tried().into_iter();
     let of_tcp = of_tcp.map(|(rules, prefix)| message::tcp_shadow(rules, prefix));
     (of_http.collect(), of_tcp.collect())
-}
-
-/// The ext_authz filters of providers, in the order of their names; none where a policy denies everything anyway.
-fn ext_authz_filters(
-    http: &mut Decisions,
-    tcp: &mut Decisions,
-    providers: Providers<'_>,
-) -> (Vec<HttpFilter>, Vec<Filter>) {
-    let (mut of_http, mut of_tcp) = (Vec::new(), Vec::new());
-    for (name, policies) in std::mem::take(&mut http.custom) {
-        if let (false, Ok(provider)) = (http.closed, providers.named(&name)) {
-            // The shadow refuses what the policy matches: `ext_authz` asks where that is its result.
-            of_http.extend(provider.http(rules(rbac::Action::Deny, policies)));
-        }
-    }
-    for (name, policies) in std::mem::take(&mut tcp.custom) {
-        if let (false, Ok(provider)) = (tcp.closed, providers.named(&name)) {
-            of_tcp.extend(provider.tcp(rules(rbac::Action::Deny, policies)));
-        }
-    }
-    (of_http, of_tcp)
 }
 
 fn add(
     policy: &Rule<AuthorizationPolicy>,
     context: PolicyContext<'_>,
-    (http, tcp): (&mut Decisions, &mut Decisions),
+    made: &mut ByTransport,
     conflicts: &mut Vec<Conflict>,
+    of_unread: &mut Vec<Conflict>,
 ) {
     let spec = policy.spec();
-    let mut report = |message: &str| {
+    let conflict = |message: &str| {
         let key = policy.from.to_string();
-        let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, message.to_owned());
-        conflicts.push(conflict.because_of(&policy.from));
+        Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, message.to_owned()).because_of(&policy.from)
     };
+    let mut report = |message: &str| conflicts.push(conflict(message));
     let Ok(action) = Action::try_from(spec.action) else {
         report("denies everything: spec.action is not known");
-        (http.closed, tcp.closed) = (true, true);
+        made.close();
         return;
     };
     let provider = match provider(spec, action, context.providers) {
         Ok(provider) => provider,
         Err(why) => {
             report(&format!("denies everything: {why}"));
-            (http.closed, tcp.closed) = (true, true);
+            made.close();
             return;
         }
     };
     if action == Action::Allow {
         // It keeps out what none of its rules lets in, also if it has none.
-        http.allow.get_or_insert_default();
-        tcp.allow.get_or_insert_default();
+        for decisions in [&mut made.http, &mut made.tcp, &mut made.unread] {
+            decisions.allow.get_or_insert_default();
+        }
     }
     for (at, rule) in spec.rules.iter().enumerate() {
         let (namespace, object) = (policy.namespace(), &policy.object.name);
         let name = format!("ns[{namespace}]-policy[{object}]-rule[{at}]");
-        for (transport, decisions) in [(Transport::Http, &mut *http), (Transport::Tcp, &mut *tcp)] {
+        for (transport, decisions) in made.all() {
             // A provider that is asked by requests cannot be asked about connections.
-            let cannot_ask = transport == Transport::Tcp
+            let cannot_ask = transport != Transport::Http
                 && provider
                     .as_ref()
                     .is_some_and(|one| !one.takes_connections());
@@ -297,7 +368,9 @@ fn add(
             let context = RuleContext {
                 transport,
                 action,
-                leaves_out: keeps_out && !cannot_ask,
+                // At a TCP port there are no requests for the provider. Bytes without a protocol may be some that it is not asked
+                // about: they are denied.
+                leaves_out: keeps_out && (!cannot_ask || transport == Transport::Unread),
                 domains: context.domains,
                 namespace,
             };
@@ -306,9 +379,16 @@ fn add(
                     decisions.add_custom(provider.name(), name.clone(), policy);
                 }
                 Some(_) => {
-                    report(&format!(
-                        "spec.rules[{at}] denies connections: its provider checks requests only"
-                    ));
+                    if transport == Transport::Unread {
+                        of_unread.push(conflict(&format!(
+                            "spec.rules[{at}] denies connections to ports without a protocol that the proxy does not read as \
+                             requests: its provider checks requests only"
+                        )));
+                    } else {
+                        report(&format!(
+                            "spec.rules[{at}] denies connections: its provider checks requests only"
+                        ));
+                    }
                     decisions.add(Action::Deny, name.clone(), policy);
                 }
                 None => decisions.add(action, name.clone(), policy),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use api::model::ObjectRef;
+
 use super::{Conflict, Snapshot};
 use crate::common::conflict::NOT_ENFORCED_AS_WRITTEN;
 use crate::node::Kind;
@@ -46,16 +48,31 @@ pub(super) fn filters(
         },
     };
     let authorization = &policies.authorization;
-    let mut filters = authorization_policy::filters(authorization, context, most, &mut lost);
-    match tokens {
-        // Tokens are read before policies look at their claims.
-        Ok(tokens) => drop(filters.http.splice(..0, tokens)),
-        Err(_) => filters.close_to_requests(),
+    let is_readable = tokens.is_ok();
+    let tokens = Vec::from_iter(tokens.ok().flatten());
+    let mut filters =
+        authorization_policy::filters(authorization, tokens, context, most, &mut lost);
+    if !is_readable {
+        filters.close_to_requests();
     }
-    let of_tokens = policies.requests.iter().map(|policy| policy.from.clone());
-    drop(filters.from.splice(..0, of_tokens));
+    let of_tokens = policies.requests.iter().map(|policy| &policy.from);
+    filters
+        .of_unread
+        .extend(of_tokens.clone().map(unread_tokens));
+    drop(filters.from.splice(..0, of_tokens.cloned()));
     snapshot.caches.report(lost, &proxy.node.id);
     filters
+}
+
+fn unread_tokens(policy: &ObjectRef) -> Conflict {
+    let message = "does not check the tokens of requests to ports without a protocol that the proxy does not read as requests: those \
+                   behind mutual TLS, and those that do not begin as requests do";
+    let conflict = Conflict::new(
+        NOT_ENFORCED_AS_WRITTEN,
+        policy.to_string(),
+        message.to_owned(),
+    );
+    conflict.because_of(policy)
 }
 
 /// Policies that hold for a workload whose connections no proxy has: nothing is intercepted, and no Sidecar has ingress for it.

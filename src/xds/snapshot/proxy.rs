@@ -247,9 +247,10 @@ impl ProxyView {
 
     /// Returns all listeners but the shared ones; they win over those.
     fn own_listeners(&self) -> Vec<Arc<Resource>> {
-        self.snapshot
-            .caches
-            .report(self.own().lost_tls(), &self.proxy.node.id);
+        let own = self.own();
+        for lost in [own.lost_tls(), own.unread_requests()] {
+            self.snapshot.caches.report(lost, &self.proxy.node.id);
+        }
         let shared = self.outbound_listeners();
         let mut own = self.own().listeners(|name| self.intercepts(&shared, name));
         if self.proxy.intercepts() {

@@ -354,7 +354,13 @@ impl InboundParameters<'_> {
         port: Option<u16>,
     ) -> Vec<FilterChain> {
         let matching = Match::any().port(port);
-        let tcp = || self.tcp_of(&inbound_port.cluster, inbound_port.pool.as_deref());
+        let policies = if inbound_port.protocol.is_auto() {
+            &self.filters.unread
+        } else {
+            &self.filters.tcp
+        };
+        let pool = inbound_port.pool.as_deref();
+        let tcp = || self.tcp_of(policies, &inbound_port.cluster, pool);
         let mode = self.mtls_mode(Some(inbound_port.port));
         let takes_both = mode == MtlsMode::Permissive;
         let plain = || {
@@ -426,6 +432,16 @@ impl InboundParameters<'_> {
         gateway::tls::socket(written, ends, own)
     }
 
+    /// The conflicts of policies with ports whose bytes may be requests that no filter of requests sees.
+    pub(crate) fn unread_requests(&self) -> Vec<Conflict> {
+        let mut ports = self.inbound_ports.iter();
+        if ports.any(|inbound_port| inbound_port.protocol.is_auto()) {
+            self.filters.of_unread.clone()
+        } else {
+            Vec::new()
+        }
+    }
+
     /// The conflicts of TLS that a Sidecar wants to end and does not.
     pub(crate) fn lost_tls(&self) -> Vec<Conflict> {
         let all = self.inbound_ports.iter();
@@ -476,11 +492,16 @@ impl InboundParameters<'_> {
 
     /// Builds the filters for connections to a cluster, with the policies that allow or deny them.
     pub(crate) fn tcp(&self, cluster: &str) -> Vec<Filter> {
-        self.tcp_of(cluster, None)
+        self.tcp_of(&self.filters.tcp, cluster, None)
     }
 
-    fn tcp_of(&self, cluster: &str, pool: Option<&ConnectionPoolSettings>) -> Vec<Filter> {
-        let mut filters = self.filters.tcp.clone();
+    fn tcp_of(
+        &self,
+        policies: &[Filter],
+        cluster: &str,
+        pool: Option<&ConnectionPoolSettings>,
+    ) -> Vec<Filter> {
+        let mut filters = policies.to_vec();
         let mut proxy = filters::tcp_proxy_to(self.mesh, cluster, &[(cluster.into(), 0)]);
         destination_rule::limit_connections(&mut proxy, pool);
         filters.push(filters::tcp_filter(&proxy));

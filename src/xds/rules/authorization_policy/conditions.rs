@@ -3,7 +3,9 @@
 use api::security::Condition;
 use envoy_types::pb::envoy::config::rbac::v3::{Permission, Principal, permission, principal};
 
-use super::matching::{Pattern, add as values, header, identifier, metadata, port, range, rule};
+use super::matching::{
+    Pattern, add as values, add_by_sign, header, identifier, metadata, port, range, rule,
+};
 use super::{RuleContext, RuleError, source};
 use crate::common::metadata_value::{list_with, text};
 
@@ -43,10 +45,12 @@ pub(super) fn add(
     match key {
         "source.ip" => values(principals, given, source::direct_address),
         "remote.ip" => values(principals, given, source::remote_address),
-        "source.namespace" => values(principals, given, source::namespace),
+        "source.namespace" => add_by_sign(principals, given, |value, sign| {
+            source::namespace(value, sign, context)
+        }),
         "source.principal" => values(principals, given, |value| source::workload(value, context)),
-        "source.serviceAccount" => values(principals, given, |value| {
-            source::service_account(value, context)
+        "source.serviceAccount" => add_by_sign(principals, given, |value, sign| {
+            source::service_account(value, sign, context)
         }),
         "source.trustDomain" => values(principals, given, source::trust_domain),
         "request.auth.principal" => values(principals, given, source::request_principal),

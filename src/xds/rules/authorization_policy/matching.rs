@@ -91,18 +91,34 @@ impl Combined for Principal {
 /// Adds what a list of values and its not-form ask for.
 pub(super) fn add<M: Combined>(
     parts: &mut Vec<M>,
-    (values, not_values): (&[String], &[String]),
+    given: (&[String], &[String]),
     matcher: impl Fn(&str) -> Result<M, RuleError>,
 ) -> Result<(), RuleError> {
-    let of = |values: &[String]| -> Result<M, RuleError> {
-        let all = values.iter().map(|value| matcher(value));
+    add_by_sign(parts, given, |value, _| matcher(value))
+}
+
+/// Whether a rule asks that a value matches, or that it does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    Is,
+    IsNot,
+}
+
+/// As [`add`], for values whose matcher differs by their sign.
+pub(super) fn add_by_sign<M: Combined>(
+    parts: &mut Vec<M>,
+    (values, not_values): (&[String], &[String]),
+    matcher: impl Fn(&str, Sign) -> Result<M, RuleError>,
+) -> Result<(), RuleError> {
+    let of = |values: &[String], sign| -> Result<M, RuleError> {
+        let all = values.iter().map(|value| matcher(value, sign));
         Ok(M::one_of(all.collect::<Result<_, _>>()?))
     };
     if !values.is_empty() {
-        parts.push(of(values)?);
+        parts.push(of(values, Sign::Is)?);
     }
     if !not_values.is_empty() {
-        parts.push(of(not_values)?.not());
+        parts.push(of(not_values, Sign::IsNot)?.not());
     }
     Ok(())
 }

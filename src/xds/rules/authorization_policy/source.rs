@@ -6,10 +6,12 @@ use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
 use super::matching::{
-    Combined as _, Pattern, add, checked, identifier, identity, metadata, range, string,
+    Combined as _, Pattern, Sign, add, add_by_sign, checked, identifier, identity, metadata, range,
+    string,
 };
 use super::{RuleContext, RuleError};
 use crate::common::metadata_value::{list_with, text};
+use crate::common::regex::quoted;
 use crate::rules::request_authentication::{FILTER as TOKENS, PAYLOAD};
 
 /// Places where the principal of a token can be divided into issuer and subject. Chosen: an issuer is a URL with few.
@@ -31,15 +33,15 @@ pub(super) fn principal(
         (&source.principals, &source.not_principals),
         |value| workload(value, context),
     )?;
-    add(
+    add_by_sign(
         &mut parts,
         (&source.namespaces, &source.not_namespaces),
-        namespace,
+        |value, sign| namespace(value, sign, context),
     )?;
-    add(
+    add_by_sign(
         &mut parts,
         (&source.service_accounts, &source.not_service_accounts),
-        |value| service_account(value, context),
+        |value, sign| service_account(value, sign, context),
     )?;
     add(
         &mut parts,
@@ -88,22 +90,43 @@ fn of_domains(
     Principal::one_of(all.collect())
 }
 
-pub(super) fn namespace(value: &str) -> Result<Principal, RuleError> {
+pub(super) fn namespace(
+    value: &str,
+    sign: Sign,
+    context: &RuleContext<'_>,
+) -> Result<Principal, RuleError> {
     let namespace = Pattern::of(value).expression("[^/]");
-    let matcher = checked(&format!("{SCHEME}[^/]+/ns/{namespace}/.+"))?;
-    Ok(identity(matcher))
+    in_trust_domains(&format!("ns/{namespace}/.+"), sign, context)
 }
 
 /// `ACCOUNT` in the policy's namespace, or `NAMESPACE/ACCOUNT`.
 pub(super) fn service_account(
     value: &str,
+    sign: Sign,
     context: &RuleContext<'_>,
 ) -> Result<Principal, RuleError> {
-    use crate::common::regex::quoted;
     let (namespace, account) = value.split_once('/').unwrap_or((context.namespace, value));
     let (namespace, account) = (quoted(namespace), quoted(account));
-    let matcher = checked(&format!("{SCHEME}[^/]+/ns/{namespace}/sa/{account}"))?;
-    Ok(identity(matcher))
+    in_trust_domains(&format!("ns/{namespace}/sa/{account}"), sign, context)
+}
+
+/// Returns the identities whose part behind the trust domain fits `expression`. A rule that lets in holds for the mesh's own trust
+/// domains: another mesh may have the same root, and namespaces of the same names. A rule that keeps out holds for all of them.
+fn in_trust_domains(
+    expression: &str,
+    sign: Sign,
+    context: &RuleContext<'_>,
+) -> Result<Principal, RuleError> {
+    let matches_more_to_keep_out = context.keeps_out() == (sign == Sign::Is);
+    if matches_more_to_keep_out {
+        let any = checked(&format!("{SCHEME}[^/]+/{expression}"))?;
+        return Ok(identity(any));
+    }
+    let own = context.domains.iter().map(|domain| {
+        let one = checked(&format!("{SCHEME}{}/{expression}", quoted(domain)))?;
+        Ok(identity(one))
+    });
+    Ok(Principal::one_of(own.collect::<Result<_, _>>()?))
 }
 
 pub(super) fn trust_domain(value: &str) -> Result<Principal, RuleError> {

@@ -2,7 +2,7 @@
 //! Envoy in gudgeon's tests.
 
 use envoy_types::pb::envoy::config::core::v3::grpc_service::TargetSpecifier;
-use envoy_types::pb::envoy::config::listener::v3::{Filter, Listener, filter};
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter};
 use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::ExtAuthz;
 use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::ext_authz::Services;
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
@@ -209,8 +209,60 @@ fn a_provider_is_asked_by_grpc_about_connections_too() {
     assert_eq!(tcp.len(), 3);
 }
 
+/// A provider that is asked by requests is not asked about connections. At a TCP port these are none; at a port without a protocol
+/// they may be requests that the proxy does not read, and are denied.
 #[test]
-fn several_providers_stand_in_the_order_of_their_names_and_behind_tokens() {
+fn connections_without_a_protocol_are_denied_where_a_provider_checks_requests() {
+    let policies = [custom("web", "to: [{operation: {paths: ['/admin*']}}]")];
+    let mut world = with(HTTP, &policies.each_ref().map(String::as_str));
+    world.sidecars = Arc::default();
+    service(
+        &mut world,
+        "a.demo",
+        &[(9080, "HTTP"), (9081, "TCP"), (9082, "")],
+        &[("10.9.0.1", "v1")],
+    );
+    let key = ServiceKey::new("a.demo.svc.cluster.local", "demo");
+    let services = Arc::make_mut(&mut world.services);
+    Arc::make_mut(services.get_mut(&key).unwrap()).selector = labels(&[("app", "web")]);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&workload());
+    let listener: Listener = decoded(&*view, Type::Listener, "virtualInbound");
+    let chains = |port: u32| {
+        let is_of_port = |chain: &&FilterChain| {
+            let matching = chain.filter_chain_match.as_ref();
+            let number = matching.and_then(|one| one.destination_port);
+            number.is_some_and(|number| number.value == port)
+        };
+        let all: Vec<_> = listener.filter_chains.iter().filter(is_of_port).collect();
+        assert!(!all.is_empty(), "{port}");
+        all
+    };
+    let denies = |filter: &Filter| filter.name == "envoy.filters.network.rbac";
+    assert!(
+        !chains(9081)
+            .iter()
+            .any(|chain| chain.filters.iter().any(denies))
+    );
+    let unread = chains(9082);
+    let (http, tcp): (Vec<&FilterChain>, Vec<&FilterChain>) = unread
+        .into_iter()
+        .partition(|chain| chain.filters.len() == 1);
+    assert!(!http.is_empty() && !tcp.is_empty());
+    assert!(
+        tcp.iter().all(|chain| denies(&chain.filters[0])),
+        "{tcp:#?}"
+    );
+    let told = snapshot.conflicts();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].message.contains("ports without a protocol"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn several_providers_stand_in_the_order_of_their_names_and_before_tokens() {
     let both = format!("{HTTP}{GRPC}");
     let policies = [custom("web", ""), custom("calls", ""), custom("web", "")];
     let policies = policies.each_ref().map(String::as_str);
@@ -224,14 +276,14 @@ fn several_providers_stand_in_the_order_of_their_names_and_behind_tokens() {
     let (http, _, conflicts) = made(world.clone());
     assert_eq!(
         names(&http)[..5],
-        ["jwt_authn", "rbac", "ext_authz", "rbac", "ext_authz"]
+        ["rbac", "ext_authz", "rbac", "ext_authz", "jwt_authn"]
     );
     let prefix = |at: usize| http_config::<Rbac>(&http[at]).shadow_rules_stat_prefix;
     assert_eq!(
-        [prefix(1), prefix(3)],
+        [prefix(0), prefix(2)],
         ["ext_authz_calls_", "ext_authz_web_"]
     );
-    let shadow: Rbac = http_config(&http[3]);
+    let shadow: Rbac = http_config(&http[2]);
     assert_eq!(shadow.shadow_rules.unwrap().policies.len(), 2);
     // One of them cannot be asked about connections, and lets none in.
     assert_eq!(conflicts.len(), 2);
