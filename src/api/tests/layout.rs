@@ -462,6 +462,7 @@ const ROOMS: &[(&str, Rooms)] = &[
         &[
             ("offload", &[]),
             ("error_text", &[]),
+            ("interim_limit", &[]),
             ("disk", &[]),
             ("kind", &[]),
             ("catalogue", &["kind"]),
@@ -474,12 +475,16 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "contribution",
                     "disk",
                     "error_text",
+                    "interim_limit",
                     "kind",
                     "offload",
                 ],
             ),
             ("reconcile", &["catalogue", "kind", "kubernetes"]),
-            ("consul", &["contribution", "error_text", "offload"]),
+            (
+                "consul",
+                &["contribution", "error_text", "interim_limit", "offload"],
+            ),
             (
                 "directory",
                 &["catalogue", "contribution", "disk", "kind", "kubernetes"],
