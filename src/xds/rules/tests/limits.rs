@@ -215,6 +215,36 @@ fn hosts_of_one_rule_share_its_room_among_all_ports() {
     assert!(lost[0].message.contains("at all ports together"));
 }
 
+/// A rule of 100 kB for a wildcard came to half a gigabyte of clusters.
+#[test]
+fn tls_settings_of_one_tenant_leave_others_theirs() {
+    let mut world = world();
+    let ports: Vec<_> = (0..100).map(|at| (8000 + at, "HTTP")).collect();
+    for number in 0..8 {
+        service(&mut world, &format!("a{number}.aa"), &ports, &[]);
+    }
+    let names: Vec<_> = (0..2000).map(|at| format!("san{at}.aa.example")).collect();
+    let tls = |names: &str| {
+        format!("trafficPolicy: {{tls: {{mode: SIMPLE, subjectAltNames: [{names}]}}}}")
+    };
+    let spec = format!("host: '*.aa.svc.cluster.local'\n{}", tls(&names.join(", ")));
+    destination_rule(&mut world, "aa/d", 1, &spec);
+    service(&mut world, "z.zz", &[(80, "HTTP")], &[]);
+    destination_rule(&mut world, "zz/d", 100, &format!("host: z\n{}", tls("z")));
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let all = view.all(Type::Cluster);
+    let bytes = all.iter().map(|one| one.body.len()).sum::<usize>();
+    assert!((10 << 20..20 << 20).contains(&bytes), "{bytes}");
+    cluster(&*view, "outbound|80||z.zz.svc.cluster.local");
+    cluster(&*view, "outbound|8000||a0.aa.svc.cluster.local");
+    // Without its settings a client would speak plain text.
+    assert!(all.get("outbound|8099||a7.aa.svc.cluster.local").is_none());
+    let lost = too_large(&snapshot);
+    assert_eq!(namespaces(&lost), ["aa".to_owned()].into());
+    assert!(lost[0].message.contains("TLS settings"), "{lost:?}");
+}
+
 /// A filter for each workload of a namespace must not make as much for each as one for all makes.
 #[test]
 fn filters_for_many_workloads_share_what_they_may_add() {
