@@ -9,6 +9,7 @@
 //!
 //! * `offload`: work on long texts, off the event loop.
 //! * `error_text`: texts of errors, for logs.
+//! * `interim_limit`: requests to servers, with a bound on the interim responses before the response.
 //! * `disk`: the file system on a thread of its own, with deadlines. The connection to an API server begins with
 //!   files, too, so that it is a room of its own.
 //! * `kind`: a [`Kind`] of Kubernetes' objects, its place in the API and the fields that a role reads; keys and revisions.
@@ -36,6 +37,7 @@ mod examples;
 #[cfg(test)]
 #[path = "../api/tests/support/growth.rs"]
 mod growth;
+mod interim_limit;
 mod kind;
 pub mod kubernetes;
 pub mod memory;

@@ -17,6 +17,7 @@ mod idle_policies;
 mod idle_routes;
 mod mesh_rules;
 pub(crate) mod policies;
+pub(crate) mod route_limits;
 mod shadowed;
 mod sidecar;
 mod visibility;
@@ -39,6 +40,7 @@ use self::hosts::most_specific;
 pub(crate) use self::hosts::patterns;
 pub(crate) use self::hosts_alone::{USUAL_PORT, is_name, written_port};
 pub(crate) use self::mesh_rules::Rules;
+use self::route_limits::RulesWithoutRoom;
 pub(crate) use self::sidecar::{EgressListener, Socket};
 use self::visibility::{Visibility, Visible};
 use crate::common::service_ports::ServicePorts;
@@ -161,6 +163,11 @@ impl ProxyRules {
     /// The number of namespaces whose VirtualServices it sees.
     pub(crate) fn namespaces(&self) -> usize {
         self.visible.namespaces
+    }
+
+    /// Returns the VirtualServices for which there is no room at its listeners.
+    pub(crate) fn without_room(&self) -> Arc<RulesWithoutRoom> {
+        self.visible.without_room(&self.domain)
     }
 
     /// Returns the number of namespaces whose DestinationRules it sees.

@@ -15,6 +15,7 @@ use super::address::{Address, Token};
 use super::body::{BodyRoom, BufferedBody};
 use super::schedule::{self, End, Query, QueryPath, QueryTarget};
 use crate::error_text::chain;
+use crate::interim_limit::send;
 
 /// The `wait` of a blocking query. Consul adds up to a sixteenth as jitter.
 const WAIT: Duration = Duration::from_secs(55);
@@ -119,7 +120,7 @@ impl Client {
         } else {
             &self.waiting
         };
-        let response = pool.request(request).await.map_err(|error| Failed {
+        let response = send(pool, request).await.map_err(|error| Failed {
             // An agent at its limit accepts a connection and closes it without an answer: that is not `Away`.
             end: if error.is_connect() {
                 End::Away

@@ -20,10 +20,11 @@ use kube::core::params::GetParams;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use tower::{BoxError, ServiceBuilder, ServiceExt as _};
+use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::answer::{Exchange, chain};
 use super::failure::{Action, Cause, Failure};
+use crate::interim_limit::send;
 use crate::kind::Resource;
 use kubeconfig::WHAT;
 
@@ -346,7 +347,10 @@ fn client(config: &Config) -> Result<kube::Client, kube::Error> {
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .service(http.map_err(BoxError::from));
+        .service(service_fn(move |request| {
+            let http = http.clone();
+            async move { send(&http, request).await.map_err(BoxError::from) }
+        }));
     Ok(kube::Client::new(service, config.default_namespace.clone()))
 }
 

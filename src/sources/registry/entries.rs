@@ -11,7 +11,7 @@ use super::differ::differ_all;
 use super::precedence::first;
 use super::report::Report;
 use super::selection::WorkloadSelection;
-use super::selection_budget::{SelectionBudget, SelectionLimit};
+use super::selection_budget::{NAMESPACE_PLACES, NAMESPACE_PORTS, SelectionBudget, SelectionLimit};
 use super::service_entry::{self, Backend};
 use super::{ObjectKey, Settings, Sources};
 use crate::contribution::{Contribution, SourceId};
@@ -30,13 +30,33 @@ pub(super) struct Used {
     selector: Option<Labels>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Entries {
     pub(super) used: BTreeMap<ObjectKey, Used>,
     by_service: BTreeMap<ServiceKey, BTreeSet<ObjectKey>>,
     /// Entries with a workload selector, by namespace.
     selecting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
-    budget: SelectionBudget,
+    places: SelectionBudget,
+    ports: SelectionBudget,
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Self {
+            used: BTreeMap::new(),
+            by_service: BTreeMap::new(),
+            selecting: BTreeMap::new(),
+            places: SelectionBudget::of_places(),
+            ports: SelectionBudget::of_ports(),
+        }
+    }
+}
+
+/// The most places and ports of one entry.
+#[derive(Clone, Copy)]
+struct EntryLimits {
+    places: SelectionLimit,
+    ports: SelectionLimit,
 }
 
 impl Entries {
@@ -81,14 +101,21 @@ impl Entries {
     ) -> bool {
         for key in keys {
             let places = wanted_places(selection, key);
-            self.budget.set(key, places);
+            self.places.set(key, places);
+            let entry = of_key(selection, key);
+            let ports = entry.map_or(0, |(_, entry)| service_ports(&entry.spec));
+            self.ports.set(key, ports);
         }
-        let shared_anew = self.budget.settle();
+        let mut shared_anew = self.places.settle();
+        shared_anew.append(&mut self.ports.settle());
         let notes = |used: Option<&Used>| used.map_or_else(Vec::new, |used| used.notes.clone());
         let mut differs = false;
         for key in keys.union(&shared_anew) {
-            let limit = self.budget.limit(&key.0);
-            let used = used(selection, trust_domain, limit, key);
+            let limits = EntryLimits {
+                places: self.places.limit(&key.0),
+                ports: self.ports.limit(&key.0),
+            };
+            let used = used(selection, trust_domain, limits, key);
             differs |= notes(self.used.get(key)) != notes(used.as_ref());
             self.set(key, used, touched);
         }
@@ -185,7 +212,7 @@ fn of_key<'a>(
 fn used(
     selection: &mut WorkloadSelection<'_>,
     trust_domain: &str,
-    limit: SelectionLimit,
+    limits: EntryLimits,
     key: &ObjectKey,
 ) -> Option<Used> {
     let (source, entry) = of_key(selection, key)?;
@@ -194,7 +221,7 @@ fn used(
         .as_ref()
         .map(|selector| selection.backends(&key.0, selector));
     let backends = backends.as_deref().unwrap_or_default();
-    let mut room = limit.of_entry / service_ports(&entry.spec).max(1);
+    let mut room = limits.places.of_entry / service_ports(&entry.spec).max(1);
     let fits = |backend: &&Backend<'_>| {
         let left = room.checked_sub(backend.places());
         room = left.unwrap_or_default();
@@ -204,20 +231,32 @@ fn used(
     let all = backends.len();
     let backends = backends.get(..most).unwrap_or_default();
     let mut notes = notes(selection.settings, source, entry, backends);
+    let note = |message| Report {
+        source: source.clone(),
+        kind: "ServiceEntry",
+        namespace: entry.namespace.clone(),
+        name: entry.name.clone(),
+        message,
+        whole: false,
+    };
     if all > most {
-        let why = limit.reason();
-        notes.push(Report {
-            source: source.clone(),
-            kind: "ServiceEntry",
-            namespace: entry.namespace.clone(),
-            name: entry.name.clone(),
-            message: format!("selects {all} workloads, and the first {most} are used: {why}"),
-            whole: false,
-        });
+        let why = too_many_places(limits.places);
+        notes.push(note(format!(
+            "selects {all} workloads, and the first {most} are used: {why}"
+        )));
     }
     let backends = backends.iter().copied();
     let shards = service_entry::shards(entry, &source.cluster, trust_domain, backends);
-    let services = service_entry::services(entry, &source.cluster);
+    let mut services = service_entry::services(entry, &source.cluster);
+    let most = limits.ports.of_entry / entry.spec.ports.len().max(1);
+    if services.len() > most {
+        let why = too_many_ports(limits.ports);
+        let hosts = services.len();
+        notes.push(note(format!(
+            "has {hosts} hosts, and the first {most} are served: {why}"
+        )));
+        services.truncate(most);
+    }
     Some(Used {
         key: key.clone(),
         source: source.clone(),
@@ -227,6 +266,36 @@ fn used(
         notes,
         selector,
     })
+}
+
+fn too_many_places(limit: SelectionLimit) -> String {
+    match limit.of_namespace {
+        Some(places) if limit.of_entry < size::SERVICE_PLACES => {
+            let others = others(places, NAMESPACE_PLACES);
+            format!(
+                "more than {places} places with the other ServiceEntries {others}: select fewer workloads"
+            )
+        }
+        Some(_) | None => format!(
+            "more than {} places with its hosts and ports: split the entry",
+            size::SERVICE_PLACES
+        ),
+    }
+}
+
+/// An entry alone is refused where its own hosts and ports are too many: others have what it lacks.
+fn too_many_ports(limit: SelectionLimit) -> String {
+    let ports = limit.of_namespace.unwrap_or(NAMESPACE_PORTS);
+    let others = others(ports, NAMESPACE_PORTS);
+    format!("the ports of all hosts are more than {ports} with the other ServiceEntries {others}")
+}
+
+const fn others(room: usize, of_namespace: usize) -> &'static str {
+    if room < of_namespace {
+        "of the mesh"
+    } else {
+        "of the namespace"
+    }
 }
 
 /// Reports the parts of an entry, or of the workloads of it that are used, that are not used as written.

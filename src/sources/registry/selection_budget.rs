@@ -13,42 +13,29 @@ use super::ObjectKey;
 
 /// Places of the workloads that the entries of one namespace select, and those of all. Chosen: a place takes somewhat less than a
 /// kilobyte, and the mesh that is promised has 10,000.
-const NAMESPACE_PLACES: usize = 2 * size::SERVICE_PLACES;
-const ALL_PLACES: usize = 4 * size::SERVICE_PLACES;
+pub(super) const NAMESPACE_PLACES: usize = size::SERVICE_PLACES;
+const ALL_PLACES: usize = 2 * size::SERVICE_PLACES;
 
-/// The most places of one entry of a namespace.
+/// Ports of the services of one namespace's entries, and of all. Chosen: each takes some five kilobytes in worlds and snapshots,
+/// and the mesh that is promised has 1,000 services.
+pub(super) const NAMESPACE_PORTS: usize = 4 * size::SERVICE_PORTS;
+const ALL_PORTS: usize = 8 * size::SERVICE_PORTS;
+
+/// The room for one kind of parts of entries.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    of_entry: usize,
+    of_namespace: usize,
+    of_all: usize,
+}
+
+/// The most parts of one entry of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SelectionLimit {
     pub(super) of_entry: usize,
-    /// The places of all entries of the namespace, fewer where those of the mesh share the room; `None` if there are enough for all.
+    /// The parts of all entries of the namespace, fewer where those of the mesh share the room; `None` if there are enough for all.
     pub(super) of_namespace: Option<usize>,
 }
-
-impl SelectionLimit {
-    /// Says how an entry gets all the workloads that it selects.
-    pub(super) fn reason(self) -> String {
-        match self.of_namespace {
-            Some(places) if self.of_entry < size::SERVICE_PLACES => {
-                let others = match places < NAMESPACE_PLACES {
-                    true => "of the mesh",
-                    false => "of the namespace",
-                };
-                format!(
-                    "more than {places} places with the other ServiceEntries {others}: select fewer workloads"
-                )
-            }
-            Some(_) | None => format!(
-                "more than {} places with its hosts and ports: split the entry",
-                size::SERVICE_PLACES
-            ),
-        }
-    }
-}
-
-const UNLIMITED: SelectionLimit = SelectionLimit {
-    of_entry: size::SERVICE_PLACES,
-    of_namespace: None,
-};
 
 /// The places that the entries of a namespace want.
 #[derive(Debug, Default)]
@@ -57,9 +44,10 @@ struct Wanted {
     sum: usize,
 }
 
-/// The places that entries want, and those that they get.
-#[derive(Debug, Default)]
+/// The places or ports that entries want, and those that they get.
+#[derive(Debug)]
 pub(super) struct SelectionBudget {
+    room: Room,
     wanted: BTreeMap<Arc<str>, Wanted>,
     /// The limits of namespaces that want too much.
     limits: BTreeMap<Arc<str>, SelectionLimit>,
@@ -67,6 +55,40 @@ pub(super) struct SelectionBudget {
 }
 
 impl SelectionBudget {
+    const fn new(room: Room) -> Self {
+        Self {
+            room,
+            wanted: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            is_due: false,
+        }
+    }
+
+    /// The places of workloads that entries select.
+    pub(super) const fn of_places() -> Self {
+        Self::new(Room {
+            of_entry: size::SERVICE_PLACES,
+            of_namespace: NAMESPACE_PLACES,
+            of_all: ALL_PLACES,
+        })
+    }
+
+    /// The ports of services that entries make.
+    pub(super) const fn of_ports() -> Self {
+        Self::new(Room {
+            of_entry: size::SERVICE_PORTS,
+            of_namespace: NAMESPACE_PORTS,
+            of_all: ALL_PORTS,
+        })
+    }
+
+    const fn unlimited(&self) -> SelectionLimit {
+        SelectionLimit {
+            of_entry: self.room.of_entry,
+            of_namespace: None,
+        }
+    }
+
     /// Sets the places that an entry wants; zero for one that is gone, or selects nothing.
     pub(super) fn set(&mut self, key: &ObjectKey, places: usize) {
         let before = self.wanted.get(&key.0);
@@ -89,7 +111,8 @@ impl SelectionBudget {
     }
 
     pub(super) fn limit(&self, namespace: &str) -> SelectionLimit {
-        self.limits.get(namespace).copied().unwrap_or(UNLIMITED)
+        let limit = self.limits.get(namespace).copied();
+        limit.unwrap_or(self.unlimited())
     }
 
     /// Shares the places anew. Returns the entries that get more or less than before.
@@ -97,14 +120,19 @@ impl SelectionBudget {
         if !std::mem::take(&mut self.is_due) {
             return BTreeSet::new();
         }
+        let Room {
+            of_entry: most,
+            of_namespace,
+            of_all,
+        } = self.room;
         let sums = self.wanted.values();
-        let sums = sums.map(|near| near.sum.min(NAMESPACE_PLACES)).collect();
-        let room = fair_part(sums, ALL_PLACES).map_or(NAMESPACE_PLACES, rounded);
+        let sums = sums.map(|near| near.sum.min(of_namespace)).collect();
+        let room = fair_part(sums, of_all).map_or(of_namespace, rounded);
         let too_much = self.wanted.iter().filter(|(_, near)| near.sum > room);
         let limits = too_much.filter_map(|(namespace, near)| {
             let of_entry = fair_part(near.by_entry.values().copied().collect(), room)?;
             let limit = SelectionLimit {
-                of_entry: rounded(of_entry).min(size::SERVICE_PLACES),
+                of_entry: rounded(of_entry).min(most),
                 of_namespace: Some(room),
             };
             Some((namespace.clone(), limit))
@@ -113,7 +141,8 @@ impl SelectionBudget {
         let before = std::mem::replace(&mut self.limits, limits);
         let mut moved = BTreeSet::new();
         for namespace in before.keys().chain(self.limits.keys()) {
-            let old = before.get(namespace).copied().unwrap_or(UNLIMITED);
+            let old = before.get(namespace).copied();
+            let old = old.unwrap_or(self.unlimited());
             let new = self.limit(namespace);
             let near = self.wanted.get(namespace).filter(|_| old != new);
             let entries = near.into_iter().flat_map(|near| &near.by_entry);
@@ -188,27 +217,33 @@ mod tests {
 
     #[test]
     fn the_largest_entries_of_a_namespace_share_its_places() {
-        let mut budget = SelectionBudget::default();
+        let mut budget = SelectionBudget::of_places();
         budget.set(&key("b", "e"), 10);
         for at in 100..200 {
-            budget.set(&key("a", &at.to_string()), 2_000);
+            budget.set(&key("a", &at.to_string()), 1_000);
         }
-        assert_eq!((budget.settle().len(), budget.limit("a")), (0, UNLIMITED));
+        assert_eq!(
+            (budget.settle().len(), budget.limit("a")),
+            (0, budget.unlimited())
+        );
         budget.set(&key("a", "small"), 900);
         budget.set(&key("a", "none"), 0);
         let moved = budget.settle();
         let limit = SelectionLimit {
-            of_entry: 1_920,
+            of_entry: 960,
             of_namespace: Some(NAMESPACE_PLACES),
         };
         assert_eq!((budget.limit("a"), moved.len()), (limit, 100));
         assert!(!moved.contains(&key("a", "small")));
-        assert_eq!(budget.limit("b"), UNLIMITED);
+        assert_eq!(budget.limit("b"), budget.unlimited());
         // Within the same four bits nothing moves.
         budget.set(&key("a", "small"), 1_000);
         assert_eq!(names(&budget.settle()), [""; 0]);
         budget.set(&key("a", "small"), 0);
-        assert_eq!((budget.settle().len(), budget.limit("a")), (100, UNLIMITED));
+        assert_eq!(
+            (budget.settle().len(), budget.limit("a")),
+            (100, budget.unlimited())
+        );
         for at in 100..200 {
             budget.set(&key("a", &at.to_string()), 0);
         }
@@ -218,7 +253,7 @@ mod tests {
 
     #[test]
     fn namespaces_share_the_places_of_all() {
-        let mut budget = SelectionBudget::default();
+        let mut budget = SelectionBudget::of_places();
         for namespace in ["a", "b", "c", "d", "e"] {
             for name in ["x", "y"] {
                 budget.set(&key(namespace, name), size::SERVICE_PLACES);
@@ -232,7 +267,7 @@ mod tests {
             of_namespace: Some(room),
         };
         assert_eq!(budget.limit("e"), limit);
-        assert_eq!(budget.limit("small"), UNLIMITED);
+        assert_eq!(budget.limit("small"), budget.unlimited());
         for namespace in ["c", "d", "e"] {
             budget.set(&key(namespace, "x"), 0);
             budget.set(&key(namespace, "y"), 0);

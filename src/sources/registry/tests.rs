@@ -547,7 +547,7 @@ fn labels_of_workloads_count_among_the_places_that_are_selected() {
     let place = format!("{{address: 10.0.0.1, labels: {{{labels}a: b}}}}");
     let files = source(Registry::External, "local");
     put(&mut registries, &files, contribution.place("w", &place));
-    let expected = "selects 1 workloads, and the first 0 are used: more than 200000 places";
+    let expected = "selects 1 workloads, and the first 0 are used: more than 100000 places";
     let reports = registries.take_new_reports();
     let cut = reports
         .iter()
@@ -588,10 +588,10 @@ fn entries_of_a_namespace_share_the_places_of_the_workloads_that_they_select() {
         shards.map(|shard| shard.len()).sum::<usize>()
     };
     put(&mut registries, &files, contribution.clone());
-    assert_eq!(served(&registries, "h299.example"), 640);
+    assert_eq!(served(&registries, "h299.example"), 320);
     assert_eq!(served(&registries, "h999.example"), 1);
     let reports = registries.take_new_reports();
-    let expected = "selects 1000 workloads, and the first 640 are used: more than 200000 places with the other ServiceEntries \
+    let expected = "selects 1000 workloads, and the first 320 are used: more than 100000 places with the other ServiceEntries \
                     of the namespace: select fewer workloads";
     assert_eq!(reports.len(), 300);
     assert_eq!(reports[0].message, expected);
@@ -602,7 +602,51 @@ fn entries_of_a_namespace_share_the_places_of_the_workloads_that_they_select() {
         Arc::make_mut(all).remove(&key);
     }
     put(&mut registries, &files, contribution);
-    assert_eq!(served(&registries, "h0.example"), 960);
+    assert_eq!(served(&registries, "h0.example"), 480);
+}
+
+/// Each entry is within its own bound, and 400 kB of them came to a gigabyte.
+#[test]
+fn entries_of_a_namespace_share_the_ports_of_their_services() {
+    let mut registries = registries("");
+    let list = |from: usize, to: usize, item: &dyn Fn(usize) -> String| {
+        (from..to).map(item).collect::<Vec<_>>().join(", ")
+    };
+    let ports = list(1, 17, &|at| {
+        format!("{{number: {at}, name: p{at}, protocol: HTTP}}")
+    });
+    let mut contribution = ContributionBuilder::default();
+    for at in 0..6 {
+        let hosts = list(100, 356, &|host| format!("h{host}.e{at}.example"));
+        let entry = format!("{{hosts: [{hosts}], ports: [{ports}], resolution: DNS}}");
+        contribution = contribution.entry(&format!("e{at}"), &entry);
+    }
+    let few =
+        "{hosts: [few.example], ports: [{number: 80, name: p, protocol: HTTP}], resolution: DNS}";
+    contribution = contribution.entry("few", few);
+    let files = source(Registry::External, "local");
+    let served = |registries: &Registries, suffix: &str| {
+        let world = registries.world();
+        let hosts = world.services.keys();
+        hosts.filter(|key| key.hostname.ends_with(suffix)).count()
+    };
+    put(&mut registries, &files, contribution.clone());
+    let all = [".e0.example", ".e5.example", "few.example"];
+    assert_eq!(all.map(|one| served(&registries, one)), [160, 160, 1]);
+    let reports = registries.take_new_reports();
+    assert_eq!(reports.len(), 6);
+    assert_eq!(
+        reports[0].message,
+        "has 256 hosts, and the first 160 are served: the ports of all hosts are more than 16384 with the other ServiceEntries of \
+         the namespace"
+    );
+    // The others have what one leaves.
+    let entries = &mut contribution.0.configuration.service_entries;
+    for name in ["e4", "e5"] {
+        Arc::make_mut(entries).remove(&("demo".into(), name.into()));
+    }
+    put(&mut registries, &files, contribution);
+    assert_eq!(served(&registries, ".e0.example"), 240);
 }
 
 /// Each of the two objects is valid by itself.

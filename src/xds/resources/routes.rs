@@ -32,6 +32,8 @@ use crate::common::wire;
 use crate::finish::Draft;
 use crate::rules::gateway::Absent;
 use crate::rules::virtual_service::{self, RouteContext, Routed};
+pub(crate) use crate::scope::route_limits::{ROOM, ROOM_OF_RULE};
+use crate::scope::route_limits::{ROOM_OF_NAMESPACE, RulesWithoutRoom};
 use crate::scope::{ProxyRules, Rule};
 
 /// All HTTP ports behind one listener that applications use as a proxy.
@@ -65,7 +67,7 @@ pub(crate) fn outbound(
     // Of a port of one service alone the services of all listeners count.
     let rules = &of_one_listener.unwrap_or_else(|| rules.within(name.parse().ok()));
     let service_ports = rules.routed();
-    let mut making = RoutesBuilder::new(parameters, mesh, rules);
+    let mut making = RoutesBuilder::new((parameters, mesh), rules, rules.without_room());
     // The name of a socket's routes may have a colon, and is no `HOST:PORT`.
     let of_one = name.rsplit_once(':').filter(|_| has_port);
     if let Some((host, port)) = of_one {
@@ -121,6 +123,7 @@ struct RoutesBuilder<'a> {
     from: Vec<ObjectRef>,
     /// Bytes that routes of rules may still have.
     room: FairBudget,
+    without_room: Arc<RulesWithoutRoom>,
     /// Ports of the hosts that rules have without services.
     ports: BTreeMap<&'a ObjectRef, PortsAlone>,
 }
@@ -145,13 +148,12 @@ fn body(route: &Route) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Bytes of one configuration, and of one rule in it. Chosen: the routes of a rule of the longest there may be (1 MiB) fit, also
-/// for some hosts, and a wildcard that gives every service of a mesh a thousand routes does not.
-pub(crate) const ROOM: usize = 32 << 20;
-pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
-
 impl<'a> RoutesBuilder<'a> {
-    fn new(parameters: &'a RouteParameters, mesh: &'a Mesh, rules: &'a ProxyRules) -> Self {
+    fn new(
+        (parameters, mesh): (&'a RouteParameters, &'a Mesh),
+        rules: &'a ProxyRules,
+        without_room: Arc<RulesWithoutRoom>,
+    ) -> Self {
         Self {
             parameters,
             mesh,
@@ -161,6 +163,7 @@ impl<'a> RoutesBuilder<'a> {
             conflicts: Conflicts::default(),
             from: Vec::new(),
             room: FairBudget::new(ROOM, ROOM_OF_RULE, rules.namespaces()),
+            without_room,
             ports: BTreeMap::new(),
         }
     }
@@ -229,10 +232,12 @@ impl<'a> RoutesBuilder<'a> {
         let place = self.place(rule, operation);
         self.conflicts.push(TOO_LARGE, Some(&rule.from), || {
             let message = format!(
-                "{} is left out: its routes are larger than {} MiB (at all ports together, for a host that no service has), or \
-                 those of all rules than {} MiB and those of its namespace than their share",
+                "{} is left out: its routes are larger than {} MiB (at all ports together, for a host that no service has), those \
+                 of its namespace than {} MiB at all ports together, or those of all rules than {} MiB and those of its namespace \
+                 than their share",
                 rule.from,
                 ROOM_OF_RULE >> 20,
+                ROOM_OF_NAMESPACE >> 20,
                 ROOM >> 20
             );
             (place, message)
@@ -266,6 +271,9 @@ impl<'a> RoutesBuilder<'a> {
 
     /// Returns the room that a rule still has.
     fn room(&self, rule: &Rule<VirtualService>) -> usize {
+        if self.without_room.contains(&rule.from) {
+            return 0;
+        }
         self.room.of(&rule.from).unwrap_or_default()
     }
 

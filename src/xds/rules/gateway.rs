@@ -7,7 +7,7 @@ pub(crate) mod tls;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api::istio::networking::v1alpha3::Server;
 use api::model::{ObjectRef, Protocol};
@@ -17,7 +17,8 @@ use self::hosts::ServerHosts;
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::fair_budget::FairBudget;
 use crate::common::steps::step;
-use crate::scope::Rule;
+use crate::scope::route_limits::{RouteEstimate, RulesWithoutRoom};
+use crate::scope::{ProxyRules, Rule};
 
 /// The handling of connections by a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +115,8 @@ pub(crate) struct Merged {
     pub(crate) conflicts: Vec<Conflict>,
     /// Servers by the name of their routes: their place, and their number there.
     by_routes: BTreeMap<Arc<str>, Vec<(BoundPort, usize)>>,
+    /// VirtualServices for which there is no room; found once routes are made.
+    without_room: OnceLock<Arc<RulesWithoutRoom>>,
 }
 
 /// Places of one router.
@@ -226,6 +229,29 @@ impl Merged {
         let all = self.by_routes.get(name).into_iter().flatten();
         all.filter_map(|(place, at)| Some((*place, self.by_port.get(place)?.get(*at)?)))
             .collect()
+    }
+
+    /// Returns the VirtualServices for which there is no room at its servers.
+    pub(crate) fn without_room(&self, rules: &ProxyRules) -> Arc<RulesWithoutRoom> {
+        let find = || Arc::new(self.route_estimate(rules).without_room());
+        self.without_room.get_or_init(find).clone()
+    }
+
+    fn route_estimate<'a>(&self, rules: &'a ProxyRules) -> RouteEstimate<'a> {
+        let mut estimate = RouteEstimate::default();
+        let servers = self.by_routes.keys().map(|name| self.of_routes(name));
+        for (_, server) in servers.flatten() {
+            for rule in rules.bound(server.from()) {
+                for host in rule.hosts() {
+                    if estimate.is_full(rule) {
+                        break;
+                    }
+                    let hosts = server.hosts.count_common(host, rule.namespace());
+                    estimate.add(rule, host, hosts);
+                }
+            }
+        }
+        estimate
     }
 
     /// Names of all routes, each once.

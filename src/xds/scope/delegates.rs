@@ -17,10 +17,11 @@ use super::Rule;
 use super::exported::Exported;
 use crate::common::conflict::{Conflict, DELEGATE, TOO_LARGE};
 
-/// Bytes that the routes of one rule may come to by its delegates, and those of all rules of a namespace. Chosen: one is as much
-/// as the routes of one rule may have, and the other a few of those; a thousand rules that leave all to one do not.
-const ROOM: usize = 4 << 20;
-const ROOM_OF_NAMESPACE: usize = 16 << 20;
+/// Bytes that the routes of one rule may come to by its delegates, and those of all rules of a namespace. Chosen: a rule of the
+/// longest there may be (1 MiB) fits four times; a thousand rules that leave all to one do not. Read, routes take twenty times as
+/// much memory.
+const ROOM: usize = 2 << 20;
+const ROOM_OF_NAMESPACE: usize = 4 << 20;
 /// Bytes of [`ROOM`] that comparing two matches costs, and again for each gateway that they name.
 const COMPARED: usize = 64;
 

@@ -1,7 +1,7 @@
 //! Services and rules by what they are for, as one class of namespaces sees them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api::config::discovery_notes::MOST_EGRESS_LISTENERS;
 use api::istio::networking::v1alpha3::load_balancer_settings::LbPolicy;
@@ -17,8 +17,9 @@ use api::networking::{DestinationRule, Sidecar, VirtualService};
 use super::exported::{Exported, ExportedObjects};
 use super::gateways::{BoundRules, bind};
 use super::host_limit::HostLimit;
-use super::hosts::{BelowWildcards, RulesByHost};
-use super::hosts_alone::{ListenerOfHosts, unserved};
+use super::hosts::{BelowWildcards, RulesByHost, most_specific};
+use super::hosts_alone::{ListenerOfHosts, ports, unserved};
+use super::route_limits::{RouteEstimate, RulesWithoutRoom};
 use super::sidecar::{EgressListener, Imports, destinations};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
@@ -68,6 +69,8 @@ pub(crate) struct Visible {
     pub(super) conflicts: Vec<Conflict>,
     /// The number of namespaces whose VirtualServices it sees.
     pub(super) namespaces: usize,
+    /// VirtualServices for which there is no room; found once routes are made.
+    without_room: OnceLock<Arc<RulesWithoutRoom>>,
 }
 
 impl Visible {
@@ -215,9 +218,47 @@ impl Visible {
             bound: BoundRules::default(),
             conflicts,
             namespaces: self.namespaces,
+            without_room: OnceLock::new(),
         };
         visible.has_own_listeners = visible.differs(common, namespace);
         visible
+    }
+
+    /// Returns the VirtualServices for which there is no room.
+    pub(super) fn without_room(&self, domain: &str) -> Arc<RulesWithoutRoom> {
+        let find = || Arc::new(self.route_estimate(domain).without_room());
+        self.without_room.get_or_init(find).clone()
+    }
+
+    fn route_estimate(&self, domain: &str) -> RouteEstimate<'_> {
+        let mut estimate = RouteEstimate::default();
+        let mut ports_alone: HashMap<*const Rule<VirtualService>, usize> = HashMap::new();
+        for (listener, visibility) in &self.listeners {
+            let rules = &visibility.virtual_services;
+            if rules.is_empty() {
+                continue;
+            }
+            let number = listener.port.filter(|_| !listener.is_proxy);
+            let all = visibility.service_ports.all();
+            let served = all.filter(|one| number.is_none_or(|number| one.port.number == number));
+            for service_port in served.filter(|one| one.carries_http()) {
+                let rule = most_specific(rules, service_port.host());
+                if let Some(rule) = rule {
+                    estimate.add(rule, service_port.host(), 1);
+                }
+            }
+            let alone = rules.iter();
+            let alone = alone.filter(|(host, _)| !self.service_ports.has_host(host));
+            for (host, rule) in alone {
+                let known = || ports(rule, &self.service_ports, domain).len();
+                let own = match listener.is_of_all_ports() {
+                    true => *ports_alone.entry(Arc::as_ptr(rule)).or_insert_with(known),
+                    false => 1,
+                };
+                estimate.add_alone(rule, host, own + visibility.ports_below_wildcards(host));
+            }
+        }
+        estimate
     }
 
     /// Returns the view of the port's listener, or else of the one whose services have their own ports.
@@ -477,6 +518,13 @@ impl Visibility {
             virtual_services,
             connections,
         }
+    }
+
+    /// Returns the number of ports of the wildcards of services that mean a host of a rule.
+    pub(super) fn ports_below_wildcards(&self, host: &str) -> usize {
+        let wildcards = self.below_wildcards.wildcards(host).iter();
+        let ports = wildcards.map(|one| self.service_ports.count_at_wildcard(one));
+        ports.sum()
     }
 
     /// Restricts it to the imports of one listener.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::Subset;
 use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, ObjectRef, Resolution};
+use prost::Message as _;
 
 use super::Conflict;
 use super::proxy::{ProxyView, finished};
@@ -29,15 +30,29 @@ use crate::view::{Resource, Set};
 /// Clusters of subsets that one proxy is given. Chosen: a mesh of 1,000 services has ten for each; a wildcard whose rule has a
 /// thousand subsets does not give them to every port.
 const MOST_SUBSETS: usize = 10_000;
-/// Bytes of those clusters.
-const SUBSET_BYTES: usize = 32 << 20;
+/// Bytes of those clusters, and of the TLS settings that rules add to the others. Chosen: ten subsets of 1,000 services come to
+/// two thirds of it.
+const RULE_BYTES: usize = 16 << 20;
 
 /// The remainder of these bounds, which tenants share.
-struct SubsetBudget {
+struct ClusterBudget {
     subsets: FairBudget,
     bytes: FairBudget,
     /// Room for the files that they ask for.
     files: FairBudget,
+}
+
+impl ClusterBudget {
+    /// Returns false if the rule has no room for so many bytes, and for none any more.
+    fn pays(&mut self, rule: &ObjectRef, bytes: usize) -> bool {
+        let has_room = self.bytes.of(rule) >= Some(bytes);
+        if has_room {
+            self.bytes.spend(rule, bytes);
+        } else {
+            self.bytes.give_up(rule);
+        }
+        has_room
+    }
 }
 
 /// Makes the clusters of one port.
@@ -95,7 +110,7 @@ impl ClusterMaker<'_> {
     fn has_room_for_files(
         &self,
         subset: Option<&Subset>,
-        room: &mut SubsetBudget,
+        room: &mut ClusterBudget,
         files: &mut FileSecrets,
     ) -> bool {
         let room = (&mut room.files, files);
@@ -193,7 +208,7 @@ impl ProxyView {
         &self,
         service_port: &ServicePort,
         patcher: &Patcher<'_>,
-        room: &mut SubsetBudget,
+        room: &mut ClusterBudget,
         (members, files): (&mut Vec<Arc<Resource>>, &mut FileSecrets),
     ) {
         let maker = ClusterMaker {
@@ -202,12 +217,21 @@ impl ProxyView {
             policies: ServicePolicies::of_service(&self.rules, &service_port.service),
             patcher,
         };
+        // The rules of a host are of one namespace: the first one pays for all.
+        let rule = maker.policies.first();
+        let policy = maker.policies.of(None, service_port.port.number);
+        // A name that a certificate must have takes as much again for its matcher.
+        let added = policy.tls().map_or(0, |tls| 2 * tls.encoded_len());
+        if let Some(rule) = rule.filter(|_| added > 0)
+            && !room.pays(rule, added)
+        {
+            return self.report_without_room(service_port, rule);
+        }
         let whole = maker.cluster(None);
         members.extend(whole.filter(|_| maker.has_room_for_files(None, room, files)));
         members.extend(maker.by_server_name(None));
         let subsets = maker.policies.subsets();
-        // The rules of a host are of one namespace: the first one pays for the subsets of all.
-        let Some(rule) = maker.policies.first().filter(|_| !subsets.is_empty()) else {
+        let Some(rule) = rule.filter(|_| !subsets.is_empty()) else {
             return;
         };
         if room.subsets.of(rule) >= Some(subsets.len()) {
@@ -238,10 +262,10 @@ impl ProxyView {
     /// Says at a rule that there was no room for its subsets.
     fn report_without_room(&self, service_port: &ServicePort, rule: &ObjectRef) {
         let message = format!(
-            "one or more subsets of {} are left out: rules make more than {MOST_SUBSETS}, or more than {} MiB of them, and those of \
-             its namespace more than their share",
+            "clusters of {} are left out: rules make more than {MOST_SUBSETS} subsets, or more than {} MiB of them and of TLS \
+             settings of other clusters, and those of its namespace more than their share",
             service_port.authority(),
-            SUBSET_BYTES >> 20
+            RULE_BYTES >> 20
         );
         let conflict = Conflict::new(TOO_LARGE, &*service_port.name, message);
         let lost = Some(conflict.because_of(rule));
@@ -353,9 +377,9 @@ impl ProxyView {
     fn make_clusters(&self) -> (Arc<Set>, Arc<Set>, PatchIds) {
         let mut members = Vec::new();
         let namespaces = self.rules.namespaces_of_destination_rules();
-        let mut room = SubsetBudget {
+        let mut room = ClusterBudget {
             subsets: FairBudget::new(MOST_SUBSETS, MOST_SUBSETS, namespaces),
-            bytes: FairBudget::new(SUBSET_BYTES, SUBSET_BYTES, namespaces),
+            bytes: FairBudget::new(RULE_BYTES, RULE_BYTES, namespaces),
             files: FairBudget::new(MOST_CLIENT_FILES, MOST_FILES_OF_RULE, namespaces),
         };
         let mut files = self.files_of_mesh();

@@ -96,7 +96,7 @@ pub(crate) fn gateway(
 ) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
     let servers = merged.of_routes(name);
     let ((_, port), _) = *servers.first()?;
-    let mut making = RoutesBuilder::new(parameters, mesh, rules);
+    let mut making = RoutesBuilder::new((parameters, mesh), rules, merged.without_room(rules));
     let servers: Vec<_> = servers.into_iter().map(|(_, server)| server).collect();
     let mut hosts = GatewayHosts::new(&servers);
     for (at, server) in servers.iter().copied().enumerate() {
@@ -120,6 +120,10 @@ impl RoutesBuilder<'_> {
     fn add_server(&mut self, (at, server): (usize, &Serving), hosts: &mut GatewayHosts<'_>) {
         for rule in self.rules.bound(server.from()) {
             if rule.spec().http.is_empty() {
+                continue;
+            }
+            if self.without_room.contains(&rule.from) {
+                self.give_up(rule, &server.called());
                 continue;
             }
             for host in rule.hosts() {

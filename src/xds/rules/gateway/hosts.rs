@@ -102,6 +102,11 @@ impl ServerHosts {
         Some(found)
     }
 
+    /// Counts the hosts of [`Self::each`].
+    pub(crate) fn count_common(&self, host: &str, namespace: &str) -> usize {
+        step(|| self.each(host, namespace).count())
+    }
+
     /// Returns true if there are any.
     pub(crate) fn meet(&self, host: &str, namespace: &str) -> bool {
         step(|| self.each(host, namespace).next().is_some())

@@ -379,7 +379,7 @@ fn routes_of_delegates_are_bounded() {
     let snapshot = snapshot(world);
     let view = snapshot.view(&node("demo", &[]));
     let routes = view.get(Type::Route, "80").unwrap();
-    assert!(routes.body.len() < 40 << 20, "{}", routes.body.len());
+    assert!(routes.body.len() < 8 << 20, "{}", routes.body.len());
     let conflicts = snapshot.conflicts();
     let conflicts = conflicts
         .iter()

@@ -1,6 +1,6 @@
 //! Gateways, and VirtualServices that are bound to them (discovery.md §16).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use api::networking::Gateway;
@@ -1506,6 +1506,45 @@ fn a_rule_has_so_much_room_and_no_more() {
             .count(),
         1
     );
+}
+
+/// 200 kB of ports and hosts came to half a gigabyte of routes.
+#[test]
+fn rules_of_one_namespace_share_its_room_at_all_servers() {
+    let mut world = world();
+    let servers: Vec<_> = (0..40)
+        .map(|at| {
+            format!(
+                "{{port: {{number: {0}, name: h{0}, protocol: HTTP}}, hosts: ['*']}}",
+                8000 + at
+            )
+        })
+        .collect();
+    let spec = format!(
+        "selector: {{istio: edge}}\nservers: [{}]",
+        servers.join(", ")
+    );
+    gateway(&mut world, "g", 1, &spec);
+    for number in 0..12 {
+        let hosts: Vec<_> = (0..200)
+            .map(|at| format!("n{at}.v{number}.example"))
+            .collect();
+        let spec = format!("hosts: [{}]\ngateways: [g]\n{TO_A}", hosts.join(", "));
+        virtual_service(&mut world, &format!("v{number:02}"), number, &spec);
+    }
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&router("edge"));
+    let all = view.all(Type::Route);
+    let bytes = all.iter().map(|one| one.body.len()).sum::<usize>();
+    assert!((8 << 20..20 << 20).contains(&bytes), "{bytes}");
+    let conflicts = snapshot.conflicts();
+    let lost = conflicts.iter();
+    let lost = lost.filter(|one| one.metric == "gudgeon_rules_too_large");
+    let lost: BTreeSet<_> = lost
+        .flat_map(|one| &one.objects)
+        .map(|rule| &*rule.name)
+        .collect();
+    assert!(lost.contains("v11") && !lost.contains("v00"), "{lost:?}");
 }
 
 /// Requests from outside pass them first.

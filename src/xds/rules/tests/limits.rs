@@ -63,7 +63,7 @@ fn routes_of_one_tenant_leave_others_theirs() {
         assert_eq!(routes_of(&*view, "80", host)[0].name, "own", "{host}");
     }
     let bytes = view.get(Type::Route, "80").unwrap().body.len();
-    assert!((16 << 20..40 << 20).contains(&bytes), "{bytes}");
+    assert!((8 << 20..16 << 20).contains(&bytes), "{bytes}");
     assert_eq!(namespaces(&too_large(&snapshot)), ["aa".to_owned()].into());
 }
 
@@ -213,6 +213,71 @@ fn hosts_of_one_rule_share_its_room_among_all_ports() {
     // Once at each port.
     assert_eq!(lost.len(), 30);
     assert!(lost[0].message.contains("at all ports together"));
+}
+
+/// Each rule, and each configuration, has room for them: 700 kB of hosts and ports came to 260 MB for each view of the mesh.
+#[test]
+fn rules_of_one_namespace_share_its_room_among_all_ports() {
+    let mut world = world();
+    let ports: Vec<_> = (0..40).map(|at| (8000 + at, "HTTP")).collect();
+    service(&mut world, "many.aa", &ports, &[]);
+    for number in 0..12 {
+        let hosts: Vec<_> = (0..200)
+            .map(|at| format!("n{at}.v{number}.example"))
+            .collect();
+        let spec = format!(
+            "hosts: [{}]\nhttp: [{{route: [{{destination: {{host: many}}}}]}}]",
+            hosts.join(", ")
+        );
+        virtual_service(&mut world, &format!("aa/v{number}"), number, &spec);
+    }
+    let rule =
+        "hosts: [z.example]\nhttp: [{route: [{destination: {host: many.aa.svc.cluster.local}}]}]";
+    virtual_service(&mut world, "zz/v", 100, rule);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let all = view.all(Type::Route);
+    let bytes = all.iter().map(|one| one.body.len()).sum::<usize>();
+    assert!((10 << 20..20 << 20).contains(&bytes), "{bytes}");
+    let routes: RouteConfiguration = decoded(&*view, Type::Route, "8039");
+    let has = |host: &str| routes.virtual_hosts.iter().any(|one| one.name == host);
+    assert!(has("z.example:8039") && has("n199.v0.example:8039"));
+    assert!(!has("n0.v11.example:8039"));
+    let lost = too_large(&snapshot);
+    assert_eq!(namespaces(&lost), ["aa".to_owned()].into());
+    let is_of_oldest = |one: &Conflict| one.objects.iter().any(|rule| *rule.name == *"v0");
+    assert!(!lost.iter().any(is_of_oldest));
+    assert!(lost[0].message.contains("16 MiB at all ports"), "{lost:?}");
+}
+
+/// A rule of 100 kB for a wildcard came to half a gigabyte of clusters.
+#[test]
+fn tls_settings_of_one_tenant_leave_others_theirs() {
+    let mut world = world();
+    let ports: Vec<_> = (0..100).map(|at| (8000 + at, "HTTP")).collect();
+    for number in 0..8 {
+        service(&mut world, &format!("a{number}.aa"), &ports, &[]);
+    }
+    let names: Vec<_> = (0..2000).map(|at| format!("san{at}.aa.example")).collect();
+    let tls = |names: &str| {
+        format!("trafficPolicy: {{tls: {{mode: SIMPLE, subjectAltNames: [{names}]}}}}")
+    };
+    let spec = format!("host: '*.aa.svc.cluster.local'\n{}", tls(&names.join(", ")));
+    destination_rule(&mut world, "aa/d", 1, &spec);
+    service(&mut world, "z.zz", &[(80, "HTTP")], &[]);
+    destination_rule(&mut world, "zz/d", 100, &format!("host: z\n{}", tls("z")));
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let all = view.all(Type::Cluster);
+    let bytes = all.iter().map(|one| one.body.len()).sum::<usize>();
+    assert!((10 << 20..20 << 20).contains(&bytes), "{bytes}");
+    cluster(&*view, "outbound|80||z.zz.svc.cluster.local");
+    cluster(&*view, "outbound|8000||a0.aa.svc.cluster.local");
+    // Without its settings a client would speak plain text.
+    assert!(all.get("outbound|8099||a7.aa.svc.cluster.local").is_none());
+    let lost = too_large(&snapshot);
+    assert_eq!(namespaces(&lost), ["aa".to_owned()].into());
+    assert!(lost[0].message.contains("TLS settings"), "{lost:?}");
 }
 
 /// A filter for each workload of a namespace must not make as much for each as one for all makes.

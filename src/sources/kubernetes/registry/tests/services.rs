@@ -4,6 +4,7 @@ use api::model::{EndpointAddress, Protocol, Resolution, Target};
 use serde_json::{Value, json};
 
 use super::{endpoints, key, objects, place, plain, served, service, set, slice};
+use crate::kind::Kind as _;
 use crate::kubernetes::registry::wire::Service;
 
 #[test]
@@ -419,4 +420,21 @@ fn a_name_that_is_too_long_is_no_identity() {
     let one = served(&mut objects, "a");
     assert!(one.accounts.iter().all(|name| name.len() < 100));
     assert_eq!(objects.problems().count(), 1);
+}
+
+/// 64 MiB of Services that counted for what the objects take alone were half a gigabyte of worlds and snapshots.
+#[test]
+fn services_count_for_what_is_served_of_them() {
+    let size = |ports: usize| {
+        let ports: Vec<_> = (1..=ports)
+            .map(|port| format!(r#"{{"name": "p{port}", "port": {port}}}"#))
+            .collect();
+        let text = format!(
+            r#"{{"metadata": {{"namespace": "demo", "name": "b"}}, "spec": {{"clusterIP": "10.0.0.1", "ports": [{}]}}}}"#,
+            ports.join(", ")
+        );
+        serde_json::from_str::<Service>(&text).unwrap().size()
+    };
+    assert!((3_000..4_500).contains(&size(1)), "{}", size(1));
+    assert!((2_000..2_500).contains(&(size(11) - size(10))));
 }

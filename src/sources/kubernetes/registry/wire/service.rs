@@ -41,8 +41,15 @@ pub struct Service {
     pub(crate) problem: Option<Box<str>>,
 }
 
+/// Bytes that a Service takes in worlds and snapshots, and each of its ports: clusters, routes and listeners of proxies.
+const SERVED_BYTES: usize = 1 << 10;
+const SERVED_PORT_BYTES: usize = 2 << 10;
+
 impl Kind for Service {
     const RESOURCE: Resource = Resource::core("services");
+    /// What is served of them takes more than the objects. Chosen: the 10,000 Services that Kubernetes is made for fit with five
+    /// ports each.
+    const ROOM: usize = 128 << 20;
 
     fn key(&self) -> Key {
         self.key.clone()
@@ -52,7 +59,7 @@ impl Kind for Service {
         let ports = self
             .ports
             .iter()
-            .map(|port| size_of::<Port>() + port.name.len());
+            .map(|port| SERVED_PORT_BYTES + size_of::<Port>() + port.name.len());
         let addresses = self.addresses.len().saturating_add(self.balancers.len());
         let pairs = self.selector.iter();
         let texts = pairs.flat_map(|(name, value)| [&**name, &**value]);
@@ -66,7 +73,7 @@ impl Kind for Service {
             bytes(texts),
         ]
         .into_iter()
-        .fold(size_of::<Self>(), usize::saturating_add)
+        .fold(SERVED_BYTES + size_of::<Self>(), usize::saturating_add)
     }
 }
 
