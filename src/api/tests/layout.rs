@@ -515,7 +515,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("named_files", &["file"]),
             ("analyze", &["cli", "exit", "file", "named_files"]),
             ("validate", &["analyze", "cli", "exit", "named_files"]),
-            ("serve", &["descriptors", "exit"]),
+            ("serve", &["cli", "descriptors", "exit"]),
             ("file_states", &["html"]),
             ("config_file", &["exit", "file", "file_states", "log"]),
             ("admission", &["serve"]),
@@ -523,7 +523,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("process", &["exit", "log", "tls"]),
             (
                 "shared",
-                &["exit", "exposition", "process", "secrets", "serve"],
+                &["cli", "exit", "exposition", "process", "secrets", "serve"],
             ),
             ("webhook_configuration", &["shared"]),
             ("watch", &["config_file", "process"]),

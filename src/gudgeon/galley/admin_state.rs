@@ -10,7 +10,6 @@ use super::readiness::Readiness;
 use super::webhook::ValidationWebhook;
 use crate::exposition::ExpositionFormat;
 use crate::mcp::Peers;
-use crate::serve::SharedAnswers;
 
 /// The parts that pages and metrics read.
 #[derive(Debug)]
@@ -25,8 +24,6 @@ pub(super) struct AdminState {
     pub(super) webhook: Option<Arc<ValidationWebhook>>,
     /// The path below which the pages are.
     pub(super) base: &'static str,
-    /// Pages that take a while to draw.
-    pub(super) answers: Arc<SharedAnswers>,
 }
 
 impl AdminState {
