@@ -1,5 +1,7 @@
 //! The files that a role follows: whether their present content is in use, for metrics and the page.
 
+mod metrics;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -7,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crate::html::escaped;
+
+pub(crate) use metrics::FileMetrics;
 
 /// A file, or files that are read together, by the name that metrics have for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -207,6 +207,7 @@ fn alone(galley: &mut GalleyFlags, discovery: &DiscoveryFlags) {
     galley.config_path = discovery.config_dir.clone().unwrap_or_default();
     galley.mesh_config_file.clone_from(&discovery.mesh_config);
     galley.usual_mesh_config = MESH_CONFIG;
+    galley.mesh_config_flag = "meshConfig";
     galley.monitoring_port = 0;
     galley.ctrlz_port = 0;
     galley.liveness_probe_path = PathBuf::new();
@@ -331,6 +332,8 @@ mod tests {
             all.galley.mesh_config_file.as_deref(),
             Some(Path::new("/m"))
         );
+        // The file has one name in messages and metrics.
+        assert_eq!(all.galley.mesh_config_flag, "meshConfig");
     }
 
     #[test]

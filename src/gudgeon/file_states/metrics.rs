@@ -1,4 +1,4 @@
-//! The files that discovery follows, by the names that the injector has for the same.
+//! Metrics of the files that a role follows.
 
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
@@ -7,18 +7,19 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
+use super::FileState;
 use crate::exposition::{GaugeFamily, up_to};
-use crate::file_states::FileState;
 
-#[derive(Debug, Default)]
-pub(super) struct FileMetrics {
+/// A clone has the same metrics.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileMetrics {
     valid: GaugeFamily<1>,
     reloads: Family<[(&'static str, String); 2], Counter>,
     not_after: GaugeFamily<1>,
 }
 
 impl FileMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         let valid = "1 if the current content of the file is in use";
         registry.register("gudgeon_config_valid", valid, self.valid.clone());
         let reloads = "Reloads of changed files";
@@ -28,11 +29,11 @@ impl FileMetrics {
         registry.register("gudgeon_tls_not_after_seconds", not_after, ends);
     }
 
-    pub(super) fn show(&self, files: &BTreeMap<&'static str, FileState>) {
+    /// Sets the metrics of files whose states are kept.
+    pub(crate) fn show(&self, files: &BTreeMap<&'static str, FileState>) {
         for (name, state) in files {
             let file = ("file", (*name).to_owned());
-            let valid = self.valid.get_or_create(std::array::from_ref(&file));
-            valid.set(i64::from(state.error.is_none()));
+            self.set_valid(name, state.error.is_none());
             for (result, count) in [("ok", state.good), ("broken", state.broken)] {
                 let labels = [file.clone(), ("result", result.to_owned())];
                 up_to(&self.reloads.get_or_create(&labels), count);
@@ -43,5 +44,16 @@ impl FileMetrics {
                 self.not_after.get_or_create(&[file]).set(seconds);
             }
         }
+    }
+    /// Sets whether the present content of a file is in use.
+    pub(crate) fn set_valid(&self, name: &'static str, is_valid: bool) {
+        let labels = [("file", name.to_owned())];
+        self.valid.get_or_create(&labels).set(i64::from(is_valid));
+    }
+
+    /// Counts a reload with its result.
+    pub(crate) fn reloaded(&self, name: &'static str, result: &'static str) {
+        let labels = [("file", name.to_owned()), ("result", result.to_owned())];
+        self.reloads.get_or_create(&labels).inc();
     }
 }

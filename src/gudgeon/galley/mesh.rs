@@ -10,6 +10,7 @@ use super::engine::GalleyEngine;
 use crate::cli::GalleyFlags;
 use crate::config_file::ConfigFile;
 use crate::exit::Failure;
+use crate::file_states::FileStates;
 use crate::watch::Follower;
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl MeshFile {
     pub(super) async fn open(flags: &GalleyFlags) -> Result<(Self, Arc<MeshConfig>), Failure> {
         let given = flags.mesh_config_file.as_deref();
         let (file, text) =
-            ConfigFile::open("meshConfigFile", given, flags.usual_mesh_config).await?;
+            ConfigFile::open(flags.mesh_config_flag, given, flags.usual_mesh_config).await?;
         let config = match text {
             Some(text) => file.first(mesh::parse_served(&text))?,
             None => {
@@ -46,6 +47,7 @@ impl MeshFile {
         mut self,
         engine: Arc<GalleyEngine>,
         mut again: watch::Receiver<u64>,
+        files: Arc<FileStates>,
     ) {
         let mut follower = Follower::new([&self.file], self.watches).await;
         loop {
@@ -53,6 +55,9 @@ impl MeshFile {
                 && let Some(config) = self.file.later(mesh::parse_served(&text))
             {
                 engine.mesh(Arc::new(config));
+            }
+            if let Some(state) = self.file.state() {
+                files.put(self.file.named.flag, state);
             }
             tokio::select! {
                 () = follower.changed([&self.file]) => {}

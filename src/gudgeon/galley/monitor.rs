@@ -140,6 +140,7 @@ mod tests {
         AdminState {
             engine: Some(engine),
             peers: Peers::new("galley"),
+            files: Arc::default(),
             readiness: Arc::new(Readiness::new()),
             registry: Registry::default(),
             metrics: Arc::new(GalleyMetrics::new(&mut Registry::default())),

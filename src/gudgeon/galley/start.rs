@@ -23,6 +23,7 @@ use super::webhook::ValidationWebhook;
 use super::{mesh, probes};
 use crate::cli::{DebugAccess, GalleyFlags, REVISION, VERSION};
 use crate::exit::Failure;
+use crate::file_states::FileStates;
 use crate::mcp::Peers;
 use crate::process;
 use crate::serve::{self, Listener, Shutdown, bind};
@@ -71,20 +72,30 @@ impl Role for Galley {
         let readiness = Arc::new(Readiness::new());
         let mut registry = Registry::default();
         let metrics = Arc::new(GalleyMetrics::new(&mut registry));
+        let files = Arc::<FileStates>::default();
         let peers = Peers::new("galley");
         peers.register(&mut registry);
         let streams = match options.from {
             From::Files(_) | From::Cluster(_) if options.server => {
-                Some(BoundStreams::new(&flags.mcp, flags.webhook.self_signed)?)
+                let self_signed = flags.webhook.self_signed;
+                Some(BoundStreams::new(&flags.mcp, self_signed, &files)?)
             }
             From::Nowhere | From::Files(_) | From::Cluster(_) => None,
         };
         let webhook = match options.validation {
-            true => Some(ValidationWebhook::start(shared, flags, &readiness, &mut registry).await?),
+            true => {
+                let files = metrics.files.clone();
+                let started =
+                    ValidationWebhook::start(shared, flags, &readiness, &mut registry, files);
+                Some(started.await?)
+            }
             false => None,
         };
         let listeners = listeners(flags).await?;
-        let engine = sources(shared, flags, &options, &readiness, &metrics, &again).await?;
+        let engine = sources(
+            shared, flags, &options, &readiness, &metrics, &again, &files,
+        )
+        .await?;
         let (webhook, validation) = webhook.unzip();
         let validation = validation.flatten();
         let (probes, started) = oneshot::channel::<Probes>();
@@ -101,6 +112,7 @@ impl Role for Galley {
                 engine,
                 peers,
                 readiness,
+                files,
                 registry,
                 metrics,
                 webhook,
@@ -173,6 +185,7 @@ async fn sources(
     readiness: &Arc<Readiness>,
     metrics: &Arc<GalleyMetrics>,
     again: &watch::Receiver<u64>,
+    files: &Arc<FileStates>,
 ) -> Result<Option<Arc<GalleyEngine>>, Failure> {
     let source = match &options.from {
         From::Nowhere => return Ok(None),
@@ -209,7 +222,7 @@ async fn sources(
     if flags.enable_analysis && !matches!(options.from, From::Cluster(_)) {
         warn!("ignoring --enableAnalysis: files have no status");
     }
-    tokio::spawn(file.follow(Arc::clone(&engine), again.clone()));
+    tokio::spawn(file.follow(Arc::clone(&engine), again.clone(), Arc::clone(files)));
     tokio::spawn(Arc::clone(&engine).run());
     Ok(Some(engine))
 }
