@@ -10,16 +10,13 @@ use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
 use crate::exit::Failure;
-use crate::file_states::FileState;
+use crate::file_states::{FileState, ReloadResult};
 use crate::{file, log};
 
 /// Counts events of files.
 pub(crate) trait FileCounters: Sync {
-    /// Sets whether the present content of a flag's file is in use.
-    fn file(&self, flag: &'static str, valid: bool);
-
-    /// The file of a flag was read: `ok` or `broken`.
-    fn reloaded(&self, flag: &'static str, result: &'static str);
+    /// The changed file of a flag was read.
+    fn reloaded(&self, flag: &'static str, result: ReloadResult);
 }
 
 /// A file and the flag that names it.
@@ -259,8 +256,7 @@ impl ConfigFile {
         let first = self.loaded.is_none();
         self.repeats.forget();
         self.loaded = Some(now);
-        counts.file(self.named.flag, true);
-        counts.reloaded(self.named.flag, "ok");
+        counts.reloaded(self.named.flag, ReloadResult::Used);
         let path = self.named.path.display();
         if repaired {
             info!("using --{} {path} again: it is repaired", self.named.flag);
@@ -271,8 +267,7 @@ impl ConfigFile {
 
     pub(crate) fn broken(&mut self, counts: &dyn FileCounters, cause: &str) {
         self.error = Some(cause.to_owned());
-        counts.file(self.named.flag, false);
-        counts.reloaded(self.named.flag, "broken");
+        counts.reloaded(self.named.flag, ReloadResult::Broken);
         if let Some(count) = self.repeats.observe(cause)
             && (self.loaded.is_some() || !self.needed)
         {

@@ -25,6 +25,25 @@ pub(crate) struct FileState {
     pub(crate) not_after: Option<SystemTime>,
 }
 
+/// The result of reading a changed file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReloadResult {
+    /// The content is in use.
+    Used,
+    /// The content cannot be used, or read.
+    Broken,
+}
+
+impl ReloadResult {
+    /// The value of the label `result`.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Used => "ok",
+            Self::Broken => "broken",
+        }
+    }
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct FileStates(Mutex<BTreeMap<&'static str, FileState>>);

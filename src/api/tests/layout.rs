@@ -549,6 +549,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "exit",
                     "exposition",
                     "file",
+                    "file_states",
                     "redact",
                     "html",
                     "webhook_configuration",

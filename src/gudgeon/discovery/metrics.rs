@@ -167,6 +167,7 @@ impl DiscoveryMetrics {
         this.register_own();
         this.mcp.register(&mut this.registry);
         this.files.register(&mut this.registry);
+        this.files.register_ends(&mut this.registry);
         this
     }
 

@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::FileState;
+use super::{FileState, ReloadResult};
 use crate::exposition::{GaugeFamily, up_to};
 
 /// A clone has the same metrics.
@@ -24,6 +24,10 @@ impl FileMetrics {
         registry.register("gudgeon_config_valid", valid, self.valid.clone());
         let reloads = "Reloads of changed files";
         registry.register("gudgeon_config_reloads", reloads, self.reloads.clone());
+    }
+
+    /// Registers the ends of certificates, by file.
+    pub(crate) fn register_ends(&self, registry: &mut Registry) {
         let not_after = "End of the served certificate, in seconds since 1970";
         let ends = self.not_after.clone();
         registry.register("gudgeon_tls_not_after_seconds", not_after, ends);
@@ -34,8 +38,11 @@ impl FileMetrics {
         for (name, state) in files {
             let file = ("file", (*name).to_owned());
             self.set_valid(name, state.error.is_none());
-            for (result, count) in [("ok", state.good), ("broken", state.broken)] {
-                let labels = [file.clone(), ("result", result.to_owned())];
+            for (result, count) in [
+                (ReloadResult::Used, state.good),
+                (ReloadResult::Broken, state.broken),
+            ] {
+                let labels = [file.clone(), ("result", result.as_str().to_owned())];
                 up_to(&self.reloads.get_or_create(&labels), count);
             }
             if let Some(end) = state.not_after {
@@ -45,15 +52,18 @@ impl FileMetrics {
             }
         }
     }
+
     /// Sets whether the present content of a file is in use.
-    pub(crate) fn set_valid(&self, name: &'static str, is_valid: bool) {
+    fn set_valid(&self, name: &'static str, is_valid: bool) {
         let labels = [("file", name.to_owned())];
         self.valid.get_or_create(&labels).set(i64::from(is_valid));
     }
 
-    /// Counts a reload with its result.
-    pub(crate) fn reloaded(&self, name: &'static str, result: &'static str) {
-        let labels = [("file", name.to_owned()), ("result", result.to_owned())];
+    /// Counts a reload of a file whose state is not kept.
+    pub(crate) fn reloaded(&self, name: &'static str, result: ReloadResult) {
+        self.set_valid(name, result == ReloadResult::Used);
+        let result = ("result", result.as_str().to_owned());
+        let labels = [("file", name.to_owned()), result];
         self.reloads.get_or_create(&labels).inc();
     }
 }

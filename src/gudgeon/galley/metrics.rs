@@ -93,6 +93,7 @@ impl GalleyMetrics {
         );
         self.register_state_gauges(registry);
         self.files.register(registry);
+        self.files.register_ends(registry);
     }
 
     /// Registers the gauges that are set from the state at each scrape.

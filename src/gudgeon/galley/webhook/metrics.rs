@@ -11,7 +11,7 @@ use sources::reconcile::ReconcileStatus;
 use crate::admission::Group;
 use crate::config_file::FileCounters;
 use crate::exposition::up_to;
-use crate::file_states::FileMetrics;
+use crate::file_states::{FileMetrics, ReloadResult};
 
 use super::check::Reason;
 
@@ -173,13 +173,9 @@ impl WebhookMetrics {
 
 /// Files of the certificate.
 impl FileCounters for WebhookMetrics {
-    fn file(&self, flag: &'static str, valid: bool) {
-        self.files.set_valid(flag, valid);
-    }
-
-    fn reloaded(&self, flag: &'static str, result: &'static str) {
+    fn reloaded(&self, flag: &'static str, result: ReloadResult) {
         self.files.reloaded(flag, result);
-        if result != "ok" {
+        if result == ReloadResult::Broken {
             self.pair_errors.inc();
         }
     }
@@ -239,9 +235,8 @@ mod tests {
         }
         metrics.http_error(415);
         metrics.new_pair();
-        metrics.reloaded("tlsCertFile", "broken");
-        metrics.reloaded("tlsCertFile", "ok");
-        metrics.file("tlsCertFile", false);
+        metrics.reloaded("tlsCertFile", ReloadResult::Used);
+        metrics.reloaded("tlsCertFile", ReloadResult::Broken);
         metrics.loaded("ca_certificates", true);
         metrics.loaded("ca_certificates", false);
         let mut standing = ReconcileStatus::default();
