@@ -229,7 +229,7 @@ impl ApiServer {
                 let list = json!({"kind": "APIResourceList", "resources": resources});
                 (200, list.to_string())
             } else if is_there {
-                (200, self.list(kind))
+                (200, self.list(kind, query))
             } else {
                 (404, "404 page not found\n".to_owned())
             };
@@ -238,10 +238,11 @@ impl ApiServer {
         Ok(())
     }
 
-    fn list(&self, kind: &str) -> String {
+    fn list(&self, kind: &str, query: &str) -> String {
         let state = self.lock();
         let all = state.objects.iter().filter(|((of, _), _)| *of == kind);
-        let items: Vec<_> = all.map(|(_, object)| object).collect();
+        let items = all.map(|(_, object)| object);
+        let items: Vec<_> = items.filter(|one| is_selected(one, kind, query)).collect();
         json!({"metadata": {"resourceVersion": state.version.to_string()}, "items": items})
             .to_string()
     }
@@ -260,7 +261,9 @@ impl ApiServer {
                 Some(json!({"type": "ERROR", "object": status}))
             } else {
                 let mut events = state.events.iter();
-                let next = events.find(|(version, of, _)| *version > sent && *of == kind);
+                let next = events.find(|(version, of, event)| {
+                    *version > sent && *of == kind && is_selected(&event["object"], kind, query)
+                });
                 next.map(|(version, _, event)| {
                     sent = *version;
                     event.clone()
@@ -279,4 +282,10 @@ impl ApiServer {
         }
         Ok(())
     }
+}
+
+/// Secrets are asked for by a label, which those of clusters have, or by a name.
+fn is_selected(object: &Value, kind: &str, query: &str) -> bool {
+    let has_labels = object["metadata"]["labels"].is_object();
+    kind != "secrets" || has_labels == query.contains("labelSelector")
 }
