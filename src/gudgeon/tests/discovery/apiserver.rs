@@ -24,6 +24,7 @@ const EXTENSIONS: &str = "/apis/apiextensions.k8s.io/v1/";
 const RULES: &str = "/apis/networking.istio.io/v1/";
 const DEFINITIONS: &str = "customresourcedefinitions";
 const SECURITY: &str = "/apis/security.istio.io/v1";
+const GATEWAY_API: &str = "/apis/gateway.networking.k8s.io/v1";
 /// Policies' kinds that are installed, once there are any.
 const POLICIES: [&str; 3] = [
     "authorizationpolicies",
@@ -43,6 +44,8 @@ struct State {
     objects: BTreeMap<(&'static str, String), Value>,
     /// With the version and the kind.
     events: Vec<(u64, &'static str, Value)>,
+    /// It has the kinds of the Gateway API.
+    has_gateway_api: bool,
     /// Watches that were begun, by kind.
     watches: BTreeMap<String, usize>,
 }
@@ -104,6 +107,11 @@ impl ApiServer {
                 "status": {"acceptedNames": names, "conditions": established},
             }),
         );
+    }
+
+    /// Installs the kinds of the Gateway API.
+    pub fn define_gateway_api(&self) {
+        self.change(|state| state.has_gateway_api = true);
     }
 
     /// Drops requests and breaks watches; or ends the outage.
@@ -224,6 +232,10 @@ impl ApiServer {
                     200,
                     json!({"kind": "APIResourceList", "resources": resources}).to_string(),
                 )
+            } else if path == GATEWAY_API && self.lock().has_gateway_api {
+                let resources = json!([{"name": "httproutes"}]);
+                let list = json!({"kind": "APIResourceList", "resources": resources});
+                (200, list.to_string())
             } else if path == SECURITY && has_policies {
                 let resources = POLICIES.map(|name| json!({"name": name}));
                 let list = json!({"kind": "APIResourceList", "resources": resources});
