@@ -1,5 +1,7 @@
 //! The files that a role follows: whether their present content is in use, for metrics and the page.
 
+mod metrics;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -7,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crate::html::escaped;
+
+pub(crate) use metrics::FileMetrics;
 
 /// A file, or files that are read together, by the name that metrics have for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +23,25 @@ pub(crate) struct FileState {
     pub(crate) broken: u64,
     /// The end of a certificate that is served.
     pub(crate) not_after: Option<SystemTime>,
+}
+
+/// The result of reading a changed file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReloadResult {
+    /// The content is in use.
+    Used,
+    /// The content cannot be used, or read.
+    Broken,
+}
+
+impl ReloadResult {
+    /// The value of the label `result`.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Used => "ok",
+            Self::Broken => "broken",
+        }
+    }
 }
 
 /// All of them.

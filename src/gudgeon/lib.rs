@@ -16,7 +16,7 @@
 //!            ├── galley                          sources in, MCP out; the webhook that validates rules
 //!            └── all                             these three in one process
 //!
-//! each role ─┬── shared                          `Role`; runtime, signals, stages, clients of clusters, rules between roles
+//! each role ─┬── shared                          `Role`; runtime, signals, stages, plain listeners, clients of clusters, rules between roles
 //!            ├── admission, webhook_configuration              of both webhooks: reviews, and their configuration in the cluster
 //!            ├── serve                           listeners: connections, heads, bodies, shutdown
 //!            ├── grpc ── mcp                     the same for streams that live for days; MCP on them
@@ -40,7 +40,7 @@
 //!   below a directory; the loops that read what has changed.
 //! * `descriptors`: how many connections may take descriptors. `serve`: listeners, limits of connections, permits, bodies,
 //!   routes, the end. `grpc`: streams that live for days, and their loop. `mcp`: both ends of MCP on sockets.
-//! * `shared`: the runtime, stages and clients that the roles of one process share. `admission` and
+//! * `shared`: the runtime, stages, plain listeners and clients that the roles of one process share. `admission` and
 //!   `webhook_configuration`: reviews, and the webhook configurations that lead to them.
 //! * `injector`, `discovery`, `galley`: the roles. `all`: the three in one process.
 //! * `manifest`, `analyze`, `validate`: the commands `inject`, `analyze` and `validate`.

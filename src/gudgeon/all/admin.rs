@@ -3,68 +3,28 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode, Uri};
-use serde_json::json;
+use hyper::StatusCode;
 
-use crate::cli::{REVISION, VERSION};
+use crate::cli::VERSION;
 use crate::exposition::{self, ExpositionFormat};
 use crate::html;
 use crate::log;
-use crate::serve::{
-    Answer, AnswerPriority, Answering, Connection, Service, SharedAnswers, WantedAnswer, as_json,
-    full, guard, not_allowed, ready, text, to_page,
-};
-use crate::shared::Inspect;
+use crate::serve::{full, to_page};
+use crate::shared::{AdminRequest, AdminResource, Endpoint, Inspect};
 use crate::tls::expiry;
 
 /// Paths below `/debug/` that a single role has.
 const OF_ROLES: [(&str, &str); 2] = [("/debug/inject", "injector"), ("/debug/config", "injector")];
 
-/// A plain listener.
-pub(super) struct Admin {
-    /// The roles; the first one answers paths that belong to no other.
+/// The roles as one.
+pub(super) struct Roles {
+    /// The first one answers paths that belong to no other.
     roles: [Arc<dyn Inspect>; 3],
-    /// Any client may read `/debug`.
-    open: bool,
-    answers: Arc<SharedAnswers>,
 }
 
-impl Admin {
-    /// Creates an admin of each listener; `opens` are true for those where any client may read `/debug`.
-    ///
-    /// They share their answers: a role sets its gauges when its metrics are rendered, so there is one rendering at a time.
-    pub(super) fn of_listeners(
-        opens: impl IntoIterator<Item = bool>,
-        roles: impl Fn(bool) -> [Arc<dyn Inspect>; 3],
-    ) -> Vec<Arc<Self>> {
-        let answers = Arc::<SharedAnswers>::default();
-        let admin = |open| Self {
-            roles: roles(open),
-            open,
-            answers: Arc::clone(&answers),
-        };
-        opens.into_iter().map(admin).map(Arc::new).collect()
-    }
-
-    /// Ready when all are.
-    fn ready(&self) -> Answer {
-        let (mut lines, mut status) = (Vec::new(), StatusCode::OK);
-        for role in &self.roles {
-            let report = match role.readiness() {
-                Ok(report) => report,
-                Err(why) => {
-                    status = StatusCode::SERVICE_UNAVAILABLE;
-                    why
-                }
-            };
-            let details = report.lines().filter(|line| *line != "ok");
-            lines.extend(details.map(|line| format!("{}: {line}", role.name())));
-        }
-        match lines.is_empty() {
-            true => text(status, "ok"),
-            false => text(status, &lines.join("\n")),
-        }
+impl Roles {
+    pub(super) const fn new(roles: [Arc<dyn Inspect>; 3]) -> Self {
+        Self { roles }
     }
 
     fn page(&self) -> String {
@@ -85,38 +45,10 @@ impl Admin {
             log::stamp(SystemTime::now()),
             links.join(" &middot; ")
         ));
-        for role in &self.roles {
-            page.push_str(&format!("<section id=\"{}\">\n", role.name()));
-            role.sections(&mut page);
-            page.push_str("</section>\n");
-        }
+        self.sections(&mut page);
         expiry::draw(&mut page);
         page.push_str("</body></html>\n");
         page
-    }
-
-    fn metrics(&self, format: ExpositionFormat) -> String {
-        let all = self.roles.iter().map(|role| role.metrics(format));
-        exposition::merged(all, format)
-    }
-
-    /// A document of all roles, made beside the loop.
-    fn apart(
-        self: Arc<Self>,
-        key: &str,
-        audience: AnswerPriority,
-        document: impl FnOnce(&Self) -> Answer + Send + 'static,
-    ) -> Answering {
-        let wanted = WantedAnswer {
-            key: key.to_owned(),
-            state: None,
-            priority: audience,
-        };
-        let shared = Arc::clone(&self.answers);
-        Box::pin(async move {
-            let this = Arc::clone(&self);
-            Ok(shared.respond(wanted, move || document(&this)).await)
-        })
     }
 
     /// The role that answers a path, and the path as that role knows it: `/debug/galley/configz` is galley's `/debug/configz`.
@@ -134,87 +66,95 @@ impl Admin {
             None => (first, None),
         }
     }
-}
 
-impl Service for Admin {
-    fn answer(
-        self: Arc<Self>,
-        mut request: Request<Incoming>,
-        connection: &Arc<Connection>,
-    ) -> Answering {
-        let path = request.uri().path();
-        let is_page = matches!(path, "/debug" | "/debug/");
-        let is_ours =
-            is_page || matches!(path, "/" | "/ready" | "/healthz" | "/version" | "/metrics");
-        if !is_ours {
-            let (role, path) = self.role(path);
-            let role = Arc::clone(role);
-            if let Some(uri) = path.and_then(|path| with_path(request.uri(), &path)) {
-                *request.uri_mut() = uri;
-            }
-            // Each role guards its own pages.
-            return role.answer(request, connection);
+    fn endpoint_of_role(&self, request: &AdminRequest) -> Option<Endpoint> {
+        let (role, path) = self.role(&request.path);
+        let request = AdminRequest {
+            path: path.unwrap_or_else(|| request.path.clone()),
+            ..request.clone()
+        };
+        let mut endpoint = Arc::clone(role).endpoint(&request)?;
+        // Two roles have a `/debug/configz`.
+        if let Endpoint::Resource(AdminResource::Document(document)) = &mut endpoint {
+            document.key = format!("{}:{}", role.name(), document.key);
         }
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return ready(not_allowed("GET, HEAD"));
-        }
-        if is_page && let Err(refused) = guard(&request, connection.peer.ip(), self.open) {
-            return ready(refused);
-        }
-        ready(match path {
-            "/" => to_page(),
-            "/ready" => self.ready(),
-            // An answer proves that the event loop runs.
-            "/healthz" => text(StatusCode::OK, "ok"),
-            "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
-            "/metrics" => {
-                let format = ExpositionFormat::negotiate(request.headers());
-                return self.apart(format.key(), AnswerPriority::Monitoring, move |this| {
-                    let body = this.metrics(format);
-                    full(StatusCode::OK, format.content_type(), body.into())
-                });
-            }
-            _ => {
-                return self.apart("/debug", AnswerPriority::People, |this| {
-                    full(
-                        StatusCode::OK,
-                        "text/html; charset=utf-8",
-                        this.page().into(),
-                    )
-                });
-            }
-        })
+        Some(endpoint)
     }
 }
 
-/// Returns the URI with another path.
-fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
-    let text = match uri.query() {
-        Some(query) => format!("{path}?{query}"),
-        None => path.to_owned(),
-    };
-    text.parse().ok()
+impl Inspect for Roles {
+    fn name(&self) -> &'static str {
+        "gudgeon"
+    }
+
+    /// Ready when all are.
+    fn readiness(&self) -> Result<String, String> {
+        let (mut lines, mut are_ready) = (Vec::new(), true);
+        for role in &self.roles {
+            let readiness = role.readiness();
+            are_ready &= readiness.is_ok();
+            let (Ok(report) | Err(report)) = readiness;
+            let details = report.lines().filter(|line| *line != "ok");
+            lines.extend(details.map(|line| format!("{}: {line}", role.name())));
+        }
+        let lines = match lines.is_empty() {
+            true => "ok".to_owned(),
+            false => lines.join("\n"),
+        };
+        match are_ready {
+            true => Ok(lines),
+            false => Err(lines),
+        }
+    }
+
+    fn metrics(&self, format: ExpositionFormat) -> String {
+        let all = self.roles.iter().map(|role| role.metrics(format));
+        exposition::merged(all, format)
+    }
+
+    fn sections(&self, page: &mut String) {
+        for role in &self.roles {
+            page.push_str(&format!("<section id=\"{}\">\n", role.name()));
+            role.sections(page);
+            page.push_str("</section>\n");
+        }
+    }
+
+    fn endpoint(self: Arc<Self>, request: &AdminRequest) -> Option<Endpoint> {
+        Some(Endpoint::Resource(match &*request.path {
+            "/" => AdminResource::Fixed(to_page()),
+            "/ready" => AdminResource::Readiness,
+            "/healthz" => AdminResource::Liveness,
+            "/metrics" => AdminResource::Metrics,
+            "/version" => AdminResource::Version,
+            "/debug" | "/debug/" => {
+                return Some(Endpoint::document("/debug", move || {
+                    let page = self.page();
+                    full(StatusCode::OK, "text/html; charset=utf-8", page.into())
+                }));
+            }
+            _ => return self.endpoint_of_role(request),
+        }))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use hyper::Method;
+
     use super::*;
+    use crate::serve::text;
 
-    struct Role;
+    /// A role that has one page, at the path of another role's.
+    struct OneRole(&'static str, Result<String, String>);
 
-    impl Service for Role {
-        fn answer(self: Arc<Self>, _: Request<Incoming>, _: &Arc<Connection>) -> Answering {
-            ready(to_page())
-        }
-    }
-
-    impl Inspect for Role {
+    impl Inspect for OneRole {
         fn name(&self) -> &'static str {
-            "role"
+            self.0
         }
 
         fn readiness(&self) -> Result<String, String> {
-            Ok("ok".to_owned())
+            self.1.clone()
         }
 
         fn metrics(&self, _: ExpositionFormat) -> String {
@@ -222,18 +162,61 @@ mod tests {
         }
 
         fn sections(&self, _: &mut String) {}
+
+        fn endpoint(self: Arc<Self>, request: &AdminRequest) -> Option<Endpoint> {
+            let is_known = request.path == "/debug/configz";
+            is_known.then(|| Endpoint::document("configz", || text(StatusCode::OK, "configz")))
+        }
     }
 
-    /// Two scrapes at a time used to count galley's gauges twice.
+    fn roles(readiness: [Result<&str, &str>; 3]) -> Arc<Roles> {
+        let names = ["discovery", "injector", "galley"];
+        let mut all = names.into_iter().zip(readiness);
+        Arc::new(Roles::new(std::array::from_fn(|_| {
+            let (name, readiness) = all.next().unwrap();
+            let readiness = readiness.map(str::to_owned).map_err(str::to_owned);
+            Arc::new(OneRole(name, readiness)) as Arc<dyn Inspect>
+        })))
+    }
+
+    /// Documents are shared by key, and two roles have one at `/debug/configz`.
     #[test]
-    fn listeners_render_one_document_at_a_time() {
-        let admins = Admin::of_listeners([true, false], |_| {
-            std::array::from_fn(|_| Arc::new(Role) as Arc<dyn Inspect>)
-        });
-        let [open, local] = &*admins else {
-            panic!("one of each listener")
+    fn each_role_has_documents_of_its_own() {
+        let key = |path: &str| {
+            let request = AdminRequest {
+                method: Method::GET,
+                path: path.to_owned(),
+                query: String::new(),
+            };
+            let endpoint = roles([Ok("ok"); 3]).endpoint(&request)?;
+            let Endpoint::Resource(AdminResource::Document(document)) = endpoint else {
+                panic!("{path} is a document");
+            };
+            Some(document.key)
         };
-        assert!(open.open && !local.open);
-        assert!(Arc::ptr_eq(&open.answers, &local.answers));
+        for (path, expected) in [
+            ("/debug/configz", Some("discovery:configz")),
+            ("/debug/galley/configz", Some("galley:configz")),
+            ("/debug/injector/configz", Some("injector:configz")),
+            ("/debug/galley/none", None),
+            ("/none", None),
+        ] {
+            assert_eq!(key(path).as_deref(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn all_are_ready_when_each_one_is() {
+        for (readiness, expected) in [
+            ([Ok("ok"); 3], Ok("ok")),
+            ([Ok("ok"), Ok("ok"), Ok("stale")], Ok("galley: stale")),
+            (
+                [Ok("ok"), Err("starting"), Ok("stale")],
+                Err("injector: starting\ngalley: stale"),
+            ),
+        ] {
+            let expected = expected.map(str::to_owned).map_err(str::to_owned);
+            assert_eq!(roles(readiness).readiness(), expected);
+        }
     }
 }

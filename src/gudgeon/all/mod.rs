@@ -9,33 +9,27 @@
 
 mod admin;
 
-use std::io;
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use inject::Configuration;
 use tokio::task::JoinSet;
-use tracing::{info, warn};
 
-use crate::cli::{AdminAddress, AllFlags};
+use crate::cli::AllFlags;
 use crate::discovery::Discovery;
 use crate::exit::Failure;
 use crate::galley::Galley;
 use crate::injector::Injector;
-use crate::serve::{self, Listener, Shutdown, bind};
-use crate::shared::{Role, Shared};
-use admin::Admin;
-
-/// Connections of each plain listener at a time.
-const MAX_CONNECTIONS: usize = 64;
+use crate::serve::Shutdown;
+use crate::shared::{AdminListener, AdminPort, Role, Shared};
+use admin::Roles;
 
 /// The three prepared roles.
 pub(crate) struct All {
     injector: Injector<Configuration>,
     discovery: Discovery,
     galley: Galley,
-    /// Plain listeners, each with true if any client may read `/debug` there.
-    http: Vec<(Listener, bool)>,
+    http: Vec<AdminPort>,
 }
 
 impl Role for All {
@@ -51,18 +45,8 @@ impl Role for All {
 
     async fn prepare(shared: &Shared, flags: &AllFlags) -> Result<Self, Failure> {
         let mut http = Vec::new();
-        for AdminAddress {
-            flag,
-            address,
-            open,
-        } in &flags.http
-        {
-            let bound = Listener {
-                listener: bind(flag, address).await?,
-                tls: None,
-                max_connections: MAX_CONNECTIONS,
-            };
-            http.push((bound, *open));
+        for address in &flags.http {
+            http.push(AdminPort::bind(address).await?);
         }
         let discovery = Discovery::prepare(shared, &flags.discovery).await?;
         // The injector comes before galley, whose webhook takes the listener that the injector offers.
@@ -71,9 +55,7 @@ impl Role for All {
         if let Some(reviews) = galley.reviews() {
             injector.add_service(reviews);
         }
-        for (bound, open) in &http {
-            announce(bound.listener.local_addr(), *open);
-        }
+        http.iter().for_each(AdminPort::announce);
         Ok(Self {
             injector,
             discovery,
@@ -90,17 +72,8 @@ impl Role for All {
             http,
         } = self;
         let mut looking_in = JoinSet::new();
-        let (listeners, opens): (Vec<_>, Vec<_>) = http.into_iter().unzip();
-        let admins = Admin::of_listeners(opens, |open| {
-            [
-                discovery.monitor(open),
-                injector.monitor(open),
-                galley.monitor(open),
-            ]
-        });
-        for (bound, admin) in listeners.into_iter().zip(admins) {
-            looking_in.spawn(serve::run(bound, admin, shutdown.clone()));
-        }
+        let of_roles = Roles::new([discovery.monitor(), injector.monitor(), galley.monitor()]);
+        AdminListener::serve(&Arc::new(of_roles), http, &shutdown, &mut looking_in);
         let mut roles = JoinSet::new();
         roles.spawn(discovery.serve(shutdown.clone()));
         roles.spawn(injector.serve(shutdown.clone()));
@@ -111,14 +84,5 @@ impl Role for All {
         }
         while looking_in.join_next().await.is_some() {}
         Ok(())
-    }
-}
-
-fn announce(address: io::Result<SocketAddr>, open: bool) {
-    let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
-    if open {
-        warn!("/debug is open to every client: listening on http://{address}");
-    } else {
-        info!("listening on http://{address}");
     }
 }

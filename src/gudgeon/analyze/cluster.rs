@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use sources::Resource;
 use sources::kubernetes::{Access, Cluster, ListedPart};
 
-use super::mesh;
+use super::mesh::{self, ClusterMesh};
 use crate::cli::AnalyzeFlags;
 use crate::exit::Failure;
 use crate::named_files::{NamedFile, put_namespace};
@@ -78,6 +78,8 @@ pub(super) struct InCluster {
     pub(super) files: Vec<NamedFile>,
     /// Failures to read a kind.
     pub(super) unread: Vec<String>,
+    /// Lines about the cluster that say nothing against its objects.
+    pub(super) warnings: Vec<String>,
     /// The namespace to report on; `None`: all.
     pub(super) namespace: Option<String>,
     /// The mesh configuration of the cluster; `None`: it is not known.
@@ -168,7 +170,8 @@ async fn fetch(
     };
     if flags.mesh_config_file.is_none() {
         match mesh::of_cluster(&cluster, &flags.istio_namespace).await {
-            Ok(found) => read.mesh = found,
+            Ok(ClusterMesh::Read(found)) => read.mesh = found.map(|mesh| *mesh),
+            Ok(ClusterMesh::Forbidden(warning)) => read.warnings.push(warning),
             Err(cause) => read.unread.push(cause),
         }
     }

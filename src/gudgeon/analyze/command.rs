@@ -60,6 +60,8 @@ pub(crate) fn run(flags: &AnalyzeFlags) -> Result<Exit, Failure> {
     if let Some(access) = access {
         let read = cluster::read(&access, flags, &all)?;
         is_whole &= read.unread.is_empty();
+        let warnings = read.warnings.iter();
+        warnings.for_each(|line| print_line(&format!("warning: {line}")));
         read.unread.iter().for_each(|line| print_line(line));
         namespace = read.namespace;
         mesh = mesh.or(read.mesh);

@@ -33,23 +33,35 @@ fn of_file(path: &Path) -> Result<MeshConfig, Failure> {
     parse(&name, &text).map_err(Failure::config)
 }
 
-/// Reads the ConfigMap of the mesh; `None`: the cluster has none.
+/// The mesh configuration of a cluster.
+#[derive(Debug)]
+pub(super) enum ClusterMesh {
+    /// `None`: the cluster has no such ConfigMap, or the map no such key.
+    Read(Option<Box<MeshConfig>>),
+    /// The account may not read the ConfigMap, which says nothing about the objects: the warning to print.
+    Forbidden(String),
+}
+
+/// Reads the ConfigMap of the mesh.
 ///
 /// # Errors
 /// It cannot be read, or is not valid.
-pub(super) async fn of_cluster(
-    cluster: &Cluster,
-    namespace: &str,
-) -> Result<Option<MeshConfig>, String> {
+pub(super) async fn of_cluster(cluster: &Cluster, namespace: &str) -> Result<ClusterMesh, String> {
     let (name, key) = CONFIG_MAP;
     let data = match cluster.config_map(namespace, name).await {
         Ok(data) => data,
-        Err(failure) if failure.is_not_found() => return Ok(None),
+        Err(failure) if failure.is_not_found() => return Ok(ClusterMesh::Read(None)),
+        Err(failure) if failure.is_forbidden() => {
+            return Ok(ClusterMesh::Forbidden(format!(
+                "{failure}; using the defaults of the mesh, unless --meshConfigFile names a file with the configuration"
+            )));
+        }
         Err(failure) => return Err(failure.to_string()),
     };
     let text = data.get(key);
     let name = format!("ConfigMap {namespace}/{name}, key {key}");
-    text.map(|text| parse(&name, text)).transpose()
+    let mesh = text.map(|text| parse(&name, text)).transpose()?;
+    Ok(ClusterMesh::Read(mesh.map(Box::new)))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
+use super::AdminAddress;
 use super::{DiscoveryFlags, GalleyFlags, InjectorFlags, LogFlags, MESH_CONFIG};
 
 /// Flags of one role that another flag replaces here, or that have no meaning where one process has one readiness, one admin
@@ -75,15 +76,6 @@ pub struct AllFlags {
     /// Plain HTTP listeners of all roles.
     pub(crate) http: Vec<AdminAddress>,
     pub log: LogFlags,
-}
-
-/// The address of a plain HTTP listener.
-#[derive(Clone, Debug)]
-pub(crate) struct AdminAddress {
-    pub(crate) flag: &'static str,
-    pub(crate) address: String,
-    /// Every client may read `/debug` there.
-    pub(crate) open: bool,
 }
 
 fn role<F: Args>(name: &'static str) -> Command {
@@ -201,30 +193,13 @@ impl FromArgMatches for AllFlags {
     }
 }
 
-/// The plain listeners, which are not discovery's alone here.
+/// Takes the plain listeners, which are not discovery's alone here.
 fn http(discovery: &mut DiscoveryFlags) -> Vec<AdminAddress> {
-    let DiscoveryFlags {
-        http_addr,
-        monitoring_addr,
-        debug_addr,
-        ..
-    } = discovery;
-    let at = |flag, address: &mut String, open| AdminAddress {
-        flag,
-        address: std::mem::take(address),
-        open,
-    };
-    let addresses = [
-        at("httpAddr", http_addr, false),
-        at("monitoringAddr", monitoring_addr, false),
-        at(
-            "debugAddr",
-            &mut debug_addr.take().unwrap_or_default(),
-            true,
-        ),
-    ];
-    let wanted = addresses.into_iter();
-    wanted.filter(|one| !one.address.is_empty()).collect()
+    let addresses = discovery.admin_addresses();
+    discovery.http_addr.clear();
+    discovery.monitoring_addr.clear();
+    discovery.debug_addr = None;
+    addresses
 }
 
 /// Gives galley the sources of discovery's flags, and turns off its own listeners.
@@ -232,6 +207,7 @@ fn alone(galley: &mut GalleyFlags, discovery: &DiscoveryFlags) {
     galley.config_path = discovery.config_dir.clone().unwrap_or_default();
     galley.mesh_config_file.clone_from(&discovery.mesh_config);
     galley.usual_mesh_config = MESH_CONFIG;
+    galley.mesh_config_flag = "meshConfig";
     galley.monitoring_port = 0;
     galley.ctrlz_port = 0;
     galley.liveness_probe_path = PathBuf::new();
@@ -356,6 +332,8 @@ mod tests {
             all.galley.mesh_config_file.as_deref(),
             Some(Path::new("/m"))
         );
+        // The file has one name in messages and metrics.
+        assert_eq!(all.galley.mesh_config_flag, "meshConfig");
     }
 
     #[test]

@@ -69,6 +69,9 @@ pub struct GalleyFlags {
     /// The mesh configuration where no flag names one: of `gudgeon all`, that of the other roles.
     #[arg(skip = GALLEY_MESH_CONFIG)]
     pub usual_mesh_config: &'static str,
+    /// The name of the flag above: of `gudgeon all`, that of discovery.
+    #[arg(skip = "meshConfigFile")]
+    pub mesh_config_flag: &'static str,
     /// DNS suffix of service host names.
     #[arg(long, value_name = "DOMAIN", default_value = DOMAIN, value_parser = domain)]
     pub domain: String,

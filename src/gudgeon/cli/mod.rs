@@ -3,6 +3,7 @@
 //! clap does the work. The rest is here: each flag answers to camelCase and kebab-case, flags of some versions of the
 //! originals are accepted with one warning, and a link's name chooses the role.
 
+mod admin_address;
 mod all;
 mod discovery;
 mod flags;
@@ -18,7 +19,7 @@ use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
-pub(crate) use all::AdminAddress;
+pub(crate) use admin_address::{AdminAddress, DebugAccess};
 pub use all::AllFlags;
 pub(crate) use discovery::MESH_NETWORKS;
 pub use discovery::{DiscoveryFlags, ProxyStatusFlags, RequestFlags};

@@ -61,7 +61,6 @@ use super::source_facts::Facts;
 use crate::clock::Clock;
 use crate::file_states::FileStates;
 use crate::mcp::PortAccess;
-use crate::serve::SharedAnswers;
 
 /// The state of the mesh, and the streams that follow it.
 #[derive(Debug)]
@@ -95,8 +94,6 @@ pub(crate) struct Hub {
     pub(crate) pushes: PushHistory,
     /// Routers wait for them.
     pub(crate) edge: RouterInputs,
-    /// Pages that take a while to make.
-    pub(crate) answers: Arc<SharedAnswers>,
     pub(crate) trust: Trust,
     /// RequestAuthentications whose keys may have to be fetched.
     requests: watch::Sender<Requests>,
@@ -133,7 +130,6 @@ impl Hub {
             sessions: Sessions::default(),
             pushes: PushHistory::default(),
             edge: RouterInputs::default(),
-            answers: Arc::default(),
             requests: watch::Sender::default(),
             lifecycle: Lifecycle::new(),
             logged_effects: LoggedEffects::default(),

@@ -10,15 +10,15 @@ use super::hub::Hub;
 use super::mesh_fields;
 use super::sources::McpSources;
 use crate::cli::{DiscoveryFlags, MESH_CONFIG, MESH_NETWORKS};
-use crate::config_file::ConfigFile;
+use crate::config_file::TextFile;
 use crate::exit::Failure;
 use crate::watch::Follower;
 
 /// The two files.
 #[derive(Debug)]
 pub(super) struct MeshFiles {
-    mesh: ConfigFile,
-    networks: ConfigFile,
+    mesh: TextFile,
+    networks: TextFile,
 }
 
 /// The mesh configuration and the networks that the files hold.
@@ -35,7 +35,7 @@ impl MeshFiles {
     /// One that a flag names is missing, or one is not valid.
     pub(super) async fn open(flags: &DiscoveryFlags) -> Result<(Self, MeshContents), Failure> {
         let given = flags.mesh_config.as_deref();
-        let (mesh, text) = ConfigFile::open("meshConfig", given, MESH_CONFIG).await?;
+        let (mesh, text) = TextFile::open("meshConfig", given, MESH_CONFIG).await?;
         let config = match text {
             Some(text) => {
                 let config = mesh.first(parse(&text))?;
@@ -45,14 +45,14 @@ impl MeshFiles {
             None => {
                 warn!(
                     "no mesh configuration at {}; using the defaults",
-                    mesh.named.path.display()
+                    mesh.named().path.display()
                 );
                 mesh::discovery_defaults()
             }
         };
         let given = flags.networks_config.as_deref();
         let (networks, text) =
-            ConfigFile::open_if_readable("networksConfig", given, MESH_NETWORKS).await?;
+            TextFile::open_if_readable("networksConfig", given, MESH_NETWORKS).await?;
         let known = match text {
             Some(text) => networks.first(mesh::parse_networks(&text))?,
             None => MeshNetworks::default(),
@@ -85,7 +85,7 @@ impl MeshFiles {
             }
             for file in [&self.mesh, &self.networks] {
                 if let Some(state) = file.state() {
-                    hub.files.put(file.named.flag, state);
+                    hub.files.put(file.named().flag, state);
                 }
             }
             follower.changed([&self.mesh, &self.networks]).await;
@@ -270,6 +270,6 @@ mod tests {
         }
         std::fs::remove_file(&path).unwrap();
         assert_eq!(files.mesh.changed_text().await, None);
-        assert!(files.mesh.error.is_some());
+        assert!(files.mesh.state().unwrap().error.is_some());
     }
 }

@@ -1,6 +1,5 @@
 //! Counters of discovery, under the names that pilot-discovery has where it has them.
 
-mod files;
 mod register;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +14,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use xds::view::Type;
 
-use self::files::FileMetrics;
 use super::push_record::Pushed;
 use super::refused_streams::RefusalReason;
 use super::source_facts::{Object, Totals};
 use crate::cli::VERSION;
 use crate::exposition::{ExpositionFormat, GaugeFamily, up_to};
-use crate::file_states::FileState;
+use crate::file_states::{FileMetrics, FileState};
 use crate::mcp::Peers;
 use crate::{log, process};
 
@@ -169,6 +167,7 @@ impl DiscoveryMetrics {
         this.register_own();
         this.mcp.register(&mut this.registry);
         this.files.register(&mut this.registry);
+        this.files.register_ends(&mut this.registry);
         this
     }
 

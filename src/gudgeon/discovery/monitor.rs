@@ -6,7 +6,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, StatusCode};
 use serde_json::json;
 use sources::memory::Memory;
 use tokio::time::timeout;
@@ -15,109 +15,47 @@ use super::debug::Document;
 use super::hub::Hub;
 use super::sources::Sources;
 use super::{debug, gauges, readiness};
-use crate::cli::{REVISION, VERSION};
 use crate::exposition::ExpositionFormat;
-use crate::serve::{
-    Answer, AnswerPriority, Answering, Connection, ConnectionAborted, Query, Service, WantedAnswer,
-    as_json, full, guard, not_allowed, text, to_page,
-};
-use crate::shared::Inspect;
+use crate::serve::{Answer, ConnectionAborted, Query, as_json, not_allowed, ready, text, to_page};
+use crate::shared::{AdminRequest, AdminResource, Endpoint, Inspect, RenderedDocument};
 
-const METRICS: &str = "/metrics";
 /// The timeout of a request's body.
 const BODY: Duration = Duration::from_secs(10);
 
-/// One of the plain listeners.
+/// The pages of the role.
 #[derive(Debug)]
 pub(crate) struct DiscoveryMonitor {
     pub(crate) hub: Arc<Hub>,
     pub(crate) sources: Sources,
-    /// Anybody may read /debug.
-    pub(crate) open: bool,
-}
-
-/// A request's head: what decides about its answer.
-#[derive(Debug)]
-struct AdminRequest {
-    method: Method,
-    path: String,
-    /// `None`: another answer than a document, or none.
-    document: Option<Document>,
-    query: String,
-    /// The format of metrics that the client accepts.
-    format: ExpositionFormat,
 }
 
 impl DiscoveryMonitor {
-    async fn respond(self: Arc<Self>, head: AdminRequest, guarded: Result<(), Answer>) -> Answer {
-        let path = &*head.path;
-        let debug = path == "/debug" || path.starts_with("/debug/");
-        let document = head.document;
-        let known = matches!(path, "/" | METRICS | "/ready" | "/version") || document.is_some();
-        if !known && !debug {
-            return text(StatusCode::NOT_FOUND, "not found");
-        }
-        if (debug || document.is_some())
-            && let Err(refused) = guarded
-        {
-            return refused;
-        }
-        // The guard comes first, so a client that it refuses learns nothing about the pages.
-        if !known {
-            return text(StatusCode::NOT_FOUND, "not found");
-        }
-        let pushes =
-            document.is_some_and(Document::is_pushed) && Query::new(&head.query).is_set("push");
-        match head.method {
-            Method::GET | Method::HEAD if !pushes => {}
-            Method::GET | Method::HEAD => return method_not_allowed(),
-            Method::POST if pushes => {
+    fn document(self: Arc<Self>, document: Document, request: &AdminRequest) -> Endpoint {
+        let pushes = document.is_pushed() && Query::new(&request.query).is_set("push");
+        match (document, &request.method) {
+            // GET changes nothing: a browser sends it wherever a page elsewhere leads it.
+            _ if pushes && request.is_read() => Endpoint::Guarded(push_needs_post()),
+            (_, &Method::POST) if pushes => Endpoint::Command(Box::new(move |_| {
                 let message = format!("Pushed to {} servers", self.hub.push_all());
-                return text(StatusCode::OK, &message);
+                ready(text(StatusCode::OK, &message))
+            })),
+            (Document::Memory, &Method::PUT) => {
+                Endpoint::Command(Box::new(|body| Box::pin(self.remember(body))))
             }
-            _ if document == Some(Document::Memory) => return not_allowed("GET, HEAD, PUT"),
-            _ => return not_allowed("GET, HEAD"),
-        }
-        match path {
-            // Health is made where it is asked for, whatever else waits.
-            "/" => return to_page(),
-            "/ready" => return self.ready(),
-            "/version" => return as_json(&json!({"version": VERSION, "revision": REVISION})),
-            _ => {}
-        }
-        let is_of_snapshot = document.is_some_and(Document::is_of_snapshot);
-        let (key, priority) = match document {
-            Some(document) => (document.key(&head.query), AnswerPriority::People),
-            None => (head.format.key().to_owned(), AnswerPriority::Monitoring),
-        };
-        let wanted = WantedAnswer {
-            key,
-            state: is_of_snapshot.then(|| self.hub.current.number()),
-            priority,
-        };
-        let shared = Arc::clone(&self.hub.answers);
-        let this = Arc::clone(&self);
-        let answer = shared.respond(wanted, move || this.document(&head));
-        answer.await
-    }
-
-    /// Makes a document, or the metrics: both take a while.
-    fn document(&self, head: &AdminRequest) -> Answer {
-        match head.document {
-            Some(document) => document.answer(&self.hub, &self.sources, &head.query),
-            None => {
-                let body = self.text(head.format);
-                full(StatusCode::OK, head.format.content_type(), body.into())
+            (Document::Memory, _) if !request.is_read() => {
+                Endpoint::Guarded(not_allowed("GET, HEAD, PUT"))
             }
+            _ => self.rendered(document, request.query.clone()),
         }
     }
 
-    fn text(&self, format: ExpositionFormat) -> String {
-        let mut gauges = gauges::read(&self.hub);
-        if let Some(mcp_sources) = self.sources.mcp_sources() {
-            gauges.refused.extend(mcp_sources.refused());
-        }
-        self.hub.metrics.text(&gauges, format)
+    fn rendered(self: Arc<Self>, document: Document, query: String) -> Endpoint {
+        let state = document.is_of_snapshot().then(|| self.hub.current.number());
+        Endpoint::Resource(AdminResource::Document(RenderedDocument {
+            key: document.key(&query),
+            state,
+            render: Box::new(move || document.answer(&self.hub, &self.sources, &query)),
+        }))
     }
 
     /// `PUT` to memory.
@@ -141,17 +79,9 @@ impl DiscoveryMonitor {
             Err(wrong) => text(StatusCode::BAD_REQUEST, &wrong.join("\n")),
         })
     }
-
-    fn ready(&self) -> Answer {
-        match readiness::readiness(&self.hub) {
-            Ok(lines) => text(StatusCode::OK, &lines),
-            Err(lines) => text(StatusCode::SERVICE_UNAVAILABLE, &lines),
-        }
-    }
 }
 
-/// GET changes nothing: a browser sends it wherever a page elsewhere leads it.
-fn method_not_allowed() -> Answer {
+fn push_needs_post() -> Answer {
     let usage = "?push=1 triggers a push: use POST, as in gudgeon request POST /debug/adsz?push=1";
     let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, usage);
     let headers = answer.headers_mut();
@@ -169,34 +99,26 @@ impl Inspect for DiscoveryMonitor {
     }
 
     fn metrics(&self, format: ExpositionFormat) -> String {
-        self.text(format)
+        let mut gauges = gauges::read(&self.hub);
+        if let Some(mcp_sources) = self.sources.mcp_sources() {
+            gauges.refused.extend(mcp_sources.refused());
+        }
+        self.hub.metrics.text(&gauges, format)
     }
 
     fn sections(&self, page: &mut String) {
         debug::sections(page, &self.hub, &self.sources);
     }
-}
-
-impl Service for DiscoveryMonitor {
-    fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        connection: &Arc<Connection>,
-    ) -> Answering {
-        let guarded = guard(&request, connection.peer.ip(), self.open);
-        let uri = request.uri();
-        let head = AdminRequest {
-            method: request.method().clone(),
-            path: uri.path().to_owned(),
-            document: Document::at(uri.path()),
-            query: uri.query().unwrap_or_default().to_owned(),
-            format: ExpositionFormat::negotiate(request.headers()),
-        };
-        // The body is read behind the guard alone.
-        let is_memory = head.document == Some(Document::Memory);
-        if head.method == Method::PUT && is_memory && guarded.is_ok() {
-            return Box::pin(self.remember(request.into_body()));
+    fn endpoint(self: Arc<Self>, request: &AdminRequest) -> Option<Endpoint> {
+        if let Some(document) = Document::at(&request.path) {
+            return Some(self.document(document, request));
         }
-        Box::pin(async move { Ok(self.respond(head, guarded).await) })
+        Some(Endpoint::Resource(match &*request.path {
+            "/" => AdminResource::Fixed(to_page()),
+            "/ready" => AdminResource::Readiness,
+            "/metrics" => AdminResource::Metrics,
+            "/version" => AdminResource::Version,
+            _ => return None,
+        }))
     }
 }

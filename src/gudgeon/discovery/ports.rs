@@ -4,19 +4,16 @@ use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::cli::{DiscoveryFlags, REVISION, VERSION};
 use crate::exit::Failure;
-use crate::serve::{Listener, bind, reserve};
-
-/// Connections of each plain listener at a time.
-const MAX_CONNECTIONS: usize = 64;
+use crate::serve::{bind, reserve};
+use crate::shared::AdminPort;
 
 /// The bound listeners.
 pub(super) struct Ports {
-    /// HTTP listeners; true if every client may read `/debug` there.
-    pub(super) http: Vec<(Listener, bool)>,
+    pub(super) http: Vec<AdminPort>,
     pub(super) grpc: Option<TcpListener>,
     /// Closed until there are certificates.
     pub(super) secure: Vec<TcpSocket>,
@@ -25,22 +22,8 @@ pub(super) struct Ports {
 impl Ports {
     pub(super) async fn bind(flags: &DiscoveryFlags) -> Result<Self, Failure> {
         let mut http = Vec::new();
-        let plain = [
-            ("httpAddr", Some(&flags.http_addr), false),
-            ("monitoringAddr", Some(&flags.monitoring_addr), false),
-            ("debugAddr", flags.debug_addr.as_ref(), true),
-        ];
-        for (flag, address, open) in plain {
-            let Some(address) = address.filter(|address| !address.is_empty()) else {
-                continue;
-            };
-            let listener = bind(flag, address).await?;
-            let bound = Listener {
-                listener,
-                tls: None,
-                max_connections: MAX_CONNECTIONS,
-            };
-            http.push((bound, open));
+        for address in &flags.admin_addresses() {
+            http.push(AdminPort::bind(address).await?);
         }
         let grpc = match flags.grpc_addr.as_str() {
             "" => None,
@@ -61,14 +44,7 @@ impl Ports {
             address.map_or_else(|_| "?".to_owned(), |address| address.to_string())
         };
         info!("gudgeon {VERSION} ({REVISION}) discovery");
-        for (bound, open) in &self.http {
-            let address = at(bound.listener.local_addr());
-            if *open {
-                warn!("/debug is open to every client: listening on http://{address}");
-            } else {
-                info!("listening on http://{address}");
-            }
-        }
+        self.http.iter().for_each(AdminPort::announce);
         if let Some(listener) = &self.grpc {
             info!("listening on grpc://{}", at(listener.local_addr()));
         }

@@ -21,8 +21,8 @@ use super::sources::Sources;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
 use crate::grpc::{self, GrpcListener, Port};
-use crate::serve::{self, Shutdown};
-use crate::shared::{Inspect, Role, Shared};
+use crate::serve::Shutdown;
+use crate::shared::{AdminListener, Inspect, Role, Shared};
 
 /// Sockets that are read before their tasks go on. After a push all proxies answer at once, each with all its names: read
 /// together, thousands of such requests would lie in memory, and most of that would stay the process's.
@@ -40,11 +40,10 @@ pub(crate) struct Discovery {
 
 impl Discovery {
     /// Returns the administration handlers.
-    pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
+    pub(crate) fn monitor(&self) -> Arc<dyn Inspect> {
         Arc::new(DiscoveryMonitor {
             hub: Arc::clone(&self.hub),
             sources: self.sources.clone(),
-            open,
         })
     }
 }
@@ -137,14 +136,11 @@ async fn panicked(tasks: &mut JoinSet<()>) -> Failure {
 
 fn listen(ports: Ports, hub: &Arc<Hub>, sources: &Sources, shutdown: &Shutdown) -> JoinSet<()> {
     let mut serving = JoinSet::new();
-    for (bound, open) in ports.http {
-        let monitor = Arc::new(DiscoveryMonitor {
-            hub: Arc::clone(hub),
-            sources: sources.clone(),
-            open,
-        });
-        serving.spawn(serve::run(bound, monitor, shutdown.clone()));
-    }
+    let monitor = Arc::new(DiscoveryMonitor {
+        hub: Arc::clone(hub),
+        sources: sources.clone(),
+    });
+    AdminListener::serve(&monitor, ports.http, shutdown, &mut serving);
     if let Some(listener) = ports.grpc {
         let port = Port {
             listener: GrpcListener::Tcp(listener),

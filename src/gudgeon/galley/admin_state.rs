@@ -9,8 +9,8 @@ use super::metrics::GalleyMetrics;
 use super::readiness::Readiness;
 use super::webhook::ValidationWebhook;
 use crate::exposition::ExpositionFormat;
+use crate::file_states::FileStates;
 use crate::mcp::Peers;
-use crate::serve::SharedAnswers;
 
 /// The parts that pages and metrics read.
 #[derive(Debug)]
@@ -21,12 +21,12 @@ pub(super) struct AdminState {
     pub(super) readiness: Arc<Readiness>,
     pub(super) registry: Registry,
     pub(super) metrics: Arc<GalleyMetrics>,
+    /// Files besides those of the webhook.
+    pub(super) files: Arc<FileStates>,
     /// `None`: there is no webhook for rules.
     pub(super) webhook: Option<Arc<ValidationWebhook>>,
     /// The path below which the pages are.
     pub(super) base: &'static str,
-    /// Pages that take a while to draw.
-    pub(super) answers: Arc<SharedAnswers>,
 }
 
 impl AdminState {
@@ -36,6 +36,7 @@ impl AdminState {
             webhook.count();
         }
         let engine = self.engine.as_deref();
-        self.metrics.text(&self.registry, engine, format)
+        self.metrics
+            .text(&self.registry, engine, &self.files, format)
     }
 }

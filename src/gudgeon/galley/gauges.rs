@@ -8,6 +8,7 @@ use prometheus_client::registry::Registry;
 use super::engine::GalleyEngine;
 use super::metrics::GalleyMetrics;
 use crate::exposition::{ExpositionFormat, up_to};
+use crate::file_states::FileStates;
 use crate::{log, process};
 
 impl GalleyMetrics {
@@ -71,11 +72,13 @@ impl GalleyMetrics {
         &self,
         registry: &Registry,
         engine: Option<&GalleyEngine>,
+        files: &FileStates,
         format: ExpositionFormat,
     ) -> String {
         if let Some(engine) = engine {
             self.show(engine);
         }
+        self.files.show(&files.get());
         if let Some(bytes) = process::resident() {
             self.resident.set(bytes);
         }

@@ -8,13 +8,14 @@ use tracing::warn;
 
 use super::engine::GalleyEngine;
 use crate::cli::GalleyFlags;
-use crate::config_file::ConfigFile;
+use crate::config_file::TextFile;
 use crate::exit::Failure;
+use crate::file_states::FileStates;
 use crate::watch::Follower;
 
 #[derive(Debug)]
 pub(super) struct MeshFile {
-    file: ConfigFile,
+    file: TextFile,
     watches: bool,
 }
 
@@ -26,13 +27,13 @@ impl MeshFile {
     pub(super) async fn open(flags: &GalleyFlags) -> Result<(Self, Arc<MeshConfig>), Failure> {
         let given = flags.mesh_config_file.as_deref();
         let (file, text) =
-            ConfigFile::open("meshConfigFile", given, flags.usual_mesh_config).await?;
+            TextFile::open(flags.mesh_config_flag, given, flags.usual_mesh_config).await?;
         let config = match text {
             Some(text) => file.first(mesh::parse_served(&text))?,
             None => {
                 warn!(
                     "no mesh configuration at {}; using the defaults",
-                    file.named.path.display()
+                    file.named().path.display()
                 );
                 mesh::galley_defaults()
             }
@@ -46,6 +47,7 @@ impl MeshFile {
         mut self,
         engine: Arc<GalleyEngine>,
         mut again: watch::Receiver<u64>,
+        files: Arc<FileStates>,
     ) {
         let mut follower = Follower::new([&self.file], self.watches).await;
         loop {
@@ -53,6 +55,9 @@ impl MeshFile {
                 && let Some(config) = self.file.later(mesh::parse_served(&text))
             {
                 engine.mesh(Arc::new(config));
+            }
+            if let Some(state) = self.file.state() {
+                files.put(self.file.named().flag, state);
             }
             tokio::select! {
                 () = follower.changed([&self.file]) => {}

@@ -6,6 +6,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::exposition::{self, GaugeFamily, up_to};
+use crate::file_states::FileMetrics;
 use crate::process;
 
 /// Changes in one publish.
@@ -25,6 +26,7 @@ pub(super) struct GalleyMetrics {
     pub(super) session: GaugeFamily<1>,
     pub(super) lost_lines: Counter,
     pub(super) resident: Gauge,
+    pub(super) files: FileMetrics,
 }
 
 impl GalleyMetrics {
@@ -42,6 +44,7 @@ impl GalleyMetrics {
             session: GaugeFamily::default(),
             lost_lines: Counter::default(),
             resident: Gauge::default(),
+            files: FileMetrics::default(),
         };
         exposition::register_build(registry);
         this.register(registry);
@@ -89,6 +92,8 @@ impl GalleyMetrics {
             self.in_one.clone(),
         );
         self.register_state_gauges(registry);
+        self.files.register(registry);
+        self.files.register_ends(registry);
     }
 
     /// Registers the gauges that are set from the state at each scrape.

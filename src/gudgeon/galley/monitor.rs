@@ -2,21 +2,15 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
-use serde_json::json;
+use hyper::StatusCode;
 
 use super::admin_state::AdminState;
 use super::webhook::ValidationWebhook;
 use super::{configz, page};
-use crate::cli::{REVISION, VERSION};
 use crate::exposition::ExpositionFormat;
 use crate::log;
-use crate::serve::{
-    Answer, AnswerPriority, Answering, Connection, Query, Service, WantedAnswer, as_json, full,
-    guard, not_allowed, ready, text, to_page,
-};
-use crate::shared::Inspect;
+use crate::serve::{Answer, Query, as_json, full, not_allowed, text, to_page};
+use crate::shared::{AdminRequest, AdminResource, Endpoint, Inspect};
 
 /// The body at the monitoring port: the page is on another listener, so that only this host sees rules.
 const ELSEWHERE: &str = "the page is at --ctrlz_address and --ctrlz_port: http://127.0.0.1:9876/debug, unless they say otherwise";
@@ -25,10 +19,7 @@ const ELSEWHERE: &str = "the page is at --ctrlz_address and --ctrlz_port: http:/
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Monitoring,
-    /// `open`: the address is not local, so any client may read the page.
-    Page {
-        open: bool,
-    },
+    Page,
 }
 
 #[derive(Debug)]
@@ -38,80 +29,39 @@ pub(super) struct GalleyMonitor {
 }
 
 impl GalleyMonitor {
-    fn respond(
-        &self,
-        method: &Method,
-        path: &str,
-        query: &str,
-        format: ExpositionFormat,
-    ) -> Answering {
-        let is_there = match path {
-            "/ready" | "/healthz" | "/metrics" | "/version" => self.side == Side::Monitoring,
-            "/" => true,
-            "/debug" | "/debug/" | "/debug/configz" | "/configz" => self.side != Side::Monitoring,
-            _ => false,
-        };
-        if !is_there {
-            return ready(text(StatusCode::NOT_FOUND, "not found"));
-        }
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return ready(not_allowed("GET, HEAD"));
-        }
-        ready(match path {
-            "/ready" => match self.readiness() {
-                Ok(lines) => text(StatusCode::OK, &lines),
-                Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, &why),
-            },
-            // An answer proves that the event loop runs.
-            "/healthz" => text(StatusCode::OK, "ok"),
-            "/metrics" => {
-                return self.apart(
-                    format.key().to_owned(),
-                    AnswerPriority::Monitoring,
-                    move |admin| {
-                        let body = admin.text(format);
-                        full(StatusCode::OK, format.content_type(), body.into())
-                    },
-                );
-            }
-            "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
-            "/debug" | "/debug/" => {
-                return self.apart("/debug".to_owned(), AnswerPriority::People, |admin| {
-                    let page = page::draw(admin);
-                    full(StatusCode::OK, "text/html; charset=utf-8", page.into())
-                });
-            }
-            "/debug/configz" => {
-                let collection = Query::new(query).get("collection");
-                let key = format!("{path}?{}", collection.as_deref().unwrap_or_default());
-                return self.apart(key, AnswerPriority::People, move |admin| match collection {
-                    Some(name) => collection_of(admin, &name),
-                    None => as_json(&configz::document(admin)),
-                });
-            }
-            "/" if self.side == Side::Monitoring => text(StatusCode::OK, ELSEWHERE),
-            _ => to_page(),
-        })
-    }
-
-    /// Renders slow pages on another thread, one at a time, while the event loop goes on.
-    fn apart(
-        &self,
-        key: String,
-        audience: AnswerPriority,
-        draw: impl FnOnce(&AdminState) -> Answer + Send + 'static,
-    ) -> Answering {
+    fn page_endpoint(&self, request: &AdminRequest) -> Option<Endpoint> {
         let admin = Arc::clone(&self.admin);
-        let shared = Arc::clone(&self.admin.answers);
-        Box::pin(async move {
-            let wanted = WantedAnswer {
-                key,
-                state: None,
-                priority: audience,
-            };
-            Ok(shared.respond(wanted, move || draw(&admin)).await)
+        Some(match &*request.path {
+            "/" => Endpoint::Resource(AdminResource::Fixed(to_page())),
+            "/configz" if request.is_read() => Endpoint::Guarded(to_page()),
+            "/configz" => Endpoint::Guarded(not_allowed("GET, HEAD")),
+            "/debug" | "/debug/" => Endpoint::document("/debug", move || {
+                let page = page::draw(&admin);
+                full(StatusCode::OK, "text/html; charset=utf-8", page.into())
+            }),
+            path @ "/debug/configz" => {
+                let collection = Query::new(&request.query).get("collection");
+                let key = format!("{path}?{}", collection.as_deref().unwrap_or_default());
+                Endpoint::document(key, move || match collection {
+                    Some(name) => collection_of(&admin, &name),
+                    None => as_json(&configz::document(&admin)),
+                })
+            }
+            _ => return None,
         })
     }
+}
+
+/// Finds the endpoint of a path at the monitoring port.
+fn monitoring_endpoint(path: &str) -> Option<AdminResource> {
+    Some(match path {
+        "/" => AdminResource::Fixed(text(StatusCode::OK, ELSEWHERE)),
+        "/ready" => AdminResource::Readiness,
+        "/healthz" => AdminResource::Liveness,
+        "/metrics" => AdminResource::Metrics,
+        "/version" => AdminResource::Version,
+        _ => return None,
+    })
 }
 
 /// Renders the readiness. Served objects stay valid while a source is away, so an outage is reported and readiness stays.
@@ -159,27 +109,11 @@ impl Inspect for GalleyMonitor {
     fn sections(&self, page: &mut String) {
         page::sections(page, &self.admin);
     }
-}
-
-impl Service for GalleyMonitor {
-    fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        connection: &Arc<Connection>,
-    ) -> Answering {
-        // The monitoring port shows no rules, so it needs no guard.
-        if let Side::Page { open } = self.side
-            && let Err(refused) = guard(&request, connection.peer.ip(), open)
-        {
-            return ready(refused);
+    fn endpoint(self: Arc<Self>, request: &AdminRequest) -> Option<Endpoint> {
+        match self.side {
+            Side::Monitoring => monitoring_endpoint(&request.path).map(Endpoint::Resource),
+            Side::Page => self.page_endpoint(request),
         }
-        let uri = request.uri();
-        self.respond(
-            request.method(),
-            uri.path(),
-            uri.query().unwrap_or_default(),
-            ExpositionFormat::negotiate(request.headers()),
-        )
     }
 }
 
@@ -195,21 +129,23 @@ mod tests {
     use sources::catalogue::{ConfigReport, EntryId, Refused};
 
     use super::*;
+    use crate::cli::DebugAccess;
     use crate::galley::engine::{GalleyEngine, SourceEvent};
     use crate::galley::metrics::GalleyMetrics;
     use crate::galley::readiness::Readiness;
     use crate::mcp::Peers;
+    use crate::shared::AdminListener;
 
     fn admin(engine: Arc<GalleyEngine>, base: &'static str) -> AdminState {
         AdminState {
             engine: Some(engine),
             peers: Peers::new("galley"),
+            files: Arc::default(),
             readiness: Arc::new(Readiness::new()),
             registry: Registry::default(),
             metrics: Arc::new(GalleyMetrics::new(&mut Registry::default())),
             webhook: None,
             base,
-            answers: Arc::default(),
         }
     }
 
@@ -278,28 +214,17 @@ mod tests {
     async fn a_source_that_is_away_is_ready_and_told_of() {
         let engine = GalleyEngine::at_rest();
         let monitor = monitor(Arc::clone(&engine), Side::Monitoring);
-        let ready = async || {
-            let answer = monitor
-                .respond(&Method::GET, "/ready", "", ExpositionFormat::Text)
-                .await
-                .unwrap();
-            (answer.status(), body_of(answer).await)
-        };
-        assert_eq!(ready().await, (StatusCode::OK, "ok\n".to_owned()));
+        assert_eq!(monitor.readiness(), Ok("ok".to_owned()));
         engine.set_stale(Some("a secret of the server's".to_owned()));
         let document = configz::document(&monitor.admin);
         let since = document["source"]["stale_since"].as_str().unwrap();
-        let expected = format!("stale: files since {since}\n");
-        assert_eq!(ready().await, (StatusCode::OK, expected));
+        let expected = format!("stale: files since {since}");
+        assert_eq!(monitor.readiness(), Ok(expected));
         monitor.admin.readiness.lacks("mcp", "mcp is closed");
-        let closed = (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "mcp is closed\n".to_owned(),
-        );
-        assert_eq!(ready().await, closed);
+        assert_eq!(monitor.readiness(), Err("mcp is closed".to_owned()));
         monitor.admin.readiness.has("mcp");
         engine.set_stale(None);
-        assert_eq!(ready().await, (StatusCode::OK, "ok\n".to_owned()));
+        assert_eq!(monitor.readiness(), Ok("ok".to_owned()));
     }
 
     #[test]
@@ -321,16 +246,16 @@ mod tests {
             });
         };
         emit(10_000);
-        let page = Side::Page { open: false };
         for (side, path, text) in [
-            (page, "/debug/configz", "\"rejected_count\": 10000"),
-            (page, "/debug", "Not served as it is written: 10000"),
+            (Side::Page, "/debug/configz", "\"rejected_count\": 10000"),
+            (Side::Page, "/debug", "Not served as it is written: 10000"),
             (Side::Monitoring, "/metrics", ""),
         ] {
-            let monitor = monitor(Arc::clone(&engine), side);
+            let monitor = Arc::new(monitor(Arc::clone(&engine), side));
+            let listener = AdminListener::new(&monitor, DebugAccess::Local, &Arc::default());
             let (free, taken) = std::sync::mpsc::channel::<()>();
             tokio::task::spawn_blocking(move || taken.recv());
-            let mut drawn = monitor.respond(&Method::GET, path, "", ExpositionFormat::Text);
+            let mut drawn = listener.get(path);
             // The page is rendered on another thread.
             let mut nobody = Context::from_waker(Waker::noop());
             assert!(drawn.as_mut().poll(&mut nobody).is_pending(), "{path}");

@@ -52,6 +52,7 @@ pub(super) fn sections(page: &mut String, admin: &AdminState) {
         peers::draw(page, &admin.peers.stream_statuses());
         session(page, engine, &current);
     }
+    admin.files.draw(page);
     if let Some(webhook) = &admin.webhook {
         webhook.draw(page);
     }

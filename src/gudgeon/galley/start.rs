@@ -1,11 +1,9 @@
 //! From flags to a program that serves, and from TERM to its end.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -23,32 +21,30 @@ use super::sources::{ClusterSource, FileSource};
 use super::streams::BoundStreams;
 use super::webhook::ValidationWebhook;
 use super::{mesh, probes};
-use crate::cli::{GalleyFlags, REVISION, VERSION};
+use crate::cli::{DebugAccess, GalleyFlags, REVISION, VERSION};
 use crate::exit::Failure;
+use crate::file_states::FileStates;
 use crate::mcp::Peers;
 use crate::process;
-use crate::serve::{self, Listener, Shutdown, bind, everywhere};
-use crate::shared::{Inspect, Role, RuleChannel, Shared};
-
-/// Connections of each plain listener at a time.
-const MAX_CONNECTIONS: usize = 64;
+use crate::serve::{self, Listener, Shutdown, bind};
+use crate::shared::{AdminListener, AdminPort, Inspect, Role, RuleChannel, Shared};
 
 /// The prepared role: whatever may fail has been done.
 pub(crate) struct Galley {
     flags: GalleyFlags,
     streams: Option<(BoundStreams, Arc<GalleyEngine>)>,
     admin: Arc<AdminState>,
-    listeners: Vec<(Listener, Side)>,
+    listeners: Vec<(AdminPort, Side)>,
     validation: Option<Listener>,
     probes: oneshot::Sender<Probes>,
 }
 
 impl Galley {
     /// Returns the role's page, metrics and readiness.
-    pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
+    pub(crate) fn monitor(&self) -> Arc<dyn Inspect> {
         Arc::new(GalleyMonitor {
             admin: Arc::clone(&self.admin),
-            side: Side::Page { open },
+            side: Side::Page,
         })
     }
 
@@ -76,20 +72,30 @@ impl Role for Galley {
         let readiness = Arc::new(Readiness::new());
         let mut registry = Registry::default();
         let metrics = Arc::new(GalleyMetrics::new(&mut registry));
+        let files = Arc::<FileStates>::default();
         let peers = Peers::new("galley");
         peers.register(&mut registry);
         let streams = match options.from {
             From::Files(_) | From::Cluster(_) if options.server => {
-                Some(BoundStreams::new(&flags.mcp, flags.webhook.self_signed)?)
+                let self_signed = flags.webhook.self_signed;
+                Some(BoundStreams::new(&flags.mcp, self_signed, &files)?)
             }
             From::Nowhere | From::Files(_) | From::Cluster(_) => None,
         };
         let webhook = match options.validation {
-            true => Some(ValidationWebhook::start(shared, flags, &readiness, &mut registry).await?),
+            true => {
+                let files = metrics.files.clone();
+                let started =
+                    ValidationWebhook::start(shared, flags, &readiness, &mut registry, files);
+                Some(started.await?)
+            }
             false => None,
         };
         let listeners = listeners(flags).await?;
-        let engine = sources(shared, flags, &options, &readiness, &metrics, &again).await?;
+        let engine = sources(
+            shared, flags, &options, &readiness, &metrics, &again, &files,
+        )
+        .await?;
         let (webhook, validation) = webhook.unzip();
         let validation = validation.flatten();
         let (probes, started) = oneshot::channel::<Probes>();
@@ -106,6 +112,7 @@ impl Role for Galley {
                 engine,
                 peers,
                 readiness,
+                files,
                 registry,
                 metrics,
                 webhook,
@@ -113,7 +120,6 @@ impl Role for Galley {
                     None => "/debug",
                     Some(_) => "/debug/galley",
                 },
-                answers: Arc::default(),
             }),
             listeners,
             validation,
@@ -140,10 +146,10 @@ impl Role for Galley {
                 &mut serving,
             );
         }
-        for (bound, side) in listeners {
+        for (port, side) in listeners {
             let admin = Arc::clone(&admin);
             let monitor = Arc::new(GalleyMonitor { admin, side });
-            serving.spawn(serve::run(bound, monitor, shutdown.clone()));
+            AdminListener::serve(&monitor, [port], &shutdown, &mut serving);
         }
         if let (Some(webhook), Some(bound)) = (&admin.webhook, validation) {
             let reviews = Arc::clone(&webhook.reviews);
@@ -179,6 +185,7 @@ async fn sources(
     readiness: &Arc<Readiness>,
     metrics: &Arc<GalleyMetrics>,
     again: &watch::Receiver<u64>,
+    files: &Arc<FileStates>,
 ) -> Result<Option<Arc<GalleyEngine>>, Failure> {
     let source = match &options.from {
         From::Nowhere => return Ok(None),
@@ -215,25 +222,20 @@ async fn sources(
     if flags.enable_analysis && !matches!(options.from, From::Cluster(_)) {
         warn!("ignoring --enableAnalysis: files have no status");
     }
-    tokio::spawn(file.follow(Arc::clone(&engine), again.clone()));
+    tokio::spawn(file.follow(Arc::clone(&engine), again.clone(), Arc::clone(files)));
     tokio::spawn(Arc::clone(&engine).run());
     Ok(Some(engine))
 }
 
 /// The plain listeners, bound.
-async fn listeners(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure> {
+async fn listeners(flags: &GalleyFlags) -> Result<Vec<(AdminPort, Side)>, Failure> {
     let mut listeners = Vec::new();
-    let at = |listener: &TcpListener| {
-        let address = listener.local_addr();
-        address.map_or_else(
-            |_| "?".to_owned(),
-            |address: SocketAddr| address.to_string(),
-        )
-    };
     if flags.monitoring_port != 0 {
-        let bound = everywhere("monitoringPort", flags.monitoring_port, MAX_CONNECTIONS).await?;
-        info!("monitoring on http://{}", at(&bound.listener));
-        listeners.push((bound, Side::Monitoring));
+        // It shows no rules, so any client may read all that it has.
+        let access = DebugAccess::Open;
+        let port = AdminPort::everywhere("monitoringPort", flags.monitoring_port, access).await?;
+        info!("monitoring on http://{}", port.address());
+        listeners.push((port, Side::Monitoring));
     }
     if flags.ctrlz_port != 0 {
         let address = match flags.ctrlz_address.as_str() {
@@ -244,19 +246,18 @@ async fn listeners(flags: &GalleyFlags) -> Result<Vec<(Listener, Side)>, Failure
             host => format!("{host}:{}", flags.ctrlz_port),
         };
         let listener = bind("ctrlz_address", &address).await?;
-        info!("the page is at http://{}/debug", at(&listener));
-        let bound = listener.local_addr();
         // A name may resolve to any address, so the bound one decides.
-        let open = bound.is_ok_and(|bound| !bound.ip().is_loopback());
-        if open {
+        let bound = listener.local_addr();
+        let access = match bound.is_ok_and(|bound| !bound.ip().is_loopback()) {
+            true => DebugAccess::Open,
+            false => DebugAccess::Local,
+        };
+        let port = AdminPort::new(listener, access);
+        info!("the page is at http://{}/debug", port.address());
+        if access == DebugAccess::Open {
             warn!("any client that reaches it may read it: see --ctrlz_address");
         }
-        let bound = Listener {
-            listener,
-            tls: None,
-            max_connections: MAX_CONNECTIONS,
-        };
-        listeners.push((bound, Side::Page { open }));
+        listeners.push((port, Side::Page));
     }
     Ok(listeners)
 }

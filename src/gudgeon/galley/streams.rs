@@ -9,6 +9,7 @@ use super::engine::GalleyEngine;
 use super::readiness::Readiness;
 use crate::cli::McpFlags;
 use crate::exit::Failure;
+use crate::file_states::FileStates;
 use crate::grpc::Certificates;
 use crate::mcp::{
     CredentialFiles, DefaultAccess, McpServer, McpServerSettings, Peers, SourceDialer,
@@ -32,7 +33,11 @@ pub(super) struct BoundStreams {
 impl BoundStreams {
     /// # Errors
     /// A flag, or a file that it names, cannot be used.
-    pub(super) fn new(flags: &McpFlags, self_signed: bool) -> Result<Self, Failure> {
+    pub(super) fn new(
+        flags: &McpFlags,
+        self_signed: bool,
+        files: &Arc<FileStates>,
+    ) -> Result<Self, Failure> {
         let received = flags.server_max_received_message_size;
         let received = above_zero("server-maxReceivedMessageSize", received)?;
         let received = usize::try_from(received).unwrap_or(usize::MAX);
@@ -43,7 +48,7 @@ impl BoundStreams {
             key: flags.tls_key_file.clone(),
             roots: flags.ca_cert_file.clone(),
         };
-        let files = CredentialFiles {
+        let credentials = CredentialFiles {
             roots: Some(certificates.roots.clone()),
             pair: Some((certificates.chain.clone(), certificates.key.clone())),
             names: Vec::new(),
@@ -52,8 +57,14 @@ impl BoundStreams {
         let (mode, meta) = (&flags.sink_auth_mode, &flags.sink_meta);
         // The flags of a sink are validated even if it is not dialled: a typing error shows now.
         let dialer = match flags.sink_address.as_str() {
-            "" => SourceDialer::new(NOWHERE, mode, files, meta, received).map(|_| None)?,
-            address => Some(SourceDialer::new(address, mode, files, meta, received)?),
+            "" => SourceDialer::new(NOWHERE, mode, credentials, meta, received).map(|_| None)?,
+            address => Some(SourceDialer::new(
+                address,
+                mode,
+                credentials,
+                meta,
+                received,
+            )?),
         };
         let chain = certificates.chain.display();
         let waits = format!("it takes client certificates, and waits for {chain}");
@@ -69,6 +80,7 @@ impl BoundStreams {
             interval: flags.keepalive_interval,
             timeout: flags.keepalive_timeout,
             age: flags.keepalive_max_server_connection_age,
+            files: Some(Arc::clone(files)),
         })?;
         Ok(Self {
             server,

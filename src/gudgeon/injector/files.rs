@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::engine::ActiveConfiguration;
 use super::metrics::InjectorMetrics;
-use crate::config_file::{ConfigFile, FlaggedFile, RETRY_INTERVAL};
+use crate::config_file::{AtStart, FlaggedFile, RETRY_INTERVAL, ReloadedFile};
 use crate::tls::{self, BundleFile, BundleRead, Pair, PairFiles, utf8};
 use crate::watch::ReloadFiles;
 
@@ -58,7 +58,7 @@ impl<E> Served<E> {
 #[derive(Debug)]
 struct ConfigurationText {
     source: Source,
-    file: ConfigFile,
+    file: ReloadedFile,
     good: Option<String>,
     /// A text that was read, and is not accepted yet.
     candidate: Option<String>,
@@ -92,14 +92,14 @@ impl<E: ActiveConfiguration> Files<E> {
         let mut texts = Vec::new();
         for (source, named) in named {
             let Some(named) = named else { continue };
-            let mut file = ConfigFile::new(named);
+            let mut file = ReloadedFile::new(named, AtStart::Optional);
             let text = file
                 .changed()
                 .await
                 .unwrap_or_else(|| Err("not read".to_owned()));
             let text = text
                 .and_then(utf8)
-                .map_err(|cause| file.named.line(&cause))?;
+                .map_err(|cause| file.named().line(&cause))?;
             texts.push(ConfigurationText {
                 source,
                 file,
@@ -111,7 +111,7 @@ impl<E: ActiveConfiguration> Files<E> {
             let text = texts.iter().find(|text| text.source == broken.source);
             text.map_or_else(
                 || format!("cannot use the built-in configuration: {}", broken.cause),
-                |text| text.file.named.line(&broken.cause),
+                |text| text.file.named().line(&broken.cause),
             )
         })?;
         log_warnings(&warnings);
@@ -125,7 +125,7 @@ impl<E: ActiveConfiguration> Files<E> {
             texts,
             pair: wanted
                 .pair
-                .map(|(chain, key)| PairFiles::new(chain, key).needed()),
+                .map(|(chain, key)| PairFiles::new(chain, key, AtStart::Needed)),
             ca: wanted.ca.map(BundleFile::new),
             parameters: wanted.parameters,
             metrics,
@@ -138,8 +138,8 @@ impl<E: ActiveConfiguration> Files<E> {
         this.first_pair().await?;
         this.reload_ca(now).await;
         let of_ca = this.ca.as_ref().map(|ca| &ca.0);
-        if let Some((ca, cause)) = of_ca.and_then(|ca| Some((ca, ca.error.as_ref()?))) {
-            return Err(ca.named.line(cause));
+        if let Some(line) = of_ca.and_then(ReloadedFile::error_line) {
+            return Err(line);
         }
         this.publish();
         Ok(this)
@@ -148,7 +148,7 @@ impl<E: ActiveConfiguration> Files<E> {
     async fn first_pair(&mut self) -> Result<(), String> {
         while let Some(pause) = self.reload_pair(SystemTime::now()).await {
             // One that hangs is not waited for: it is wrong.
-            if self.all().any(|file| file.hangs) {
+            if self.all().any(ReloadedFile::hangs) {
                 break;
             }
             tokio::time::sleep(pause).await;
@@ -171,7 +171,7 @@ impl<E: ActiveConfiguration> Files<E> {
         self.pair.as_ref().map(|files| files.pair.subscribe())
     }
 
-    fn all(&self) -> impl Iterator<Item = &ConfigFile> {
+    fn all(&self) -> impl Iterator<Item = &ReloadedFile> {
         let texts = self.texts.iter().map(|text| &text.file);
         let pair = self.pair.iter().flat_map(PairFiles::files);
         texts
@@ -181,11 +181,11 @@ impl<E: ActiveConfiguration> Files<E> {
 
     /// The paths to watch.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
-        self.all().map(|file| file.named.path.clone()).collect()
+        self.all().map(|file| file.named().path.clone()).collect()
     }
 
     fn publish(&self) {
-        let report = self.all().map(ConfigFile::json).collect();
+        let report = self.all().map(ReloadedFile::json).collect();
         *self
             .served
             .report
@@ -272,7 +272,7 @@ impl<E: ActiveConfiguration> ReloadFiles for Files<E> {
         let again = self.reload_pair(now).await;
         self.reload_ca(now).await;
         self.publish();
-        let hangs = self.all().any(|file| file.hangs);
+        let hangs = self.all().any(ReloadedFile::hangs);
         again.or_else(|| hangs.then_some(RETRY_INTERVAL))
     }
 }

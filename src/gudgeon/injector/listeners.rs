@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use tokio_rustls::TlsAcceptor;
-use tracing::{info, warn};
+use tracing::info;
 
-use crate::cli::{InjectorFlags, REVISION, VERSION};
+use crate::cli::{DebugAccess, InjectorFlags, REVISION, VERSION};
 use crate::exit::Failure;
 use crate::serve::{Listener, bind, everywhere};
+use crate::shared::AdminPort;
 use crate::tls;
 
 /// Connections of the webhook at a time.
 const MAX_CONNECTIONS: usize = 512;
-/// Connections of each plain listener.
-const MAX_MONITORING_CONNECTIONS: usize = 64;
+
 /// The bound listeners.
 pub(super) struct Listeners {
     pub(super) webhook: Listener,
-    pub(super) monitoring: Option<Listener>,
-    pub(super) debug: Option<Listener>,
+    /// Plain listeners.
+    pub(super) admin: Vec<AdminPort>,
 }
 
 impl Listeners {
@@ -30,44 +30,28 @@ impl Listeners {
             .map_err(|cause| Failure::system(format!("cannot set up TLS: {cause}")))?;
         let mut webhook = everywhere("port", flags.port, MAX_CONNECTIONS).await?;
         webhook.tls = Some(TlsAcceptor::from(config));
-        let monitoring = match u16::try_from(flags.monitoring_port) {
-            Ok(port) => Some(everywhere("monitoringPort", port, MAX_MONITORING_CONNECTIONS).await?),
-            Err(_off) => None,
-        };
-        let debug = match &flags.debug_addr {
-            Some(address) => Some(Listener {
-                listener: bind("debugAddr", address).await?,
-                tls: None,
-                max_connections: MAX_MONITORING_CONNECTIONS,
-            }),
-            None => None,
-        };
-        Ok(Self {
-            webhook,
-            monitoring,
-            debug,
-        })
+        let mut admin = Vec::new();
+        // A negative port: the listener is off.
+        if let Ok(port) = u16::try_from(flags.monitoring_port) {
+            let local = DebugAccess::Local;
+            admin.push(AdminPort::everywhere("monitoringPort", port, local).await?);
+        }
+        if let Some(address) = &flags.debug_addr {
+            let listener = bind("debugAddr", address).await?;
+            admin.push(AdminPort::new(listener, DebugAccess::Open));
+        }
+        Ok(Self { webhook, admin })
     }
 
     pub(super) fn announce(&self) {
-        let at = |bound: &Listener| {
-            bound
-                .listener
-                .local_addr()
-                .map_or_else(|_| "?".to_owned(), |address| address.to_string())
-        };
-        info!(
-            "gudgeon {VERSION} ({REVISION}) injector: listening on https://{}",
-            at(&self.webhook)
-        );
-        if let Some(bound) = &self.monitoring {
-            info!("monitoring on http://{}", at(bound));
-        }
-        if let Some(bound) = &self.debug {
-            warn!(
-                "/debug is open to every client: listening on http://{}",
-                at(bound)
-            );
+        let webhook = self.webhook.listener.local_addr();
+        let webhook = webhook.map_or_else(|_| "?".to_owned(), |address| address.to_string());
+        info!("gudgeon {VERSION} ({REVISION}) injector: listening on https://{webhook}");
+        for port in &self.admin {
+            match port.access {
+                DebugAccess::Local => info!("monitoring on http://{}", port.address()),
+                DebugAccess::Open => port.announce(),
+            }
         }
     }
 }

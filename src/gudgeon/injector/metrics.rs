@@ -12,6 +12,7 @@ use sources::reconcile::{ReconcileFailure, ReconcileStatus};
 use super::decision::InjectionOutcome;
 use crate::config_file::FileCounters;
 use crate::exposition::{self, ExpositionFormat, up_to};
+use crate::file_states::{FileMetrics, ReloadResult};
 use crate::{log, process};
 
 /// Seconds: a quarter of a millisecond to five seconds.
@@ -32,8 +33,7 @@ pub(crate) struct InjectorMetrics {
     time: Histogram,
     decisions: FamilyByTwoLabels,
     pruned: Counter,
-    valid: FamilyByOneLabel<Gauge>,
-    reloads: FamilyByTwoLabels,
+    files: FileMetrics,
     not_after: Gauge,
     resident: Gauge,
     lost_lines: Counter,
@@ -53,8 +53,7 @@ impl InjectorMetrics {
             time: Histogram::new(BUCKETS),
             decisions: FamilyByTwoLabels::default(),
             pruned: Counter::default(),
-            valid: FamilyByOneLabel::default(),
-            reloads: FamilyByTwoLabels::default(),
+            files: FileMetrics::default(),
             not_after: Gauge::default(),
             resident: Gauge::default(),
             lost_lines: Counter::default(),
@@ -118,11 +117,6 @@ impl InjectorMetrics {
                 &self.decisions,
             ),
             (
-                "gudgeon_config_reloads",
-                "Reloads of changed files",
-                &self.reloads,
-            ),
-            (
                 "webhook_patch_failures_total",
                 "Failed patches of objects",
                 &self.patch_failures,
@@ -146,8 +140,7 @@ impl InjectorMetrics {
         for (name, help, family) in singles {
             r.register(name, help, family.clone());
         }
-        let valid = "1 if the current content of the file is in use";
-        r.register("gudgeon_config_valid", valid, self.valid.clone());
+        self.files.register(r);
     }
 
     fn register_others(&mut self, started: SystemTime) {
@@ -244,16 +237,8 @@ impl InjectorMetrics {
 }
 
 impl FileCounters for InjectorMetrics {
-    fn file(&self, flag: &'static str, valid: bool) {
-        self.valid
-            .get_or_create(&[("file", flag.to_owned())])
-            .set(i64::from(valid));
-    }
-
-    fn reloaded(&self, flag: &'static str, result: &'static str) {
-        self.reloads
-            .get_or_create(&[("file", flag.to_owned()), ("result", result.to_owned())])
-            .inc();
+    fn reloaded(&self, flag: &'static str, result: ReloadResult) {
+        self.files.reloaded(flag, result);
     }
 }
 
@@ -271,8 +256,7 @@ mod tests {
         let metrics = InjectorMetrics::new(UNIX_EPOCH + Duration::from_secs(7));
         metrics.review_received();
         metrics.decided(InjectionOutcome::Skipped, "policy");
-        metrics.file("injectConfig", false);
-        metrics.reloaded("injectConfig", "broken");
+        metrics.reloaded("injectConfig", ReloadResult::Broken);
         metrics.took(Duration::from_millis(2));
         let text = metrics.text(ExpositionFormat::Text);
         for line in [

@@ -27,7 +27,7 @@ use crate::config_file::{FlaggedFile, chosen};
 use crate::exit::Failure;
 use crate::file_writer::FileWriter;
 use crate::serve::{self, Routes, Shutdown};
-use crate::shared::{Clusters, Inspect, Role, Shared, Webhooks};
+use crate::shared::{AdminListener, Clusters, Inspect, Role, Shared, Webhooks};
 use crate::tls::{self, Authority, LeafNames};
 use crate::watch::{Watcher, run_reload_loop};
 use crate::{parameters, webhook_configuration};
@@ -152,12 +152,10 @@ impl<E: ActiveConfiguration> Injector<E> {
     }
 
     /// Returns the role's page, metrics and readiness.
-    pub(crate) fn monitor(&self, open: bool) -> Arc<dyn Inspect> {
+    pub(crate) fn monitor(&self) -> Arc<dyn Inspect> {
         Arc::new(InjectorMonitor {
             webhook: Arc::clone(&self.webhook),
             status: Arc::clone(&self.status),
-            open,
-            answers: Arc::default(),
         })
     }
 
@@ -186,17 +184,11 @@ impl<E: ActiveConfiguration> Injector<E> {
         tasks.spawn(files, authority, beats);
         start_cluster_tasks(&flags, cluster, &webhook, &status);
         let mut serving = JoinSet::new();
-        let answers: Arc<serve::SharedAnswers> = Arc::default();
-        for (bound, open) in [(listeners.monitoring, false), (listeners.debug, true)] {
-            let Some(bound) = bound else { continue };
-            let monitor = Arc::new(InjectorMonitor {
-                webhook: Arc::clone(&webhook),
-                status: Arc::clone(&status),
-                open,
-                answers: Arc::clone(&answers),
-            });
-            serving.spawn(serve::run(bound, monitor, shutdown.clone()));
-        }
+        let monitor = Arc::new(InjectorMonitor {
+            webhook: Arc::clone(&webhook),
+            status,
+        });
+        AdminListener::serve(&monitor, listeners.admin, shutdown, &mut serving);
         let (bound, shutdown) = (listeners.webhook, shutdown.clone());
         match others {
             None => serving.spawn(serve::run(bound, webhook, shutdown)),

@@ -363,8 +363,8 @@ fn refused(
     (response, decision)
 }
 
-/// `/ready` and `/healthz`, the same on every listener.
-pub(crate) fn health(readiness: &InjectorReadiness, method: &Method, ready: bool) -> Answer {
+/// `/ready` and `/healthz` at the port of reviews.
+fn health(readiness: &InjectorReadiness, method: &Method, ready: bool) -> Answer {
     if !matches!(*method, Method::GET | Method::HEAD) {
         return not_allowed("GET, HEAD");
     }

@@ -11,8 +11,12 @@ use tracing::{error, info, warn};
 
 use crate::exit::Failure;
 use crate::file;
+use crate::file_states::{FileState, FileStates};
 use crate::grpc::Peer;
 use crate::watch::{ReloadFiles, ReloadIntervals, Watcher, run_reload_loop};
+
+/// The flag that names it.
+const FLAG: &str = "accessListFile";
 
 const INTERVALS: ReloadIntervals = ReloadIntervals {
     poll: Duration::from_secs(60),
@@ -114,27 +118,32 @@ pub(super) async fn changed<T>(watched: &mut watch::Receiver<T>) {
 pub(super) fn follow(
     path: &Path,
     without: DefaultAccess,
+    states: Option<Arc<FileStates>>,
 ) -> Result<watch::Receiver<Arc<CurrentList>>, Failure> {
     // Before the first read: a later change is seen.
     let watcher = Watcher::new(vec![path.to_owned()]);
     let list = list(file::read_first(path)).map_err(|cause| {
-        Failure::config(format!(
-            "cannot use --accessListFile {}: {cause}",
-            path.display()
-        ))
+        Failure::config(format!("cannot use --{FLAG} {}: {cause}", path.display()))
     })?;
     if list.is_none() {
         let (path, access) = (path.display(), without.as_str());
         warn!("no access list at {path}: {access}");
     }
     let list = CurrentList::new(list, without);
+    let state = FileState {
+        path: path.to_owned(),
+        good: u64::from(list.is_written),
+        ..FileState::default()
+    };
     let (current, watched) = watch::channel(Arc::new(list));
     let file = AccessFile {
         path: path.to_owned(),
         without,
         current,
-        complained: None,
+        state,
+        states,
     };
+    file.tell();
     tokio::spawn(run_reload_loop(watcher, file));
     Ok(watched)
 }
@@ -144,8 +153,9 @@ struct AccessFile {
     path: PathBuf,
     without: DefaultAccess,
     current: watch::Sender<Arc<CurrentList>>,
-    /// The error that was logged last, if it is still there.
-    complained: Option<String>,
+    /// With the error that was logged last, if it is still there.
+    state: FileState,
+    states: Option<Arc<FileStates>>,
 }
 
 impl ReloadFiles for AccessFile {
@@ -154,16 +164,18 @@ impl ReloadFiles for AccessFile {
         let hangs = read.as_ref().is_err_and(file::is_hanging);
         match list(read) {
             Ok(list) => {
-                self.complained = None;
+                self.state.error = None;
                 self.replace(CurrentList::new(list, self.without));
             }
-            Err(cause) if self.complained.as_ref() == Some(&cause) => {}
+            Err(cause) if self.state.error.as_ref() == Some(&cause) => {}
             Err(cause) => {
                 let path = self.path.display();
                 error!("cannot use access list {path}: {cause}: the list before stays");
-                self.complained = Some(cause);
+                self.state.error = Some(cause);
+                self.state.broken += 1;
             }
         }
+        self.tell();
         // A read that hangs is repeated soon; other errors wait for a change of the file.
         hangs.then_some(INTERVALS.degraded)
     }
@@ -178,8 +190,16 @@ impl ReloadFiles for AccessFile {
 }
 
 impl AccessFile {
+    /// Reports the state, unless there never was such a file.
+    fn tell(&self) {
+        let is_known = self.state.good + self.state.broken > 0;
+        if let Some(states) = self.states.as_ref().filter(|_| is_known) {
+            states.put(FLAG, self.state.clone());
+        }
+    }
+
     /// Makes this list hold from now on, if it is another one.
-    fn replace(&self, list: CurrentList) {
+    fn replace(&mut self, list: CurrentList) {
         let is_written = list.is_written;
         // An equal list must not wake the streams, each of which checks its peer against a new one.
         let changed = self.current.send_if_modified(|known| {
@@ -189,6 +209,7 @@ impl AccessFile {
             }
             other
         });
+        self.state.good += u64::from(changed && is_written);
         let path = self.path.display();
         match (changed, is_written) {
             (true, true) => info!("access list {path} has changed"),
@@ -215,6 +236,38 @@ mod tests {
 
     const A: &str = "spiffe://x/ns/n/sa/a";
     const B: &str = "spiffe://x/ns/n/sa/b";
+
+    #[tokio::test]
+    async fn the_state_of_the_file_is_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("list");
+        let states = Arc::<FileStates>::default();
+        let follow = || follow(&path, DefaultAccess::Nobody, Some(Arc::clone(&states)));
+        // An optional file that never existed has no state.
+        let _lists = follow().unwrap();
+        assert!(states.get().is_empty());
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write(&format!("allowed: [\"{A}\"]"));
+        let lists = follow().unwrap();
+        let state = || states.get()[FLAG].clone();
+        assert_eq!((state().good, state().broken, state().error), (1, 0, None));
+        let mut file = AccessFile {
+            path: path.clone(),
+            without: DefaultAccess::Nobody,
+            current: watch::Sender::new(Arc::clone(&lists.borrow())),
+            state: state(),
+            states: Some(Arc::clone(&states)),
+        };
+        write("allowed: [");
+        for _ in 0..2 {
+            file.reload().await;
+            assert_eq!((state().good, state().broken), (1, 1));
+            assert!(state().error.is_some());
+        }
+        write(&format!("allowed: [\"{B}\"]"));
+        file.reload().await;
+        assert_eq!((state().good, state().broken, state().error), (2, 1, None));
+    }
 
     #[test]
     fn an_allowed_peer_has_one_identity_and_it_is_listed() {

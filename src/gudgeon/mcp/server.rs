@@ -22,6 +22,7 @@ use super::wire::ResponsePieces;
 use super::{METHOD, SOURCE, Snapshots, access};
 use crate::cli::VERSION;
 use crate::exit::Failure;
+use crate::file_states::FileStates;
 use crate::grpc::{
     self, Bounds, Calls, Certificates, ConnectionOptions, Inbound, Peer, Port, Reply,
     ResponseSender, refused, streaming,
@@ -53,6 +54,8 @@ pub(crate) struct McpServerSettings {
     pub(crate) interval: Duration,
     pub(crate) timeout: Duration,
     pub(crate) age: Option<Duration>,
+    /// Receives the states of the files; `None`: the log alone has them.
+    pub(crate) files: Option<Arc<FileStates>>,
 }
 
 /// A server that has bound its address, and does not serve yet.
@@ -77,6 +80,7 @@ impl McpServer {
             Some(access::follow(
                 &settings.access_list,
                 settings.without_list,
+                settings.files.clone(),
             )?)
         };
         Ok(Self {
@@ -161,7 +165,10 @@ impl McpServer {
     /// Waits for certificates, and opens the port.
     pub(super) async fn serve(self, calls: Arc<dyn Calls>, mut shutdown: Shutdown) {
         let tls = if self.access.is_some() {
-            let mut watched = grpc::follow(self.settings.certificates.clone(), None);
+            let mut watched = grpc::follow(
+                self.settings.certificates.clone(),
+                self.settings.files.clone(),
+            );
             // The address is bound, and stays closed until a handshake can succeed.
             tokio::select! {
                 found = watched.wait_for(Option::is_some) => if found.is_err() { return },

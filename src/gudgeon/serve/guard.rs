@@ -10,6 +10,7 @@ use hyper::http::uri::Authority;
 use hyper::{Request, StatusCode};
 
 use super::{Answer, text};
+use crate::cli::DebugAccess;
 
 /// The source address of connections that Envoy passes through from outside of the pod. Its IPv6 counterpart, `::6`, is no
 /// loopback address.
@@ -18,14 +19,18 @@ const LOCAL_ONLY: &str = "for this host only: see --debugAddr";
 const FOREIGN: &str = "only a Host and an Origin of localhost are allowed";
 const FOREIGN_PAGE: &str = "a page of another Origin may read and change nothing";
 
-/// Checks access to a page. `open`: any client may read the listener's pages.
+/// Checks access to a page.
 ///
 /// # Errors
 /// The response to a refused request.
 #[expect(clippy::result_large_err, reason = "it is an answer, and sent as one")]
-pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result<(), Answer> {
+pub(crate) fn guard<B>(
+    request: &Request<B>,
+    peer: IpAddr,
+    access: DebugAccess,
+) -> Result<(), Answer> {
     let refused = |message| Err(text(StatusCode::FORBIDDEN, message));
-    if open {
+    if access == DebugAccess::Open {
         return match is_of_same_origin(request) {
             true => Ok(()),
             false => refused(FOREIGN_PAGE),
@@ -110,8 +115,8 @@ mod tests {
         request.body(()).unwrap()
     }
 
-    fn may(request: &Request<()>, peer: &str, open: bool) -> bool {
-        let found = guard(request, peer.parse().unwrap(), open);
+    fn may(request: &Request<()>, peer: &str, access: DebugAccess) -> bool {
+        let found = guard(request, peer.parse().unwrap(), access);
         assert!(
             found
                 .as_ref()
@@ -136,8 +141,8 @@ mod tests {
             ("10.0.0.7", false),
             ("fe80::1", false),
         ] {
-            assert_eq!(may(&request, peer, false), local, "{peer}");
-            assert!(may(&request, peer, true), "{peer}");
+            assert_eq!(may(&request, peer, DebugAccess::Local), local, "{peer}");
+            assert!(may(&request, peer, DebugAccess::Open), "{peer}");
         }
     }
 
@@ -189,13 +194,17 @@ mod tests {
         ] {
             let request = asked("GET", uri, headers);
             assert_eq!(
-                may(&request, "127.0.0.1", false),
+                may(&request, "127.0.0.1", DebugAccess::Local),
                 allowed,
                 "{uri} {headers:?}"
             );
             // An open listener still refuses pages of other origins.
             let open = allowed || headers.iter().all(|(name, _)| *name != "origin");
-            assert_eq!(may(&request, "127.0.0.1", true), open, "{uri} {headers:?}");
+            assert_eq!(
+                may(&request, "127.0.0.1", DebugAccess::Open),
+                open,
+                "{uri} {headers:?}"
+            );
         }
     }
 
@@ -213,7 +222,7 @@ mod tests {
             for (method, uri) in [("POST", "/debug/adsz?push=1"), ("GET", "/debug/configz")] {
                 let asked = asked(method, uri, headers);
                 assert_eq!(
-                    may(&asked, "10.0.0.7", true),
+                    may(&asked, "10.0.0.7", DebugAccess::Open),
                     allowed,
                     "{method} {headers:?}"
                 );
@@ -240,7 +249,11 @@ mod tests {
             ),
         ] {
             let asked = asked("GET", uri, headers);
-            assert_eq!(may(&asked, "10.0.0.7", true), allowed, "{headers:?}");
+            assert_eq!(
+                may(&asked, "10.0.0.7", DebugAccess::Open),
+                allowed,
+                "{headers:?}"
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The parts that the roles of one process share: the runtime, signals, the stages of shutdown, a client of each cluster,
-//! and rules that one role reads and another acts on.
+//! plain listeners, and rules that one role reads and another acts on.
 
+mod admin;
 mod clusters;
 mod inspect;
 mod last_report;
@@ -19,8 +20,9 @@ use crate::exit::{Exit, Failure};
 use crate::process::{ShutdownSignals, watch_panics};
 use crate::serve::{Shutdown, ShutdownStage};
 
+pub(crate) use admin::{AdminListener, AdminPort};
 pub(crate) use clusters::Clusters;
-pub(crate) use inspect::Inspect;
+pub(crate) use inspect::{AdminRequest, AdminResource, Endpoint, Inspect, RenderedDocument};
 pub(crate) use last_report::LastReport;
 pub(crate) use rules::{RuleChannel, RuleUpdate};
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Current, Pair, PairError, certificates, expiry, is_bundle};
-use crate::config_file::{ConfigFile, FileCounters, FlaggedFile, RETRY_INTERVAL};
+use crate::config_file::{AtStart, FileCounters, FlaggedFile, RETRY_INTERVAL, ReloadedFile};
 use crate::file;
 
 /// The time for which a mismatch of certificate and key counts as an incomplete update, and is retried.
@@ -19,8 +19,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(250);
 /// A chain and its key.
 #[derive(Debug)]
 pub(crate) struct PairFiles {
-    chain: ConfigFile,
-    key: ConfigFile,
+    chain: ReloadedFile,
+    key: ReloadedFile,
     half_way_since: Option<Instant>,
     current: Arc<Current>,
     /// The last good one; `None`: there was none yet.
@@ -28,21 +28,14 @@ pub(crate) struct PairFiles {
 }
 
 impl PairFiles {
-    pub(crate) fn new(chain: FlaggedFile, key: FlaggedFile) -> Self {
+    pub(crate) fn new(chain: FlaggedFile, key: FlaggedFile, at_start: AtStart) -> Self {
         Self {
-            chain: ConfigFile::new(chain),
-            key: ConfigFile::new(key),
+            chain: ReloadedFile::new(chain, at_start),
+            key: ReloadedFile::new(key, at_start),
             half_way_since: None,
             current: Current::empty(),
             pair: watch::Sender::new(None),
         }
-    }
-
-    /// Marks the files as required at the start.
-    pub(crate) fn needed(mut self) -> Self {
-        self.chain.needed = true;
-        self.key.needed = true;
-        self
     }
 
     /// The certificate of new connections.
@@ -50,16 +43,13 @@ impl PairFiles {
         Arc::clone(&self.current)
     }
 
-    pub(crate) fn files(&self) -> [&ConfigFile; 2] {
+    pub(crate) fn files(&self) -> [&ReloadedFile; 2] {
         [&self.chain, &self.key]
     }
 
     /// Returns the reason why there is no pair, in one line.
     pub(crate) fn error(&self) -> Option<String> {
-        self.files().into_iter().find_map(|file| {
-            let cause = file.error.as_ref()?;
-            Some(file.named.line(cause))
-        })
+        self.files().into_iter().find_map(ReloadedFile::error_line)
     }
 
     /// Reads changed files; returns the time of the next look after an incomplete update.
@@ -69,11 +59,11 @@ impl PairFiles {
         now: SystemTime,
     ) -> Option<Duration> {
         let (chain, key) = (&mut self.chain, &mut self.key);
-        let before = (chain.last_read.clone(), key.last_read.clone());
+        let is_first = !chain.was_read() && !key.was_read();
         let (bytes_of_chain, bytes_of_key) = (chain.changed().await, key.changed().await);
-        let hangs = (chain.hangs || key.hangs).then_some(RETRY_INTERVAL);
+        let hangs = (chain.hangs() || key.hangs()).then_some(RETRY_INTERVAL);
         let fresh = bytes_of_chain.is_some() || bytes_of_key.is_some();
-        if fresh && before != (None, None) {
+        if fresh && !is_first {
             self.half_way_since = None;
         }
         if !fresh && self.half_way_since.is_none() {
@@ -83,7 +73,7 @@ impl PairFiles {
         let mut readable = true;
         // Both are read again, whichever has changed, so that they are of one moment.
         for (file, bytes) in [&mut *chain, &mut *key].into_iter().zip(&mut bytes) {
-            match file::read(&file.named.path).await {
+            match file::read(&file.named().path).await {
                 Ok(read) => *bytes = read,
                 Err(cause) => {
                     file.broken(counts, &cause.to_string());
@@ -100,7 +90,7 @@ impl PairFiles {
                 self.half_way_since = None;
                 chain.good(counts, now);
                 key.good(counts, now);
-                expiry::loaded(&chain.named.path, &pair.key.cert);
+                expiry::loaded(&chain.named().path, &pair.key.cert);
                 self.current.set(&pair);
                 self.pair.send_replace(Some(pair));
             }
@@ -112,7 +102,7 @@ impl PairFiles {
                     return Some(TRY_AGAIN);
                 }
                 self.half_way_since = None;
-                let chain = chain.named.path.display();
+                let chain = chain.named().path.display();
                 key.broken(
                     counts,
                     &format!("it does not match the certificate in {chain}"),
@@ -135,11 +125,11 @@ pub(crate) enum BundleRead {
 
 /// The certificates of a CA, as a file.
 #[derive(Debug)]
-pub(crate) struct BundleFile(pub(crate) ConfigFile);
+pub(crate) struct BundleFile(pub(crate) ReloadedFile);
 
 impl BundleFile {
     pub(crate) fn new(named: FlaggedFile) -> Self {
-        Self(ConfigFile::new(named))
+        Self(ReloadedFile::new(named, AtStart::Optional))
     }
 
     pub(crate) async fn reload(
@@ -158,7 +148,7 @@ impl BundleFile {
                 self.0.good(counts, now);
                 // A valid bundle has certificates.
                 let all = certificates(pem.as_bytes()).unwrap_or_default();
-                expiry::loaded(&self.0.named.path, &all);
+                expiry::loaded(&self.0.named().path, &all);
                 BundleRead::New(pem.into())
             }
             Err(cause) => {

@@ -92,6 +92,12 @@ impl Failure {
         self.cause.code()
     }
 
+    /// Returns true if the account may not do it.
+    #[must_use]
+    pub const fn is_forbidden(&self) -> bool {
+        matches!(self.code(), Some(403))
+    }
+
     /// Returns true if the server has no object of that name, or no such kind.
     #[must_use]
     pub const fn is_not_found(&self) -> bool {

@@ -128,6 +128,14 @@ impl Cluster {
         }
     }
 
+    /// Returns true if the server has kinds in a version of a group.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub async fn has_group(&self, group: &str, version: &str) -> Result<bool, Failure> {
+        Ok(!self.serves(group, version).await?.is_empty())
+    }
+
     /// Returns true if the server has the kind. Retries until the server answers.
     pub(crate) async fn has(
         &self,

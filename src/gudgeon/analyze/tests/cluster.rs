@@ -45,7 +45,9 @@ impl ApiServer {
             self.asked.lock().unwrap().push(format!("{path}{kind}"));
             let answer = self.answers.iter().find(|(known, _)| *known == path);
             let none = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound", "message": "not found", "code": 404});
-            let (status, body) = answer.map_or((404, &none), |(_, body)| (200, body));
+            let body = answer.map_or(&none, |(_, body)| body);
+            let is_status = body["kind"] == "Status";
+            let status = body["code"].as_u64().filter(|_| is_status).unwrap_or(200);
             let body = body.to_string();
             write!(
                 reader.get_mut(),
@@ -165,4 +167,27 @@ fn the_mesh_configuration_is_that_of_the_config_map() {
     let name = "cannot use ConfigMap istio-system/istio, key mesh: ";
     assert!(cluster.mesh.is_none());
     assert!(cluster.unread[0].starts_with(name), "{:?}", cluster.unread);
+}
+
+/// An account with rights to the objects alone used to end the command with 1, whatever they say.
+#[test]
+fn a_mesh_configuration_that_may_not_be_read_is_a_warning() {
+    const MAP: &str = "/api/v1/namespaces/istio-system/configmaps/istio";
+    let status = |code: u16, reason: &str| json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": "no such right", "code": code});
+    let (cluster, _) = ApiServer::read(vec![(MAP, status(403, "Forbidden"))]);
+    assert!(cluster.unread.is_empty(), "{:?}", cluster.unread);
+    let [warning] = &*cluster.warnings else {
+        panic!("one warning: {:?}", cluster.warnings)
+    };
+    for part in [
+        "configmaps",
+        "istio-system/istio",
+        "no such right",
+        "--meshConfigFile",
+    ] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    // Rights that the server cannot look up may be there.
+    let (cluster, _) = ApiServer::read(vec![(MAP, status(400, "BadRequest"))]);
+    assert_eq!((cluster.unread.len(), cluster.warnings.len()), (1, 0));
 }

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::config::unread_api;
 use api::model::{ClusterId, Registry};
 use sources::contribution::{Configuration, SourceId, SyncState};
-use sources::kubernetes::{self, Access, ClusterSettings, ClusterUpdate, Problem, Remotes};
+use sources::kubernetes::{
+    self, Access, Cluster, ClusterSettings, ClusterUpdate, Problem, Remotes,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{credentials, ingresses, names};
 use crate::cli::DiscoveryFlags;
@@ -69,6 +72,7 @@ pub(super) async fn start(
         trust.clone(),
         to,
     ));
+    loops.spawn(name_unread_api(cluster.clone(), updates.clone()));
     credentials::start(hub, cluster.clone(), settings.pace, loops);
     if configuration {
         let (cluster, namespace) = (cluster.clone(), settings.namespace.clone());
@@ -107,6 +111,24 @@ pub(super) async fn start(
     );
     loops.spawn(to_hub);
     Ok((local, updates))
+}
+
+/// An API whose objects stand beside ours and would do the same.
+const UNREAD_API: (&str, &str) = ("gateway.networking.k8s.io", "v1");
+
+/// Says once that the cluster's objects of the Gateway API are not read, where the server has their kinds. The objects are not
+/// counted: that would take rights to read them, which the roles of earlier releases do not have.
+async fn name_unread_api(cluster: Cluster, mut updates: watch::Receiver<ClusterUpdate>) {
+    let is_synced = |update: &ClusterUpdate| update.sync_state == SyncState::Synced;
+    if updates.wait_for(is_synced).await.is_err() {
+        return;
+    }
+    let (group, version) = UNREAD_API;
+    // A server that has just answered is asked once: the line is worth no retry.
+    let has_kinds = cluster.has_group(group, version).await.unwrap_or_default();
+    if let Some(note) = unread_api(&format!("{group}/{version}")).filter(|_| has_kinds) {
+        info!("{} serves {group}: {}", cluster.address(), note.message);
+    }
 }
 
 /// Problems of one cluster's objects: each is logged once, for as long as it persists.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::service::Reviews;
 use crate::cli::GalleyFlags;
-use crate::config_file::FlaggedFile;
+use crate::config_file::{AtStart, FlaggedFile};
 use crate::exit::Failure;
 use crate::galley::readiness::Readiness;
 use crate::shared::Webhooks;
@@ -63,7 +63,7 @@ impl Certificate {
         };
         if !webhook.self_signed {
             let [chain, key, bundle] = named(flags);
-            let files = PairFiles::new(chain, key);
+            let files = PairFiles::new(chain, key, AtStart::Optional);
             return Ok(Self {
                 current: files.current(),
                 ca: ca(false),
@@ -100,7 +100,7 @@ impl Certificate {
             CertificateOrigin::Files(files) => {
                 let (pair, bundle) = *files;
                 let paths = pair.files().into_iter().chain([&bundle.0]);
-                let paths = paths.map(|file| file.named.path.clone()).collect();
+                let paths = paths.map(|file| file.named().path.clone()).collect();
                 let files = CertificateFiles {
                     current_pair: pair.pair.subscribe(),
                     pair,

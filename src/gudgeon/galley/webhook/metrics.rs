@@ -11,6 +11,7 @@ use sources::reconcile::ReconcileStatus;
 use crate::admission::Group;
 use crate::config_file::FileCounters;
 use crate::exposition::up_to;
+use crate::file_states::{FileMetrics, ReloadResult};
 
 use super::check::Reason;
 
@@ -31,6 +32,7 @@ type CounterFamily<const LABELS: usize> = Family<[(&'static str, String); LABELS
 
 #[derive(Debug)]
 pub(super) struct WebhookMetrics {
+    files: FileMetrics,
     passed: CounterFamily<3>,
     failed: CounterFamily<4>,
     http_errors: CounterFamily<1>,
@@ -44,8 +46,10 @@ pub(super) struct WebhookMetrics {
 }
 
 impl WebhookMetrics {
-    pub(super) fn new(registry: &mut Registry) -> Self {
+    /// `files`: the metrics of the role's files, which are registered elsewhere.
+    pub(super) fn new(registry: &mut Registry, files: FileMetrics) -> Self {
         let this = Self {
+            files,
             passed: CounterFamily::default(),
             failed: CounterFamily::default(),
             http_errors: CounterFamily::default(),
@@ -169,10 +173,9 @@ impl WebhookMetrics {
 
 /// Files of the certificate.
 impl FileCounters for WebhookMetrics {
-    fn file(&self, _: &'static str, _: bool) {}
-
-    fn reloaded(&self, _: &'static str, result: &'static str) {
-        if result != "ok" {
+    fn reloaded(&self, flag: &'static str, result: ReloadResult) {
+        self.files.reloaded(flag, result);
+        if result == ReloadResult::Broken {
             self.pair_errors.inc();
         }
     }
@@ -218,7 +221,9 @@ mod tests {
     #[test]
     fn galleys_names_and_labels() {
         let mut registry = Registry::default();
-        let metrics = WebhookMetrics::new(&mut registry);
+        let files = FileMetrics::default();
+        files.register(&mut registry);
+        let metrics = WebhookMetrics::new(&mut registry, files);
         let took = Duration::from_micros(200);
         let gateways = group("networking.istio.io", "v1alpha3", "gateways");
         metrics.decided(&gateways, None, took);
@@ -230,8 +235,8 @@ mod tests {
         }
         metrics.http_error(415);
         metrics.new_pair();
-        metrics.reloaded("tlsCertFile", "broken");
-        metrics.reloaded("tlsCertFile", "ok");
+        metrics.reloaded("tlsCertFile", ReloadResult::Used);
+        metrics.reloaded("tlsCertFile", ReloadResult::Broken);
         metrics.loaded("ca_certificates", true);
         metrics.loaded("ca_certificates", false);
         let mut standing = ReconcileStatus::default();
@@ -248,6 +253,9 @@ mod tests {
             "galley_validation_http_error{status=\"415\"} 1",
             "galley_validation_cert_key_updates 1",
             "galley_validation_cert_key_update_errors 1",
+            "gudgeon_config_valid{file=\"tlsCertFile\"} 0",
+            "gudgeon_config_reloads_total{file=\"tlsCertFile\",result=\"broken\"} 1",
+            "gudgeon_config_reloads_total{file=\"tlsCertFile\",result=\"ok\"} 1",
             "galley_validation_config_updates 3",
             "galley_validation_config_update_error{reason=\"Forbidden\"} 2",
             "galley_validation_config_load 1",

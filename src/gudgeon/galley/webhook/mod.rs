@@ -24,6 +24,7 @@ use tracing::info;
 use super::readiness::Readiness;
 use crate::cli::GalleyFlags;
 use crate::exit::Failure;
+use crate::file_states::FileMetrics;
 use crate::serve::{Listener, everywhere};
 use crate::shared::Shared;
 use crate::tls;
@@ -53,10 +54,11 @@ impl ValidationWebhook {
         flags: &GalleyFlags,
         readiness: &Arc<Readiness>,
         registry: &mut Registry,
+        files: FileMetrics,
     ) -> Result<(Arc<Self>, Option<Listener>), Failure> {
         let clusters = shared.clusters();
         if let Some(shared) = shared.webhooks().filter(|_| flags.webhook.port.is_none()) {
-            let metrics = WebhookMetrics::new(registry);
+            let metrics = WebhookMetrics::new(registry, files);
             let reconciler = reconcile::start(clusters, flags, &shared.into(), &metrics)?;
             let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
             let reviews = Arc::new(reviews);
@@ -74,7 +76,7 @@ impl ValidationWebhook {
         let mut bound =
             everywhere("validation-port", flags.webhook.port(), MAX_CONNECTIONS).await?;
         bound.tls = Some(TlsAcceptor::from(config));
-        let metrics = WebhookMetrics::new(registry);
+        let metrics = WebhookMetrics::new(registry, files);
         let reconciler = reconcile::start(clusters, flags, &certificate.ca, &metrics)?;
         let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
         let reviews = Arc::new(reviews);

@@ -45,6 +45,7 @@ const ENTRIES: &str = "istio/networking/v1alpha3/serviceentries";
 fn settings() -> McpServerSettings {
     let path = |name: &str| std::path::PathBuf::from(format!("/nonexistent/{name}"));
     McpServerSettings {
+        files: None,
         flag: "server-address",
         address: "tcp://127.0.0.1:0".to_owned(),
         insecure: true,

@@ -24,6 +24,7 @@ const EXTENSIONS: &str = "/apis/apiextensions.k8s.io/v1/";
 const RULES: &str = "/apis/networking.istio.io/v1/";
 const DEFINITIONS: &str = "customresourcedefinitions";
 const SECURITY: &str = "/apis/security.istio.io/v1";
+const GATEWAY_API: &str = "/apis/gateway.networking.k8s.io/v1";
 /// Policies' kinds that are installed, once there are any.
 const POLICIES: [&str; 3] = [
     "authorizationpolicies",
@@ -43,6 +44,8 @@ struct State {
     objects: BTreeMap<(&'static str, String), Value>,
     /// With the version and the kind.
     events: Vec<(u64, &'static str, Value)>,
+    /// It has the kinds of the Gateway API.
+    has_gateway_api: bool,
     /// Watches that were begun, by kind.
     watches: BTreeMap<String, usize>,
 }
@@ -104,6 +107,11 @@ impl ApiServer {
                 "status": {"acceptedNames": names, "conditions": established},
             }),
         );
+    }
+
+    /// Installs the kinds of the Gateway API.
+    pub fn define_gateway_api(&self) {
+        self.change(|state| state.has_gateway_api = true);
     }
 
     /// Drops requests and breaks watches; or ends the outage.
@@ -224,12 +232,16 @@ impl ApiServer {
                     200,
                     json!({"kind": "APIResourceList", "resources": resources}).to_string(),
                 )
+            } else if path == GATEWAY_API && self.lock().has_gateway_api {
+                let resources = json!([{"name": "httproutes"}]);
+                let list = json!({"kind": "APIResourceList", "resources": resources});
+                (200, list.to_string())
             } else if path == SECURITY && has_policies {
                 let resources = POLICIES.map(|name| json!({"name": name}));
                 let list = json!({"kind": "APIResourceList", "resources": resources});
                 (200, list.to_string())
             } else if is_there {
-                (200, self.list(kind))
+                (200, self.list(kind, query))
             } else {
                 (404, "404 page not found\n".to_owned())
             };
@@ -238,10 +250,11 @@ impl ApiServer {
         Ok(())
     }
 
-    fn list(&self, kind: &str) -> String {
+    fn list(&self, kind: &str, query: &str) -> String {
         let state = self.lock();
         let all = state.objects.iter().filter(|((of, _), _)| *of == kind);
-        let items: Vec<_> = all.map(|(_, object)| object).collect();
+        let items = all.map(|(_, object)| object);
+        let items: Vec<_> = items.filter(|one| is_selected(one, kind, query)).collect();
         json!({"metadata": {"resourceVersion": state.version.to_string()}, "items": items})
             .to_string()
     }
@@ -260,7 +273,9 @@ impl ApiServer {
                 Some(json!({"type": "ERROR", "object": status}))
             } else {
                 let mut events = state.events.iter();
-                let next = events.find(|(version, of, _)| *version > sent && *of == kind);
+                let next = events.find(|(version, of, event)| {
+                    *version > sent && *of == kind && is_selected(&event["object"], kind, query)
+                });
                 next.map(|(version, _, event)| {
                     sent = *version;
                     event.clone()
@@ -279,4 +294,10 @@ impl ApiServer {
         }
         Ok(())
     }
+}
+
+/// Secrets are asked for by a label, which those of clusters have, or by a name.
+fn is_selected(object: &Value, kind: &str, query: &str) -> bool {
+    let has_labels = object["metadata"]["labels"].is_object();
+    kind != "secrets" || has_labels == query.contains("labelSelector")
 }

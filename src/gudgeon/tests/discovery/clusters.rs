@@ -103,6 +103,19 @@ fn an_object_of_a_wrong_type_is_left_out_alone_and_reported_everywhere() {
     until("nothing is wrong", || (!is_reported("w")).then_some(()));
 }
 
+/// Objects of the Gateway API in a cluster used to do nothing without a word.
+#[test]
+fn a_cluster_with_kinds_of_the_gateway_api_is_told_that_they_have_no_effect() {
+    let server = ApiServer::new();
+    let line = "serves gateway.networking.k8s.io: gudgeon does not read Gateway API objects; they have no effect";
+    server.define_gateway_api();
+    let mut discovery = server.place().start();
+    until("the line", || (discovery.logged(line) > 0).then_some(()));
+    discovery.signal("TERM");
+    let told = |log: &[String]| log.iter().filter(|one| one.contains(line)).count();
+    assert_eq!(told(&discovery.whole_log()), 1);
+}
+
 /// Case 35.
 #[tokio::test]
 async fn a_server_that_is_away_changes_nothing_and_its_return_is_one_push() {

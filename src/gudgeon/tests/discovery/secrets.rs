@@ -1,11 +1,18 @@
 //! Secrets of routers: over which streams they go, and over which they do not.
 
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
 use prost::Message as _;
+use serde_json::json;
+use tokio::time::timeout;
 
+use crate::apiserver::ApiServer;
 use crate::authority::Authority;
 use crate::client::*;
 use crate::place::{Discovery, Place, documents, until};
@@ -13,6 +20,7 @@ use crate::tls::{certify, channel, secure_port, trusting};
 
 const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 const NAME: &str = "kubernetes://a";
+const SOON: Duration = Duration::from_secs(30);
 
 fn secret(namespace: &str) -> String {
     let (chain, key) =
@@ -30,11 +38,13 @@ fn place() -> Place {
     place_of(Place::new()).arg("--secureGrpcAddr=127.0.0.1:0")
 }
 
+/// Names the Secret `a`.
+const GATEWAY: &str = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: demo}\n\
+                       spec: {selector: {istio: edge}, servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: ['*'], \
+                       tls: {mode: SIMPLE, credentialName: a}}]}\n";
+
 fn place_of(place: Place) -> Place {
-    let gateway = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: demo}\n\
-                   spec: {selector: {istio: edge}, servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: ['*'], \
-                   tls: {mode: SIMPLE, credentialName: a}}]}\n";
-    let config = documents(&[gateway.to_owned(), secret("demo"), secret("other")]);
+    let config = documents(&[GATEWAY.to_owned(), secret("demo"), secret("other")]);
     place.with("config/edge.yaml", &config)
 }
 
@@ -112,6 +122,65 @@ async fn all_roles_in_one_process_give_the_same_and_show_no_more() {
         }
     };
     assert_eq!(listeners, 0);
+}
+
+/// A key that does not match used to be one line of the log, while the certificate that is served draws near its end.
+#[tokio::test]
+async fn a_gateway_says_that_the_last_good_certificate_of_its_broken_secret_is_served() {
+    let server = ApiServer::new();
+    server.put(
+        "pods",
+        json!({
+            "metadata": {"name": "edge-1", "namespace": "demo", "labels": {"istio": "edge"}},
+            "spec": {"serviceAccountName": "edge"}, "status": {"podIP": "10.1.0.9", "phase": "Running"},
+        }),
+    );
+    let pair = || Authority::new().client("spiffe://cluster.local/ns/demo/sa/a");
+    let ((chain, key), (_, other_key)) = (pair(), pair());
+    let put = |key: &str| {
+        let data = json!({"tls.crt": STANDARD.encode(&chain), "tls.key": STANDARD.encode(key)});
+        let metadata = json!({"name": "a", "namespace": "demo"});
+        server.put("secrets", json!({"metadata": metadata, "data": data}));
+    };
+    put(&key);
+    let start = || server.place().with("config/edge.yaml", GATEWAY).start();
+    let messages = |discovery: &Discovery| {
+        let rows = discovery.json("/debug/configz?kind=Gateway");
+        rows[0]["status"]["messages"].to_string()
+    };
+    let discovery = start();
+    let of = async || given(Sotw::open(discovery.grpc).await, node(ROUTER, "")).await;
+    // The first stream may come before the Secret.
+    let is_served = async { while of().await != (true, 1) {} };
+    timeout(SOON, is_served).await.expect("a certificate");
+    let cause = "cannot use Secret demo/a: ";
+    assert!(!messages(&discovery).contains(cause));
+    put(&other_key);
+    until("the cause", || {
+        let messages = messages(&discovery);
+        let is_told = messages.contains(cause);
+        is_told.then(|| {
+            assert!(
+                messages.contains("its last good certificate is served"),
+                "{messages}"
+            );
+        })
+    });
+    assert_eq!(of().await, (true, 1));
+    // Another replica has never seen a good one.
+    let late = start();
+    until("the cause, of another replica", || {
+        messages(&late)
+            .contains("no certificate of it is served")
+            .then_some(())
+    });
+    put(&key);
+    until("its end", || {
+        (!messages(&discovery).contains(cause)).then_some(())
+    });
+    until("its end, of the other", || {
+        (!messages(&late).contains(cause)).then_some(())
+    });
 }
 
 #[tokio::test]

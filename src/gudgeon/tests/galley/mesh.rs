@@ -27,6 +27,13 @@ fn a_mesh_configuration_that_changes_is_a_new_session() {
     let before = galley.collection(SERVICES);
     galley.place.write("mesh", "trustDomain: two\n");
     // At any time the old objects are served.
+    let files = |metric: &str| galley.metric(&format!("gudgeon_config_{metric}"));
+    let is_valid = || files("valid{file=\"meshConfigFile\"}");
+    let reloads = |result: &str| {
+        files(&format!(
+            "reloads_total{{file=\"meshConfigFile\",result=\"{result}\"}}"
+        ))
+    };
     until("another mesh configuration", || {
         assert_eq!(galley.collection(SERVICES), before);
         assert_eq!(galley.get("/ready").0, 200);
@@ -45,6 +52,12 @@ fn a_mesh_configuration_that_changes_is_a_new_session() {
     until("another", || {
         (galley.logged("connectTimeout") > 0).then_some(())
     });
+    until("their metrics", || {
+        (reloads("broken") == Some(2.0)).then_some(())
+    });
+    assert_eq!((is_valid(), reloads("ok")), (Some(0.0), Some(2.0)));
+    let page = galley.look("/debug").1;
+    assert!(page.contains("the last good content is in use"), "{page}");
     galley.place.remove("mesh");
     until("a third", || {
         (galley.logged("the last good content") > 2).then_some(())
@@ -55,6 +68,7 @@ fn a_mesh_configuration_that_changes_is_a_new_session() {
     );
     galley.place.write("mesh", "trustDomain: three\n");
     until("a mended one", || (trust() == "three").then_some(()));
+    until("its metric", || (is_valid() == Some(1.0)).then_some(()));
     assert_eq!(galley.collection(SERVICES), before);
     assert_eq!(
         galley.metric("gudgeon_galley_session{state=\"processing\"}"),

@@ -164,6 +164,33 @@ fn messages_of_an_object_are_in_its_status_until_their_cause_ends() {
     assert_eq!(discovery.logged("status is not written"), 0);
 }
 
+/// Galley reads the rules there, and discovery used to say that files have no status.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn all_roles_in_one_process_write_statuses() {
+    apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
+    let _kind = Kind::shipped();
+    write("broken", "0s");
+    write("good", "5s");
+    let kubeconfig = run().join("kubeconfig");
+    let all = Place::together_of_a_cluster(kubeconfig.to_str().unwrap())
+        .arg("--reconcileWebhookConfig=false")
+        .arg("--enable-reconcileWebhookConfiguration=false")
+        .env("PILOT_ENABLE_STATUS", "true")
+        .start();
+    until("its status", || levels("broken") == ["ERROR"]);
+    let object = read("broken");
+    let status = &object["status"];
+    assert_eq!(status["observedGeneration"], "1", "{status}");
+    let message = status["validationMessages"][0]["message"].as_str().unwrap();
+    assert!(message.contains("timeout"), "{status}");
+    assert!(read("good")["status"].is_null());
+    write("broken", "5s");
+    until("nothing is wrong", || levels("broken").is_empty());
+    assert_eq!(all.logged("PILOT_ENABLE_STATUS"), 0, "{:?}", all.log());
+    assert_eq!(all.logged("status is not written"), 0, "{:?}", all.log());
+}
+
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn a_definition_without_texts_has_them_in_a_condition() {

@@ -47,6 +47,7 @@ fn entry(at: usize, round: usize) -> Arc<Resource> {
 fn server(address: &str) -> McpServer {
     let none = || std::path::PathBuf::from("/nonexistent");
     let settings = McpServerSettings {
+        files: None,
         flag: "server-address",
         address: address.to_owned(),
         insecure: true,

@@ -36,6 +36,7 @@ pub(super) fn open(
         interval: options.interval,
         timeout: options.timeout,
         age: options.age,
+        files: None,
     })
 }
 

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::*;
+use crate::file_states::FileMetrics;
 use crate::serve::{self, Listener, Shutdown, ShutdownStage};
 
 const JSON: &str = "application/json";
@@ -37,7 +38,7 @@ impl Served {
 
     async fn with(check: Check, permits: Option<Arc<RequestLimit>>) -> Self {
         let mut registry = Registry::default();
-        let metrics = WebhookMetrics::new(&mut registry);
+        let metrics = WebhookMetrics::new(&mut registry, FileMetrics::default());
         let service = ServiceReference {
             namespace: "istio-system".to_owned(),
             name: "istio-galley".to_owned(),
