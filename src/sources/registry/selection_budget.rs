@@ -112,7 +112,7 @@ impl SelectionBudget {
 
     pub(super) fn limit(&self, namespace: &str) -> SelectionLimit {
         let limit = self.limits.get(namespace).copied();
-        limit.unwrap_or(self.unlimited())
+        limit.unwrap_or_else(|| self.unlimited())
     }
 
     /// Shares the places anew. Returns the entries that get more or less than before.
@@ -142,7 +142,7 @@ impl SelectionBudget {
         let mut moved = BTreeSet::new();
         for namespace in before.keys().chain(self.limits.keys()) {
             let old = before.get(namespace).copied();
-            let old = old.unwrap_or(self.unlimited());
+            let old = old.unwrap_or_else(|| self.unlimited());
             let new = self.limit(namespace);
             let near = self.wanted.get(namespace).filter(|_| old != new);
             let entries = near.into_iter().flat_map(|near| &near.by_entry);

@@ -94,7 +94,9 @@ impl RuleContext<'_> {
     fn takes_http(&self, given: bool) -> Result<bool, RuleError> {
         match self.transport {
             Transport::Http => Ok(given),
-            Transport::Tcp | Transport::Unread if given && !self.leaves_out => {
+            Transport::Tcp | Transport::Unread
+                if given && !(self.keeps_out() && self.leaves_out) =>
+            {
                 Err(RuleError::OnlyHttp)
             }
             Transport::Tcp | Transport::Unread => Ok(false),
@@ -323,6 +325,34 @@ fn trials(
     (of_http.collect(), of_tcp.collect())
 }
 
+/// The reports about a policy.
+struct PolicyReports<'a> {
+    policy: &'a ObjectRef,
+    conflicts: &'a mut Vec<Conflict>,
+    of_unread: &'a mut Vec<Conflict>,
+}
+
+impl PolicyReports<'_> {
+    fn report(&mut self, message: String) {
+        let conflict = self.conflict(message);
+        self.conflicts.push(conflict);
+    }
+
+    /// Reports what holds for connections of one kind alone.
+    fn report_of(&mut self, transport: Transport, message: String) {
+        let conflict = self.conflict(message);
+        match transport {
+            Transport::Http | Transport::Tcp => self.conflicts.push(conflict),
+            Transport::Unread => self.of_unread.push(conflict),
+        }
+    }
+
+    fn conflict(&self, message: String) -> Conflict {
+        let key = self.policy.to_string();
+        Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, message).because_of(self.policy)
+    }
+}
+
 fn add(
     policy: &Rule<AuthorizationPolicy>,
     context: PolicyContext<'_>,
@@ -331,86 +361,103 @@ fn add(
     of_unread: &mut Vec<Conflict>,
 ) {
     let spec = policy.spec();
-    let conflict = |message: &str| {
-        let key = policy.from.to_string();
-        Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, message.to_owned()).because_of(&policy.from)
+    let mut reports = PolicyReports {
+        policy: &policy.from,
+        conflicts,
+        of_unread,
     };
-    let mut report = |message: &str| conflicts.push(conflict(message));
     let Ok(action) = Action::try_from(spec.action) else {
-        report("denies everything: spec.action is not known");
-        made.close();
-        return;
+        reports.report("denies everything: spec.action is not known".to_owned());
+        return made.close();
     };
     let provider = match provider(spec, action, context.providers) {
         Ok(provider) => provider,
         Err(why) => {
-            report(&format!("denies everything: {why}"));
-            made.close();
-            return;
+            reports.report(format!("denies everything: {why}"));
+            return made.close();
         }
     };
     if action == Action::Allow {
         // It keeps out what none of its rules lets in, also if it has none.
-        for decisions in [&mut made.http, &mut made.tcp, &mut made.unread] {
+        for (_, decisions) in made.all() {
             decisions.allow.get_or_insert_default();
         }
     }
     for (at, rule) in spec.rules.iter().enumerate() {
-        let (namespace, object) = (policy.namespace(), &policy.object.name);
-        let name = format!("ns[{namespace}]-policy[{object}]-rule[{at}]");
         for (transport, decisions) in made.all() {
-            // A provider that is asked by requests cannot be asked about connections.
-            let cannot_ask = transport != Transport::Http
-                && provider
-                    .as_ref()
-                    .is_some_and(|one| !one.takes_connections());
-            let keeps_out = matches!(action, Action::Deny | Action::Custom);
+            let asks_requests_only = provider
+                .as_ref()
+                .is_some_and(|provider| !provider.takes_connections());
             let context = RuleContext {
                 transport,
                 action,
-                // At a TCP port there are no requests for the provider. Bytes without a protocol may be some that it is not asked
-                // about: they are denied.
-                leaves_out: keeps_out && (!cannot_ask || transport == Transport::Unread),
+                leaves_out: match transport {
+                    Transport::Http | Transport::Unread => true,
+                    // There are no requests that the provider ought to be asked about.
+                    Transport::Tcp => !asks_requests_only,
+                },
                 domains: context.domains,
-                namespace,
+                namespace: policy.namespace(),
             };
-            let mut put = |policy| match &provider {
-                Some(provider) if !cannot_ask => {
-                    decisions.add_custom(provider.name(), name.clone(), policy);
-                }
-                Some(_) => {
-                    if transport == Transport::Unread {
-                        of_unread.push(conflict(&format!(
-                            "spec.rules[{at}] denies connections to ports without a protocol that the proxy does not read as \
-                             requests: its provider checks requests only"
-                        )));
-                    } else {
-                        report(&format!(
-                            "spec.rules[{at}] denies connections: its provider checks requests only"
-                        ));
-                    }
-                    decisions.add(Action::Deny, name.clone(), policy);
-                }
-                None => decisions.add(action, name.clone(), policy),
-            };
-            match rule_of(rule, &context) {
-                Ok(made) => put(made),
-                // An ALLOW or AUDIT of requests matches no connection (discovery.md §18).
-                Err(RuleError::OnlyHttp) => {}
-                Err(RuleError::Because(why)) if keeps_out => {
-                    put(everything());
-                    let what = match &provider {
-                        None => "denies everything",
-                        Some(_) => "asks about everything",
-                    };
-                    report(&format!("spec.rules[{at}] {what}: {why}"));
-                }
-                Err(RuleError::Because(why)) => {
-                    report(&format!("spec.rules[{at}] matches nothing: {why}"));
-                }
-            }
+            let name = format!(
+                "ns[{}]-policy[{}]-rule[{at}]",
+                policy.namespace(),
+                policy.object.name
+            );
+            let position = (at, name);
+            add_rule(
+                rule,
+                position,
+                &context,
+                provider.as_ref(),
+                decisions,
+                &mut reports,
+            );
         }
     }
+}
+
+/// Adds what a rule means to one kind of traffic. `at`, `name`: its position in the policy, and the name that Envoy knows it by.
+fn add_rule(
+    rule: &Written,
+    (at, name): (usize, String),
+    context: &RuleContext<'_>,
+    provider: Option<&Provider<'_>>,
+    decisions: &mut Decisions,
+    reports: &mut PolicyReports<'_>,
+) {
+    let policy = match rule_of(rule, context) {
+        Ok(policy) => policy,
+        // An ALLOW or AUDIT of requests matches no connection (discovery.md §18).
+        Err(RuleError::OnlyHttp) => return,
+        Err(RuleError::Because(why)) if context.keeps_out() => {
+            let what = match provider {
+                None => "denies everything",
+                Some(_) => "asks about everything",
+            };
+            reports.report(format!("spec.rules[{at}] {what}: {why}"));
+            everything()
+        }
+        Err(RuleError::Because(why)) => {
+            return reports.report(format!("spec.rules[{at}] matches nothing: {why}"));
+        }
+    };
+    let Some(provider) = provider else {
+        return decisions.add(context.action, name, policy);
+    };
+    if context.transport == Transport::Http || provider.takes_connections() {
+        return decisions.add_custom(provider.name(), name, policy);
+    }
+    let connections = match context.transport {
+        Transport::Http | Transport::Tcp => "connections",
+        Transport::Unread => {
+            "connections to ports without a protocol that the proxy does not read as requests"
+        }
+    };
+    let message =
+        format!("spec.rules[{at}] denies {connections}: its provider checks requests only");
+    reports.report_of(context.transport, message);
+    decisions.add(Action::Deny, name, policy);
 }
 
 /// The provider that is asked; `None`: the policy decides itself.

@@ -115,7 +115,7 @@ impl<'a> RouteEstimate<'a> {
 
 fn bytes_of_host(spec: &VirtualService) -> usize {
     let routes = spec.http.iter().map(|http| {
-        let matches: usize = http.r#match.iter().map(|one| one.encoded_len()).sum();
+        let matches: usize = http.r#match.iter().map(prost::Message::encoded_len).sum();
         let action = http.encoded_len().saturating_sub(matches) + ROUTE_BYTES;
         matches.saturating_add(action.saturating_mul(http.r#match.len().max(1)))
     });
