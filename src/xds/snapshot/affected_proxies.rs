@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use api::model::{
-    ChangedKind, ChangedName, Changes, Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World,
-};
+use api::model::{ChangedKind, ChangedName, Changes, ObjectRef, Objects, ServiceKey, World};
 use api::networking::DiscoveryKind;
 use api::security::{JwksSource, JwtRule};
 
@@ -122,17 +120,13 @@ impl AffectedProxies {
         if self.everybody || has_secrets {
             return true;
         }
-        let key = WorkloadKey {
-            cluster: node.cluster.as_ref().unwrap_or(local).clone(),
-            namespace: node.namespace.clone(),
-            name: node.name.clone(),
-        };
+        let key = node.workload_key(local);
         let workloads = [&self.before, &self.after].map(|(world, _)| world.workloads.get(&key));
         // The labels of its pod choose its rules and its own services.
         if workloads[0] != workloads[1] {
             return true;
         }
-        let labels: &Labels = workloads[1].map_or(&node.labels, |workload| &workload.labels);
+        let labels = node.labels_of(workloads[1]);
         let of = |base: &SnapshotBase| base.rules_of(node, labels);
         let (older, newer) = (of(&self.before.1), of(&self.after.1));
         let sidecars = [&older, &newer].map(|rules| rules.sidecar.as_ref().map(Arc::as_ptr));

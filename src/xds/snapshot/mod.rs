@@ -316,9 +316,13 @@ impl Snapshot {
     }
 
     fn proxy_class(&self, node: &Node) -> u64 {
-        let rules = self.base.rules_of(node, &node.labels);
-        let preferred = self.base.failover.counting(&node.labels);
-        hash(&(proxy_class(node), rules.scope, preferred))
+        let key = node.workload_key(&self.settings.cluster);
+        let workload = self.world.workloads.get(&key);
+        let labels = node.labels_of(workload);
+        let rules = self.base.rules_of(node, labels);
+        let preferred = self.base.failover.counting(labels);
+        let place = workload.map(|workload| (&workload.locality, &workload.network));
+        hash(&(proxy_class(node), place, rules.scope, preferred))
     }
 
     fn assignments_ahead(&self, earlier: &Self) -> ResourceNames {
