@@ -169,7 +169,7 @@ pub struct NextSnapshot {
 impl NextSnapshot {
     /// Returns true if something that this proxy sees changed. If not, none of its resources can differ.
     #[must_use]
-    pub fn concerns(&self, node: &Node) -> bool {
+    pub fn concerns(&self, node: &Arc<Node>) -> bool {
         let local = &self.snapshot.settings.cluster;
         let concerned = self.concerned.as_ref();
         concerned.is_none_or(|concerned| concerned.has(node, local))
