@@ -34,7 +34,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use api::model::{
-    Changes, ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, World,
+    Changes, ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, Workload, World,
 };
 
 use self::affected_proxies::AffectedProxies;
@@ -316,13 +316,17 @@ impl Snapshot {
     }
 
     fn proxy_class(&self, node: &Node) -> u64 {
-        let key = node.workload_key(&self.settings.cluster);
-        let workload = self.world.workloads.get(&key);
+        let workload = self.workload_of(node);
         let labels = node.labels_of(workload);
         let rules = self.base.rules_of(node, labels);
         let preferred = self.base.failover.counting(labels);
         let place = workload.map(|workload| (&workload.locality, &workload.network));
         hash(&(proxy_class(node), place, rules.scope, preferred))
+    }
+
+    fn workload_of(&self, node: &Node) -> Option<&Arc<Workload>> {
+        let key = node.workload_key(&self.settings.cluster);
+        self.world.workloads.get(&key)
     }
 
     fn assignments_ahead(&self, earlier: &Self) -> ResourceNames {
