@@ -231,11 +231,7 @@ impl<'a> WorldDifference<'a> {
 
     fn services(&self) -> BTreeSet<ServiceKey> {
         let mut all = BTreeSet::new();
-        for kind in [
-            ChangedKind::Service,
-            ChangedKind::Endpoints,
-            ChangedKind::ClusterEndpoints,
-        ] {
+        for kind in [ChangedKind::Service, ChangedKind::Endpoints] {
             all.extend(self.keys(kind, ChangedName::service, |world| &world.services));
             all.extend(self.keys(kind, ChangedName::service, |world| &world.endpoints));
         }

@@ -34,7 +34,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use api::model::{
-    Changes, ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, Workload, World,
+    Changes, ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, ServiceKey,
+    Workload, World,
 };
 
 use self::affected_proxies::AffectedProxies;
@@ -195,7 +196,7 @@ impl Snapshot {
     }
 
     /// The one after it. `hosts`: only endpoints of these services changed, and workloads; `None`: anything may have. The caller
-    /// knows it by the kinds of what changed: the worlds are not compared. `changes`: the objects of sources that changed since this
+    /// knows it by the kinds of what changed: the worlds are compared by the endpoints of these alone. `changes`: the objects of sources that changed since this
     /// one; `None`: unknown.
     #[must_use]
     pub fn next(
@@ -391,6 +392,13 @@ impl Snapshot {
     #[must_use]
     pub fn network_of<'a>(&'a self, cluster: &ClusterId, endpoint: &'a Endpoint) -> &'a str {
         self.base.networks.of_endpoint(cluster, endpoint)
+    }
+
+    /// Returns true if a service's endpoints in a later world change nothing but assignments.
+    #[must_use]
+    pub fn changes_only_assignments(&self, later: &World, key: &ServiceKey) -> bool {
+        let service = later.services.get(key);
+        service.is_none_or(|service| self.carried_by_eds(later, service))
     }
 
     /// Returns true if nothing but assignments depends on the endpoints that changed.
