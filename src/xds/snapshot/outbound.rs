@@ -23,7 +23,7 @@ use crate::resources::locality::{
     self, ClientLocality, EndpointPlace, LocalityOverride, Preference,
 };
 use crate::rules::destination_rule::{self, EffectivePolicy, Purpose, ServicePolicies};
-use crate::rules::envoy_filter::{PatchIds, Patcher};
+use crate::rules::envoy_filter::{Direction, PatchIds, Patcher};
 use crate::rules::file_secrets::FileSecrets;
 use crate::view::{Resource, Set};
 
@@ -86,7 +86,7 @@ impl ClusterMaker<'_> {
                 view.snapshot.caches.report(lost, &view.proxy.node.id);
                 return (None, PatchIds::default());
             }
-            let (made, effective) = self.patcher.finish_apart(draft, false);
+            let (made, effective) = self.patcher.finish_apart(draft, Direction::Outbound);
             (made.map(Arc::new), effective)
         };
         let (made, effective) = view.parts.clusters.each.get(key, make);
@@ -104,7 +104,9 @@ impl ClusterMaker<'_> {
         draft.from = self.policies.from(subset);
         let subset = subset.map_or("", |subset| &subset.name);
         let draft = server_names::by_server_name(draft, self.service_port, subset);
-        self.patcher.finish(draft, false).map(Arc::new)
+        self.patcher
+            .finish(draft, Direction::Outbound)
+            .map(Arc::new)
     }
 
     fn has_room_for_files(
@@ -403,13 +405,13 @@ impl ProxyView {
                 }
             }
         }
-        members.extend(finished(&patcher, fixed, false));
-        members.extend(finished(&patcher, inbound, true));
+        members.extend(finished(&patcher, fixed, Direction::Outbound));
+        members.extend(finished(&patcher, inbound, Direction::Inbound));
         let added = if self.rules.patches.is_empty() {
             Vec::new()
         } else {
             let names: BTreeSet<&str> = members.iter().map(|one| &*one.name).collect();
-            patcher.added::<ClusterParts>(false, |name| names.contains(name))
+            patcher.added::<ClusterParts>(Direction::Outbound, |name| names.contains(name))
         };
         members.extend(added.into_iter().map(Arc::new));
         let effective = patcher.effective();

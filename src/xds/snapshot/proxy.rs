@@ -33,7 +33,7 @@ use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, HTTP_PROXY, RouteParameters};
 use crate::rules::authorization_policy::Filters;
 use crate::rules::destination_rule::{self, ServicePolicies};
-use crate::rules::envoy_filter::{Patched, Patcher};
+use crate::rules::envoy_filter::{Direction, Patched, Patcher};
 use crate::rules::gateway::Merged;
 use crate::rules::peer_authentication::MtlsModes;
 use crate::scope::ProxyRules;
@@ -171,11 +171,11 @@ impl ProxyView {
         let shared = self.outbound_clusters();
         let patcher = self.patcher();
         let mut own: Vec<Arc<Resource>> =
-            finished(&patcher, self.inbound_clusters(), true).collect();
+            finished(&patcher, self.inbound_clusters(), Direction::Inbound).collect();
         if self.is_sidecar() {
             let is_taken =
                 |name: &str| shared.get(name).is_some() || own.iter().any(|one| &*one.name == name);
-            let added = patcher.added::<ClusterParts>(true, is_taken);
+            let added = patcher.added::<ClusterParts>(Direction::Inbound, is_taken);
             own.extend(added.into_iter().map(Arc::new));
         }
         self.record_clusters(&patcher);
@@ -583,10 +583,10 @@ fn client_key(
 pub(super) fn finished<M: Patched>(
     patcher: &Patcher<'_>,
     drafts: impl IntoIterator<Item = Draft<M>>,
-    is_inbound: bool,
+    direction: Direction,
 ) -> impl Iterator<Item = Arc<Resource>> {
     let drafts = drafts.into_iter();
-    drafts.filter_map(move |draft| patcher.finish(draft, is_inbound).map(Arc::new))
+    drafts.filter_map(move |draft| patcher.finish(draft, direction).map(Arc::new))
 }
 
 fn options(node: &Node) -> HttpOptions {

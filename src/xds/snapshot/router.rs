@@ -11,6 +11,7 @@ use crate::finish::Draft;
 use crate::resource_names::ResourceNames;
 use crate::resources::listeners::gateway::RouterParameters;
 use crate::resources::routes;
+use crate::rules::envoy_filter::Direction;
 use crate::view::{Resource, Set, Type};
 
 impl ProxyView {
@@ -56,7 +57,7 @@ impl ProxyView {
             return MadeRoutes::default();
         };
         let patcher = self.patcher();
-        let finished = patcher.finish(draft, false).map(Arc::new);
+        let finished = patcher.finish(draft, Direction::Outbound).map(Arc::new);
         let effective = patcher.effective();
         conflicts.extend(patcher.lost());
         MadeRoutes {

@@ -31,7 +31,7 @@ use crate::finish::Draft;
 use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
 use crate::resources::mesh::Mesh;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
-use crate::rules::envoy_filter::Patcher;
+use crate::rules::envoy_filter::{Direction, Patcher};
 use crate::scope::{OutboundTrafficPolicy, ProxyRules, Socket};
 
 /// The properties of a proxy that its outbound listeners depend on.
@@ -482,7 +482,7 @@ impl Builder<'_> {
             ..super::draft(frame.listener(self.mesh))
         };
         // An EnvoyFilter may remove the listener.
-        let Some(resource) = self.patcher.finish(draft, false) else {
+        let Some(resource) = self.patcher.finish(draft, Direction::Outbound) else {
             return;
         };
         let built = Built {
