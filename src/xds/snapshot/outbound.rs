@@ -236,14 +236,14 @@ impl ProxyView {
         let Some(rule) = rule.filter(|_| !subsets.is_empty()) else {
             return;
         };
-        if room.subsets.of(rule) >= Some(subsets.len()) {
+        if room.subsets.has_room_for(rule, subsets.len()) {
             room.subsets.spend(rule, subsets.len());
             let made = subsets.into_iter().all(|subset| {
                 let Some(cluster) = maker.cluster(Some(subset)) else {
                     return true;
                 };
                 let bytes = cluster.body.len();
-                if room.bytes.of(rule) < Some(bytes) {
+                if !room.bytes.has_room_for(rule, bytes) {
                     return false;
                 }
                 room.bytes.spend(rule, bytes);
