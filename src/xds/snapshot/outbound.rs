@@ -359,7 +359,7 @@ impl ProxyView {
             self.endpoints(service_port, subset).into_iter(),
             &viewer,
             Names::Resolved,
-            self.snapshot.places(),
+            self.snapshot.endpoint_context(),
             &self.preference(service_port, policy),
         )
     }

@@ -28,7 +28,7 @@ impl ProxyView {
         let lost = self.merged.conflicts.iter().cloned().chain(lost);
         self.snapshot.caches.report(lost, &self.proxy.node.id);
         let own = self.patched_listeners(drafts);
-        let shared_key = (self.place.clone(), self.rules.scope.clone());
+        let shared_key = (self.outbound.clone(), self.rules.scope.clone());
         let key: SetKey<_> = (shared_key, versions(&own));
         let all = &self.snapshot.caches.all_listeners;
         all.get(key, |older| or_older(Set::new(own), older))

@@ -334,11 +334,11 @@ impl Stream {
             nonce: short(self.nonce.saturating_add(1)),
             lists: &self.lists,
         };
-        let watch = match kind {
+        let subscription = match kind {
             Type::Secret => &mut self.secrets,
             Type::Cluster | Type::Endpoint | Type::Listener | Type::Route => &mut self.routes,
         };
-        let found = watch.changed(dirty, &source);
+        let found = subscription.changed(dirty, &source);
         if found.failed {
             self.unmade.insert(kind);
         }
