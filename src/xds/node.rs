@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::model::{ClusterId, Labels, Locality};
+use api::model::{ClusterId, Labels, Locality, Workload, WorkloadKey};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::value::Kind as Json;
 use prost::Message;
@@ -255,6 +255,21 @@ impl Node {
             metadata: metadata.pairs(),
             warnings,
         })
+    }
+
+    /// The key of its workload. `local`: the cluster of a proxy that says none.
+    #[must_use]
+    pub fn workload_key(&self, local: &ClusterId) -> WorkloadKey {
+        WorkloadKey {
+            cluster: self.cluster.as_ref().unwrap_or(local).clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// The labels of its workload. While that is not known, those of the node stand in for them (discovery.md §5.1).
+    pub(crate) fn labels_of<'a>(&'a self, workload: Option<&'a Arc<Workload>>) -> &'a Arc<Labels> {
+        workload.map_or(&self.labels, |workload| &workload.labels)
     }
 }
 

@@ -157,6 +157,11 @@ impl Resource {
         [PAIR, ROOT].iter().any(|kind| self.name.starts_with(kind))
     }
 
+    /// The memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.name.len() + self.body.len()
+    }
+
     pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Self {
         let body = body.into();
         Self {
@@ -198,6 +203,8 @@ impl fmt::Debug for Resource {
 pub struct Set {
     members: Vec<Arc<Resource>>,
     version: Version,
+    /// The sum of its members'.
+    bytes: usize,
 }
 
 impl Set {
@@ -207,7 +214,12 @@ impl Set {
         // Of a name that is there twice the first counts.
         members.dedup_by(|later, first| later.name == first.name);
         let version = members.iter().map(|member| member.version).sum();
-        Self { members, version }
+        let bytes = members.iter().map(|member| member.bytes()).sum();
+        Self {
+            members,
+            version,
+            bytes,
+        }
     }
 
     pub fn get(&self, name: &str) -> Option<&Arc<Resource>> {
@@ -235,6 +247,11 @@ impl Set {
 
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// The memory that its members take. Other sets may have some of them, too.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 

@@ -18,8 +18,6 @@ pub enum ChangedKind {
     Endpoints,
     /// Workloads, each seen by its own proxies only.
     Workload,
-    /// Endpoints that clusters or listeners of their services are made of, too.
-    ClusterEndpoints,
     Service,
     /// A kind of configuration, as the table of kinds has it.
     Configuration(&'static str),
@@ -35,7 +33,6 @@ impl ChangedKind {
     pub const fn full(self) -> Option<TriggerReason> {
         match self {
             Self::Endpoints | Self::Workload => None,
-            Self::ClusterEndpoints => Some(TriggerReason::Endpoint),
             Self::Service => Some(TriggerReason::Service),
             Self::Configuration(_) | Self::Credential | Self::Ingress => {
                 Some(TriggerReason::Config)
@@ -46,7 +43,7 @@ impl ChangedKind {
 
     const fn as_str(self) -> &'static str {
         match self {
-            Self::Endpoints | Self::ClusterEndpoints => "Endpoints",
+            Self::Endpoints => "Endpoints",
             Self::Workload => "Pod",
             Self::Service => "Service",
             Self::Configuration(kind) => kind,
@@ -150,15 +147,22 @@ impl Changes {
     }
 
     /// Returns the pushes that follow from the kinds: endpoints alone for kinds of endpoints, else a full one for each reason.
-    /// Endpoints are named beside it: they wait less than the rest.
+    /// Endpoints are named beside it: they wait less than the rest. `only_assignments` returns true for a service of whose
+    /// resources the endpoints change nothing but assignments.
     #[must_use]
-    pub fn pushes(&self) -> Vec<PushRequest> {
+    pub fn pushes(&self, only_assignments: impl Fn(&ServiceKey) -> bool) -> Vec<PushRequest> {
         let mut full = BTreeSet::new();
         let (mut hosts, mut proxies) = (BTreeSet::new(), Vec::new());
         for (kind, names) in &self.kinds {
             match (kind, names) {
                 (ChangedKind::Endpoints, Some(names)) => {
-                    hosts.extend(names.iter().map(|one| Arc::clone(&one.name)));
+                    for key in names.iter().map(ChangedName::service) {
+                        if only_assignments(&key) {
+                            hosts.insert(key.hostname);
+                        } else {
+                            full.insert(TriggerReason::Endpoint);
+                        }
+                    }
                 }
                 (ChangedKind::Endpoints, None) => drop(full.insert(TriggerReason::Endpoint)),
                 (ChangedKind::Workload, Some(names)) => {
@@ -251,18 +255,23 @@ mod tests {
     #[test]
     fn kinds_of_endpoints_need_no_full_push() {
         let mut changes = Changes::default();
-        assert!(changes.is_empty() && changes.pushes().is_empty());
+        assert!(changes.is_empty() && changes.pushes(|_| true).is_empty());
         changes.add(ChangedKind::Endpoints, &service("b"));
         changes.add(ChangedKind::Endpoints, &service("a"));
         changes.add(ChangedKind::Endpoints, &service("a"));
         changes.add(ChangedKind::Workload, &pod("a-1"));
         let pushes = [endpoints(&["a", "b"]), PushRequest::Proxy(pod("a-1"))];
-        assert_eq!(changes.pushes(), pushes);
+        assert_eq!(changes.pushes(|_| true), pushes);
         assert_eq!(changes.to_string(), "Endpoints demo/a demo/b; Pod demo/a-1");
+        // Where clusters or listeners are made of some, these need one, which reaches every proxy.
+        let pushes = [
+            PushRequest::Full(TriggerReason::Endpoint),
+            endpoints(&["b"]),
+        ];
+        assert_eq!(changes.pushes(|key| &*key.hostname != "a"), pushes);
         // Each other kind needs one, whatever else changes.
         let single = |kind| matches!(kind, ChangedKind::MeshConfig | ChangedKind::MeshNetworks);
         for (kind, reason) in [
-            (ChangedKind::ClusterEndpoints, TriggerReason::Endpoint),
             (ChangedKind::Service, TriggerReason::Service),
             (ChangedKind::Configuration("Sidecar"), TriggerReason::Config),
             (ChangedKind::Credential, TriggerReason::Config),
@@ -276,7 +285,7 @@ mod tests {
                 false => changes.add(kind, &service("c")),
             }
             let pushes = [PushRequest::Full(reason), endpoints(&["a", "b"])];
-            assert_eq!(changes.pushes(), pushes, "{kind:?}");
+            assert_eq!(changes.pushes(|_| true), pushes, "{kind:?}");
         }
     }
 
@@ -288,7 +297,7 @@ mod tests {
         changes.add(ChangedKind::Configuration("Gateway"), &name);
         changes.add(ChangedKind::Service, &service("a"));
         let pushes = [TriggerReason::Service, TriggerReason::Config].map(PushRequest::Full);
-        assert_eq!(changes.pushes(), pushes);
+        assert_eq!(changes.pushes(|_| true), pushes);
     }
 
     #[test]
@@ -342,7 +351,7 @@ mod tests {
             assert!(before.to_string().ends_with(" and 9997 more"));
             add(&mut changes, kind, "more");
             assert_eq!(changes.kinds[&kind], None);
-            assert_eq!(changes.pushes(), [PushRequest::Full(reason)]);
+            assert_eq!(changes.pushes(|_| true), [PushRequest::Full(reason)]);
             add(&mut changes, kind, "more");
             assert_eq!(changes.kinds[&kind], None);
         }

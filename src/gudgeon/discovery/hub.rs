@@ -142,13 +142,14 @@ impl Hub {
 
     /// Applies a source's update. The changes go out after the debounce.
     pub(crate) fn update(&self, step: impl FnOnce(&mut Registries) -> Changes) {
+        let served = self.snapshot();
         let mut inputs = self.inputs();
         let changes = step(&mut inputs.registries);
         let now = self.clock.now();
         if !changes.is_empty() {
             debug!("changed: {changes}");
         }
-        inputs.change(now, &changes, &self.metrics);
+        inputs.change(now, &changes, served.as_deref(), &self.metrics);
         let is_complete = inputs.registries.missing().next().is_none();
         let world = inputs.registries.world();
         // A first snapshot without keys would take them from proxies that have some.

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::model::Workload;
+
 use super::precedence::first;
 use super::report::Report;
 use super::{Settings, Sources};
@@ -36,6 +38,20 @@ pub(super) fn differ_all<K: Ord + Clone, V: PartialEq + ?Sized>(
     let mut keys = BTreeSet::new();
     differ(old, new, &mut keys);
     keys
+}
+
+/// Returns true if the workload's own proxies see a difference. Where one is missing, it came or went.
+pub(super) fn affects_proxies(old: Option<&Workload>, new: Option<&Workload>) -> bool {
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            old.labels != new.labels
+                || old.locality != new.locality
+                || old.network != new.network
+                || old.ports != new.ports
+        }
+        (None, None) => false,
+        (Some(_), None) | (None, Some(_)) => true,
+    }
 }
 
 /// Reports objects that a source with precedence has, too.

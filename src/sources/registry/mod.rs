@@ -3,7 +3,6 @@
 //! A step compares with the step before, by pointer first; its result depends only on the present contributions. So the
 //! world is the same in every order of arrival, and the same as one that is built from scratch.
 
-mod changed;
 mod differ;
 mod entries;
 mod merge;
@@ -33,7 +32,7 @@ use crate::contribution::{
     Configuration, ConfigurationKind, Contribution, EachKind, Ingresses, ObjectKey, SourceId,
     SyncState,
 };
-use differ::{differ, differ_all};
+use differ::{affects_proxies, differ, differ_all};
 use entries::Entries;
 use precedence::first;
 pub use report::Report;
@@ -168,9 +167,9 @@ impl Registries {
         if is_auto(&self.world.mesh) || !self.world.peer_authentications.is_empty() {
             let other = before.symmetric_difference(&self.world.plaintext);
             let other = other.copied().collect();
-            // Their clusters differ, too: open connections are replaced.
+            // The same endpoints, which clients are to call otherwise.
             for key in self.would_take_tls(&other) {
-                changes.add(ChangedKind::ClusterEndpoints, key);
+                changes.add(ChangedKind::Endpoints, key);
             }
         }
         changes
@@ -265,7 +264,7 @@ impl Registries {
             if was == now {
                 continue;
             }
-            if changed::affects_proxies(was.map(|was| &**was), now.map(|now| &**now)) {
+            if affects_proxies(was.map(|was| &**was), now.map(|now| &**now)) {
                 changes.add(ChangedKind::Workload, &key);
             }
             let workloads = Arc::make_mut(&mut self.world.workloads);
@@ -303,11 +302,7 @@ impl Registries {
         let shards = self.world.endpoints.get(&key);
         let shards_are_same = shards == merged.shards.as_ref();
         match &merged.service {
-            Some(service) if is_same && !shards_are_same => {
-                let (old, new) = (shards.map(|shards| &**shards), merged.shards.as_deref());
-                let kind = changed::of_endpoints(service, old, new, is_mutual(&self.world.mesh));
-                changes.add(kind, &key);
-            }
+            Some(_) if is_same && !shards_are_same => changes.add(ChangedKind::Endpoints, &key),
             _ if !is_same => changes.add(ChangedKind::Service, &key),
             _ => {}
         }
@@ -373,10 +368,6 @@ fn trust_domain<'a>(settings: &'a Settings, mesh: &'a MeshConfig) -> &'a str {
     } else {
         &mesh.trust_domain
     }
-}
-
-fn is_mutual(mesh: &MeshConfig) -> bool {
-    is_auto(mesh) || mesh.auth_policy() == AuthPolicy::MutualTls
 }
 
 /// Returns true if mutual TLS is automatic.

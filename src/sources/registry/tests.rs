@@ -296,7 +296,7 @@ fn an_entry_is_a_service_for_each_host() {
     ] {
         let mut registries = registries("");
         let changes = put(&mut registries, &files, ContributionBuilder::default().entry("b", spec));
-        assert_eq!(changes.pushes(), full(TriggerReason::Service));
+        assert_eq!(changes.pushes(|_| true), full(TriggerReason::Service));
         assert_eq!(world_lines(&registries.world()), want, "{spec}");
         assert!(!registries.remove(&files).is_empty());
         assert_eq!(world_lines(&registries.world()), Vec::<String>::new());
@@ -321,7 +321,7 @@ fn an_entry_selects_places_and_pods_of_every_source() {
         .pod(pod("east", "b-1", "10.0.2.1", "app=b,v=1"))
         .pod(pod("east", "c-1", "10.0.2.2", "app=c"));
     let changes = put(&mut registries, &east, pods.clone());
-    assert_eq!(changes.pushes()[0], hosts(&["b.example"]));
+    assert_eq!(changes.pushes(|_| true)[0], hosts(&["b.example"]));
     assert_eq!(
         changes.to_string(),
         "Endpoints demo/b.example; Pod demo/b-1 demo/c-1"
@@ -337,7 +337,7 @@ fn an_entry_selects_places_and_pods_of_every_source() {
     // A pod's labels, its readiness, a place's labels.
     let pods = pods.pod(pod("east", "c-1", "10.0.2.2", "app=b"));
     let changes = put(&mut registries, &east, pods.clone());
-    assert_eq!(changes.pushes().len(), 2);
+    assert_eq!(changes.pushes(|_| true).len(), 2);
     assert_eq!(
         registries
             .world()
@@ -348,7 +348,7 @@ fn an_entry_selects_places_and_pods_of_every_source() {
     let mut unready = pod("east", "c-1", "10.0.2.2", "app=b");
     unready.health = Health::NotReady;
     let changes = put(&mut registries, &east, pods.pod(unready));
-    assert_eq!(changes.pushes(), [hosts(&["b.example"])]);
+    assert_eq!(changes.pushes(|_| true), [hosts(&["b.example"])]);
     let contribution = contribution.place("other", "{address: 10.0.1.2, labels: {app: b}}");
     put(&mut registries, &files, contribution);
     assert_eq!(
@@ -390,7 +390,7 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
         .service(service(host, "local", "10.2.0.1"))
         .endpoints(host, vec![endpoint("10.0.1.1"), endpoint("10.0.1.2")]);
     assert_eq!(
-        put(&mut registries, &local, one.clone()).pushes(),
+        put(&mut registries, &local, one.clone()).pushes(|_| true),
         full(TriggerReason::Service)
     );
     // Endpoints of a service that only others describe.
@@ -399,7 +399,7 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
         &central,
         ContributionBuilder::default().endpoints(host, vec![endpoint("10.0.3.1")]),
     );
-    assert_eq!(changes.pushes(), [hosts(&[host])]);
+    assert_eq!(changes.pushes(|_| true), [hosts(&[host])]);
     assert_eq!(
         world_lines(&registries.world()),
         [
@@ -428,7 +428,7 @@ fn clusters_share_their_services_and_take_their_endpoints_with_them() {
     // The last endpoint: the service stays.
     let none = ContributionBuilder::default().service(service(host, "local", "10.2.0.1"));
     assert_eq!(
-        put(&mut registries, &local, none).pushes(),
+        put(&mut registries, &local, none).pushes(|_| true),
         [hosts(&[host])]
     );
     assert_eq!(registries.world().services.len(), 1);
@@ -702,7 +702,6 @@ fn a_host_without_resolution_is_reported() {
     assert!(registries.reports().is_empty());
 }
 
-/// By their clusters, too: connections are made anew.
 #[test]
 fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
     let files = source(Registry::External, "local");
@@ -722,14 +721,14 @@ fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
     let mut registries = registries(auto);
     put(&mut registries, &files, contribution.clone());
     for (addresses, changes) in [
-        (&[1][..], vec![PushRequest::Full(TriggerReason::Endpoint)]),
+        (&[1][..], vec![hosts(&["a.example", "d.example"])]),
         (&[1, 2], vec![]),
         (&[1, 2], vec![]),
-        (&[1, 2, 3], vec![PushRequest::Full(TriggerReason::Endpoint)]),
-        (&[2, 3], vec![PushRequest::Full(TriggerReason::Endpoint)]),
+        (&[1, 2, 3], vec![hosts(&["c.example"])]),
+        (&[2, 3], vec![hosts(&["a.example", "d.example"])]),
     ] {
         assert_eq!(
-            registries.set_plaintext(plain(addresses)).pushes(),
+            registries.set_plaintext(plain(addresses)).pushes(|_| true),
             changes,
             "{addresses:?}"
         );
@@ -739,7 +738,7 @@ fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
     for mesh in ["", "enableAutoMtls: true\nauthPolicy: MUTUAL_TLS\n"] {
         let mut registries = self::registries(mesh);
         put(&mut registries, &files, contribution.clone());
-        assert_eq!(registries.set_plaintext(plain(&[1])).pushes(), []);
+        assert_eq!(registries.set_plaintext(plain(&[1])).pushes(|_| true), []);
     }
 }
 
@@ -798,7 +797,7 @@ fn entries_of_one_host_and_namespace_are_one_service() {
     // An endpoint of one of them leaves: only endpoints change.
     let less = contribution.clone().entry("b", "{hosts: [b.example], location: MESH_INTERNAL, subjectAltNames: [two], addresses: [10.9.0.2], ports: [{number: 80, name: web, protocol: HTTP, targetPort: 8080}], resolution: STATIC}");
     assert_eq!(
-        put(&mut registries, &files, less).pushes(),
+        put(&mut registries, &files, less).pushes(|_| true),
         [hosts(&["b.example"])]
     );
     // The oldest entry is removed: the next one defines the ports.
@@ -936,7 +935,7 @@ fn endpoints_are_named_beside_a_full_change() {
         PushRequest::Full(TriggerReason::Service),
         hosts(&["b.example"]),
     ];
-    assert_eq!(changes.pushes(), both);
+    assert_eq!(changes.pushes(|_| true), both);
     assert_eq!(
         changes.to_string(),
         "Endpoints demo/b.example; Service demo/c1.example demo/c2.example"
@@ -1009,7 +1008,7 @@ fn objects_that_are_left_out_are_reported_once() {
     // Nothing served changes.
     let contribution = contribution.entry("a", &both);
     let changes = put(&mut registries, &files, contribution.clone());
-    assert_eq!(changes.pushes(), full(TriggerReason::Service));
+    assert_eq!(changes.pushes(|_| true), full(TriggerReason::Service));
     assert_eq!(new_reports(&mut registries), [("a".to_owned(), false)]);
     let changes = put(
         &mut registries,
@@ -1068,7 +1067,7 @@ fn described(kind: &str, endpoints: &str) -> ContributionBuilder {
 }
 
 fn changes_text(changes: &Changes) -> String {
-    let pushes = changes.pushes();
+    let pushes = changes.pushes(|_| true);
     let texts = pushes.iter().map(|change| match change {
         PushRequest::Endpoints(hosts) => format!("endpoints of {}", hosts.len()),
         PushRequest::Full(reason) => format!("full {}", reason.as_str()),
@@ -1080,45 +1079,22 @@ fn changes_text(changes: &Changes) -> String {
 #[test]
 fn each_difference_yields_its_change() {
     let local = source(Registry::Kubernetes, "local");
-    for (mesh, [before, was], [after, is], want) in [
-        ("", ["static", "1 2"], ["static", "2 1"], ""),
-        ("", ["static", "1"], ["static", "1 2"], "endpoints of 1"),
-        ("", ["static", "1"], ["static", ""], "endpoints of 1"),
-        ("", ["static", "1"], ["static", "1!"], "endpoints of 1"),
-        ("", ["static", "1"], ["static", "1@9"], "endpoints of 1"),
-        ("", ["static", "1"], ["static", "1=a"], "endpoints of 1"),
-        (
-            "authPolicy: MUTUAL_TLS",
-            ["static", "1"],
-            ["static", "1=a"],
-            "full endpoint",
-        ),
-        (
-            "enableAutoMtls: true",
-            ["static", "1"],
-            ["static", "1=a"],
-            "full endpoint",
-        ),
-        (
-            "enableAutoMtls: true",
-            ["static", "1=a"],
-            ["static", "2=a"],
-            "endpoints of 1",
-        ),
-        ("", ["dns", "1"], ["dns", "2"], "full endpoint"),
-        ("", ["tcp", "1"], ["tcp", "2"], "full endpoint"),
-        ("", ["tcp", "1"], ["tcp", "1!"], "endpoints of 1"),
-        ("", ["http", "1"], ["http", "2"], "endpoints of 1"),
-        ("", ["static", "1"], ["dns", "2"], "full service"),
+    for ([before, was], [after, is], want) in [
+        (["static", "1 2"], ["static", "2 1"], ""),
+        (["static", "1"], ["static", "1 2"], "endpoints of 1"),
+        (["static", "1"], ["static", ""], "endpoints of 1"),
+        (["static", "1"], ["static", "1!"], "endpoints of 1"),
+        (["static", "1"], ["static", "1@9"], "endpoints of 1"),
+        (["static", "1"], ["static", "1=a"], "endpoints of 1"),
+        (["dns", "1"], ["dns", "2"], "endpoints of 1"),
+        (["tcp", "1"], ["tcp", "2"], "endpoints of 1"),
+        (["http", "1"], ["http", "2"], "endpoints of 1"),
+        (["static", "1"], ["dns", "2"], "full service"),
     ] {
-        let mut registries = registries(mesh);
+        let mut registries = registries("");
         put(&mut registries, &local, described(before, was));
         let changes = put(&mut registries, &local, described(after, is));
-        assert_eq!(
-            changes_text(&changes),
-            want,
-            "{mesh} {before} {was} {after} {is}"
-        );
+        assert_eq!(changes_text(&changes), want, "{before} {was} {after} {is}");
         assert!(put(&mut registries, &local, described(after, is)).is_empty());
     }
     let nobodys = ContributionBuilder::default().endpoints("a.example", vec![endpoint("10.0.1.1")]);
@@ -1163,7 +1139,7 @@ fn a_pod_concerns_its_proxy() {
     for (before, after, changes) in rows {
         let mut registries = registries("");
         put(&mut registries, &local, before);
-        let pushes = put(&mut registries, &local, after.clone()).pushes();
+        let pushes = put(&mut registries, &local, after.clone()).pushes(|_| true);
         assert_eq!(pushes, changes);
         assert_eq!(registries.world().workloads, after.0.workloads);
     }
@@ -1188,7 +1164,9 @@ fn configuration_of_the_mesh_concerns_everyone() {
     let mesh = |text: &str| Arc::new(mesh::parse(text).unwrap().config);
     assert!(registries.set_mesh(mesh("")).is_empty());
     assert_eq!(
-        registries.set_mesh(mesh("connectTimeout: 2s")).pushes(),
+        registries
+            .set_mesh(mesh("connectTimeout: 2s"))
+            .pushes(|_| true),
         full(TriggerReason::Global)
     );
     registries.set_mesh(mesh("trustDomain: example"));
@@ -1196,7 +1174,7 @@ fn configuration_of_the_mesh_concerns_everyone() {
     assert_eq!(world_lines(&registries.world())[1], account);
     let networks = Arc::new(mesh::parse_networks("networks: {a: {}}").unwrap().config);
     assert_eq!(
-        registries.set_networks(networks.clone()).pushes(),
+        registries.set_networks(networks.clone()).pushes(|_| true),
         full(TriggerReason::Global)
     );
     assert!(registries.set_networks(networks).is_empty());
@@ -1229,7 +1207,7 @@ fn rules_of_two_sources_are_those_of_the_first() {
     };
     let put_files = |registries: &mut Registries| put(registries, &files, of("files.example"));
     let changes = put_files(&mut registries);
-    assert_eq!(changes.pushes(), full(TriggerReason::Config));
+    assert_eq!(changes.pushes(|_| true), full(TriggerReason::Config));
     assert_eq!(
         changes.to_string(),
         "DestinationRule demo/d; VirtualService demo/v"
@@ -1237,7 +1215,7 @@ fn rules_of_two_sources_are_those_of_the_first() {
     assert!(put_files(&mut registries).is_empty());
     assert_eq!(hosts(&registries), ["files.example"; 2]);
     let changes = put(&mut registries, &cluster, of("cluster.example"));
-    assert_eq!(changes.pushes(), full(TriggerReason::Config));
+    assert_eq!(changes.pushes(|_| true), full(TriggerReason::Config));
     assert_eq!(hosts(&registries), ["cluster.example"; 2]);
     let lost: Vec<_> = registries
         .reports()
@@ -1258,12 +1236,12 @@ fn rules_of_two_sources_are_those_of_the_first() {
     let changes = put(&mut registries, &files, of("other.example"));
     assert!(changes.is_empty());
     assert_eq!(
-        registries.remove(&cluster).pushes(),
+        registries.remove(&cluster).pushes(|_| true),
         full(TriggerReason::Config)
     );
     assert_eq!(hosts(&registries), ["other.example"; 2]);
     assert_eq!(
-        put(&mut registries, &files, ContributionBuilder::default()).pushes(),
+        put(&mut registries, &files, ContributionBuilder::default()).pushes(|_| true),
         full(TriggerReason::Config)
     );
     assert_eq!(hosts(&registries), [""; 0]);

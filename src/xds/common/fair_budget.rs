@@ -41,20 +41,26 @@ impl FairBudget {
         Some(own.min(self.reserved_for(rule).saturating_add(self.common)))
     }
 
+    /// Returns true if a rule may spend so much; one that was given up may not.
+    pub(crate) fn has_room_for(&self, rule: &ObjectRef, amount: usize) -> bool {
+        self.of(rule).is_some_and(|room| amount <= room)
+    }
+
     fn reserved_for(&self, rule: &ObjectRef) -> usize {
         let spent = self.by_namespace.get(&rule.namespace).copied();
         self.reserved.saturating_sub(spent.unwrap_or_default())
     }
 
-    pub(crate) fn spend(&mut self, rule: &ObjectRef, bytes: usize) {
+    /// Spends bytes, or pieces: a budget counts in the unit that it was made with.
+    pub(crate) fn spend(&mut self, rule: &ObjectRef, amount: usize) {
         // Before the namespace's spending rises: its reserve pays first, the common room pays the rest.
-        let more = bytes.saturating_sub(self.reserved_for(rule));
+        let more = amount.saturating_sub(self.reserved_for(rule));
         self.common = self.common.saturating_sub(more);
         let of_namespace = self.by_namespace.entry(rule.namespace.clone());
         let of_namespace = of_namespace.or_default();
-        *of_namespace = of_namespace.saturating_add(bytes);
+        *of_namespace = of_namespace.saturating_add(amount);
         let of_rule = self.by_rule.entry(rule.clone()).or_default();
-        *of_rule = of_rule.saturating_add(bytes);
+        *of_rule = of_rule.saturating_add(amount);
     }
 
     /// Leaves a rule one of so many equal parts of what one rule may have: it has as much again elsewhere.

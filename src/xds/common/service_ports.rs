@@ -124,7 +124,7 @@ struct Index {
     /// Those of services whose hosts are wildcards, by host in lower case and number of port.
     by_wildcard: HashMap<String, BTreeMap<u16, Vec<usize>>>,
     /// By plain addresses and ports, those in all clusters.
-    by_address: BTreeMap<(IpAddr, u16), Vec<AddressPlace>>,
+    by_address: BTreeMap<(IpAddr, u16), Vec<AddressedPort>>,
     /// Numbers of ports at which a service that declares no requests has a range of addresses.
     with_ranges: HashSet<u16>,
     /// By number of port.
@@ -135,7 +135,7 @@ struct Index {
 
 /// A port of the index that has an address.
 #[derive(Debug)]
-struct AddressPlace {
+struct AddressedPort {
     at: usize,
     /// The cluster where it has the address.
     cluster: ClusterId,
@@ -195,7 +195,7 @@ impl Index {
                         plain.insert(*address);
                         let places = self.by_address.entry((*address, port.number));
                         let cluster = cluster.clone();
-                        places.or_default().push(AddressPlace { at, cluster });
+                        places.or_default().push(AddressedPort { at, cluster });
                     }
                     Address::Range(_) if protocol.is_http() => {}
                     Address::Range(_) => drop(self.with_ranges.insert(port.number)),
@@ -398,7 +398,7 @@ impl ServicePorts {
     fn of_places<'a>(
         &'a self,
         address: IpAddr,
-        places: impl Iterator<Item = &'a AddressPlace>,
+        places: impl Iterator<Item = &'a AddressedPort>,
         cluster: &str,
         families: Families,
     ) -> impl Iterator<Item = (usize, &'a Arc<ServicePort>)> {

@@ -45,7 +45,7 @@ pub(crate) enum Names {
 
 /// The parts of the mesh's state that endpoints depend on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places<'a> {
+pub(crate) struct EndpointContext<'a> {
     pub(crate) networks: &'a Networks,
     /// Addresses of endpoints without certificates.
     pub(crate) plaintext: &'a BTreeSet<IpAddr>,
@@ -59,7 +59,7 @@ enum PlainBy {
     Policies(Box<MtlsModes>),
 }
 
-impl Places<'_> {
+impl EndpointContext<'_> {
     /// Returns true if clients are to speak mutual TLS to an endpoint of a service in this namespace.
     pub(crate) fn takes_tls(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> bool {
         endpoint.tls == TlsMode::Istio && self.plain_by(namespace, endpoint).is_none()
@@ -135,10 +135,10 @@ pub(crate) fn groups<'a>(
     endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
     viewer: &Viewer,
     names: Names,
-    places: Places<'a>,
+    context: EndpointContext<'a>,
     preference: &Preference<'a>,
 ) -> Vec<LocalityLbEndpoints> {
-    let networks = places.networks;
+    let networks = context.networks;
     let own = viewer.network.as_deref();
     let factor = own.map_or(1, |_| networks.factor(viewer.families));
     let mut localities: Grouped<'a> = BTreeMap::new();
@@ -167,7 +167,7 @@ pub(crate) fn groups<'a>(
                 weight: weight.saturating_mul(factor),
                 network,
                 pod: endpoint.pod.as_deref(),
-                tls: places.takes_tls(&service_port.service.key.namespace, endpoint),
+                tls: context.takes_tls(&service_port.service.key.namespace, endpoint),
             });
     }
     for ((locality, network), weight) in replaced {

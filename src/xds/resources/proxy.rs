@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use api::model::{ClusterId, Labels, Locality, TlsMode, Workload, WorkloadKey, World};
+use api::model::{ClusterId, Labels, Locality, TlsMode, Workload, World};
 
 use super::directory::Directory;
 use super::networks::Networks;
@@ -34,20 +34,11 @@ impl Proxy {
         directory: impl Fn() -> &'a Directory,
         networks: &Networks,
     ) -> Self {
-        let cluster = node
-            .cluster
-            .clone()
-            .unwrap_or_else(|| settings.cluster.clone());
-        let key = WorkloadKey {
-            cluster,
-            namespace: node.namespace.clone(),
-            name: node.name.clone(),
-        };
+        let key = node.workload_key(&settings.cluster);
         let workload = world.workloads.get(&key).cloned();
         let cluster = key.cluster;
         let known = workload.as_ref();
-        // While the pod is not known its node's labels stand in for its own (discovery.md §5.1).
-        let labels = known.map_or_else(|| node.labels.clone(), |known| known.labels.clone());
+        let labels = node.labels_of(known).clone();
         let locality = known
             .map(|known| known.locality.clone())
             .filter(|locality| !locality.is_unknown())

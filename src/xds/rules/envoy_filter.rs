@@ -13,6 +13,7 @@ mod list;
 mod listeners;
 mod matching;
 mod routes;
+mod side;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -28,6 +29,7 @@ use crate::common::conflict::{
     Conflict, Conflicts, PATCH_NOT_APPLIED, PATCH_WITHOUT_MATCH, TOO_LARGE,
 };
 use crate::finish::{Draft, Encode};
+use crate::node::Kind;
 use crate::scope::envoy_filters::{Patch, Patches};
 use crate::view::Resource;
 
@@ -35,17 +37,10 @@ pub(crate) use self::clusters::keeps_eds;
 pub(crate) use self::limits::PatchLimits;
 #[cfg(test)]
 pub(crate) use self::limits::round_up;
+pub(crate) use self::side::{Direction, PatchSide};
 
 /// Ids of patches, in order.
 pub(crate) type PatchIds = Arc<[u64]>;
-
-/// The side of a proxy that a resource is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PatchSide {
-    Inbound,
-    Outbound,
-    Gateway,
-}
 
 /// A resource that is patched.
 pub(crate) trait Patched: Encode + Sized {
@@ -63,7 +58,7 @@ pub(crate) trait Patched: Encode + Sized {
 /// The patches of a proxy, over resources of one type.
 pub(crate) struct Patcher<'a> {
     patches: &'a Patches,
-    is_sidecar: bool,
+    kind: Kind,
     limits: PatchLimits,
     conflicts: RefCell<Conflicts>,
     effective: RefCell<BTreeSet<u64>>,
@@ -83,10 +78,10 @@ pub(crate) struct PatchBudget<'a> {
 
 impl<'a> Patcher<'a> {
     /// `resources`: how many of a type the proxy has, all together.
-    pub(crate) fn new(patches: &'a Patches, is_sidecar: bool, resources: usize) -> Self {
+    pub(crate) fn new(patches: &'a Patches, kind: Kind, resources: usize) -> Self {
         Self {
             patches,
-            is_sidecar,
+            kind,
             limits: PatchLimits::of(patches, resources),
             conflicts: RefCell::default(),
             effective: RefCell::default(),
@@ -96,15 +91,6 @@ impl<'a> Patcher<'a> {
     /// The limits on each resource; `None`: there are no patches.
     pub(crate) fn limits(&self) -> Option<PatchLimits> {
         (!self.patches.is_empty()).then_some(self.limits)
-    }
-
-    /// The side of what is not told by itself.
-    fn side(&self, is_inbound: bool) -> PatchSide {
-        match (self.is_sidecar, is_inbound) {
-            (false, _) => PatchSide::Gateway,
-            (true, true) => PatchSide::Inbound,
-            (true, false) => PatchSide::Outbound,
-        }
     }
 
     /// Ids of the patches that changed something, or of which something else is told.
@@ -121,10 +107,10 @@ impl<'a> Patcher<'a> {
     pub(crate) fn finish_apart<M: Patched>(
         &self,
         draft: Draft<M>,
-        is_inbound: bool,
+        direction: Direction,
     ) -> (Option<Resource>, PatchIds) {
         let others = self.effective.take();
-        let made = self.finish(draft, is_inbound);
+        let made = self.finish(draft, direction);
         let effective = self.effective();
         self.effective.replace(others);
         (made, effective)
@@ -135,23 +121,26 @@ impl<'a> Patcher<'a> {
         self.conflicts.into_inner().finish()
     }
 
-    /// Applies all patches and encodes the result; `None`: a patch removes the resource. `is_inbound`: the resource serves
-    /// traffic to the proxy's application.
-    pub(crate) fn finish<M: Patched>(&self, draft: Draft<M>, is_inbound: bool) -> Option<Resource> {
+    /// Applies all patches and encodes the result; `None`: a patch removes the resource.
+    pub(crate) fn finish<M: Patched>(
+        &self,
+        draft: Draft<M>,
+        direction: Direction,
+    ) -> Option<Resource> {
         if self.patches.is_empty() {
             return Some(draft.finish());
         }
-        self.finish_from(draft, is_inbound, 0)
+        self.finish_from(draft, direction, 0)
     }
 
     /// Applies the patches from `first` on, as [`Self::finish`] does.
     fn finish_from<M: Patched>(
         &self,
         mut draft: Draft<M>,
-        is_inbound: bool,
+        direction: Direction,
         first: usize,
     ) -> Option<Resource> {
-        let side = self.side(is_inbound);
+        let side = PatchSide::of(self.kind, direction);
         let mut work = PatchBudget {
             added: Cell::new(self.limits.added),
             work: Cell::new(self.limits.work),
@@ -196,10 +185,10 @@ impl<'a> Patcher<'a> {
     /// sides is added on the outbound one.
     pub(crate) fn added<M: Patched>(
         &self,
-        is_inbound: bool,
+        direction: Direction,
         is_taken: impl Fn(&str) -> bool,
     ) -> Vec<Resource> {
-        let side = self.side(is_inbound);
+        let side = PatchSide::of(self.kind, direction);
         let mut made: Vec<Resource> = Vec::new();
         for (at, patch) in self.patches.iter().enumerate() {
             let is_added = patch.apply_to == M::ADDED_BY && patch.operation == Operation::Add;
@@ -228,21 +217,9 @@ impl<'a> Patcher<'a> {
             let mut draft = Draft::new(name, parts);
             draft.from.push(patch.from.clone());
             // Earlier patches did not find the resource: only those behind the one that adds it change it.
-            made.extend(self.finish_from(draft, is_inbound, at + 1));
+            made.extend(self.finish_from(draft, direction, at + 1));
         }
         made
-    }
-}
-
-impl PatchSide {
-    fn is_of(self, patch: &Patch) -> bool {
-        match patch.context {
-            PatchContext::Any => true,
-            PatchContext::SidecarInbound => self == Self::Inbound,
-            PatchContext::SidecarOutbound => self == Self::Outbound,
-            PatchContext::Gateway => self == Self::Gateway,
-            PatchContext::Waypoint => false,
-        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The proxies that a change concerns: those whose scope holds something of it (discovery.md §17).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{
-    ChangedKind, ChangedName, Changes, Labels, ObjectRef, Objects, ServiceKey, WorkloadKey, World,
+    ChangedKind, ChangedName, Changes, ClusterId, ObjectRef, Objects, ServiceKey, World,
 };
 use api::networking::DiscoveryKind;
 use api::security::{JwksSource, JwtRule};
@@ -29,6 +30,26 @@ pub(super) struct AffectedProxies {
     secrets: BTreeSet<Arc<str>>,
     /// The answers by class: a change concerns all proxies of a class, or none.
     by_class: Mutex<HashMap<ProxyClass, bool>>,
+    /// The answers by node: what makes resources ahead asks for all proxies, and later the event loop does, which must not stop.
+    by_node: Mutex<HashMap<NodeOfStream, bool>>,
+}
+
+/// The node of one stream, which is another than an equal one of another stream.
+#[derive(Clone, Debug)]
+struct NodeOfStream(Arc<Node>);
+
+impl PartialEq for NodeOfStream {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for NodeOfStream {}
+
+impl Hash for NodeOfStream {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
 }
 
 /// The scopes of a proxy before and after, and its namespace.
@@ -106,11 +127,26 @@ impl AffectedProxies {
             guarded,
             secrets: secrets.collect(),
             by_class: Mutex::default(),
+            by_node: Mutex::default(),
         }
     }
 
     /// Returns true if this proxy has to look at all its resources.
-    pub(super) fn has(&self, node: &Node, local: &api::model::ClusterId) -> bool {
+    pub(super) fn has(&self, node: &Arc<Node>, local: &ClusterId) -> bool {
+        if self.everybody {
+            return true;
+        }
+        let lock = || self.by_node.lock().unwrap_or_else(PoisonError::into_inner);
+        let node = NodeOfStream(Arc::clone(node));
+        let known = lock().get(&node).copied();
+        known.unwrap_or_else(|| {
+            let is_concerned = self.concerns(&node.0, local);
+            lock().insert(node, is_concerned);
+            is_concerned
+        })
+    }
+
+    fn concerns(&self, node: &Node, local: &ClusterId) -> bool {
         let mut both = [&self.before, &self.after].into_iter();
         let may_have = node.kind == node::Kind::Router
             || both.any(|(_, base)| {
@@ -119,20 +155,16 @@ impl AffectedProxies {
                     .contains(&node.namespace)
             });
         let has_secrets = may_have && self.secrets.contains(&node.namespace);
-        if self.everybody || has_secrets {
+        if has_secrets {
             return true;
         }
-        let key = WorkloadKey {
-            cluster: node.cluster.as_ref().unwrap_or(local).clone(),
-            namespace: node.namespace.clone(),
-            name: node.name.clone(),
-        };
+        let key = node.workload_key(local);
         let workloads = [&self.before, &self.after].map(|(world, _)| world.workloads.get(&key));
         // The labels of its pod choose its rules and its own services.
         if workloads[0] != workloads[1] {
             return true;
         }
-        let labels: &Labels = workloads[1].map_or(&node.labels, |workload| &workload.labels);
+        let labels = node.labels_of(workloads[1]);
         let of = |base: &SnapshotBase| base.rules_of(node, labels);
         let (older, newer) = (of(&self.before.1), of(&self.after.1));
         let sidecars = [&older, &newer].map(|rules| rules.sidecar.as_ref().map(Arc::as_ptr));
@@ -199,11 +231,7 @@ impl<'a> WorldDifference<'a> {
 
     fn services(&self) -> BTreeSet<ServiceKey> {
         let mut all = BTreeSet::new();
-        for kind in [
-            ChangedKind::Service,
-            ChangedKind::Endpoints,
-            ChangedKind::ClusterEndpoints,
-        ] {
+        for kind in [ChangedKind::Service, ChangedKind::Endpoints] {
             all.extend(self.keys(kind, ChangedName::service, |world| &world.services));
             all.extend(self.keys(kind, ChangedName::service, |world| &world.endpoints));
         }
@@ -253,4 +281,27 @@ fn with_other_keys(older: &World, newer: &World) -> BTreeSet<Arc<str>> {
         .filter(|policy| policy.spec.jwt_rules.iter().any(is_other))
         .map(|policy| policy.namespace.clone())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{CLIENT, node, world};
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_stream_is_looked_at_once() {
+        let settings = Arc::new(Settings::default());
+        let before = Snapshot::new(world(""), settings.clone());
+        let after = Snapshot::new(world(""), settings.clone());
+        let concerned = AffectedProxies::new(&before, &after, None);
+        let [known, equal] = [(); 2].map(|()| node(CLIENT, "REDIRECT"));
+        assert!(!concerned.has(&known, &settings.cluster));
+        // An answer that no look would give shows where the next one comes from.
+        let mut answers = concerned.by_node.lock().unwrap();
+        *answers.get_mut(&NodeOfStream(known.clone())).unwrap() = true;
+        drop(answers);
+        assert!(concerned.has(&known, &settings.cluster));
+        assert!(!concerned.has(&equal, &settings.cluster));
+    }
 }

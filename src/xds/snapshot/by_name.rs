@@ -164,7 +164,7 @@ impl ProxyView {
                 self.endpoints(service_port, subset).into_iter(),
                 &viewer,
                 Names::LeftOut,
-                snapshot.places(),
+                snapshot.endpoint_context(),
                 &preference,
             );
             let mut draft = endpoints::assignment(&name, groups);

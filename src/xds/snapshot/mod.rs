@@ -34,7 +34,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use api::model::{
-    Changes, ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, World,
+    Changes, ClusterId, Endpoint, EndpointAddress, Labels, ObjectRef, Service, ServiceKey,
+    Workload, World,
 };
 
 use self::affected_proxies::AffectedProxies;
@@ -169,7 +170,7 @@ pub struct NextSnapshot {
 impl NextSnapshot {
     /// Returns true if something that this proxy sees changed. If not, none of its resources can differ.
     #[must_use]
-    pub fn concerns(&self, node: &Node) -> bool {
+    pub fn concerns(&self, node: &Arc<Node>) -> bool {
         let local = &self.snapshot.settings.cluster;
         let concerned = self.concerned.as_ref();
         concerned.is_none_or(|concerned| concerned.has(node, local))
@@ -195,7 +196,7 @@ impl Snapshot {
     }
 
     /// The one after it. `hosts`: only endpoints of these services changed, and workloads; `None`: anything may have. The caller
-    /// knows it by the kinds of what changed: the worlds are not compared. `changes`: the objects of sources that changed since this
+    /// knows it by the kinds of what changed: the worlds are compared by the endpoints of these alone. `changes`: the objects of sources that changed since this
     /// one; `None`: unknown.
     #[must_use]
     pub fn next(
@@ -316,9 +317,17 @@ impl Snapshot {
     }
 
     fn proxy_class(&self, node: &Node) -> u64 {
-        let rules = self.base.rules_of(node, &node.labels);
-        let preferred = self.base.failover.counting(&node.labels);
-        hash(&(proxy_class(node), rules.scope, preferred))
+        let workload = self.workload_of(node);
+        let labels = node.labels_of(workload);
+        let rules = self.base.rules_of(node, labels);
+        let preferred = self.base.failover.counting(labels);
+        let place = workload.map(|workload| (&workload.locality, &workload.network));
+        hash(&(proxy_class(node), place, rules.scope, preferred))
+    }
+
+    fn workload_of(&self, node: &Node) -> Option<&Arc<Workload>> {
+        let key = node.workload_key(&self.settings.cluster);
+        self.world.workloads.get(&key)
     }
 
     fn assignments_ahead(&self, earlier: &Self) -> ResourceNames {
@@ -383,6 +392,13 @@ impl Snapshot {
     #[must_use]
     pub fn network_of<'a>(&'a self, cluster: &ClusterId, endpoint: &'a Endpoint) -> &'a str {
         self.base.networks.of_endpoint(cluster, endpoint)
+    }
+
+    /// Returns true if a service's endpoints in a later world change nothing but assignments.
+    #[must_use]
+    pub fn changes_only_assignments(&self, later: &World, key: &ServiceKey) -> bool {
+        let service = later.services.get(key);
+        service.is_none_or(|service| self.carried_by_eds(later, service))
     }
 
     /// Returns true if nothing but assignments depends on the endpoints that changed.

@@ -8,7 +8,7 @@ use api::model::{Endpoint, ObjectRef, Service, ServiceKey, TlsMode, World};
 use super::{Snapshot, accounts};
 use crate::common::tls::PlainReason;
 use crate::node::Node;
-use crate::resources::endpoints::Places;
+use crate::resources::endpoints::EndpointContext;
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::rules::peer_authentication::{MtlsMode, MtlsModes, takes_tls};
 use crate::scope::policies::Policies;
@@ -65,9 +65,9 @@ impl AcceptingServices {
         service: &Service,
     ) -> BTreeSet<ObjectRef> {
         let namespace = &service.key.namespace;
-        let mut places = [namespace, policies.root()].into_iter();
+        let mut namespaces = [namespace, policies.root()].into_iter();
         let mut named = BTreeSet::new();
-        if service.mesh_external || !places.any(|place| self.namespaces.contains(place)) {
+        if service.mesh_external || !namespaces.any(|one| self.namespaces.contains(one)) {
             return named;
         }
         let endpoints = world.endpoints_of(&service.key);
@@ -103,7 +103,7 @@ impl Snapshot {
     /// The mode in which clients speak to an endpoint of a service in this namespace.
     #[must_use]
     pub fn tls_of(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> TlsMode {
-        if self.places().takes_tls(namespace, endpoint) {
+        if self.endpoint_context().takes_tls(namespace, endpoint) {
             TlsMode::Istio
         } else {
             TlsMode::Disabled
@@ -117,15 +117,15 @@ impl Snapshot {
 
     /// The reasons why some of a service's endpoints in `world` are called in plain text though their labels ask for mutual TLS.
     pub(super) fn plain_reasons(&self, world: &World, service: &Service) -> BTreeSet<PlainReason> {
-        let places = self.places_of(world);
-        if places.plaintext.is_empty() && !places.policies.has_peers() {
+        let context = self.endpoint_context_of(world);
+        if context.plaintext.is_empty() && !context.policies.has_peers() {
             return BTreeSet::new();
         }
         let namespace = &service.key.namespace;
         let endpoints = world.endpoints_of(&service.key);
         endpoints
             .filter(|(_, endpoint)| endpoint.tls == TlsMode::Istio)
-            .filter_map(|(_, endpoint)| places.plain_reason(namespace, endpoint))
+            .filter_map(|(_, endpoint)| context.plain_reason(namespace, endpoint))
             .collect()
     }
 
@@ -133,8 +133,10 @@ impl Snapshot {
     pub(super) fn has_same_tls(&self, world: &World, service: &Service) -> bool {
         let base = &self.base;
         let now = base.accepting.policies(&service.key);
-        let judges = (&base.mesh, &base.policies);
-        if !now.eq(&base.accepting.policies_in(world, judges, service)) {
+        if !now.eq(&base
+            .accepting
+            .policies_in(world, (&base.mesh, &base.policies), service))
+        {
             return false;
         }
         let has_tls = self.has_tls(&service.key);
@@ -148,12 +150,12 @@ impl Snapshot {
             || accounts(&self.world, service) == accounts(world, service)
     }
 
-    pub(super) fn places(&self) -> Places<'_> {
-        self.places_of(&self.world)
+    pub(super) fn endpoint_context(&self) -> EndpointContext<'_> {
+        self.endpoint_context_of(&self.world)
     }
 
-    fn places_of<'a>(&'a self, world: &'a World) -> Places<'a> {
-        Places {
+    fn endpoint_context_of<'a>(&'a self, world: &'a World) -> EndpointContext<'a> {
+        EndpointContext {
             networks: &self.base.networks,
             plaintext: &world.plaintext,
             mesh: &self.base.mesh,

@@ -23,7 +23,7 @@ use crate::resources::locality::{
     self, ClientLocality, EndpointPlace, LocalityOverride, Preference,
 };
 use crate::rules::destination_rule::{self, EffectivePolicy, Purpose, ServicePolicies};
-use crate::rules::envoy_filter::{PatchIds, Patcher};
+use crate::rules::envoy_filter::{Direction, PatchIds, Patcher};
 use crate::rules::file_secrets::FileSecrets;
 use crate::view::{Resource, Set};
 
@@ -86,7 +86,7 @@ impl ClusterMaker<'_> {
                 view.snapshot.caches.report(lost, &view.proxy.node.id);
                 return (None, PatchIds::default());
             }
-            let (made, effective) = self.patcher.finish_apart(draft, false);
+            let (made, effective) = self.patcher.finish_apart(draft, Direction::Outbound);
             (made.map(Arc::new), effective)
         };
         let (made, effective) = view.parts.clusters.each.get(key, make);
@@ -104,7 +104,9 @@ impl ClusterMaker<'_> {
         draft.from = self.policies.from(subset);
         let subset = subset.map_or("", |subset| &subset.name);
         let draft = server_names::by_server_name(draft, self.service_port, subset);
-        self.patcher.finish(draft, false).map(Arc::new)
+        self.patcher
+            .finish(draft, Direction::Outbound)
+            .map(Arc::new)
     }
 
     fn has_room_for_files(
@@ -234,14 +236,14 @@ impl ProxyView {
         let Some(rule) = rule.filter(|_| !subsets.is_empty()) else {
             return;
         };
-        if room.subsets.of(rule) >= Some(subsets.len()) {
+        if room.subsets.has_room_for(rule, subsets.len()) {
             room.subsets.spend(rule, subsets.len());
             let made = subsets.into_iter().all(|subset| {
                 let Some(cluster) = maker.cluster(Some(subset)) else {
                     return true;
                 };
                 let bytes = cluster.body.len();
-                if room.bytes.of(rule) < Some(bytes) {
+                if !room.bytes.has_room_for(rule, bytes) {
                     return false;
                 }
                 room.bytes.spend(rule, bytes);
@@ -357,7 +359,7 @@ impl ProxyView {
             self.endpoints(service_port, subset).into_iter(),
             &viewer,
             Names::Resolved,
-            self.snapshot.places(),
+            self.snapshot.endpoint_context(),
             &self.preference(service_port, policy),
         )
     }
@@ -403,13 +405,13 @@ impl ProxyView {
                 }
             }
         }
-        members.extend(finished(&patcher, fixed, false));
-        members.extend(finished(&patcher, inbound, true));
+        members.extend(finished(&patcher, fixed, Direction::Outbound));
+        members.extend(finished(&patcher, inbound, Direction::Inbound));
         let added = if self.rules.patches.is_empty() {
             Vec::new()
         } else {
             let names: BTreeSet<&str> = members.iter().map(|one| &*one.name).collect();
-            patcher.added::<ClusterParts>(false, |name| names.contains(name))
+            patcher.added::<ClusterParts>(Direction::Outbound, |name| names.contains(name))
         };
         members.extend(added.into_iter().map(Arc::new));
         let effective = patcher.effective();

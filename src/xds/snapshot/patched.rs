@@ -10,7 +10,7 @@ use super::SnapshotBase;
 use super::proxy::{ProxyView, finished};
 use crate::finish::Draft;
 use crate::node::{Kind, Node};
-use crate::rules::envoy_filter::{PatchIds, Patcher, keeps_eds};
+use crate::rules::envoy_filter::{Direction, PatchIds, Patcher, keeps_eds};
 use crate::scope::ProxyRules;
 use crate::scope::envoy_filters::ProxyFacts;
 use crate::view::Resource;
@@ -36,14 +36,13 @@ impl SnapshotBase {
 impl ProxyView {
     /// Returns the patcher for resources of one type. Each type has about as many as there are ports of services.
     pub(super) fn patcher(&self) -> Patcher<'_> {
-        let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
         let patches = &self.rules.patches;
         let resources = if patches.is_empty() {
             1
         } else {
             self.rules.service_ports().all().count()
         };
-        Patcher::new(patches, is_sidecar, resources)
+        Patcher::new(patches, self.proxy.node.kind, resources)
     }
 
     /// Returns true if a cluster that is made with EDS keeps it after patches. Streams never wait for the endpoints of others.
@@ -65,12 +64,12 @@ impl ProxyView {
     pub(super) fn patched_listeners(&self, drafts: Vec<Draft<Listener>>) -> Vec<Arc<Resource>> {
         let patches = &self.rules.patches;
         let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
-        let patcher = Patcher::new(patches, is_sidecar, drafts.len());
+        let patcher = Patcher::new(patches, self.proxy.node.kind, drafts.len());
         let (inbound, outbound): (Vec<_>, Vec<_>) = drafts
             .into_iter()
             .partition(|draft| draft.message.traffic_direction() == TrafficDirection::Inbound);
-        let mut own: Vec<_> = finished(&patcher, inbound, true).collect();
-        own.extend(finished(&patcher, outbound, false));
+        let mut own: Vec<_> = finished(&patcher, inbound, Direction::Inbound).collect();
+        own.extend(finished(&patcher, outbound, Direction::Outbound));
         if !patches.is_empty() {
             // A router listens for nothing else.
             let shared = is_sidecar.then(|| self.outbound_listeners());
@@ -78,14 +77,11 @@ impl ProxyView {
                 let shared = shared.as_ref();
                 shared.is_some_and(|shared| shared.listeners.contains_key(name))
             };
-            for is_inbound in [false, true] {
+            let inbound = is_sidecar.then_some(Direction::Inbound);
+            for direction in [Direction::Outbound].into_iter().chain(inbound) {
                 let is_taken =
                     |name: &str| is_shared(name) || own.iter().any(|one| &*one.name == name);
-                let added = if is_inbound && !is_sidecar {
-                    Vec::new()
-                } else {
-                    patcher.added::<Listener>(is_inbound, is_taken)
-                };
+                let added = patcher.added::<Listener>(direction, is_taken);
                 own.extend(added.into_iter().map(Arc::new));
             }
         }

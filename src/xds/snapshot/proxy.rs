@@ -33,7 +33,7 @@ use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, HTTP_PROXY, RouteParameters};
 use crate::rules::authorization_policy::Filters;
 use crate::rules::destination_rule::{self, ServicePolicies};
-use crate::rules::envoy_filter::{Patched, Patcher};
+use crate::rules::envoy_filter::{Direction, Patched, Patcher};
 use crate::rules::gateway::Merged;
 use crate::rules::peer_authentication::MtlsModes;
 use crate::scope::ProxyRules;
@@ -53,7 +53,7 @@ pub(super) struct ProxyView {
     pub(super) client: ClusterParameters,
     pub(super) rules: ProxyRules,
     pub(super) route_parameters: RouteParameters,
-    pub(super) place: OutboundParameters,
+    pub(super) outbound: OutboundParameters,
     /// Its labels by which endpoints are preferred.
     pub(super) preferred: Arc<Labels>,
     pub(super) parts: Parts,
@@ -110,7 +110,7 @@ impl ProxyView {
         let merged = router_ports::merged(snapshot, node, &rules, &instances, &filters);
         let client = client_of(snapshot, &proxy, &merged);
         let route_parameters = route_parameters(&proxy, &rules, &merged);
-        let place = OutboundParameters {
+        let outbound = OutboundParameters {
             cluster: proxy.cluster.clone(),
             families: proxy.families,
             loopback: (node.mode == Mode::None).then(|| proxy.loopback()),
@@ -121,7 +121,7 @@ impl ProxyView {
         snapshot.caches.report(rules.patches.lost.clone(), &node.id);
         let preferred = Arc::new(snapshot.base.failover.labels_of(&proxy));
         let derived = (&route_parameters, &rules, &preferred);
-        let parts = Parts::new(snapshot, &proxy, &client, derived, &place);
+        let parts = Parts::new(snapshot, &proxy, &client, derived, &outbound);
         Self {
             snapshot: snapshot.clone(),
             filters,
@@ -138,7 +138,7 @@ impl ProxyView {
             client,
             rules,
             route_parameters,
-            place,
+            outbound,
             preferred,
             parts,
             sets: Default::default(),
@@ -171,11 +171,11 @@ impl ProxyView {
         let shared = self.outbound_clusters();
         let patcher = self.patcher();
         let mut own: Vec<Arc<Resource>> =
-            finished(&patcher, self.inbound_clusters(), true).collect();
+            finished(&patcher, self.inbound_clusters(), Direction::Inbound).collect();
         if self.is_sidecar() {
             let is_taken =
                 |name: &str| shared.get(name).is_some() || own.iter().any(|one| &*one.name == name);
-            let added = patcher.added::<ClusterParts>(true, is_taken);
+            let added = patcher.added::<ClusterParts>(Direction::Inbound, is_taken);
             own.extend(added.into_iter().map(Arc::new));
         }
         self.record_clusters(&patcher);
@@ -220,8 +220,13 @@ impl ProxyView {
                 addresses.collect()
             };
             let patcher = self.patcher();
-            let mut built =
-                outbound::build(&self.rules, self.mesh(), &self.place, &endpoints, &patcher);
+            let mut built = outbound::build(
+                &self.rules,
+                self.mesh(),
+                &self.outbound,
+                &endpoints,
+                &patcher,
+            );
             built.effective = patcher.effective();
             built.conflicts.extend(patcher.lost());
             built.conflicts = self.found(built.conflicts);
@@ -339,7 +344,7 @@ impl ProxyView {
         // The shared listeners that this proxy leaves out are a part of the key: others leave out others.
         let mut parts = versions(&own);
         parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));
-        let shared_key = (self.place.clone(), self.rules.listeners.clone());
+        let shared_key = (self.outbound.clone(), self.rules.listeners.clone());
         let key: SetKey<_> = (shared_key, parts);
         self.snapshot.caches.all_listeners.get(key, |older| {
             let outbound = shared.listeners.values().filter(|built| has(built));
@@ -487,7 +492,7 @@ impl Parts {
         proxy: &Proxy,
         client: &ClusterParameters,
         (route_parameters, rules, preferred): (&RouteParameters, &ProxyRules, &Arc<Labels>),
-        place: &OutboundParameters,
+        outbound: &OutboundParameters,
     ) -> Self {
         let made = &snapshot.caches;
         let viewer = |locality: Locality, labels: &Arc<Labels>| {
@@ -515,7 +520,7 @@ impl Parts {
                 .get(client_key(snapshot, proxy, client, preferred), |older| {
                     Arc::new(older.map_or_else(Clusters::default, |older| older.after()))
                 }),
-            listeners: made.listeners.get(place.clone(), |older| {
+            listeners: made.listeners.get(outbound.clone(), |older| {
                 Arc::new(older.map_or_else(Listeners::default, |older| older.after()))
             }),
             routes: made
@@ -536,7 +541,7 @@ fn route_parameters(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> Route
         cluster: proxy.cluster.clone(),
         families: proxy.families,
         unknown: clusters::of_unknown(&rules.unknown, intercepts),
-        listens: router_ports::places(merged),
+        listens: router_ports::listening_ports(merged),
         absent: Arc::new(merged.absent.clone()),
     }
 }
@@ -583,10 +588,10 @@ fn client_key(
 pub(super) fn finished<M: Patched>(
     patcher: &Patcher<'_>,
     drafts: impl IntoIterator<Item = Draft<M>>,
-    is_inbound: bool,
+    direction: Direction,
 ) -> impl Iterator<Item = Arc<Resource>> {
     let drafts = drafts.into_iter();
-    drafts.filter_map(move |draft| patcher.finish(draft, is_inbound).map(Arc::new))
+    drafts.filter_map(move |draft| patcher.finish(draft, direction).map(Arc::new))
 }
 
 fn options(node: &Node) -> HttpOptions {

@@ -14,22 +14,11 @@ pub(super) const SPARE_ENTRIES: usize = 64;
 /// may be make each of them four times as large.
 const SPARE_BYTES: usize = 32 << 20;
 
-/// A value of which the size can be estimated.
+/// A value that knows its size.
 pub(super) trait MemorySize {
-    /// About how many bytes it keeps from being given back.
+    /// About how many bytes it keeps from being given back. This takes no time: a cache asks all its spare parts for it, under its
+    /// lock, whenever one more comes.
     fn memory_size(&self) -> usize;
-}
-
-impl<T: MemorySize> MemorySize for Arc<T> {
-    fn memory_size(&self) -> usize {
-        (**self).memory_size()
-    }
-}
-
-impl<T: MemorySize> MemorySize for Option<T> {
-    fn memory_size(&self) -> usize {
-        self.as_ref().map_or(0, MemorySize::memory_size)
-    }
 }
 
 /// Parts by their keys.
@@ -147,7 +136,7 @@ impl<K: Hash + Eq, V: MemorySize> CacheState<K, V> {
         if at.is_some() {
             return Vec::new();
         }
-        // They are filled after they have come, so all are weighed whenever there is one more: that takes less than making it.
+        // Parts are filled after they have come, so all are asked whenever there is one more.
         let mut bytes = 0;
         let latest = self.spare.iter().rev();
         let fit = latest.take(SPARE_ENTRIES).take_while(|part| {
@@ -220,7 +209,7 @@ mod tests {
             drop(variants.get(key, make));
         };
         (0..SPARE_ENTRIES).for_each(large);
-        let of = |all: Vec<Arc<String>>| all.iter().map(MemorySize::memory_size).sum::<usize>();
+        let of = |all: Vec<Arc<String>>| all.iter().map(|one| one.memory_size()).sum::<usize>();
         assert_eq!(of(variants.all()), SPARE_BYTES);
         variants.get(SPARE_ENTRIES - 1, |_| panic!("it was used last"));
         variants.get(SPARE_ENTRIES - 4, |_| panic!("it fits"));

@@ -1,6 +1,7 @@
 //! Values that are made once and shared by all that need the same. None is evicted.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,15 +14,36 @@ use crate::view::{Resource, Set};
 /// streams hold stay the same bytes.
 #[derive(Debug)]
 pub(super) struct ReuseCache<K, V> {
-    now: Mutex<HashMap<K, V>>,
+    now: Mutex<Known<K, V>>,
     before: HashMap<K, V>,
+}
+
+/// The values of a cache, and what they weigh: whoever weighs the cache does not visit them.
+#[derive(Debug)]
+struct Known<K, V> {
+    values: HashMap<K, V>,
+    weight: Weight,
+}
+
+/// The bytes of resources, each of which counts once, however many sets have it.
+#[derive(Debug, Default)]
+pub(super) struct Weight {
+    /// Addresses of the resources: a cache evicts none of them, so no address comes to mean another one.
+    counted: HashSet<usize>,
+    bytes: usize,
 }
 
 impl<K, V> Default for ReuseCache<K, V> {
     fn default() -> Self {
+        Self::new(HashMap::new())
+    }
+}
+
+impl<K, V> Default for Known<K, V> {
+    fn default() -> Self {
         Self {
-            now: Mutex::default(),
-            before: HashMap::new(),
+            values: HashMap::new(),
+            weight: Weight::default(),
         }
     }
 }
@@ -30,30 +52,63 @@ impl<K, V> Default for ReuseCache<K, V> {
 pub(super) trait Reusable: Clone {
     /// The older one where nothing differs, else this, with all parts of the older one that do not.
     fn reuse_older(self, older: &Self) -> Self;
+
+    /// Adds the bytes that a cache holds because it holds this value.
+    fn weigh(&self, weight: &mut Weight);
+}
+
+impl Weight {
+    pub(super) fn add(&mut self, resource: &Arc<Resource>) {
+        self.bytes += size_of_val(resource);
+        if self.counted.insert(Arc::as_ptr(resource).addr()) {
+            self.bytes += resource.bytes();
+        }
+    }
+}
+
+impl<K: Hash + Eq, V: Reusable> Known<K, V> {
+    fn insert(&mut self, key: K, value: V) -> V {
+        // Two threads may make the same: the first counts.
+        match self.values.entry(key) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(place) => {
+                value.weigh(&mut self.weight);
+                place.insert(value).clone()
+            }
+        }
+    }
+}
+
+impl<K, V> ReuseCache<K, V> {
+    fn new(before: HashMap<K, V>) -> Self {
+        Self {
+            now: Mutex::default(),
+            before,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known<K, V>> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<K: Hash + Eq + Clone, V: Reusable> ReuseCache<K, V> {
     /// Returns an empty cache that remembers the values of this one.
     pub(super) fn after(&self) -> Self {
-        Self {
-            now: Mutex::default(),
-            before: self.lock().clone(),
-        }
+        Self::new(self.lock().values.clone())
     }
 
     /// Returns a cache with the values that `keep` accepts; the others are reused where equal ones are made.
     pub(super) fn keeping(&self, keep: impl Fn(&K) -> bool) -> Self {
-        let now = self.lock();
-        let retained = now
-            .iter()
-            .filter(|(key, _)| keep(key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        let before = now
-            .iter()
-            .filter(|(key, _)| !keep(key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
+        let (mut retained, mut before) = (Known::default(), HashMap::new());
+        for (key, value) in &self.lock().values {
+            let (key, value) = (key.clone(), value.clone());
+            if keep(&key) {
+                retained.insert(key, value);
+            } else {
+                before.insert(key, value);
+            }
+        }
         Self {
             now: Mutex::new(retained),
             before,
@@ -62,54 +117,42 @@ impl<K: Hash + Eq + Clone, V: Reusable> ReuseCache<K, V> {
 
     /// Made outside of the lock: what fails harms nobody else.
     pub(super) fn get(&self, key: K, make: impl FnOnce() -> V) -> V {
-        if let Some(value) = self.lock().get(&key) {
+        if let Some(value) = self.lock().values.get(&key) {
             return value.clone();
         }
         let mut value = make();
         if let Some(older) = self.before.get(&key) {
             value = value.reuse_older(older);
         }
-        // Two threads may make the same: the first counts.
-        self.lock().entry(key).or_insert(value).clone()
+        self.lock().insert(key, value)
     }
 
     pub(super) fn has(&self, key: &K) -> bool {
-        self.lock().contains_key(key)
+        self.lock().values.contains_key(key)
     }
 
     pub(super) fn keys(&self) -> Vec<K> {
-        self.lock().keys().cloned().collect()
+        self.lock().values.keys().cloned().collect()
     }
 
     pub(super) fn values(&self) -> Vec<V> {
-        self.lock().values().cloned().collect()
+        self.lock().values.values().cloned().collect()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, V>> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock().values.len()
     }
 }
 
-impl<K: Hash + Eq, V: MemorySize> MemorySize for ReuseCache<K, V> {
+impl<K, V> MemorySize for ReuseCache<K, V> {
     fn memory_size(&self) -> usize {
-        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        now.values().map(MemorySize::memory_size).sum()
-    }
-}
-
-impl MemorySize for Resource {
-    fn memory_size(&self) -> usize {
-        size_of::<Self>() + self.name.len() + self.body.len()
+        self.lock().weight.bytes
     }
 }
 
 impl MemorySize for Set {
     fn memory_size(&self) -> usize {
-        self.iter().map(MemorySize::memory_size).sum()
+        self.bytes()
     }
 }
 
@@ -119,6 +162,10 @@ impl Reusable for Arc<Resource> {
             return older.clone();
         }
         self
+    }
+
+    fn weigh(&self, weight: &mut Weight) {
+        weight.add(self);
     }
 }
 
@@ -138,6 +185,10 @@ impl Reusable for Arc<Set> {
         });
         Self::new(members.collect())
     }
+
+    fn weigh(&self, weight: &mut Weight) {
+        self.iter().for_each(|member| weight.add(member));
+    }
 }
 
 impl<T: Reusable> Reusable for Option<T> {
@@ -145,6 +196,12 @@ impl<T: Reusable> Reusable for Option<T> {
         match (self, older) {
             (Some(new), Some(older)) => Some(new.reuse_older(older)),
             (new, _) => new,
+        }
+    }
+
+    fn weigh(&self, weight: &mut Weight) {
+        if let Some(value) = self {
+            value.weigh(weight);
         }
     }
 }
@@ -192,5 +249,25 @@ mod tests {
         ));
         assert_eq!(later.get(2, || resource("b", "2")), resource("b", "2"));
         assert_eq!(later.len(), 2);
+    }
+
+    /// 1,000 scopes with one more cluster each were taken for 1,000 times the clusters, and evicted all parts but themselves.
+    #[test]
+    fn a_resource_of_many_sets_weighs_once() {
+        let shared: Vec<_> = (0..100)
+            .map(|at| resource(&format!("shared-{at}"), "body"))
+            .collect();
+        let cache: ReuseCache<usize, Arc<Set>> = ReuseCache::default();
+        let mut expected: usize = shared.iter().map(|one| one.bytes()).sum();
+        for scope in 0..1000 {
+            let own = resource("own", "body");
+            expected += own.bytes() + (shared.len() + 1) * size_of::<Arc<Resource>>();
+            let members = shared.iter().cloned().chain([own]);
+            cache.get(scope, || Arc::new(members.collect()));
+            cache.get(scope, || panic!("it is there"));
+        }
+        assert_eq!(cache.memory_size(), expected);
+        assert_eq!(cache.keeping(|_| true).memory_size(), expected);
+        assert_eq!(cache.after().memory_size(), 0);
     }
 }

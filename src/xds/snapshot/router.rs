@@ -11,6 +11,7 @@ use crate::finish::Draft;
 use crate::resource_names::ResourceNames;
 use crate::resources::listeners::gateway::RouterParameters;
 use crate::resources::routes;
+use crate::rules::envoy_filter::Direction;
 use crate::view::{Resource, Set, Type};
 
 impl ProxyView {
@@ -27,7 +28,7 @@ impl ProxyView {
         let lost = self.merged.conflicts.iter().cloned().chain(lost);
         self.snapshot.caches.report(lost, &self.proxy.node.id);
         let own = self.patched_listeners(drafts);
-        let shared_key = (self.place.clone(), self.rules.scope.clone());
+        let shared_key = (self.outbound.clone(), self.rules.scope.clone());
         let key: SetKey<_> = (shared_key, versions(&own));
         let all = &self.snapshot.caches.all_listeners;
         all.get(key, |older| or_older(Set::new(own), older))
@@ -56,7 +57,7 @@ impl ProxyView {
             return MadeRoutes::default();
         };
         let patcher = self.patcher();
-        let finished = patcher.finish(draft, false).map(Arc::new);
+        let finished = patcher.finish(draft, Direction::Outbound).map(Arc::new);
         let effective = patcher.effective();
         conflicts.extend(patcher.lost());
         MadeRoutes {

@@ -93,7 +93,7 @@ pub(super) fn by_server_names(node: &Node, merged: &Merged) -> ByServerName {
 }
 
 /// The ports of a router's servers, each with the port that it listens on: routers that differ in these share no routes.
-pub(super) fn places(merged: &Merged) -> Arc<[(u16, u16)]> {
+pub(super) fn listening_ports(merged: &Merged) -> Arc<[(u16, u16)]> {
     let all = merged.by_port.iter();
     let all = all.flat_map(|((_, port), servers)| servers.iter().map(|one| (one.number, *port)));
     let all: BTreeSet<_> = all.collect();

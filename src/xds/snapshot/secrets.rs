@@ -337,7 +337,7 @@ impl ProxyView {
         };
         let is_new = |secret: &&Message| secret.name != system_roots() && !files.has(&secret.name);
         let new = secrets.iter().filter(is_new).count();
-        if room.of(rule) < Some(new) {
+        if !room.has_room_for(rule, new) {
             let name = service_port.cluster(subset.map_or("", |subset| &subset.name));
             let message = format!(
                 "{name} is left out: rules name more than {MOST_CLIENT_FILES} files of a proxy, or one of them more than \

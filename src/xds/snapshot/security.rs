@@ -9,7 +9,6 @@ use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::model::{Configured, Labels, ObjectRef, TlsMode};
 use api::security::{AuthorizationPolicy, RequestAuthentication};
 
-use super::proxy::ProxyView;
 use super::{Conflict, Snapshot};
 use crate::common::conflict::{Conflicts, MTLS_CONFLICT};
 use crate::common::service_ports::ServicePort;
@@ -55,12 +54,11 @@ pub struct PoliciesInForce {
 impl Snapshot {
     /// The policies of this proxy's workload.
     #[must_use]
-    pub fn policies_in_force(self: &Arc<Self>, node: &Arc<Node>) -> PoliciesInForce {
+    pub fn policies_in_force(&self, node: &Node) -> PoliciesInForce {
         fn objects<T>(rules: &[Arc<Rule<T>>]) -> Vec<Arc<Configured<T>>> {
             rules.iter().map(|rule| rule.object.clone()).collect()
         }
-        let view = ProxyView::new(self, node);
-        let labels = &view.proxy.labels;
+        let labels = node.labels_of(self.workload_of(node));
         let all = self.base.policies.of(&node.namespace, labels);
         PoliciesInForce {
             authorization: objects(&all.authorization),
@@ -70,15 +68,16 @@ impl Snapshot {
 
     /// Mutual TLS between this proxy and each port of the mesh's services that it sees, by host and port.
     #[must_use]
-    pub fn port_security(self: &Arc<Self>, node: &Arc<Node>) -> Vec<PortSecurity> {
-        let view = ProxyView::new(self, node);
-        let service_ports = view.rules.service_ports();
+    pub fn port_security(&self, node: &Node) -> Vec<PortSecurity> {
+        let labels = node.labels_of(self.workload_of(node));
+        let rules = self.base.rules_of(node, labels);
+        let service_ports = rules.service_ports();
         let of_mesh = service_ports
             .all()
             .filter(|service_port| !service_port.service.mesh_external);
         let mut all = Vec::new();
         for service_port in of_mesh {
-            let traffic = TrafficPolicies::of_service(&view.rules, &service_port.service);
+            let traffic = TrafficPolicies::of_service(&rules, &service_port.service);
             let (servers, policies) = self.servers(service_port);
             let subsets = traffic.subsets();
             for subset in [None].into_iter().chain(subsets.into_iter().map(Some)) {

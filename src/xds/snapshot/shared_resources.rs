@@ -7,7 +7,7 @@ use api::model::ObjectRef;
 
 use super::MadeRoutes;
 use super::resource_cache::MemorySize;
-use super::reuse::{Reusable, ReuseCache};
+use super::reuse::{Reusable, ReuseCache, Weight};
 use crate::resources::listeners::outbound::Outbound;
 use crate::rules::envoy_filter::{PatchIds, PatchLimits};
 use crate::scope::Scope;
@@ -88,19 +88,6 @@ impl MemorySize for Listeners {
     }
 }
 
-impl MemorySize for Outbound {
-    fn memory_size(&self) -> usize {
-        let built = self.listeners.values();
-        built.map(|built| built.resource.memory_size()).sum()
-    }
-}
-
-impl MemorySize for MadeRoutes {
-    fn memory_size(&self) -> usize {
-        self.resource.memory_size()
-    }
-}
-
 impl Reusable for Arc<Outbound> {
     fn reuse_older(self, older: &Self) -> Self {
         let listeners = self
@@ -121,6 +108,11 @@ impl Reusable for Arc<Outbound> {
             effective: self.effective.clone(),
         })
     }
+
+    fn weigh(&self, weight: &mut Weight) {
+        let built = self.listeners.values();
+        built.for_each(|built| weight.add(&built.resource));
+    }
 }
 
 impl Reusable for MadeRoutes {
@@ -130,11 +122,19 @@ impl Reusable for MadeRoutes {
             ..self
         }
     }
+
+    fn weigh(&self, weight: &mut Weight) {
+        self.resource.weigh(weight);
+    }
 }
 
 impl Reusable for (Option<Arc<Resource>>, PatchIds) {
     fn reuse_older(self, older: &Self) -> Self {
         (self.0.reuse_older(&older.0), self.1)
+    }
+
+    fn weigh(&self, weight: &mut Weight) {
+        self.0.weigh(weight);
     }
 }
 
@@ -142,10 +142,14 @@ impl Reusable for Arc<HashSet<Arc<str>>> {
     fn reuse_older(self, _older: &Self) -> Self {
         self
     }
+
+    fn weigh(&self, _weight: &mut Weight) {}
 }
 
 impl Reusable for PatchIds {
     fn reuse_older(self, _older: &Self) -> Self {
         self
     }
+
+    fn weigh(&self, _weight: &mut Weight) {}
 }

@@ -99,7 +99,7 @@ fn names(view: &dyn View, kind: Type) -> String {
     names.join(" ")
 }
 
-const CLIENT: &str = "sidecar~127.0.0.2~a-1.demo~demo.svc.cluster.local";
+pub(super) const CLIENT: &str = "sidecar~127.0.0.2~a-1.demo~demo.svc.cluster.local";
 
 /// The shortest way from a ServiceEntry to an answer: what a proxy without interception is given.
 #[test]

@@ -63,6 +63,7 @@ impl Stream {
                 return Some(response);
             }
             self.clusters.give_up();
+            self.unknown.give_up(Type::Cluster);
         }
         if self.endpoints.is_owed() || self.unknown.owes(Type::Endpoint) {
             // What a push has changed goes with it.
@@ -77,6 +78,7 @@ impl Stream {
                 return Some(self.send_listeners(&target, now));
             }
             self.listeners.give_up();
+            self.unknown.give_up(Type::Listener);
         }
         if self.routes.is_owed() || self.unknown.owes(Type::Route) {
             let found = self.compare_named(Type::Route, &DirtyAssignments::None);
@@ -114,6 +116,7 @@ impl Stream {
             return;
         };
         self.views.rolling = waiting.view;
+        self.unknown.retry();
         // An endpoints-only push that waited is part of it.
         let reasons = std::mem::take(&mut self.reasons).and(waiting.reasons);
         self.dirty = DirtyAssignments::All;
@@ -178,6 +181,7 @@ impl Stream {
             Phase::Listeners => {
                 let before =
                     std::mem::replace(&mut self.views.published, self.views.rolling.clone());
+                self.unknown.retry();
                 Some(match self.step_listeners(now) {
                     Ok(response) => (response, Phase::Routes),
                     // What the older listeners need stays with them.
@@ -330,11 +334,11 @@ impl Stream {
             nonce: short(self.nonce.saturating_add(1)),
             lists: &self.lists,
         };
-        let watch = match kind {
+        let subscription = match kind {
             Type::Secret => &mut self.secrets,
             Type::Cluster | Type::Endpoint | Type::Listener | Type::Route => &mut self.routes,
         };
-        let found = watch.changed(dirty, &source);
+        let found = subscription.changed(dirty, &source);
         if found.failed {
             self.unmade.insert(kind);
         }

@@ -211,8 +211,8 @@ impl Stream {
         if outcome == RequestOutcome::Expired && self.protocol == Protocol::StateOfTheWorld {
             let names = sorted(request.names.iter());
             let nonce = request.nonce.parse().unwrap_or_default();
-            if let Some(watch) = self.named(kind) {
-                watch.forget_names_of_stale_request(&names, nonce);
+            if let Some(subscription) = self.named(kind) {
+                subscription.forget_names_of_stale_request(&names, nonce);
             }
             return Ok(outcome);
         }
@@ -223,9 +223,9 @@ impl Stream {
         }
         self.forget_nacks(kind);
         if self.ack_states.of(kind).is_settled()
-            && let Some(watch) = self.named(kind)
+            && let Some(subscription) = self.named(kind)
         {
-            watch.all_acked();
+            subscription.all_acked();
         }
         // Delta adds names with each request, so the bound on one request is not enough.
         bounded(self.subscribed(kind))?;
@@ -271,7 +271,7 @@ impl Stream {
     }
 
     fn rename_complete(&mut self, request: &Request, is_first: bool) -> Result<(), Fault> {
-        let (watch, view) = match request.kind {
+        let (subscription, view) = match request.kind {
             Type::Cluster => (&mut self.clusters, &*self.views.rolling),
             Type::Listener => (&mut self.listeners, &*self.views.published),
             Type::Endpoint | Type::Route | Type::Secret => return Ok(()),
@@ -283,7 +283,7 @@ impl Stream {
             names: &names,
             all: self.protocol == Protocol::StateOfTheWorld,
             signals_absence: absence != AbsenceSignal::Silence,
-            is_subscribed: &|name| watch.has(name),
+            is_subscribed: &|name| subscription.has(name),
             is_there: &|name| !matches!(made(|| view.name(request.kind, name)), Ok(None)),
         };
         let accepted = self.unknown.subscribe(request.kind, &asked)?;
@@ -311,23 +311,23 @@ impl Stream {
         );
         let mut forgotten = Vec::new();
         let agreed = match (self.protocol, is_first) {
-            (Protocol::StateOfTheWorld, true) => watch.begin(request, client, view),
+            (Protocol::StateOfTheWorld, true) => subscription.begin(request, client, view),
             (Protocol::Delta, true) => {
                 let agreed;
-                (agreed, forgotten) = watch.begin_delta(request, client, view);
+                (agreed, forgotten) = subscription.begin_delta(request, client, view);
                 agreed
             }
             (Protocol::StateOfTheWorld, false) => {
-                watch.rename(request, client);
+                subscription.rename(request, client);
                 false
             }
             (Protocol::Delta, false) => {
-                watch.rename_delta(request, client);
+                subscription.rename_delta(request, client);
                 false
             }
         };
         if agreed {
-            let version = watch.sent().version();
+            let version = subscription.sent().version();
             self.ack_states.of_mut(request.kind).agree(version);
         }
         if !self.unknown.answer(request.kind, &forgotten) {
@@ -377,7 +377,7 @@ impl Stream {
             lists: &self.lists,
         };
         let last = short(self.ack_states.of(request.kind).nonce());
-        let watch = match request.kind {
+        let subscription = match request.kind {
             Type::Endpoint => &mut self.endpoints,
             Type::Route => &mut self.routes,
             Type::Secret => &mut self.secrets,
@@ -386,13 +386,13 @@ impl Stream {
         let mut agreed = false;
         match self.protocol {
             Protocol::StateOfTheWorld => {
-                watch.replace(&names, last, &shared);
+                subscription.replace(&names, last, &shared);
                 if is_first && trusted {
-                    agreed = watch.agree(Version::parse(&request.version), &source);
+                    agreed = subscription.agree(Version::parse(&request.version), &source);
                 }
             }
             Protocol::Delta => {
-                watch.add(&names, &shared);
+                subscription.add(&names, &shared);
                 if is_first && trusted {
                     let mut initial: Vec<_> = request
                         .initial
@@ -400,13 +400,13 @@ impl Stream {
                         .map(|(name, version)| (name.as_str(), version.as_str()))
                         .collect();
                     initial.sort_unstable();
-                    agreed = watch.agree_each(&initial, &source) && !names.is_empty();
+                    agreed = subscription.agree_each(&initial, &source) && !names.is_empty();
                 }
-                watch.remove(&gone);
+                subscription.remove(&gone);
             }
         }
         if agreed {
-            let version = watch.version();
+            let version = subscription.version();
             self.ack_states.of_mut(request.kind).agree(version);
         }
         Ok(())

@@ -22,6 +22,8 @@ struct UnknownNamesOfType {
     remembered: BTreeSet<Arc<str>>,
     /// Beyond the bound: the next response says that there is nothing of them.
     unanswered: Vec<Arc<str>>,
+    /// That response could not be made: its names go with the next one of the type.
+    waits: bool,
     /// State of the world: all beyond the bound in the last request. Each acknowledgement has them once more.
     last: Option<Version>,
 }
@@ -127,6 +129,7 @@ impl UnknownNames {
                 return false;
             }
             known.unanswered.push(Arc::from(*name));
+            known.waits = false;
         }
         true
     }
@@ -134,7 +137,19 @@ impl UnknownNames {
     /// Returns true if a response is owed to names beyond the bound.
     pub(super) fn owes(&self, kind: Type) -> bool {
         let known = self.0.get(Self::at(kind));
-        known.is_some_and(|known| !known.unanswered.is_empty())
+        known.is_some_and(|known| !known.unanswered.is_empty() && !known.waits)
+    }
+
+    /// Gives up a response that cannot be made: its names wait for another one.
+    pub(super) fn give_up(&mut self, kind: Type) {
+        if let Some(known) = self.0.get_mut(Self::at(kind)) {
+            known.waits = true;
+        }
+    }
+
+    /// A new push may make what could not be made.
+    pub(super) fn retry(&mut self) {
+        self.0.iter_mut().for_each(|known| known.waits = false);
     }
 
     /// The names beyond the bound that the next response speaks of.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::model::{Changes, PushRequest, TriggerReason, World};
+use api::model::{Changes, PushRequest, ServiceKey, TriggerReason, World};
 use api::security::{JwksSource, KeySet};
 use sources::registry::Registries;
 use xds::debounce::{Debounce, DebounceOptions, DueBatch};
+use xds::snapshot::Snapshot;
 
 use super::changed::ChangedObjects;
 use super::ingresses::{IngressNotes, IngressRules};
@@ -52,10 +53,21 @@ impl SnapshotInputs {
         }
     }
 
-    /// Adds an update's changes. They go out after the debounce.
-    pub(super) fn change(&mut self, now: Duration, changes: &Changes, metrics: &DiscoveryMetrics) {
+    /// Adds an update's changes. They go out after the debounce. `served`: the snapshot that is served; the first one takes in all
+    /// that came before it.
+    pub(super) fn change(
+        &mut self,
+        now: Duration,
+        changes: &Changes,
+        served: Option<&Snapshot>,
+        metrics: &DiscoveryMetrics,
+    ) {
         self.changed.add(changes);
-        for request in changes.pushes() {
+        let world = self.registries.world();
+        let only_assignments = |key: &ServiceKey| {
+            served.is_none_or(|served| served.changes_only_assignments(&world, key))
+        };
+        for request in changes.pushes(only_assignments) {
             metrics.updated(&request);
             self.debounce.request(now, request);
         }

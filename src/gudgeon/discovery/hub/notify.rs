@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::model::{TriggerReason, WorkloadKey};
+use api::model::TriggerReason;
 use xds::debounce::DueBatch;
 use xds::snapshot::{NextSnapshot, Snapshot};
 use xds::stream::PushScope;
@@ -31,13 +31,7 @@ impl Hub {
         let mut as_before = HashSet::new();
         for session in self.sessions.all() {
             let node = &session.node;
-            let has_changed = || {
-                batch.proxies.contains(&WorkloadKey {
-                    cluster: node.cluster.as_ref().unwrap_or(local).clone(),
-                    namespace: node.namespace.clone(),
-                    name: node.name.clone(),
-                })
-            };
+            let has_changed = || batch.proxies.contains(&node.workload_key(local));
             let of_proxy = || {
                 // This runs for each stream: the key is built only if the batch names proxies.
                 !batch.proxies.is_empty() && has_changed()

@@ -182,6 +182,7 @@ impl Hub {
     /// once.
     pub(super) fn emit_certificates(&self) {
         let now = self.clock.now();
+        let served = self.snapshot();
         let mut inputs = self.inputs();
         inputs.plaintext.expire(now);
         if !std::mem::take(&mut inputs.plaintext.is_changed) {
@@ -189,7 +190,7 @@ impl Hub {
         }
         let addresses = inputs.plaintext.addresses.keys().copied().collect();
         let changes = inputs.registries.set_plaintext(addresses);
-        inputs.change(now, &changes, &self.metrics);
+        inputs.change(now, &changes, served.as_deref(), &self.metrics);
     }
 }
 

@@ -31,7 +31,7 @@ use crate::finish::Draft;
 use crate::resources::filters::{self, Extras, HttpOptions, RouteSpecifier};
 use crate::resources::mesh::Mesh;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
-use crate::rules::envoy_filter::Patcher;
+use crate::rules::envoy_filter::{Direction, Patcher};
 use crate::scope::{OutboundTrafficPolicy, ProxyRules, Socket};
 
 /// The properties of a proxy that its outbound listeners depend on.
@@ -79,7 +79,7 @@ pub(crate) type EndpointAddresses<'a> = dyn Fn(&ServicePort) -> Vec<IpAddr> + 'a
 struct Builder<'a> {
     rules: &'a ProxyRules,
     mesh: &'a Mesh,
-    place: &'a OutboundParameters,
+    parameters: &'a OutboundParameters,
     /// The address that services share in the group that is made.
     wildcard: Wildcard,
     /// Its ports are those of services; else all are at this one.
@@ -109,7 +109,7 @@ impl SharedPort {
 pub(crate) fn build(
     rules: &ProxyRules,
     mesh: &Mesh,
-    place: &OutboundParameters,
+    parameters: &OutboundParameters,
     endpoints: &EndpointAddresses<'_>,
     patcher: &Patcher<'_>,
 ) -> Outbound {
@@ -121,13 +121,13 @@ pub(crate) fn build(
     let mut http_addresses = HttpAddresses::default();
     for (listener, rules) in &groups {
         let service_ports = rules.routed();
-        let Some(wildcard) = Wildcard::new(listener, place) else {
+        let Some(wildcard) = Wildcard::new(listener, parameters) else {
             continue;
         };
         let mut builder = Builder {
             rules,
             mesh,
-            place,
+            parameters,
             wildcard,
             port: listener.port,
             socket: listener.socket.clone(),
@@ -166,7 +166,7 @@ pub(crate) fn build(
         if left.is_empty() {
             builder.is_for_nothing();
         }
-        for service_port in turns(left, place) {
+        for service_port in turns(left, parameters) {
             // A Sidecar may say that requests are to be connections; what a service calls connections has no routes.
             let counts = |declared: &Protocol| {
                 service_port.protocol.is_auto()
@@ -193,11 +193,11 @@ pub(crate) fn build(
 /// is the older one's, for a Service of Kubernetes has no more right to the port of a ServiceEntry than others.
 fn turns<'a>(
     all: Vec<&'a Arc<ServicePort>>,
-    place: &OutboundParameters,
+    parameters: &OutboundParameters,
 ) -> Vec<&'a Arc<ServicePort>> {
-    let cluster = place.cluster.as_str();
+    let cluster = parameters.cluster.as_str();
     let has_own = |one: &&Arc<ServicePort>| {
-        let of_endpoints = place.headless && one.has_listeners();
+        let of_endpoints = parameters.headless && one.has_listeners();
         of_endpoints || !one.protocol.is_http() && one.has_plain_address(cluster)
     };
     let own: Vec<_> = all.iter().copied().filter(has_own).collect();
@@ -249,11 +249,11 @@ impl Builder<'_> {
         if self.wildcard.for_all {
             return self.without_address(service_port);
         }
-        if service_port.service.is_headless() && self.place.headless {
+        if service_port.service.is_headless() && self.parameters.headless {
             return self.each_endpoint(service_port);
         }
-        let cluster = self.place.cluster.as_str();
-        let addresses = service_port.addresses(cluster, self.place.families);
+        let cluster = self.parameters.cluster.as_str();
+        let addresses = service_port.addresses(cluster, self.parameters.families);
         let mut ranges = Vec::new();
         for address in addresses {
             match address {
@@ -270,7 +270,7 @@ impl Builder<'_> {
     }
 
     fn has_address(&self, service_port: &ServicePort) -> bool {
-        service_port.has_address(self.place.cluster.as_str())
+        service_port.has_address(self.parameters.cluster.as_str())
     }
 
     /// Returns true if it may have all connections to its port that are for no other service; otherwise adds a conflict.
@@ -457,7 +457,7 @@ impl Builder<'_> {
     ) -> envoy_types::pb::envoy::config::listener::v3::Filter {
         filters::http(
             self.mesh,
-            self.place.options,
+            self.parameters.options,
             format!("outbound_{listener}"),
             RouteSpecifier::Named(routes),
             extras,
@@ -482,7 +482,7 @@ impl Builder<'_> {
             ..super::draft(frame.listener(self.mesh))
         };
         // An EnvoyFilter may remove the listener.
-        let Some(resource) = self.patcher.finish(draft, false) else {
+        let Some(resource) = self.patcher.finish(draft, Direction::Outbound) else {
             return;
         };
         let built = Built {

@@ -182,3 +182,21 @@ fn policies_of_a_proxy_that_intercepts_nothing_are_told() {
     assert_eq!(unenforced(Mode::None, true), [""; 0]);
     assert_eq!(unenforced(Mode::Redirect, false), [""; 0]);
 }
+
+/// Whoever looks at a page is not the proxy: nothing is told of it, and no stream's patches are taken for others.
+#[test]
+fn looking_at_the_security_of_a_proxy_reports_nothing() {
+    let mut world = world();
+    let sidecar = object::<Sidecar>(
+        "s",
+        1,
+        "ingress:\n- port: {number: 8080, protocol: HTTP, name: http}\n  defaultEndpoint: 127.0.0.1:15001\n",
+    );
+    insert(&mut world.sidecars, sidecar);
+    let (snapshot, node) = (snapshot(world), node("demo", &[]));
+    let _ports = snapshot.port_security(&node);
+    let _policies = snapshot.policies_in_force(&node);
+    assert_eq!(snapshot.conflicts(), []);
+    let _view = snapshot.view(&node);
+    assert_ne!(snapshot.conflicts(), [], "the proxy itself finds one");
+}

@@ -1,6 +1,6 @@
 //! The number of resources to make for a proxy, and the proxies for which they were made with the snapshot.
 
-use api::model::Resolution;
+use api::model::{Health, Resolution, Workload};
 
 use super::*;
 
@@ -48,6 +48,53 @@ fn it_is_known_for_which_kinds_all_was_made_ahead() {
     }
     // Another of a kind that was.
     assert!(next.is_ahead(&of_kind(0)));
+}
+
+/// A proxy whose metadata has no labels, of a pod of this name.
+fn of_pod(name: &str) -> Arc<Node> {
+    let id = format!("sidecar~10.0.0.9~{name}.demo~demo.svc.cluster.local");
+    node(&id, "REDIRECT")
+}
+
+fn add_pod(world: &mut World, node: &Node, app: &str, region: &str) {
+    let key = node.workload_key(&Settings::default().cluster);
+    let pod = Workload {
+        key: key.clone(),
+        addresses: Vec::new(),
+        labels: Arc::new([("app".into(), app.into())].into()),
+        locality: region.into(),
+        network: None,
+        account: None,
+        ports: BTreeMap::new(),
+        owner: None,
+        health: Health::Ready,
+    };
+    Arc::make_mut(&mut world.workloads).insert(key, Arc::new(pod));
+}
+
+/// A Sidecar of the one made the other's listeners, and the first build of the other's was taken for a lookup on the event loop.
+#[test]
+fn pods_are_alike_by_their_own_labels_and_places() {
+    let mut world = small();
+    sidecar(
+        &mut world,
+        "workloadSelector: {labels: {app: narrow}}\negress:\n- hosts: ['~/*']\n",
+    );
+    let pods = ["x-1", "x-2", "x-3", "x-4"].map(of_pod);
+    let facts = [
+        ("wide", "east"),
+        ("wide", "east"),
+        ("narrow", "east"),
+        ("wide", "west"),
+    ];
+    for (pod, (app, region)) in pods.iter().zip(facts) {
+        add_pod(&mut world, pod, app, region);
+    }
+    let earlier = Snapshot::new(world.clone(), Arc::new(Settings::default()));
+    let next = earlier.next(world, None, None).snapshot;
+    next.make_ahead(&earlier, &pods[..1]);
+    let are_ahead = pods.each_ref().map(|pod| next.is_ahead(pod));
+    assert_eq!(are_ahead, [true, true, false, false]);
 }
 
 #[test]

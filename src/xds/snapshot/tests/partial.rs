@@ -1,5 +1,7 @@
 //! Endpoints that are pushed while other changes wait.
 
+use api::model::Health;
+
 use super::*;
 
 fn hosts(names: &[&str]) -> BTreeSet<Arc<str>> {
@@ -79,4 +81,57 @@ fn endpoints_that_change_who_may_answer_wait() {
     let snapshot = Snapshot::new(before, Arc::new(Settings::default()));
     let partly = snapshot.world_with_endpoints(&later, &hosts(&["a"]));
     assert_eq!(endpoint_texts(&partly), endpoint_texts(snapshot.world()));
+}
+
+/// A push of endpoints alone is for services of which nothing else has endpoints in it.
+#[test]
+fn what_endpoints_change_is_said_by_the_service() {
+    let with = |tls: &str, kind: &str, endpoints: &str| {
+        let (protocol, resolution) = match kind {
+            "dns" => ("HTTP", Resolution::Dns),
+            "static" => ("HTTP", Resolution::Static),
+            of_headless => (of_headless, Resolution::None),
+        };
+        let mut a = service("a", &[(80, protocol)], resolution);
+        a.registry = Registry::Kubernetes;
+        let endpoints = endpoints.split_whitespace().map(|text| Endpoint {
+            health: match text.get(1..) {
+                Some("!") => Health::NotReady,
+                _ => Health::Ready,
+            },
+            account: text.contains('=').then(|| "spiffe://x".into()),
+            ..endpoint(&format!("10.0.0.{}", &text[..1]), 80, "p80")
+        });
+        let mut world = world(tls);
+        add(&mut world, a, endpoints.collect());
+        world
+    };
+    let (auto, strict) = ("enableAutoMtls: true", "authPolicy: MUTUAL_TLS");
+    for (tls, kind, was, is, only_assignments) in [
+        ("", "static", "1", "1 2", true),
+        ("", "static", "1", "", true),
+        ("", "static", "1", "1=", true),
+        // The cluster names the accounts that may answer.
+        (auto, "static", "1", "1=", false),
+        (strict, "static", "1", "1=", false),
+        (auto, "static", "1=", "2=", true),
+        // The cluster holds them itself.
+        ("", "dns", "1", "2", false),
+        // Each has a listener at its address.
+        ("", "TCP", "1", "2", false),
+        ("", "TCP", "1", "1!", true),
+        ("", "HTTP", "1", "2", true),
+    ] {
+        let later = with(tls, kind, is);
+        let snapshot = Snapshot::new(with(tls, kind, was), Arc::new(Settings::default()));
+        let key = ServiceKey::new("a.demo.svc.cluster.local", "demo");
+        let row = format!("{tls} {kind} {was} {is}");
+        assert_eq!(
+            snapshot.changes_only_assignments(&later, &key),
+            only_assignments,
+            "{row}"
+        );
+        let next = snapshot.next(later, Some(&hosts(&["a"])), None);
+        assert_eq!(next.full, !only_assignments, "{row}");
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::world::{Wire, World, text};
-use crate::stream::{Protocol, Push, PushScope};
+use crate::stream::{Protocol, Push, PushScope, UNKNOWN_NAMES};
 use crate::view::{Resource, Set, Type, View};
 use api::model::TriggerReason;
 
@@ -151,5 +151,28 @@ fn a_request_for_what_cannot_be_made_is_answered_by_the_next_push() {
             wire.stream.merge_push(before().full());
             assert_eq!(play(&mut wire), [answer], "{kind:?}");
         }
+    }
+}
+
+/// Each wake-up of the stream made the target again, which panicked again, for as long as the names waited.
+#[test]
+fn names_of_nothing_have_no_target_made_again_and_again() {
+    for kind in [Type::Cluster, Type::Listener] {
+        let mut wire = Wire::delta(&before());
+        wire.stream.merge_push(broken(&before(), kind, "x00000"));
+        play(&mut wire);
+        // One that cannot be made, those that are remembered, and one beyond.
+        let names = (0..UNKNOWN_NAMES + 2).map(|at| format!("x{at:05}"));
+        let names: Vec<_> = names.collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        wire.names(kind, &names);
+        assert_eq!(wire.next(), None);
+        assert_eq!(wire.stream.take_unmade(), BTreeSet::from([kind]));
+        assert_eq!(wire.next(), None);
+        assert_eq!(wire.stream.take_unmade(), BTreeSet::new(), "{kind:?}");
+        // The next push can make it.
+        wire.stream.merge_push(after().full());
+        let last = format!("-{}", names[UNKNOWN_NAMES + 1]);
+        assert!(play(&mut wire).concat().contains(&last), "{kind:?}");
     }
 }

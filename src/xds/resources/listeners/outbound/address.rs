@@ -34,7 +34,7 @@ impl Builder<'_> {
     /// the service writes: those of Kubernetes that have the address themselves come first at any age. A ServiceEntry, whose
     /// addresses are its author's choice as well, comes behind.
     fn holder_of_endpoint(&self, service_port: &ServicePort, address: IpAddr) -> Option<String> {
-        let (cluster, families) = (self.place.cluster.as_str(), self.place.families);
+        let (cluster, families) = (self.parameters.cluster.as_str(), self.parameters.families);
         let own = &service_port.service;
         let all = self.rules.service_ports();
         let mut all = all.at_address(address, service_port.port.number, cluster, families);
@@ -171,7 +171,7 @@ impl Builder<'_> {
 
     pub(super) fn each_endpoint(&mut self, service_port: &Arc<ServicePort>) {
         for address in (self.endpoints)(service_port) {
-            if self.place.families.has(address) && !address.is_unspecified() {
+            if self.parameters.families.has(address) && !address.is_unspecified() {
                 self.own_address(service_port, address, true);
             }
         }

@@ -131,7 +131,8 @@ impl Builder<'_> {
     ) -> Vec<FilterChain> {
         let mut chains = Vec::new();
         for target in &connections.targets {
-            for matching in chain::of_target(target, self.place.families, |key| matched.insert(key))
+            for matching in
+                chain::of_target(target, self.parameters.families, |key| matched.insert(key))
             {
                 let filter = self.tcp(service_port, Some(&target.to), from);
                 chains.extend(make(matching, filter));

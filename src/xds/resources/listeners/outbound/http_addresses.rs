@@ -52,19 +52,19 @@ impl HttpAddresses {
         &mut self,
         port: u16,
         all: &ServicePorts,
-        place: &OutboundParameters,
+        parameters: &OutboundParameters,
         endpoints: &EndpointAddresses<'_>,
     ) -> &Arc<OfPort> {
         self.0
             .entry(port)
-            .or_insert_with(|| Arc::new(of_port(port, all, place, endpoints)))
+            .or_insert_with(|| Arc::new(of_port(port, all, parameters, endpoints)))
     }
 }
 
 fn of_port(
     port: u16,
     all: &ServicePorts,
-    place: &OutboundParameters,
+    parameters: &OutboundParameters,
     endpoints: &EndpointAddresses<'_>,
 ) -> OfPort {
     let mut owners = OfPort::new();
@@ -79,7 +79,7 @@ fn of_port(
     };
     let with_requests = || all.of_port(port).filter(|one| one.protocol.is_http());
     for one in with_requests() {
-        for address in one.addresses(place.cluster.as_str(), place.families) {
+        for address in one.addresses(parameters.cluster.as_str(), parameters.families) {
             if let Address::Plain(address) = address {
                 add(address, one, false);
             }
@@ -87,7 +87,7 @@ fn of_port(
     }
     for one in with_requests().filter(|one| one.service.is_headless()) {
         let reached = endpoints(one).into_iter();
-        for address in reached.filter(|address| place.families.has(*address)) {
+        for address in reached.filter(|address| parameters.families.has(*address)) {
             add(address, one, true);
         }
     }
@@ -99,7 +99,7 @@ impl Builder<'_> {
         let all = self.rules.service_ports();
         let of_port = self
             .http_addresses
-            .of_port(port, all, self.place, self.endpoints);
+            .of_port(port, all, self.parameters, self.endpoints);
         of_port.clone()
     }
 

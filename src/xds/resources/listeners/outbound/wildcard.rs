@@ -27,18 +27,22 @@ pub(super) struct Wildcard {
 
 impl Wildcard {
     /// `None`: proxies of these families have no such address.
-    pub(super) fn new(listener: &EgressListener, place: &OutboundParameters) -> Option<Self> {
-        let bound = listener.bound || listener.socket.is_some() || place.loopback.is_some();
+    pub(super) fn new(listener: &EgressListener, parameters: &OutboundParameters) -> Option<Self> {
+        let bound = listener.bound || listener.socket.is_some() || parameters.loopback.is_some();
         let bind = listener.bind.filter(|bind| !bind.is_unspecified());
-        if bind.is_some_and(|bind| !place.families.has(bind)) {
+        if bind.is_some_and(|bind| !parameters.families.has(bind)) {
             return None;
         }
         let all = listener.bind.is_some_and(|bind| bind.is_unspecified());
-        let loopback = || place.loopback.unwrap_or_else(|| place.families.loopback());
+        let loopback = || {
+            parameters
+                .loopback
+                .unwrap_or_else(|| parameters.families.loopback())
+        };
         let (address, more) = match bind {
             Some(bind) => (bind, None),
             None if bound && !all => (loopback(), None),
-            None => place.families.wildcards(),
+            None => parameters.families.wildcards(),
         };
         Some(Self {
             address,
@@ -106,7 +110,7 @@ impl Builder<'_> {
                 // Chains here match names and ranges: all else goes where `virtualOutbound` would send it.
                 default = Some(Match::any().chain(virtual_listeners::unknown(
                     self.mesh,
-                    &self.place.unknown,
+                    &self.parameters.unknown,
                     !bound,
                 )));
             }
