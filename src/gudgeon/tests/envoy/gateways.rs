@@ -416,9 +416,16 @@ fn tls_ends_at_a_router_or_goes_on_by_its_name() {
                 tls("TLS", 18193, "[a.example]", &simple),
                 tls("MYSQL", 18194, "['*']", ""),
                 tls("TLS", 18196, "['*']", "{mode: AUTO_PASSTHROUGH}"),
+                tls("HTTPS", 18197, "['*.example']", &simple),
             ],
         ),
-        gateway("more", &[tls("HTTPS", 18190, "[b.example]", &mutual)]),
+        gateway(
+            "more",
+            &[
+                tls("HTTPS", 18190, "[b.example]", &mutual),
+                tls("HTTPS", 18197, "[b.example]", &mutual),
+            ],
+        ),
         // Routers take Gateways of their own namespace alone.
         gateway("other/elsewhere", &[tls("MYSQL", 18195, "['*']", "")]),
         rule(
@@ -458,6 +465,13 @@ fn tls_ends_at_a_router_or_goes_on_by_its_name() {
         (get(&anybody, (proxy.ip, 18190), "a.example") == answer).then_some(())
     });
     in_sync(&discovery, "edge-1");
+    // The server of a name in TLS does not answer for the host of one that requires certificates.
+    let misdirected = || {
+        let stream = secured(&anybody, (proxy.ip, 18197), "a.example");
+        answered(stream, "b.example").ok()
+    };
+    assert_eq!(get(&anybody, (proxy.ip, 18197), "a.example"), answer);
+    assert_eq!(misdirected(), Some((421, String::new())));
     // Each name has its own certificate; one that nobody has is no name.
     assert_eq!(get(&anybody, (proxy.ip, 18190), "c.example"), None);
     assert_eq!(

@@ -1479,6 +1479,74 @@ fn a_server_name_means_no_other_cluster() {
     assert!(!has(outside) && view.get(Type::Endpoint, outside).is_none());
 }
 
+/// A client said the name of the wider server in TLS, and asked for the host of the other one without a certificate.
+#[test]
+fn a_wider_server_answers_for_no_host_that_requires_certificates() {
+    let tls = |mode: &str| {
+        let files = match mode {
+            "ISTIO_MUTUAL" => "",
+            _ => ", serverCertificate: /c, privateKey: /k, caCertificates: /r",
+        };
+        format!("tls: {{mode: {mode}{files}}}")
+    };
+    let server = |name: &str, hosts: &str, mode: &str| {
+        format!(
+            "{{port: {{number: 443, name: {name}, protocol: HTTPS}}, hosts: [{hosts}], {}}}",
+            tls(mode)
+        )
+    };
+    let of_rule =
+        "gateways: [wide, narrow]\nhttp: [{route: [{destination: {host: a, port: {number: 80}}}]}]";
+    let of = |narrow: &str, hosts: &str, wide: &str, rule: &str| {
+        let mut world = world();
+        let narrow = format!("servers: [{}]", server("n", hosts, narrow));
+        gateway(&mut world, "narrow", 2, &narrow);
+        let wide = format!("servers: [{}]", server("w", wide, "SIMPLE"));
+        gateway(&mut world, "wide", 1, &wide);
+        virtual_service(&mut world, "v", 1, &format!("hosts: [{rule}]\n{of_rule}"));
+        let view = seen(world);
+        ["w.wide", "n.narrow"].map(|name| {
+            let all = self::hosts(&*view, &format!("https.443.{name}.demo"));
+            all.join("; ")
+        })
+    };
+    let to_a = format!("[a.x a.x:443]: /* {A}");
+    let elsewhere = "misdirected:443 [a.x a.x:443]: /* 421";
+    for mode in ["MUTUAL", "ISTIO_MUTUAL"] {
+        for wide in ["'*.x'", "'*'"] {
+            assert_eq!(
+                of(mode, "a.x", wide, "a.x, b.x"),
+                [
+                    format!("b.x:443 [b.x b.x:443]: /* {A}; {elsewhere}"),
+                    format!("a.x:443 {to_a}")
+                ],
+                "{mode} {wide}"
+            );
+        }
+    }
+    // Clients may have a certificate, or need not: there is nothing to go around.
+    for mode in ["SIMPLE", "OPTIONAL_MUTUAL"] {
+        assert_eq!(
+            of(mode, "a.x", "'*'", "a.x"),
+            [format!("a.x:443 {to_a}"), format!("a.x:443 {to_a}")],
+            "{mode}"
+        );
+    }
+    // All below a wildcard, but for what the wider server names itself.
+    assert_eq!(
+        of("MUTUAL", "'*.b.x'", "'*.x', a.b.x", "a.b.x, c.b.x, d.x")[0],
+        format!(
+            "a.b.x:443 [a.b.x a.b.x:443]: /* {A}; d.x:443 [d.x d.x:443]: /* {A}; \
+             misdirected:443 [*.b.x *.b.x:443]: /* 421"
+        )
+    );
+    // Without routes of its own, too.
+    assert_eq!(
+        of("MUTUAL", "a.x", "'*.x'", "a.x")[0],
+        format!("blackhole:443 [*]: /* 404; {elsewhere}")
+    );
+}
+
 /// They kept the addresses of pods that were gone until something else changed.
 #[test]
 fn endpoints_behind_a_server_name_follow_a_push_of_endpoints_alone() {
