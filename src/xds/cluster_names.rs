@@ -4,7 +4,7 @@
 //! same endpoints stand under that name, too: `outbound_.PORT_.SUBSET_.HOST`, which clients say as SNI.
 
 /// The beginning of a name that is a server name, too.
-const BY_SERVER_NAME: &str = "outbound_.";
+pub(crate) const BY_SERVER_NAME: &str = "outbound_.";
 
 /// Returns the name of a cluster for clients; an empty subset is the whole service.
 #[must_use]

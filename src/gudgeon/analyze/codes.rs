@@ -47,4 +47,5 @@ codes! {
     PEERS_SELECT "GDN0003" Error "PeerAuthentications of one namespace for the same workloads"
     IDLE_ROUTES "GDN0004" Warning "routes or matches of a VirtualService for sidecars that no port of its hosts is for"
     IDLE_POLICIES "GDN0005" Warning "settings of a DestinationRule that no port of its host is for"
+    ROUTES_BY_MADE_HEADERS "GDN0006" Warning "routes at a gateway by a header that is made of a claim, which clients can write themselves"
 }

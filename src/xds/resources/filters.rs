@@ -20,14 +20,20 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
     HttpConnectionManager, HttpFilter, Rds, http_connection_manager,
 };
 use envoy_types::pb::envoy::extensions::filters::network::sni_cluster::v3::SniCluster;
-use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
+    TcpProxy, UpstreamConnectMode, tcp_proxy,
+};
 use envoy_types::pb::envoy::r#type::v3::Percent;
 use prost::{Message, Name};
 
 use super::mesh::Mesh;
 use crate::common::wire;
-use crate::rules::destination_rule;
+use crate::resources::clusters::BLACK_HOLE;
+use crate::rules::{authorization_policy, destination_rule};
 use crate::scope::ProxyRules;
+
+/// Bytes of a connection that are kept until its server is connected: a ClientHello.
+const EARLY_BYTES: u32 = 16 << 10;
 
 /// The properties of a proxy that its connection managers depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -262,9 +268,19 @@ pub(crate) fn tcp_to(
     tcp_filter(&proxy)
 }
 
-/// Puts the server name in the place of the next filter's cluster.
-pub(crate) fn sni_cluster() -> listener::Filter {
-    wire::filter("envoy.filters.network.sni_cluster", &SniCluster {})
+/// Builds the filters that lead TLS on to the cluster that its server name is. Clusters for that alone can be named: the proxy would
+/// speak mutual TLS to the others, as itself, for whoever knows their names.
+pub(crate) fn by_server_name(mesh: &Mesh) -> [listener::Filter; 3] {
+    // `sni_cluster` replaces the cluster behind it; without a server name it is the black hole.
+    let mut proxy = tcp_proxy_to(mesh, BLACK_HOLE, &[(BLACK_HOLE.into(), 0)]);
+    // RBAC decides when the first bytes come: no server is called before.
+    proxy.set_upstream_connect_mode(UpstreamConnectMode::OnDownstreamData);
+    proxy.max_early_data_bytes = wire::number(EARLY_BYTES);
+    [
+        authorization_policy::by_server_name(),
+        wire::filter("envoy.filters.network.sni_cluster", &SniCluster {}),
+        tcp_filter(&proxy),
+    ]
 }
 
 pub(crate) fn tls_inspector() -> listener::ListenerFilter {

@@ -14,6 +14,7 @@ mod custom;
 mod matching;
 mod message;
 mod operation;
+mod server_name;
 mod source;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ use prost::Message as _;
 use self::custom::Provider;
 pub(crate) use self::custom::{Providers, without_provider};
 use self::matching::Combined as _;
+pub(crate) use self::server_name::by_server_name;
 use crate::common::conflict::{Conflict, NOT_ENFORCED_AS_WRITTEN, TOO_LARGE};
 use crate::common::trust::TrustDomains;
 use crate::scope::Rule;

@@ -2,6 +2,7 @@
 //! it, and others are there beside it as far as a connection can be told from the older one's.
 
 pub(crate) mod hosts;
+mod misdirected;
 pub(crate) mod secrets;
 pub(crate) mod tls;
 
@@ -14,6 +15,7 @@ use api::model::{ObjectRef, Protocol};
 use api::networking::{Gateway, server_tls_settings::TlSmode};
 
 use self::hosts::ServerHosts;
+pub(crate) use self::misdirected::MisdirectedHosts;
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::fair_budget::FairBudget;
 use crate::common::steps::step;
@@ -92,6 +94,13 @@ impl Serving {
         tls.is_some_and(|tls| tls.https_redirect)
     }
 
+    /// Returns true if it takes no request of a client without a certificate.
+    fn requires_client_certificates(&self) -> bool {
+        let tls = self.spec().and_then(|server| server.tls.as_ref());
+        self.handling == ServerHandling::Https
+            && tls.is_some_and(|tls| matches!(tls.mode(), TlSmode::Mutual | TlSmode::IstioMutual))
+    }
+
     pub(crate) fn protocol(&self) -> Protocol {
         let port = self.spec().and_then(|server| server.port.as_ref());
         let protocol = port.and_then(|port| Protocol::of_service_entry(&port.protocol));
@@ -117,6 +126,8 @@ pub(crate) struct Merged {
     by_routes: BTreeMap<Arc<str>, Vec<(BoundPort, usize)>>,
     /// VirtualServices for which there is no room; found once routes are made.
     without_room: OnceLock<Arc<RulesWithoutRoom>>,
+    /// By the name of routes.
+    misdirected: HashMap<Arc<str>, MisdirectedHosts>,
 }
 
 /// Places of one router.
@@ -214,6 +225,7 @@ impl Merged {
         let mut merged = merging.merged;
         merged.conflicts = merging.conflicts.finish();
         for (place, servers) in &merged.by_port {
+            misdirected::add(servers, &mut merged.misdirected);
             for (at, server) in servers.iter().enumerate() {
                 if server.has_routes() {
                     let of_name = merged.by_routes.entry(server.routes.clone());
@@ -252,6 +264,11 @@ impl Merged {
             }
         }
         estimate
+    }
+
+    /// Returns the hosts for which routes of this name must not answer, if there are any.
+    pub(crate) fn misdirected(&self, name: &str) -> Option<&MisdirectedHosts> {
+        self.misdirected.get(name)
     }
 
     /// Names of all routes, each once.

@@ -95,9 +95,10 @@ impl ClusterMaker<'_> {
     }
 
     /// The cluster that a gateway between networks leads to by the server name; TLS goes through it as it is. `None`: the proxy
-    /// is no such gateway.
+    /// is no such gateway, or the service is outside of the mesh, where no workload asks clients for their certificates.
     fn by_server_name(&self, subset: Option<&Subset>) -> Option<Arc<Resource>> {
-        if self.view.client.by_server_name != ByServerName::Always {
+        let is_outside = self.service_port.service.mesh_external;
+        if is_outside || self.view.client.by_server_name != ByServerName::Always {
             return None;
         }
         let (mut draft, _secured) = self.view.cluster(self.service_port, &self.policies, subset);

@@ -415,9 +415,17 @@ fn tls_ends_at_a_router_or_goes_on_by_its_name() {
                 tls("TLS", 18192, "['*.local']", "{mode: AUTO_PASSTHROUGH}"),
                 tls("TLS", 18193, "[a.example]", &simple),
                 tls("MYSQL", 18194, "['*']", ""),
+                tls("TLS", 18196, "['*']", "{mode: AUTO_PASSTHROUGH}"),
+                tls("HTTPS", 18197, "['*.example']", &simple),
             ],
         ),
-        gateway("more", &[tls("HTTPS", 18190, "[b.example]", &mutual)]),
+        gateway(
+            "more",
+            &[
+                tls("HTTPS", 18190, "[b.example]", &mutual),
+                tls("HTTPS", 18197, "[b.example]", &mutual),
+            ],
+        ),
         // Routers take Gateways of their own namespace alone.
         gateway("other/elsewhere", &[tls("MYSQL", 18195, "['*']", "")]),
         rule(
@@ -457,6 +465,13 @@ fn tls_ends_at_a_router_or_goes_on_by_its_name() {
         (get(&anybody, (proxy.ip, 18190), "a.example") == answer).then_some(())
     });
     in_sync(&discovery, "edge-1");
+    // The server of a name in TLS does not answer for the host of one that requires certificates.
+    let misdirected = || {
+        let stream = secured(&anybody, (proxy.ip, 18197), "a.example");
+        answered(stream, "b.example").ok()
+    };
+    assert_eq!(get(&anybody, (proxy.ip, 18197), "a.example"), answer);
+    assert_eq!(misdirected(), Some((421, String::new())));
     // Each name has its own certificate; one that nobody has is no name.
     assert_eq!(get(&anybody, (proxy.ip, 18190), "c.example"), None);
     assert_eq!(
@@ -481,22 +496,60 @@ fn tls_ends_at_a_router_or_goes_on_by_its_name() {
     stream.flush().unwrap();
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
     // What goes on as it is comes out as it was.
-    let hello = |port, name: &str| {
-        let mut stream = secured(&anybody, (proxy.ip, port), name);
-        let _refused = stream.conn.write_tls(&mut stream.sock);
+    let hello = |config: &Arc<ClientConfig>, port, name: &str| {
+        // The library takes no such character: it is put into the bytes.
+        let spelled = name.replace('|', "-");
+        let mut stream = secured(config, (proxy.ip, port), &spelled);
+        let mut bytes = Vec::new();
+        stream.conn.write_tls(&mut bytes).unwrap();
+        let mut places = bytes.windows(name.len());
+        let at = places.position(|place| place == spelled.as_bytes());
+        let at = at.unwrap();
+        bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
+        stream.sock.write_all(&bytes).unwrap();
         let mut text = String::new();
         let _ended = stream.sock.take(5).read_to_string(&mut text);
         text
     };
-    assert_eq!(hello(18191, "x.example"), "line\n");
-    assert_eq!(hello(18191, "y.example"), "");
+    assert_eq!(hello(&anybody, 18191, "x.example"), "line\n");
+    assert_eq!(hello(&anybody, 18191, "y.example"), "");
+    let line = "outbound_.80_._.line.demo.svc.cluster.local";
+    let of_mesh = client(&[], None, &["istio-peer-exchange", "istio"]);
+    let called = || {
+        let clusters = proxy.ask("/clusters");
+        let of_line = clusters
+            .lines()
+            .filter(|line| line.starts_with("outbound|80||line."));
+        let mut totals = of_line.filter_map(|line| line.rsplit_once("::cx_total::"));
+        totals.next().map_or(0, |(_, total)| total.parse().unwrap())
+    };
+    assert_eq!(called(), 1, "through the server that has rules");
+    for (config, port, name, expected) in [
+        (&of_mesh, 18192, line, "line\n"),
+        (&of_mesh, 18196, line, "line\n"),
+        (&anybody, 18192, line, ""),
+        (
+            &of_mesh,
+            18192,
+            "outbound_.81_._.line.demo.svc.cluster.local",
+            "",
+        ),
+        // The router would have spoken to these as itself.
+        (
+            &of_mesh,
+            18192,
+            "outbound|80||line.demo.svc.cluster.local",
+            "",
+        ),
+        (&of_mesh, 18196, "prometheus_stats", ""),
+        (&of_mesh, 18196, "xds-grpc", ""),
+    ] {
+        assert_eq!(hello(config, port, name), expected, "{port} {name}");
+    }
     assert_eq!(
-        hello(18192, "outbound_.80_._.line.demo.svc.cluster.local"),
-        "line\n"
-    );
-    assert_eq!(
-        hello(18192, "outbound_.81_._.line.demo.svc.cluster.local"),
-        ""
+        called(),
+        1,
+        "a server was called before the name was looked at"
     );
     // Lines, behind TLS and in plain text.
     let mut stream = secured(&anybody, (proxy.ip, 18193), "a.example");

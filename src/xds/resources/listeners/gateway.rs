@@ -203,10 +203,9 @@ impl RouterParameters<'_> {
             }
             ServerHandling::AutoPassthrough => {
                 let mut filters = self.filters.tcp.clone();
-                // `sni_cluster` replaces the cluster behind it; without a server name it is the black hole.
-                filters.push(filters::sni_cluster());
-                filters.push(filters::tcp(self.mesh, BLACK_HOLE));
-                let chain = made.by_names(server)?.chain_of(filters);
+                filters.extend(filters::by_server_name(self.mesh));
+                let matching = made.by_names(server)?.mesh_clients();
+                let chain = matching.chain_of(filters);
                 made.chains.push(chain.into());
             }
         }

@@ -16,9 +16,12 @@ use crate::common::conflict::{Conflict, DUPLICATE_DOMAIN, REJECTED_CONFIG};
 use crate::finish::Draft;
 use crate::resources::domains;
 use crate::resources::mesh::Mesh;
-use crate::rules::gateway::{Merged, Serving};
+use crate::rules::gateway::{Merged, MisdirectedHosts, Serving};
 use crate::rules::virtual_service::is_catch_all;
-use crate::scope::{ProxyRules, Rule};
+use crate::scope::{ProxyRules, Rule, patterns};
+
+const NOT_FOUND: u32 = 404;
+const MISDIRECTED_REQUEST: u32 = 421;
 
 /// One host while rules add to it.
 #[derive(Default)]
@@ -103,13 +106,20 @@ pub(crate) fn gateway(
         making.from.push(server.from().clone());
         making.add_server((at, server), &mut hosts);
     }
+    let misdirected = merged.misdirected(name);
+    if let Some(misdirected) = misdirected {
+        let is_own = |host: &str| !is_misdirected(host, &servers, misdirected);
+        hosts.all.retain(|host, _| is_own(host));
+        making.from.extend(misdirected.values().cloned());
+    }
     // A host of which nothing is for this port is as if it were not there.
     let found = hosts.all.into_iter().filter(|(_, host)| !host.is_empty());
     let mut all: Vec<_> = found.map(|(host, one)| one.made(&host)).collect();
-    all.sort_by(|one, other| one.name.cmp(&other.name));
     if all.is_empty() {
         all.push(black_hole(port));
     }
+    all.extend(misdirected.map(|hosts| misdirected_host(hosts, port)));
+    all.sort_by(|one, other| one.name.cmp(&other.name));
     let (mut draft, conflicts) = making.finish(name, all);
     // Whoever calls may say any port: addresses of routers are translated on the way to them.
     draft.message.ignore_port_in_host_matching = true;
@@ -258,11 +268,7 @@ impl GatewayHost {
         routes.extend(self.last.map(|(route, _)| route));
         let mut virtual_host = VirtualHost {
             name: format!("{host}:{port}"),
-            domains: match host.parse::<IpAddr>() {
-                Ok(address) => domains::address_forms(address, port),
-                Err(_) if host == "*" => vec![host.to_owned()],
-                Err(_) => domains::with_port(host, port).into(),
-            },
+            domains: domains_of(host, port),
             routes,
             ..VirtualHost::default()
         };
@@ -273,15 +279,44 @@ impl GatewayHost {
     }
 }
 
+fn domains_of(host: &str, port: u16) -> Vec<String> {
+    match host.parse::<IpAddr>() {
+        Ok(address) => domains::address_forms(address, port),
+        Err(_) if host == "*" => vec![host.to_owned()],
+        Err(_) => domains::with_port(host, port).into(),
+    }
+}
+
+/// Returns true if a narrower server than these has the host, and requires certificates there.
+fn is_misdirected(host: &str, servers: &[&Serving], misdirected: &MisdirectedHosts) -> bool {
+    let nearest = patterns(host).into_iter().find_map(|pattern| {
+        let is_own = || servers.iter().any(|server| server.hosts.has(&pattern));
+        let is_elsewhere = misdirected.contains_key(&pattern);
+        (is_elsewhere || is_own()).then_some(is_elsewhere)
+    });
+    nearest.unwrap_or(false)
+}
+
+/// The answer for hosts of other servers: RFC 9110 has a status for it, at which a client begins a connection of its own.
+fn misdirected_host(hosts: &MisdirectedHosts, port: u16) -> VirtualHost {
+    let domains = hosts.keys().flat_map(|host| domains_of(host, port));
+    let domains = domains.collect();
+    answering(format!("misdirected:{port}"), domains, MISDIRECTED_REQUEST)
+}
+
 /// The answer of a port for which no rule has routes.
 fn black_hole(port: u16) -> VirtualHost {
+    answering(format!("blackhole:{port}"), vec!["*".to_owned()], NOT_FOUND)
+}
+
+fn answering(name: String, domains: Vec<String>, status: u32) -> VirtualHost {
     let answer = DirectResponseAction {
-        status: 404,
+        status,
         ..DirectResponseAction::default()
     };
     VirtualHost {
-        name: format!("blackhole:{port}"),
-        domains: vec!["*".to_owned()],
+        name,
+        domains,
         routes: vec![Route {
             name: "default".to_owned(),
             r#match: Some(prefix("/")),

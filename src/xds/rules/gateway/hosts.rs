@@ -62,6 +62,11 @@ impl ServerHosts {
         }
     }
 
+    /// Returns true if this very host, or wildcard, is one of them.
+    pub(crate) fn has(&self, host: &str) -> bool {
+        self.reversed.contains_key(&reversed(host))
+    }
+
     /// Returns all hosts, without regard to namespaces.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         self.reversed.keys().map(|host| reversed(host))

@@ -5,14 +5,20 @@ use std::fmt::Write as _;
 
 use api::networking::Gateway;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
+use envoy_types::pb::envoy::config::rbac::v3::{Permission, permission, rbac};
 use envoy_types::pb::envoy::config::route::v3::{self as route, VirtualHost, virtual_host};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, http_connection_manager,
 };
-use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+use envoy_types::pb::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
+    TcpProxy, UpstreamConnectMode, tcp_proxy,
+};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     DownstreamTlsContext, common_tls_context,
 };
+use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
 use super::*;
 use crate::common::steps::steps;
@@ -112,7 +118,8 @@ fn chain_text(chain: &FilterChain) -> String {
         text.push_str("tls ");
     }
     if let Some(proxy) = decoded_filter::<TcpProxy>(chain, "envoy.filters.network.tcp_proxy") {
-        let named = chain.filters[0].name.ends_with("sni_cluster");
+        let mut filters = chain.filters.iter();
+        let named = filters.any(|filter| filter.name.ends_with("sni_cluster"));
         text.push_str(if named { "sni_cluster " } else { "" });
         match proxy.cluster_specifier.unwrap() {
             tcp_proxy::ClusterSpecifier::Cluster(name) => text.push_str(&name),
@@ -1411,6 +1418,133 @@ fn tls_is_led_to_a_cluster_by_its_server_name() {
     assert!(names(&*snapshot.view(&router("edge"))).is_empty());
     let old = router_of("router", "edge", &[("ROUTER_MODE", "sni-dnat")]);
     assert_eq!(names(&*snapshot.view(&old)), expected);
+}
+
+/// The proxy begins mutual TLS to all other clusters, as itself: a stranger who said their names in SNI was the router.
+#[test]
+fn a_server_name_means_no_other_cluster() {
+    let mut world = world();
+    let spec = "servers: [{port: {number: 15443, name: a, protocol: TLS}, hosts: ['*'], tls: {mode: AUTO_PASSTHROUGH}}]";
+    gateway(&mut world, "g", 1, spec);
+    let key = ServiceKey::new("b.demo.svc.cluster.local", "demo");
+    let outside = Arc::make_mut(&mut world.services).get_mut(&key).unwrap();
+    Arc::make_mut(outside).mesh_external = true;
+    let view = seen(world);
+    let (listener, _) = listeners(&*view).remove(0);
+    let chain = &listener.filter_chains[0];
+    // Clients that speak no mutual TLS get no further.
+    assert_eq!(
+        chain
+            .filter_chain_match
+            .as_ref()
+            .unwrap()
+            .application_protocols,
+        [
+            "istio",
+            "istio-peer-exchange",
+            "istio-http/1.0",
+            "istio-http/1.1",
+            "istio-h2"
+        ]
+    );
+    let names: Vec<_> = chain.filters.iter().map(|one| &*one.name).collect();
+    assert_eq!(
+        names,
+        ["rbac", "sni_cluster", "tcp_proxy"].map(|name| format!("envoy.filters.network.{name}"))
+    );
+    let rules = decoded_filter::<NetworkRbac>(chain, names[0])
+        .unwrap()
+        .rules
+        .unwrap();
+    assert_eq!(rules.action(), rbac::Action::Allow);
+    let [policy] = rules.policies.values().collect::<Vec<_>>()[..] else {
+        panic!("{rules:?}")
+    };
+    let prefix = StringMatcher {
+        match_pattern: Some(MatchPattern::Prefix("outbound_.".to_owned())),
+        ..StringMatcher::default()
+    };
+    let named = permission::Rule::RequestedServerName(prefix);
+    assert_eq!(policy.permissions, [Permission { rule: Some(named) }]);
+    let proxy = decoded_filter::<TcpProxy>(chain, names[2]).unwrap();
+    assert_eq!(
+        proxy.upstream_connect_mode(),
+        UpstreamConnectMode::OnDownstreamData
+    );
+    // Services outside of the mesh ask no client for a certificate.
+    let clusters = view.all(Type::Cluster);
+    let has = |name: &str| clusters.iter().any(|one| &*one.name == name);
+    assert!(has("outbound_.80_._.a.demo.svc.cluster.local") && has(B));
+    let outside = "outbound_.80_._.b.demo.svc.cluster.local";
+    assert!(!has(outside) && view.get(Type::Endpoint, outside).is_none());
+}
+
+/// A client said the name of the wider server in TLS, and asked for the host of the other one without a certificate.
+#[test]
+fn a_wider_server_answers_for_no_host_that_requires_certificates() {
+    let tls = |mode: &str| {
+        let files = match mode {
+            "ISTIO_MUTUAL" => "",
+            _ => ", serverCertificate: /c, privateKey: /k, caCertificates: /r",
+        };
+        format!("tls: {{mode: {mode}{files}}}")
+    };
+    let server = |name: &str, hosts: &str, mode: &str| {
+        format!(
+            "{{port: {{number: 443, name: {name}, protocol: HTTPS}}, hosts: [{hosts}], {}}}",
+            tls(mode)
+        )
+    };
+    let of_rule =
+        "gateways: [wide, narrow]\nhttp: [{route: [{destination: {host: a, port: {number: 80}}}]}]";
+    let of = |narrow: &str, hosts: &str, wide: &str, rule: &str| {
+        let mut world = world();
+        let narrow = format!("servers: [{}]", server("n", hosts, narrow));
+        gateway(&mut world, "narrow", 2, &narrow);
+        let wide = format!("servers: [{}]", server("w", wide, "SIMPLE"));
+        gateway(&mut world, "wide", 1, &wide);
+        virtual_service(&mut world, "v", 1, &format!("hosts: [{rule}]\n{of_rule}"));
+        let view = seen(world);
+        ["w.wide", "n.narrow"].map(|name| {
+            let all = self::hosts(&*view, &format!("https.443.{name}.demo"));
+            all.join("; ")
+        })
+    };
+    let to_a = format!("[a.x a.x:443]: /* {A}");
+    let elsewhere = "misdirected:443 [a.x a.x:443]: /* 421";
+    for mode in ["MUTUAL", "ISTIO_MUTUAL"] {
+        for wide in ["'*.x'", "'*'"] {
+            assert_eq!(
+                of(mode, "a.x", wide, "a.x, b.x"),
+                [
+                    format!("b.x:443 [b.x b.x:443]: /* {A}; {elsewhere}"),
+                    format!("a.x:443 {to_a}")
+                ],
+                "{mode} {wide}"
+            );
+        }
+    }
+    // Clients may have a certificate, or need not: there is nothing to go around.
+    for mode in ["SIMPLE", "OPTIONAL_MUTUAL"] {
+        assert_eq!(
+            of(mode, "a.x", "'*'", "a.x"),
+            [format!("a.x:443 {to_a}"), format!("a.x:443 {to_a}")],
+            "{mode}"
+        );
+    }
+    // All below a wildcard, but for what the wider server names itself.
+    assert_eq!(
+        of("MUTUAL", "'*.b.x'", "'*.x', a.b.x", "a.b.x, c.b.x, d.x")[0],
+        format!(
+            "a.b.x:443 [a.b.x a.b.x:443]: /* {A}; d.x:443 [d.x d.x:443]: /* {A}; \
+             misdirected:443 [*.b.x *.b.x:443]: /* 421"
+        )
+    );
+    // Without routes of its own, too.
+    assert_eq!(
+        of("MUTUAL", "a.x", "'*.x'", "a.x")[0],
+        format!("blackhole:443 [*]: /* 404; {elsewhere}")
+    );
 }
 
 /// They kept the addresses of pods that were gone until something else changed.
