@@ -738,7 +738,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("xds/resources/listeners/outbound.rs", 500),
     ("xds/rules/gateway.rs", 505),
     ("xds/scope/visibility.rs", 595),
-    ("xds/resources/listeners/inbound.rs", 520),
+    ("xds/resources/listeners/inbound.rs", 540),
     ("xds/stream/mod.rs", 490),
     ("xds/stream/answer.rs", 410),
     ("xds/scope.rs", 415),
