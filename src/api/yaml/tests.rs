@@ -116,6 +116,23 @@ fn an_error_has_its_line() {
 }
 
 #[test]
+fn a_template_is_told() {
+    for (text, line) in [
+        ("a: 1\nhost: {{ .Values.host }}\n", 2),
+        ("{{- if .Values.on }}\na: 1\n{{- end }}\n", 1),
+        ("a:\n  {{- toYaml .Values.a | nindent 2 }}\n", 2),
+        ("a: {{ include \"b\" . }}-c\n", 1),
+    ] {
+        let expected = format!("line {line}: it is a template: render it first");
+        assert_eq!(cause(text), expected, "{text}");
+    }
+    assert_eq!(read_text("a: '{{ b }}'"), "{a:\"{{ b }}\"}");
+    // Another line is wrong.
+    let other = cause("a: '{{ b }}'\nc: *d\n");
+    assert!(!other.contains("template"), "{other}");
+}
+
+#[test]
 fn depth_has_a_bound() {
     for (open, close) in [("[", "]"), ("{a: ", "}")] {
         let nested = |levels: usize| format!("{}1{}", open.repeat(levels), close.repeat(levels));
