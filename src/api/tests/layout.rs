@@ -1230,6 +1230,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "DestinationRule",
         &[
+            "api/config/kinds/earlier.rs",
             "gudgeon/analyze/codes.rs",
             "gudgeon/analyze/conflicts.rs",
             "gudgeon/analyze/idle_policies.rs",
@@ -1308,6 +1309,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "ServiceEntry",
         &[
+            "api/config/kinds/earlier.rs",
             "api/config/rules/parts.rs",
             "api/size.rs",
             "gudgeon/analyze/codes.rs",
@@ -1347,6 +1349,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "VirtualService",
         &[
+            "api/config/kinds/earlier.rs",
             "gudgeon/analyze/claims.rs",
             "gudgeon/analyze/codes.rs",
             "gudgeon/analyze/conflicts.rs",
