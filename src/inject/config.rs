@@ -489,9 +489,14 @@ mod tests {
             "template inject, line 2: can't evaluate field Nosuch in type SidecarTemplateData"
         );
         // A pod that chooses it gets it.
-        let (_, warnings) = load("templates: {sidecar: '', waypoint: '{{ .UID }}'}").unwrap();
+        let (_, warnings) = load("templates: {sidecar: '', other: '{{ .UID }}'}").unwrap();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(warnings[0].contains("waypoint"), "{warnings:?}");
+        assert!(warnings[0].contains("other"), "{warnings:?}");
+        // Istio's own gateway controller prints these.
+        for name in ["waypoint", "kube-gateway", "agentgateway"] {
+            let text = format!("templates: {{sidecar: '', {name}: '{{{{ .UID }}}}'}}");
+            assert_eq!(load(&text).unwrap().1, [""; 0], "{name}");
+        }
         assert!(load("templates: {sidecar: '', w: '{{ .UID }}'}\ndefaultTemplates: [w]").is_err());
         // Errors that may be the pod's are not.
         for text in [
@@ -537,7 +542,7 @@ mod tests {
             );
         }
         // Charts print other resources by these names, for other data.
-        let (_, warnings) = load("templates: {sidecar: '', waypoint: 'a: {{ .Nosuch }}'}").unwrap();
+        let (_, warnings) = load("templates: {sidecar: '', other: 'a: {{ .Nosuch }}'}").unwrap();
         assert!(!warnings[0].contains(prefix), "{warnings:?}");
     }
 

@@ -20,6 +20,9 @@ use crate::template_data::TemplateData;
 use crate::warnings::proxy_config_ends;
 use crate::yaml;
 
+/// Templates in Istio's own configuration that its gateway controller prints, for other data. Pods do not choose them.
+const OF_GATEWAYS: [&str; 3] = ["waypoint", "kube-gateway", "agentgateway"];
+
 /// Namespace of the pod that is rendered.
 const NAMESPACE: &str = "default";
 
@@ -46,8 +49,7 @@ impl Configuration {
     /// Renders each template for a pod with one container. Only an unknown field counts as an error: all others may be the pod's,
     /// and so may output that cannot be read, which is a warning.
     ///
-    /// Charts have templates of other resources beside those of pods (`waypoint`, `kube-gateway`); they have other data, so
-    /// a template that no pod gets by default is a warning.
+    /// A template that no pod gets by default is a warning, unless it is one [of gateways](OF_GATEWAYS).
     fn dry_run(&self, warnings: &mut Vec<String>) -> Result<(), ConfigurationError> {
         match &self.mode {
             Mode::Fragment { template, .. } => {
@@ -87,7 +89,9 @@ impl Configuration {
                     if defaults.contains(template.name()) {
                         return Err(broken(&failure));
                     }
-                    others.push(failure.to_string());
+                    if !OF_GATEWAYS.contains(&template.name()) {
+                        others.push(failure.to_string());
+                    }
                 }
                 // The image is one template's, and others add to its container.
                 let is_guess = made.iter().any(layer::makes_proxy)

@@ -256,7 +256,7 @@ impl Injection<'_> {
     fn note_pruned(&mut self) {
         let pruned = self.pruned.iter();
         self.warnings
-            .extend(pruned.map(|path| warnings::pruned(path)));
+            .extend(pruned.filter_map(|path| warnings::pruned(path)));
         self.trace.pruned = self.pruned.len();
     }
 

@@ -10,7 +10,7 @@ use crate::pod;
 /// The vendor and release of the agent in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// Istio 1.N.
+    /// Istio 1.N; those before 1.0 count as 1.0.
     Istio(u32),
     /// pintle, which supports all features of Istio's newest agents.
     Ours,
@@ -27,6 +27,12 @@ impl Release {
         let (name, tag) = last.split_once(':').unwrap_or((last, ""));
         if name.starts_with("pintle") {
             return Self::Ours;
+        }
+        if tag
+            .strip_prefix("0.")
+            .is_some_and(|minor| minor.starts_with(|first: char| first.is_ascii_digit()))
+        {
+            return Self::Istio(0);
         }
         let minor = tag.strip_prefix("1.").unwrap_or_default();
         let end = minor.find(|letter: char| !letter.is_ascii_digit());
@@ -132,6 +138,9 @@ mod tests {
         let rows = [
             ("docker.io/istio/proxyv2:1.4.10", Release::Istio(4)),
             ("proxyv2:1.10", Release::Istio(10)),
+            ("istio/proxy:0.7.1", Release::Istio(0)),
+            ("proxy:0.8.0-rc.1", Release::Istio(0)),
+            ("proxy:0.x", Release::Unknown),
             (
                 "h:5000/istio/proxyv2:1.8.6-distroless@sha256:ab",
                 Release::Istio(8),

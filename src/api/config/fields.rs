@@ -219,7 +219,7 @@ impl Walker {
     fn part(&mut self, kind: FieldKind, value: &Json) -> Json {
         match (kind, value) {
             (FieldKind::String | FieldKind::Enum(_), Json::Null) => {
-                self.error(scalars::QUOTE);
+                self.error("expected a string, got null");
                 Json::Null
             }
             (_, Json::Null) => {

@@ -289,6 +289,10 @@ pub(super) fn unchecked(kind: &Kind) -> String {
             "{} is not used by gudgeon and was not checked: istioctl installs by it, and its meshConfig and values are files of their own here",
             kind.kind
         ),
+        earlier::OPERATOR => format!(
+            "{} is not used by gudgeon and was not checked: an operator installs by it, and its meshConfig and values are files of their own here",
+            kind.kind
+        ),
         _ => format!("{} is not used by gudgeon and was not checked", kind.kind),
     }
 }
@@ -359,10 +363,13 @@ pub fn kind(api_version: &str, kind: &str) -> Result<&'static Kind, Finding> {
     if let Some(row) = all_kinds().find(is_it) {
         return Ok(row);
     }
-    let meant = match current().find(|row| row.kind == kind) {
+    let mut earlier = earlier::SUCCESSORS.iter();
+    let successor = earlier.find(|(name, _)| group == MIXER && *name == kind);
+    let wanted = successor.map_or(kind, |(_, successor)| successor);
+    let meant = match current().find(|row| row.kind == wanted) {
         Some(row) => match row.versions.first() {
-            Some(version) => Some(format!("{}/{version} {kind}", row.group)),
-            None => Some(format!("{} {kind}", row.group)),
+            Some(version) => Some(format!("{}/{version} {wanted}", row.group)),
+            None => Some(format!("{} {wanted}", row.group)),
         },
         None => nearest(
             kind,
@@ -374,8 +381,10 @@ pub fn kind(api_version: &str, kind: &str) -> Result<&'static Kind, Finding> {
         .map(str::to_owned),
     };
     let mut message = format!("unrecognized type {} {}", short(api_version), short(kind));
-    if let Some(meant) = meant {
-        message.push_str(&format!(", did you mean \"{meant}\"?"));
+    match (successor, meant) {
+        (Some(_), Some(meant)) => message.push_str(&format!(", {meant} took its place")),
+        (None, Some(meant)) => message.push_str(&format!(", did you mean \"{meant}\"?")),
+        (_, None) => {}
     }
     Err(Finding::error("kind", message))
 }
@@ -464,16 +473,22 @@ mod tests {
             ("extensions.istio.io/v1alpha1", "WasmPlugin"),
             ("install.istio.io/v1alpha1", "IstioOperator"),
             ("install.istio.io/v1alpha2", "IstioControlPlane"),
+            ("operator.istio.io/v1alpha1", "Istio"),
+            ("operator.istio.io/v1alpha1", "IstioCNI"),
+            ("operator.istio.io/v1alpha1", "IstioOperator"),
+            ("operator.istio.io/v1alpha1", "IstioControlPlane"),
             ("rbac.istio.io/v1alpha1", "AuthorizationPolicy"),
         ] {
             assert_eq!(kind(api_version, name).unwrap().check, Check::Unused);
         }
-        let operator = kind("install.istio.io/v1alpha1", "IstioOperator").unwrap();
-        let text = unchecked(operator);
-        assert!(
-            text.ends_with("its meshConfig and values are files of their own here"),
-            "{text}"
-        );
+        for (api_version, whose) in [
+            ("install.istio.io/v1alpha1", "istioctl installs by it"),
+            ("operator.istio.io/v1alpha1", "an operator installs by it"),
+        ] {
+            let text = unchecked(kind(api_version, "IstioOperator").unwrap());
+            let end = format!("{whose}, and its meshConfig and values are files of their own here");
+            assert!(text.ends_with(&end), "{text}");
+        }
     }
 
     /// Two releases had a kind of its name before it.
@@ -520,6 +535,21 @@ mod tests {
                 "unrecognized type install.istio.io/v1alpha1 IstioOperators",
             ),
             ("v1", "Pods", "unrecognized type v1 Pods"),
+            (
+                "config.istio.io/v1alpha2",
+                "RouteRule",
+                "unrecognized type config.istio.io/v1alpha2 RouteRule, networking.istio.io/v1alpha3 VirtualService took its place",
+            ),
+            (
+                "config.istio.io/v1alpha2",
+                "EgressRule",
+                "unrecognized type config.istio.io/v1alpha2 EgressRule, networking.istio.io/v1alpha3 ServiceEntry took its place",
+            ),
+            (
+                "config.istio.io/v1alpha2",
+                "DestinationPolicy",
+                "unrecognized type config.istio.io/v1alpha2 DestinationPolicy, networking.istio.io/v1alpha3 DestinationRule took its place",
+            ),
         ] {
             let finding = kind(api_version, name).unwrap_err();
             assert_eq!(finding.message, want);

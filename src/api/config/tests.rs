@@ -147,7 +147,7 @@ fn the_outside_of_an_object_is_checked() {
             vec![
                 "metadata.namespace: \"b.c\" is not a DNS label",
                 "metadata.labels[\"a/b\"]: expected a string; quote the value",
-                "metadata.labels.c: expected a string; quote the value",
+                "metadata.labels.c: expected a string, got null",
             ],
         ),
     ] {
@@ -378,7 +378,11 @@ fn numbers_are_read_in_all_their_forms() {
 
 #[test]
 fn an_error_says_to_quote_a_value_that_is_not_a_string() {
-    for value in [json!(true), json!(80), json!(null)] {
+    assert_eq!(
+        spec_finding_texts("VirtualService", json!({"hosts": ["a", null]})),
+        ["spec.hosts[1]: expected a string, got null"]
+    );
+    for value in [json!(true), json!(80)] {
         assert_eq!(
             spec_finding_texts("VirtualService", json!({"hosts": ["a", value]})),
             ["spec.hosts[1]: expected a string; quote the value"]

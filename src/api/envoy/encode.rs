@@ -63,6 +63,9 @@ pub fn encode_written(message: &str, written: &Struct) -> Result<Vec<u8>, Vec<Fi
     }
 }
 
+/// The part of a listener that Envoy refuses without the bootstrap extension of internal listeners, which pintle's bootstrap lacks.
+const INTERNAL_LISTENER: &str = "envoy.config.listener.v3.Listener.InternalListenerConfig";
+
 struct Encoder {
     pool: &'static DescriptorPool<'static>,
     path: String,
@@ -106,6 +109,9 @@ impl Encoder {
         };
         if name == config_discovery::SOURCE && config_discovery::asks_discovery(value) {
             return self.fail(config_discovery::NOT_SERVED);
+        }
+        if name == INTERNAL_LISTENER {
+            return self.fail("the proxy's bootstrap has no internal listeners");
         }
         self.fields(name, &descriptor, values.iter(), depth, out);
     }

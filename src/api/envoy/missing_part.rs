@@ -24,7 +24,7 @@ const READ_AT_ONCE: [&str; 3] = [
 /// Fields of which Envoy's code wants one (seen with Envoy 1.40), the usual one first: no rule of its messages says so. Chains of a
 /// listener are not among them, for another patch may add them.
 const WANTED: [(&str, &[&str]); 9] = [
-    (LISTENER, &["address", "api_listener", "internal_listener"]),
+    (LISTENER, &["address", "api_listener"]),
     (
         "envoy.config.listener.v3.Filter",
         &["typed_config", "config_discovery"],

@@ -570,6 +570,17 @@ fn an_extension_that_is_asked_of_discovery_is_refused() {
 }
 
 #[test]
+fn an_internal_listener_is_refused() {
+    const LISTENER: &str = "envoy.config.listener.v3.Listener";
+    for field in ["internal_listener", "internalListener"] {
+        let value = json!({"name": "x", field: {}, "filter_chains": []});
+        let want = format!("v.{field}: the proxy's bootstrap has no internal listeners");
+        assert_eq!(mistakes(LISTENER, &value), [want]);
+    }
+    bytes(LISTENER, &json!({"name": "x", "internal_listener": null}));
+}
+
+#[test]
 fn a_field_of_the_earlier_api_names_its_successor() {
     let all = descriptors().unwrap();
     for (message, field, successor) in old_fields::SUCCESSORS {

@@ -8,11 +8,12 @@ use granit_parser::{ErrorKind, Event, Options, Parser, ScanError};
 use super::builder::{Builder, ListItems, TOO_DEEP};
 use super::indent::Indents;
 use super::input::Text;
-use super::{Limits, Malformed, Node, Tags, malformed};
+use super::{Limits, Malformed, MalformedKind, Node, Tags, malformed};
 
 /// Each with its own account of values; what is no YAML ends it.
 pub struct Documents<'a> {
     parser: Parser<'a, Text<'a>>,
+    text: &'a str,
     indents: Indents<'a>,
     limits: Limits,
     tags: Tags,
@@ -70,10 +71,23 @@ pub(super) fn wrong(error: &ScanError) -> Malformed {
     malformed(error.marker().line(), cause)
 }
 
+/// Says of a mistake in a line with an action of a template that the text is one.
+fn of_template(text: &str, error: Malformed) -> Malformed {
+    let at = error.line.checked_sub(1);
+    let line = at.and_then(|at| text.lines().nth(at)).unwrap_or_default();
+    match error.kind {
+        MalformedKind::Other if line.contains("{{") => {
+            malformed(error.line, "it is a template: render it first")
+        }
+        MalformedKind::Other | MalformedKind::TooManyValues => error,
+    }
+}
+
 impl<'a> Documents<'a> {
     pub(super) fn new(text: &'a str, limits: Limits, tags: Tags) -> Self {
         Self {
             parser: Parser::with_options(Text::new(text), options(limits)),
+            text,
             indents: Indents::new(text),
             limits,
             tags,
@@ -112,6 +126,7 @@ impl<'a> Documents<'a> {
             return None;
         }
         let read = self.read().transpose();
+        let read = read.map(|read| read.map_err(|error| of_template(self.text, error)));
         // Behind text that is no YAML no document's beginning is known.
         self.ended = !matches!(read, Some(Ok(_)));
         read

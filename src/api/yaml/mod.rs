@@ -9,6 +9,7 @@ mod indent;
 mod input;
 mod json;
 mod outline;
+mod quoted;
 mod scalar;
 
 use std::fmt;

@@ -1,5 +1,6 @@
 //! Trees, lines and bounds.
 
+use granit_parser::{BorrowedInput, Parser, StrInput};
 use proptest::prelude::*;
 
 use super::*;
@@ -115,6 +116,23 @@ fn an_error_has_its_line() {
 }
 
 #[test]
+fn a_template_is_told() {
+    for (text, line) in [
+        ("a: 1\nhost: {{ .Values.host }}\n", 2),
+        ("{{- if .Values.on }}\na: 1\n{{- end }}\n", 1),
+        ("a:\n  {{- toYaml .Values.a | nindent 2 }}\n", 2),
+        ("a: {{ include \"b\" . }}-c\n", 1),
+    ] {
+        let expected = format!("line {line}: it is a template: render it first");
+        assert_eq!(cause(text), expected, "{text}");
+    }
+    assert_eq!(read_text("a: '{{ b }}'"), "{a:\"{{ b }}\"}");
+    // Another line is wrong.
+    let other = cause("a: '{{ b }}'\nc: *d\n");
+    assert!(!other.contains("template"), "{other}");
+}
+
+#[test]
 fn depth_has_a_bound() {
     for (open, close) in [("[", "]"), ("{a: ", "}")] {
         let nested = |levels: usize| format!("{}1{}", open.repeat(levels), close.repeat(levels));
@@ -225,6 +243,101 @@ fn scalars_stand_for_what_yaml_says() {
     }
 }
 
+/// Values as libyaml gives them for the same text.
+#[test]
+fn lines_of_a_quoted_scalar_may_begin_left_of_its_key() {
+    for (text, tree) in [
+        ("a: '{\n\"x\": [\n}\n'\n", r#"{a:"{ \"x\": [ } "}"#),
+        ("a: \"{\nx\n}\n\"\nb: 1\n", r#"{a:"{ x } ",b:1}"#),
+        ("a:\n  b: 'x\ny'\n", r#"{a:{b:"x y"}}"#),
+        ("a:\n  b: 'x\n\n\n y\n\n'\n", r#"{a:{b:"x\n\ny\n"}}"#),
+        ("a:\n- 'x\n y''\nz'\n- w\n", r#"{a:["x y' z",w]}"#),
+        ("a: \"x\\\ny\\\n  z\"\n", r#"{a:"xyz"}"#),
+        ("a: \"x\\n\\\n\ny\"\n", r#"{a:"x\n\ny"}"#),
+        ("a: \"x\\\r\ny\"\n", r#"{a:"xy"}"#),
+        ("a: \"x\\\n\ty\"\n", r#"{a:"xy"}"#),
+        ("a: 'x\n\ty'\n", r#"{a:"x y"}"#),
+        ("a: 'x\n\t\n \tz'\n", r#"{a:"x\nz"}"#),
+        ("a: 'x\r\ny\r\n\r\nz'\r\nb: 1\r\n", r#"{a:"x y\nz",b:1}"#),
+        (
+            "a: 'x\n# no comment\ny # z\n'\n",
+            r#"{a:"x # no comment y # z "}"#,
+        ),
+        ("a: 'x\n---y\n'\n", r#"{a:"x ---y "}"#),
+        ("a: 'x\nb: y\n- c\n'\n", r#"{a:"x b: y - c "}"#),
+        ("a:\n    'x\ny'\n", r#"{a:"x y"}"#),
+        (
+            "a: {b: 'x\ny', c: \"u\nv\"}\nd: 1\n",
+            r#"{a:{b:"x y",c:"u v"},d:1}"#,
+        ),
+        (
+            "a: \"\n\\\"\n\\\\\n\"\nb: 'x\\\ny'\n",
+            r#"{a:" \" \\ ",b:"x\\ y"}"#,
+        ),
+        ("a: ''\nb: ''''\nc: '\n'\n", r#"{a:"",b:"'",c:" "}"#),
+        (
+            "a:\n- - b: 'x\ny\n'\n    c: 2\n",
+            r#"{a:[[{b:"x y ",c:2}]]}"#,
+        ),
+        ("k: &a 'x\ny'\nl: *a\n", r#"{k:"x y",l:"x y"}"#),
+        ("a: \"é\nü\"\n", r#"{a:"é ü"}"#),
+        // Quotes that are letters.
+        ("a: b 'c\nd: 'e'\n", r#"{a:b 'c,d:"e"}"#),
+        ("a: &it's b\nc: *it's\n", "{a:b,c:b}"),
+        ("a: # it's\n  b\nc: d\n", "{a:b,c:d}"),
+    ] {
+        assert_eq!(read_text(text), tree, "{text}");
+    }
+}
+
+#[test]
+fn a_document_indicator_ends_a_quoted_scalar() {
+    for text in [
+        "a: 'x\n---\n'\n",
+        "a: 'x\n-- y\n--- z'\n",
+        "a: \"x\n...\n\"\n",
+        "a:\n  b: \"x\\\n---\n\"\n",
+        "'x\n---'\n'",
+    ] {
+        assert!(read(text, LIMITS).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_line_behind_a_quoted_scalar_keeps_its_number() {
+    let text = "a: '{\n\"x\": 1\n}\n'\nb: 1\nb: 2\n";
+    assert_eq!(cause(text), "line 6: the key \"b\" twice");
+    assert_eq!(cause("a: 'x\ny\n").split(':').next(), Some("line 1"));
+}
+
+#[test]
+fn quoted_scalars_take_linear_time() {
+    let limits = Limits {
+        bytes: 4 << 20,
+        nodes: 1 << 20,
+        ..LIMITS
+    };
+    let many: String = (0..100_000).map(|at| format!("k{at}: 'x\ny'\n")).collect();
+    assert!(read(&many, limits).is_ok());
+    let deep = format!("{}'{}'", " ".repeat(1 << 20), "\nx".repeat(1 << 20));
+    assert!(read(&deep, limits).is_ok());
+    let open = format!("a: '{}", "x\n".repeat(1 << 20));
+    assert!(read(&open, limits).is_err());
+    let short = format!("a: [{}]", "'', ".repeat(200_000));
+    assert!(read(&short, limits).is_ok());
+}
+
+/// The events of a text with the lines and bytes where they begin, if the parser takes all of it.
+fn events<'a>(input: impl BorrowedInput<'a>) -> Option<Vec<String>> {
+    let parser = Parser::with_options(input, documents::options(LIMITS));
+    let events = parser.map(|event| {
+        let (event, span) = event.ok()?;
+        let (line, byte) = (span.start.line(), span.start.byte_offset());
+        Some(format!("{line} {byte:?} {event:?}"))
+    });
+    events.collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -232,6 +345,15 @@ proptest! {
     fn any_text_is_a_tree_or_an_error(text in "([a-c]: |- |[\\[\\]{},]|&x |\\*x|<<: |\n| |'|\"|#|!t |\\||\t|1){0,60}") {
         if let Ok(Some(node)) = read(&text, LIMITS) {
             let _shown = show(&node);
+        }
+    }
+
+    #[test]
+    fn text_of_yaml_1_2_is_read_as_the_parser_reads_it(
+        text in "(a|[a-c]: |- |\n|\n |  |'|''|\"|\\\\|#| #|&a'|\\*a'|!t'|\\{|\\}|, |\\||>|\t|\r\n|---\n){0,40}"
+    ) {
+        if let Some(expected) = events(StrInput::new(&text)) {
+            prop_assert_eq!(events(input::Text::new(&text)), Some(expected));
         }
     }
 

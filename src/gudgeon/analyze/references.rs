@@ -18,6 +18,10 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     }
     for item in all.of("DestinationRule") {
         let host = text(&item.body, "/host");
+        // A host that is missing is a mistake of the object itself.
+        if host.is_empty() {
+            continue;
+        }
         let full = all.full_host(host, &item.namespace);
         if all.hosts_of(&full, &item.namespace).is_empty() {
             let message = format!("no service has the host {host:?}");
@@ -223,6 +227,9 @@ fn each_destination(body: &Json) -> Vec<(String, &Json)> {
 fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     for (path, to) in each_destination(&item.body) {
         let host = text(to, "/host");
+        if host.is_empty() {
+            continue;
+        }
         let full = all.full_host(host, &item.namespace);
         let hosts = all.hosts_of(&full, &item.namespace);
         if hosts.is_empty() {

@@ -469,6 +469,25 @@ fn objects_of_the_installation_and_broken_ones_count_as_present() {
     assert_eq!(codes, ["[IST0106]", "[IST0132]"], "{found:?}");
 }
 
+/// The object is refused for it already.
+#[test]
+fn an_empty_host_is_no_reference() {
+    for (kind, spec) in [
+        (
+            "VirtualService",
+            "{hosts: [a.example], http: [{route: [{destination: {host: '', subset: s}}]}]}",
+        ),
+        ("DestinationRule", "{host: ''}"),
+    ] {
+        let found = beside(kind, "v", spec);
+        let of_object = |line: &String| line.contains("IST0106");
+        assert!(
+            !found.is_empty() && found.iter().all(of_object),
+            "{kind}: {found:?}"
+        );
+    }
+}
+
 #[test]
 fn a_service_that_is_not_exported_is_not_there() {
     let entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: own, namespace: other}\nspec: {hosts: [own.example], exportTo: [TO], ports: [{number: 80, name: http, protocol: HTTP}], resolution: NONE}\n---\n\

@@ -14,7 +14,7 @@ use super::values::{DOMAIN, age, boolean, domain, duration, network, ping_time};
 pub(crate) const MESH_NETWORKS: &str = "/etc/istio/config/meshNetworks";
 
 /// Flags that are ignored, and whether they take a value.
-pub(super) const WITHOUT_MEANING: [(&str, bool); 15] = [
+pub(super) const WITHOUT_MEANING: [(&str, bool); 21] = [
     ("plugins", true),
     ("resync", true),
     ("consulserverInterval", true),
@@ -30,6 +30,12 @@ pub(super) const WITHOUT_MEANING: [(&str, bool); 15] = [
     ("use-mcp", false),
     ("kubernetesApiQPS", true),
     ("kubernetesApiBurst", true),
+    ("tlsCertFile", true),
+    ("tlsKeyFile", true),
+    ("tls-cipher-suites", true),
+    ("tls-min-version", true),
+    ("clusterAliases", true),
+    ("cniNamespace", true),
 ];
 
 /// `gudgeon discovery`, and `discovery` of a link named `pilot-discovery`.

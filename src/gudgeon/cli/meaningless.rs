@@ -73,8 +73,18 @@ const OF_ANALYZE: [(&str, bool); 12] = [
     ("verbose", false),
 ];
 
-/// A flag that discovery ignores and galley uses.
-const OF_GALLEY: &str = "caCertFile";
+/// Flags that discovery ignores and the webhooks use.
+const OF_WEBHOOKS: [&str; 3] = ["tlsCertFile", "tlsKeyFile", "caCertFile"];
+
+/// Returns the warning about an ignored flag. Files of certificates have another name here.
+pub(super) fn warning(name: &str) -> String {
+    match OF_WEBHOOKS.contains(&name) {
+        true => format!(
+            "ignoring --{name}: certificates are those in the directory that PILOT_CERT_DIR names"
+        ),
+        false => format!("ignoring --{name}: it has no meaning here"),
+    }
+}
 
 /// Iterates over the flags that discovery or galley ignores, and that no role uses: each once.
 pub(super) fn of_all() -> impl Iterator<Item = &'static (&'static str, bool)> {
@@ -82,7 +92,7 @@ pub(super) fn of_all() -> impl Iterator<Item = &'static (&'static str, bool)> {
     let of_galley = galley::WITHOUT_MEANING.iter();
     let of_galley = of_galley.filter(|flag| !of_discovery.contains(flag));
     let all = of_discovery.iter().chain(of_galley);
-    all.filter(|(name, _)| *name != OF_GALLEY)
+    all.filter(|(name, _)| !OF_WEBHOOKS.contains(name))
 }
 
 /// Iterates over the ignored flags of a command, each with true if it takes a value.

@@ -155,10 +155,7 @@ pub fn parse(args: &[OsString]) -> Result<Parsed, EarlyExit> {
             .subcommand()
             .map(|(name, below)| (name.to_owned(), below));
     }
-    let warnings = given
-        .into_iter()
-        .map(|name| format!("ignoring --{name}: it has no meaning here"))
-        .collect();
+    let warnings = given.into_iter().map(meaningless::warning).collect();
     Ok(Parsed { action, warnings })
 }
 

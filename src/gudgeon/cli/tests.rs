@@ -518,10 +518,25 @@ fn flags_by_the_names_of_later_releases() {
     }
 }
 
+/// Charts of later releases have them.
+#[test]
+fn discovery_ignores_flags_of_later_releases() {
+    let line = "gudgeon discovery --tlsCertFile /c --tlsKeyFile=/k --caCertFile /ca --tls-cipher-suites=a,b --tls-min-version TLSv1_3 \
+                --clusterAliases=a=b --cniNamespace=istio-system";
+    let warnings = parsed(line).unwrap().warnings;
+    assert_eq!(warnings.len(), 7, "{warnings:?}");
+    let of_certificates =
+        "ignoring --tlsCertFile: certificates are those in the directory that PILOT_CERT_DIR names";
+    assert!(
+        warnings.iter().any(|one| one == of_certificates),
+        "{warnings:?}"
+    );
+}
+
 #[test]
 fn a_tip_leads_to_no_flag_that_is_ignored() {
     for line in [
-        "gudgeon discovery --tls-cert-file x",
+        "gudgeon discovery --tls-cert-fil x",
         "gudgeon injector --http-port 1",
         "gudgeon galley --http-port 1",
     ] {

@@ -369,6 +369,16 @@ mod tests {
         assert!(seen > 100 && broken > 0, "{seen} {broken}");
     }
 
+    /// As Istio's own manifests have dashboards.
+    #[test]
+    fn text_left_of_its_key_hides_no_object() {
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: dash}\ndata:\n  a.json: '{\n  \"annotations\": {\n}\n'\n---\n\
+                    apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v}\nspec: {htp: []}\n";
+        let (answer, _) = report_on(text, false);
+        let count = "2 objects, 0 valid, 1 invalid";
+        assert!(answer.starts_with(count), "{answer}");
+    }
+
     /// The last line of the report on a file, and the findings before it.
     fn report_on(text: &str, below: bool) -> (String, usize) {
         let file = NamedFile {

@@ -467,6 +467,20 @@ mod tests {
         }
     }
 
+    /// Envoy refuses the listener whatever later patches add to it.
+    #[test]
+    fn a_note_names_an_internal_listener() {
+        let kind = named("networking.istio.io", "EnvoyFilter").unwrap();
+        let patch = |operation: &str, value: Json| json!({"applyTo": "LISTENER", "patch": {"operation": operation, "value": value}});
+        let added = patch("ADD", json!({"name": "a", "internal_listener": {}}));
+        let merged = patch("MERGE", json!({"traffic_direction": "OUTBOUND"}));
+        let found = notes(kind, &json!({"configPatches": [added, merged]}));
+        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        let want = "warning: spec.configPatches[0].patch.value.internal_listener: the patch is not applied: the proxy's bootstrap \
+                    has no internal listeners";
+        assert_eq!(found, [want]);
+    }
+
     /// Each patch is applied to what the earlier ones have left.
     #[test]
     fn a_part_that_a_later_patch_may_give_is_not_missed() {

@@ -68,7 +68,7 @@ pub static EARLIER: &[Kind] = &[
 ];
 
 /// istioctl installs Istio by them, and repositories hold them beside rules. Gudgeon does not look for them in a cluster.
-pub(super) static OPERATORS: [Kind; 2] = [
+pub(super) static OPERATORS: [Kind; 6] = [
     later(
         INSTALL,
         "IstioOperator",
@@ -82,10 +82,45 @@ pub(super) static OPERATORS: [Kind; 2] = [
         "istiocontrolplanes",
         "istio/install/v1alpha2/istiocontrolplanes",
     ),
+    // Those of other operators.
+    later(
+        OPERATOR,
+        "Istio",
+        "istios",
+        "istio/operator/v1alpha1/istios",
+    ),
+    later(
+        OPERATOR,
+        "IstioCNI",
+        "istiocnis",
+        "istio/operator/v1alpha1/istiocnis",
+    ),
+    later(
+        OPERATOR,
+        "IstioOperator",
+        "istiooperators",
+        "istio/operator/v1alpha1/istiooperators",
+    ),
+    later(
+        OPERATOR,
+        "IstioControlPlane",
+        "istiocontrolplanes",
+        "istio/operator/v1alpha1/istiocontrolplanes",
+    ),
+];
+
+/// Rules of releases before 0.8, with the kinds that took their places.
+pub(super) const SUCCESSORS: [(&str, &str); 3] = [
+    ("RouteRule", "VirtualService"),
+    ("EgressRule", "ServiceEntry"),
+    ("DestinationPolicy", "DestinationRule"),
 ];
 
 /// The API group of objects by which istioctl installs.
 pub(super) const INSTALL: &str = "install.istio.io";
+
+/// The API group of objects by which operators install.
+pub(super) const OPERATOR: &str = "operator.istio.io";
 
 /// The kind that 1.2 and 1.3 had for a release, whose definition their charts install: accepted, and not looked at. What it says
 /// is not what its successor of the same name says.
