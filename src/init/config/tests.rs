@@ -994,7 +994,7 @@ fn variables_without_a_flag_are_honoured_or_warned_about() {
     assert_eq!(warned.warnings, ["ENVOY_STATUS_PORT means nothing here"]);
 }
 
-/// Each was silent, and whoever had set one waited for what did not come.
+/// Each was silent, and the user of one waited for an effect that did not come.
 #[test]
 fn variables_without_effect_say_why() {
     for (name, value, reason) in [
@@ -1029,6 +1029,18 @@ fn variables_without_effect_say_why() {
             assert!(config("", &[(name, unset)]).warnings.is_empty(), "{name}");
         }
     }
+}
+
+/// An injector of 1.6 sets three that have one reason.
+#[test]
+fn variables_with_one_reason_share_a_line() {
+    let set = [
+        ("PILOT_CERT_PROVIDER", "istiod"),
+        ("CA_ADDR", "istiod:15012"),
+        ("JWT_POLICY", "third-party-jwt"),
+    ];
+    let said = "CA_ADDR, JWT_POLICY, PILOT_CERT_PROVIDER mean nothing here: certificates are read from files";
+    assert_eq!(config("", &set).warnings, [said]);
 }
 
 #[test]

@@ -77,19 +77,28 @@ pub(super) fn proxy_flags(layers: &Layers<'_>) -> Vec<Word> {
     flags
 }
 
-/// Names those that are set to more than "false" or none, as a default is.
+/// Names those that are set to more than "false" or none, as a default is: in one line for each reason, because injectors set
+/// several of some.
 pub(super) fn warn_of_those_without_effect(layers: &Layers<'_>, warnings: &mut Vec<String>) {
     let known: Vec<(&str, &str)> = WITHOUT_EFFECT.split(' ').map(named).collect();
+    let mut found: Vec<(&str, &str)> = Vec::new();
     // Not a look-up for each of sixty names: a pod has a few hundred variables where each service has some.
     for (name, _) in layers.environment.variables() {
-        let found = known.binary_search_by(|(known, _)| OsStr::new(known).cmp(name));
-        let Some((name, key)) = found.ok().and_then(|at| known.get(at)) else {
+        let at = known.binary_search_by(|(known, _)| OsStr::new(known).cmp(name));
+        let Some((name, key)) = at.ok().and_then(|at| known.get(at)) else {
             continue;
         };
         let value = layers.variable(name).unwrap_or("0");
         if values::switch(value) != Ok(false) {
-            warnings.push([name, " means nothing here", reason(key)].concat());
+            found.push((key, name));
         }
+    }
+    found.sort_unstable();
+    for all in found.chunk_by(|(key, _), (next, _)| key == next) {
+        let names: Vec<&str> = all.iter().map(|(_, name)| *name).collect();
+        let verb = if names.len() == 1 { " means" } else { " mean" };
+        let key = all.first().map_or("", |(key, _)| key);
+        warnings.push([&names.join(", "), verb, " nothing here", reason(key)].concat());
     }
 }
 
