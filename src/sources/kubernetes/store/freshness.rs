@@ -25,7 +25,7 @@ pub struct Freshness {
     /// Further unreadable objects, without their names; those since the last list are counted repeatedly.
     pub more_unreadable: usize,
     /// Objects for which there is no room. A known one keeps its last version, unless it gave way to those of a namespace that
-    /// holds less, or a list left out more than [`NAMED`] and it is none of those.
+    /// holds less, or a list left out more than 1,000 and it is none of those.
     pub left_out: Arc<BTreeSet<Key>>,
     /// Further ones, counted likewise.
     pub more_left_out: usize,
