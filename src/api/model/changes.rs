@@ -28,7 +28,7 @@ pub enum ChangedKind {
 }
 
 impl ChangedKind {
-    /// Returns the reason for a full push; `None`: kinds of endpoints, which need none.
+    /// Returns the reason for a full push; `None`: kinds of endpoints, whose services decide it.
     #[must_use]
     pub const fn full(self) -> Option<TriggerReason> {
         match self {

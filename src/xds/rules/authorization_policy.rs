@@ -42,9 +42,9 @@ use crate::scope::Rule;
 pub(crate) struct Filters {
     pub(crate) http: Vec<HttpFilter>,
     pub(crate) tcp: Vec<Filter>,
-    /// Of connections to a port without a protocol whose bytes the proxy does not take for requests; an application may.
+    /// Of connections to ports without a protocol or a service, whose bytes the proxy does not take for requests; an application may.
     pub(crate) unread: Vec<Filter>,
-    /// What is to be told if there is such a port.
+    /// Reports for proxies that have ports without a protocol.
     pub(crate) of_unread: Vec<Conflict>,
     /// Policies that they are made of.
     pub(crate) from: Vec<ObjectRef>,
@@ -202,6 +202,8 @@ struct PolicyReports<'a> {
     policy: &'a ObjectRef,
     conflicts: &'a mut Vec<Conflict>,
     of_unread: &'a mut Vec<Conflict>,
+    /// The last rule that denies all connections.
+    denies_all_of: Option<usize>,
 }
 
 impl PolicyReports<'_> {
@@ -210,12 +212,24 @@ impl PolicyReports<'_> {
         self.conflicts.push(conflict);
     }
 
-    /// Reports what holds for connections of one kind alone.
-    fn report_of(&mut self, transport: Transport, message: String) {
-        let conflict = self.conflict(message);
+    /// Reports what a rule does to connections, about which its provider cannot be asked.
+    fn report_unasked(&mut self, at: usize, transport: Transport) {
         match transport {
-            Transport::Http | Transport::Tcp => self.conflicts.push(conflict),
-            Transport::Unread => self.of_unread.push(conflict),
+            Transport::Http => {}
+            Transport::Tcp => {
+                self.denies_all_of = Some(at);
+                self.report(format!(
+                    "spec.rules[{at}] denies connections: its provider checks requests only"
+                ));
+            }
+            Transport::Unread if self.denies_all_of == Some(at) => {}
+            Transport::Unread => {
+                let conflict = self.conflict(format!(
+                    "spec.rules[{at}] denies connections to ports without a protocol or a service, unless the proxy reads them as \
+                     requests, and lets in those to TCP ports: its provider checks requests only"
+                ));
+                self.of_unread.push(conflict);
+            }
         }
     }
 
@@ -237,6 +251,7 @@ fn add(
         policy: &policy.from,
         conflicts,
         of_unread,
+        denies_all_of: None,
     };
     let Ok(action) = Action::try_from(spec.action) else {
         reports.report("denies everything: spec.action is not known".to_owned());
@@ -300,7 +315,7 @@ fn add_rule(
 ) {
     let policy = match rule_of(rule, context) {
         Ok(policy) => policy,
-        // An ALLOW or AUDIT of requests matches no connection (discovery.md §18).
+        // An ALLOW or AUDIT of requests matches no connection (discovery.md §18), nor does a CUSTOM whose provider checks requests.
         Err(RuleError::OnlyHttp) => return,
         Err(RuleError::Because(why)) if context.keeps_out() => {
             let what = match provider {
@@ -320,15 +335,7 @@ fn add_rule(
     if context.transport == Transport::Http || provider.takes_connections() {
         return decisions.add_custom(provider.name(), name, policy);
     }
-    let connections = match context.transport {
-        Transport::Http | Transport::Tcp => "connections",
-        Transport::Unread => {
-            "connections to ports without a protocol that the proxy does not read as requests"
-        }
-    };
-    let message =
-        format!("spec.rules[{at}] denies {connections}: its provider checks requests only");
-    reports.report_of(context.transport, message);
+    reports.report_unasked(at, context.transport);
     decisions.add(Action::Deny, name, policy);
 }
 

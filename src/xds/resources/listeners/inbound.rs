@@ -432,10 +432,11 @@ impl InboundParameters<'_> {
         gateway::tls::socket(written, ends, own)
     }
 
-    /// The conflicts of policies with ports whose bytes may be requests that no filter of requests sees.
+    /// The conflicts of policies with ports without a protocol, whose bytes may be requests that no filter of requests sees. Connections
+    /// to ports that are no service's have the same filters, and every proxy takes them: that is not reported.
     pub(crate) fn unread_requests(&self) -> Vec<Conflict> {
-        let mut ports = self.inbound_ports.iter();
-        if ports.any(|inbound_port| inbound_port.protocol.is_auto()) {
+        let mut listening = self.listening().into_iter();
+        if listening.any(|inbound_port| inbound_port.protocol.is_auto()) {
             self.filters.of_unread.clone()
         } else {
             Vec::new()
@@ -490,9 +491,9 @@ impl InboundParameters<'_> {
         }
     }
 
-    /// Builds the filters for connections to a cluster, with the policies that allow or deny them.
-    pub(crate) fn tcp(&self, cluster: &str) -> Vec<Filter> {
-        self.tcp_of(&self.filters.tcp, cluster, None)
+    /// Builds the filters for connections to ports that are no service's, where nothing reads requests.
+    pub(crate) fn passed_through(&self, cluster: &str) -> Vec<Filter> {
+        self.tcp_of(&self.filters.unread, cluster, None)
     }
 
     fn tcp_of(

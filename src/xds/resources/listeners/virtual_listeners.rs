@@ -105,7 +105,8 @@ fn passthrough_filter_chains(proxy: &Proxy, own: &InboundParameters<'_>) -> Vec<
         .flat_map(|(range, cluster)| {
             let chains = move |port| {
                 let matching = Match::any().port(port).ranges(&[range]);
-                let passed = |matching: &Match| matching.clone().chain_of(own.tcp(cluster));
+                let passed =
+                    |matching: &Match| matching.clone().chain_of(own.passed_through(cluster));
                 let ended = |matching: &Match| {
                     chain::secured(
                         passed(matching),

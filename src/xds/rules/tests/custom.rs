@@ -253,12 +253,45 @@ fn connections_without_a_protocol_are_denied_where_a_provider_checks_requests() 
         tcp.iter().all(|chain| denies(&chain.filters[0])),
         "{tcp:#?}"
     );
+    // So are those to a port that is no service's.
+    let of_none = listener.filter_chains.iter().filter(|chain| {
+        let matching = chain.filter_chain_match.as_ref();
+        matching.is_some_and(|one| one.destination_port.is_none() && !one.prefix_ranges.is_empty())
+    });
+    let of_none: Vec<&FilterChain> = of_none.collect();
+    assert!(!of_none.is_empty());
+    assert!(
+        of_none.iter().all(|chain| denies(&chain.filters[0])),
+        "{of_none:#?}"
+    );
     let told = snapshot.conflicts();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
         told[0].message.contains("ports without a protocol"),
         "{told:?}"
     );
+}
+
+/// Tokens are read after the provider was asked: a header that is made of a claim is the client's own until then.
+#[test]
+fn a_policy_that_asks_by_a_header_made_of_claims_is_told() {
+    let by_header = |name: &str| {
+        custom(
+            "calls",
+            &format!("when: [{{key: 'request.headers[{name}]', values: [admin]}}]"),
+        )
+    };
+    let policies = [by_header("X-Role"), by_header("x-other")];
+    let mut world = with(GRPC, &policies.each_ref().map(String::as_str));
+    let keys = r#"{"keys":[{"kty":"EC","crv":"P-256","x":"AQAB","y":"AQAB"}]}"#;
+    let rule = format!(
+        "jwtRules: [{{issuer: i, jwks: '{keys}', outputClaimToHeaders: [{{header: x-role, claim: role}}]}}]"
+    );
+    tokens::policy(&mut world, "t", &rule);
+    let (_, _, conflicts) = made(world);
+    let told: Vec<_> = conflicts.iter().map(|one| one.message.as_str()).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("made of claims"), "{told:?}");
 }
 
 #[test]
