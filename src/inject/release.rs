@@ -28,10 +28,10 @@ impl Release {
         if name.starts_with("pintle") {
             return Self::Ours;
         }
-        if tag
-            .strip_prefix("0.")
-            .is_some_and(|minor| minor.starts_with(|first: char| first.is_ascii_digit()))
-        {
+        // Tags of other images begin so, too.
+        let is_istios = matches!(name, "proxy" | "proxy_debug" | "proxyv2");
+        let before_1 = tag.strip_prefix("0.").filter(|_| is_istios);
+        if before_1.is_some_and(|minor| minor.starts_with(|first: char| first.is_ascii_digit())) {
             return Self::Istio(0);
         }
         let minor = tag.strip_prefix("1.").unwrap_or_default();
@@ -140,6 +140,7 @@ mod tests {
             ("proxyv2:1.10", Release::Istio(10)),
             ("istio/proxy:0.7.1", Release::Istio(0)),
             ("proxy:0.8.0-rc.1", Release::Istio(0)),
+            ("corp/agent:0.3.1", Release::Unknown),
             ("proxy:0.x", Release::Unknown),
             (
                 "h:5000/istio/proxyv2:1.8.6-distroless@sha256:ab",

@@ -247,7 +247,7 @@ impl<'a> DescriptorPool<'a> {
         Ok(found.map(|(name, _)| name))
     }
 
-    /// The names of an enumeration with their numbers; none of one that is not descriptor.
+    /// The names of an enumeration with their numbers; none of one that the pool lacks.
     ///
     /// # Errors
     ///

@@ -71,12 +71,15 @@ pub(super) fn wrong(error: &ScanError) -> Malformed {
     malformed(error.marker().line(), cause)
 }
 
-/// Says of a mistake in a line with an action of a template that the text is one.
+/// Says of a mistake in a line with an action of a template that the text is one. In quotes and comments it is text, as in alerts and
+/// dashboards.
 fn of_template(text: &str, error: Malformed) -> Malformed {
     let at = error.line.checked_sub(1);
     let line = at.and_then(|at| text.lines().nth(at)).unwrap_or_default();
+    let action = line.split_once("{{");
+    let is_action = action.is_some_and(|(before, _)| !before.contains(['"', '\'', '#']));
     match error.kind {
-        MalformedKind::Other if line.contains("{{") => {
+        MalformedKind::Other if is_action => {
             malformed(error.line, "it is a template: render it first")
         }
         MalformedKind::Other | MalformedKind::TooManyValues => error,

@@ -130,6 +130,9 @@ fn a_template_is_told() {
     // Another line is wrong.
     let other = cause("a: '{{ b }}'\nc: *d\n");
     assert!(!other.contains("template"), "{other}");
+    // In quotes it is text, and another fault of its line is told.
+    let twice = cause("a: '{{ b }}'\na: '{{ c }}'\n");
+    assert!(twice.contains("twice"), "{twice}");
 }
 
 #[test]
