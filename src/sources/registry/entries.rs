@@ -11,7 +11,9 @@ use super::differ::differ_all;
 use super::precedence::first;
 use super::report::Report;
 use super::selection::WorkloadSelection;
-use super::selection_budget::{NAMESPACE_PLACES, NAMESPACE_PORTS, SelectionBudget, SelectionLimit};
+use super::selection_budget::{
+    Demand, NAMESPACE_PLACES, NAMESPACE_PORTS, SelectionBudget, SelectionLimit,
+};
 use super::service_entry::{self, Backend};
 use super::{ObjectKey, Settings, Sources};
 use crate::contribution::{Contribution, SourceId};
@@ -100,11 +102,8 @@ impl Entries {
         touched: &mut BTreeSet<ServiceKey>,
     ) -> bool {
         for key in keys {
-            let places = wanted_places(selection, key);
-            self.places.set(key, places);
-            let entry = of_key(selection, key);
-            let ports = entry.map_or(0, |(_, entry)| service_ports(&entry.spec));
-            self.ports.set(key, ports);
+            self.places.set(key, wanted_places(selection, key));
+            self.ports.set(key, wanted_ports(selection, key));
         }
         let mut shared_anew = self.places.settle();
         shared_anew.append(&mut self.ports.settle());
@@ -112,8 +111,8 @@ impl Entries {
         let mut differs = false;
         for key in keys.union(&shared_anew) {
             let limits = EntryLimits {
-                places: self.places.limit(&key.0),
-                ports: self.ports.limit(&key.0),
+                places: self.places.limit(key),
+                ports: self.ports.limit(key),
             };
             let used = used(selection, trust_domain, limits, key);
             differs |= notes(self.used.get(key)) != notes(used.as_ref());
@@ -176,18 +175,29 @@ fn remove_from_index<K: Ord>(map: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K,
 }
 
 /// Returns the places that an entry wants for the workloads which it selects, up to those that it may have.
-fn wanted_places(selection: &mut WorkloadSelection<'_>, key: &ObjectKey) -> usize {
+fn wanted_places(selection: &mut WorkloadSelection<'_>, key: &ObjectKey) -> Demand {
     let Some((_, entry)) = of_key(selection, key) else {
-        return 0;
+        return Demand::default();
     };
     let Some(selector) = service_entry::selector(&entry.spec) else {
-        return 0;
+        return Demand::default();
     };
     let backends = selection.backends(&key.0, &selector);
     let places = backends.iter().map(Backend::places);
-    let places = places.fold(0, usize::saturating_add);
-    let places = places.saturating_mul(service_ports(&entry.spec));
-    places.min(size::SERVICE_PLACES)
+    let ports = service_ports(&entry.spec);
+    let at_ports = |places: usize| places.saturating_mul(ports).min(size::SERVICE_PLACES);
+    Demand {
+        sum: at_ports(places.fold(0, usize::saturating_add)),
+        unit: at_ports(backends.first().map_or(0, Backend::places)),
+    }
+}
+
+/// Returns the ports of the services that an entry makes.
+fn wanted_ports(selection: &WorkloadSelection<'_>, key: &ObjectKey) -> Demand {
+    of_key(selection, key).map_or_else(Demand::default, |(_, entry)| Demand {
+        sum: service_ports(&entry.spec),
+        unit: entry.spec.ports.len(),
+    })
 }
 
 /// The number of ports of all services of an entry.

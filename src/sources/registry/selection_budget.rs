@@ -1,8 +1,9 @@
 //! A bound on the workloads that all ServiceEntries select together: each entry alone is small, and so is each workload, but every
 //! entry may select every workload of its namespace.
 //!
-//! Entries that select little keep all of it; the others of their namespace share what is left evenly. So do the namespaces. The result
-//! depends on the numbers alone, not on the order in which they came.
+//! Entries that select little keep all of it; the others of their namespace share what is left evenly. So do the namespaces. Where an
+//! even share is less than an entry can use at all, the first entries by name have one unit each, as far as there is room. The result
+//! depends on the numbers and names alone, not on the order in which they came.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,20 +38,74 @@ pub(super) struct SelectionLimit {
     pub(super) of_namespace: Option<usize>,
 }
 
-/// The places that the entries of a namespace want.
+/// The places or ports that an entry wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Demand {
+    pub(super) sum: usize,
+    /// The fewest of them that serve anything: those of one workload, or the ports of one host.
+    pub(super) unit: usize,
+}
+
+/// The places or ports that the entries of a namespace want.
 #[derive(Debug, Default)]
-struct Wanted {
-    by_entry: BTreeMap<ObjectKey, usize>,
+struct NamespaceDemand {
+    by_entry: BTreeMap<ObjectKey, Demand>,
     sum: usize,
+}
+
+impl NamespaceDemand {
+    /// Shares the room of the namespace; `None` if all entries fit as they are. `most`: that of one entry.
+    fn share(&self, room: usize, most: usize) -> Option<NamespaceShare> {
+        let sums = self.by_entry.values().map(|demand| demand.sum);
+        let share = rounded(fair_part(sums.collect(), room)?).min(most);
+        let entries = self.by_entry.iter();
+        let (above, within): (Vec<_>, Vec<_>) =
+            entries.partition(|(_, demand)| demand.unit > share);
+        let used = within.iter().map(|(_, demand)| demand.sum.min(share));
+        let mut left = room.saturating_sub(used.sum());
+        let fits = |(_, demand): &(&ObjectKey, &Demand)| {
+            let rest = left.checked_sub(demand.unit);
+            left = rest.unwrap_or_default();
+            rest.is_some()
+        };
+        let of_one = above.into_iter().filter(|(_, demand)| demand.unit <= most);
+        let of_one = of_one.take_while(fits);
+        Some(NamespaceShare {
+            limit: SelectionLimit {
+                of_entry: share,
+                of_namespace: Some(room),
+            },
+            of_one: of_one
+                .map(|(key, demand)| (key.clone(), demand.unit))
+                .collect(),
+        })
+    }
+}
+
+/// The limits in a namespace whose entries want too much.
+#[derive(Debug)]
+struct NamespaceShare {
+    limit: SelectionLimit,
+    /// Entries that have one unit, which is more than the limit.
+    of_one: BTreeMap<ObjectKey, usize>,
+}
+
+impl NamespaceShare {
+    fn limit(&self, key: &ObjectKey) -> SelectionLimit {
+        SelectionLimit {
+            of_entry: self.of_one.get(key).copied().unwrap_or(self.limit.of_entry),
+            ..self.limit
+        }
+    }
 }
 
 /// The places or ports that entries want, and those that they get.
 #[derive(Debug)]
 pub(super) struct SelectionBudget {
     room: Room,
-    wanted: BTreeMap<Arc<str>, Wanted>,
-    /// The limits of namespaces that want too much.
-    limits: BTreeMap<Arc<str>, SelectionLimit>,
+    wanted: BTreeMap<Arc<str>, NamespaceDemand>,
+    /// The shares in namespaces that want too much.
+    shares: BTreeMap<Arc<str>, NamespaceShare>,
     is_due: bool,
 }
 
@@ -59,7 +114,7 @@ impl SelectionBudget {
         Self {
             room,
             wanted: BTreeMap::new(),
-            limits: BTreeMap::new(),
+            shares: BTreeMap::new(),
             is_due: false,
         }
     }
@@ -89,19 +144,20 @@ impl SelectionBudget {
         }
     }
 
-    /// Sets the places that an entry wants; zero for one that is gone, or selects nothing.
-    pub(super) fn set(&mut self, key: &ObjectKey, places: usize) {
+    /// Sets what an entry wants; nothing for one that is gone, or selects nothing.
+    pub(super) fn set(&mut self, key: &ObjectKey, demand: Demand) {
         let before = self.wanted.get(&key.0);
         let before = before.and_then(|near| near.by_entry.get(key)).copied();
         let before = before.unwrap_or_default();
-        if before == places {
+        if before == demand {
             return;
         }
         self.is_due = true;
         let near = self.wanted.entry(key.0.clone()).or_default();
-        near.sum = near.sum.saturating_sub(before).saturating_add(places);
-        if places > 0 {
-            near.by_entry.insert(key.clone(), places);
+        near.sum = near.sum.saturating_sub(before.sum);
+        near.sum = near.sum.saturating_add(demand.sum);
+        if demand.sum > 0 {
+            near.by_entry.insert(key.clone(), demand);
             return;
         }
         near.by_entry.remove(key);
@@ -110,9 +166,12 @@ impl SelectionBudget {
         }
     }
 
-    pub(super) fn limit(&self, namespace: &str) -> SelectionLimit {
-        let limit = self.limits.get(namespace).copied();
-        limit.unwrap_or_else(|| self.unlimited())
+    pub(super) fn limit(&self, key: &ObjectKey) -> SelectionLimit {
+        self.limit_by(self.shares.get(&key.0), key)
+    }
+
+    fn limit_by(&self, share: Option<&NamespaceShare>, key: &ObjectKey) -> SelectionLimit {
+        share.map_or_else(|| self.unlimited(), |share| share.limit(key))
     }
 
     /// Shares the places anew. Returns the entries that get more or less than before.
@@ -128,30 +187,24 @@ impl SelectionBudget {
         let sums = self.wanted.values();
         let sums = sums.map(|near| near.sum.min(of_namespace)).collect();
         let room = fair_part(sums, of_all).map_or(of_namespace, rounded);
-        let too_much = self.wanted.iter().filter(|(_, near)| near.sum > room);
-        let limits = too_much.filter_map(|(namespace, near)| {
-            let of_entry = fair_part(near.by_entry.values().copied().collect(), room)?;
-            let limit = SelectionLimit {
-                of_entry: rounded(of_entry).min(most),
-                of_namespace: Some(room),
-            };
-            Some((namespace.clone(), limit))
+        let shares = self.wanted.iter().filter_map(|(namespace, near)| {
+            let share = near.share(room, most)?;
+            Some((namespace.clone(), share))
         });
-        let limits: BTreeMap<_, _> = limits.collect();
-        let before = std::mem::replace(&mut self.limits, limits);
+        let shares = shares.collect();
+        let before = std::mem::replace(&mut self.shares, shares);
+        let namespaces: BTreeSet<_> = before.keys().chain(self.shares.keys()).collect();
         let mut moved = BTreeSet::new();
-        for namespace in before.keys().chain(self.limits.keys()) {
-            let old = before.get(namespace).copied();
-            let old = old.unwrap_or_else(|| self.unlimited());
-            let new = self.limit(namespace);
-            let near = self.wanted.get(namespace).filter(|_| old != new);
+        for namespace in namespaces {
+            let near = self.wanted.get(namespace);
             let entries = near.into_iter().flat_map(|near| &near.by_entry);
-            let least = old.of_entry.min(new.of_entry);
-            moved.extend(
-                entries
-                    .filter(|(_, wanted)| **wanted > least)
-                    .map(|(key, _)| key.clone()),
-            );
+            let is_moved = |key: &ObjectKey, demand: &Demand| {
+                let old = self.limit_by(before.get(namespace), key);
+                let new = self.limit(key);
+                old != new && demand.sum > old.of_entry.min(new.of_entry)
+            };
+            let entries = entries.filter(|(key, demand)| is_moved(key, demand));
+            moved.extend(entries.map(|(key, _)| key.clone()));
         }
         moved
     }
@@ -191,6 +244,21 @@ mod tests {
         (namespace.into(), name.into())
     }
 
+    /// A demand of which each part serves something.
+    const fn single(sum: usize) -> Demand {
+        Demand { sum, unit: 1 }
+    }
+
+    /// The sum of the parts that serve something.
+    fn served(budget: &SelectionBudget, namespace: &str) -> usize {
+        let near = &budget.wanted[namespace].by_entry;
+        let used = near.iter().map(|(key, demand)| {
+            let most = demand.sum.min(budget.limit(key).of_entry);
+            most - most % demand.unit
+        });
+        used.sum()
+    }
+
     fn names(keys: &BTreeSet<ObjectKey>) -> Vec<String> {
         let names = keys
             .iter()
@@ -218,34 +286,34 @@ mod tests {
     #[test]
     fn the_largest_entries_of_a_namespace_share_its_places() {
         let mut budget = SelectionBudget::of_places();
-        budget.set(&key("b", "e"), 10);
+        budget.set(&key("b", "e"), single(10));
         for at in 100..200 {
-            budget.set(&key("a", &at.to_string()), 1_000);
+            budget.set(&key("a", &at.to_string()), single(1_000));
         }
         assert_eq!(
-            (budget.settle().len(), budget.limit("a")),
+            (budget.settle().len(), budget.limit(&key("a", "x"))),
             (0, budget.unlimited())
         );
-        budget.set(&key("a", "small"), 900);
-        budget.set(&key("a", "none"), 0);
+        budget.set(&key("a", "small"), single(900));
+        budget.set(&key("a", "none"), single(0));
         let moved = budget.settle();
         let limit = SelectionLimit {
             of_entry: 960,
             of_namespace: Some(NAMESPACE_PLACES),
         };
-        assert_eq!((budget.limit("a"), moved.len()), (limit, 100));
+        assert_eq!((budget.limit(&key("a", "x")), moved.len()), (limit, 100));
         assert!(!moved.contains(&key("a", "small")));
-        assert_eq!(budget.limit("b"), budget.unlimited());
+        assert_eq!(budget.limit(&key("b", "x")), budget.unlimited());
         // Within the same four bits nothing moves.
-        budget.set(&key("a", "small"), 1_000);
+        budget.set(&key("a", "small"), single(1_000));
         assert_eq!(names(&budget.settle()), [""; 0]);
-        budget.set(&key("a", "small"), 0);
+        budget.set(&key("a", "small"), single(0));
         assert_eq!(
-            (budget.settle().len(), budget.limit("a")),
+            (budget.settle().len(), budget.limit(&key("a", "x"))),
             (100, budget.unlimited())
         );
         for at in 100..200 {
-            budget.set(&key("a", &at.to_string()), 0);
+            budget.set(&key("a", &at.to_string()), single(0));
         }
         assert_eq!(names(&budget.settle()), [""; 0]);
         assert_eq!(budget.wanted.len(), 1);
@@ -256,23 +324,91 @@ mod tests {
         let mut budget = SelectionBudget::of_places();
         for namespace in ["a", "b", "c", "d", "e"] {
             for name in ["x", "y"] {
-                budget.set(&key(namespace, name), size::SERVICE_PLACES);
+                budget.set(&key(namespace, name), single(size::SERVICE_PLACES));
             }
         }
-        budget.set(&key("small", "e"), 1_000);
+        budget.set(&key("small", "e"), single(1_000));
         assert_eq!(budget.settle().len(), 10);
         let room = rounded((ALL_PLACES - 1_000) / 5);
         let limit = SelectionLimit {
             of_entry: rounded(room / 2),
             of_namespace: Some(room),
         };
-        assert_eq!(budget.limit("e"), limit);
-        assert_eq!(budget.limit("small"), budget.unlimited());
+        assert_eq!(budget.limit(&key("e", "x")), limit);
+        assert_eq!(budget.limit(&key("small", "x")), budget.unlimited());
         for namespace in ["c", "d", "e"] {
-            budget.set(&key(namespace, "x"), 0);
-            budget.set(&key(namespace, "y"), 0);
+            budget.set(&key(namespace, "x"), single(0));
+            budget.set(&key(namespace, "y"), single(0));
         }
-        budget.set(&key("small", "e"), 0);
+        budget.set(&key("small", "e"), single(0));
         assert_eq!(names(&budget.settle()), ["a/x", "a/y", "b/x", "b/y"]);
+    }
+
+    #[test]
+    fn the_first_entries_by_name_have_a_unit_where_a_share_is_less() {
+        for (count, unit, expected) in [
+            (8_192, 2, 8_192),
+            (8_193, 2, 8_192),
+            (16_385, 1, 16_384),
+            (1_025, 16, 1_024),
+        ] {
+            let mut budget = SelectionBudget::of_ports();
+            for at in 0..count {
+                let name = format!("{at:05}");
+                budget.set(&key("a", &name), Demand { sum: unit, unit });
+            }
+            budget.settle();
+            assert_eq!(served(&budget, "a"), expected * unit, "{count} of {unit}");
+            let last = key("a", &format!("{:05}", count - 1));
+            let is_served = budget.limit(&last).of_entry >= unit;
+            assert_eq!(is_served, count == expected, "{count} of {unit}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_comes_takes_the_unit_of_the_last_one() {
+        let demand = Demand { sum: 2, unit: 2 };
+        let mut budget = SelectionBudget::of_ports();
+        for at in 0..9_000 {
+            budget.set(&key("a", &format!("e{at:04}")), demand);
+        }
+        budget.settle();
+        budget.set(&key("a", "before"), demand);
+        assert_eq!(names(&budget.settle()), ["a/before", "a/e8191"]);
+        budget.set(&key("a", "before"), Demand::default());
+        assert_eq!(names(&budget.settle()), ["a/e8191"]);
+    }
+
+    #[test]
+    fn namespaces_that_want_much_leave_another_one_its_part() {
+        let mut budget = SelectionBudget::of_ports();
+        for at in 0..8_000 {
+            let name = format!("{at:04}");
+            budget.set(&key("b", &name), Demand { sum: 2, unit: 2 });
+        }
+        for namespace in ["a", "c"] {
+            for name in ["w", "x", "y", "z"] {
+                budget.set(&key(namespace, name), single(size::SERVICE_PORTS));
+            }
+        }
+        budget.settle();
+        let parts = ["a", "b", "c"].map(|namespace| served(&budget, namespace));
+        assert_eq!(parts, [10_240; 3]);
+    }
+
+    /// Each workload is a place at 4,096 ports.
+    #[test]
+    fn an_entry_of_many_ports_has_one_workload_at_least() {
+        let mut budget = SelectionBudget::of_places();
+        let unit = size::SERVICE_PORTS;
+        for at in 10..35 {
+            let demand = Demand {
+                sum: unit * 2,
+                unit,
+            };
+            budget.set(&key("a", &at.to_string()), demand);
+        }
+        budget.settle();
+        assert_eq!(served(&budget, "a"), 24 * unit);
     }
 }

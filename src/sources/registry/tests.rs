@@ -552,7 +552,8 @@ fn labels_of_workloads_count_among_the_places_that_are_selected() {
     let cut = reports
         .iter()
         .filter(|one| one.message.starts_with(expected));
-    assert_eq!(cut.count(), 1000);
+    // A place with its labels takes 224 of the 100,000: there is room for those of 446 entries.
+    assert_eq!(cut.count(), 554);
 }
 
 /// Each entry and each workload is small, and every entry selects every workload.
@@ -647,6 +648,23 @@ fn entries_of_a_namespace_share_the_ports_of_their_services() {
     }
     put(&mut registries, &files, contribution);
     assert_eq!(served(&registries, ".e0.example"), 240);
+}
+
+/// One entry more than there is room for cost the namespace all of its services.
+#[test]
+fn an_entry_without_room_for_a_host_costs_no_other_one_its_hosts() {
+    let mut registries = registries("");
+    let mut contribution = ContributionBuilder::default();
+    for at in 0..8_193 {
+        let entry = format!(
+            "{{hosts: [h{at}.example], ports: [{{number: 80, name: a, protocol: TCP}}, \
+             {{number: 81, name: b, protocol: TCP}}], resolution: DNS}}"
+        );
+        contribution = contribution.entry(&format!("e{at:04}"), &entry);
+    }
+    let files = source(Registry::External, "local");
+    put(&mut registries, &files, contribution);
+    assert_eq!(registries.world().services.len(), 8_192);
 }
 
 /// Each of the two objects is valid by itself.
