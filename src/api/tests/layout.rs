@@ -746,7 +746,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("xds/scope/envoy_filters.rs", 490),
     ("sources/disk.rs", 430),
     ("sources/kubernetes/watcher.rs", 566),
-    ("sources/kubernetes/config/mod.rs", 480),
+    ("sources/kubernetes/config/mod.rs", 486),
     ("sources/consul/schedule.rs", 420),
     ("sources/kubernetes/registry/source.rs", 420),
     ("gudgeon/grpc/connections.rs", 452),

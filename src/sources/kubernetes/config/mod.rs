@@ -251,25 +251,28 @@ impl ConfigWatcher {
             return;
         };
         let resource = kind.resource;
+        let was_listed = kind.freshness.listed;
         let Changes {
             changes,
             whole,
             freshness,
         } = changes;
-        // A kind that was never listed has no content yet: the objects of its other version stay.
-        let is_all = whole && freshness.listed;
+        // A kind that is not listed has no content yet: the objects of its other version stay. The first list of a watch is a
+        // difference from an empty store: it is all there is.
+        let is_all = freshness.listed && (whole || !was_listed);
+        let there = is_all.then(|| {
+            let keys = changes.iter().map(store::Change::key);
+            // Unreadable objects keep their last version, which a store that has begun anew does not have.
+            keys.chain(freshness.unreadable.keys()).cloned().collect()
+        });
         let mut changes = VecDeque::from(changes);
         if collection == DEFINITIONS {
-            self.define(std::mem::take(&mut changes), is_all);
-            // Before the first list there was an empty store, so that the list is a difference.
+            self.define(std::mem::take(&mut changes), there.as_ref());
             if freshness.listed {
                 self.warn_without_kinds();
             }
-        } else if is_all {
-            let there: BTreeSet<_> = changes
-                .iter()
-                .map(|change| place(&resource, change.key()))
-                .collect();
+        } else if let Some(there) = there {
+            let there = there.iter().map(|key| place(&resource, key)).collect();
             self.remove(&resource, &there);
         }
         self.pending = Some(Pending {
@@ -308,10 +311,13 @@ impl ConfigWatcher {
         }
     }
 
-    /// Kinds come and go, and no other is touched by it.
-    fn define(&mut self, changes: VecDeque<store::Change<WatchedObject>>, is_all: bool) {
-        if is_all {
-            let there: BTreeSet<_> = changes.iter().map(store::Change::key).collect();
+    /// Kinds come and go, and no other is touched by it. `there`: the definitions that stay; `None`: all but those that go.
+    fn define(
+        &mut self,
+        changes: VecDeque<store::Change<WatchedObject>>,
+        there: Option<&BTreeSet<Key>>,
+    ) {
+        if let Some(there) = there {
             for key in self.definitions.keys() {
                 if !there.contains(&key) {
                     self.definitions.remove(&key);

@@ -250,6 +250,44 @@ async fn another_version_of_a_kind_is_the_same_objects() {
     assert_eq!(play.next().await, ["VirtualService n/a-"]);
 }
 
+/// The store of a watch that starts again is empty, and its first list a difference from that.
+#[tokio::test]
+async fn a_watch_that_starts_again_forgets_objects_that_are_gone() {
+    let fake = fake().await;
+    for name in ["a", "b", "c"] {
+        fake.put_in(VIRTUAL_SERVICES, service(name, "x"));
+    }
+    let mut play = Play::new(&fake, false);
+    assert_eq!(play.synced().await.len(), 3);
+    let mut kinds = play.server.kinds.values();
+    let kind = kinds.find(|kind| kind.resource.name == VIRTUAL_SERVICES);
+    let number = kind.unwrap().number;
+    let unlisted = Changes {
+        changes: Vec::new(),
+        whole: true,
+        freshness: Freshness::default(),
+    };
+    let object: WatchedObject = serde_json::from_value(service("b", "x")).unwrap();
+    let unreadable = BTreeMap::from([(Key::new("n", "c"), "why".into())]);
+    let list = Changes {
+        changes: vec![store::Change::Set(Key::new("n", "b"), Arc::new(object))],
+        whole: false,
+        freshness: Freshness {
+            listed: true,
+            unreadable: Arc::new(unreadable),
+            ..Freshness::default()
+        },
+    };
+    let mut apply = |changes| {
+        play.server.queue_changes(number, changes);
+        assert!(play.server.take_in());
+        play.server.apply_queued();
+        play.served()
+    };
+    assert_eq!(apply(unlisted).len(), 3);
+    assert_eq!(apply(list), ["VirtualService n/b", "VirtualService n/c"]);
+}
+
 #[tokio::test]
 async fn objects_stay_while_the_server_is_away() {
     let fake = fake().await;
