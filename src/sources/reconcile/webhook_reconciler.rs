@@ -131,12 +131,12 @@ impl WebhookReconciler {
                 async move { this.reconcile(cluster, name, refused).await }
             });
         }
-        let watching = async {
-            if let Some(refusal) = this.refusal(&cluster) {
-                refusal.run(to).await;
-            }
-        };
-        tokio::join!(watching, tasks.ended());
+        if let Some(probe) = this.probe(&cluster) {
+            tasks.spawn("the probe of the webhook".to_owned(), move || {
+                probe.clone().run(to.clone())
+            });
+        }
+        tasks.ended().await;
     }
 
     /// Reconciles one configuration.
@@ -155,7 +155,7 @@ impl WebhookReconciler {
     }
 
     /// The probe that sees the webhook refuse, if the policy waits for it.
-    fn refusal(&self, cluster: &Cluster) -> Option<WebhookProbe> {
+    fn probe(&self, cluster: &Cluster) -> Option<WebhookProbe> {
         match &self.goal {
             Goal::Validation(validation) if !validation.unregistered => Some(WebhookProbe {
                 cluster: cluster.clone(),

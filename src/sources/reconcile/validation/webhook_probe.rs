@@ -83,6 +83,7 @@ struct ReadySubset {
 }
 
 /// Probes until a refusal was seen.
+#[derive(Clone)]
 pub(crate) struct WebhookProbe {
     pub(crate) cluster: Cluster,
     pub(crate) service: ServiceReference,
