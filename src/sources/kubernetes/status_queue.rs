@@ -73,6 +73,10 @@ impl WriteFailure {
             None if failure.is_away() => Self::Unavailable,
             None | Some(408 | 409 | 500..) => Self::Transient,
             Some(404) if failure.action.verb == "list" => Self::Refused(RefusalExtent::Kind),
+            // The look at the object after a conflict: a missing right to it says nothing of the right to write statuses.
+            Some(403) if failure.action.verb == "get" && failure.action.name.is_some() => {
+                Self::Refused(RefusalExtent::Object)
+            }
             Some(_) if failure.is_without_right() => Self::Refused(RefusalExtent::Namespace),
             Some(_) => Self::Refused(RefusalExtent::Object),
         }
@@ -532,6 +536,19 @@ mod tests {
             play.now += REFUSED;
             assert_eq!(play.done(), "n/a", "{failure}");
         }
+    }
+
+    #[test]
+    fn a_missing_right_to_read_an_object_holds_for_its_write_alone() {
+        let mut failure = status(403, "p \"a\" is forbidden");
+        failure.action = Action {
+            verb: "get",
+            resource: "p".to_owned(),
+            name: Some("a".to_owned()),
+        };
+        let mut play = Play::new(&["n/a", "n/b"]);
+        play.fail(&failure);
+        assert_eq!([play.done(), play.done()], ["n/b", "-"]);
     }
 
     #[test]

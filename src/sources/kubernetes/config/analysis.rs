@@ -132,7 +132,10 @@ impl MergePatch {
             let request = self
                 .request()
                 .get(&self.key.name, &kube::core::params::GetParams::default());
-            let action = self.action("get");
+            let action = Action {
+                resource: self.resource.to_string(),
+                ..self.action("get")
+            };
             let now: WatchedObject = cluster.exchange(&action, REQUEST).json(request).await?;
             // The object has changed since: its messages are outdated.
             if now.content != self.content {
