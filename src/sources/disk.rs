@@ -286,10 +286,11 @@ impl Disk {
 
     /// Remembers a call that took too long, and forgets one that was read to its end.
     fn remember(&mut self, path: &Path, call: &Call, answer: &io::Result<Reply>) {
-        match answer.as_ref().map_err(DiskTimeout::of) {
+        match answer {
             // Through a name that hangs, which is known elsewhere.
-            Err(Some(DiskTimeout::Hangs)) => {}
-            Err(Some(DiskTimeout::Slow(_) | DiskTimeout::TooManyHang)) => {
+            Err(error) if DiskTimeout::of(error) == Some(DiskTimeout::Hangs) => {}
+            // The system's own timeout as well: that of a network's mount.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 let before = self.slow.get(path).map(|(_, wait)| *wait);
                 let wait = before.map_or(AGAIN, |wait| wait.saturating_mul(2).min(SLOW));
                 if self.slow.len() >= MOST_SLOW && before.is_none() {
@@ -300,7 +301,7 @@ impl Disk {
             }
             // Its kind alone is known fast.
             Ok(_) if matches!(call, Call::Stat | Call::Same(_)) => {}
-            Ok(_) | Err(None) => {
+            Ok(_) | Err(_) => {
                 self.slow.remove(path);
             }
         }

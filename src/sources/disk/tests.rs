@@ -200,6 +200,18 @@ fn many_links_hold_one_thread(root: &Path) {
     drop(other);
 }
 
+/// A mount of NFS answers so once its server is away for long: each look would wait for it.
+#[test]
+fn a_path_that_the_system_gives_up_is_slow() {
+    let mut disk = Disk::new();
+    let path = Path::new("/away");
+    let timed_out = io::Error::from(rustix::io::Errno::TIMEDOUT);
+    disk.remember(path, &Call::Read(1), &Err(timed_out));
+    assert!(disk.is_slow(path));
+    disk.remember(path, &Call::Read(1), &Err(io::ErrorKind::NotFound.into()));
+    assert!(!disk.is_slow(path));
+}
+
 /// Files were looked at each second for as long as the process ran, once one that is gone had been slow.
 #[test]
 fn a_slow_path_that_is_read_no_more_is_forgotten() {
