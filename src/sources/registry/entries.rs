@@ -12,7 +12,8 @@ use super::precedence::first;
 use super::report::Report;
 use super::selection::WorkloadSelection;
 use super::selection_budget::{
-    Demand, NAMESPACE_PLACES, NAMESPACE_PORTS, SelectionBudget, SelectionLimit,
+    ALL_PLACES, ALL_PORTS, Demand, NAMESPACE_PLACES, NAMESPACE_PORTS, SelectionBudget,
+    SelectionLimit,
 };
 use super::service_entry::{self, Backend};
 use super::{ObjectKey, Settings, Sources};
@@ -241,19 +242,18 @@ fn used(
     let all = backends.len();
     let backends = backends.get(..most).unwrap_or_default();
     let mut notes = notes(selection.settings, source, entry, backends);
-    let note = |message| Report {
+    let note = |message, whole| Report {
         source: source.clone(),
         kind: "ServiceEntry",
         namespace: entry.namespace.clone(),
         name: entry.name.clone(),
         message,
-        whole: false,
+        whole,
     };
     if all > most {
         let why = too_many_places(limits.places);
-        notes.push(note(format!(
-            "selects {all} workloads, and the first {most} are used: {why}"
-        )));
+        let message = format!("selects {all} workloads, and the first {most} are used: {why}");
+        notes.push(note(message, false));
     }
     let backends = backends.iter().copied();
     let shards = service_entry::shards(entry, &source.cluster, trust_domain, backends);
@@ -262,9 +262,11 @@ fn used(
     if services.len() > most {
         let why = too_many_ports(limits.ports);
         let hosts = services.len();
-        notes.push(note(format!(
-            "has {hosts} hosts, and the first {most} are served: {why}"
-        )));
+        let message = match most {
+            0 => format!("is not used: {why}"),
+            _ => format!("has {hosts} hosts, and the first {most} by name are served: {why}"),
+        };
+        notes.push(note(message, most == 0));
         services.truncate(most);
     }
     Some(Used {
@@ -281,7 +283,7 @@ fn used(
 fn too_many_places(limit: SelectionLimit) -> String {
     match limit.of_namespace {
         Some(places) if limit.of_entry < size::SERVICE_PLACES => {
-            let others = others(places, NAMESPACE_PLACES);
+            let others = others(places, NAMESPACE_PLACES, ALL_PLACES);
             format!(
                 "more than {places} places with the other ServiceEntries {others}: select fewer workloads"
             )
@@ -296,15 +298,15 @@ fn too_many_places(limit: SelectionLimit) -> String {
 /// An entry alone is refused where its own hosts and ports are too many: others have what it lacks.
 fn too_many_ports(limit: SelectionLimit) -> String {
     let ports = limit.of_namespace.unwrap_or(NAMESPACE_PORTS);
-    let others = others(ports, NAMESPACE_PORTS);
+    let others = others(ports, NAMESPACE_PORTS, ALL_PORTS);
     format!("the ports of all hosts are more than {ports} with the other ServiceEntries {others}")
 }
 
-const fn others(room: usize, of_namespace: usize) -> &'static str {
-    if room < of_namespace {
-        "of the mesh"
-    } else {
-        "of the namespace"
+/// Says whose the room is, and why it is less where other namespaces want much.
+fn others(room: usize, of_namespace: usize, of_all: usize) -> String {
+    match room < of_namespace {
+        true => format!("of the namespace, its part of the {of_all} of the mesh"),
+        false => "of the namespace".to_owned(),
     }
 }
 

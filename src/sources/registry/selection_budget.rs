@@ -15,12 +15,12 @@ use super::ObjectKey;
 /// Places of the workloads that the entries of one namespace select, and those of all. Chosen: a place takes somewhat less than a
 /// kilobyte, and the mesh that is promised has 10,000.
 pub(super) const NAMESPACE_PLACES: usize = size::SERVICE_PLACES;
-const ALL_PLACES: usize = 2 * size::SERVICE_PLACES;
+pub(super) const ALL_PLACES: usize = 2 * size::SERVICE_PLACES;
 
 /// Ports of the services of one namespace's entries, and of all. Chosen: each takes some five kilobytes in worlds and snapshots,
 /// and the mesh that is promised has 1,000 services.
 pub(super) const NAMESPACE_PORTS: usize = 4 * size::SERVICE_PORTS;
-const ALL_PORTS: usize = 8 * size::SERVICE_PORTS;
+pub(super) const ALL_PORTS: usize = 8 * size::SERVICE_PORTS;
 
 /// The room for one kind of parts of entries.
 #[derive(Clone, Copy, Debug)]

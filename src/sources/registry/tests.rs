@@ -638,7 +638,7 @@ fn entries_of_a_namespace_share_the_ports_of_their_services() {
     assert_eq!(reports.len(), 6);
     assert_eq!(
         reports[0].message,
-        "has 256 hosts, and the first 160 are served: the ports of all hosts are more than 16384 with the other ServiceEntries of \
+        "has 256 hosts, and the first 160 by name are served: the ports of all hosts are more than 16384 with the other ServiceEntries of \
          the namespace"
     );
     // The others have what one leaves.
@@ -652,7 +652,7 @@ fn entries_of_a_namespace_share_the_ports_of_their_services() {
 
 /// One entry more than there is room for cost the namespace all of its services.
 #[test]
-fn an_entry_without_room_for_a_host_costs_no_other_one_its_hosts() {
+fn an_entry_without_room_for_a_host_is_reported_as_unused() {
     let mut registries = registries("");
     let mut contribution = ContributionBuilder::default();
     for at in 0..8_193 {
@@ -665,6 +665,12 @@ fn an_entry_without_room_for_a_host_costs_no_other_one_its_hosts() {
     let files = source(Registry::External, "local");
     put(&mut registries, &files, contribution);
     assert_eq!(registries.world().services.len(), 8_192);
+    let reports = registries.take_new_reports().into_iter();
+    let reports: Vec<_> = reports
+        .map(|report| (report.name.to_string(), report.message, report.whole))
+        .collect();
+    let message = "is not used: the ports of all hosts are more than 16384 with the other ServiceEntries of the namespace";
+    assert_eq!(reports, [("e8192".to_owned(), message.to_owned(), true)]);
 }
 
 /// Each of the two objects is valid by itself.
