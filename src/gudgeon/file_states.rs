@@ -18,6 +18,8 @@ pub(crate) struct FileState {
     pub(crate) path: PathBuf,
     /// The cause for which the present content is not used; the last good one is, if there was any.
     pub(crate) error: Option<String>,
+    /// The file, which is optional, was removed, and its last good content is not used any more.
+    pub(crate) is_gone: bool,
     /// Contents that were read, and could be used or not.
     pub(crate) good: u64,
     pub(crate) broken: u64,
@@ -70,8 +72,9 @@ impl FileStates {
         page.push_str("<h2>Files</h2><table><tr><th>file<th>path<th>state</tr>\n");
         for (name, state) in &*all {
             let (class, words) = match &state.error {
+                None if state.is_gone => ("bad", "not there".to_owned()),
                 None => ("good", "in use".to_owned()),
-                Some(cause) if state.good == 0 => {
+                Some(cause) if state.is_gone || state.good == 0 => {
                     ("bad", format!("not in use: {}", escaped(cause)))
                 }
                 Some(cause) => (
@@ -119,6 +122,23 @@ mod tests {
         states.put("meshConfig", broken.clone());
         let row = "<td class=\"bad\">the last good content is in use: line 1: &lt;a&gt;</tr>";
         assert!(draw().contains(row), "{}", draw());
-        assert_eq!(states.get(), BTreeMap::from([("meshConfig", broken)]));
+        assert_eq!(
+            states.get(),
+            BTreeMap::from([("meshConfig", broken.clone())])
+        );
+        let broken_anew = FileState {
+            is_gone: true,
+            ..broken
+        };
+        states.put("meshConfig", broken_anew.clone());
+        let row = "<td class=\"bad\">not in use: line 1: &lt;a&gt;</tr>";
+        assert!(draw().contains(row), "{}", draw());
+        let gone = FileState {
+            error: None,
+            ..broken_anew
+        };
+        states.put("meshConfig", gone);
+        let row = "<td class=\"bad\">not there</tr>";
+        assert!(draw().contains(row), "{}", draw());
     }
 }

@@ -1,6 +1,6 @@
 //! Routes by claims of tokens: a gateway knows the claims of tokens that it has verified, so without a RequestAuthentication for
-//! its workloads no request takes such a route. Of a header that a RequestAuthentication makes of a claim it knows what the client
-//! wrote: Envoy chooses the route first.
+//! its workloads no request takes such a route. By a header that a RequestAuthentication makes of a claim it chooses anew once the
+//! token is verified; a client without a token keeps the route of the header that it wrote.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use api::model::Labels;
 use serde_json::Value as Json;
 
 use super::codes;
-use super::inventory::{Inventory, Item, labels, list, texts};
+use super::inventory::{Inventory, Item, labels, list, text, texts};
 use super::messages::Message;
 use super::references::{gateway, push};
 use super::workload_index::WorkloadSet;
@@ -47,39 +47,42 @@ fn find_without_tokens(all: &Inventory, found: &mut Vec<Message>) {
     }
 }
 
-/// A header that RequestAuthentications make of a claim, or of all.
-struct MadeHeader {
+/// A header that RequestAuthentications make of one claim, or of all.
+struct MadeHeader<'a> {
     /// The match that means the same, and that no client can write.
     instead: String,
     workloads: WorkloadSet,
+    /// The namespaces of the RequestAuthentications.
+    namespaces: BTreeSet<&'a str>,
 }
 
-/// The headers that RequestAuthentications make, by their names in lower case.
-fn made_headers(all: &Inventory) -> BTreeMap<String, MadeHeader> {
-    let mut policies_by_header: BTreeMap<String, (String, Vec<&Item>)> = BTreeMap::new();
-    let mut add = |header: Option<&Json>, instead: String, policy| {
+/// The headers that RequestAuthentications make, by their names in lower case. Policies may make the same header of other claims.
+fn made_headers(all: &Inventory) -> BTreeMap<String, Vec<MadeHeader<'_>>> {
+    let mut policies_by_header: BTreeMap<(String, String), Vec<&Item>> = BTreeMap::new();
+    let mut add = |header: Option<&Json>, claim: &str, policy| {
         if let Some(header) = header.and_then(Json::as_str) {
-            let header = header.to_ascii_lowercase();
-            let of_header = policies_by_header.entry(header);
-            let (_, policies) = of_header.or_insert_with(|| (instead, Vec::new()));
-            policies.push(policy);
+            let made = (header.to_ascii_lowercase(), format!("{CLAIMS}.{claim}"));
+            policies_by_header.entry(made).or_default().push(policy);
         }
     };
     for policy in all.of("RequestAuthentication") {
         for (_, rule) in list(&policy.body, "/jwtRules") {
-            add(rule.get("outputPayloadToHeader"), CLAIMS.to_owned(), policy);
+            add(rule.get("outputPayloadToHeader"), "NAME", policy);
             for (_, made) in list(rule, "/outputClaimToHeaders") {
-                let claim = made.get("claim").and_then(Json::as_str).unwrap_or_default();
-                add(made.get("header"), format!("{CLAIMS}.{claim}"), policy);
+                add(made.get("header"), text(made, "/claim"), policy);
             }
         }
     }
-    let headers = policies_by_header.into_iter();
-    let headers = headers.map(|(header, (instead, policies))| {
-        let workloads = workloads_of(all, policies.into_iter());
-        (header, MadeHeader { instead, workloads })
-    });
-    headers.collect()
+    let mut made: BTreeMap<String, Vec<MadeHeader<'_>>> = BTreeMap::new();
+    for ((header, instead), policies) in policies_by_header {
+        let namespaces = policies.iter().map(|policy| policy.namespace.as_str());
+        made.entry(header).or_default().push(MadeHeader {
+            instead,
+            namespaces: namespaces.collect(),
+            workloads: workloads_of(all, policies.into_iter()),
+        });
+    }
+    made
 }
 
 fn find_by_made_headers(all: &Inventory, found: &mut Vec<Message>) {
@@ -88,14 +91,17 @@ fn find_by_made_headers(all: &Inventory, found: &mut Vec<Message>) {
         return;
     }
     for item in all.of("VirtualService") {
-        let Some((path, name, header)) = first_made(item, &made) else {
-            continue;
-        };
         let names = texts(&item.body, "/gateways").into_iter();
-        let mut gateways = names.filter_map(|name| gateway(all, item, &name));
-        if gateways.any(|gateway| verifies_tokens(all, gateway, &header.workloads)) {
+        let gateways: Vec<&Item> = names.filter_map(|name| gateway(all, item, &name)).collect();
+        let mut by_made = by_made(item, &made).into_iter();
+        let told = by_made.find(|(_, _, header)| {
+            let mut gateways = gateways.iter();
+            gateways.any(|gateway| is_made_at(all, gateway, header))
+        });
+        if let Some((path, name, header)) = told {
             let text = format!(
-                "a client that writes {name:?} itself chooses the route: the header is made of claims after that; match {:?}",
+                "a client without a token chooses the route by writing {name:?} itself: Envoy makes the header, and chooses anew, for \
+                 verified tokens alone; match {:?}",
                 header.instead
             );
             push(found, &codes::ROUTES_BY_MADE_HEADERS, item, path, text);
@@ -103,25 +109,40 @@ fn find_by_made_headers(all: &Inventory, found: &mut Vec<Message>) {
     }
 }
 
-/// The place of the first match that wants a header which is made of claims, and that header.
-fn first_made<'a, 'b>(
+/// The matches that want a header which is made of claims, the first of each header: their places, with the name and the header.
+fn by_made<'a, 'b>(
     item: &'a Item,
-    made: &'b BTreeMap<String, MadeHeader>,
-) -> Option<(String, &'a str, &'b MadeHeader)> {
+    made: &'b BTreeMap<String, Vec<MadeHeader<'b>>>,
+) -> Vec<(String, &'a str, &'b MadeHeader<'b>)> {
+    let (mut found, mut names_found) = (Vec::new(), BTreeSet::new());
     for (route, http) in list(&item.body, "/http") {
         for (at, one) in list(http, "/match") {
             for field in ["headers", "withoutHeaders"] {
                 let headers = one.get(field).and_then(Json::as_object);
                 for name in headers.into_iter().flat_map(|headers| headers.keys()) {
-                    if let Some(header) = made.get(&name.to_ascii_lowercase()) {
+                    let Some((known, all)) = made.get_key_value(&name.to_ascii_lowercase()) else {
+                        continue;
+                    };
+                    if names_found.insert(known) {
                         let path = format!("spec.http[{route}].match[{at}].{field}[{name}]");
-                        return Some((path, name, header));
+                        found.extend(all.iter().map(|one| (path.clone(), name.as_str(), one)));
                     }
                 }
             }
         }
     }
-    None
+    found
+}
+
+/// Returns true if the workloads of a gateway make this header. Of workloads that are not among the objects those of its namespace
+/// may, and those of the root namespace.
+fn is_made_at(all: &Inventory, gateway: &Item, made: &MadeHeader<'_>) -> bool {
+    match workloads_of_gateway(all, gateway) {
+        Some(workloads) => workloads.meets(&made.workloads),
+        None => [gateway.namespace.as_str(), &all.root]
+            .iter()
+            .any(|namespace| made.namespaces.contains(namespace)),
+    }
 }
 
 /// The workloads that these RequestAuthentications hold for.
@@ -160,9 +181,15 @@ fn first_claim(item: &Item) -> Option<String> {
 /// Returns true if RequestAuthentications, which hold for these workloads, hold for one of a gateway; of workloads that are not
 /// among the objects any may.
 fn verifies_tokens(all: &Inventory, gateway: &Item, with_tokens: &WorkloadSet) -> bool {
-    let selector = labels(gateway.body.get("selector"));
-    match all.gateway_selector(&selector) {
-        Some((_, workloads)) if !workloads.is_empty() => workloads.meets(with_tokens),
-        _ => all.of("RequestAuthentication").next().is_some(),
+    match workloads_of_gateway(all, gateway) {
+        Some(workloads) => workloads.meets(with_tokens),
+        None => all.of("RequestAuthentication").next().is_some(),
     }
+}
+
+/// The workloads of a gateway; `None`: they are not among the objects.
+fn workloads_of_gateway<'a>(all: &'a Inventory, gateway: &Item) -> Option<&'a WorkloadSet> {
+    let selector = labels(gateway.body.get("selector"));
+    let (_, workloads) = all.gateway_selector(&selector)?;
+    (!workloads.is_empty()).then_some(workloads)
 }

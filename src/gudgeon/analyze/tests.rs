@@ -2,6 +2,7 @@
 
 mod cluster;
 mod growth;
+mod made_headers;
 mod unserved_ingresses;
 
 use serde_json::Value;
@@ -1101,53 +1102,6 @@ fn routes_by_claims_want_a_gateway_that_verifies_tokens() {
     assert!(!is_reported(&tokens("edge", "")));
     assert!(!is_reported(&tokens("edge", router)));
     assert!(!is_reported(&tokens("istio-system", router)));
-}
-
-/// Envoy chooses the route before the header is made: a client that wrote it took the route of others.
-#[test]
-fn routes_by_headers_that_are_made_of_claims_are_told() {
-    let rule = |headers: &str| {
-        format!(
-            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v, namespace: demo}}\nspec: {{hosts: \
-             [a.example.com], gateways: [front], http: [{{match: [{{{headers}}}], route: [{{destination: {{host: web}}}}]}}]}}\n---\n"
-        )
-    };
-    let tokens = |namespace: &str, output: &str| {
-        format!(
-            "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {{name: r, namespace: {namespace}}}\nspec: \
-             {{jwtRules: [{{issuer: a, jwks: '{{\"keys\": []}}', {output}}}]}}\n---\n"
-        )
-    };
-    let claim = "outputClaimToHeaders: [{header: X-Group, claim: group}]";
-    let told = |rule: &str, tokens: &str| {
-        let found = lines_of(&format!("{GOOD}{rule}{tokens}"));
-        let mut found = found.into_iter().filter(|line| line.contains("[GDN0006]"));
-        found.next()
-    };
-    let by_group = rule("headers: {x-group: {exact: admin}}");
-    let line = told(&by_group, &tokens("edge", claim)).unwrap();
-    assert!(
-        line.contains(
-            "spec.http[0].match[0].headers[x-group]: a client that writes \"x-group\" itself"
-        ) && line.contains("\"@request.auth.claims.group\""),
-        "{line}"
-    );
-    let without = rule("withoutHeaders: {x-payload: {}}");
-    assert!(
-        told(
-            &without,
-            &tokens("edge", "outputPayloadToHeader: x-payload")
-        )
-        .is_some()
-    );
-    // Another header, policies of other workloads, and the match that is meant.
-    assert_eq!(
-        told(&rule("headers: {x-other: {}}"), &tokens("edge", claim)),
-        None
-    );
-    assert_eq!(told(&by_group, &tokens("demo", claim)), None);
-    let by_claim = rule("headers: {'@request.auth.claims.group': {exact: admin}}");
-    assert_eq!(told(&by_claim, &tokens("edge", claim)), None);
 }
 
 #[test]

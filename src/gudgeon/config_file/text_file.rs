@@ -46,7 +46,7 @@ impl TextFile {
             error: self.error.clone(),
             good: self.good,
             broken: self.broken,
-            not_after: None,
+            ..FileState::default()
         })
     }
 

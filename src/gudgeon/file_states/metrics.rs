@@ -37,7 +37,7 @@ impl FileMetrics {
     pub(crate) fn show(&self, files: &BTreeMap<&'static str, FileState>) {
         for (name, state) in files {
             let file = ("file", (*name).to_owned());
-            self.set_valid(name, state.error.is_none());
+            self.set_valid(name, state.error.is_none() && !state.is_gone);
             for (result, count) in [
                 (ReloadResult::Used, state.good),
                 (ReloadResult::Broken, state.broken),
@@ -65,5 +65,30 @@ impl FileMetrics {
         let result = ("result", result.as_str().to_owned());
         let labels = [("file", name.to_owned()), result];
         self.reloads.get_or_create(&labels).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_valid_whose_present_content_is_in_use() {
+        let metrics = FileMetrics::default();
+        let good = FileState::default();
+        let broken = FileState {
+            error: Some("line 1".to_owned()),
+            ..FileState::default()
+        };
+        let gone = FileState {
+            is_gone: true,
+            ..FileState::default()
+        };
+        for (state, is_valid) in [(good, 1), (broken, 0), (gone, 0)] {
+            metrics.show(&BTreeMap::from([("file", state.clone())]));
+            let labels = [("file", "file".to_owned())];
+            let valid = metrics.valid.get_or_create(&labels).get();
+            assert_eq!(valid, is_valid, "{state:?}");
+        }
     }
 }

@@ -165,6 +165,7 @@ impl ReloadFiles for AccessFile {
         match list(read) {
             Ok(list) => {
                 self.state.error = None;
+                self.state.is_gone = list.is_none();
                 self.replace(CurrentList::new(list, self.without));
             }
             Err(cause) if self.state.error.as_ref() == Some(&cause) => {}
@@ -267,6 +268,17 @@ mod tests {
         write(&format!("allowed: [\"{B}\"]"));
         file.reload().await;
         assert_eq!((state().good, state().broken, state().error), (2, 1, None));
+        assert!(!state().is_gone);
+        std::fs::remove_file(&path).unwrap();
+        file.reload().await;
+        assert!(state().is_gone && state().error.is_none());
+        // A broken file does not bring the list back that was removed.
+        write("allowed: [");
+        file.reload().await;
+        assert!(state().is_gone && state().error.is_some());
+        write(&format!("allowed: [\"{B}\"]"));
+        file.reload().await;
+        assert_eq!((state().is_gone, state().error), (false, None));
     }
 
     #[test]

@@ -96,11 +96,21 @@ impl<R: Inspect> AdminListener<R> {
         shutdown: &Shutdown,
         tasks: &mut JoinSet<()>,
     ) {
-        let answers = Arc::default();
-        for AdminPort { listener, access } in ports {
-            let admin = Self::new(role, access, &answers);
+        let ports = ports.into_iter();
+        let (listeners, accesses): (Vec<_>, Vec<_>) =
+            ports.map(|port| (port.listener, port.access)).unzip();
+        for (listener, admin) in listeners.into_iter().zip(Self::of_ports(role, accesses)) {
             tasks.spawn(serve::run(listener, Arc::new(admin), shutdown.clone()));
         }
+    }
+
+    /// Returns the listeners of a role's ports, which share its answers.
+    fn of_ports(role: &Arc<R>, accesses: impl IntoIterator<Item = DebugAccess>) -> Vec<Self> {
+        let answers = Arc::default();
+        let accesses = accesses.into_iter();
+        accesses
+            .map(|access| Self::new(role, access, &answers))
+            .collect()
     }
 
     pub(crate) fn new(role: &Arc<R>, access: DebugAccess, answers: &Arc<SharedAnswers>) -> Self {
@@ -194,6 +204,7 @@ impl<R: Inspect> Service for AdminListener<R> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
 
     use hyper::Method;
     use tokio::task::yield_now;
@@ -238,7 +249,13 @@ mod tests {
         fn metrics(&self, _: ExpositionFormat) -> String {
             let now = self.rendering.fetch_add(1, Ordering::SeqCst) + 1;
             self.most.fetch_max(now, Ordering::SeqCst);
-            std::thread::yield_now();
+            // Time for another rendering to overlap, if it can.
+            let begun = Instant::now();
+            while self.rendering.load(Ordering::SeqCst) < 2
+                && begun.elapsed() < Duration::from_millis(50)
+            {
+                std::thread::yield_now();
+            }
             self.rendering.fetch_sub(1, Ordering::SeqCst);
             String::new()
         }
@@ -308,9 +325,8 @@ mod tests {
     /// Two scrapes at a time used to count galley's gauges twice.
     #[tokio::test]
     async fn listeners_of_a_role_render_its_metrics_one_at_a_time() {
-        let (role, answers) = (Arc::<Role>::default(), Arc::default());
-        let accesses = [DebugAccess::Local, DebugAccess::Open];
-        let listeners = accesses.map(|access| AdminListener::new(&role, access, &answers));
+        let role = Arc::<Role>::default();
+        let listeners = AdminListener::of_ports(&role, [DebugAccess::Local, DebugAccess::Open]);
         let mut all = JoinSet::new();
         for _ in 0..8 {
             listeners.iter().for_each(|listener| {
