@@ -4,6 +4,7 @@
 //! get the same bytes. The next one takes over what its change does not touch.
 
 mod affected_proxies;
+mod black_holes;
 mod by_name;
 mod conflicts;
 mod failover;

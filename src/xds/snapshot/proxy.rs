@@ -149,7 +149,7 @@ impl ProxyView {
         &self.snapshot.base.mesh
     }
 
-    fn own(&self) -> inbound::InboundParameters<'_> {
+    pub(super) fn own(&self) -> inbound::InboundParameters<'_> {
         inbound::InboundParameters {
             proxy: &self.proxy,
             mesh: self.mesh(),
@@ -257,7 +257,10 @@ impl ProxyView {
             self.snapshot.caches.report(lost, &self.proxy.node.id);
         }
         let shared = self.outbound_listeners();
-        let mut own = self.own().listeners(|name| self.intercepts(&shared, name));
+        let places = self.places_in_services(&shared);
+        let is_intercepted =
+            |name: &str| self.intercepts(&shared, name) || places.contains_key(name);
+        let mut own = self.own().listeners(is_intercepted);
         if self.proxy.intercepts() {
             own.push(virtual_listeners::outbound(
                 &self.proxy,
@@ -274,12 +277,14 @@ impl ProxyView {
             self.snapshot.caches.report(lost, &self.proxy.node.id);
         }
         own.extend(self.http_proxy());
-        self.patched_listeners(own)
+        let mut own = self.patched_listeners(own);
+        self.add_black_holes(places, &mut own);
+        own
     }
 
     /// A listener for one address is not for the proxy of that address: what comes in there is its application's. And none is
     /// where a file is that the proxy needs.
-    fn has(&self, built: &outbound::Built) -> bool {
+    pub(super) fn has(&self, built: &outbound::Built) -> bool {
         let address = built.address;
         let is_own = address.is_some_and(|address| self.proxy.node.addresses.contains(&address));
         let socket = built.socket.as_deref();

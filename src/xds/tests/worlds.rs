@@ -407,6 +407,7 @@ fn is_own(name: &str) -> bool {
     name.starts_with("inbound|")
         || name.starts_with("virtual")
         || name.starts_with("10.0.0.")
+        || name.starts_with("2001:db8::2_")
         || name.ends_with("_15080")
 }
 

@@ -134,7 +134,7 @@ async fn variables_show_in_what_a_proxy_is_given() {
 
     let discovery = place().env("PILOT_ENABLE_HEADLESS_SERVICE", "false");
     let given = Given::by(&discovery.start()).await;
-    assert_eq!(given.doors(), ["0.0.0.0_9000"]);
+    assert_eq!(given.doors(), ["0.0.0.0_9000", "10.0.0.1_9000"]);
     assert_eq!(given.kind(DB), DiscoveryType::OriginalDst);
 }
 

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 
 use crate::backend::Backend;
-use crate::network::{Network, POD, USER, inside, is_root, run};
+use crate::network::{NODE, Network, POD, USER, inside, is_root, run};
 use crate::place::{Discovery, Place, SOON, documents, exchange, until};
 use crate::proxy::{Proxy, Setup, in_sync, in_sync_with};
-use crate::redirect::{discover, from_node, get};
+use crate::redirect::{discover, from_node, get, node};
 
 const METRIC: &str = "pilot_invalid_out_listeners";
 /// The victim's application listens there for its own machine alone.
@@ -186,6 +186,48 @@ fn opened(network: &Network) {
     settled(&discovery, &proxy, "sidecar", sidecar);
     is_closed();
     assert!(row(&discovery).contains("inbound|15000|admin|"));
+}
+
+/// By the rules of releases before 1.3 a stranger's connection to a pod is looked for among listeners of services: the proxy would
+/// call them for it, by its own certificate.
+#[test]
+fn a_stranger_calls_no_service_through_a_pod() {
+    if !is_root() {
+        return;
+    }
+    let network = Network::new();
+    network.redirect(80);
+    inside(Some(&network.pod), || {
+        Backend::at(Ipv4Addr::LOCALHOST, 8080, "web");
+    });
+    inside(Some(&network.node), || {
+        let vault = Backend::new(node(), "vault");
+        let address = "  addresses: [10.96.0.20]\n";
+        let vault = entry("demo", "vault", address, NODE, &[(80, "HTTP", vault.port)]);
+        let (discovery, at) = discover(
+            Place::new()
+                .with("mesh", "enableTracing: false\n")
+                .with("config/all.yaml", &documents(&[victim(), vault])),
+        );
+        let proxy = Setup::bare("web-1", POD.parse::<IpAddr>().unwrap(), at)
+            .within(&network.pod)
+            .args(&["--proxy-user", &USER.to_string()])
+            .start();
+        assert_eq!(
+            in_sync(&discovery, "web-1")["errors"],
+            serde_json::json!({})
+        );
+        let of_application = || proxy.connect("10.96.0.20".parse::<IpAddr>().unwrap(), 80);
+        let host = "vault.demo.example";
+        let answer = Some((200, "vault".to_owned()));
+        until("the service", || {
+            (get(of_application(), host) == answer).then_some(())
+        });
+        assert_eq!(get(from_node(8080), "web"), Some((200, "web".to_owned())));
+        assert_eq!(get(from_node(80), host), None);
+        let listeners = proxy.ask("/config_dump?resource=dynamic_listeners");
+        assert!(listeners.contains(&format!("\"{POD}_80\"")), "{listeners}");
+    });
 }
 
 /// A proxy with another admin port declares it.

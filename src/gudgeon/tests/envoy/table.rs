@@ -159,7 +159,13 @@ const RESOURCES: Rows = &[
     ),
     ("virtualOutbound", &[CAUGHT, TPROXY]),
     ("virtualInbound", &[CAUGHT, TPROXY]),
-    ("inbound by address, as rules of 1.1 send it", &[CAUGHT]),
+    (
+        "inbound by address, as rules of 1.1 send it",
+        &[
+            CAUGHT,
+            "hostile_tenants.rs a_stranger_calls_no_service_through_a_pod",
+        ],
+    ),
     (
         "ports of the proxy themselves",
         &[

@@ -130,6 +130,16 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// Returns the port of a listener that has connections to all addresses, and no port of its own.
+    pub(crate) fn port_of_all(&self) -> Option<u16> {
+        match self.address {
+            ListenAddress::Port(address, _, port) if !self.bound && address.is_unspecified() => {
+                Some(port)
+            }
+            ListenAddress::Port(..) | ListenAddress::Socket(_) => None,
+        }
+    }
+
     pub(crate) fn listener(self, mesh: &Mesh) -> Listener {
         let mut inspectors = Vec::new();
         // The HTTP inspector passes over what the TLS inspector has marked, so it comes second.

@@ -473,7 +473,7 @@ impl Builder<'_> {
         mut from: Vec<ObjectRef>,
         services: &[ServiceKey],
     ) {
-        let (name, bound) = (frame.name.clone(), frame.bound);
+        let (name, bound, port_of_all) = (frame.name.clone(), frame.bound, frame.port_of_all());
         from.extend(self.sidecar.cloned());
         from.sort();
         from.dedup();
@@ -490,6 +490,7 @@ impl Builder<'_> {
             address,
             endpoint,
             bound,
+            port_of_all,
             socket: self.socket.as_ref().map(|socket| socket.path.clone()),
             services: services.into(),
         };

@@ -69,6 +69,20 @@ fn direct(mesh: &Mesh, port: u16) -> FilterChain {
     matching.chain(filters::tcp(mesh, clusters::BLACK_HOLE))
 }
 
+/// Builds a listener that ends intercepted connections to one of the proxy's own addresses.
+pub(crate) fn black_hole(address: IpAddr, port: u16, mesh: &Mesh) -> Draft<Listener> {
+    let frame = Frame {
+        name: name(address, port),
+        address: ListenAddress::Port(address, None, port),
+        direction: TrafficDirection::Inbound,
+        bound: false,
+        inspect: Inspect::default(),
+        chains: vec![Match::any().chain(filters::tcp(mesh, clusters::BLACK_HOLE))],
+        default: None,
+    };
+    super::draft(frame.listener(mesh))
+}
+
 /// Builds the listener of all inbound traffic.
 pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &InboundParameters<'_>) -> Draft<Listener> {
     let (address, more) = proxy.families.wildcards();

@@ -305,7 +305,7 @@ fn a_router_listens_for_the_gateways_that_select_it() {
         let node = router_of(word, "edge", fields);
         let found = ports(&with(selector), &node);
         let found = if word == "sidecar" {
-            found.saturating_sub(5)
+            found.saturating_sub(6)
         } else {
             found
         };

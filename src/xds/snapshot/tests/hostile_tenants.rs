@@ -223,7 +223,7 @@ fn no_service_has_the_address_of_the_proxy() {
     let view = snapshot.view(&node(FIRST, "REDIRECT"));
     assert_eq!(
         names(&*view, Type::Listener),
-        "0.0.0.0_80 10.0.0.1_8080 10.9.0.1_8080 10.9.0.1_8099 10.9.0.1_9001 virtualInbound virtualOutbound"
+        "0.0.0.0_80 10.0.0.1_80 10.0.0.1_8080 10.9.0.1_8080 10.9.0.1_8099 10.9.0.1_9001 virtualInbound virtualOutbound"
     );
     assert_eq!(
         direction(&*view, "10.0.0.1_8080"),

@@ -50,8 +50,8 @@ fn no_service_shares_a_port_of_envoys_own_listeners() {
         let view = snapshot.view(&node(FIRST, mode));
         assert_eq!(
             names(&*view, Type::Listener),
-            "0.0.0.0_15000 0.0.0.0_15020 0.0.0.0_15021 10.9.0.2_15001 10.9.0.2_15006 10.9.0.2_15090 \
-             10.9.0.2_16001 10.9.0.3_15006 virtualInbound virtualOutbound",
+            "0.0.0.0_15000 0.0.0.0_15020 0.0.0.0_15021 10.0.0.1_15000 10.0.0.1_15020 10.0.0.1_15021 \
+             10.9.0.2_15001 10.9.0.2_15006 10.9.0.2_15090 10.9.0.2_16001 10.9.0.3_15006 virtualInbound virtualOutbound",
             "{mode}"
         );
         assert_eq!(keys(&snapshot), left_out, "{mode}");
@@ -152,7 +152,8 @@ fn a_service_with_an_address_of_the_other_family_is_not_told_by_its_name() {
     let view = snapshot.view(&node(FIRST, "REDIRECT"));
     assert_eq!(
         names(&*view, Type::Listener),
-        "0.0.0.0_445 0.0.0.0_446 0.0.0.0_447 10.9.0.1_444 virtualInbound virtualOutbound"
+        "0.0.0.0_445 0.0.0.0_446 0.0.0.0_447 10.0.0.1_445 10.0.0.1_446 10.0.0.1_447 10.9.0.1_444 virtualInbound \
+         virtualOutbound"
     );
     let names_of = |name: &str| -> Vec<String> {
         let listener = view.get(Type::Listener, name).unwrap();
@@ -222,8 +223,9 @@ fn port_443_of_all_addresses_is_left_to_tls() {
                 let snapshot = Snapshot::new(world, Arc::new(settings));
                 let view = snapshot.view(&node(id, mode));
                 let all = names(&*view, Type::Listener);
-                let own = |name: &&str| !name.starts_with("virtual");
-                let listeners: Vec<_> = all.split(' ').filter(own).collect();
+                let is_own =
+                    |name: &str| name.starts_with("virtual") || name.starts_with("10.0.0.1_");
+                let listeners: Vec<_> = all.split(' ').filter(|name| !is_own(name)).collect();
                 let conflicts: Vec<_> = snapshot
                     .conflicts()
                     .into_iter()

@@ -19,6 +19,8 @@ pub(crate) struct Built {
     pub(crate) endpoint: bool,
     /// Applications call it themselves.
     pub(crate) bound: bool,
+    /// The port, if connections to it are intercepted at whatever address.
+    pub(crate) port_of_all: Option<u16>,
     /// In place of an address: a path, or `@NAME`.
     pub(crate) socket: Option<Arc<str>>,
     /// The services that it is for, at most [`MOST_NAMED`].
