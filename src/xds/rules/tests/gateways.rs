@@ -1547,6 +1547,32 @@ fn a_wider_server_answers_for_no_host_that_requires_certificates() {
     );
 }
 
+/// Whoever binds a rule to the wider Gateway alone would look for its routes in vain.
+#[test]
+fn routes_that_give_way_to_certificates_are_told() {
+    let conflicts_of = |gateways: &str, wide: &str| {
+        let mut world = world();
+        for (name, hosts, mode) in [("wide", wide, "SIMPLE"), ("narrow", "a.x", "MUTUAL")] {
+            let spec = format!(
+                "servers: [{{port: {{number: 443, name: n, protocol: HTTPS}}, hosts: [{hosts}], \
+                 tls: {{mode: {mode}, serverCertificate: /c, privateKey: /k, caCertificates: /r}}}}]"
+            );
+            gateway(&mut world, name, 1, &spec);
+        }
+        let spec = format!("hosts: [a.x, b.x]\ngateways: [{gateways}]\n{TO_A}");
+        virtual_service(&mut world, "v", 1, &spec);
+        let snapshot = snapshot(world);
+        drop(snapshot.view(&router("edge")).all(Type::Route));
+        let conflicts = snapshot.conflicts().into_iter();
+        conflicts.map(|one| one.message).collect::<Vec<_>>()
+    };
+    let lost = "the routes of VirtualService demo/v for a.x are left out at Gateways with wider hosts: \
+                Gateway demo/narrow requires certificates of clients there";
+    assert_eq!(conflicts_of("wide", "'*.x'"), [lost]);
+    assert_eq!(conflicts_of("wide, narrow", "'*.x'"), [""; 0]);
+    assert_eq!(conflicts_of("wide", "b.x"), [""; 0]);
+}
+
 /// They kept the addresses of pods that were gone until something else changed.
 #[test]
 fn endpoints_behind_a_server_name_follow_a_push_of_endpoints_alone() {
