@@ -16,6 +16,7 @@ use api::networking::{Gateway, server_tls_settings::TlSmode};
 
 use self::hosts::ServerHosts;
 pub(crate) use self::misdirected::MisdirectedHosts;
+use self::misdirected::MisdirectedRoutes;
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::fair_budget::FairBudget;
 use crate::common::steps::step;
@@ -222,10 +223,15 @@ impl Merged {
                 merging.add(gateway, at, server);
             }
         }
-        let mut merged = merging.merged;
-        merged.conflicts = merging.conflicts.finish();
+        let Merging {
+            mut merged,
+            mut conflicts,
+            ..
+        } = merging;
+        let namespaces: BTreeSet<_> = gateways.iter().map(|one| one.namespace()).collect();
+        let mut misdirected = MisdirectedRoutes::new(namespaces.len(), &mut conflicts);
         for (place, servers) in &merged.by_port {
-            misdirected::add(servers, &mut merged.misdirected);
+            misdirected.add(servers);
             for (at, server) in servers.iter().enumerate() {
                 if server.has_routes() {
                     let of_name = merged.by_routes.entry(server.routes.clone());
@@ -233,6 +239,8 @@ impl Merged {
                 }
             }
         }
+        merged.misdirected = misdirected.finish();
+        merged.conflicts = conflicts.finish();
         merged
     }
 
