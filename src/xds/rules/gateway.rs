@@ -20,7 +20,7 @@ use self::misdirected::MisdirectedRoutes;
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::fair_budget::FairBudget;
 use crate::common::steps::step;
-use crate::scope::route_limits::{RouteEstimate, RulesWithoutRoom};
+use crate::scope::route_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
 use crate::scope::{ProxyRules, Rule};
 
 /// The handling of connections by a server.
@@ -261,13 +261,21 @@ impl Merged {
         let mut estimate = RouteEstimate::default();
         let servers = self.by_routes.keys().map(|name| self.of_routes(name));
         for (_, server) in servers.flatten() {
-            for rule in rules.bound(server.from()) {
+            // Any number of rules may have one wildcard, and there may be any number of hosts below it.
+            let mut wildcards: HashMap<(&str, &str), HostNames> = HashMap::new();
+            let bound = rules.bound(server.from()).into_iter();
+            for rule in bound.filter(|rule| !rule.spec().http.is_empty()) {
                 for host in rule.hosts() {
                     if estimate.is_full(rule) {
                         break;
                     }
-                    let hosts = server.hosts.count_common(host, rule.namespace());
-                    estimate.add(rule, host, hosts);
+                    let namespace = rule.namespace();
+                    let measure = || server.hosts.measure_common(host, namespace);
+                    let names = match host.starts_with('*') {
+                        true => *wildcards.entry((host, namespace)).or_insert_with(measure),
+                        false => measure(),
+                    };
+                    estimate.add(rule, host, names);
                 }
             }
         }

@@ -30,6 +30,30 @@ const NAMES: usize = 4;
 /// Rules that are left out: their namespaces have more routes than there is room for.
 pub(crate) type RulesWithoutRoom = BTreeSet<ObjectRef>;
 
+/// Names that stand in routes for one host of a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostNames {
+    count: usize,
+    bytes: usize,
+}
+
+impl HostNames {
+    /// The host itself, at so many ports.
+    pub(super) const fn at_ports(host: &str, ports: usize) -> Self {
+        Self {
+            count: ports,
+            bytes: host.len().saturating_mul(ports),
+        }
+    }
+
+    pub(crate) fn of_lengths(lengths: impl Iterator<Item = usize>) -> Self {
+        lengths.fold(Self::default(), |all, bytes| Self {
+            count: all.count + 1,
+            bytes: all.bytes + bytes,
+        })
+    }
+}
+
 /// The routes of one rule, estimated.
 struct RuleRoutes<'a> {
     rule: &'a Rule<VirtualService>,
@@ -47,10 +71,11 @@ pub(crate) struct RouteEstimate<'a> {
 }
 
 impl RuleRoutes<'_> {
-    fn bytes_at(&self, host: &str, ports: usize) -> usize {
-        let of_host = self.of_host.saturating_add(NAMES * host.len());
+    fn bytes_at(&self, host: &str, names: HostNames) -> usize {
+        let routes = self.of_host.saturating_mul(names.count);
+        let names = names.bytes.saturating_mul(NAMES);
         // A host that is nowhere takes the work of a look.
-        of_host.saturating_mul(ports).saturating_add(host.len())
+        routes.saturating_add(names).saturating_add(host.len())
     }
 
     fn bytes(&self) -> usize {
@@ -70,10 +95,15 @@ impl<'a> RouteEstimate<'a> {
         })
     }
 
-    /// Adds a host of a rule at so many ports.
-    pub(crate) fn add(&mut self, rule: &'a Arc<Rule<VirtualService>>, host: &str, ports: usize) {
+    /// Adds a host of a rule.
+    pub(crate) fn add(
+        &mut self,
+        rule: &'a Arc<Rule<VirtualService>>,
+        host: &str,
+        names: HostNames,
+    ) {
         let routes = self.rule(rule);
-        routes.bytes = routes.bytes.saturating_add(routes.bytes_at(host, ports));
+        routes.bytes = routes.bytes.saturating_add(routes.bytes_at(host, names));
     }
 
     /// Adds a host that no service has.
@@ -81,10 +111,10 @@ impl<'a> RouteEstimate<'a> {
         &mut self,
         rule: &'a Arc<Rule<VirtualService>>,
         host: &str,
-        ports: usize,
+        names: HostNames,
     ) {
         let routes = self.rule(rule);
-        let bytes = routes.bytes_at(host, ports);
+        let bytes = routes.bytes_at(host, names);
         routes.bytes_alone = routes.bytes_alone.saturating_add(bytes);
     }
 
