@@ -258,7 +258,7 @@ impl Merged {
     }
 
     fn route_estimate<'a>(&self, rules: &'a ProxyRules) -> RouteEstimate<'a> {
-        let mut estimate = RouteEstimate::default();
+        let mut estimate = RouteEstimate::at_router();
         let servers = self.by_routes.keys().map(|name| self.of_routes(name));
         for (_, server) in servers.flatten() {
             // Any number of rules may have one wildcard, and there may be any number of hosts below it.

@@ -17,8 +17,11 @@ use super::Rule;
 /// Envoy's messages take ten times as much memory.
 pub(crate) const ROOM: usize = 16 << 20;
 pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
-/// Bytes of the routes of one namespace in all configurations of a proxy. Chosen: 1,000 hosts at ten ports come to a fourth of it.
-pub(crate) const ROOM_OF_NAMESPACE: usize = 16 << 20;
+/// Bytes of the routes of one namespace in all configurations of a sidecar. Chosen: 1,000 hosts at ten ports come to a fourth of it.
+const ROOM_AT_SIDECAR: usize = 16 << 20;
+/// The same of a router. Chosen: most hosts of a Gateway are there twice, at port 80 for the redirect and at 443, and one namespace has
+/// the rules of all of them in many meshes.
+const ROOM_AT_ROUTER: usize = 32 << 20;
 
 /// Bytes of a virtual host besides its routes and names, and of a route besides what its rule says, such as the policy of
 /// retries.
@@ -28,7 +31,18 @@ const ROUTE_BYTES: usize = 220;
 const NAMES: usize = 4;
 
 /// Rules that are left out: their namespaces have more routes than there is room for.
-pub(crate) type RulesWithoutRoom = BTreeSet<ObjectRef>;
+#[derive(Debug)]
+pub(crate) struct RulesWithoutRoom {
+    rules: BTreeSet<ObjectRef>,
+    /// Bytes that the rules of one namespace have.
+    pub(crate) room: usize,
+}
+
+impl RulesWithoutRoom {
+    pub(crate) fn contains(&self, rule: &ObjectRef) -> bool {
+        self.rules.contains(rule)
+    }
+}
 
 /// Names that stand in routes for one host of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,9 +79,10 @@ struct RuleRoutes<'a> {
 }
 
 /// The routes of all rules of a proxy, estimated.
-#[derive(Default)]
 pub(crate) struct RouteEstimate<'a> {
     by_rule: HashMap<*const Rule<VirtualService>, RuleRoutes<'a>>,
+    /// Bytes that the rules of one namespace have.
+    room: usize,
 }
 
 impl RuleRoutes<'_> {
@@ -85,6 +100,20 @@ impl RuleRoutes<'_> {
 }
 
 impl<'a> RouteEstimate<'a> {
+    pub(crate) fn at_sidecar() -> Self {
+        Self {
+            by_rule: HashMap::new(),
+            room: ROOM_AT_SIDECAR,
+        }
+    }
+
+    pub(crate) fn at_router() -> Self {
+        Self {
+            by_rule: HashMap::new(),
+            room: ROOM_AT_ROUTER,
+        }
+    }
+
     fn rule(&mut self, rule: &'a Arc<Rule<VirtualService>>) -> &mut RuleRoutes<'a> {
         let routes = self.by_rule.entry(Arc::as_ptr(rule));
         routes.or_insert_with(|| RuleRoutes {
@@ -120,7 +149,7 @@ impl<'a> RouteEstimate<'a> {
 
     /// Returns true if a rule alone has more routes than its namespace may have.
     pub(crate) fn is_full(&mut self, rule: &'a Arc<Rule<VirtualService>>) -> bool {
-        self.rule(rule).bytes() > ROOM_OF_NAMESPACE
+        self.rule(rule).bytes() > self.room
     }
 
     /// Returns the rules that are left out. The older rules of a namespace have its room: a new one takes none of theirs away.
@@ -130,7 +159,7 @@ impl<'a> RouteEstimate<'a> {
         let mut room: HashMap<&str, usize> = HashMap::new();
         let without = all.iter().filter(|routes| {
             let namespace = room.entry(routes.rule.namespace());
-            let left = namespace.or_insert(ROOM_OF_NAMESPACE);
+            let left = namespace.or_insert(self.room);
             match left.checked_sub(routes.bytes()) {
                 Some(rest) => {
                     *left = rest;
@@ -139,7 +168,10 @@ impl<'a> RouteEstimate<'a> {
                 None => true,
             }
         });
-        without.map(|routes| routes.rule.from.clone()).collect()
+        RulesWithoutRoom {
+            rules: without.map(|routes| routes.rule.from.clone()).collect(),
+            room: self.room,
+        }
     }
 }
 

@@ -231,7 +231,7 @@ impl Visible {
     }
 
     fn route_estimate(&self, domain: &str) -> RouteEstimate<'_> {
-        let mut estimate = RouteEstimate::default();
+        let mut estimate = RouteEstimate::at_sidecar();
         let mut ports_alone: HashMap<*const Rule<VirtualService>, usize> = HashMap::new();
         for (listener, visibility) in &self.listeners {
             let rules = &visibility.virtual_services;
