@@ -32,8 +32,8 @@ use crate::common::wire;
 use crate::finish::Draft;
 use crate::rules::gateway::Absent;
 use crate::rules::virtual_service::{self, RouteContext, Routed};
+use crate::scope::route_limits::RulesWithoutRoom;
 pub(crate) use crate::scope::route_limits::{ROOM, ROOM_OF_RULE};
-use crate::scope::route_limits::{ROOM_OF_NAMESPACE, RulesWithoutRoom};
 use crate::scope::{ProxyRules, Rule};
 
 /// All HTTP ports behind one listener that applications use as a proxy.
@@ -237,7 +237,7 @@ impl<'a> RoutesBuilder<'a> {
                  than their share",
                 rule.from,
                 ROOM_OF_RULE >> 20,
-                ROOM_OF_NAMESPACE >> 20,
+                self.without_room.room >> 20,
                 ROOM >> 20
             );
             (place, message)

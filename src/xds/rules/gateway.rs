@@ -16,10 +16,11 @@ use api::networking::{Gateway, server_tls_settings::TlSmode};
 
 use self::hosts::ServerHosts;
 pub(crate) use self::misdirected::MisdirectedHosts;
+use self::misdirected::MisdirectedRoutes;
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::fair_budget::FairBudget;
 use crate::common::steps::step;
-use crate::scope::route_limits::{RouteEstimate, RulesWithoutRoom};
+use crate::scope::route_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
 use crate::scope::{ProxyRules, Rule};
 
 /// The handling of connections by a server.
@@ -222,10 +223,15 @@ impl Merged {
                 merging.add(gateway, at, server);
             }
         }
-        let mut merged = merging.merged;
-        merged.conflicts = merging.conflicts.finish();
+        let Merging {
+            mut merged,
+            mut conflicts,
+            ..
+        } = merging;
+        let namespaces: BTreeSet<_> = gateways.iter().map(|one| one.namespace()).collect();
+        let mut misdirected = MisdirectedRoutes::new(namespaces.len(), &mut conflicts);
         for (place, servers) in &merged.by_port {
-            misdirected::add(servers, &mut merged.misdirected);
+            misdirected.add(servers);
             for (at, server) in servers.iter().enumerate() {
                 if server.has_routes() {
                     let of_name = merged.by_routes.entry(server.routes.clone());
@@ -233,6 +239,8 @@ impl Merged {
                 }
             }
         }
+        merged.misdirected = misdirected.finish();
+        merged.conflicts = conflicts.finish();
         merged
     }
 
@@ -250,16 +258,24 @@ impl Merged {
     }
 
     fn route_estimate<'a>(&self, rules: &'a ProxyRules) -> RouteEstimate<'a> {
-        let mut estimate = RouteEstimate::default();
+        let mut estimate = RouteEstimate::at_router();
         let servers = self.by_routes.keys().map(|name| self.of_routes(name));
         for (_, server) in servers.flatten() {
-            for rule in rules.bound(server.from()) {
+            // Any number of rules may have one wildcard, and there may be any number of hosts below it.
+            let mut wildcards: HashMap<(&str, &str), HostNames> = HashMap::new();
+            let bound = rules.bound(server.from()).into_iter();
+            for rule in bound.filter(|rule| !rule.spec().http.is_empty()) {
                 for host in rule.hosts() {
                     if estimate.is_full(rule) {
                         break;
                     }
-                    let hosts = server.hosts.count_common(host, rule.namespace());
-                    estimate.add(rule, host, hosts);
+                    let namespace = rule.namespace();
+                    let measure = || server.hosts.measure_common(host, namespace);
+                    let names = match host.starts_with('*') {
+                        true => *wildcards.entry((host, namespace)).or_insert_with(measure),
+                        false => measure(),
+                    };
+                    estimate.add(rule, host, names);
                 }
             }
         }

@@ -17,8 +17,11 @@ use super::Rule;
 /// Envoy's messages take ten times as much memory.
 pub(crate) const ROOM: usize = 16 << 20;
 pub(crate) const ROOM_OF_RULE: usize = 4 << 20;
-/// Bytes of the routes of one namespace in all configurations of a proxy. Chosen: 1,000 hosts at ten ports come to a fourth of it.
-pub(crate) const ROOM_OF_NAMESPACE: usize = 16 << 20;
+/// Bytes of the routes of one namespace in all configurations of a sidecar. Chosen: 1,000 hosts at ten ports come to a fourth of it.
+const ROOM_AT_SIDECAR: usize = 16 << 20;
+/// The same of a router. Chosen: most hosts of a Gateway are there twice, at port 80 for the redirect and at 443, and one namespace has
+/// the rules of all of them in many meshes.
+const ROOM_AT_ROUTER: usize = 32 << 20;
 
 /// Bytes of a virtual host besides its routes and names, and of a route besides what its rule says, such as the policy of
 /// retries.
@@ -28,7 +31,42 @@ const ROUTE_BYTES: usize = 220;
 const NAMES: usize = 4;
 
 /// Rules that are left out: their namespaces have more routes than there is room for.
-pub(crate) type RulesWithoutRoom = BTreeSet<ObjectRef>;
+#[derive(Debug)]
+pub(crate) struct RulesWithoutRoom {
+    rules: BTreeSet<ObjectRef>,
+    /// Bytes that the rules of one namespace have.
+    pub(crate) room: usize,
+}
+
+impl RulesWithoutRoom {
+    pub(crate) fn contains(&self, rule: &ObjectRef) -> bool {
+        self.rules.contains(rule)
+    }
+}
+
+/// Names that stand in routes for one host of a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostNames {
+    count: usize,
+    bytes: usize,
+}
+
+impl HostNames {
+    /// The host itself, at so many ports.
+    pub(super) const fn at_ports(host: &str, ports: usize) -> Self {
+        Self {
+            count: ports,
+            bytes: host.len().saturating_mul(ports),
+        }
+    }
+
+    pub(crate) fn of_lengths(lengths: impl Iterator<Item = usize>) -> Self {
+        lengths.fold(Self::default(), |all, bytes| Self {
+            count: all.count + 1,
+            bytes: all.bytes + bytes,
+        })
+    }
+}
 
 /// The routes of one rule, estimated.
 struct RuleRoutes<'a> {
@@ -41,16 +79,18 @@ struct RuleRoutes<'a> {
 }
 
 /// The routes of all rules of a proxy, estimated.
-#[derive(Default)]
 pub(crate) struct RouteEstimate<'a> {
     by_rule: HashMap<*const Rule<VirtualService>, RuleRoutes<'a>>,
+    /// Bytes that the rules of one namespace have.
+    room: usize,
 }
 
 impl RuleRoutes<'_> {
-    fn bytes_at(&self, host: &str, ports: usize) -> usize {
-        let of_host = self.of_host.saturating_add(NAMES * host.len());
+    fn bytes_at(&self, host: &str, names: HostNames) -> usize {
+        let routes = self.of_host.saturating_mul(names.count);
+        let names = names.bytes.saturating_mul(NAMES);
         // A host that is nowhere takes the work of a look.
-        of_host.saturating_mul(ports).saturating_add(host.len())
+        routes.saturating_add(names).saturating_add(host.len())
     }
 
     fn bytes(&self) -> usize {
@@ -60,6 +100,20 @@ impl RuleRoutes<'_> {
 }
 
 impl<'a> RouteEstimate<'a> {
+    pub(crate) fn at_sidecar() -> Self {
+        Self {
+            by_rule: HashMap::new(),
+            room: ROOM_AT_SIDECAR,
+        }
+    }
+
+    pub(crate) fn at_router() -> Self {
+        Self {
+            by_rule: HashMap::new(),
+            room: ROOM_AT_ROUTER,
+        }
+    }
+
     fn rule(&mut self, rule: &'a Arc<Rule<VirtualService>>) -> &mut RuleRoutes<'a> {
         let routes = self.by_rule.entry(Arc::as_ptr(rule));
         routes.or_insert_with(|| RuleRoutes {
@@ -70,10 +124,15 @@ impl<'a> RouteEstimate<'a> {
         })
     }
 
-    /// Adds a host of a rule at so many ports.
-    pub(crate) fn add(&mut self, rule: &'a Arc<Rule<VirtualService>>, host: &str, ports: usize) {
+    /// Adds a host of a rule.
+    pub(crate) fn add(
+        &mut self,
+        rule: &'a Arc<Rule<VirtualService>>,
+        host: &str,
+        names: HostNames,
+    ) {
         let routes = self.rule(rule);
-        routes.bytes = routes.bytes.saturating_add(routes.bytes_at(host, ports));
+        routes.bytes = routes.bytes.saturating_add(routes.bytes_at(host, names));
     }
 
     /// Adds a host that no service has.
@@ -81,16 +140,16 @@ impl<'a> RouteEstimate<'a> {
         &mut self,
         rule: &'a Arc<Rule<VirtualService>>,
         host: &str,
-        ports: usize,
+        names: HostNames,
     ) {
         let routes = self.rule(rule);
-        let bytes = routes.bytes_at(host, ports);
+        let bytes = routes.bytes_at(host, names);
         routes.bytes_alone = routes.bytes_alone.saturating_add(bytes);
     }
 
     /// Returns true if a rule alone has more routes than its namespace may have.
     pub(crate) fn is_full(&mut self, rule: &'a Arc<Rule<VirtualService>>) -> bool {
-        self.rule(rule).bytes() > ROOM_OF_NAMESPACE
+        self.rule(rule).bytes() > self.room
     }
 
     /// Returns the rules that are left out. The older rules of a namespace have its room: a new one takes none of theirs away.
@@ -100,7 +159,7 @@ impl<'a> RouteEstimate<'a> {
         let mut room: HashMap<&str, usize> = HashMap::new();
         let without = all.iter().filter(|routes| {
             let namespace = room.entry(routes.rule.namespace());
-            let left = namespace.or_insert(ROOM_OF_NAMESPACE);
+            let left = namespace.or_insert(self.room);
             match left.checked_sub(routes.bytes()) {
                 Some(rest) => {
                     *left = rest;
@@ -109,7 +168,10 @@ impl<'a> RouteEstimate<'a> {
                 None => true,
             }
         });
-        without.map(|routes| routes.rule.from.clone()).collect()
+        RulesWithoutRoom {
+            rules: without.map(|routes| routes.rule.from.clone()).collect(),
+            room: self.room,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use super::gateways::{BoundRules, bind};
 use super::host_limit::HostLimit;
 use super::hosts::{BelowWildcards, RulesByHost, most_specific};
 use super::hosts_alone::{ListenerOfHosts, ports, unserved};
-use super::route_limits::{RouteEstimate, RulesWithoutRoom};
+use super::route_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
 use super::sidecar::{EgressListener, Imports, destinations};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
@@ -231,7 +231,7 @@ impl Visible {
     }
 
     fn route_estimate(&self, domain: &str) -> RouteEstimate<'_> {
-        let mut estimate = RouteEstimate::default();
+        let mut estimate = RouteEstimate::at_sidecar();
         let mut ports_alone: HashMap<*const Rule<VirtualService>, usize> = HashMap::new();
         for (listener, visibility) in &self.listeners {
             let rules = &visibility.virtual_services;
@@ -244,7 +244,8 @@ impl Visible {
             for service_port in served.filter(|one| one.carries_http()) {
                 let rule = most_specific(rules, service_port.host());
                 if let Some(rule) = rule {
-                    estimate.add(rule, service_port.host(), 1);
+                    let host = service_port.host();
+                    estimate.add(rule, host, HostNames::at_ports(host, 1));
                 }
             }
             let alone = rules.iter();
@@ -255,7 +256,8 @@ impl Visible {
                     true => *ports_alone.entry(Arc::as_ptr(rule)).or_insert_with(known),
                     false => 1,
                 };
-                estimate.add_alone(rule, host, own + visibility.ports_below_wildcards(host));
+                let ports = own + visibility.ports_below_wildcards(host);
+                estimate.add_alone(rule, host, HostNames::at_ports(host, ports));
             }
         }
         estimate

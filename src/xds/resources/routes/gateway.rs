@@ -1,6 +1,6 @@
 //! Routes of what comes in at a router: hosts of its servers, as far as VirtualServices are bound to them (discovery.md §16).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -108,9 +108,7 @@ pub(crate) fn gateway(
     }
     let misdirected = merged.misdirected(name);
     if let Some(misdirected) = misdirected {
-        let is_own = |host: &str| !is_misdirected(host, &servers, misdirected);
-        hosts.all.retain(|host, _| is_own(host));
-        making.from.extend(misdirected.values().cloned());
+        making.drop_misdirected(&mut hosts, &servers, misdirected);
     }
     // A host of which nothing is for this port is as if it were not there.
     let found = hosts.all.into_iter().filter(|(_, host)| !host.is_empty());
@@ -200,6 +198,41 @@ impl RoutesBuilder<'_> {
         }
     }
 
+    /// Drops hosts that a narrower server has which requires certificates. A rule that is bound to that one, too, has its routes
+    /// there; others are told.
+    fn drop_misdirected(
+        &mut self,
+        hosts: &mut GatewayHosts<'_>,
+        servers: &[&Serving],
+        misdirected: &MisdirectedHosts,
+    ) {
+        let rules = self.rules;
+        let mut bound: HashMap<&ObjectRef, HashSet<&ObjectRef>> = HashMap::new();
+        hosts.all.retain(|host, lost| {
+            let Some(gateway) = misdirected_to(host, servers, misdirected) else {
+                return true;
+            };
+            if !lost.has_routes() {
+                return false;
+            }
+            let there = bound.entry(gateway).or_insert_with(|| {
+                let bound = rules.bound(gateway).into_iter();
+                bound.map(|rule| &rule.from).collect()
+            });
+            for rule in lost.by.keys().filter(|rule| !there.contains(rule)) {
+                self.conflicts.push(REJECTED_CONFIG, Some(rule), || {
+                    let message = format!(
+                        "the routes of {rule} for {host} are left out at Gateways with wider hosts: {gateway} requires certificates \
+                         of clients there"
+                    );
+                    (host.clone(), message)
+                });
+            }
+            false
+        });
+        self.from.extend(misdirected.values().cloned());
+    }
+
     /// Adds redirects of hosts without rules to where they may be served.
     fn add_redirects(&mut self, (at, server): (usize, &Serving), hosts: &mut GatewayHosts<'_>) {
         for host in server.hosts.names() {
@@ -238,7 +271,11 @@ impl RoutesBuilder<'_> {
 
 impl GatewayHost {
     const fn is_empty(&self) -> bool {
-        !self.redirects && self.routes.is_empty() && self.last.is_none()
+        !self.redirects && !self.has_routes()
+    }
+
+    const fn has_routes(&self) -> bool {
+        !self.routes.is_empty() || self.last.is_some()
     }
 
     /// The first server of which there is something has it.
@@ -287,14 +324,18 @@ fn domains_of(host: &str, port: u16) -> Vec<String> {
     }
 }
 
-/// Returns true if a narrower server than these has the host, and requires certificates there.
-fn is_misdirected(host: &str, servers: &[&Serving], misdirected: &MisdirectedHosts) -> bool {
+/// The Gateway of a narrower server than these that has the host, and requires certificates there.
+fn misdirected_to<'a>(
+    host: &str,
+    servers: &[&Serving],
+    misdirected: &'a MisdirectedHosts,
+) -> Option<&'a ObjectRef> {
     let nearest = patterns(host).into_iter().find_map(|pattern| {
         let is_own = || servers.iter().any(|server| server.hosts.has(&pattern));
-        let is_elsewhere = misdirected.contains_key(&pattern);
-        (is_elsewhere || is_own()).then_some(is_elsewhere)
+        let elsewhere = misdirected.get(&pattern);
+        (elsewhere.is_some() || is_own()).then_some(elsewhere)
     });
-    nearest.unwrap_or(false)
+    nearest.flatten()
 }
 
 /// The answer for hosts of other servers: RFC 9110 has a status for it, at which a client begins a connection of its own.

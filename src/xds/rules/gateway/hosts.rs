@@ -7,6 +7,7 @@ use api::names::canonical_host;
 
 use crate::common::steps::step;
 use crate::scope::patterns;
+use crate::scope::route_limits::HostNames;
 
 /// Namespaces whose rules may have a host; empty: all.
 type Namespaces = Vec<Arc<str>>;
@@ -74,6 +75,17 @@ impl ServerHosts {
 
     /// Its hosts that a host or a wildcard of a rule of this namespace means as well: the narrower of each two.
     fn each<'a>(&'a self, host: &'a str, namespace: &'a str) -> impl Iterator<Item = String> + 'a {
+        let (is_covered, below) = self.covering_and_below(host, namespace);
+        let own = is_covered.then(|| host.to_owned());
+        own.into_iter().chain(below.map(|one| reversed(one)))
+    }
+
+    /// Returns true if one of its hosts covers the rule's, and else its own hosts below that, each from its end.
+    fn covering_and_below<'a>(
+        &'a self,
+        host: &'a str,
+        namespace: &'a str,
+    ) -> (bool, impl Iterator<Item = &'a String> + 'a) {
         let is_open =
             move |of: &Namespaces| of.is_empty() || of.iter().any(|one| **one == *namespace);
         let covering = patterns(host);
@@ -84,11 +96,15 @@ impl ServerHosts {
         let end = suffix.map(reversed);
         let from = end.clone().unwrap_or_default();
         let below = self.reversed.range::<String, _>(from..);
+        let is_below = move |one: &String| {
+            let end = end.as_ref();
+            end.is_some_and(|end| step(|| one.starts_with(end)))
+        };
         let below = below
-            .take_while(move |(one, _)| end.as_ref().is_some_and(|end| one.starts_with(end)))
+            .take_while(move |(one, _)| is_below(one))
             .filter(move |(_, of)| is_open(of))
-            .map(|(one, _)| reversed(one));
-        is_covered.then(|| host.to_owned()).into_iter().chain(below)
+            .map(|(one, _)| one);
+        (is_covered, below)
     }
 
     /// Returns the hosts of [`Self::each`]; each takes its length of the room. `None`: there is no room for all.
@@ -107,9 +123,12 @@ impl ServerHosts {
         Some(found)
     }
 
-    /// Counts the hosts of [`Self::each`].
-    pub(crate) fn count_common(&self, host: &str, namespace: &str) -> usize {
-        step(|| self.each(host, namespace).count())
+    /// Measures the hosts of [`Self::each`].
+    pub(crate) fn measure_common(&self, host: &str, namespace: &str) -> HostNames {
+        let (is_covered, below) = step(|| self.covering_and_below(host, namespace));
+        let lengths = below.map(String::len);
+        let own = is_covered.then_some(host.len());
+        HostNames::of_lengths(own.into_iter().chain(lengths))
     }
 
     /// Returns true if there are any.
@@ -188,6 +207,8 @@ mod tests {
             let mut found = hosts(server).common(rule, "demo", &mut room).unwrap();
             found.sort();
             assert_eq!(found, common, "{server:?} {rule}");
+            let lengths = HostNames::of_lengths(common.iter().map(|one| one.len()));
+            assert_eq!(hosts(server).measure_common(rule, "demo"), lengths);
             assert_eq!(hosts(server).meet(rule, "demo"), !common.is_empty());
             let mut index = HostIndex::default();
             index.add(&hosts(&["z.else"]), 1);

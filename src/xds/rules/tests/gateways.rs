@@ -1547,6 +1547,159 @@ fn a_wider_server_answers_for_no_host_that_requires_certificates() {
     );
 }
 
+/// Whoever binds a rule to the wider Gateway alone would look for its routes in vain.
+#[test]
+fn routes_that_give_way_to_certificates_are_told() {
+    let conflicts_of = |gateways: &str, wide: &str| {
+        let mut world = world();
+        for (name, hosts, mode) in [("wide", wide, "SIMPLE"), ("narrow", "a.x", "MUTUAL")] {
+            let spec = format!(
+                "servers: [{{port: {{number: 443, name: n, protocol: HTTPS}}, hosts: [{hosts}], \
+                 tls: {{mode: {mode}, serverCertificate: /c, privateKey: /k, caCertificates: /r}}}}]"
+            );
+            gateway(&mut world, name, 1, &spec);
+        }
+        let spec = format!("hosts: [a.x, b.x]\ngateways: [{gateways}]\n{TO_A}");
+        virtual_service(&mut world, "v", 1, &spec);
+        let snapshot = snapshot(world);
+        drop(snapshot.view(&router("edge")).all(Type::Route));
+        let conflicts = snapshot.conflicts().into_iter();
+        conflicts.map(|one| one.message).collect::<Vec<_>>()
+    };
+    let lost = "the routes of VirtualService demo/v for a.x are left out at Gateways with wider hosts: \
+                Gateway demo/narrow requires certificates of clients there";
+    assert_eq!(conflicts_of("wide", "'*.x'"), [lost]);
+    assert_eq!(conflicts_of("wide, narrow", "'*.x'"), [""; 0]);
+    assert_eq!(conflicts_of("wide", "b.x"), [""; 0]);
+}
+
+/// A host of a hundred labels has a hundred wildcards above it: 1 MB of one tenant came to 240 MB of routes.
+#[test]
+fn hosts_that_require_certificates_are_not_copied_to_each_wildcard_above_them() {
+    const DEPTH: usize = 60;
+    let suffixes: Vec<_> = (0..DEPTH)
+        .map(|depth| format!("{}x", "abc.".repeat(depth)))
+        .collect();
+    let deepest = &suffixes[DEPTH - 1];
+    let server = |name: &str, hosts: &str, mode: &str| {
+        format!(
+            "{{port: {{number: 443, name: {name}, protocol: HTTPS}}, hosts: [{hosts}], \
+             tls: {{mode: {mode}, serverCertificate: /c, privateKey: /k, caCertificates: /r}}}}"
+        )
+    };
+    let hosts: Vec<_> = (0..400).map(|at| format!("h{at}.{deepest}")).collect();
+    let wide = suffixes.iter().enumerate();
+    let wide =
+        wide.map(|(at, suffix)| server(&format!("w{at}"), &format!("'*.{suffix}'"), "SIMPLE"));
+    let mut servers: Vec<_> = wide.collect();
+    servers.push(server("narrow", &hosts.join(", "), "MUTUAL"));
+    let mut world = world();
+    gateway(
+        &mut world,
+        "g",
+        1,
+        &format!("servers: [{}]", servers.join(", ")),
+    );
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&router("edge"));
+    let bytes = |name: usize| view.get(Type::Route, &format!("https.443.w{name}.g.demo"));
+    let bytes: usize = (0..DEPTH).map(|at| bytes(at).unwrap().body.len()).sum();
+    // 12 MB, were each host at each wildcard.
+    assert!(bytes < 3 << 20, "{bytes}");
+    // No wildcard answers for what is below it all the same.
+    for (at, suffix) in suffixes.iter().enumerate() {
+        let routes: RouteConfiguration =
+            decoded(&*view, Type::Route, &format!("https.443.w{at}.g.demo"));
+        let misdirected = routes.virtual_hosts.iter();
+        let misdirected = misdirected.filter(|host| host.name.starts_with("misdirected"));
+        let domains: BTreeSet<_> = misdirected.flat_map(|host| &host.domains).collect();
+        assert!(!domains.contains(&format!("*.{suffix}")));
+        for host in &hosts {
+            let mut above = crate::scope::patterns(host).into_iter();
+            assert!(
+                above.any(|pattern| domains.contains(&pattern)),
+                "{at} {host}"
+            );
+        }
+    }
+    drop(view.all(Type::Listener));
+    let told = snapshot.conflicts().into_iter().map(|one| one.message);
+    let told: Vec<_> = told.collect();
+    assert!(
+        told.iter()
+            .any(|message| message.contains(" of Gateway demo/g answers 421 for all of *.abc.")),
+        "{told:?}"
+    );
+}
+
+/// 4,000 rules for `*` held against a server with 50,000 hosts took ten seconds.
+#[test]
+fn wildcards_of_rules_are_held_against_the_hosts_of_a_server_once() {
+    let mut world = world();
+    let names: Vec<_> = (0..1000).map(|at| format!("n{at}.example")).collect();
+    gateway(&mut world, "g", 1, &HTTP.replace("'*'", &names.join(", ")));
+    for number in 0..10 {
+        let spec = format!("hosts: ['*']\ngateways: [g]\n{TO_A}");
+        virtual_service(&mut world, &format!("v{number}"), 1, &spec);
+    }
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&router("edge"));
+    let looks = steps(|| drop(view.get(Type::Route, "http.80")));
+    // Once for all rules to estimate their routes, and once for each while these are made.
+    assert!((11_000..12_000).contains(&looks), "{looks}");
+}
+
+/// A wildcard has the names of the server in its routes: forty servers with 1,000 long ones came to 50 MB.
+#[test]
+fn long_names_below_the_wildcard_of_a_rule_take_room() {
+    let mut world = world();
+    let names: Vec<_> = (0..1000)
+        .map(|at| format!("n{at:03}.{}example", "a-long-label.".repeat(17)))
+        .collect();
+    let spec = HTTP.replace("'*'", &names.join(", "));
+    let mut object = (*object::<Gateway>("g", 1, &spec)).clone();
+    let server = object.spec.servers[0].clone();
+    for number in 81..120 {
+        let mut server = server.clone();
+        server.port.as_mut().unwrap().number = number;
+        object.spec.servers.push(server);
+    }
+    insert(&mut world.gateways, Arc::new(object));
+    let spec = format!("hosts: ['*']\ngateways: [g]\n{TO_A}");
+    virtual_service(&mut world, "v", 1, &spec);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&router("edge"));
+    let bytes: usize = view.all(Type::Route).iter().map(|one| one.body.len()).sum();
+    assert!(bytes < 1 << 20, "{bytes}");
+    let conflicts = snapshot.conflicts();
+    assert!(
+        conflicts
+            .iter()
+            .any(|one| one.metric == "gudgeon_rules_too_large"),
+        "{conflicts:?}"
+    );
+}
+
+/// Servers of requests make nothing of rules for connections.
+#[test]
+fn rules_for_connections_leave_the_room_of_routes_to_others() {
+    let mut world = world();
+    let names: Vec<_> = (0..1000)
+        .map(|at| format!("n{at:03}.{}example", "a-long-label.".repeat(17)))
+        .collect();
+    gateway(&mut world, "g", 1, &HTTP.replace("'*'", &names.join(", ")));
+    let tls = "tls: [{match: [{sniHosts: ['*']}], route: [{destination: {host: a, port: {number: 90}}}]}]";
+    for number in 0..80 {
+        let spec = format!("hosts: ['*']\ngateways: [g]\n{tls}");
+        virtual_service(&mut world, &format!("v{number}"), 1, &spec);
+    }
+    let spec = format!("hosts: ['*']\ngateways: [g]\n{TO_A}");
+    virtual_service(&mut world, "z", 2, &spec);
+    let hosts = hosts(&*seen(world), "http.80");
+    assert_eq!(hosts[0], format!("{0}:80 [{0} {0}:80]: /* {A}", names[0]));
+    assert_eq!(hosts.len(), 1000);
+}
+
 /// They kept the addresses of pods that were gone until something else changed.
 #[test]
 fn endpoints_behind_a_server_name_follow_a_push_of_endpoints_alone() {
@@ -1659,7 +1812,7 @@ fn rules_of_one_namespace_share_its_room_at_all_servers() {
         servers.join(", ")
     );
     gateway(&mut world, "g", 1, &spec);
-    for number in 0..12 {
+    for number in 0..20 {
         let hosts: Vec<_> = (0..200)
             .map(|at| format!("n{at}.v{number}.example"))
             .collect();
@@ -1670,7 +1823,7 @@ fn rules_of_one_namespace_share_its_room_at_all_servers() {
     let view = snapshot.view(&router("edge"));
     let all = view.all(Type::Route);
     let bytes = all.iter().map(|one| one.body.len()).sum::<usize>();
-    assert!((8 << 20..20 << 20).contains(&bytes), "{bytes}");
+    assert!((16 << 20..40 << 20).contains(&bytes), "{bytes}");
     let conflicts = snapshot.conflicts();
     let lost = conflicts.iter();
     let lost = lost.filter(|one| one.metric == "gudgeon_rules_too_large");
@@ -1678,7 +1831,7 @@ fn rules_of_one_namespace_share_its_room_at_all_servers() {
         .flat_map(|one| &one.objects)
         .map(|rule| &*rule.name)
         .collect();
-    assert!(lost.contains("v11") && !lost.contains("v00"), "{lost:?}");
+    assert!(lost.contains("v19") && !lost.contains("v00"), "{lost:?}");
 }
 
 /// Requests from outside pass them first.
