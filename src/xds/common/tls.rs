@@ -26,15 +26,6 @@ use crate::version::Version;
 
 /// The ALPN protocol by which the mesh negotiates mutual TLS.
 pub(crate) const ALPN: &str = "istio";
-/// The ALPN protocols of which each client of a mesh offers at least one where it begins mutual TLS, sidecars of every release of
-/// Istio included.
-pub(crate) const CLIENTS_ALPN: [&str; 5] = [
-    ALPN,
-    "istio-peer-exchange",
-    "istio-http/1.0",
-    "istio-http/1.1",
-    "istio-h2",
-];
 const TLS: &str = "envoy.transport_sockets.tls";
 const ANNOUNCED: &str = "envoy.transport_sockets.upstream_proxy_protocol";
 const RAW: &str = "envoy.transport_sockets.raw_buffer";

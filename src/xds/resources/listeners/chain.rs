@@ -75,12 +75,6 @@ impl Match {
         tls
     }
 
-    /// Matches mutual TLS that a client of a mesh begins.
-    pub(crate) fn mesh_clients(mut self) -> Self {
-        self.0.application_protocols = tls::CLIENTS_ALPN.map(str::to_owned).into();
-        self
-    }
-
     pub(crate) fn http(mut self) -> Self {
         self.0.application_protocols = HTTP.map(str::to_owned).into();
         self

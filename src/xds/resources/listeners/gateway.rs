@@ -204,8 +204,7 @@ impl RouterParameters<'_> {
             ServerHandling::AutoPassthrough => {
                 let mut filters = self.filters.tcp.clone();
                 filters.extend(filters::by_server_name(self.mesh));
-                let matching = made.by_names(server)?.mesh_clients();
-                let chain = matching.chain_of(filters);
+                let chain = made.by_names(server)?.chain_of(filters);
                 made.chains.push(chain.into());
             }
         }
