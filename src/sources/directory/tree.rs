@@ -152,7 +152,7 @@ impl Walker {
     /// # Errors
     ///
     /// The root cannot be read, is neither a directory nor a regular file, or has changed its kind: a file in place of a
-    /// directory does not mean that the other files are gone.
+    /// directory does not mean that the other files are gone. Nor does a directory that is moved away while it is read.
     pub(crate) fn walk(&mut self, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
         self.disk.begin();
         let walked = self.walked(limits, visit);
@@ -182,6 +182,11 @@ impl Walker {
         };
         if data.is_dir() {
             walk.folder(&self.root, Path::new(""), &data, 0)?;
+            // The names of a directory that is moved away meanwhile lead nowhere: that does not mean that its files are gone.
+            let after = walk.disk.stat(&self.root)?;
+            if (after.dev(), after.ino()) != (data.dev(), data.ino()) {
+                return Err(io::Error::other("replaced while it was read"));
+            }
         } else {
             walk.file(&self.root, Path::new(""), &data);
         }
@@ -359,6 +364,48 @@ mod tests {
 
     fn found(root: &Path) -> Vec<String> {
         Seen::of(root).lines()
+    }
+
+    /// Moves the directory away once a file of it was read.
+    struct Moving {
+        root: PathBuf,
+        instead: Option<PathBuf>,
+    }
+
+    impl Visit for Moving {
+        fn known(&self, _: &Path) -> Option<Stamp> {
+            None
+        }
+
+        fn file(&mut self, _: &Path, _: Result<FoundFile, UnreadFile>) {
+            let away = self.root.with_extension("away");
+            if !away.exists() {
+                fs::rename(&self.root, away).unwrap();
+                if let Some(instead) = &self.instead {
+                    fs::rename(instead, &self.root).unwrap();
+                }
+            }
+        }
+
+        fn unread(&mut self, _: &Path, _: String) {}
+    }
+
+    #[test]
+    fn a_directory_that_is_moved_away_while_it_is_read_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, other) = (place.path().join("root"), place.path().join("other"));
+        for instead in [None, Some(other.clone())] {
+            fs::create_dir(&root).unwrap();
+            fs::write(root.join("a.yaml"), "").unwrap();
+            fs::write(root.join("b.yaml"), "").unwrap();
+            fs::create_dir_all(&other).unwrap();
+            let mut moving = Moving {
+                root: root.clone(),
+                instead,
+            };
+            assert!(Walker::new(&root).walk(LIMITS, &mut moving).is_err());
+            fs::remove_dir_all(root.with_extension("away")).unwrap();
+        }
     }
 
     #[test]
