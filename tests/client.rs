@@ -308,7 +308,15 @@ fn nobody_listening_is_said() {
 
 #[test]
 fn a_server_on_the_other_loopback_is_found() {
-    let listener = match TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) {
+    // Not one that the kernel chooses: it may give a server of another test the same port of 127.0.0.1.
+    let mut ports = 10_000..20_000;
+    let listener = ports.find_map(
+        |port| match TcpListener::bind((Ipv6Addr::LOCALHOST, port)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+            other => Some(other),
+        },
+    );
+    let listener = match listener.unwrap() {
         Ok(listener) => listener,
         // A machine without IPv6 has nothing to show here.
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => return,
