@@ -527,7 +527,7 @@ fn tls_ends_at_a_router_or_goes_on_by_its_name() {
     for (config, port, name, expected) in [
         (&of_mesh, 18192, line, "line\n"),
         (&of_mesh, 18196, line, "line\n"),
-        (&anybody, 18192, line, ""),
+        (&anybody, 18192, line, "line\n"),
         (
             &of_mesh,
             18192,
