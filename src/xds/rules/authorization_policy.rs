@@ -42,7 +42,7 @@ use crate::scope::Rule;
 pub(crate) struct Filters {
     pub(crate) http: Vec<HttpFilter>,
     pub(crate) tcp: Vec<Filter>,
-    /// Of connections to ports without a protocol or a service, whose bytes the proxy does not take for requests; an application may.
+    /// Filters of connections to ports without a protocol or a service: the proxy reads no requests there; an application may.
     pub(crate) unread: Vec<Filter>,
     /// Reports for proxies that have ports without a protocol.
     pub(crate) of_unread: Vec<Conflict>,

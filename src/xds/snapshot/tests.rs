@@ -733,7 +733,7 @@ fn a_service_on_the_port_for_applications_is_left_out_where_both_are_bound() {
     assert_eq!(invalid(&snapshot), [expected]);
 }
 
-/// Where one address serves services and a Sidecar's ingress, the ingress is kept; on the port for applications, the services'
+/// The ingress is kept where one address serves services and a Sidecar's ingress; on the port for applications, the services'
 /// listener.
 #[test]
 fn an_ingress_in_the_place_of_another_listener_is_told() {

@@ -97,7 +97,7 @@ pub(super) fn add<M: Combined>(
     add_by_sign(parts, given, |value, _| matcher(value))
 }
 
-/// Whether a rule asks that a value matches, or that it does not.
+/// A rule asks that a value matches, or that it does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     Is,

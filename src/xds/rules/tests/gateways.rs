@@ -1532,7 +1532,7 @@ fn a_wider_server_answers_for_no_host_that_requires_certificates() {
     );
 }
 
-/// Whoever binds a rule to the wider Gateway alone would look for its routes in vain.
+/// The user who binds a rule to the wider Gateway alone would look for its routes in vain.
 #[test]
 fn routes_that_give_way_to_certificates_are_told() {
     let conflicts_of = |gateways: &str, wide: &str| {

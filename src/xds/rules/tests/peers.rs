@@ -219,7 +219,7 @@ fn a_port_of_no_service_takes_both_where_a_policy_says_so() {
     assert_eq!(chains.collect::<Vec<_>>(), expected);
 }
 
-/// Where both are taken, a proxy without certificates takes plain text, and its clients know.
+/// A proxy without certificates takes plain text where both are taken, and its clients know.
 #[test]
 fn a_proxy_without_certificates_is_plain_unless_it_must_not() {
     for (mode, is_secured) in [("PERMISSIVE", false), ("STRICT", true)] {

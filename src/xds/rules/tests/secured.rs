@@ -183,7 +183,7 @@ fn policies_of_a_proxy_that_intercepts_nothing_are_told() {
     assert_eq!(unenforced(Mode::Redirect, false), [""; 0]);
 }
 
-/// Whoever looks at a page is not the proxy: nothing is told of it, and no stream's patches are taken for others.
+/// A page is not the proxy: nothing is told of it, and no stream's patches are taken for others.
 #[test]
 fn looking_at_the_security_of_a_proxy_reports_nothing() {
     let mut world = world();

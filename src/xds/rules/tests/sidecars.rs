@@ -736,7 +736,7 @@ fn requests_are_connections_where_a_sidecar_says_so() {
     assert_eq!(names(&*view, Type::Route), [""; 0]);
 }
 
-/// Where nothing is intercepted, applications call the loopback, or the address that the Sidecar binds.
+/// Applications call the loopback, or the address that the Sidecar binds, where nothing is intercepted.
 #[test]
 fn without_interception_listeners_are_bound() {
     let mut world = mesh();

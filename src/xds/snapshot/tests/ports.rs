@@ -267,7 +267,7 @@ fn a_port_443_that_is_left_to_tls_is_told_at_its_entry_once() {
     }
 }
 
-/// Where a service has its own addresses there, requests have the routes of the port, and all else goes its way.
+/// Requests have the routes of the port where a service has its own addresses there, and all else goes its way.
 #[test]
 fn requests_to_an_address_on_port_443_find_their_routes() {
     for (address, name) in [("10.9.0.1", "10.9.0.1_443"), ("10.8.0.0/16", "0.0.0.0_443")] {

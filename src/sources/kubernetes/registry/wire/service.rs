@@ -47,7 +47,7 @@ const SERVED_PORT_BYTES: usize = 2 << 10;
 
 impl Kind for Service {
     const RESOURCE: Resource = Resource::core("services");
-    /// What is served of them takes more than the objects. Chosen: the 10,000 Services that Kubernetes is made for fit with five
+    /// Served resources take more than the objects. Chosen: the 10,000 Services that Kubernetes is made for fit with five
     /// ports each.
     const ROOM: usize = 128 << 20;
 
