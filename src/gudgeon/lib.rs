@@ -70,10 +70,10 @@
 //! Each leads through the rooms that it names, one after the other: a room knows the next one or is known to it. A path names a
 //! module of this crate, or another crate and its module. The layout test of the workspace holds them to the sources.
 //!
-//! 1. A Service changes → bytes on a stream: `sources::kubernetes` → `sources::contribution` → `sources::registry` →
+//! 1. A Service changes → bytes on a stream: `sources::kubernetes` → `sources::contribution` → `sources::aggregate` →
 //!    `discovery::sources` → `discovery::hub` → `xds::snapshot` → `xds::view` → `xds::stream` → `discovery::ads_protocol` → `grpc`.
 //! 2. A rule is saved in a file → bytes: `sources::disk` → `sources::directory` → `sources::catalogue`, which is the one reader of
-//!    files; then `sources::directory` → `sources::contribution` → `sources::registry` → `discovery::sources` and on as in 1. In `all`
+//!    files; then `sources::directory` → `sources::contribution` → `sources::aggregate` → `discovery::sources` and on as in 1. In `all`
 //!    galley reads it: `sources::directory` → `galley::sources` → `shared` → `discovery::sources`. A finding goes to the log and to
 //!    `discovery::debug` or `galley::configz`.
 //! 3. A review of a pod → a patch: `serve` → `admission` → `injector` → `inject::engine` → `inject::injection` → `inject::json_patch`.

@@ -15,7 +15,7 @@
 //! * `kind`: a [`Kind`] of Kubernetes' objects, its place in the API and the fields that a role reads; keys and revisions.
 //! * [`catalogue`]: objects of configuration, checked, each once in its last good version, with findings, statuses and reports.
 //! * [`contribution`]: all objects of a source at one moment, in the form in which sources are merged.
-//! * [`registry`]: the contributions of all sources as one [`World`](api::model::World), with the
+//! * [`aggregate`]: the contributions of all sources as one [`World`](api::model::World), with the
 //!   [`Changes`](api::model::Changes) of each step.
 //! * [`kubernetes`]: API servers: connections, lists, watches and stores, and the contribution and the configuration of a cluster.
 //! * [`reconcile`]: webhook configurations and the `status` of objects, kept in the state that a role desires.
@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
 pub mod catalogue;
 pub mod consul;
 pub mod contribution;
@@ -43,7 +44,6 @@ pub mod kubernetes;
 pub mod memory;
 mod offload;
 pub mod reconcile;
-pub mod registry;
 
 pub use disk::{Disk, each_lookup, open_regular};
 pub use kind::{Key, Kind, Metadata, Resource, Revision};

@@ -75,7 +75,7 @@ fn without_effect(hub: &Hub) -> Vec<(&'static str, usize)> {
 /// Objects that are not valid, and those that lose against another one.
 fn refused(hub: &Hub) -> BTreeSet<Object> {
     let mut refused = hub.facts.refused();
-    for report in hub.with_registries(sources::registry::Registries::reports) {
+    for report in hub.with_registries(sources::aggregate::Registries::reports) {
         let name = format!("{}/{}", report.namespace, report.name);
         refused.insert((report.kind.into(), name));
     }

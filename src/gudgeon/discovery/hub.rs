@@ -30,8 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use api::model::{Changes, Objects, TriggerReason};
 use api::security::{JwksSource, KeySet, RequestAuthentication};
+use sources::aggregate::Registries;
 use sources::contribution::SourceId;
-use sources::registry::Registries;
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info};
 use xds::snapshot::Snapshot;

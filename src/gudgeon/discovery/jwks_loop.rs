@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::security::KeySet;
-use sources::registry::Registries;
+use sources::aggregate::Registries;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::sleep_until;
 use tracing::{info, warn};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use sources::registry::Report;
+use sources::aggregate::Report;
 use tracing::warn;
 use xds::snapshot::{Conflict, HTTP_OVER_HTTPS, Snapshot};
 

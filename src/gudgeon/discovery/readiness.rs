@@ -60,7 +60,7 @@ pub(super) fn refuses_all(hub: &Hub) -> Option<String> {
 /// Sources that have been lost for a while, and since when.
 pub(super) fn stale(hub: &Hub) -> Vec<(String, Duration)> {
     let now = hub.clock.now();
-    let sources = hub.with_registries(sources::registry::Registries::sources);
+    let sources = hub.with_registries(sources::aggregate::Registries::sources);
     let since = hub.sync_states.since();
     sources
         .into_iter()

@@ -13,12 +13,12 @@ mod own_rules;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{ClusterId, Registry};
+use sources::aggregate::Registries;
 use sources::catalogue::WrittenObject;
 use sources::contribution::SourceId;
 use sources::directory::CoreOrigin;
 use sources::kubernetes::{Cluster, ClusterUpdate, Names};
 use sources::memory::Memory;
-use sources::registry::Registries;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sources::registry::{self, Registries};
+use sources::aggregate::{self, Registries};
 use tokio::task::JoinSet;
 use tracing::warn;
 
@@ -66,7 +66,7 @@ impl Role for Discovery {
             warn!("{warning}");
         }
         let (files, MeshContents { mesh, networks }) = mesh::MeshFiles::open(flags).await?;
-        let settings = registry::Settings {
+        let settings = aggregate::Settings {
             cluster: options.settings.cluster.clone(),
             trust_domain: Arc::clone(&options.trust_domain),
             order: options.registries.clone(),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use api::model::Registry;
+use sources::aggregate::{self, Registries};
 use sources::contribution::{SourceId, SyncState};
 use sources::kubernetes::Names;
 use sources::memory::Memory;
-use sources::registry::{self, Registries};
 
 use super::hub::Hub;
 use super::options::{DiscoveryOptions, Environment};
@@ -31,7 +31,7 @@ pub(super) fn flags(flags: &[&str]) -> DiscoveryFlags {
 pub(super) fn hub_of(flags: &[&str]) -> Arc<Hub> {
     let flags = self::flags(flags);
     let (options, _) = DiscoveryOptions::new(&flags, &Environment::new()).unwrap();
-    let settings = registry::Settings {
+    let settings = aggregate::Settings {
         cluster: options.settings.cluster.clone(),
         trust_domain: Arc::clone(&options.trust_domain),
         order: options.registries.clone(),

@@ -9,7 +9,7 @@
 //! The catalogue is pure: apart from the versions that stay, its state depends on the last candidates alone.
 //!
 //! [`Catalogue::reconcile`] answers what changed at one source, object by object. What changed in the mesh, as
-//! [`Changes`](api::model::Changes), is answered by the [`registry`](crate::registry), which merges the sources: a change at a
+//! [`Changes`](api::model::Changes), is answered by the [`aggregate`](crate::aggregate), which merges the sources: a change at a
 //! source changes nothing that is served while another source has the object, or while the source's configuration does not count;
 //! and services and endpoints, which are merged of objects of several kinds, are objects of no catalogue.
 

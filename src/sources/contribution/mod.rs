@@ -1,4 +1,4 @@
-//! The contribution of a source: all its objects at one moment, in the form in which the [`registry`](crate::registry) merges
+//! The contribution of a source: all its objects at one moment, in the form in which the [`aggregate`](crate::aggregate) merges
 //! those of all sources.
 //!
 //! ```text

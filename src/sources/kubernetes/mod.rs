@@ -12,7 +12,7 @@
 //! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
 //! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them.
 //! * [`config`]: an API server's configuration as entries of the catalogue, for galley.
-//! * `registry`: a cluster's services, workloads, rules and credentials as a contribution, for discovery.
+//! * `index`: a cluster's services, workloads, rules and credentials as a contribution, for discovery.
 
 mod answer;
 pub mod config;
@@ -21,11 +21,11 @@ mod failure;
 mod fair_room;
 #[cfg(test)]
 pub(crate) mod fake;
+mod index;
 mod line_buffer;
 mod list;
 mod page_progress;
 pub(crate) mod panics;
-mod registry;
 mod served_kinds;
 pub(crate) mod status_queue;
 mod store;
@@ -37,16 +37,16 @@ const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hol
 pub(crate) use connect::REQUEST;
 pub use connect::{Access, CannotConnect, Cluster, Version};
 pub use failure::{Action, Cause, Failure};
-pub use list::ListedPart;
 #[cfg(test)]
-pub(crate) use registry::as_served;
-pub(crate) use registry::trimmed;
-pub use registry::{
+pub(crate) use index::as_served;
+pub(crate) use index::trimmed;
+pub use index::{
     BrokenCredentials, ClusterSettings, ClusterUpdate, EffectlessObjects, EndpointSlice, Endpoints,
     Event, FoundCredentials, MOST_CREDENTIALS, Names, Namespace, Node, Objects, Origins, Pod,
     Problem, Remotes, Service, StoredKind, WantedCredentials, credentials, ingresses, remotes, run,
     usable,
 };
+pub use list::ListedPart;
 pub(crate) use served_kinds::ServedKinds;
 pub use status_queue::Subject;
 pub use store::{Change, Changes, Freshness, Reader, WithoutRoom, Writer, store};

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use api::config::{self, Effect};
 use api::counted;
 use api::model::TriggerReason;
+use sources::aggregate::Registries;
 use sources::contribution::SyncState;
-use sources::registry::Registries;
 use xds::node::clipped;
 use xds::view::Type;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::model::{Changes, PushRequest, ServiceKey, TriggerReason, World};
 use api::security::{JwksSource, KeySet};
-use sources::registry::Registries;
+use sources::aggregate::Registries;
 use xds::debounce::{Debounce, DebounceOptions, DueBatch};
 use xds::snapshot::Snapshot;
 

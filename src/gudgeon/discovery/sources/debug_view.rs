@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::config::Finding;
+use sources::aggregate::Report;
 use sources::catalogue::WrittenObject;
 use sources::contribution::SourceId;
-use sources::registry::Report;
 
 use crate::secrets::redact_finding;
 

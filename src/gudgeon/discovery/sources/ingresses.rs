@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use api::mesh::mesh_config::IngressControllerMode;
+use sources::aggregate::Registries;
 use sources::contribution::Ingresses;
 use sources::kubernetes::{Cluster, WatchTiming, ingresses as watch_ingresses};
-use sources::registry::Registries;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

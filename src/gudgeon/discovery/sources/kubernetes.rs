@@ -350,7 +350,7 @@ mod tests {
         step().await;
         let error = || hub.facts.of(&id(&local)).and_then(|fact| fact.error);
         assert_eq!(error().as_deref(), Some("refused"));
-        let sources = || hub.with_registries(sources::registry::Registries::sources);
+        let sources = || hub.with_registries(sources::aggregate::Registries::sources);
         assert!(
             sources()
                 .iter()

@@ -1,4 +1,4 @@
-//! The registry's source: Endpoints, because 1.20 has no EndpointSlices of v1; kinds that are installed while it runs; and a
+//! The source of a cluster: Endpoints, because 1.20 has no EndpointSlices of v1; kinds that are installed while it runs; and a
 //! cluster that a Secret names.
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use super::source::{Source, endpoints, fake, settings};
 use crate::contribution::SyncState;
 use crate::kubernetes::fake::Lie;
-use crate::kubernetes::registry::source::{ClusterSettings, run_with, watch_all};
+use crate::kubernetes::index::source::{ClusterSettings, run_with, watch_all};
 
 /// An empty state would be sent to every proxy.
 #[tokio::test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{endpoints, key, objects, place, plain, served, service, set, slice};
 use crate::kind::Kind as _;
-use crate::kubernetes::registry::wire::Service;
+use crate::kubernetes::index::wire::Service;
 
 #[test]
 fn names_of_ports_say_what_they_speak() {

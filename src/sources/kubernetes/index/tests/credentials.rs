@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::source::settings;
 use crate::kubernetes::fake::Fake;
-use crate::kubernetes::registry::credentials::{
+use crate::kubernetes::index::credentials::{
     FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials,
 };
 

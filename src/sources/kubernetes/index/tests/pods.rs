@@ -6,8 +6,8 @@ use api::model::{Health, WorkloadKey};
 use serde_json::json;
 
 use super::{at, endpoints, node, objects, plain, pod, set, slice};
-use crate::kubernetes::registry::objects::Objects;
-use crate::kubernetes::registry::wire::Node;
+use crate::kubernetes::index::objects::Objects;
+use crate::kubernetes::index::wire::Node;
 
 fn localities(objects: &mut Objects, name: &str) -> Vec<String> {
     let all = endpoints(objects, name);

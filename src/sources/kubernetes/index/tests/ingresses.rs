@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::source::settings;
 use crate::kubernetes::fake::Fake;
-use crate::kubernetes::registry::ingresses::ingresses;
+use crate::kubernetes::index::ingresses::ingresses;
 
 fn ingress(name: &str, host: &str) -> Value {
     json!({

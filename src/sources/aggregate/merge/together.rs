@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::model::{ClusterId, Endpoint, EndpointAddress, EndpointShards, Port, Resolution, Service};
 
 use super::ServiceCandidate;
-use crate::registry::report::Report;
+use crate::aggregate::report::Report;
 
 /// Merges the services: the oldest one, with the addresses, accounts and endpoints of the others.
 pub(super) fn service(

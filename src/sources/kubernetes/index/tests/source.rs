@@ -11,9 +11,9 @@ use tokio::time::timeout;
 use super::{at, place, plain, pod, slice};
 use crate::contribution::SyncState;
 use crate::kubernetes::fake::Fake;
-use crate::kubernetes::registry::cluster_state::ClusterUpdate;
-use crate::kubernetes::registry::names::Names;
-use crate::kubernetes::registry::source::{ClusterSettings, run};
+use crate::kubernetes::index::cluster_state::ClusterUpdate;
+use crate::kubernetes::index::names::Names;
+use crate::kubernetes::index::source::{ClusterSettings, run};
 use crate::kubernetes::watcher::WatchTiming;
 
 const ISTIO: &str = "/apis/networking.istio.io/v1beta1";

@@ -6,7 +6,7 @@ use api::model::{Labels, TlsMode};
 use serde_json::{Value, json};
 
 use super::{at, brief, endpoints, key, node, objects, place, plain, pod, service, set, slice};
-use crate::kubernetes::registry::wire::{EndpointSlice, Pod, Service};
+use crate::kubernetes::index::wire::{EndpointSlice, Pod, Service};
 
 #[test]
 fn an_endpoint_is_served_before_its_pod_is_known() {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::{key, objects, service, set};
 use crate::contribution::Contribution;
 use crate::kind::Key;
-use crate::kubernetes::registry::objects::Objects;
-use crate::kubernetes::registry::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
+use crate::kubernetes::index::objects::Objects;
+use crate::kubernetes::index::wire::{EndpointSlice, Endpoints, Namespace, Node, Pod, Service};
 
 /// One object of few, in one of a few shapes, so that all kinds interact.
 #[derive(Clone, Debug)]

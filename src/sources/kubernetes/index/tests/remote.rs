@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::source::{endpoints, fake, settings};
 use crate::contribution::{Contribution, SyncState};
 use crate::kubernetes::fake::{Fake, Fault};
-use crate::kubernetes::registry::remote::{Remotes, remotes};
+use crate::kubernetes::index::remote::{Remotes, remotes};
 
 fn kubeconfig(fake: &Fake) -> String {
     let address = fake.cluster().address().to_owned();

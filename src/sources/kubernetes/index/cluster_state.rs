@@ -292,7 +292,7 @@ impl ClusterState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubernetes::registry::wire::Namespace;
+    use crate::kubernetes::index::wire::Namespace;
     use api::config::Finding;
 
     const PATIENCE: Duration = Duration::from_secs(5);
