@@ -56,16 +56,16 @@ impl Stream {
 
     /// Returns the answer to requests. Clusters stand before the assignments that they wait for.
     fn answer(&mut self, now: Duration) -> Option<Response> {
-        if self.clusters.is_owed() || self.unknown.owes(Type::Cluster) {
+        if self.subscriptions.clusters.is_owed() || self.unknown.owes(Type::Cluster) {
             if let Some(target) = self.target(Type::Cluster) {
                 // Listeners may still name clusters that vanish in a push under way: the answer keeps them.
                 let (response, _) = self.send_clusters(target, self.phase.keeps_clusters());
                 return Some(response);
             }
-            self.clusters.give_up();
+            self.subscriptions.clusters.give_up();
             self.unknown.give_up(Type::Cluster);
         }
-        if self.endpoints.is_owed() || self.unknown.owes(Type::Endpoint) {
+        if self.subscriptions.endpoints.is_owed() || self.unknown.owes(Type::Endpoint) {
             // What a push has changed goes with it.
             let dirty = self.take_dirty(now);
             let found = self.compare_endpoints(&dirty);
@@ -73,20 +73,20 @@ impl Stream {
                 return Some(self.send_endpoints(found));
             }
         }
-        if self.listeners.is_owed() || self.unknown.owes(Type::Listener) {
+        if self.subscriptions.listeners.is_owed() || self.unknown.owes(Type::Listener) {
             if let Some(target) = self.target(Type::Listener) {
                 return Some(self.send_listeners(&target, now));
             }
-            self.listeners.give_up();
+            self.subscriptions.listeners.give_up();
             self.unknown.give_up(Type::Listener);
         }
-        if self.routes.is_owed() || self.unknown.owes(Type::Route) {
+        if self.subscriptions.routes.is_owed() || self.unknown.owes(Type::Route) {
             let found = self.compare_named(Type::Route, &DirtyAssignments::None);
             if found.is_answer() {
                 return Some(self.send_named(Type::Route, found));
             }
         }
-        if self.secrets.is_owed() {
+        if self.subscriptions.secrets.is_owed() {
             let found = self.compare_named(Type::Secret, &DirtyAssignments::None);
             // A missing secret is not mentioned, but where the client counts on it.
             if !found.is_empty() {
@@ -99,10 +99,14 @@ impl Stream {
     /// The clusters or the listeners that the client is to have; nothing where they cannot be made.
     pub(super) fn target(&mut self, kind: Type) -> Option<Arc<Set>> {
         let target = match kind {
-            Type::Listener => self.listeners.target(kind, &*self.views.published),
-            Type::Cluster | Type::Endpoint | Type::Route | Type::Secret => {
-                self.clusters.target(kind, &*self.views.rolling)
-            }
+            Type::Listener => self
+                .subscriptions
+                .listeners
+                .target(kind, &*self.views.published),
+            Type::Cluster | Type::Endpoint | Type::Route | Type::Secret => self
+                .subscriptions
+                .clusters
+                .target(kind, &*self.views.rolling),
         };
         if target.is_err() {
             self.unmade.insert(kind);
@@ -236,8 +240,10 @@ impl Stream {
         let Some(target) = self.target(Type::Cluster) else {
             return (None, Phase::Idle);
         };
-        let difference =
-            super::set_subscription::Difference::between(self.clusters.sent(), &target);
+        let difference = super::set_subscription::Difference::between(
+            self.subscriptions.clusters.sent(),
+            &target,
+        );
         // Nothing has to be made first; what vanishes goes last, when no listener names it.
         if difference.only_removes() {
             return (None, Phase::Listeners);
@@ -265,7 +271,7 @@ impl Stream {
         }
         let target = self.target(Type::Listener).ok_or(Unmade)?;
         let (bindable, _) = self.bindable(Arc::clone(&target), now);
-        if self.listeners.sent().version() == bindable.version() {
+        if self.subscriptions.listeners.sent().version() == bindable.version() {
             return Ok(None);
         }
         self.note_type(Type::Listener);
@@ -288,18 +294,25 @@ impl Stream {
 
     /// The client has clusters that it is not to have.
     fn has_vanished(&self) -> bool {
-        let target = self.clusters.target(Type::Cluster, &*self.views.rolling);
-        let differs = |target: Arc<Set>| self.clusters.sent().version() != target.version();
+        let target = self
+            .subscriptions
+            .clusters
+            .target(Type::Cluster, &*self.views.rolling);
+        let differs =
+            |target: Arc<Set>| self.subscriptions.clusters.sent().version() != target.version();
         self.ack_states.clusters.requested && target.is_ok_and(differs)
     }
 
     /// The clusters that the client is to have, and with `keep` those that vanish. Says which are new to it.
     fn send_clusters(&mut self, target: Arc<Set>, keep: bool) -> (Response, Vec<Arc<Resource>>) {
-        let sent = self.clusters.send(target, keep, self.protocol);
+        let sent = self
+            .subscriptions
+            .clusters
+            .send(target, keep, self.protocol);
         // New or changed, they wait for an assignment that comes after this response.
         let fresh = sent.difference.fresh().map(|cluster| &cluster.name);
-        self.endpoints.resend(fresh);
-        let version = self.clusters.sent().version();
+        self.subscriptions.endpoints.resend(fresh);
+        let version = self.subscriptions.clusters.sent().version();
         let response = self.respond(Type::Cluster, version, sent.resources, sent.removed);
         (response, sent.difference.added)
     }
@@ -315,7 +328,7 @@ impl Stream {
             nonce: short(self.nonce.saturating_add(1)),
             lists: &self.lists,
         };
-        let found = self.endpoints.changed(dirty, &source);
+        let found = self.subscriptions.endpoints.changed(dirty, &source);
         self.retained |= found.retained;
         if found.failed {
             self.unmade.insert(Type::Endpoint);
@@ -335,8 +348,10 @@ impl Stream {
             lists: &self.lists,
         };
         let subscription = match kind {
-            Type::Secret => &mut self.secrets,
-            Type::Cluster | Type::Endpoint | Type::Listener | Type::Route => &mut self.routes,
+            Type::Secret => &mut self.subscriptions.secrets,
+            Type::Cluster | Type::Endpoint | Type::Listener | Type::Route => {
+                &mut self.subscriptions.routes
+            }
         };
         let found = subscription.changed(dirty, &source);
         if found.failed {
@@ -356,9 +371,11 @@ impl Stream {
 
     fn send_named(&mut self, kind: Type, found: ResponseContent) -> Response {
         let version = match kind {
-            Type::Route => self.routes.version(),
-            Type::Secret => self.secrets.version(),
-            Type::Cluster | Type::Endpoint | Type::Listener => self.endpoints.version(),
+            Type::Route => self.subscriptions.routes.version(),
+            Type::Secret => self.subscriptions.secrets.version(),
+            Type::Cluster | Type::Endpoint | Type::Listener => {
+                self.subscriptions.endpoints.version()
+            }
         };
         self.respond(kind, version, found.resources, found.removed)
     }

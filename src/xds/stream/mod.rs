@@ -26,6 +26,8 @@ mod separate_secrets;
 mod set_subscription;
 mod standing_nacks;
 mod status;
+mod subscribe;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod unknown_names;
@@ -39,27 +41,25 @@ use std::time::Duration;
 
 use self::ack_state::AckState;
 pub use self::lists::Lists;
-use self::lookup::{AbsenceSignal, ResourceLookup, short};
 pub use self::message::{
     ANSWERED_BYTES, CLOSED, Client, Fault, NACK_BYTES, NAME_BYTES, NAMES, Nack, Protocol, Request,
     RequestOutcome, Response, SLOW, STEP, UNKNOWN_NAMES,
 };
-use self::named_subscription::NamedSubscription;
 use self::push::{DirtyAssignments, QueuedPush};
 pub use self::push::{LastPush, Push, PushScope};
 use self::rebinding::Rebinding;
 use self::rollout::Phase;
 pub use self::sent_resources::SentResources;
 use self::separate_secrets::SeparateSecrets;
-use self::set_subscription::{SetSubscription, sorted};
+use self::set_subscription::sorted;
 pub use self::status::{NackWithRules, Status, Watches};
-use self::unknown_names::{RequestedNames, UnknownNames};
+use self::subscriptions::Subscriptions;
+use self::unknown_names::UnknownNames;
 use self::views::Views;
 pub use self::writer::Stall;
 use self::writer::Writer;
 use crate::reason::Reasons;
 use crate::resource_names::NameList;
-use crate::version::Version;
 use crate::view::{Resource, Type, View};
 
 /// The acknowledgement state of each type.
@@ -100,11 +100,7 @@ pub struct Stream {
     protocol: Protocol,
     client: Client,
     views: Views,
-    clusters: SetSubscription,
-    endpoints: NamedSubscription,
-    listeners: SetSubscription,
-    routes: NamedSubscription,
-    secrets: NamedSubscription,
+    subscriptions: Subscriptions,
     /// Secrets that go out one by one.
     separate_secrets: SeparateSecrets,
     ack_states: AckStates,
@@ -150,11 +146,7 @@ impl Stream {
                 rolling: view.clone(),
                 published: view,
             },
-            clusters: SetSubscription::default(),
-            endpoints: NamedSubscription::default(),
-            listeners: SetSubscription::default(),
-            routes: NamedSubscription::default(),
-            secrets: NamedSubscription::default(),
+            subscriptions: Subscriptions::default(),
             separate_secrets: SeparateSecrets::default(),
             ack_states: AckStates::default(),
             dirty: DirtyAssignments::None,
@@ -211,24 +203,20 @@ impl Stream {
         if outcome == RequestOutcome::Expired && self.protocol == Protocol::StateOfTheWorld {
             let names = sorted(request.names.iter());
             let nonce = request.nonce.parse().unwrap_or_default();
-            if let Some(subscription) = self.named(kind) {
+            if let Some(subscription) = self.subscriptions.named_mut(kind) {
                 subscription.forget_names_of_stale_request(&names, nonce);
             }
             return Ok(outcome);
         }
-        if kind.is_complete() {
-            self.rename_complete(request, outcome == RequestOutcome::Subscribed)?;
-        } else {
-            self.rename_named(request, outcome == RequestOutcome::Subscribed)?;
-        }
+        self.subscribe(request, outcome == RequestOutcome::Subscribed)?;
         self.forget_nacks(kind);
         if self.ack_states.of(kind).is_settled()
-            && let Some(subscription) = self.named(kind)
+            && let Some(subscription) = self.subscriptions.named_mut(kind)
         {
             subscription.all_acked();
         }
         // Delta adds names with each request, so the bound on one request is not enough.
-        bounded(self.subscribed(kind))?;
+        bounded(self.subscriptions.of(kind).len())?;
         Ok(outcome)
     }
 
@@ -237,185 +225,15 @@ impl Stream {
     pub fn repeats(&self, request: &Request) -> bool {
         self.protocol == Protocol::StateOfTheWorld
             && self.ack_states.of(request.kind).requested
-            && match request.kind {
-                Type::Endpoint => self.endpoints.is_exactly(&request.names),
-                Type::Route => self.routes.is_exactly(&request.names),
-                Type::Secret => self.secrets.is_exactly(&request.names),
-                Type::Cluster | Type::Listener => false,
-            }
+            && self
+                .subscriptions
+                .named(request.kind)
+                .is_some_and(|known| known.is_exactly(&request.names))
     }
 
     /// Returns the names of a type that this one is of, for [`RequestReader`](crate::resource_names::RequestReader).
     pub fn list_with(&self, name: &str) -> Option<Arc<dyn NameList>> {
-        let mut all = [&self.endpoints, &self.routes, &self.secrets].into_iter();
-        all.find_map(|named| named.list_with(name))
-    }
-
-    fn named(&mut self, kind: Type) -> Option<&mut NamedSubscription> {
-        match kind {
-            Type::Endpoint => Some(&mut self.endpoints),
-            Type::Route => Some(&mut self.routes),
-            Type::Secret => Some(&mut self.secrets),
-            Type::Cluster | Type::Listener => None,
-        }
-    }
-
-    fn subscribed(&self, kind: Type) -> usize {
-        match kind {
-            Type::Cluster => self.clusters.names().len(),
-            Type::Listener => self.listeners.names().len(),
-            Type::Endpoint => self.endpoints.len(),
-            Type::Route => self.routes.len(),
-            Type::Secret => self.secrets.len(),
-        }
-    }
-
-    fn rename_complete(&mut self, request: &Request, is_first: bool) -> Result<(), Fault> {
-        let (subscription, view) = match request.kind {
-            Type::Cluster => (&mut self.clusters, &*self.views.rolling),
-            Type::Listener => (&mut self.listeners, &*self.views.published),
-            Type::Endpoint | Type::Route | Type::Secret => return Ok(()),
-        };
-        let client = self.client;
-        let names = sorted(request.names.iter().filter(|name| *name != "*"));
-        let absence = AbsenceSignal::of(request.kind, self.protocol, client);
-        let asked = RequestedNames {
-            names: &names,
-            all: self.protocol == Protocol::StateOfTheWorld,
-            signals_absence: absence != AbsenceSignal::Silence,
-            is_subscribed: &|name| subscription.has(name),
-            is_there: &|name| !matches!(made(|| view.name(request.kind, name)), Ok(None)),
-        };
-        let accepted = self.unknown.subscribe(request.kind, &asked)?;
-        // A request without names means all that there is, but for a later one in delta: one name stays.
-        let means_all = is_first || self.protocol == Protocol::StateOfTheWorld;
-        let accepted = if accepted.is_empty() && means_all {
-            names.get(..1).unwrap_or_default()
-        } else {
-            &*accepted
-        };
-        let without;
-        let request = if accepted.len() == names.len() {
-            request
-        } else {
-            let all = request.names.iter().filter(|name| *name == "*");
-            without = Request {
-                names: all.chain(accepted.iter().copied()).collect(),
-                ..request.clone()
-            };
-            &without
-        };
-        self.unknown.unsubscribe(
-            request.kind,
-            &sorted(request.unsubscribe.iter().map(String::as_str)),
-        );
-        let mut forgotten = Vec::new();
-        let agreed = match (self.protocol, is_first) {
-            (Protocol::StateOfTheWorld, true) => subscription.begin(request, client, view),
-            (Protocol::Delta, true) => {
-                let agreed;
-                (agreed, forgotten) = subscription.begin_delta(request, client, view);
-                agreed
-            }
-            (Protocol::StateOfTheWorld, false) => {
-                subscription.rename(request, client);
-                false
-            }
-            (Protocol::Delta, false) => {
-                subscription.rename_delta(request, client);
-                false
-            }
-        };
-        if agreed {
-            let version = subscription.sent().version();
-            self.ack_states.of_mut(request.kind).agree(version);
-        }
-        if !self.unknown.answer(request.kind, &forgotten) {
-            return Err(Fault::UnknownNames);
-        }
-        Ok(())
-    }
-
-    fn rename_named(&mut self, request: &Request, is_first: bool) -> Result<(), Fault> {
-        let known = match request.kind {
-            Type::Endpoint => &self.endpoints,
-            Type::Route => &self.routes,
-            Type::Secret => &self.secrets,
-            Type::Cluster | Type::Listener => return Ok(()),
-        };
-        // An ACK has all names once more, be it in another order: the list stays the one that others have, too.
-        let may_repeat = self.protocol == Protocol::StateOfTheWorld && !is_first;
-        if may_repeat && known.is_exactly(&request.names) {
-            return Ok(());
-        }
-        let names = sorted(request.names.iter().filter(|name| *name != "*"));
-        if may_repeat && known.are(&names) {
-            return Ok(());
-        }
-        // While clusters warm, Envoy holds its request for them back; they wait for assignments that it may have already.
-        let trusted = request.kind != Type::Endpoint || self.has_current_clusters();
-        let absence = AbsenceSignal::of(request.kind, self.protocol, self.client);
-        let views = &self.views;
-        let asked = RequestedNames {
-            names: &names,
-            all: self.protocol == Protocol::StateOfTheWorld,
-            // A missing secret is not mentioned.
-            signals_absence: absence != AbsenceSignal::Silence && request.kind != Type::Secret,
-            is_subscribed: &|name| known.has(name),
-            is_there: &|name| !matches!(views.name(request.kind, name), Ok(None)),
-        };
-        let names = self.unknown.subscribe(request.kind, &asked)?;
-        let gone = sorted(request.unsubscribe.iter().map(String::as_str));
-        self.unknown.unsubscribe(request.kind, &gone);
-        let shared = |name: &str| views.shared(request.kind, name);
-        let get = |name: &str| views.get(request.kind, name);
-        let source = ResourceLookup {
-            get: &get,
-            absence,
-            hold: false,
-            nonce: 0,
-            lists: &self.lists,
-        };
-        let last = short(self.ack_states.of(request.kind).nonce());
-        let subscription = match request.kind {
-            Type::Endpoint => &mut self.endpoints,
-            Type::Route => &mut self.routes,
-            Type::Secret => &mut self.secrets,
-            Type::Cluster | Type::Listener => return Ok(()),
-        };
-        let mut agreed = false;
-        match self.protocol {
-            Protocol::StateOfTheWorld => {
-                subscription.replace(&names, last, &shared);
-                if is_first && trusted {
-                    agreed = subscription.agree(Version::parse(&request.version), &source);
-                }
-            }
-            Protocol::Delta => {
-                subscription.add(&names, &shared);
-                if is_first && trusted {
-                    let mut initial: Vec<_> = request
-                        .initial
-                        .iter()
-                        .map(|(name, version)| (name.as_str(), version.as_str()))
-                        .collect();
-                    initial.sort_unstable();
-                    agreed = subscription.agree_each(&initial, &source) && !names.is_empty();
-                }
-                subscription.remove(&gone);
-            }
-        }
-        if agreed {
-            let version = subscription.version();
-            self.ack_states.of_mut(request.kind).agree(version);
-        }
-        Ok(())
-    }
-
-    /// The client came with the current clusters, and was sent none since.
-    fn has_current_clusters(&self) -> bool {
-        let ack_state = &self.ack_states.clusters;
-        ack_state.requested && ack_state.is_silent() && !self.clusters.is_owed()
+        self.subscriptions.list_with(name)
     }
 
     /// The view of the latest push, which the client has or is on its way to.

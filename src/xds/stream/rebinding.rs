@@ -105,7 +105,7 @@ impl Stream {
 
     /// The listeners of these that may be sent now, and the names of those that have to wait.
     pub(super) fn bindable(&self, target: Arc<Set>, now: Duration) -> (Arc<Set>, Vec<Arc<str>>) {
-        let sent = self.listeners.sent();
+        let sent = self.subscriptions.listeners.sent();
         if sent.version() == target.version() {
             return (target, Vec::new());
         }
@@ -124,7 +124,12 @@ impl Stream {
             .filter(turns)
             .map(|listener| listener.name.clone())
             .collect();
-        if let Some(before) = self.listeners.brought().filter(|_| is_intercepted) {
+        if let Some(before) = self
+            .subscriptions
+            .listeners
+            .brought()
+            .filter(|_| is_intercepted)
+        {
             waiting.extend(turned_since(before, &target));
         }
         if let Some(rebinding) = &self.rebinding
@@ -147,8 +152,11 @@ impl Stream {
         let (bindable, waiting) = self.bindable(Arc::clone(target), now);
         let mut turned = waiting.iter().filter_map(|name| target.get(name));
         let loses = turned.any(|listener| listener.binds() == Some(false));
-        let sent = self.listeners.send(bindable, false, self.protocol);
-        let version = self.listeners.sent().version();
+        let sent = self
+            .subscriptions
+            .listeners
+            .send(bindable, false, self.protocol);
+        let version = self.subscriptions.listeners.sent().version();
         let response = self.respond(Type::Listener, version, sent.resources, sent.removed);
         // A push that comes meanwhile prolongs nothing.
         let until = self.rebinding.as_ref().map(|rebinding| rebinding.until);
@@ -173,7 +181,7 @@ impl Stream {
             self.rebinding = None;
             return None;
         };
-        if self.listeners.sent().version() == target.version() {
+        if self.subscriptions.listeners.sent().version() == target.version() {
             self.rebinding = None;
             return None;
         }

@@ -91,7 +91,9 @@ impl Stream {
     /// The version of the secrets sent, without those that are still to come.
     fn version_of_secrets(&self) -> Version {
         let left = self.separate_secrets.waiting.iter().map(|one| one.version);
-        left.fold(self.secrets.version(), |version, one| version - one)
+        left.fold(self.subscriptions.secrets.version(), |version, one| {
+            version - one
+        })
     }
 
     /// The next of those, where the client still wants it.
@@ -99,7 +101,7 @@ impl Stream {
         if self.separate_secrets.waiting.is_empty() || !self.ack_states.secrets.is_settled() {
             return None;
         }
-        let secrets = &self.secrets;
+        let secrets = &self.subscriptions.secrets;
         self.separate_secrets.waiting.retain(|one| {
             let sent = secrets.sent(&one.name);
             sent.is_some_and(|sent| sent.version == one.version)
@@ -118,7 +120,7 @@ impl Stream {
     pub(super) fn nacked_secrets(&self) -> impl Iterator<Item = &(Arc<Resource>, Nack)> {
         let nacked = self.separate_secrets.nacked.values();
         nacked.filter(|(one, _)| {
-            let sent = self.secrets.sent(&one.name);
+            let sent = self.subscriptions.secrets.sent(&one.name);
             sent.is_some_and(|sent| sent.version == one.version)
         })
     }
@@ -126,7 +128,7 @@ impl Stream {
     /// Forgets what was said, and is still to be said, of secrets that nobody asks for any more. No response follows by whose ACK
     /// the NACK of the last one would go.
     pub(super) fn forget_nacked(&mut self) {
-        let secrets = &self.secrets;
+        let secrets = &self.subscriptions.secrets;
         let forgotten = self
             .separate_secrets
             .nacked

@@ -127,26 +127,6 @@ impl StandingNacks {
 }
 
 impl Stream {
-    pub(super) fn sent_resource(&self, kind: Type, name: &str) -> Option<&Arc<Resource>> {
-        match kind {
-            Type::Cluster => self.clusters.sent().get(name),
-            Type::Listener => self.listeners.sent().get(name),
-            Type::Endpoint => self.endpoints.sent(name),
-            Type::Route => self.routes.sent(name),
-            Type::Secret => self.secrets.sent(name),
-        }
-    }
-
-    /// The client has this resource, or is to have it, as far as anybody knows.
-    fn is_expected(&self, kind: Type, name: &str) -> bool {
-        match kind {
-            Type::Cluster | Type::Listener => self.sent_resource(kind, name).is_some(),
-            Type::Endpoint => self.endpoints.expects(name),
-            Type::Route => self.routes.expects(name),
-            Type::Secret => self.secrets.expects(name),
-        }
-    }
-
     /// Notes what a delta client has said of resources that it refuses. A NACK that names none may be about any of its response,
     /// and stands until the client accepts a response that was sent after it.
     pub(super) fn review_nacks(&mut self, kind: Type, outcome: &RequestOutcome) {
@@ -170,7 +150,7 @@ impl Stream {
                     return version_in(content, name).is_none();
                 }
                 // Its content was not kept: a refusal stands until the client is sent another version.
-                let sent = self.sent_resource(kind, name);
+                let sent = self.subscriptions.of(kind).sent(name);
                 sent.is_some_and(|sent| sent.version == *version)
             }),
             _ => {}
@@ -196,7 +176,7 @@ impl Stream {
                 content.get(at.ok()?).cloned()
             }
             None => {
-                let sent = self.sent_resource(kind, word)?;
+                let sent = self.subscriptions.of(kind).sent(word)?;
                 Some((sent.name.clone(), sent.version))
             }
         });
@@ -212,7 +192,7 @@ impl Stream {
             self.forget_nacked();
         }
         let mut nacks = std::mem::take(&mut self.ack_states.of_mut(kind).nacks);
-        nacks.retain_names(|(name, _)| self.is_expected(kind, name));
+        nacks.retain_names(|(name, _)| self.subscriptions.of(kind).expects(name));
         self.ack_states.of_mut(kind).nacks = nacks;
     }
 }

@@ -56,17 +56,11 @@ impl Stream {
     }
 
     pub fn watches(&self, kind: Type) -> Watches {
-        let (wildcard, names) = match kind {
-            Type::Cluster => (self.clusters.is_wildcard(), self.clusters.names().to_vec()),
-            Type::Listener => (
-                self.listeners.is_wildcard(),
-                self.listeners.names().to_vec(),
-            ),
-            Type::Endpoint => (false, self.endpoints.names().cloned().collect()),
-            Type::Route => (false, self.routes.names().cloned().collect()),
-            Type::Secret => (false, self.secrets.names().cloned().collect()),
-        };
-        Watches { wildcard, names }
+        let subscription = self.subscriptions.of(kind);
+        Watches {
+            wildcard: subscription.is_wildcard(),
+            names: subscription.names(),
+        }
     }
 
     /// Returns the names, by type, that a push of this scope may concern: of endpoints only the changed ones, so that such a push
@@ -75,7 +69,9 @@ impl Stream {
         match scope {
             PushScope::Nothing => Vec::new(),
             PushScope::Endpoints(changed) => {
-                let changed = changed.iter().filter(|name| self.endpoints.has(name));
+                let changed = changed
+                    .iter()
+                    .filter(|name| self.subscriptions.endpoints.has(name));
                 vec![(Type::Endpoint, changed.collect())]
             }
             PushScope::Full => {
@@ -90,13 +86,7 @@ impl Stream {
 
     /// The resources that the client was sent and should still have. Resources that it came with may have a version and no body.
     pub fn resources(&self, kind: Type) -> SentResources {
-        match kind {
-            Type::Cluster => SentResources::of_set(self.clusters.sent()),
-            Type::Listener => SentResources::of_set(self.listeners.sent()),
-            Type::Endpoint => self.endpoints.resources(),
-            Type::Route => self.routes.resources(),
-            Type::Secret => self.secrets.resources(),
-        }
+        self.subscriptions.of(kind).resources()
     }
 
     /// Returns the rules of the resources that the NACK in [`Status`] rejects, sorted and without duplicates; of secrets, all NACKs.
@@ -162,7 +152,7 @@ impl Stream {
         };
         if !one.refused.is_empty() {
             let named = one.refused.iter();
-            let mut named = named.filter_map(|(name, _)| self.sent_resource(kind, name));
+            let mut named = named.filter_map(|(name, _)| self.subscriptions.of(kind).sent(name));
             return NackWithRules {
                 nack,
                 rules: rules(&mut named),
@@ -188,9 +178,9 @@ impl Stream {
     pub fn endpoint_percent(&self) -> u8 {
         let is_eds = |cluster: &&Arc<Resource>| self.views.has(Type::Endpoint, &cluster.name);
         let (mut all, mut subscribed) = (0_usize, 0_usize);
-        for cluster in self.clusters.sent().iter().filter(is_eds) {
+        for cluster in self.subscriptions.clusters.sent().iter().filter(is_eds) {
             all += 1;
-            subscribed += usize::from(self.endpoints.has(&cluster.name));
+            subscribed += usize::from(self.subscriptions.endpoints.has(&cluster.name));
         }
         let percent = (subscribed * 100).checked_div(all).unwrap_or(100);
         u8::try_from(percent).unwrap_or(100)
