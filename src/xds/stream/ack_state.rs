@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::text;
 
 use super::message::{NACK_BYTES, NACK_BYTES_READ, Nack, Protocol, RequestOutcome};
-use super::standing_nacks::{Content, StandingNack, StandingNacks};
+use super::standing_nacks::{Content, StandingNack, StandingNacks, entry_of};
 use crate::version::Version;
 
 /// Versions of unanswered responses that are remembered, the newest ones. Chosen: a client answers each response, so more than a
@@ -186,6 +186,13 @@ impl AckState {
             .push(StandingNack::new(nack, responses, self.nonce));
         self.nack_count = self.nack_count.saturating_add(1);
         RequestOutcome::Nacked(self.nack_count)
+    }
+
+    /// The name and version of a resource in a response that is not answered yet, the newest that names it.
+    pub(super) fn in_unanswered(&self, name: &str) -> Option<(Arc<str>, Version)> {
+        let contents = self.unanswered.iter().rev();
+        let mut contents = contents.filter_map(|one| one.content.as_deref());
+        contents.find_map(|content| entry_of(content, name).cloned())
     }
 
     /// Takes a response out of those that are not answered, and those before it, and returns its version.

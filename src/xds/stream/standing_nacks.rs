@@ -28,9 +28,16 @@ pub(super) fn content_of(resources: &[Arc<Resource>], removed: &[Arc<str>]) -> C
     content
 }
 
-fn version_in(content: &[(Arc<str>, Version)], name: &str) -> Option<Version> {
+pub(super) fn entry_of<'a>(
+    content: &'a [(Arc<str>, Version)],
+    name: &str,
+) -> Option<&'a (Arc<str>, Version)> {
     let at = content.binary_search_by(|(known, _)| (**known).cmp(name));
-    content.get(at.ok()?).map(|(_, version)| *version)
+    content.get(at.ok()?)
+}
+
+fn version_in(content: &[(Arc<str>, Version)], name: &str) -> Option<Version> {
+    entry_of(content, name).map(|(_, version)| *version)
 }
 
 /// A NACK that stands.
@@ -158,7 +165,8 @@ impl Stream {
         self.ack_states.of_mut(kind).nacks = nacks;
     }
 
-    /// Resources that a message names, with the versions of the response that it is about; without it, with those sent last.
+    /// Resources that a message names, with the versions of the response that it is about; without it, with those sent last, or
+    /// with those of a later response that is not answered yet: it may have removed them.
     fn refused_by(
         &self,
         kind: Type,
@@ -171,13 +179,11 @@ impl Stream {
             .map(|word| word.trim_start_matches(['\'', '"', '(']))
             .map(|word| word.trim_end_matches(['\'', '"', ':', ';', ')', '.']));
         let found = tokens.filter_map(|word| match content {
-            Some(content) => {
-                let at = content.binary_search_by(|(known, _)| (**known).cmp(word));
-                content.get(at.ok()?).cloned()
-            }
+            Some(content) => entry_of(content, word).cloned(),
             None => {
-                let sent = self.subscriptions.of(kind).sent(word)?;
-                Some((sent.name.clone(), sent.version))
+                let sent = self.subscriptions.of(kind).sent(word);
+                let sent = sent.map(|sent| (sent.name.clone(), sent.version));
+                sent.or_else(|| self.ack_states.of(kind).in_unanswered(word))
             }
         });
         let mut refused: Vec<_> = found.collect();

@@ -122,6 +122,20 @@ fn a_nack_is_about_the_version_of_its_own_response() {
     assert_eq!(nack_message(&wire, Cluster), None);
 }
 
+/// The names of a first response are not kept, and the removal was on its way before the NACK came.
+#[test]
+fn a_nack_of_the_first_response_ends_with_the_removal_of_what_it_names() {
+    let mut wire = Wire::delta(&world().simple(Cluster, "bad", 1));
+    wire.names(Cluster, &["*"]);
+    assert_eq!(wire.all(), ["cds a=1 b=1 bad=1 kept=1"]);
+    let first = wire.nonce(Cluster);
+    let second = push(&mut wire, &world(), "cds -bad");
+    nack(&mut wire, &first, &["bad"]);
+    assert_eq!(nack_message(&wire, Cluster), None, "it is gone");
+    ack(&mut wire, &second);
+    assert_eq!(nack_message(&wire, Cluster), None);
+}
+
 /// The ACK of an older response says nothing of a mended version that is on its way.
 #[test]
 fn an_ack_is_about_the_resources_of_its_own_response() {
