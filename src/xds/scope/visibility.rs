@@ -8,7 +8,7 @@ use api::istio::networking::v1alpha3::load_balancer_settings::LbPolicy;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::HashKey;
 use api::istio::networking::v1alpha3::outbound_traffic_policy::Mode;
 use api::istio::networking::v1alpha3::{
-    ConnectionPoolSettings, LoadBalancerSettings, TrafficPolicy,
+    ConnectionPoolSettings, Destination, LoadBalancerSettings, TrafficPolicy,
 };
 use api::model::{Labels, Service};
 use api::names::full_host;
@@ -126,19 +126,24 @@ impl Visible {
         // Before rules at Gateways add theirs: these must not divide the scopes of sidecars.
         let of_sidecars = selectors.clone();
         selectors.extend(visible.bind(rules, namespace));
-        // Everybody meets the empty selector, so it tells nobody from others.
-        selectors.retain(|selector: &Labels| !selector.is_empty());
-        visible.selectors = selectors.into_iter().collect();
-        let all = visible.selectors.iter().enumerate();
-        let of_routers = all.filter(|(_, selector)| !of_sidecars.contains(*selector));
-        visible.of_routers = of_routers.map(|(at, _)| at).collect();
-        let all = visible.selectors.iter().enumerate();
-        let of_clusters = all.filter(|(_, selector)| of_clusters.contains(*selector));
-        visible.of_clusters = of_clusters.map(|(at, _)| at).collect();
-        let all = visible.selectors.iter().enumerate();
-        let of_listeners = all.filter(|(_, selector)| of_listeners.contains(*selector));
-        visible.of_listeners = of_listeners.map(|(at, _)| at).collect();
+        visible.set_selectors(selectors);
+        visible.of_routers = visible.places(|selector| !of_sidecars.contains(selector));
+        visible.of_clusters = visible.places(|selector| of_clusters.contains(selector));
+        visible.of_listeners = visible.places(|selector| of_listeners.contains(selector));
         visible
+    }
+
+    fn set_selectors(&mut self, selectors: BTreeSet<Labels>) {
+        let selectors = selectors.into_iter();
+        // Everybody meets the empty selector, so it tells nobody from others.
+        self.selectors = selectors.filter(|selector| !selector.is_empty()).collect();
+    }
+
+    /// The places of the selectors of which this is true.
+    fn places(&self, counts: impl Fn(&Labels) -> bool) -> BTreeSet<usize> {
+        let all = self.selectors.iter().enumerate();
+        let counted = all.filter(|(_, selector)| counts(selector));
+        counted.map(|(at, _)| at).collect()
     }
 
     /// Restricts it to the imports of a Sidecar. `common`: the view of most namespaces through that Sidecar.
@@ -150,7 +155,6 @@ impl Visible {
         common: Option<&Self>,
     ) -> Self {
         let spec = sidecar.spec();
-        let full = |host: &str, rule: &str| full_host(host, rule, &rules.domain);
         let written = spec.egress.iter().take(MOST_EGRESS_LISTENERS);
         let mut routes = BTreeSet::new();
         let imported = written.filter_map(|written| {
@@ -170,26 +174,7 @@ impl Visible {
             (listener.clone(), Arc::new(visibility))
         });
         let mut listeners: Vec<_> = listeners.collect();
-        let policy = spec.outbound_traffic_policy.as_ref();
-        let proxy = policy.and_then(|policy| policy.egress_proxy.as_ref());
-        let unknown = policy.map(|policy| match proxy {
-            Some(proxy) => {
-                let host = full(&proxy.host, sidecar.namespace());
-                let number = proxy.port.as_ref().map_or(0, |port| port.number);
-                let number = u16::try_from(number).unwrap_or_default();
-                OutboundTrafficPolicy::To(subset_name(number, &proxy.subset, &host))
-            }
-            None if policy.mode() == Mode::AllowAny => OutboundTrafficPolicy::Anywhere,
-            None => OutboundTrafficPolicy::Nowhere,
-        });
-        // Routes lead to services that nobody imports by their names.
-        let mut reached: BTreeSet<String> = BTreeSet::new();
-        reached.extend(proxy.map(|proxy| full(&proxy.host, sidecar.namespace())));
-        let all = whole.virtual_services.values();
-        for rule in all.chain(whole.connections.values()) {
-            let to = destinations(rule.spec());
-            reached.extend(to.map(|to| full(&to.host, rule.namespace())));
-        }
+        let reached = reached(&whole, sidecar, &rules.domain);
         let whole = Arc::new(whole);
         if spec.egress.is_empty() {
             listeners = vec![(EgressListener::default(), whole.clone())];
@@ -207,7 +192,7 @@ impl Visible {
             service_ports,
             whole,
             listeners,
-            unknown,
+            unknown: unknown_traffic(sidecar, &rules.domain),
             has_own_listeners: false,
             destination_rules: self.destination_rules.clone(),
             selectors: self.selectors.clone(),
@@ -420,6 +405,39 @@ fn has_requests(spec: &VirtualService) -> bool {
 
 fn has_connections(spec: &VirtualService) -> bool {
     !spec.tcp.is_empty() || !spec.tls.is_empty()
+}
+
+/// The proxy of the Sidecar's `outboundTrafficPolicy`.
+fn egress_proxy(sidecar: &Rule<Sidecar>) -> Option<&Destination> {
+    let policy = sidecar.spec().outbound_traffic_policy.as_ref()?;
+    policy.egress_proxy.as_ref()
+}
+
+/// The target of traffic to no known service that a Sidecar sets; `None` where the mesh's holds.
+fn unknown_traffic(sidecar: &Rule<Sidecar>, domain: &str) -> Option<OutboundTrafficPolicy> {
+    let policy = sidecar.spec().outbound_traffic_policy.as_ref()?;
+    Some(match egress_proxy(sidecar) {
+        Some(proxy) => {
+            let host = full_host(&proxy.host, sidecar.namespace(), domain);
+            let number = proxy.port.as_ref().map_or(0, |port| port.number);
+            let number = u16::try_from(number).unwrap_or_default();
+            OutboundTrafficPolicy::To(subset_name(number, &proxy.subset, &host))
+        }
+        None if policy.mode() == Mode::AllowAny => OutboundTrafficPolicy::Anywhere,
+        None => OutboundTrafficPolicy::Nowhere,
+    })
+}
+
+/// Hosts that the Sidecar and the rules that it imports lead to: a proxy needs their clusters though nobody imports them by name.
+fn reached(imported: &Visibility, sidecar: &Rule<Sidecar>, domain: &str) -> BTreeSet<String> {
+    let proxy = egress_proxy(sidecar);
+    let proxy = proxy.map(|proxy| full_host(&proxy.host, sidecar.namespace(), domain));
+    let rules = imported.virtual_services.values();
+    let of_rules = rules.chain(imported.connections.values()).flat_map(|rule| {
+        let to = destinations(rule.spec());
+        to.map(|to| full_host(&to.host, rule.namespace(), domain))
+    });
+    proxy.into_iter().chain(of_rules).collect()
 }
 
 /// All that the listeners of a Sidecar import. A rule that it does not import hides none that it does, however old it is: so all

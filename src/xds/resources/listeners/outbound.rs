@@ -150,43 +150,41 @@ pub(crate) fn build(
             continue;
         }
         // Behind listeners of certain ports those of all others come.
-        let is_left = |service_port: &ServicePort| match listener.port {
+        let all = service_ports.all();
+        let left = all.filter(|service_port| match listener.port {
             Some(port) => service_port.port.number == port,
-            None => !earlier.iter().any(|(port, service_ports)| {
-                // An earlier listener has all requests to its number; connections may have an address.
-                let is_routed = service_port.protocol.is_http();
-                *port == service_port.port.number
-                    && (is_routed || service_ports.has(&service_port.service.key))
-            }),
-        };
-        let left: Vec<_> = service_ports
-            .all()
-            .filter(|service_port| is_left(service_port))
-            .collect();
-        if left.is_empty() {
-            builder.is_for_nothing();
-        }
-        for service_port in turns(left, parameters) {
-            // A Sidecar may say that requests are to be connections; what a service calls connections has no routes.
-            let counts = |declared: &Protocol| {
-                service_port.protocol.is_auto()
-                    || (service_port.protocol.is_http() && !declared.is_http())
-            };
-            match listener.protocol.filter(counts) {
-                Some(protocol) => {
-                    let declared = ServicePort {
-                        protocol,
-                        ..(**service_port).clone()
-                    };
-                    builder.service_port(&Arc::new(declared));
-                }
-                None => builder.service_port(service_port),
-            }
-        }
+            None => !is_served(service_port, &earlier),
+        });
+        builder.service_ports(left.collect(), listener.protocol);
         out = builder.finish();
         earlier.extend(listener.port.map(|port| (port, service_ports)));
     }
     out
+}
+
+/// Returns true if one of the earlier listeners, each of a port with its services, has the requests or connections to this port.
+fn is_served(service_port: &ServicePort, earlier: &[(u16, &ServicePorts)]) -> bool {
+    earlier.iter().any(|(port, service_ports)| {
+        // An earlier listener has all requests to its number; connections may have an address.
+        let is_routed = service_port.protocol.is_http();
+        *port == service_port.port.number
+            && (is_routed || service_ports.has(&service_port.service.key))
+    })
+}
+
+/// The port with the protocol that a Sidecar gives its listener. It may say that requests are to be connections; what a service
+/// calls connections has no routes.
+fn declared(service_port: &Arc<ServicePort>, protocol: Option<Protocol>) -> Arc<ServicePort> {
+    let counts = |declared: &Protocol| {
+        service_port.protocol.is_auto() || (service_port.protocol.is_http() && !declared.is_http())
+    };
+    match protocol.filter(counts) {
+        Some(protocol) => Arc::new(ServicePort {
+            protocol,
+            ..(**service_port).clone()
+        }),
+        None => service_port.clone(),
+    }
 }
 
 /// The order in which ports take their places. Those with addresses, of their own or of endpoints, go by precedence; a port that services share
@@ -237,6 +235,16 @@ impl Builder<'_> {
             self.out.conflicts.push(conflict);
         }
         !taken
+    }
+
+    /// `protocol`: the Sidecar's.
+    fn service_ports(&mut self, all: Vec<&Arc<ServicePort>>, protocol: Option<Protocol>) {
+        if all.is_empty() {
+            self.is_for_nothing();
+        }
+        for service_port in turns(all, self.parameters) {
+            self.service_port(&declared(service_port, protocol));
+        }
     }
 
     fn service_port(&mut self, service_port: &Arc<ServicePort>) {

@@ -9,7 +9,7 @@ use api::networking::{DiscoveryKind, Sidecar};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
-use super::{Builder, extras};
+use super::{Builder, Built, extras};
 use crate::common::conflict::{Conflict, TCP_OVER_HTTP, TCP_OVER_TCP};
 use crate::common::service_ports::ServicePort;
 use crate::resources::filters::Extras;
@@ -69,6 +69,21 @@ impl Builder<'_> {
         true
     }
 
+    /// The conflict of a service whose address and port have this listener already.
+    fn taken(&self, built: &Built, name: String, service_port: &ServicePort) -> Conflict {
+        // The Sidecar's listeners come before those of all other services.
+        let of_sidecar = built.resource.from.iter();
+        let mut of_sidecar = of_sidecar.filter(|from| from.kind == Sidecar::NAME);
+        let why = match (self.sidecar, of_sidecar.next(), built.services.first()) {
+            (None, Some(sidecar), _) => format!("{sidecar} has a listener there"),
+            (_, _, Some(winner)) => self.has_it(winner, service_port),
+            (_, _, None) => "another listener is there".to_owned(),
+        };
+        let message = format!("{} is left out: {why}", service_port.authority());
+        let conflict = Conflict::new(TCP_OVER_TCP, name, message);
+        conflict.of_service(&service_port.service.key)
+    }
+
     /// A listener of one address.
     pub(super) fn own_address(
         &mut self,
@@ -81,17 +96,7 @@ impl Builder<'_> {
         if let Some(built) = self.out.listeners.get(&name) {
             // One endpoint may serve two names.
             if !built.endpoint || !endpoint {
-                // The Sidecar's listeners come before those of all other services.
-                let of_sidecar = built.resource.from.iter();
-                let mut of_sidecar = of_sidecar.filter(|from| from.kind == Sidecar::NAME);
-                let why = match (self.sidecar, of_sidecar.next(), built.services.first()) {
-                    (None, Some(sidecar), _) => format!("{sidecar} has a listener there"),
-                    (_, _, Some(winner)) => self.has_it(winner, service_port),
-                    (_, _, None) => "another listener is there".to_owned(),
-                };
-                let message = format!("{} is left out: {why}", service_port.authority());
-                let conflict = Conflict::new(TCP_OVER_TCP, name, message);
-                let conflict = conflict.of_service(&service_port.service.key);
+                let conflict = self.taken(built, name, service_port);
                 self.out.conflicts.push(conflict);
             }
             return;
