@@ -78,7 +78,7 @@ impl Stream {
                 let kinds = Type::ALL.into_iter();
                 kinds
                     .filter(|kind| self.status(*kind).is_some())
-                    .map(|kind| (kind, self.watches(kind).names.iter().collect()))
+                    .map(|kind| (kind, self.subscriptions.of(kind).resource_names()))
                     .collect()
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::named_subscription::NamedSubscription;
 use super::sent_resources::SentResources;
 use super::set_subscription::SetSubscription;
-use crate::resource_names::NameList;
+use crate::resource_names::{NameList, ResourceNames};
 use crate::view::{Resource, Type};
 
 #[derive(Debug, Default)]
@@ -79,6 +79,14 @@ impl<'a> Subscription<'a> {
         match self {
             Self::Set(subscription) => subscription.names().to_vec(),
             Self::Named(subscription) => subscription.names().cloned().collect(),
+        }
+    }
+
+    /// The same in the form of a request.
+    pub(super) fn resource_names(self) -> ResourceNames {
+        match self {
+            Self::Set(subscription) => subscription.names().iter().collect(),
+            Self::Named(subscription) => subscription.names().collect(),
         }
     }
 
