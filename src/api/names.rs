@@ -1,4 +1,4 @@
-//! Checks for host names, port names and socket paths, and the one spelling of names that have several.
+//! Checks for host names, port names and socket paths, the one spelling of names that have several, and identities.
 
 use std::net::IpAddr;
 
@@ -15,6 +15,12 @@ pub fn canonical_host(host: &str) -> String {
         Ok(address) => address.to_string(),
         Err(_) => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
     }
+}
+
+/// The SPIFFE id of a service account.
+#[must_use]
+pub fn spiffe_id(trust_domain: &str, namespace: &str, account: &str) -> String {
+    format!("spiffe://{trust_domain}/ns/{namespace}/sa/{account}")
 }
 
 /// The whole name of a host that a rule of a namespace writes: without a dot it is one of that namespace.

@@ -8,6 +8,7 @@ use api::model::{
     Address, ClusterId, Configured, Endpoint, EndpointAddress, EndpointShards, Labels, Locality,
     Port, Protocol, Registry, Resolution, Service, ServiceKey, Target, TlsMode, Workload,
 };
+use api::names::spiffe_id;
 use api::networking::service_entry::{Location, Resolution as Declared};
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry};
 use api::size;
@@ -220,10 +221,7 @@ pub(super) fn shards<'a>(
 }
 
 fn identity(trust_domain: &str, namespace: &str, account: &str) -> Option<Arc<str>> {
-    if account.is_empty() {
-        return None;
-    }
-    Some(format!("spiffe://{trust_domain}/ns/{namespace}/sa/{account}").into())
+    (!account.is_empty()).then(|| spiffe_id(trust_domain, namespace, account).into())
 }
 
 fn add(

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::names::export_to;
+use api::names::{export_to, spiffe_id};
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry, service_entry};
 use api::well_known::EXPORT_TO;
 
@@ -165,8 +165,7 @@ fn identity(key: &Key, pod: &kubernetes::Pod, mesh: &Mesh) -> String {
         "" => "default",
         account => account,
     };
-    let (trust, namespace) = (&mesh.trust_domain, &key.namespace);
-    format!("spiffe://{trust}/ns/{namespace}/sa/{account}")
+    spiffe_id(&mesh.trust_domain, &key.namespace, account)
 }
 
 /// `REGION/ZONE`.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::model::ClusterId;
+use api::names::spiffe_id;
 
 /// The parameters of the names of services and workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +17,6 @@ pub struct Names {
 impl Names {
     /// The identity of an account.
     pub(super) fn account(&self, namespace: &str, account: &str) -> Arc<str> {
-        let Self { trust_domain, .. } = self;
-        format!("spiffe://{trust_domain}/ns/{namespace}/sa/{account}").into()
+        spiffe_id(&self.trust_domain, namespace, account).into()
     }
 }
