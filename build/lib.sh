@@ -137,8 +137,12 @@ need_python() {
     say "installing $2 in $venv" >&2
     # Debian has venv in a package of its own.
     python3 -c 'import ensurepip' 2>/dev/null || need python3-venv python3-venv >&2
-    python3 -m venv "$venv" || fail "make $venv"
-    "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: "$2" || fail "install $2"
+    # One at a time: two scripts may run at once, and pip does not wait for itself.
+    (
+        flock 6
+        python3 -m venv "$venv" 6>&- || fail "make $venv"
+        "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: "$2" 6>&- || fail "install $2"
+    ) 6>"$venv.lock"
 }
 
 # A free port of loopback.
