@@ -137,6 +137,7 @@ need_python() {
     say "installing $2 in $venv" >&2
     # Debian has venv in a package of its own.
     python3 -c 'import ensurepip' 2>/dev/null || need python3-venv python3-venv >&2
+    mkdir -p "${venv%/*}"
     # One at a time: two scripts may run at once, and pip does not wait for itself.
     (
         flock 6
