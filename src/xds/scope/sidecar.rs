@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::config::discovery_notes::egress_socket;
+use api::istio::networking::v1alpha3::outbound_traffic_policy::Mode;
 use api::model::{Labels, Protocol, World, selects};
 use api::names::full_host;
 use api::networking::{CaptureMode, Destination, IstioEgressListener, Sidecar, VirtualService};
 
-use super::{Rule, labels};
+use super::{OutboundTrafficPolicy, Rule, labels};
+use crate::common::service_ports::subset_name;
 
 /// Sidecars by their namespace, in the order in which they are asked whether they hold: those with a selector first, then the
 /// older.
@@ -286,4 +288,28 @@ pub(super) fn destinations(rule: &VirtualService) -> impl Iterator<Item = &Desti
     let tcp = rule.tcp.iter().flat_map(|one| &one.route);
     let tls = rule.tls.iter().flat_map(|one| &one.route);
     routes.chain(tcp.chain(tls).filter_map(|one| one.destination.as_ref()))
+}
+
+/// The proxy of the Sidecar's `outboundTrafficPolicy`.
+pub(super) fn egress_proxy(sidecar: &Rule<Sidecar>) -> Option<&Destination> {
+    let policy = sidecar.spec().outbound_traffic_policy.as_ref()?;
+    policy.egress_proxy.as_ref()
+}
+
+/// The target of traffic to no known service that a Sidecar sets; `None` where the mesh's holds.
+pub(super) fn unknown_traffic(
+    sidecar: &Rule<Sidecar>,
+    domain: &str,
+) -> Option<OutboundTrafficPolicy> {
+    let policy = sidecar.spec().outbound_traffic_policy.as_ref()?;
+    Some(match egress_proxy(sidecar) {
+        Some(proxy) => {
+            let host = full_host(&proxy.host, sidecar.namespace(), domain);
+            let number = proxy.port.as_ref().map_or(0, |port| port.number);
+            let number = u16::try_from(number).unwrap_or_default();
+            OutboundTrafficPolicy::To(subset_name(number, &proxy.subset, &host))
+        }
+        None if policy.mode() == Mode::AllowAny => OutboundTrafficPolicy::Anywhere,
+        None => OutboundTrafficPolicy::Nowhere,
+    })
 }

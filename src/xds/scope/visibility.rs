@@ -6,9 +6,8 @@ use std::sync::{Arc, OnceLock};
 use api::config::discovery_notes::MOST_EGRESS_LISTENERS;
 use api::istio::networking::v1alpha3::load_balancer_settings::LbPolicy;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::HashKey;
-use api::istio::networking::v1alpha3::outbound_traffic_policy::Mode;
 use api::istio::networking::v1alpha3::{
-    ConnectionPoolSettings, Destination, LoadBalancerSettings, TrafficPolicy,
+    ConnectionPoolSettings, LoadBalancerSettings, TrafficPolicy,
 };
 use api::model::{Labels, Service};
 use api::names::full_host;
@@ -20,10 +19,10 @@ use super::host_limit::HostLimit;
 use super::hosts::{BelowWildcards, RulesByHost, most_specific};
 use super::hosts_alone::{ListenerOfHosts, ports, unserved};
 use super::route_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
-use super::sidecar::{EgressListener, Imports, destinations};
+use super::sidecar::{EgressListener, Imports, destinations, egress_proxy, unknown_traffic};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
 use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
-use crate::common::service_ports::{ServicePorts, subset_name};
+use crate::common::service_ports::ServicePorts;
 
 /// Rules of one namespace by their host, each list in order.
 type ByHost = BTreeMap<String, Vec<Arc<Rule<DestinationRule>>>>;
@@ -405,27 +404,6 @@ fn has_requests(spec: &VirtualService) -> bool {
 
 fn has_connections(spec: &VirtualService) -> bool {
     !spec.tcp.is_empty() || !spec.tls.is_empty()
-}
-
-/// The proxy of the Sidecar's `outboundTrafficPolicy`.
-fn egress_proxy(sidecar: &Rule<Sidecar>) -> Option<&Destination> {
-    let policy = sidecar.spec().outbound_traffic_policy.as_ref()?;
-    policy.egress_proxy.as_ref()
-}
-
-/// The target of traffic to no known service that a Sidecar sets; `None` where the mesh's holds.
-fn unknown_traffic(sidecar: &Rule<Sidecar>, domain: &str) -> Option<OutboundTrafficPolicy> {
-    let policy = sidecar.spec().outbound_traffic_policy.as_ref()?;
-    Some(match egress_proxy(sidecar) {
-        Some(proxy) => {
-            let host = full_host(&proxy.host, sidecar.namespace(), domain);
-            let number = proxy.port.as_ref().map_or(0, |port| port.number);
-            let number = u16::try_from(number).unwrap_or_default();
-            OutboundTrafficPolicy::To(subset_name(number, &proxy.subset, &host))
-        }
-        None if policy.mode() == Mode::AllowAny => OutboundTrafficPolicy::Anywhere,
-        None => OutboundTrafficPolicy::Nowhere,
-    })
 }
 
 /// Hosts that the Sidecar and the rules that it imports lead to: a proxy needs their clusters though nobody imports them by name.
