@@ -186,7 +186,7 @@ mod tests {
         for (lie, ending) in [
             (
                 Lie::Pages(0),
-                "a list has no end, in pages with hardly anything",
+                "a list has no end, in pages that are nearly empty",
             ),
             (Lie::SamePage, "a list goes on where it was"),
         ] {

@@ -43,7 +43,7 @@ impl PageProgress {
         let cause = if self.begun.elapsed() > LIST {
             format!("a list has no end within {} s", LIST.as_secs())
         } else if self.short > SHORT_PAGES {
-            "a list has no end, in pages with hardly anything".to_owned()
+            "a list has no end, in pages that are nearly empty".to_owned()
         } else if self.token.as_ref() == Some(&next) {
             "a list goes on where it was".to_owned()
         } else {
@@ -73,7 +73,7 @@ mod tests {
             assert_eq!(go_on(&mut progress, 49, &format!("s{at}")), None);
         }
         let why = go_on(&mut progress, 0, "x").unwrap();
-        assert!(why.ends_with("in pages with hardly anything"), "{why}");
+        assert!(why.ends_with("in pages that are nearly empty"), "{why}");
         let mut progress = PageProgress::new();
         assert_eq!(go_on(&mut progress, 100, "a"), None);
         assert_eq!(progress.token().as_deref(), Some("a"));

@@ -439,7 +439,7 @@ impl<P: Ports> Merging<'_, P> {
             && !fits(handling, first.handling)
         {
             let why = format!(
-                "is left out: {} has port {port} for something else",
+                "is left out: {} has port {port} with a protocol that cannot share it",
                 first.from()
             );
             self.lose(gateway, at, &why);

@@ -303,7 +303,7 @@ fn without_workloads(world: &World, services: &Selectors<'_>) -> Vec<Conflict> {
             lost.push(NOT_ENFORCED_AS_WRITTEN, Some(&from), || {
                 let what = match holds {
                     true => "holds for its other targets alone",
-                    false => "holds for nobody",
+                    false => "holds for no workload",
                 };
                 let message = format!("{what}: the Service {name} of its namespace {why}");
                 (from.to_string(), message)

@@ -551,13 +551,13 @@ fn gateways_on_one_port_are_merged_and_the_older_wins() {
             server(80, "a", "HTTP", "['*']", ""),
             server(80, "a", "TCP", "['*']", ""),
             "0.0.0.0_80: http.80",
-            "spec.servers[0] of Gateway demo/second is left out: Gateway demo/first has port 80 for something else",
+            "spec.servers[0] of Gateway demo/second is left out: Gateway demo/first has port 80 with a protocol that cannot share it",
         ),
         (
             server(443, "a", "HTTPS", "[a.example]", tls),
             server(443, "a", "HTTP", "['*']", ""),
             "0.0.0.0_443: [a.example] tls https.443.a.first.demo",
-            "spec.servers[0] of Gateway demo/second is left out: Gateway demo/first has port 443 for something else",
+            "spec.servers[0] of Gateway demo/second is left out: Gateway demo/first has port 443 with a protocol that cannot share it",
         ),
         (
             server(443, "a", "HTTPS", "[a.example]", tls),
