@@ -13,6 +13,8 @@
 
 #[path = "../../../tests/support/corpus.rs"]
 mod corpus;
+#[path = "../../../tests/fuzz-gudgeon/properties/key_set.rs"]
+mod key_set;
 #[path = "../../../tests/fuzz-gudgeon/properties/mesh_config.rs"]
 mod mesh_config;
 #[path = "../../../tests/fuzz-gudgeon/properties/objects.rs"]
@@ -52,6 +54,11 @@ fn kept_objects() {
 #[test]
 fn kept_objects_of_each_kind() {
     corpus::replay("rules", rules::check);
+}
+
+#[test]
+fn key_sets_and_their_beginnings() {
+    run("key_set", 1, key_set::check);
 }
 
 #[test]
