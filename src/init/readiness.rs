@@ -105,6 +105,14 @@ pub(crate) struct Facts {
     pub(crate) missing_port: Option<u16>,
 }
 
+impl Facts {
+    /// Whether they show that the epoch that was asked for is LIVE.
+    #[must_use]
+    pub(crate) const fn show_live(self) -> bool {
+        self.same_epoch && self.workers
+    }
+}
+
 /// The state of an API's updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Updates {
@@ -120,7 +128,8 @@ pub(crate) enum Plan {
     Ask(ProcessId),
 }
 
-/// The last finding, and the process that it is about.
+/// The last finding about a LIVE process. What one lacked before is not kept: LIVE says that it has come, and no probe may
+/// come in time to find that out.
 #[derive(Debug, Default)]
 pub(crate) struct Readiness {
     found: Option<(ProcessId, Stage)>,
@@ -172,7 +181,7 @@ impl Readiness {
             Heard::Silent => Stage::AdminSilent,
             Heard::Unclear => Stage::AdminUnclear,
         };
-        if matches!(heard, Heard::Facts(_)) {
+        if matches!(heard, Heard::Facts(facts) if facts.show_live()) {
             self.found = Some((asked, stage));
         }
         Some(stage)
@@ -215,6 +224,7 @@ fn judge(newest: &Process, facts: Facts) -> Stage {
 mod tests {
     use super::*;
     use crate::status::stories::Story;
+    use crate::supervisor::{Event, Signal};
 
     fn heard(missing_port: Option<u16>) -> Heard {
         Heard::Facts(Facts {
@@ -247,6 +257,38 @@ mod tests {
         let child = asked(&readiness, &story);
         let stage = readiness.conclude(&story.view().snapshot, child, heard(None));
         assert_eq!(stage, Some(Stage::Ready));
+    }
+
+    /// The parent was 503 for all of the hand-over, and after a child that failed late, though it served.
+    #[test]
+    fn what_a_process_lacked_before_it_was_live_does_not_count_in_a_hand_over() {
+        let updates = Some(Updates::default());
+        for (workers, expected) in [
+            (false, Stage::Ready),
+            // Envoy starts without its control plane after 15 s: that is known of the LIVE process.
+            (
+                true,
+                Stage::Discovery {
+                    api: Api::Lds,
+                    rejected: false,
+                },
+            ),
+        ] {
+            let (mut story, mut readiness) = (Story::new(&[]), Readiness::default());
+            let heard = Heard::Facts(Facts {
+                same_epoch: true,
+                workers,
+                lds: updates,
+                ..Facts::default()
+            });
+            let parent = asked(&readiness, &story);
+            let stage = readiness.conclude(&story.view().snapshot, parent, heard);
+            assert!(stage.is_some_and(|stage| !stage.is_ready()), "{stage:?}");
+            story.live(1_000, 0);
+            story.event(2_000, &Event::Signalled(Signal::Hangup));
+            let plan = readiness.plan(&story.view().snapshot);
+            assert_eq!(plan, Plan::Answer(expected), "workers: {workers}");
+        }
     }
 
     #[test]

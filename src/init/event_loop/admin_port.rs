@@ -48,10 +48,8 @@ impl EventLoop {
             Answer::Core(event) => self.queue.push_back(event),
             Answer::Ready(process, heard) => {
                 if let Heard::Facts(facts) = heard
-                    && facts.same_epoch
-                    && facts.workers
+                    && facts.show_live()
                 {
-                    // Readiness has shown that the epoch is LIVE.
                     self.queue.push_back(Event::AdminReplied {
                         process,
                         call: Call::Live,
