@@ -99,14 +99,15 @@ impl Supervisor {
             .any(|process| matches!(process.state, State::Live | State::Draining));
         // What POST `/drain` has drained does not drain again. Where the proxy did not take it, nothing has drained yet.
         let drained = self.drained && self.drain_taken == Some(true);
-        let graceful = graceful && serving && !drained;
+        let drains = graceful && serving && !drained;
         if let (None, Some(by)) = (verdict, self.stop.asker) {
+            let graceful = drains;
             out.push(Action::Note(Note::StopRequested { graceful, by }));
         }
         self.leave_running(verdict, out);
         if !graceful && (self.proxies_live() || self.command_lives()) {
             self.terminate(now, out);
-        } else if !serving {
+        } else if !drains {
             self.dismiss(now, out);
         } else if self.policy.pre_drain_delay > Duration::ZERO {
             self.timers

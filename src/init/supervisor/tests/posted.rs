@@ -32,6 +32,26 @@ fn a_drain_that_was_posted_is_not_repeated_by_term() {
     assert_eq!(sim.outcome, Some(Outcome::Stopped));
 }
 
+/// They may need the proxy for their end. Those of a stop that drains had their time, those of this one did not.
+#[test]
+fn companions_stop_before_the_proxy_after_a_drain_that_was_posted() {
+    let mut sim = Sim::live(with_companions(1));
+    sim.on(Event::DrainRequested);
+    answer(&mut sim, Reply::Draining);
+    sim.ordered();
+    assert_eq!(term(&mut sim), [send_companion(0, ChildSignal::Term)]);
+    sim.companion_exits(0, CLEAN);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
+    // And beside a proxy that has crashed, and starts again.
+    let mut sim = Sim::live(with_companions(1));
+    sim.exits(0, CRASH);
+    sim.pass(millis(200));
+    sim.ordered();
+    assert_eq!(term(&mut sim), [send_companion(0, ChildSignal::Term)]);
+    sim.companion_exits(0, CLEAN);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
+}
+
 #[test]
 fn one_that_the_proxy_did_not_take_leaves_the_stop_its_drain() {
     let mut sim = asked();
