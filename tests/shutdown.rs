@@ -109,6 +109,24 @@ fn term_during_a_hand_over_drains_and_loses_no_request() {
     assert_eq!(agent.wait().code(), Some(0), "{}", agent.log());
 }
 
+/// Its configuration has no admin port: nobody can ask it to drain, but it serves.
+#[test]
+fn a_proxy_without_an_admin_port_has_the_drain_time() {
+    let setup = Setup::new("hello");
+    let mut configuration = setup.configuration("hello");
+    configuration.as_object_mut().unwrap().remove("admin");
+    setup.write("envoy.json", &configuration.to_string());
+    let mut agent = setup.start();
+    until("an answer", || agent.get().ok());
+    // Workers listen some milliseconds before Envoy's memory says so.
+    agent.wait_log("no answer at ");
+    agent.signal(libc::SIGTERM);
+    agent.wait_log("stop requested by SIGTERM, draining");
+    agent.wait_log("cannot ask the proxy to drain, waiting the drain time instead");
+    assert_eq!(agent.get().as_deref(), Ok("hello"));
+    assert_eq!(agent.wait().code(), Some(0), "{}", agent.log());
+}
+
 #[test]
 fn a_second_term_skips_the_drain() {
     let mut agent = Setup::new("hello")

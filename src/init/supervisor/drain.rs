@@ -62,6 +62,17 @@ impl Supervisor {
         }
     }
 
+    /// `Call::Memory` was answered: a proxy that has initialised serves, and drains.
+    fn asked_memory(&mut self, now: Instant, epoch: Epoch, reply: Reply, out: &mut Vec<Action>) {
+        if self.stop.stage == Stage::Asking {
+            self.stop.stage = Stage::PreDrain;
+            if reply == Reply::Live {
+                self.live_by_memory(now, epoch, out);
+            }
+            self.begin_end(now, true, out);
+        }
+    }
+
     pub(super) fn replied_in_stop(
         &mut self,
         now: Instant,
@@ -93,8 +104,9 @@ impl Supervisor {
                 out.push(Action::Note(Note::NoConnections));
                 self.dismiss(now, out);
             }
+            (Call::Memory, reply) => self.asked_memory(now, epoch, reply, out),
             (Call::Stopped, reply) => self.parent_seen(epoch, reply, out),
-            (Call::Live | Call::Drain | Call::Connections | Call::Memory, _) => {}
+            (Call::Live | Call::Drain | Call::Connections, _) => {}
         }
     }
 }

@@ -120,8 +120,8 @@ pub enum Call {
     Drain,
     /// The number of open downstream connections.
     Connections,
-    /// Asked of Envoy's shared memory instead, before a process is given up: has it finished its initialisation? The
-    /// configuration may have no admin port, or another one.
+    /// Asked of Envoy's shared memory instead, before a process is given up or stopped without a drain: has it finished its
+    /// initialisation? The configuration may have no admin port, or another one.
     Memory,
     /// Asked of /proc instead: has somebody stopped the process, by SIGSTOP or with a debugger?
     Stopped,

@@ -294,14 +294,7 @@ impl Supervisor {
                 self.tell_no_answer(now, epoch, reply, out);
                 self.heard(now, epoch, reply, out);
             }
-            (Call::Memory, Reply::Live) => {
-                if self.became_live(now, epoch, out) {
-                    if let Some(newest) = &mut self.newest {
-                        newest.admin_gone = true;
-                    }
-                    out.push(Action::Note(Note::LiveByMemory(epoch)));
-                }
-            }
+            (Call::Memory, Reply::Live) => self.live_by_memory(now, epoch, out),
             (Call::Memory, _) => {
                 if self.newest.as_ref().is_some_and(|newest| newest.had_parent) {
                     self.too_late(out);
@@ -319,6 +312,16 @@ impl Supervisor {
             }
             (Call::Stopped, reply) => self.parent_seen(epoch, reply, out),
             (Call::Connections, _) => {}
+        }
+    }
+
+    /// It has initialised, though its admin port does not say so.
+    pub(super) fn live_by_memory(&mut self, now: Instant, epoch: Epoch, out: &mut Vec<Action>) {
+        if self.became_live(now, epoch, out) {
+            if let Some(newest) = &mut self.newest {
+                newest.admin_gone = true;
+            }
+            out.push(Action::Note(Note::LiveByMemory(epoch)));
         }
     }
 

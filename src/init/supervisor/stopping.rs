@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::action::{Action, ChildSignal, Outcome};
 use super::command::CommandNote;
 use super::epoch::{State, Why};
-use super::event::{Asker, Epoch, Event, ExitStatus, Signal};
+use super::event::{Asker, Call, Epoch, Event, ExitStatus, Signal};
 use super::exits::ended;
 use super::note::Note;
 use super::timers::Timer;
@@ -43,6 +43,8 @@ pub(super) struct Stop {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
+    /// Is there anything to drain? (`Call::Memory`)
+    Asking,
     /// Not ready; the endpoints' removal spreads.
     #[default]
     PreDrain,
@@ -94,17 +96,29 @@ impl Supervisor {
         graceful: bool,
         out: &mut Vec<Action>,
     ) {
+        self.leave_running(verdict, out);
+        match &self.newest {
+            // The only one that there is. Its admin port may be closed or elsewhere, and it serves all the same.
+            Some(newest) if graceful && newest.state == State::Starting && self.older.is_none() => {
+                self.stop.stage = Stage::Asking;
+                out.push(Action::CallAdmin(newest.epoch, Call::Memory));
+            }
+            _ => self.begin_end(now, graceful, out),
+        }
+    }
+
+    /// With a drain, if it is `graceful` and somebody serves.
+    pub(super) fn begin_end(&mut self, now: Instant, graceful: bool, out: &mut Vec<Action>) {
         let serving = self
             .processes()
             .any(|process| matches!(process.state, State::Live | State::Draining));
         // What POST `/drain` has drained does not drain again. Where the proxy did not take it, nothing has drained yet.
         let drained = self.drained && self.drain_taken == Some(true);
         let drains = graceful && serving && !drained;
-        if let (None, Some(by)) = (verdict, self.stop.asker) {
+        if let (None, Some(by)) = (self.stop.verdict, self.stop.asker) {
             let graceful = drains;
             out.push(Action::Note(Note::StopRequested { graceful, by }));
         }
-        self.leave_running(verdict, out);
         if !graceful && (self.proxies_live() || self.command_lives()) {
             self.terminate(now, out);
         } else if !drains {

@@ -37,6 +37,50 @@ fn the_second_kills_nobody_where_there_was_nothing_to_drain() {
     }
 }
 
+/// With the wrong `--proxy-admin-port`, or none in its configuration, a proxy that served was stopped with no drain, by code 143.
+#[test]
+fn one_that_serves_without_an_admin_port_has_the_drain_time() {
+    let mut sim = Sim::new(policy());
+    sim.initialised = true;
+    sim.ordered();
+    assert_eq!(request(&mut sim), [ask(0, Call::Drain)]);
+    let said: Vec<_> = sim.notes.iter().map(ToString::to_string).collect();
+    assert!(said.contains(&"stop requested by SIGTERM, draining".to_owned()));
+    assert!(sim.notes.contains(&Note::LiveByMemory(Epoch(0))));
+    sim.on(replied(0, Call::Drain, Reply::Failed));
+    sim.pass(millis(4_999));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(millis(1));
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+}
+
+#[test]
+fn quit_asks_nobody_whether_it_serves() {
+    for event in [Event::QuitRequested, Event::Signalled(Signal::Quit)] {
+        let mut sim = Sim::new(policy());
+        sim.initialised = true;
+        sim.ordered();
+        sim.on(event);
+        assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
+    }
+}
+
+/// Signals pass the queue, so the second may come before the answer.
+#[test]
+fn the_second_does_not_wait_for_the_memory() {
+    let mut sim = Sim::new(policy());
+    sim.ordered();
+    let first = sim
+        .core
+        .handle(sim.now, &Event::Signalled(Signal::Terminate));
+    assert_eq!(first, [ask(0, Call::Memory)]);
+    assert_eq!(request(&mut sim), [send(0, ChildSignal::Term)]);
+    sim.on(replied(0, Call::Memory, Reply::Live));
+    assert_eq!(sim.ordered(), []);
+}
+
 #[test]
 fn quit_skips_a_drain_and_never_kills() {
     let mut sim = Sim::live(policy());
