@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::Supervisor;
 use super::action::{Action, ChildSignal};
-use super::epoch::{State, Why};
+use super::epoch::{Process, State, Why};
 use super::event::{Call, Epoch, Reply};
 use super::note::Note;
 use super::timers::Timer;
@@ -131,13 +131,33 @@ impl Supervisor {
         if self.older.is_some() {
             // It may wait for an answer of its parent, which is replaced when its time is over: until then, and from then
             // on, it has its time. Its workers serve meanwhile; one started in its place would wait for the same parent.
+            // One that somebody has stopped waits for nobody.
             self.watch_hang(now);
+            out.push(Action::CallAdmin(epoch, Call::Stopped));
             return;
         }
-        newest.state = State::Stopping(Why::Hangs);
-        self.timers.disarm(Timer::Hang);
-        out.push(Action::Note(Note::Hangs { epoch, silent }));
-        out.push(Action::Signal(epoch, ChildSignal::Kill));
+        self.hangs(silent, out);
+    }
+
+    /// Whether somebody has stopped the newest, which was silent beside its draining parent.
+    pub(super) fn newest_seen(&mut self, epoch: Epoch, reply: Reply, out: &mut Vec<Action>) {
+        let asked = self.newest.as_ref().filter(|newest| newest.epoch == epoch);
+        if asked.is_some_and(Process::serves)
+            && reply == Reply::Stopped
+            && let Some(limit) = self.silence_limit()
+        {
+            self.hangs(limit, out);
+        }
+    }
+
+    fn hangs(&mut self, silent: Duration, out: &mut Vec<Action>) {
+        if let Some(newest) = &mut self.newest {
+            let epoch = newest.epoch;
+            newest.state = State::Stopping(Why::Hangs);
+            self.timers.disarm(Timer::Hang);
+            out.push(Action::Note(Note::Hangs { epoch, silent }));
+            out.push(Action::Signal(epoch, ChildSignal::Kill));
+        }
     }
 }
 

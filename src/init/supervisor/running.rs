@@ -310,7 +310,10 @@ impl Supervisor {
                     out.push(Action::Note(Note::DrainRefused { stopping: false }));
                 }
             }
-            (Call::Stopped, reply) => self.parent_seen(epoch, reply, out),
+            (Call::Stopped, reply) => {
+                self.parent_seen(epoch, reply, out);
+                self.newest_seen(epoch, reply, out);
+            }
             (Call::Connections, _) => {}
         }
     }

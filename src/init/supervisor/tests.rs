@@ -88,8 +88,9 @@ struct Sim {
     initialised: bool,
     /// The status port's answer.
     ready: bool,
-    /// The state of the draining parent by /proc.
+    /// The states of the draining parent and of the newest by /proc.
     parent_stopped: bool,
+    newest_stopped: bool,
     /// Somebody else has the name of a dead parent.
     name_taken: bool,
 }
@@ -114,6 +115,7 @@ impl Sim {
             initialised: false,
             ready: true,
             parent_stopped: false,
+            newest_stopped: false,
             name_taken: false,
         };
         sim.complete = !sim.core.policy.wait_for_certificates;
@@ -155,7 +157,13 @@ impl Sim {
                     self.on(replied(epoch.0, Call::Memory, reply));
                 }
                 Action::CallAdmin(epoch, Call::Stopped) => {
-                    let reply = if self.parent_stopped {
+                    let newest = self.core.newest.as_ref();
+                    let stopped = if newest.is_some_and(|newest| newest.epoch == epoch) {
+                        self.newest_stopped
+                    } else {
+                        self.parent_stopped
+                    };
+                    let reply = if stopped {
                         Reply::Stopped
                     } else {
                         Reply::Failed

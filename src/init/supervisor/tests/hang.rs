@@ -94,6 +94,24 @@ fn a_child_that_is_held_up_by_its_parent_is_not_killed_for_it() {
     assert_eq!(sim.ordered(), [send(1, ChildSignal::Kill)]);
 }
 
+/// It was left alone for the whole of `--parent-shutdown-duration`.
+#[test]
+fn a_child_that_somebody_has_stopped_is_killed_beside_its_parent() {
+    let mut sim = watched(6);
+    sim.change(2);
+    sim.is_live(1);
+    sim.answers(5, Reply::Live);
+    sim.ordered();
+    sim.newest_stopped = true;
+    sim.answers(5, Reply::Silent);
+    assert_eq!(sim.ordered(), [], "not before its time");
+    sim.answers(5, Reply::Silent);
+    assert_eq!(sim.ordered(), [send(1, ChildSignal::Kill)]);
+    sim.exits(1, ExitStatus::Signal(9));
+    sim.pass(millis(200));
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Crash)]);
+}
+
 #[test]
 fn a_short_time_out_takes_two_calls() {
     let mut sim = watched(1);
