@@ -24,12 +24,13 @@ const SEQUENCE: u8 = 0x30;
 /// `[0]`, which a certificate of version 1 lacks.
 const VERSION: u8 = 0xa0;
 
-/// The earliest notAfter of the certificates in a PEM file, in seconds since 1970; 0 where it is before that.
-pub(crate) fn expiry(pem: &[u8]) -> Option<u64> {
+/// The earliest notAfter of the certificates in a PEM file, in seconds since 1970 (0 where it is before that): of those that
+/// have ended at `now`, and of the others.
+pub(crate) fn expiry(pem: &[u8], now: u64) -> [Option<u64>; 2] {
+    let mut earliest = [None; 2];
     if pem.len() as u64 > LARGEST_FILE {
-        return None;
+        return earliest;
     }
-    let mut earliest: Option<u64> = None;
     let mut block = None;
     for line in pem.split(|byte| *byte == b'\n') {
         let line = line.trim_ascii();
@@ -37,8 +38,11 @@ pub(crate) fn expiry(pem: &[u8]) -> Option<u64> {
             let trusted = label == TRUSTED;
             block = LABELS.contains(&label).then(|| Base64::new(trusted));
         } else if line.starts_with(END) {
-            let time = block.take().and_then(|block| block.not_after());
-            earliest = earliest.into_iter().chain(time).min();
+            if let Some(time) = block.take().and_then(|block| block.not_after()) {
+                let [ended, to_come] = &mut earliest;
+                let first = if time <= now { ended } else { to_come };
+                *first = Some(first.map_or(time, |first: u64| first.min(time)));
+            }
         } else {
             block = block.and_then(|block| block.with(line));
         }
@@ -233,6 +237,12 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
 -----END CERTIFICATE-----
 ";
 
+    fn earliest(pem: &[u8]) -> Option<u64> {
+        let [ended, to_come] = expiry(pem, 0);
+        assert_eq!(ended, None);
+        to_come
+    }
+
     #[test]
     fn the_end_of_one_certificate() {
         let table = [
@@ -243,29 +253,42 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
             (VERSION_1, 1_881_646_077),
         ];
         for (pem, expected) in table {
-            assert_eq!(expiry(pem.as_bytes()), Some(expected), "{pem}");
+            assert_eq!(earliest(pem.as_bytes()), Some(expected), "{pem}");
             let windows = pem.replace('\n', "\r\n");
-            assert_eq!(expiry(windows.as_bytes()), Some(expected));
+            assert_eq!(earliest(windows.as_bytes()), Some(expected));
         }
     }
 
     #[test]
     fn the_earliest_end_of_a_chain() {
         let chain = [LEAF, INTERMEDIATE, LATE].concat();
-        assert_eq!(expiry(chain.as_bytes()), Some(1_782_777_600));
+        assert_eq!(earliest(chain.as_bytes()), Some(1_782_777_600));
         let chain = [INTERMEDIATE, LEAF].concat();
-        assert_eq!(expiry(chain.as_bytes()), Some(1_782_777_600));
+        assert_eq!(earliest(chain.as_bytes()), Some(1_782_777_600));
+    }
+
+    #[test]
+    fn one_that_has_ended_does_not_hide_the_next() {
+        let chain = [LEAF, INTERMEDIATE, LATE, VERSION_1].concat();
+        for (now, expected) in [
+            (1_782_777_599, [None, Some(1_782_777_600)]),
+            (1_782_777_600, [Some(1_782_777_600), Some(1_803_904_496)]),
+            (2_000_000_000, [Some(1_782_777_600), Some(2_524_608_000)]),
+            (2_524_608_000, [Some(1_782_777_600), None]),
+        ] {
+            assert_eq!(expiry(chain.as_bytes(), now), expected, "{now}");
+        }
     }
 
     /// `openssl x509 -trustout` writes such a block: the uses that the certificate is trusted for stand behind it.
     #[test]
     fn a_certificate_is_one_by_any_of_its_names() {
         let old = LEAF.replace(" CERTIFICATE", " X509 CERTIFICATE");
-        assert_eq!(expiry(old.as_bytes()), Some(1_803_904_496));
+        assert_eq!(earliest(old.as_bytes()), Some(1_803_904_496));
         let trusted = INTERMEDIATE.replace(" CERTIFICATE", " TRUSTED CERTIFICATE");
-        assert_eq!(expiry(trusted.as_bytes()), Some(1_782_777_600));
+        assert_eq!(earliest(trusted.as_bytes()), Some(1_782_777_600));
         let more = trusted.replace("\n-----END", "\nMAwwCgYIKwYBBQUHAwE=\n-----END");
-        assert_eq!(expiry(more.as_bytes()), Some(1_782_777_600));
+        assert_eq!(earliest(more.as_bytes()), Some(1_782_777_600));
     }
 
     #[test]
@@ -276,13 +299,13 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
         let short = INTERMEDIATE.replace("MIIB", "MIIC");
         let more = INTERMEDIATE.replace("\n-----END", "\nAAAA\n-----END");
         for other in [&key, &cut, &broken, &short, &more, "Subject: CN=\u{fc}\n"] {
-            assert_eq!(expiry(other.as_bytes()), None, "{other}");
+            assert_eq!(earliest(other.as_bytes()), None, "{other}");
             let both = [other, LEAF].concat();
-            assert_eq!(expiry(both.as_bytes()), Some(1_803_904_496), "{other}");
+            assert_eq!(earliest(both.as_bytes()), Some(1_803_904_496), "{other}");
         }
-        assert_eq!(expiry(b""), None);
+        assert_eq!(earliest(b""), None);
         assert_eq!(
-            expiry(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----"),
+            earliest(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----"),
             None
         );
     }
@@ -291,9 +314,9 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
     fn a_file_of_more_than_a_megabyte_is_not_read() {
         let mut pem = LEAF.as_bytes().to_vec();
         pem.resize(usize::try_from(LARGEST_FILE).unwrap(), b'\n');
-        assert_eq!(expiry(&pem), Some(1_803_904_496));
+        assert_eq!(earliest(&pem), Some(1_803_904_496));
         pem.push(b'\n');
-        assert_eq!(expiry(&pem), None);
+        assert_eq!(earliest(&pem), None);
     }
 
     #[test]
@@ -375,11 +398,11 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
     proptest! {
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300), tag in any::<u8>()) {
-            expiry(&bytes);
+            expiry(&bytes, 0);
             not_after(&bytes, true);
             unix_seconds(tag, &bytes);
             let begin = b"-----BEGIN TRUSTED CERTIFICATE-----\n";
-            expiry(&[begin, &bytes[..], b"\n-----END"].concat());
+            expiry(&[begin, &bytes[..], b"\n-----END"].concat(), 0);
         }
 
         #[test]
@@ -397,7 +420,7 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
                     *index.get_mut(&mut text) = *byte;
                     *index.get_mut(&mut der) = *byte;
                 }
-                expiry(&text);
+                expiry(&text, 0);
                 not_after(&der, false);
                 der.truncate(end.index(der.len()));
                 not_after(&der, false);

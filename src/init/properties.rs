@@ -19,7 +19,7 @@ pub const ALL: [(&str, Property); 5] = [
 fn text(pieces: &[&[u8]]) {
     let whole = pieces.concat();
     crate::status::properties::redirect(&whole);
-    let _ = crate::certificate::expiry(&whole);
+    let _ = crate::certificate::expiry(&whole, 0);
 }
 
 /// The property of that name, for the bytes in one piece, in small ones and in two.

@@ -31,6 +31,17 @@ pub(super) struct Expiry {
     told: Option<Instant>,
 }
 
+impl Expiry {
+    /// Returns the time until a certificate that ends at `at` is to be told, both `at` and `wall` since 1970.
+    fn wait(&self, now: Instant, wall: Duration, at: Duration) -> Duration {
+        let wait = at.saturating_sub(SOON).saturating_sub(wall);
+        match self.told {
+            Some(told) if wait.is_zero() => TOLD_EVERY.saturating_sub(now - told),
+            _ => wait,
+        }
+    }
+}
+
 impl EventLoop {
     /// Hashes everything; one walk at a time.
     pub(super) fn hash(&mut self, cause: Cause) {
@@ -44,13 +55,19 @@ impl EventLoop {
             self.hashing.next = Some(cause);
         } else {
             self.hashing.cause = Some(cause);
+            self.look_for_certificates();
             self.slice();
         }
     }
 
+    fn look_for_certificates(&mut self) {
+        let now = self.wall().as_secs();
+        self.files.look_for_certificates(now);
+    }
+
     /// As `hash`, after the start: what has changed since then nobody has watched.
     pub(super) fn hash_again(&mut self, since: Scan) {
-        self.files.look_for_certificates();
+        self.look_for_certificates();
         self.hashing.since = Some(since);
         self.slice();
     }
@@ -95,23 +112,44 @@ impl EventLoop {
 
     /// Tells a certificate that has ended or does so soon; else, nobody is woken before it does.
     fn look_at_expiry(&mut self) {
-        let wall = self.wall();
-        self.expiry.due = None;
-        let Some((at, path)) = self.files.expiry() else {
-            return;
-        };
-        let at = Duration::from_secs(*at);
-        let mut wait = at.saturating_sub(SOON).saturating_sub(wall);
-        if wait.is_zero() {
-            let since = self.expiry.told.map(|told| self.now - told);
-            wait = since.map_or(Duration::ZERO, |since| TOLD_EVERY.saturating_sub(since));
+        let (now, wall) = (self.now, self.wall());
+        let (mut nearest, mut told) = (Duration::MAX, self.expiry.told);
+        for (at, path) in self.files.expiry() {
+            let at = Duration::from_secs(*at);
+            let mut wait = self.expiry.wait(now, wall, at);
+            if wait.is_zero() {
+                let verb = if at <= wall { "expired" } else { "expires" };
+                log::warning!("certificate {} {verb} at {}", path.display(), Utc(at));
+                told = Some(now);
+                wait = TOLD_EVERY;
+            }
+            nearest = nearest.min(wait);
         }
-        if wait.is_zero() {
-            let verb = if at <= wall { "expired" } else { "expires" };
-            log::warning!("certificate {} {verb} at {}", path.display(), Utc(at));
-            self.expiry.told = Some(self.now);
-            wait = TOLD_EVERY;
+        self.expiry.told = told;
+        // Without a certificate: never.
+        self.expiry.due = now.checked_add(nearest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::stories::clock;
+
+    #[test]
+    fn a_certificate_is_told_from_a_day_before_its_end_and_hourly() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3_600);
+        let (mut expiry, now, at) = (Expiry::default(), clock(), hours(100));
+        for (wall, left) in [(28, 48), (75, 1), (76, 0), (99, 0), (100, 0), (124, 0)] {
+            assert_eq!(expiry.wait(now, hours(wall), at), hours(left), "{wall}");
         }
-        self.expiry.due = self.now.checked_add(wait);
+        expiry.told = Some(now);
+        for (since, left) in [(0, 3_600), (60, 3_540), (3_600, 0), (7_200, 0)] {
+            let now = now + Duration::from_secs(since);
+            let left = Duration::from_secs(left);
+            assert_eq!(expiry.wait(now, at, at), left, "{since}");
+        }
+        // Another one has been told: this one's day has not come.
+        assert_eq!(expiry.wait(now, hours(52), at), hours(24));
     }
 }

@@ -91,7 +91,7 @@ impl EventLoop {
             node: &self.config.launch.service_node,
             admin: self.config.admin,
             changed: self.changed,
-            certificate_expiry: self.files.expiry().map(|(at, _)| *at),
+            certificate_expiry: self.files.expiry().next().map(|(at, _)| *at),
         };
         let mut turn = Turn {
             registry: self.poll.registry(),

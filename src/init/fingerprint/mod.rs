@@ -47,7 +47,7 @@ pub struct Files {
     walk: Option<Box<Walk>>,
     /// The paths that the last walk found changed: `: FILE, FILE`, or nothing.
     changed: String,
-    expiry: Option<(u64, PathBuf)>,
+    expiry: [Option<(u64, PathBuf)>; 2],
 }
 
 /// The records with which the next walk is compared.
@@ -57,7 +57,8 @@ struct Memory {
     /// Warnings already given: keys of paths that could not be read, and that there is too much.
     unreadable: Vec<u64>,
     exceeded: bool,
-    wants_expiry: bool,
+    /// Seconds since 1970, once certificates are looked into.
+    now: Option<u64>,
     /// The last walk found all there.
     all_there: bool,
 }
@@ -72,7 +73,7 @@ impl Files {
             memory: Memory::default(),
             walk: None,
             changed: String::new(),
-            expiry: None,
+            expiry: [None, None],
         }
     }
 
@@ -110,15 +111,16 @@ impl Files {
         self.walk.is_some()
     }
 
-    /// From now on certificates are looked into. Not at the start, which is in a hurry.
-    pub const fn look_for_certificates(&mut self) {
-        self.memory.wants_expiry = true;
+    /// From now on certificates are looked into: `now` says, in seconds since 1970, which of them have ended. Not at the start,
+    /// which is in a hurry.
+    pub const fn look_for_certificates(&mut self, now: u64) {
+        self.memory.now = Some(now);
     }
 
-    /// The certificate that ends first: when, in seconds since 1970, and its file.
-    #[must_use]
-    pub const fn expiry(&self) -> Option<&(u64, PathBuf)> {
-        self.expiry.as_ref()
+    /// The certificate that ends first, of those that had ended, if there is one, and of the others: when, in seconds since 1970,
+    /// and its file.
+    pub fn expiry(&self) -> impl Iterator<Item = &(u64, PathBuf)> {
+        self.expiry.iter().flatten()
     }
 
     /// The files that the last walk found changed, for a line of the log: `: FILE, FILE`, or nothing.

@@ -52,8 +52,8 @@ pub(super) struct Walk {
     /// The differences from the walk before: the first names, and their number.
     told: String,
     changes: usize,
-    /// The certificate that ends first.
-    pub(super) expiry: Option<(u64, PathBuf)>,
+    /// The certificate that ends first, of those that have ended and of the others.
+    pub(super) expiry: [Option<(u64, PathBuf)>; 2],
     /// The next of the watched paths.
     next: usize,
     /// From a watched directory down to the one that is being read.
@@ -99,7 +99,7 @@ impl Walk {
             exceeded: false,
             told: String::new(),
             changes: 0,
-            expiry: None,
+            expiry: [None, None],
             next: 0,
             open: Vec::new(),
             reading: None,
@@ -233,7 +233,7 @@ impl Walk {
                     file,
                     hash: Sha256::new(),
                     total: 0,
-                    pem: (memory.wants_expiry && small).then(Vec::new),
+                    pem: (memory.now.is_some() && small).then(Vec::new),
                 }));
             }
             // Somebody's temporary file, say, since it was looked at.
@@ -288,11 +288,14 @@ impl Walk {
             self.links.push((metadata.dev(), metadata.ino(), content));
         }
         self.record(&path, of_file(&path, metadata.len(), &content), memory);
-        let expiry = reading.pem.and_then(|pem| certificate::expiry(&pem));
-        if let Some(at) = expiry
-            && self.expiry.as_ref().is_none_or(|(first, _)| at < *first)
-        {
-            self.expiry = Some((at, path));
+        if let (Some(pem), Some(now)) = (reading.pem, memory.now) {
+            for (first, at) in self.expiry.iter_mut().zip(certificate::expiry(&pem, now)) {
+                if let Some(at) = at
+                    && first.as_ref().is_none_or(|(first, _)| at < *first)
+                {
+                    *first = Some((at, path.clone()));
+                }
+            }
         }
     }
 
