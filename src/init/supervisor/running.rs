@@ -245,6 +245,9 @@ impl Supervisor {
         } else if is_refusal(how) {
             let keeps = self.newest.as_ref().map(|newest| newest.epoch);
             out.push(Action::Note(Note::Refused { how, keeps }));
+            if self.given_up.is_some() {
+                self.try_again(now, reason, out);
+            }
         } else {
             out.push(Action::Note(Note::NotValidated(how)));
             self.try_again(now, reason, out);

@@ -210,6 +210,27 @@ fn a_validation_that_was_given_up_is_tried_again_too() {
     assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
 }
 
+/// The control plane's or a file's fault, say: the refusal was the end of the tries.
+#[test]
+fn a_configuration_given_up_is_tried_again_after_a_refusal_too() {
+    let mut sim = validating();
+    for _ in 0..3 {
+        sim.on(Event::Validated { how: CLEAN });
+        sim.exits(1, ExitStatus::Code(1));
+        sim.pass(secs(1));
+    }
+    assert_eq!(gave_up(&sim), (1, 0));
+    for turn in 1..3 {
+        sim.ordered();
+        sim.pass(secs(600));
+        assert_eq!(sim.ordered(), [Action::Validate(Epoch(1))]);
+        let how = ExitStatus::Code(1);
+        sim.on(Event::Validated { how });
+        assert_eq!(gave_up(&sim), (1, turn));
+        assert!(sim.core.snapshot().next_try.is_some());
+    }
+}
+
 #[test]
 fn a_parent_that_ran_long_has_a_whole_budget_whatever_its_children_spent() {
     let mut sim = Sim::live(policy());
