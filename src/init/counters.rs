@@ -77,6 +77,15 @@ impl Counters {
             &mut self.given_up
         } else if matches!(note, Note::Refused { .. }) {
             &mut self.refused
+        } else if matches!(
+            note,
+            Note::ChildFailed {
+                how: ExitStatus::Code(0),
+                ..
+            }
+        ) {
+            // Its end was taken for a clean one.
+            &mut self.epochs_failed
         } else {
             return;
         };
@@ -89,4 +98,22 @@ impl Counters {
 pub(crate) enum Asked {
     Yes,
     No,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervisor::Epoch;
+
+    /// The history said that it had failed, and the metric did not.
+    #[test]
+    fn a_child_that_ends_with_0_before_it_was_live_has_failed_like_any_other() {
+        for how in [ExitStatus::Code(0), ExitStatus::Code(1)] {
+            let mut counters = Counters::default();
+            counters.ended(how, Asked::No);
+            let (epoch, parent) = (Epoch(1), Epoch(0));
+            counters.noted(&Note::ChildFailed { epoch, how, parent });
+            assert_eq!(counters.epochs_failed, 1, "{how}");
+        }
+    }
 }
