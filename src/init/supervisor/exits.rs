@@ -32,16 +32,15 @@ fn is_hopeless(how: ExitStatus, age: Duration) -> bool {
     matches!(how.code(), 126 | 127) || how == ExitStatus::Code(1) && age < AT_ONCE
 }
 
-/// Returns the line about an end. A warning, if it went wrong and nobody asked for it.
-pub(super) const fn ended(process: &Process, how: ExitStatus) -> Action {
+/// Returns the line about an end. A warning, if nobody asked for it, and it went wrong or the process served.
+pub(super) fn ended(process: &Process, how: ExitStatus) -> Action {
     let epoch = process.epoch;
-    Action::Note(
-        if matches!(how, ExitStatus::Code(0)) || process.is_stopping() {
-            Note::Ended { epoch, how }
-        } else {
-            Note::Crashed { epoch, how }
-        },
-    )
+    let clean = how == ExitStatus::Code(0) && !process.serves();
+    Action::Note(if clean || process.is_stopping() {
+        Note::Ended { epoch, how }
+    } else {
+        Note::Crashed { epoch, how }
+    })
 }
 
 impl Supervisor {

@@ -157,6 +157,7 @@ impl Note {
                 | Self::NotValidated(_)
                 | Self::ParentDied { .. }
                 | Self::ParentHangs { .. }
+                | Self::Idle
                 | Self::DrainRefused { .. }
                 | Self::Killing { .. }
                 | Self::CompanionFailed { .. }

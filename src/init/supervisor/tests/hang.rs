@@ -195,6 +195,24 @@ fn an_agent_that_ends_asks_nobody() {
 }
 
 #[test]
+fn a_serving_proxy_that_ends_unasked_is_a_warning_whatever_its_code() {
+    for (on_clean_exit, warnings) in [(CleanExit::Idle, 2), (CleanExit::Restart, 1)] {
+        let mut sim = Sim::live(Policy {
+            on_clean_exit,
+            ..policy()
+        });
+        sim.notes.clear();
+        sim.exits(0, CLEAN);
+        let said = sim.notes.iter().filter(|note| note.is_warning());
+        assert_eq!(said.count(), warnings, "{:?}", sim.notes);
+    }
+    let mut sim = Sim::live(policy());
+    sim.on(Event::QuitRequested);
+    sim.exits(0, CLEAN);
+    assert!(!sim.notes.iter().any(Note::is_warning), "{:?}", sim.notes);
+}
+
+#[test]
 fn idle_is_not_restarting() {
     let mut sim = Sim::live(Policy {
         on_clean_exit: CleanExit::Idle,
