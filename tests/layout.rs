@@ -561,6 +561,7 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("host", "looked at before the start"),
             ("log", "opened before the start"),
             ("init", "one of the commands"),
+            ("signals", "held before anything else"),
         ],
     ),
     ("log", &[("clock", "a line's time stamp")]),

@@ -76,8 +76,7 @@ pub(crate) fn run(args: &InitArgs) -> u8 {
 }
 
 fn open() -> io::Result<Sources> {
-    // Before the command is there to need them: none may be lost on the way.
-    let mut signals = Signals::hold();
+    let mut signals = Signals::default();
     if std::process::id() != 1 {
         sys::become_subreaper()?;
     }

@@ -140,10 +140,15 @@ use crate::log::Target;
 #[must_use]
 pub fn main(arguments: &[&'static OsStr]) -> u8 {
     sys::start();
+    // First of all: the kernel throws away what comes for PID 1 before.
+    signals::hold();
     match cli::parse(arguments) {
         Ok(Command::Proxy(args)) => proxy(args),
         Ok(Command::Init(args)) => init::run(&args),
-        Ok(Command::Client(args)) => client::run(&args),
+        Ok(Command::Client(args)) => {
+            signals::release();
+            client::run(&args)
+        }
         Err(stop) => finish(&stop),
     }
 }

@@ -18,7 +18,7 @@ use mio::net::UnixStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
-use sys::signal;
+use sys::{Inherited, signal};
 
 /// KILL and STOP cannot be caught.
 const NOT_CAUGHT: [i32; 2] = [9, 19];
@@ -29,8 +29,8 @@ const FAULTS: [i32; 5] = [4, 5, 7, 8, 11];
 /// Bytes of the pair that are read at once. Chosen: there is one for each signal, and few come in one turn.
 const HANDLED_BYTES: usize = 256;
 
-/// Every signal that can be caught: held back at first, then a readable source.
-#[derive(Debug)]
+/// Every signal that can be caught: held back at first (`hold`), then a readable source.
+#[derive(Debug, Default)]
 pub(crate) struct Signals(Option<Caught>);
 
 #[derive(Debug)]
@@ -60,19 +60,6 @@ impl Handled {
 }
 
 impl Signals {
-    /// From here on no signal ends or stops this process by accident: those that come wait for `catch`. The slow part
-    /// of catching them waits until the proxy has been started.
-    pub(crate) fn hold() -> Self {
-        sys::hold_signals(blocked() | bit(signal::SIGCHLD));
-        Self(None)
-    }
-
-    /// Whether one that is held back asks for the end.
-    pub(crate) fn end_is_asked() -> bool {
-        let ends = bit(signal::SIGTERM) | bit(signal::SIGINT) | bit(signal::SIGQUIT);
-        sys::pending_signals() & ends != 0
-    }
-
     /// Catches them, what was held back included. A token for those that are handled, and one for all others: only the
     /// source that is ready is read.
     ///
@@ -126,6 +113,23 @@ impl Signals {
     pub(crate) fn are_left(&self) -> bool {
         self.0.as_ref().is_some_and(|caught| caught.left)
     }
+}
+
+/// From here on no signal ends or stops this process by accident: those that come wait for `Signals::catch`. The slow part
+/// of catching them waits until the proxy has been started.
+pub(crate) fn hold() {
+    sys::hold_signals(blocked() | bit(signal::SIGCHLD));
+}
+
+/// Undoes `hold`, for a process that is nobody's init: what came meanwhile ends it.
+pub(crate) fn release() {
+    sys::hold_signals(Inherited::get().mask);
+}
+
+/// Whether one that is held back asks for the end.
+pub(crate) fn end_is_asked() -> bool {
+    let ends = bit(signal::SIGTERM) | bit(signal::SIGINT) | bit(signal::SIGQUIT);
+    sys::pending_signals() & ends != 0
 }
 
 /// In a set of signals as the kernel has them.

@@ -43,7 +43,7 @@ use crate::host;
 use crate::hot_restart::{HotRestart, StandIn};
 use crate::log;
 use crate::readiness::{Readiness, Stage};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::status::server::{PLACES, StatusServer};
 use crate::store::Store;
 use crate::supervisor::{Action, Call, ChildSignal, Epoch, Event, Note, Outcome, Supervisor};
@@ -131,7 +131,6 @@ impl EventLoop {
     /// # Errors
     /// The operating system refuses something, or the bootstrap cannot be made.
     pub(crate) fn start(config: &'static mut Config) -> Result<&'static mut Self, StartError> {
-        let signals = Signals::hold();
         if std::process::id() != 1 {
             sys::become_subreaper().map_err(StartError::os("become a subreaper"))?;
         }
@@ -150,7 +149,7 @@ impl EventLoop {
             admin: AdminClient::new(config.admin, knowledge(config), ports(config), FIRST_ADMIN),
             supervisor: Supervisor::new(config.policy.clone()),
             poll,
-            signals,
+            signals: Signals::default(),
             watcher,
             children: Children::at_start(),
             hot_restart,
@@ -198,7 +197,7 @@ impl EventLoop {
         // The first hash reads up to 256 MiB, a second's work: a signal that asks for the end does not wait for it.
         let scan = loop {
             let scan = self.files.advance();
-            if scan.is_some() || Signals::end_is_asked() {
+            if scan.is_some() || signals::end_is_asked() {
                 break scan;
             }
         };
