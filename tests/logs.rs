@@ -325,19 +325,15 @@ fn a_usage_error_is_on_stderr_unless_a_log_is_chosen() {
     let (code, stdout, stderr) = with_termination_log(directory.path(), &words);
     assert_eq!((code, stdout.as_str()), (Some(64), ""));
     assert_eq!(fs::read_to_string(&termination_log).unwrap(), stderr);
-    // The default of the log is stdout, and a refused start is the log's.
-    let words = [
-        "run",
-        "--log-target",
-        "stderr",
-        "--drain-duration",
-        "5x",
-        "--",
-        "/bin/true",
-    ];
+    // So is a value that is none; of `proxy` it is in the log, which is on stdout.
+    let words = ["run", "--drain-duration", "5x", "--", "/bin/true"];
     let (code, stdout, stderr) = with_termination_log(directory.path(), &words);
     assert_eq!((code, stdout.as_str()), (Some(78), ""));
     assert_eq!(fs::read_to_string(&termination_log).unwrap(), stderr);
+    let words = ["proxy", "--drain-duration", "5x"];
+    let (code, stdout, stderr) = with_termination_log(directory.path(), &words);
+    assert_eq!((code, stderr.as_str()), (Some(78), ""));
+    assert_eq!(fs::read_to_string(&termination_log).unwrap(), stdout);
     // A target that cannot be opened says so, and where the others are.
     let words = ["run", "--log-target", "/proc/none/log", "--", "/bin/true"];
     let (code, stdout, stderr) = with_termination_log(directory.path(), &words);

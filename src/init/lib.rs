@@ -180,7 +180,13 @@ fn start(args: Box<ProxyArgs>) -> Result<&'static mut EventLoop, u8> {
     let config = match Config::new(&args, Environment::of_process(), &host) {
         Ok(config) => Box::leak(Box::new(config)),
         Err(error) => {
-            drop(log::open(&args.flags.log(Target::Stdout)));
+            // stdout is the command's of `run`.
+            let target = if args.command.is_empty() {
+                Target::Stdout
+            } else {
+                Target::Stderr
+            };
+            drop(log::open(&args.flags.log(target)));
             return Err(refuse(error.code(), format_args!("{error}")));
         }
     };
