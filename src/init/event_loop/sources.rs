@@ -21,9 +21,6 @@ use sys::signal;
 /// ten short turns a second.
 const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
-/// Signals that are harmless by nature and not worth a line: PIPE, CONT, URG, WINCH.
-const QUIET: [u8; 4] = [13, 18, 23, 28];
-
 impl EventLoop {
     /// Drains every source that is ready: signals first and past the queue, so that nothing stands between them and whom
     /// they are for, then the others as they come, clients of the status port included.
@@ -103,8 +100,8 @@ impl EventLoop {
     /// Says once that a signal means nothing.
     pub(super) fn ignore_signal(&mut self, number: u8) {
         let bit = 1_u64 << number.saturating_sub(1).min(63);
-        if self.ignored & bit == 0 && !QUIET.contains(&number) {
-            log::info!("signal {number} ignored, and not forwarded: it would kill the proxy");
+        if self.ignored & bit == 0 {
+            log::info!("signal {number} ignored, not forwarded to the proxy");
         }
         self.ignored |= bit;
     }
