@@ -151,6 +151,25 @@ fn an_address_of_ipv6_loopback_is_enough() {
     });
 }
 
+/// A wrapper that does not become its Envoy: the next one would run beside what is left of it, and take half of its connections.
+#[test]
+fn what_a_wrapper_leaves_ends_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = folder.path().join("child");
+    let lines = format!(
+        "sleep 1000 & echo $! > {0}.tmp; mv {0}.tmp {0}; wait",
+        child.display()
+    );
+    let agent = Setup::bare(&script(&folder, &lines))
+        .args(&["--disable-hot-restart", "--retry-initial", "10ms"])
+        .start();
+    let pid = until("the child", || fs::read_to_string(&child).ok());
+    let pid = pid.trim().parse().unwrap();
+    kill(agent.proxy_pid(0), libc::SIGKILL);
+    agent.wait_log_times("epoch 0 started", 2);
+    until("the child's end", || (!is_alive(pid)).then_some(()));
+}
+
 /// Starts what leaves its process group and outlives the shell: one that heeds TERM, with a child of its own, and one that
 /// does not. Their pids go to files in `folder`.
 fn orphans(folder: &Path) -> String {

@@ -126,6 +126,10 @@ impl EventLoop {
             let how = self.cause(kind, how);
             match kind {
                 Some(Kind::Proxy(epoch)) => {
+                    if self.supervisor.asker().is_none() {
+                        // A wrapper may leave its Envoy, which nobody would count. At the agent's end that has its time.
+                        sys::kill_group(pid, signal::SIGKILL);
+                    }
                     self.proxy_ended(epoch, how);
                     if epoch == Epoch(0) {
                         self.hot_restart.first_epoch_ended();
