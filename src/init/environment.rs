@@ -47,9 +47,13 @@ impl Environment {
 
     /// Sets what is not set yet: a few texts that are never freed.
     pub(crate) fn stand_in(&mut self, name: &str, value: &str) {
-        if !self.variables.iter().any(|(n, _)| *n == name) {
-            let kept = |text: &str| -> Word { Box::leak(OsStr::new(text).into()) };
-            self.variables.push((kept(name), kept(value)));
+        if !matches!(self.get(name), Ok(None)) {
+            return;
+        }
+        let kept = |text: &str| -> Word { Box::leak(OsStr::new(text).into()) };
+        match self.variables.iter_mut().find(|(n, _)| *n == name) {
+            Some((_, blank)) => *blank = kept(value),
+            None => self.variables.push((kept(name), kept(value))),
         }
     }
 }
@@ -74,7 +78,13 @@ mod tests {
         assert_eq!(environment.get("ODD"), Err(odd));
         environment.stand_in("A", "2");
         environment.stand_in("B", "3");
+        environment.stand_in("EMPTY", "4");
+        environment.stand_in("ODD", "5");
         assert_eq!(environment.get("A"), Ok(Some("1")));
         assert_eq!(environment.get("B"), Ok(Some("3")));
+        // Blank is not set; and there are not two of a name.
+        assert_eq!(environment.get("EMPTY"), Ok(Some("4")));
+        assert_eq!(environment.get("ODD"), Err(odd));
+        assert_eq!(environment.variables().len(), 4);
     }
 }
