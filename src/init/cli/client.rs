@@ -48,7 +48,7 @@ pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box
     };
     let mut normal = normalised(command, table, arguments)?;
     let mut words = words(command, &mut normal)?.into_iter();
-    let flags = Typed::of(command, &normal)?;
+    let flags = Typed::of(&normal)?;
     let (mut method, mut path, mut body) = ("POST", path, None);
     let mut port = flags.status_port.unwrap_or(STATUS_PORT);
     if task == Task::Request {
@@ -363,7 +363,7 @@ mod tests {
     /// The table and the help know the same flags, with the same defaults.
     #[test]
     fn table_and_help_agree() {
-        let flags = Typed::of("", &Normal::default()).unwrap();
+        let flags = Typed::of(&Normal::default()).unwrap();
         let defaults = [
             ("status-port", STATUS_PORT),
             ("debug-port", flags.debug_port),

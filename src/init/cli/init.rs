@@ -40,7 +40,7 @@ pub(super) fn parse(arguments: &[Word]) -> Result<InitArgs, Box<Stop>> {
             "a command is missing, as in pintle init -- CMD ARGS",
         ));
     }
-    let typed = Typed::of("init", &normal)?;
+    let typed = Typed::of(&normal)?;
     Ok(InitArgs {
         group: typed.group,
         verbose: typed.verbose,
@@ -66,6 +66,8 @@ Notes:
 
 Error codes:
   64 usage
+  71 the system refused something
+  78 a value is malformed
   126 CMD cannot be executed
   127 CMD is not found
 ";

@@ -176,9 +176,9 @@ fn version(arguments: &[Word]) -> Result<String, Box<Stop>> {
         return Err(Stop::usage(NAME, "extra argument after --"));
     }
     extra_argument(NAME, normal.words.first())?;
-    let typed = Typed::of(NAME, &normal)?;
+    let typed = Typed::of(&normal)?;
     version::render(typed.short, typed.output.as_deref().unwrap_or_default())
-        .map_err(|what| Stop::usage(NAME, &what))
+        .map_err(|what| Stop::failed(EXIT_CONFIG, what))
 }
 
 /// There is no word too many.
@@ -317,8 +317,8 @@ mod tests {
             ("pintle -V", Some(0)),
             ("pintle version --short=false -o json", Some(0)),
             ("pintle version -oyaml", Some(0)),
-            ("pintle version --output=xml", Some(64)),
-            ("pintle version --short=maybe", Some(64)),
+            ("pintle version --output=xml", Some(78)),
+            ("pintle version --short=maybe", Some(78)),
             ("pintle version extra", Some(64)),
             ("pintle version --help", Some(0)),
         ];

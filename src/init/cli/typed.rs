@@ -55,7 +55,7 @@ pub(crate) struct Typed {
 }
 
 impl Typed {
-    pub(super) fn of(command: &str, normal: &Normal) -> Result<Self, Box<Stop>> {
+    pub(super) fn of(normal: &Normal) -> Result<Self, Box<Stop>> {
         let mut words = Vec::new();
         for (name, value) in &normal.flags {
             // The few that there are may stay: most of the commands end soon.
@@ -64,11 +64,8 @@ impl Typed {
         }
         Self::from_args(&[], &words).map_err(|exit| {
             let what = exit.output.strip_prefix("Error parsing option ");
-            let what = ["cannot use ", what.unwrap_or(&exit.output)].concat();
-            if command == "version" {
-                return Stop::usage(command, &what);
-            }
-            Stop::failed(EXIT_CONFIG, ["pintle: ", &what].concat())
+            let what = ["pintle: cannot use ", what.unwrap_or(&exit.output)];
+            Stop::failed(EXIT_CONFIG, what.concat())
         })
     }
 }

@@ -51,7 +51,14 @@ pub(super) fn render(short: bool, output: &str) -> Result<String, String> {
                 "\"\n"
             ),
         ),
-        other => return Err(["cannot use --output \"", other, "\": json or yaml"].concat()),
+        other => {
+            let what = [
+                "pintle: cannot use --output \"",
+                other,
+                "\": json or yaml\n",
+            ];
+            return Err(what.concat());
+        }
     };
     Ok([before, REVISION, after].concat())
 }
