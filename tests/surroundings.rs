@@ -170,6 +170,34 @@ fn what_a_wrapper_leaves_ends_with_it() {
     until("the child's end", || (!is_alive(pid)).then_some(()));
 }
 
+/// A user namespace that allows none.
+#[test]
+fn that_there_is_no_inotify_is_said_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = script(&folder, "");
+    let pintle = folder.path().join("pintle");
+    let program = env!("CARGO_BIN_EXE_pintle");
+    let none = "echo 0 > /proc/sys/user/max_inotify_instances";
+    let line = format!("{none} && exec {program} \"$@\"");
+    let text = format!("#!/bin/sh\nexec unshare --user --map-root-user sh -c '{line}' sh \"$@\"\n");
+    fs::write(&pintle, text).unwrap();
+    fs::set_permissions(&pintle, fs::Permissions::from_mode(0o755)).unwrap();
+    let agent = Setup::with(&pintle, "proxy", &binary)
+        .args(&["--rescan-interval", "1s"])
+        .start();
+    agent.wait_log("cannot start inotify: ");
+    for turn in 1..4 {
+        agent.write("cert.pem", &turn.to_string());
+        agent.wait_log_times("configuration changed to", turn);
+    }
+    let log = agent.log();
+    assert_eq!(
+        log.matches("hashing the files every 10s instead").count(),
+        1,
+        "{log}"
+    );
+}
+
 /// Starts what leaves its process group and outlives the shell: one that heeds TERM, with a child of its own, and one that
 /// does not. Their pids go to files in `folder`.
 fn orphans(folder: &Path) -> String {

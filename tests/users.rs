@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::support::client::asked;
-use super::support::{Setup, kill, quick, until};
+use super::support::{Setup, is_alive, kill, quick, until};
 
 /// The proxy is nothing, and leaves somebody behind who stops every process that he may, without end.
 const STOPPER: &str = "#!/usr/bin/python3
@@ -81,6 +81,34 @@ fn who_stops_proxies_that_start_does_not_stop_the_agent() {
         "{}",
         agent.log()
     );
+}
+
+/// The kernel forgets, with a change of user, that a process is to die with its parent.
+#[test]
+fn a_proxy_of_another_user_dies_with_the_agent() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        eprintln!("not root: another user cannot be tried");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let binary = directory.path().join("sleeper");
+    fs::write(&binary, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+    for path in [directory.path(), &binary] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut agent = Setup::bare(&binary)
+        .args(&["--proxy-user", "1337", "--disable-hot-restart"])
+        .start();
+    agent.wait_log("epoch 0 started");
+    let pid = agent.proxy_pid(0);
+    // The start is over once the program runs: what is set before its exec counts.
+    until("the proxy's exec", || {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        (name == "sleep\n").then_some(())
+    });
+    agent.signal(libc::SIGKILL);
+    agent.wait();
+    until("the proxy's end", || (!is_alive(pid)).then_some(()));
 }
 
 /// A program that cannot be started under the other user is reported as ever.

@@ -104,6 +104,20 @@ fn injector_1_1_5_gateway() {
 }
 
 #[test]
+fn the_flag_says_which_listeners_drain_whatever_the_role() {
+    for role in ["sidecar", "router", "sidecar --customConfigFile /c.json"] {
+        for (said, expected) in [("true", true), ("false", false)] {
+            let config = config(&format!("{role} --drain-inbound-only {said}"), &POD);
+            assert_eq!(config.drain.inbound_only, expected, "{role} {said}");
+        }
+    }
+    let auto = config("sidecar --drain-inbound-only auto", &POD);
+    assert!(auto.drain.inbound_only);
+    let custom = config("sidecar --customConfigFile /c.json", &POD);
+    assert!(!custom.drain.inbound_only, "there is no xDS");
+}
+
+#[test]
 fn control_plane_pods() {
     let config = config(
         "--domain ns1.svc.cluster.local --serviceCluster istio-pilot --templateFile \

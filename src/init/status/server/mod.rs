@@ -356,12 +356,15 @@ fn kind_of_refusal(status: u16, why: &str) -> &'static str {
 /// `::` without IPv6 on the host is `0.0.0.0`.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = match sys::listen(address) {
-        Err(error)
-            if address.ip().is_unspecified() && address.is_ipv6() && sys::is_not_there(&error) =>
-        {
+        Err(error) if lacks_ipv6(address, &error) => {
             sys::listen(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
         }
         result => result,
     };
     listener.map(TcpListener::from_std)
+}
+
+/// Whether it is for want of IPv6 that all addresses cannot be had.
+fn lacks_ipv6(address: SocketAddr, error: &io::Error) -> bool {
+    address.ip().is_unspecified() && address.is_ipv6() && sys::is_not_there(error)
 }

@@ -103,3 +103,19 @@ fn a_port_that_is_taken_is_no_reason_for_the_other_family() {
     let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     assert_eq!(listen(all).unwrap_err().kind(), io::ErrorKind::AddrInUse);
 }
+
+/// No host of these tests lacks IPv6: the kernel's words for that are EAFNOSUPPORT and EADDRNOTAVAIL.
+#[test]
+fn only_all_addresses_of_a_host_without_ipv6_are_those_of_ipv4() {
+    for (address, number, expected) in [
+        ("[::]:15020", 97, true),
+        ("[::]:15020", 99, true),
+        ("[::]:15020", 98, false),
+        ("[::1]:15020", 99, false),
+        ("0.0.0.0:15020", 99, false),
+    ] {
+        let error = io::Error::from_raw_os_error(number);
+        let lacks = lacks_ipv6(address.parse().unwrap(), &error);
+        assert_eq!(lacks, expected, "{address}: {error}");
+    }
+}
