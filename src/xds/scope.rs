@@ -333,9 +333,9 @@ impl ProxyRules {
     }
 
     /// Rules for connections to a service, in order: those of the proxy's namespace, else of the service's, else of the root
-    /// namespace.
+    /// namespace. For a proxy of the root namespace a rule that others see, too, is one for the mesh, and comes last.
     pub(crate) fn destination_rules(&self, service: &Service) -> Vec<Arc<Rule<DestinationRule>>> {
-        let all = &self.visible.destination_rules;
+        let all = &*self.visible.destination_rules;
         if all.is_empty() {
             return Vec::new();
         }
@@ -346,13 +346,15 @@ impl ProxyRules {
             true => Cow::Borrowed(written),
             false => Cow::Owned(written.to_ascii_lowercase()),
         };
-        let own = self.scope.namespace.as_ref();
-        let levels = [own, Some(&service.key.namespace), Some(&self.root)];
-        let rules = levels.into_iter().flatten().find_map(|namespace| {
-            let of = all.get(namespace)?;
+        let own = match self.scope.namespace.as_ref() {
+            Some(own) if *own == self.root => Some(&*self.visible.of_root_alone),
+            own => own.and_then(|own| all.get(own)),
+        };
+        let levels = [own, all.get(&service.key.namespace), all.get(&self.root)];
+        let rules = levels.into_iter().flatten().find_map(|of| {
             let of_host = |host: &str| {
                 let mut rules = of.get(host)?.clone();
-                rules.retain(|rule| self.is_selected(rule, namespace));
+                rules.retain(|rule| self.is_selected(rule));
                 // One for some workloads is more specific than one for all of the namespace, however old that is.
                 rules.sort_by_key(|rule| rule.spec().workload_selector.is_none());
                 (!rules.is_empty()).then_some(rules)
@@ -369,12 +371,12 @@ impl ProxyRules {
     }
 
     /// A rule may be for some workloads of its own namespace alone.
-    fn is_selected(&self, rule: &Rule<DestinationRule>, namespace: &Arc<str>) -> bool {
+    fn is_selected(&self, rule: &Rule<DestinationRule>) -> bool {
         match &rule.spec().workload_selector {
             None => true,
             Some(selector) => {
                 // The namespace of each such rule is told from others, so the scope has it.
-                Some(namespace) == self.scope.namespace.as_ref()
+                Some(rule.namespace()) == self.scope.namespace.as_ref()
                     && self.meets(&selector.match_labels)
             }
         }

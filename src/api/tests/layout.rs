@@ -737,7 +737,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("xds/resources/listeners/gateway.rs", 470),
     ("xds/resources/listeners/outbound.rs", 510),
     ("xds/rules/gateway.rs", 515),
-    ("xds/scope/visibility.rs", 585),
+    ("xds/scope/visibility.rs", 600),
     ("xds/resources/listeners/inbound.rs", 540),
     ("xds/stream/answer.rs", 425),
     ("xds/scope.rs", 415),

@@ -37,6 +37,14 @@ impl ExportTo {
         )
     }
 
+    /// Returns true if this namespace sees it, and no other.
+    pub(super) fn is_only(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => false,
+            Self::Some(names) => names.len() == 1 && names.contains(namespace),
+        }
+    }
+
     pub(super) fn has(&self, namespace: Option<&Arc<str>>) -> bool {
         match self {
             Self::All => true,

@@ -28,6 +28,7 @@ pub(crate) struct ExportedObjects {
     /// Namespaces that see services which do not say so themselves.
     default_export_to: Vec<String>,
     pub(super) domain: Arc<str>,
+    pub(super) root: Arc<str>,
 }
 
 impl ExportedObjects {
@@ -49,6 +50,7 @@ impl ExportedObjects {
             services: ServicePorts::index(world, settings),
             default_export_to: mesh.default_service_export_to.clone(),
             domain: settings.domain.clone(),
+            root: mesh.root_namespace.as_str().into(),
         }
     }
 

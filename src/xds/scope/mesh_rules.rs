@@ -26,7 +26,6 @@ pub(crate) struct Rules {
     gateways: Gateways,
     /// A router listens for those of its own namespace alone.
     gateways_of_own_namespace: bool,
-    root: Arc<str>,
     /// Namespaces that rules or services tell from others.
     special: BTreeSet<Arc<str>>,
     /// Parts of rules that come to nothing, whoever sees them.
@@ -51,7 +50,6 @@ impl Rules {
             gateways: Gateways::new(world),
             gateways_of_own_namespace: settings.gateways_of_own_namespace,
             unknown: OutboundTrafficPolicy::of_mesh(mesh),
-            root: mesh.root_namespace.as_str().into(),
             special: BTreeSet::new(),
             left_out: Vec::new(),
             idle_without_endpoints: HashSet::new(),
@@ -79,7 +77,7 @@ impl Rules {
     fn special(&self, world: &World) -> BTreeSet<Arc<str>> {
         let mut special: BTreeSet<Arc<str>> = self.sidecars.namespaces().cloned().collect();
         // `./` in a Sidecar for all is each namespace's own: one that owns something is told from others.
-        if self.sidecars.means_own(&self.root) {
+        if self.sidecars.means_own(&self.exported.root) {
             let services = world.services.keys().map(|key| &key.namespace);
             let rules = world
                 .virtual_services
@@ -101,15 +99,11 @@ impl Rules {
         let everything = self.exported.services.seeing(|_| true);
         for Exported { rule, to } in &self.exported.destination_rules {
             special.extend(named(to));
-            // For its own namespace it comes before what the host's namespace says.
-            if !rule
-                .hosts
-                .iter()
-                .all(|host| is_of(host, rule.namespace(), &everything))
-            {
-                special.insert(rule.namespace().clone());
-            }
-            if rule.spec().workload_selector.is_some() {
+            // For its own namespace it comes before what the host's namespace says; one of the root namespace does so for none.
+            let mut hosts = rule.hosts.iter();
+            let is_of_others = !hosts.all(|host| is_of(host, rule.namespace(), &everything));
+            let comes_first = is_of_others && *rule.namespace() != self.exported.root;
+            if comes_first || rule.spec().workload_selector.is_some() {
                 special.insert(rule.namespace().clone());
             }
         }
@@ -134,7 +128,7 @@ impl Rules {
         labels: [&Labels; 2],
         is_sidecar: bool,
     ) -> ProxyRules {
-        let sidecar = self.sidecars.of(namespace, &self.root, &labels);
+        let sidecar = self.sidecars.of(namespace, &self.exported.root, &labels);
         let sidecar = sidecar.filter(|_| is_sidecar);
         let narrow = sidecar.filter(|sidecar| narrows(sidecar.spec()));
         let gateways = match is_sidecar {
@@ -189,7 +183,7 @@ impl Rules {
             visibility: visible.whole.clone(),
             visible,
             domain: self.exported.domain.clone(),
-            root: self.root.clone(),
+            root: self.exported.root.clone(),
         }
     }
 
@@ -210,7 +204,7 @@ impl Rules {
             return visible.clone();
         }
         // One for all namespaces may mean the same in several.
-        let is_shared = sidecar.is_none_or(|sidecar| **sidecar.namespace() == *self.root);
+        let is_shared = sidecar.is_none_or(|sidecar| **sidecar.namespace() == *self.exported.root);
         let common = namespace.filter(|_| is_shared);
         let common = common.map(|_| self.visible(None, sidecar));
         // Made without the lock: this function calls itself, and the first of two threads counts.

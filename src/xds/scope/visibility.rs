@@ -55,6 +55,8 @@ pub(crate) struct Visible {
     pub(super) unknown: Option<OutboundTrafficPolicy>,
     /// The DestinationRules by their own namespace.
     pub(super) destination_rules: Arc<HashMap<Arc<str>, ByHost>>,
+    /// Those of the root namespace that no other namespace sees.
+    pub(super) of_root_alone: Arc<ByHost>,
     /// The VirtualServices by the Gateways that they name.
     pub(super) bound: BoundRules,
     /// Labels that rules ask proxies for, sorted.
@@ -194,6 +196,7 @@ impl Visible {
             unknown: unknown_traffic(sidecar, &rules.domain),
             has_own_listeners: false,
             destination_rules: self.destination_rules.clone(),
+            of_root_alone: self.of_root_alone.clone(),
             selectors: self.selectors.clone(),
             of_clusters: self.of_clusters.clone(),
             of_listeners: self.of_listeners.clone(),
@@ -319,10 +322,11 @@ impl Visible {
     ) -> BTreeSet<Labels> {
         let mut selectors = BTreeSet::new();
         let mut all: HashMap<Arc<str>, ByHost> = HashMap::new();
+        let mut of_root_alone = ByHost::new();
         let mut limit = HostLimit::default();
         let mut lost = Conflicts::default();
         let exported = rules.destination_rules.iter();
-        for Exported { rule, .. } in exported.filter(|one| one.to.has(namespace)) {
+        for Exported { rule, to } in exported.filter(|one| one.to.has(namespace)) {
             // One for some workloads is for those of its own namespace alone.
             let is_for_others =
                 rule.spec().workload_selector.is_some() && namespace != Some(rule.namespace());
@@ -339,16 +343,24 @@ impl Visible {
                 });
                 continue;
             }
-            let of = all.entry(rule.namespace().clone()).or_default();
-            for host in &rule.hosts {
-                of.entry(host.clone()).or_default().push(rule.clone());
-            }
+            add_rule(all.entry(rule.namespace().clone()).or_default(), rule);
             let selector = rule.spec().workload_selector.as_ref();
+            let is_private = selector.is_some() || to.is_only(rule.namespace());
+            if *rule.namespace() == rules.root && is_private {
+                add_rule(&mut of_root_alone, rule);
+            }
             selectors.extend(selector.map(|one| labels(&one.match_labels)));
         }
         self.destination_rules = Arc::new(all);
+        self.of_root_alone = Arc::new(of_root_alone);
         self.conflicts.extend(lost.finish());
         selectors
+    }
+}
+
+fn add_rule(of: &mut ByHost, rule: &Arc<Rule<DestinationRule>>) {
+    for host in &rule.hosts {
+        of.entry(host.clone()).or_default().push(rule.clone());
     }
 }
 

@@ -57,6 +57,47 @@ fn the_clients_namespace_comes_before_the_services_and_that_before_the_root() {
     assert_eq!(applied_rules(&world, &["other"]), [some("client")]);
 }
 
+/// Rules of the root namespace are for the mesh; a rule that no other namespace sees is for the proxies beside it.
+#[test]
+fn rules_for_the_mesh_come_last_for_proxies_of_the_root_namespace_too() {
+    let mut world = world();
+    let applied = |world: &World, name: &str| {
+        let snapshot = snapshot(world.clone());
+        let sidecar = node("istio-system", &[("app", "x")]);
+        let all = [gateways::router("istio-system"), sidecar];
+        all.map(|node| path(&*snapshot.view(&node), name).unwrap_or_default())
+    };
+    let mesh = "host: '*.local'\ntrafficPolicy: {tls: {mode: ISTIO_MUTUAL}}";
+    destination_rule(&mut world, "istio-system/mesh", 1, mesh);
+    let subset = "host: a\nsubsets: [{name: v1, labels: {version: v1}}]";
+    destination_rule(&mut world, "demo/service", 1, subset);
+    assert_eq!(applied(&world, A), ["service", "service"]);
+    let v1 = "outbound|80|v1|a.demo.svc.cluster.local";
+    assert_eq!(applied(&world, v1), ["service", "service"]);
+    let c = "outbound|80||c.other.svc.cluster.local";
+    assert_eq!(applied(&world, c), ["mesh", "mesh"]);
+    let host = "host: a.demo.svc.cluster.local";
+    for (to, wanted) in [
+        ("exportTo: [demo]", ["service", "service"]),
+        ("exportTo: ['.', demo]", ["service", "service"]),
+        ("exportTo: ['.']", ["own", "own"]),
+        ("exportTo: [istio-system]", ["own", "own"]),
+        (
+            "workloadSelector: {matchLabels: {app: x}}",
+            ["service", "own"],
+        ),
+    ] {
+        let mut world = world.clone();
+        let own = format!("{host}\n{to}");
+        destination_rule(&mut world, "istio-system/own", 2, &own);
+        assert_eq!(applied(&world, A), wanted, "{to}");
+        assert_eq!(
+            applied_rules(&world, &["demo"]),
+            [Some("service".to_owned())]
+        );
+    }
+}
+
 #[test]
 fn a_rule_is_seen_by_those_that_it_is_exported_to() {
     let some = |name: &str| Some(name.to_owned());
