@@ -95,7 +95,9 @@ pub(super) fn namespace(
     sign: Sign,
     context: &RuleContext<'_>,
 ) -> Result<Principal, RuleError> {
-    let namespace = Pattern::of(value).expression("[^/]");
+    // As in Istio, each asterisk stands for any letters, wherever it is.
+    let between: Vec<_> = value.split('*').map(quoted).collect();
+    let namespace = between.join("[^/]*");
     in_trust_domains(&format!("ns/{namespace}/.+"), sign, context)
 }
 
