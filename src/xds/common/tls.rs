@@ -252,7 +252,7 @@ fn of_names(given: &ClientTlsSettings, checks: bool) -> CertificateValidationCon
     // Envoy refuses names to match where no root checks the certificate.
     let names = given.subject_alt_names.iter().filter(|_| checks);
     CertificateValidationContext {
-        match_typed_subject_alt_names: names.flat_map(|name| either(name)).collect(),
+        match_typed_subject_alt_names: names.flat_map(|name| of_any_kind(name)).collect(),
         ..CertificateValidationContext::default()
     }
 }
@@ -300,13 +300,20 @@ pub(crate) fn pair((chain, key): (&str, &str)) -> TlsCertificate {
     }
 }
 
-/// A name of either kind.
-pub(crate) fn either(name: &str) -> [SubjectAltNameMatcher; 2] {
+/// A name of each kind that it may be.
+pub(crate) fn of_any_kind(name: &str) -> [SubjectAltNameMatcher; 2] {
     use subject_alt_name_matcher::SanType;
-    // A rule does not say which kind of name it means, and Envoy's matcher takes one kind each.
-    [SanType::Uri, SanType::Dns].map(|kind| SubjectAltNameMatcher {
+    // A rule does not say which kind of name it means, and Envoy's matcher takes one kind each. A matcher of a kind that the
+    // text cannot be would cost its memory for nothing.
+    let (kinds, text) = match name.parse::<IpAddr>() {
+        // Some certificates have an address as the name of a host. Envoy compares addresses as it writes them itself.
+        Ok(address) => ([SanType::IpAddress, SanType::Dns], address.to_string()),
+        Err(_) if name.contains('@') => ([SanType::Uri, SanType::Email], name.to_owned()),
+        Err(_) => ([SanType::Uri, SanType::Dns], name.to_owned()),
+    };
+    kinds.map(|kind| SubjectAltNameMatcher {
         san_type: kind.into(),
-        ..exactly(name)
+        ..exactly(&text)
     })
 }
 

@@ -234,7 +234,7 @@ fn validation(written: &ServerTlsSettings) -> Result<CertificateValidationContex
         return Err("tls.verifyCertificateHash has no hash of a certificate".to_owned());
     }
     Ok(CertificateValidationContext {
-        match_typed_subject_alt_names: names.flat_map(|name| tls::either(name)).collect(),
+        match_typed_subject_alt_names: names.flat_map(|name| tls::of_any_kind(name)).collect(),
         verify_certificate_spki: written.verify_certificate_spki.clone(),
         verify_certificate_hash: written.verify_certificate_hash.clone(),
         ..CertificateValidationContext::default()

@@ -524,6 +524,52 @@ fn servers_prove_the_host_that_connections_say() {
     }
 }
 
+/// The names by which a cluster knows its servers, each with its kind.
+fn names_to_prove(cluster: &Cluster) -> Vec<String> {
+    use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
+    use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+    let common = upstream(cluster).common_tls_context.unwrap();
+    let validation = match common.validation_context_type {
+        Some(ValidationContextType::CombinedValidationContext(both)) => {
+            both.default_validation_context.unwrap()
+        }
+        Some(ValidationContextType::ValidationContext(one)) => one,
+        other => panic!("{other:?}"),
+    };
+    let names = validation.match_typed_subject_alt_names.iter();
+    names
+        .map(|name| {
+            let kind = name.san_type().as_str_name();
+            match name.matcher.as_ref().unwrap().match_pattern.as_ref() {
+                Some(MatchPattern::Exact(text)) => format!("{kind} {text}"),
+                other => panic!("{other:?}"),
+            }
+        })
+        .collect()
+}
+
+/// A name may be of several kinds, and costs a matcher for each that it may be.
+#[test]
+fn names_to_prove_are_of_any_kind() {
+    let names =
+        "subjectAltNames: [e.example, 'spiffe://td/a', 10.0.0.1, '2001:DB8:0::1', me@e.example]";
+    assert_eq!(
+        names_to_prove(&policy(&format!("tls: {{mode: SIMPLE, {names}}}"))),
+        [
+            "URI e.example",
+            "DNS e.example",
+            "URI spiffe://td/a",
+            "DNS spiffe://td/a",
+            "IP_ADDRESS 10.0.0.1",
+            "DNS 10.0.0.1",
+            "IP_ADDRESS 2001:db8::1",
+            "DNS 2001:db8::1",
+            "URI me@e.example",
+            "EMAIL me@e.example",
+        ]
+    );
+}
+
 #[test]
 fn a_servers_own_cluster_has_the_limits_of_its_service() {
     let mut world = world();
