@@ -24,7 +24,7 @@ use api::istio::networking::v1alpha3::{
     ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, LocalityLoadBalancerSetting,
     OutlierDetection as Detection, Subset, TrafficPolicy, ZoneAwareLoadBalancerSetting,
 };
-use api::model::{Endpoint, ObjectRef, Protocol};
+use api::model::{Endpoint, ObjectRef, Protocol, Registry};
 use api::networking::DestinationRule;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
@@ -128,15 +128,15 @@ pub(crate) fn require_accounts(rules: &Rules) -> bool {
     let policies = rules.exported.all_destination_rules().flat_map(policies);
     let ports = |policy: &'_ TrafficPolicy| {
         let mut of_ports = policy.port_level_settings.iter();
-        of_ports.any(|port| is_mutual(port.tls.as_ref()))
+        of_ports.any(|port| asks_for_accounts(port.tls.as_ref()))
     };
     policies
         .into_iter()
-        .any(|policy| is_mutual(policy.tls.as_ref()) || ports(policy))
+        .any(|policy| asks_for_accounts(policy.tls.as_ref()) || ports(policy))
 }
 
-fn is_mutual(tls: Option<&ClientTlsSettings>) -> bool {
-    tls.is_some_and(|tls| tls.mode() == TlSmode::IstioMutual)
+fn asks_for_accounts(tls: Option<&ClientTlsSettings>) -> bool {
+    tls.is_some_and(|tls| tls.mode() != TlSmode::Disable && tls.subject_alt_names.is_empty())
 }
 
 /// Returns true if a rule has clients speak mutual TLS of the mesh, or none, whatever servers accept.
@@ -219,7 +219,9 @@ pub(crate) struct Purpose<'a> {
     pub(crate) port: u16,
     pub(crate) subset: &'a str,
     pub(crate) host: &'a str,
-    /// Accounts that may answer with a certificate of the mesh.
+    /// The source of the service.
+    pub(crate) registry: Registry,
+    /// Accounts, or other names, that the certificate of a server may have.
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
     /// The client's files for that.
     pub(crate) files: &'a Files,

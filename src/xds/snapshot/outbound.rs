@@ -309,6 +309,7 @@ impl ProxyView {
             port: service_port.port.number,
             subset: subset.map_or("", |subset| &subset.name),
             host: service_port.host(),
+            registry: service.registry,
             accounts: &accounts,
             files: &self.client.files,
             oldest_tls: self.mesh().oldest_tls,

@@ -4,6 +4,7 @@ use api::config::discovery_notes::is_sni;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::istio::networking::v1alpha3::traffic_policy::{ProxyProtocol, proxy_protocol};
+use api::model::Registry;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
 use envoy_types::pb::envoy::config::core::v3::proxy_protocol_config::Version;
@@ -51,7 +52,7 @@ pub(super) fn secure(
             })
         }
         TlSmode::Simple | TlSmode::Mutual => {
-            let mut written = written.clone();
+            let mut written = with_names_of_entry(written, purpose);
             // Envoy refuses the whole cluster for it.
             if !is_sni(&written.sni) {
                 written.sni.clear();
@@ -85,6 +86,16 @@ pub(super) fn secure(
         }
     };
     Ok(())
+}
+
+/// As in Istio, the names that a ServiceEntry lists are those of its servers, unless the rule lists others.
+fn with_names_of_entry(written: &ClientTlsSettings, purpose: &Purpose<'_>) -> ClientTlsSettings {
+    let mut written = written.clone();
+    if purpose.registry == Registry::External && written.subject_alt_names.is_empty() {
+        let names = purpose.accounts.iter();
+        written.subject_alt_names = names.map(|name| (**name).to_owned()).collect();
+    }
+    written
 }
 
 /// Has connections say the host of their request, and servers prove that name, unless the rule names others. Routes of requests

@@ -570,6 +570,59 @@ fn names_to_prove_are_of_any_kind() {
     );
 }
 
+/// As in Istio, the names that a ServiceEntry lists are those of its servers where a rule lists none.
+#[test]
+fn servers_of_an_entry_prove_the_names_that_it_lists() {
+    let of = |registry: Registry, tls: &str| {
+        let mut world = world();
+        let key = ServiceKey::new("a.demo.svc.cluster.local", "demo");
+        let one = Arc::make_mut(Arc::make_mut(&mut world.services).get_mut(&key).unwrap());
+        one.registry = registry;
+        one.accounts = ["e.example".into()].into();
+        let spec = format!("host: a\ntrafficPolicy: {{tls: {{{tls}}}}}");
+        destination_rule(&mut world, "d", 1, &spec);
+        let one = cluster(&*view(world), A);
+        let by_host = !one.typed_extension_protocol_options.is_empty()
+            && options(&one)
+                .upstream_http_protocol_options
+                .is_some_and(|http| http.auto_san_validation);
+        (names_to_prove(&one).join(", "), by_host)
+    };
+    let of_entry = ("URI e.example, DNS e.example".to_owned(), false);
+    let mutual = "mode: MUTUAL, clientCertificate: /c, privateKey: /k";
+    for tls in ["mode: SIMPLE", "mode: SIMPLE, sni: s.example", mutual] {
+        assert_eq!(of(Registry::External, tls), of_entry, "{tls}");
+    }
+    let named = "mode: SIMPLE, subjectAltNames: [f.example]";
+    let of_rule = ("URI f.example, DNS f.example".to_owned(), false);
+    assert_eq!(of(Registry::External, named), of_rule);
+    let open = "mode: SIMPLE, insecureSkipVerify: true";
+    assert_eq!(of(Registry::External, open), (String::new(), false));
+    assert_eq!(
+        of(Registry::Kubernetes, "mode: SIMPLE"),
+        (String::new(), true)
+    );
+}
+
+/// A name that an endpoint alone brings comes to the cluster although nothing else has changed.
+#[test]
+fn a_rule_whose_names_are_an_entrys_follows_them() {
+    use crate::rules::destination_rule::require_accounts;
+    use crate::scope::Rules;
+    for (tls, expected) in [
+        ("mode: SIMPLE", true),
+        ("mode: ISTIO_MUTUAL", true),
+        ("mode: SIMPLE, subjectAltNames: [e.example]", false),
+        ("mode: DISABLE", false),
+    ] {
+        let mut world = world();
+        let spec = format!("host: a\ntrafficPolicy: {{tls: {{{tls}}}}}");
+        destination_rule(&mut world, "d", 1, &spec);
+        let rules = Rules::new(&world, &Settings::default());
+        assert_eq!(require_accounts(&rules), expected, "{tls}");
+    }
+}
+
 #[test]
 fn a_servers_own_cluster_has_the_limits_of_its_service() {
     let mut world = world();
