@@ -665,10 +665,7 @@ fn inbound_ports(
 ) -> Vec<InboundPort> {
     let (mesh, sniffs) = (&snapshot.base.mesh, snapshot.settings.sniffing.inbound);
     let mut lost = Vec::new();
-    // The one for all namespaces knows no ports of theirs.
-    let sidecar = rules.sidecar.as_ref();
-    let sidecar = sidecar.filter(|one| one.namespace == proxy.node.namespace);
-    let written = sidecar.and_then(|sidecar| {
+    let written = rules.sidecar.as_ref().and_then(|sidecar| {
         ingress::inbound_ports(sidecar, proxy, instances, mesh, sniffs, &mut lost)
     });
     // Where a Sidecar says the ports, no service says a protocol.

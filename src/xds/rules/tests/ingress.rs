@@ -142,6 +142,27 @@ fn tls_of_clients_that_are_not_of_the_mesh_ends_at_a_sidecar() {
     }
 }
 
+/// The Sidecar of the root namespace stands for those that namespaces have not: with its ports, too, as in Istio.
+#[test]
+fn ports_of_the_root_namespaces_sidecar_are_everybodys() {
+    let ingress = |name: &str, port: u16| {
+        let spec = format!("ingress: [{{port: {{number: {port}, name: a, protocol: TCP}}}}]");
+        object::<Sidecar>(name, 1, &spec)
+    };
+    let mut world = world();
+    insert(&mut world.sidecars, ingress("istio-system/all", 8443));
+    let plain = || vec![" plain tcp_proxy".to_owned()];
+    let served = |world: &World, namespace: &str| {
+        let view = snapshot(world.clone()).view(&node(namespace, &[]));
+        [8443, 8444].map(|port| chains(&*view, port))
+    };
+    assert_eq!(served(&world, "demo"), [plain(), Vec::new()]);
+    assert_eq!(served(&world, "istio-system"), [plain(), Vec::new()]);
+    insert(&mut world.sidecars, ingress("demo/own", 8444));
+    assert_eq!(served(&world, "demo"), [Vec::new(), plain()]);
+    assert_eq!(served(&world, "other"), [plain(), Vec::new()]);
+}
+
 #[test]
 fn a_listener_with_unusable_tls_admits_no_client() {
     let tls = MUTUAL.replace("mode", "verifyCertificateHash: [no], mode");
