@@ -396,6 +396,8 @@ impl ProxyView {
         let mut inbound = Vec::new();
         if self.client.kind == Kind::Sidecar {
             fixed.push(clusters::passthrough(self.mesh()));
+        }
+        if !self.client.grpc {
             let logs = self.mesh().log_service.as_ref();
             fixed.extend(logs.map(|it| it.cluster(self.mesh(), &self.client)));
         }

@@ -310,7 +310,7 @@ impl ProxyView {
     /// Secrets of the mesh's own connections.
     pub(super) fn files_of_mesh(&self) -> FileSecrets {
         let mut all = FileSecrets::default();
-        if self.client.kind == Kind::Sidecar {
+        if !self.client.grpc {
             let logs = self.mesh().log_service.iter();
             all.add(logs.flat_map(LogService::secrets_in_files), &[]);
         }

@@ -15,8 +15,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::backend::{self, Backend};
 use crate::bare::host;
+use crate::gateways::{gateway, rule, server};
 use crate::place::{Place, documents, entry, until};
-use crate::proxy::{Address, Proxy, in_sync};
+use crate::proxy::{Address, Proxy, Setup, in_sync};
 
 /// Log entries: the log's name, and the upstream cluster.
 #[derive(Clone, Default)]
@@ -95,6 +96,10 @@ fn access_logs_reach_the_service_that_the_mesh_names() {
     let ip = Address::new();
     let [one, line] = ["one", "line"].map(|name| Backend::new(ip.ip, name));
     let at = ip.ip.to_string();
+    let edge = Address::new();
+    let servers = [server(edge.ip, 18180, "HTTP", "['*']", "")];
+    let to_one = "route: [{destination: {host: behind, port: {number: 18081}}}]";
+    let to_one = format!("hosts: [b.example]\ngateways: [g]\nhttp: [{{{to_one}}}]");
     let discovery = Place::new()
         .with("mesh", &mesh(""))
         .with(
@@ -102,6 +107,9 @@ fn access_logs_reach_the_service_that_the_mesh_names() {
             &documents(&[
                 entry(&host("b"), 18080, "HTTP", &[(&at, one.port)]),
                 entry(&host("line"), 18100, "TCP", &[(&at, line.port)]),
+                entry(&host("behind"), 18081, "HTTP", &[(&at, one.port)]),
+                gateway("g", &servers),
+                rule("v", &to_one),
             ]),
         )
         .start();
@@ -135,6 +143,17 @@ fn access_logs_reach_the_service_that_the_mesh_names() {
                 .then_some(())
         });
     }
+    // A router has the loggers, and so the cluster that they send to.
+    let router = Setup::at("edge-1", edge, discovery.grpc)
+        .role("router")
+        .label("istio", "edge")
+        .start();
+    until("a line of the router", || {
+        let answer = router.get_at(router.ip, "b.example", 18180);
+        let http = format!("outbound|18081||{}", host("behind"));
+        let is_served = answer == Some((200, "one".to_owned()));
+        (is_served && lines[1].has("http_envoy_accesslog", &http)).then_some(())
+    });
     assert_eq!(
         in_sync(&discovery, "client-1")["errors"],
         serde_json::json!({})

@@ -193,3 +193,23 @@ fn mutual_tls_of_the_mesh_is_as_new_as_the_mesh_says() {
     let client = client.unwrap().tls_maximum_protocol_version();
     assert_eq!([server, client], [TlsProtocol::TlSv13; 2]);
 }
+
+/// Loggers of a cluster that a proxy does not know lose every line: whoever has them has the cluster.
+#[test]
+fn every_proxy_with_loggers_has_the_cluster_of_the_log_service() {
+    let text = "enableEnvoyAccessLogService: true\ndefaultConfig: {envoyAccessLogService: {address: 'logs:15000', \
+                tlsSettings: {mode: SIMPLE, caCertificates: /r}}}";
+    let snapshot = snapshot(world_of(text));
+    let has = |node: &Arc<Node>| {
+        let view = snapshot.view(node);
+        let files = view.get(Type::Secret, "file-root:/r");
+        let cluster = view.get(Type::Cluster, "envoy_accesslog_service");
+        [cluster.is_some(), files.is_some()]
+    };
+    let sidecar = node("demo", &[]);
+    let mut grpc = (*sidecar).clone();
+    grpc.grpc = true;
+    assert_eq!(has(&sidecar), [true, true]);
+    assert_eq!(has(&gateways::router("demo")), [true, true]);
+    assert_eq!(has(&Arc::new(grpc)), [false, false]);
+}
