@@ -200,17 +200,13 @@ fn alpn(ends: ServerHandling, of_mesh: bool) -> Vec<String> {
     let all: &[&str] = match ends {
         // As a sidecar's: the name of the mesh would stand for HTTP/1.
         ServerHandling::Https => &["h2", "http/1.1"],
+        ServerHandling::Tls if of_mesh => &[tls::ALPN],
+        // As in Istio: clients of gRPC end a connection that agrees on no protocol.
+        ServerHandling::Tls => &["h2", "http/1.1"],
         ServerHandling::Http
-        | ServerHandling::Tls
         | ServerHandling::Passthrough
         | ServerHandling::AutoPassthrough
-        | ServerHandling::Tcp => {
-            if of_mesh {
-                &[tls::ALPN]
-            } else {
-                &[]
-            }
-        }
+        | ServerHandling::Tcp => &[],
     };
     all.iter().map(|name| (*name).to_owned()).collect()
 }

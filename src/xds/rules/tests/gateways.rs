@@ -1347,6 +1347,33 @@ fn other_connections_go_where_rules_send_them() {
     }
 }
 
+/// Clients of gRPC end a connection that agrees on no protocol, whatever carries it on.
+#[test]
+fn connections_whose_tls_ends_agree_on_a_protocol() {
+    let files = "serverCertificate: /c, privateKey: /k";
+    for (tls, protocols) in [
+        (format!("{{mode: SIMPLE, {files}}}"), "h2 http/1.1"),
+        (
+            format!("{{mode: MUTUAL, {files}, caCertificates: /r}}"),
+            "h2 http/1.1",
+        ),
+        ("{mode: ISTIO_MUTUAL}".to_owned(), "istio"),
+    ] {
+        let mut world = world();
+        let spec = format!(
+            "selector: {{istio: edge}}\nservers: [{{port: {{number: 443, name: a, protocol: TLS}}, hosts: [x.example], tls: {tls}}}]"
+        );
+        gateway(&mut world, "g", 1, &spec);
+        let rule = "hosts: [x.example]\ngateways: [g]\ntcp: [{route: [{destination: {host: a, port: {number: 90}}}]}]";
+        virtual_service(&mut world, "v", 1, rule);
+        let (listener, _) = listeners(&*seen(world)).remove(0);
+        let common = context(&listener.filter_chains[0])
+            .unwrap()
+            .common_tls_context;
+        assert_eq!(common.unwrap().alpn_protocols.join(" "), protocols, "{tls}");
+    }
+}
+
 /// Two chains with one condition make Envoy refuse the listener.
 #[test]
 fn no_two_chains_have_the_same_condition() {
