@@ -58,6 +58,14 @@ pub(crate) enum ByServerName {
     Always,
 }
 
+/// Clusters of each bootstrap that pintle makes.
+const OF_BOOTSTRAP: [&str; 2] = ["prometheus_stats", "xds-grpc"];
+
+/// Returns true if the bootstrap of proxies has a cluster of this name: Envoy ignores the one that it is sent.
+pub(crate) fn is_of_bootstrap(name: &str) -> bool {
+    OF_BOOTSTRAP.contains(&name)
+}
+
 /// The properties of a proxy that its clusters depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClusterParameters {

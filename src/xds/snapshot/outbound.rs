@@ -415,7 +415,8 @@ impl ProxyView {
             Vec::new()
         } else {
             let names: BTreeSet<&str> = members.iter().map(|one| &*one.name).collect();
-            patcher.added::<ClusterParts>(Direction::Outbound, |name| names.contains(name))
+            let is_taken = |name: &str| names.contains(name) || clusters::is_of_bootstrap(name);
+            patcher.added::<ClusterParts>(Direction::Outbound, is_taken)
         };
         members.extend(added.into_iter().map(Arc::new));
         let effective = patcher.effective();

@@ -173,8 +173,11 @@ impl ProxyView {
         let mut own: Vec<Arc<Resource>> =
             finished(&patcher, self.inbound_clusters(), Direction::Inbound).collect();
         if self.is_sidecar() {
-            let is_taken =
-                |name: &str| shared.get(name).is_some() || own.iter().any(|one| &*one.name == name);
+            let is_taken = |name: &str| {
+                clusters::is_of_bootstrap(name)
+                    || shared.get(name).is_some()
+                    || own.iter().any(|one| &*one.name == name)
+            };
             let added = patcher.added::<ClusterParts>(Direction::Inbound, is_taken);
             own.extend(added.into_iter().map(Arc::new));
         }

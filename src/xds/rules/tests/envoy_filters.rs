@@ -579,6 +579,30 @@ fn clusters_come_go_and_change() {
     assert_eq!(messages, [want]);
 }
 
+/// Envoy ignores the cluster that it is sent by the name of one of its bootstrap.
+#[test]
+fn clusters_of_the_bootstrap_are_not_added() {
+    let add = |context: &str, name: &str| {
+        format!(
+            "- applyTo: CLUSTER\n  match: {{context: {context}}}\n  patch: {{operation: ADD, value: {{name: {name}}}}}\n"
+        )
+    };
+    let names = ["xds-grpc", "prometheus_stats"];
+    let patches = add("SIDECAR_OUTBOUND", names[0]) + &add("SIDECAR_INBOUND", names[1]);
+    let world = with(&patches);
+    let view = snapshot(world.clone()).view(&node("demo", &[]));
+    assert_eq!(
+        names.map(|name| view.get(Type::Cluster, name).is_some()),
+        [false; 2]
+    );
+    let mut messages = conflicts(world);
+    messages.sort();
+    let told = |at: usize, name: &str| {
+        format!("patch {at} of EnvoyFilter demo/f is not applied: there is one of the name {name}")
+    };
+    assert_eq!(messages, [told(0, names[0]), told(1, names[1])]);
+}
+
 /// The lookups of a cluster as a proxy since 1.34 has it, whose service has names for addresses; and the cluster.
 fn lookups(value: &str) -> (Option<DnsCluster>, Cluster) {
     let mut world = with(&format!(
