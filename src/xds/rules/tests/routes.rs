@@ -250,6 +250,20 @@ fn requests_are_redirected_and_answered() {
             "scheme: https, derivePort: FROM_REQUEST_PORT, redirectCode: 303",
             "redirect 2 https \"\" 80 same",
         ),
+        // A usual port is not written, where no other one could stand in its place.
+        ("scheme: https, port: 443", "redirect 0 https \"\" 443 same"),
+        (
+            "scheme: https, port: 443, authority: d.example",
+            "redirect 0 https \"d.example\" 0 same",
+        ),
+        (
+            "scheme: https, port: 80, authority: d.example",
+            "redirect 0 https \"d.example\" 80 same",
+        ),
+        (
+            "scheme: http, derivePort: FROM_REQUEST_PORT, authority: d.example",
+            "redirect 0 http \"d.example\" 0 same",
+        ),
         (
             "scheme: https, derivePort: FROM_PROTOCOL_DEFAULT",
             "redirect 0 https \"\" 0 same",

@@ -61,14 +61,9 @@ pub(super) fn redirect(written: &HttpRedirect, port: u16) -> Option<RedirectActi
     } else {
         Some(PathRewriteSpecifier::PathRedirect(written.uri.clone()))
     };
-    let from_request = i32::from(RedirectPortSelection::FromRequestPort);
     Some(RedirectAction {
         host_redirect: written.authority.clone(),
-        port_redirect: match written.redirect_port {
-            Some(RedirectPort::Port(number)) => number,
-            Some(RedirectPort::DerivePort(from)) if from == from_request => port.into(),
-            Some(RedirectPort::DerivePort(_)) | None => 0,
-        },
+        port_redirect: port_redirect(written, port),
         response_code: code.into(),
         path_rewrite_specifier: path,
         scheme_rewrite_specifier: Some(&written.scheme)
@@ -76,6 +71,22 @@ pub(super) fn redirect(written: &HttpRedirect, port: u16) -> Option<RedirectActi
             .map(|scheme| SchemeRewriteSpecifier::SchemeRedirect(scheme.clone())),
         ..RedirectAction::default()
     })
+}
+
+/// Returns the port that stands in the location; 0: none of its own.
+fn port_redirect(written: &HttpRedirect, port: u16) -> u32 {
+    let from_request = i32::from(RedirectPortSelection::FromRequestPort);
+    let number = match written.redirect_port {
+        Some(RedirectPort::Port(number)) => number,
+        Some(RedirectPort::DerivePort(from)) if from == from_request => port.into(),
+        Some(RedirectPort::DerivePort(_)) | None => 0,
+    };
+    let is_usual = matches!((&*written.scheme, number), ("http", 80) | ("https", 443));
+    // Without a port Envoy keeps the one that the client wrote behind the host, unless the location has another host.
+    if is_usual && !written.authority.is_empty() {
+        return 0;
+    }
+    number
 }
 
 pub(super) fn direct_response(written: &HttpDirectResponse) -> DirectResponseAction {
