@@ -333,8 +333,30 @@ impl ProxyRules {
     }
 
     /// Rules for connections to a service, in order: those of the proxy's namespace, else of the service's, else of the root
-    /// namespace. For a proxy of the root namespace a rule that others see, too, is one for the mesh, and comes last.
+    /// namespace. For a proxy of the root namespace a rule that others see, too, is one for the mesh, and comes last. As in Istio,
+    /// rules for the proxy's workload leave none to those for all of the namespace.
     pub(crate) fn destination_rules(&self, service: &Service) -> Vec<Arc<Rule<DestinationRule>>> {
+        self.destination_rules_of(service, |rules| {
+            rules.retain(|rule| self.is_selected(rule));
+            let selector = rules.iter().find_map(|rule| selector_of(rule)).cloned();
+            rules.retain(|rule| selector_of(rule) == selector.as_ref());
+        })
+    }
+
+    /// Rules for connections that come in at a service, in the order of [`Self::destination_rules`]. As in Istio, one for some
+    /// workloads is for connections of theirs alone.
+    pub(crate) fn rules_of_server(&self, service: &Service) -> Vec<Arc<Rule<DestinationRule>>> {
+        self.destination_rules_of(service, |rules| {
+            rules.retain(|rule| selector_of(rule).is_none());
+        })
+    }
+
+    /// `choose` leaves those that count of rules of one namespace for one host.
+    fn destination_rules_of(
+        &self,
+        service: &Service,
+        choose: impl Fn(&mut Vec<Arc<Rule<DestinationRule>>>),
+    ) -> Vec<Arc<Rule<DestinationRule>>> {
         let all = &*self.visible.destination_rules;
         if all.is_empty() {
             return Vec::new();
@@ -354,9 +376,7 @@ impl ProxyRules {
         let rules = levels.into_iter().flatten().find_map(|of| {
             let of_host = |host: &str| {
                 let mut rules = of.get(host)?.clone();
-                rules.retain(|rule| self.is_selected(rule));
-                // One for some workloads is more specific than one for all of the namespace, however old that is.
-                rules.sort_by_key(|rule| rule.spec().workload_selector.is_none());
+                choose(&mut rules);
                 (!rules.is_empty()).then_some(rules)
             };
             // Wildcards come before names.
@@ -372,14 +392,10 @@ impl ProxyRules {
 
     /// A rule may be for some workloads of its own namespace alone.
     fn is_selected(&self, rule: &Rule<DestinationRule>) -> bool {
-        match &rule.spec().workload_selector {
-            None => true,
-            Some(selector) => {
-                // The namespace of each such rule is told from others, so the scope has it.
-                Some(rule.namespace()) == self.scope.namespace.as_ref()
-                    && self.meets(&selector.match_labels)
-            }
-        }
+        selector_of(rule).is_none_or(|labels| {
+            // The namespace of each such rule is told from others, so the scope has it.
+            Some(rule.namespace()) == self.scope.namespace.as_ref() && self.meets(labels)
+        })
     }
 
     /// Returns true if the proxy's workload has these labels.
@@ -403,6 +419,12 @@ impl ProxyRules {
 /// Returns true if a rule, or one of its matches, holds for sidecars: it names `mesh`, or no gateway.
 pub(crate) fn is_of_mesh(gateways: &[String]) -> bool {
     gateways.is_empty() || gateways.iter().any(|one| one == MESH)
+}
+
+/// The labels of workloads that a rule is for; `None`: it is for all of them.
+fn selector_of(rule: &Rule<DestinationRule>) -> Option<&BTreeMap<String, String>> {
+    let selector = rule.spec().workload_selector.as_ref();
+    selector.map(|selector| &selector.match_labels)
 }
 
 fn labels(written: &BTreeMap<String, String>) -> Labels {

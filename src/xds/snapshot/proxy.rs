@@ -653,7 +653,7 @@ fn add_pool(inbound_port: &mut InboundPort, proxy: &Proxy, rules: &ProxyRules) {
     let Some(service_port) = service_port else {
         return;
     };
-    let policies = ServicePolicies::of_service(rules, &service_port.service);
+    let policies = ServicePolicies::of_server(rules, &service_port.service);
     if let Some(pool) = policies.of(None, inbound_port.pool_port).pool() {
         inbound_port.pool = Some(Arc::new(*pool));
         inbound_port.from.extend(policies.from(None));

@@ -22,7 +22,15 @@ pub(crate) struct ServicePolicies {
 impl ServicePolicies {
     /// The rules that hold for a proxy's connections to a service.
     pub(crate) fn of_service(rules: &ProxyRules, service: &Service) -> Self {
-        let mut rules = rules.destination_rules(service);
+        Self::new(rules.destination_rules(service), service)
+    }
+
+    /// The rules that hold for connections that come in at a service.
+    pub(crate) fn of_server(rules: &ProxyRules, service: &Service) -> Self {
+        Self::new(rules.rules_of_server(service), service)
+    }
+
+    fn new(mut rules: Vec<Arc<Rule<DestinationRule>>>, service: &Service) -> Self {
         let (mut is_first, mut has_policy) = (true, false);
         rules.retain(|rule| {
             let spec = rule.spec();

@@ -74,26 +74,29 @@ fn a_subset_may_be_of_a_place() {
     assert!(of("topology.kubernetes.io/zone: ''").is_empty());
 }
 
-/// A rule for some workloads is more specific than one for the namespace, however old that is.
+/// A rule for some workloads stands in place of those for the namespace, however old these are, and takes nothing from them.
 #[test]
 fn a_rule_for_the_workload_comes_first() {
     let mut world = world();
     let pool = |most: u32| format!("connectionPool: {{tcp: {{maxConnections: {most}}}}}");
     let general = format!("host: a\ntrafficPolicy: {{{}}}", pool(10));
-    let selecting = format!(
-        "host: a\nworkloadSelector: {{matchLabels: {{app: c}}}}\ntrafficPolicy: {{{}}}",
-        pool(3)
-    );
+    let general = format!("{general}\n{SUBSETS}");
+    let selecting = "host: a\nworkloadSelector: {matchLabels: {app: c}}";
+    let with_pool = format!("{selecting}\ntrafficPolicy: {{{}}}", pool(3));
     destination_rule(&mut world, "general", 1, &general);
-    destination_rule(&mut world, "selecting", 2, &selecting);
+    destination_rule(&mut world, "selecting", 2, &with_pool);
+    let subset = "subsets: [{name: v2, labels: {version: v2}}]";
+    let with_subset = format!("{selecting}\n{subset}");
+    destination_rule(&mut world, "also-selecting", 3, &with_subset);
     let snapshot = snapshot(world);
-    let most = |labels: &[(&str, &str)]| {
-        let one = cluster(&*snapshot.view(&node("demo", labels)), A);
-        let thresholds = one.circuit_breakers.unwrap().thresholds;
+    let seen = |app: &str| snapshot.view(&node("demo", &[("app", app)]));
+    let most = |app: &str| {
+        let thresholds = cluster(&*seen(app), A).circuit_breakers.unwrap().thresholds;
         thresholds[0].max_connections.unwrap().value
     };
-    assert_eq!(most(&[("app", "c")]), 3);
-    assert_eq!(most(&[("app", "d")]), 10);
+    let subsets = |app: &str| [V1, V2].map(|name| seen(app).all(Type::Cluster).get(name).is_some());
+    assert_eq!((most("c"), subsets("c")), (3, [false, true]));
+    assert_eq!((most("d"), subsets("d")), (10, [true, true]));
 }
 
 fn cluster_path(view: &dyn View, name: &str) -> String {
@@ -644,6 +647,34 @@ fn a_servers_own_cluster_has_the_limits_of_its_service() {
     assert_eq!(one.lb_policy, 0);
     // The application may speak HTTP/1 alone.
     assert!(one.typed_extension_protocol_options.is_empty());
+}
+
+/// What some workloads say of their connections is for none that come to them.
+#[test]
+fn a_rule_for_some_workloads_sets_no_limits_of_a_server() {
+    let mut world = world();
+    let key = ServiceKey::new("a.demo.svc.cluster.local", "demo");
+    let services = Arc::make_mut(&mut world.services);
+    let one = Arc::make_mut(services.get_mut(&key).unwrap());
+    one.selector = labels(&[("app", "a")]);
+    let pool = |most: u32| {
+        format!("host: a\ntrafficPolicy: {{connectionPool: {{tcp: {{maxConnections: {most}}}}}}}")
+    };
+    let selector = "workloadSelector: {matchLabels: {app: a}}";
+    let selecting = format!("{}\n{selector}", pool(3));
+    destination_rule(&mut world, "selecting", 2, &selecting);
+    let limits = |world: &World| {
+        let view = snapshot(world.clone()).view(&node("demo", &[("app", "a")]));
+        let most = |name: &str| {
+            let thresholds = cluster(&*view, name).circuit_breakers.unwrap().thresholds;
+            thresholds[0].max_connections.unwrap().value
+        };
+        ["inbound|80|p80|a.demo.svc.cluster.local", A].map(most)
+    };
+    let [inbound, outbound] = limits(&world);
+    assert!(inbound > 5 && outbound == 3, "{inbound} {outbound}");
+    destination_rule(&mut world, "general", 3, &pool(5));
+    assert_eq!(limits(&world), [5, 3]);
 }
 
 /// A program with gRPC in it has providers of certificates, and refuses files: it never calls in plain text what a rule secures.
