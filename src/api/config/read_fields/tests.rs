@@ -278,7 +278,7 @@ const READERS: &[(&str, Readers)] = &[
         "WorkloadSelector",
         &[
             ("xds/scope.rs", ""),
-            ("sources/registry/service_entry.rs", ""),
+            ("sources/aggregate/service_entry.rs", ""),
         ],
     ),
     (
@@ -422,7 +422,7 @@ const READERS: &[(&str, Readers)] = &[
 ];
 
 const CONNECTIONS: Readers = &[("xds/rules/virtual_service/connections.rs", "")];
-const SERVICES: Readers = &[("sources/registry/service_entry.rs", "")];
+const SERVICES: Readers = &[("sources/aggregate/service_entry.rs", "")];
 const MATCHING: (&str, &str) = ("xds/rules/envoy_filter/matching.rs", "");
 
 /// Fields that their reader skips where a kind has the message.

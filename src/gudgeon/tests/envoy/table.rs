@@ -324,27 +324,27 @@ const CASES: Rows = &[
     (
         "28",
         &[
-            "sources/kubernetes/registry/tests/services.rs names_of_ports_say_what_they_speak",
-            "sources/kubernetes/registry/tests/services.rs app_protocol_wins_and_what_no_proxy_carries_is_dropped",
+            "sources/kubernetes/index/tests/services.rs names_of_ports_say_what_they_speak",
+            "sources/kubernetes/index/tests/services.rs app_protocol_wins_and_what_no_proxy_carries_is_dropped",
         ],
     ),
     (
         "29",
         &[
-            "sources/kubernetes/registry/tests/places.rs an_endpoint_is_served_before_its_pod_is_known",
+            "sources/kubernetes/index/tests/places.rs an_endpoint_is_served_before_its_pod_is_known",
         ],
     ),
     (
         "30",
         &[
-            "sources/kubernetes/registry/tests/places.rs pods_of_one_host_are_told_apart_by_their_names",
+            "sources/kubernetes/index/tests/places.rs pods_of_one_host_are_told_apart_by_their_names",
             "xds/snapshot/tests.rs a_pod_on_the_hosts_address_is_told_by_its_name",
         ],
     ),
     (
         "31",
         &[
-            "sources/kubernetes/registry/tests/places.rs terminating_endpoints_differ_from_unready_ones",
+            "sources/kubernetes/index/tests/places.rs terminating_endpoints_differ_from_unready_ones",
         ],
     ),
     (
@@ -352,28 +352,28 @@ const CASES: Rows = &[
         &[
             BOTH,
             ALONE,
-            "sources/kubernetes/registry/tests/services.rs a_service_has_its_addresses_in_their_order_and_its_balancers_apart",
+            "sources/kubernetes/index/tests/services.rs a_service_has_its_addresses_in_their_order_and_its_balancers_apart",
         ],
     ),
     (
         "33",
         &[
             KINDS,
-            "sources/kubernetes/registry/tests/services.rs an_external_name_is_resolved_by_the_proxy",
+            "sources/kubernetes/index/tests/services.rs an_external_name_is_resolved_by_the_proxy",
         ],
     ),
     (
         "34",
         &[
-            "sources/kubernetes/registry/tests/pods.rs a_place_is_said_by_the_pod_then_by_its_node_then_by_the_slice",
+            "sources/kubernetes/index/tests/pods.rs a_place_is_said_by_the_pod_then_by_its_node_then_by_the_slice",
         ],
     ),
     (
         "35",
         &[
             "gudgeon/tests/discovery/clusters.rs a_server_that_is_away_changes_nothing_and_its_return_is_one_push",
-            "sources/kubernetes/registry/tests/source.rs an_outage_changes_nothing_and_what_was_missed_is_told_once",
-            "sources/kubernetes/registry/tests/source.rs an_expired_version_is_listed_again",
+            "sources/kubernetes/index/tests/source.rs an_outage_changes_nothing_and_what_was_missed_is_told_once",
+            "sources/kubernetes/index/tests/source.rs an_expired_version_is_listed_again",
         ],
     ),
     (
@@ -388,8 +388,8 @@ const CASES: Rows = &[
         "37",
         &[
             "gudgeon/tests/discovery/clusters.rs a_cluster_that_is_removed_takes_its_endpoints_with_it_at_once",
-            "sources/kubernetes/registry/tests/remote.rs clusters_come_change_and_go",
-            "sources/registry/tests.rs clusters_share_their_services_and_take_their_endpoints_with_them",
+            "sources/kubernetes/index/tests/remote.rs clusters_come_change_and_go",
+            "sources/aggregate/tests.rs clusters_share_their_services_and_take_their_endpoints_with_them",
         ],
     ),
     (

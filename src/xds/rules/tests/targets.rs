@@ -95,11 +95,11 @@ fn a_policy_without_a_target_is_reported() {
         kinds.map(|kind| format!("{kind} demo/p: {message}"))
     };
     let none = "targetRef: {kind: Service, name: z}";
-    assert_eq!(conflicts_of(none), of("nobody", "z", "is not there"));
+    assert_eq!(conflicts_of(none), of("no workload", "z", "is not there"));
     let nobody = "targetRef: {kind: Service, name: b}";
     assert_eq!(
         conflicts_of(nobody),
-        of("nobody", "b", "selects no workloads")
+        of("no workload", "b", "selects no workloads")
     );
     // Another one is there.
     let others = "its other targets alone";
