@@ -463,6 +463,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("offload", &[]),
             ("error_text", &[]),
             ("interim_limit", &[]),
+            ("panics", &[]),
             ("disk", &[]),
             ("kind", &[]),
             ("catalogue", &["kind"]),
@@ -478,9 +479,10 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "interim_limit",
                     "kind",
                     "offload",
+                    "panics",
                 ],
             ),
-            ("reconcile", &["catalogue", "kind", "kubernetes"]),
+            ("reconcile", &["catalogue", "kind", "kubernetes", "panics"]),
             (
                 "consul",
                 &["contribution", "error_text", "interim_limit", "offload"],
@@ -531,7 +533,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 &["cli", "exit", "exposition", "process", "secrets", "serve"],
             ),
             ("webhook_configuration", &["shared"]),
-            ("watch", &["config_file", "process"]),
+            ("watch", &["clock", "config_file", "process"]),
             (
                 "grpc",
                 &[
