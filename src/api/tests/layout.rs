@@ -751,7 +751,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/consul/schedule.rs", 420),
     ("sources/kubernetes/index/source.rs", 420),
     ("gudgeon/grpc/connections.rs", 452),
-    ("gudgeon/discovery/sources/mcp.rs", 485),
+    ("gudgeon/discovery/sources/mcp.rs", 490),
     ("gudgeon/discovery/debug/page.rs", 415),
     ("gudgeon/galley/engine.rs", 410),
 ];
