@@ -302,9 +302,7 @@ def kept(folder, asked, reviews, reloads):
 
     reload(0)
     with Injector(folder, "reloads", config, FRAGMENT[1]) as injector:
-        # Half a second after its start it returns code pages, and what runs after that is mapped when it runs for the first
-        # time: before that there is nothing to compare with.
-        time.sleep(1)
+        # Code is mapped when it runs for the first time: what reviews and a reload need is resident before the comparison.
         injector.load(asked, 1000)
         reload(1)
         reloaded(1)

@@ -61,9 +61,9 @@
 //! | `serve::request_limit`: bodies of reviews | `Limited`, a semaphore | `Limited` bounds bytes and is what `discovery` uses. A semaphore is first come, first served: 64 clients that sent half a body held up all others for ten seconds. |
 //! | `serve::frames`: borders of HTTP/2's frames | hyper-util's `auto` | hyper has no timeout for a frame that has come in part, and such a connection kept its place. The nine bytes before each frame are read, and nothing else. |
 //! | types of Kubernetes | k8s-openapi | Its `Pod` of one container, 2,176 bytes of JSON, takes 18,566 bytes: 37 MB for 2,000 proxies, of 160 MiB. `sources::kind` names the kinds, and each reader keeps the fields that it needs. `ByteString` and times are the library's. `inject` has the schema of pods as a table. |
-//! | `log` | tracing-subscriber | 59 kB of the 850 that the binary has left, for the 44 lines of `impl Subscriber`. The format, the bound of a line, and sinks that never block stay, as a `FormatEvent` and a `MakeWriter`. |
+//! | `log` | tracing-subscriber | 59 kB of the binary, whose promise is near, for the 44 lines of `impl Subscriber`. The format, the bound of a line, and sinks that never block stay, as a `FormatEvent` and a `MakeWriter`. |
 //! | `api::config`: RE2's grammar | regex-syntax | It refuses 32 of the 91 patterns of the tests that RE2 takes, and takes 25 of the 80 that RE2 refuses. |
-//! | `src/jsonpath` | jsonpath-rust | 1,400 kB and eleven crates, one of them with assembly, for the token of a kubeconfig with `auth-provider: gcp`. The promise of the binary's size forbids it: some 850 kB are left of 19,531. |
+//! | `src/jsonpath` | jsonpath-rust | 1,400 kB and eleven crates, one of them with assembly, for the token of a kubeconfig with `auth-provider: gcp`. The promise of the binary's size forbids it: less than that is left. |
 //!
 //! # Flows
 //!

@@ -232,7 +232,7 @@ impl Subscriber for Log {
         );
         if let Ok(mut sinks) = self.sinks.lock() {
             for sink in sinks.iter_mut() {
-                sink.put(&line);
+                sink.put(self.json, &line);
             }
         }
     }
@@ -331,7 +331,7 @@ pub(crate) fn stamp(time: SystemTime) -> String {
 }
 
 impl Sink {
-    fn put(&mut self, line: &[u8]) {
+    fn put(&mut self, json: bool, line: &[u8]) {
         if !self.takes_a_line() {
             self.lose();
             return;
@@ -341,7 +341,7 @@ impl Sink {
                 message: format!("{} log lines were lost", self.lost),
                 fields: String::new(),
             };
-            if self.write(&render(false, SystemTime::now(), Level::WARN, &notice)) {
+            if self.write(&render(json, SystemTime::now(), Level::WARN, &notice)) {
                 self.lost = 0;
             }
             // The notice may have taken the last room.
@@ -463,9 +463,27 @@ mod tests {
         assert_eq!((count, wrong.len()), (1, 2), "{wrong:?}");
         assert!(wrong[0].contains("gone/a") && wrong[1].contains("pipe"));
         for sink in log.sinks.lock().unwrap().iter_mut() {
-            sink.put(b"line\n");
+            sink.put(false, b"line\n");
         }
         assert_eq!(std::fs::read(&paths[1]).unwrap(), b"line\n");
+    }
+
+    #[test]
+    fn the_line_about_lost_lines_has_the_form_of_the_others() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("log");
+        let mut sink = Sink {
+            target: Target::File(open_file(&path).unwrap(), path.clone()),
+            lost: 3,
+        };
+        sink.put(true, b"{}\n");
+        let written = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<serde_json::Value> = written
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(lines[0]["msg"], "3 log lines were lost");
+        assert_eq!(lines.len(), 2);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! kube looks for the token of a user with `auth-provider: {name: gcp}` in a command's output, by the paths `token-key` and
 //! `expiry-key` of the kubeconfig: `{.credential.access_token}`. kube needs JSONPath for nothing else, and the crate brings ten
-//! others, among them `regex` with all of Unicode: 1,400 kB, of which the promise of the binary's size leaves 850.
+//! others, among them `regex` with all of Unicode: 1,400 kB, more than the promise of the binary's size leaves.
 //! `[patch.crates-io]` of the workspace selects this crate, which supports paths of keys, `$.a.b` and `$['a']["b"]`, and refuses
 //! all others.
 

@@ -10,6 +10,7 @@
 //! * `offload`: work on long texts, off the event loop.
 //! * `error_text`: texts of errors, for logs.
 //! * `interim_limit`: requests to servers, with a bound on the interim responses before the response.
+//! * [`panics`]: work that ends as failed after a panic, or starts again.
 //! * `disk`: the file system on a thread of its own, with deadlines. The connection to an API server begins with
 //!   files, too, so that it is a room of its own.
 //! * `kind`: a [`Kind`] of Kubernetes' objects, its place in the API and the fields that a role reads; keys and revisions.
@@ -43,6 +44,7 @@ mod kind;
 pub mod kubernetes;
 pub mod memory;
 mod offload;
+pub mod panics;
 pub mod reconcile;
 
 pub use disk::{Disk, each_lookup, open_regular};

@@ -58,13 +58,13 @@ where
 {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Field<T> {
+    enum ReadOrOther<T> {
         Read(T),
         Other(IgnoredAny),
     }
-    Ok(match Field::deserialize(from)? {
-        Field::Read(read) => read,
-        Field::Other(IgnoredAny) => T::default(),
+    Ok(match ReadOrOther::deserialize(from)? {
+        ReadOrOther::Read(read) => read,
+        ReadOrOther::Other(IgnoredAny) => T::default(),
     })
 }
 

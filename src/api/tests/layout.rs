@@ -29,6 +29,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("xds", &["gudgeon-api"]),
     ("mcp", &["gudgeon-api"]),
     ("transform", &["gudgeon-api"]),
+    ("jsonpath", &[]),
     (
         "gudgeon",
         &[
@@ -463,6 +464,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("offload", &[]),
             ("error_text", &[]),
             ("interim_limit", &[]),
+            ("panics", &[]),
             ("disk", &[]),
             ("kind", &[]),
             ("catalogue", &["kind"]),
@@ -478,9 +480,10 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "interim_limit",
                     "kind",
                     "offload",
+                    "panics",
                 ],
             ),
-            ("reconcile", &["catalogue", "kind", "kubernetes"]),
+            ("reconcile", &["catalogue", "kind", "kubernetes", "panics"]),
             (
                 "consul",
                 &["contribution", "error_text", "interim_limit", "offload"],
@@ -531,7 +534,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 &["cli", "exit", "exposition", "process", "secrets", "serve"],
             ),
             ("webhook_configuration", &["shared"]),
-            ("watch", &["config_file", "process"]),
+            ("watch", &["clock", "config_file", "process"]),
             (
                 "grpc",
                 &[
@@ -749,7 +752,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/consul/schedule.rs", 420),
     ("sources/kubernetes/index/source.rs", 420),
     ("gudgeon/grpc/connections.rs", 452),
-    ("gudgeon/discovery/sources/mcp.rs", 485),
+    ("gudgeon/discovery/sources/mcp.rs", 490),
     ("gudgeon/discovery/debug/page.rs", 415),
     ("gudgeon/galley/engine.rs", 410),
 ];
@@ -807,12 +810,18 @@ fn is_library(path: &Path) -> bool {
     !beside && !named
 }
 
+fn package(name: &str) -> String {
+    match name {
+        "gudgeon" => name.to_owned(),
+        // It takes the place of a crate.
+        "jsonpath" => "jsonpath-rust".to_owned(),
+        name => format!("gudgeon-{name}"),
+    }
+}
+
 /// Returns the packages that a crate is linked with, itself included, one a line.
 fn tree(name: &str, edges: &str) -> String {
-    let package = match name {
-        "gudgeon" => name.to_owned(),
-        name => format!("gudgeon-{name}"),
-    };
+    let package = package(name);
     let tree = Command::new(env!("CARGO"))
         .args([
             "tree",
@@ -867,10 +876,7 @@ fn each_crate_knows_those_below_it_only() {
     .map(str::to_owned)
     .into();
     for (name, known) in CRATES {
-        let own = match *name {
-            "gudgeon" => "gudgeon".to_owned(),
-            name => format!("gudgeon-{name}"),
-        };
+        let own = package(name);
         let linked = linked(name);
         let others: BTreeSet<_> = linked
             .intersection(&members)
@@ -954,19 +960,21 @@ fn files_are_short_and_say_what_they_are() {
     }
 }
 
-/// The types that a file declares outside of functions.
+/// The types that a file declares, also in functions and modules within it.
 fn declared_types(text: &str) -> Vec<String> {
     const KEYWORDS: [&str; 5] = ["struct", "enum", "union", "trait", "type"];
     let name = |line: &str| {
-        // What is indented is another's: of a function, or an associated type.
-        let line = match line.strip_prefix("pub") {
+        let declaration = line.trim_start();
+        let is_indented = declaration.len() < line.len();
+        let declaration = match declaration.strip_prefix("pub") {
             Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1,
             Some(rest) => rest,
-            None if line.starts_with(' ') => return None,
-            None => line,
+            None => declaration,
         };
-        let mut tokens = line.trim_start().splitn(2, ' ');
-        let is_type = KEYWORDS.contains(&tokens.next()?);
+        let mut tokens = declaration.trim_start().splitn(2, ' ');
+        let keyword = tokens.next()?;
+        // An indented `type` belongs to a trait.
+        let is_type = KEYWORDS.contains(&keyword) && !(is_indented && keyword == "type");
         let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
         let name: String = tokens
             .next()?
@@ -1010,16 +1018,16 @@ fn homonyms_are_seen() {
         ),
         (
             "b/c.rs",
-            "pub(crate) struct One;\npub(in crate::b) trait Three {}\n    struct Two;\nimpl Two {}\nstructure Two\n",
+            "pub(crate) struct One;\npub(in crate::b) trait Three {\n    type Four;\n}\n    pub(super) struct Two;\nimpl Two {}\nstructure Two\n",
         ),
         ("b/tests.rs", "struct Two;\n"),
         (
             "d.rs",
-            "fn f() {}\n#[cfg(test)]\nmod tests {\nstruct Two;\n}\n",
+            "type Four = u8;\nfn f() {}\n#[cfg(test)]\nmod tests {\nstruct Two;\n}\n",
         ),
     ];
     let found = homonyms(files.iter().map(|(path, text)| (Path::new(path), *text)));
-    assert_eq!(found, ["One", "Three"].map(str::to_owned).into());
+    assert_eq!(found, ["One", "Three", "Two"].map(str::to_owned).into());
 }
 
 /// The edges between the modules of each folder of a crate, by the folder's path.

@@ -21,7 +21,7 @@ use crate::exit::Failure;
 use crate::galley::Galley;
 use crate::injector::Injector;
 use crate::serve::Shutdown;
-use crate::shared::{AdminListener, AdminPort, Role, Shared};
+use crate::shared::{AdminListener, AdminPort, Role, Shared, first_panic, panicked};
 use admin::Roles;
 
 /// The three prepared roles.
@@ -78,9 +78,16 @@ impl Role for All {
         roles.spawn(discovery.serve(shutdown.clone()));
         roles.spawn(injector.serve(shutdown.clone()));
         roles.spawn(galley.serve(shutdown));
-        while let Some(ended) = roles.join_next().await {
-            // A role that fails ends the process, which its supervisor restarts.
-            ended.map_err(|cause| Failure::system(format!("cannot go on: {cause}")))??;
+        let all_roles = async {
+            while let Some(ended) = roles.join_next().await {
+                // A role that fails ends the process, which its supervisor restarts.
+                ended.map_err(panicked)??;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            ended = all_roles => ended?,
+            failure = first_panic(&mut looking_in) => return Err(failure),
         }
         while looking_in.join_next().await.is_some() {}
         Ok(())

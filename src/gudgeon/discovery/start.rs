@@ -22,7 +22,7 @@ use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
 use crate::grpc::{self, GrpcListener, Port};
 use crate::serve::Shutdown;
-use crate::shared::{AdminListener, Inspect, Role, Shared};
+use crate::shared::{AdminListener, Inspect, Role, Shared, until};
 
 /// Sockets that are read before their tasks go on. After a push all proxies answer at once, each with all its names: read
 /// together, thousands of such requests would lie in memory, and most of that would stay the process's.
@@ -113,25 +113,10 @@ impl Role for Discovery {
             shutdown.closing().await;
             hub.lifecycle.end_streams();
         };
-        tokio::select! {
-            () = end => {}
-            // Without them nothing is read or pushed any more, and proxies would not notice: the supervisor restarts the process.
-            failure = panicked(&mut loops) => return Err(failure),
-            failure = panicked(&mut serving) => return Err(failure),
-        }
+        until(end, &mut loops, &mut serving).await?;
         while serving.join_next().await.is_some() {}
         Ok(())
     }
-}
-
-/// Waits until one of the tasks panics. The others may end.
-async fn panicked(tasks: &mut JoinSet<()>) -> Failure {
-    while let Some(ended) = tasks.join_next().await {
-        if let Err(cause) = ended {
-            return Failure::system(format!("cannot go on: {cause}"));
-        }
-    }
-    std::future::pending().await
 }
 
 fn listen(ports: Ports, hub: &Arc<Hub>, sources: &Sources, shutdown: &Shutdown) -> JoinSet<()> {

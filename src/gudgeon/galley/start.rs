@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -27,7 +27,7 @@ use crate::file_states::FileStates;
 use crate::mcp::Peers;
 use crate::process;
 use crate::serve::{self, Listener, Shutdown, bind};
-use crate::shared::{AdminListener, AdminPort, Inspect, Role, RuleChannel, Shared};
+use crate::shared::{AdminListener, AdminPort, Inspect, Role, RuleChannel, Shared, until};
 
 /// The prepared role: whatever may fail has been done.
 pub(crate) struct Galley {
@@ -37,6 +37,8 @@ pub(crate) struct Galley {
     listeners: Vec<(AdminPort, Side)>,
     validation: Option<Listener>,
     probes: oneshot::Sender<Probes>,
+    /// Loops without which the role serves what grows old: a panic of one ends the role.
+    loops: JoinSet<()>,
 }
 
 impl Galley {
@@ -67,7 +69,8 @@ impl Role for Galley {
 
     async fn prepare(shared: &Shared, flags: &GalleyFlags) -> Result<Self, Failure> {
         // SIGUSR1 ends a process that does not handle it, so this comes first.
-        let again = on_demand()?;
+        let mut loops = JoinSet::new();
+        on_demand(&mut loops)?;
         let options = GalleyOptions::new(flags, shared)?;
         let readiness = Arc::new(Readiness::new());
         let mut registry = Registry::default();
@@ -85,15 +88,21 @@ impl Role for Galley {
         let webhook = match options.validation {
             true => {
                 let files = metrics.files.clone();
-                let started =
-                    ValidationWebhook::start(shared, flags, &readiness, &mut registry, files);
+                let started = ValidationWebhook::start(
+                    shared,
+                    flags,
+                    &readiness,
+                    &mut registry,
+                    files,
+                    &mut loops,
+                );
                 Some(started.await?)
             }
             false => None,
         };
         let listeners = listeners(flags).await?;
         let engine = sources(
-            shared, flags, &options, &readiness, &metrics, &again, &files,
+            shared, flags, &options, &readiness, &metrics, &files, &mut loops,
         )
         .await?;
         let (webhook, validation) = webhook.unzip();
@@ -124,6 +133,7 @@ impl Role for Galley {
             listeners,
             validation,
             probes,
+            loops,
         })
     }
 
@@ -135,6 +145,7 @@ impl Role for Galley {
             listeners,
             validation,
             probes,
+            mut loops,
         } = self;
         let mut serving = JoinSet::new();
         if let Some((streams, engine)) = streams {
@@ -157,24 +168,28 @@ impl Role for Galley {
         }
         // The process may be at its end, so the result is ignored.
         let _started = probes.send(probes::start(&flags, &admin.readiness.changes()));
-        shutdown.draining().await;
-        admin.readiness.drains();
+        let end = async {
+            shutdown.draining().await;
+            admin.readiness.drains();
+            shutdown.closing().await;
+        };
+        until(end, &mut loops, &mut serving).await?;
         while serving.join_next().await.is_some() {}
         Ok(())
     }
 }
 
-/// Counts the requests to read everything again: SIGUSR1 as well, as in Galley.
-fn on_demand() -> Result<watch::Receiver<u64>, Failure> {
+/// SIGUSR1 requests to read everything again, too, as in Galley.
+fn on_demand(loops: &mut JoinSet<()>) -> Result<(), Failure> {
     let mut asked = signal(SignalKind::user_defined1())
         .map_err(|cause| Failure::system(format!("cannot handle signals: {cause}")))?;
-    tokio::spawn(async move {
+    loops.spawn(async move {
         while asked.recv().await.is_some() {
             info!("received SIGUSR1: reading all files again");
             process::request_reload();
         }
     });
-    Ok(process::reload_requests())
+    Ok(())
 }
 
 /// Starts the source; `None` if no configuration is served.
@@ -184,8 +199,8 @@ async fn sources(
     options: &GalleyOptions,
     readiness: &Arc<Readiness>,
     metrics: &Arc<GalleyMetrics>,
-    again: &watch::Receiver<u64>,
     files: &Arc<FileStates>,
+    loops: &mut JoinSet<()>,
 ) -> Result<Option<Arc<GalleyEngine>>, Failure> {
     let source = match &options.from {
         From::Nowhere => return Ok(None),
@@ -204,7 +219,7 @@ async fn sources(
         From::Files(path) => {
             let rules = shared.rules().map(RuleChannel::sender);
             let files = FileSource::new(path, Arc::clone(&engine), rules).await?;
-            tokio::spawn(files.follow(flags.watch_config_files));
+            loops.spawn(files.follow(flags.watch_config_files));
         }
         From::Cluster(access) => {
             let settings = sources::kubernetes::config::WatchSettings {
@@ -215,15 +230,16 @@ async fn sources(
                 )
             };
             let server = ClusterSource::new(shared, access, settings, Arc::clone(&engine)).await?;
-            tokio::spawn(server.follow());
+            loops.spawn(server.follow());
         }
         From::Nowhere => {}
     }
     if flags.enable_analysis && !matches!(options.from, From::Cluster(_)) {
         warn!("ignoring --enableAnalysis: files have no status");
     }
-    tokio::spawn(file.follow(Arc::clone(&engine), again.clone(), Arc::clone(files)));
-    tokio::spawn(Arc::clone(&engine).run());
+    let again = process::reload_requests();
+    loops.spawn(file.follow(Arc::clone(&engine), again, Arc::clone(files)));
+    loops.spawn(Arc::clone(&engine).run());
     Ok(Some(engine))
 }
 
@@ -260,4 +276,60 @@ async fn listeners(flags: &GalleyFlags) -> Result<Vec<(AdminPort, Side)>, Failur
         listeners.push((port, Side::Page));
     }
     Ok(listeners)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::cli::{Action, parse};
+    use crate::exit::Exit;
+
+    fn flags(path: &std::path::Path) -> GalleyFlags {
+        let line = "gudgeon galley --enable-server --insecure --server-address tcp://127.0.0.1:0 \
+                    --enable-validation=false --monitoringPort 0 --ctrlz_port 0";
+        let mut arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+        arguments.extend(["--configPath".into(), path.into()]);
+        arguments.extend(["--livenessProbePath=", "--readinessProbePath="].map(OsString::from));
+        let Action::Galley(flags) = parse(&arguments).unwrap().action else {
+            panic!("{arguments:?}")
+        };
+        *flags
+    }
+
+    async fn prepared(path: &std::path::Path) -> Galley {
+        Galley::prepare(&Shared::new(), &flags(path)).await.unwrap()
+    }
+
+    /// Galley called itself ready, and read no object again.
+    #[tokio::test]
+    async fn a_panic_of_a_loop_ends_the_role() {
+        let root = tempfile::tempdir().unwrap();
+        let mut galley = prepared(root.path()).await;
+        // The signal, the directory, the mesh configuration and the publisher.
+        assert_eq!(galley.loops.len(), 4);
+        galley
+            .loops
+            .spawn(async { panic!("as a source that panics") });
+        let (_stage, shutdown) = Shutdown::channel();
+        let ended = timeout(Duration::from_secs(20), galley.serve(shutdown)).await;
+        let failure = ended.expect("it serves on").unwrap_err();
+        assert_eq!(failure.exit, Exit::System);
+    }
+
+    #[tokio::test]
+    async fn the_role_serves_until_the_ports_close() {
+        use crate::serve::ShutdownStage;
+        let root = tempfile::tempdir().unwrap();
+        let galley = prepared(root.path()).await;
+        let (stage, shutdown) = Shutdown::channel();
+        let serving = tokio::spawn(galley.serve(shutdown));
+        stage.send_replace(ShutdownStage::Draining);
+        stage.send_replace(ShutdownStage::Closing);
+        let ended = timeout(Duration::from_secs(20), serving).await;
+        assert_eq!(ended.expect("it serves on").unwrap(), Ok(()));
+    }
 }

@@ -106,7 +106,7 @@ impl BoundStreams {
         }
         let mut open = self.server.is_open();
         let readiness = Arc::clone(readiness);
-        tokio::spawn(async move {
+        serving.spawn(async move {
             if open.wait_for(|open| *open).await.is_ok() {
                 readiness.has(PART);
             }

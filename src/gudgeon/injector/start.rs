@@ -27,7 +27,7 @@ use crate::config_file::{FlaggedFile, chosen};
 use crate::exit::Failure;
 use crate::file_writer::FileWriter;
 use crate::serve::{self, Routes, Shutdown};
-use crate::shared::{AdminListener, Clusters, Inspect, Role, Shared, Webhooks};
+use crate::shared::{AdminListener, Clusters, Inspect, Role, Shared, Webhooks, until};
 use crate::tls::{self, Authority, LeafNames};
 use crate::watch::{Watcher, run_reload_loop};
 use crate::{parameters, webhook_configuration};
@@ -47,9 +47,13 @@ impl<E: ActiveConfiguration> Role for Injector<E> {
 
     async fn serve(self, mut shutdown: Shutdown) -> Result<(), Failure> {
         let readiness = Arc::clone(&self.webhook.readiness);
-        let mut serving = self.go(&shutdown);
-        shutdown.draining().await;
-        readiness.drains();
+        let (mut loops, mut serving) = self.go(&shutdown);
+        let end = async {
+            shutdown.draining().await;
+            readiness.drains();
+            shutdown.closing().await;
+        };
+        until(end, &mut loops, &mut serving).await?;
         while serving.join_next().await.is_some() {}
         Ok(())
     }
@@ -159,8 +163,8 @@ impl<E: ActiveConfiguration> Injector<E> {
         })
     }
 
-    /// Starts serving; the returned tasks end with the stage.
-    fn go(self, shutdown: &Shutdown) -> JoinSet<()> {
+    /// Starts serving. Returns loops that go on for ever, and the tasks of ports, which end with the stage.
+    fn go(self, shutdown: &Shutdown) -> (JoinSet<()>, JoinSet<()>) {
         let Self {
             flags,
             files,
@@ -181,8 +185,9 @@ impl<E: ActiveConfiguration> Injector<E> {
             served: &webhook.served,
             observers: telling,
         };
-        tasks.spawn(files, authority, beats);
-        start_cluster_tasks(&flags, cluster, &webhook, &status);
+        let mut loops = JoinSet::new();
+        tasks.spawn(files, authority, beats, &mut loops);
+        start_cluster_tasks(&flags, cluster, &webhook, &status, &mut loops);
         let mut serving = JoinSet::new();
         let monitor = Arc::new(InjectorMonitor {
             webhook: Arc::clone(&webhook),
@@ -197,7 +202,7 @@ impl<E: ActiveConfiguration> Injector<E> {
                 serving.spawn(serve::run(bound, Arc::new(routes), shutdown))
             }
         };
-        serving
+        (loops, serving)
     }
 }
 
@@ -283,12 +288,13 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
         files: Files<E>,
         authority: Option<Authority>,
         beats: Option<(FileWriter, Duration)>,
+        loops: &mut JoinSet<()>,
     ) {
         if let Some((file, interval)) = beats {
-            tokio::spawn(health::beat(file, interval));
+            loops.spawn(health::beat(file, interval));
         }
         if let Some(path) = self.flags.ca_out.clone() {
-            tokio::spawn(ca_out_file::run_write_loop(
+            loops.spawn(ca_out_file::run_write_loop(
                 path,
                 self.served.ca.subscribe(),
             ));
@@ -298,16 +304,16 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
                 let ca = self.served.ca.clone();
                 let observers = self.observers;
                 let serve = move |pair: &tls::Pair| observers.serve(pair);
-                tokio::spawn(tls::renew(authority, serve, ca));
+                loops.spawn(tls::renew(authority, serve, ca));
             }
             None => {
                 if let Some(pairs) = files.pairs() {
-                    tokio::spawn(follow(pairs, self.observers));
+                    loops.spawn(follow(pairs, self.observers));
                 }
             }
         }
         let watcher = Watcher::new(files.paths());
-        tokio::spawn(run_reload_loop(watcher, files));
+        loops.spawn(run_reload_loop(watcher, files));
     }
 }
 
@@ -317,6 +323,7 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
     cluster: Option<(Access, Clusters)>,
     webhook: &Arc<Webhook<E>>,
     status: &Status,
+    loops: &mut JoinSet<()>,
 ) {
     let auto = flags.native_sidecars == NativeSetting::Auto;
     let openshift = namespaces::wanted();
@@ -337,7 +344,7 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
         status.set_reconciler(handle.clone());
         let ca = webhook.served.ca.subscribe();
         let unreadable = webhook.served.ca_unreadable.subscribe();
-        tokio::spawn(webhook_configuration::emit_bundles(
+        loops.spawn(webhook_configuration::emit_bundles(
             handle,
             flags.self_signed,
             ca,
@@ -358,7 +365,7 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
             auto,
             namespaces,
         };
-        tokio::spawn(kubernetes::run(access, tasks));
+        loops.spawn(kubernetes::run(access, tasks));
     }
 }
 

@@ -6,6 +6,7 @@ mod clusters;
 mod inspect;
 mod last_report;
 mod rules;
+mod tasks;
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,7 @@ pub(crate) use clusters::Clusters;
 pub(crate) use inspect::{AdminRequest, AdminResource, Endpoint, Inspect, RenderedDocument};
 pub(crate) use last_report::LastReport;
 pub(crate) use rules::{RuleChannel, RuleUpdate};
+pub(crate) use tasks::{LateTasks, first_panic, panicked, until};
 
 /// Work that is due whichever way the program ends.
 type ShutdownHook = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -225,7 +227,7 @@ async fn serve_until_shutdown<R: Role>(
         ended = &mut serving => {
             return match ended {
                 Ok(result) => result.map(|()| Exit::Done),
-                Err(cause) => Err(Failure::system(format!("cannot go on: {cause}"))),
+                Err(cause) => Err(panicked(cause)),
             };
         }
     }

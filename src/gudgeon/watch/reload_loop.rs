@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use tracing::warn;
+use api::backoff::{Backoff, Bounds};
+use sources::panics::caught;
+use tokio::time::sleep;
+use tracing::{error, warn};
 
 use super::Watcher;
+use crate::clock::chance;
 
 /// The delay from the first event to the reload: a program often writes several files.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -39,8 +43,8 @@ pub(crate) trait ChangeSource {
     /// If it is dropped, an event may be lost: the caller reads the files.
     async fn due(&mut self, pause: Duration) {
         tokio::select! {
-            () = self.changed() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(pause) => self.follow().await,
+            () = self.changed() => sleep(SETTLE).await,
+            () = sleep(pause) => self.follow().await,
         }
     }
 }
@@ -75,13 +79,16 @@ impl ChangeSource for Watcher {
     }
 }
 
-/// Reads files after events and at intervals, as long as they are used.
-pub(crate) async fn run_reload_loop(mut watcher: impl ChangeSource, mut files: impl ReloadFiles) {
+/// Reads files after events and at intervals, as long as they are used. A panic ends neither the reads nor the events: content
+/// that is never read again would stay in effect for good, and nobody would know.
+pub(crate) async fn run_reload_loop(mut watcher: impl ChangeSource, files: impl ReloadFiles) {
     let mut warned = false;
     let intervals = files.intervals();
-    watcher.follow().await;
+    let mut reader = GuardedFiles::new(files);
+    // After a panic of it the files are read all the same.
+    let _logged = caught(watcher.follow()).await;
     // Picks up changes between the first scan and the watch.
-    let mut again = files.reload().await;
+    let mut again = reader.reload().await;
     loop {
         let mut pause = intervals.poll;
         if let Some(why) = watcher.degraded() {
@@ -92,10 +99,41 @@ pub(crate) async fn run_reload_loop(mut watcher: impl ChangeSource, mut files: i
             }
         }
         tokio::select! {
-            () = watcher.due(again.unwrap_or(pause)) => {}
-            () = files.unused() => return,
+            due = caught(watcher.due(again.unwrap_or(pause))) => if due.is_err() {
+                sleep(intervals.degraded).await;
+            },
+            () = reader.files.unused() => return,
         }
-        again = files.reload().await;
+        again = reader.reload().await;
+    }
+}
+
+/// Files, the reader of which outlives its panics.
+struct GuardedFiles<F> {
+    files: F,
+    /// The waits after panics.
+    backoff: Backoff,
+}
+
+impl<F: ReloadFiles> GuardedFiles<F> {
+    fn new(files: F) -> Self {
+        let ReloadIntervals { poll, degraded } = files.intervals();
+        let backoff = Backoff::new(Bounds {
+            first: degraded,
+            most: poll,
+        });
+        Self { files, backoff }
+    }
+
+    /// Reads changed files. Returns the delay until the next read, if it cannot wait for an event.
+    async fn reload(&mut self) -> Option<Duration> {
+        if let Ok(again) = caught(self.files.reload()).await {
+            self.backoff.reset();
+            return again;
+        }
+        let wait = self.backoff.next(chance());
+        error!("a read of files panicked, see the log: reading them again in {wait:.1?}");
+        Some(wait)
     }
 }
 
@@ -140,12 +178,15 @@ mod tests {
         unused: Option<Instant>,
         seen: &'a RefCell<Vec<u128>>,
         again: &'a [Option<u64>],
+        /// The first reads, which panic.
+        panics: usize,
     }
 
     impl ReloadFiles for RecordedReloads<'_> {
         async fn reload(&mut self) -> Option<Duration> {
             let mut seen = self.seen.borrow_mut();
             seen.push(self.start.elapsed().as_millis());
+            assert!(seen.len() > self.panics, "as a reader that panics");
             let again = self.again.get(seen.len() - 1).copied().flatten();
             again.map(Duration::from_millis)
         }
@@ -184,6 +225,7 @@ mod tests {
             unused: None,
             seen: &seen,
             again,
+            panics: 0,
         };
         let all = run_reload_loop(watch, files);
         let over = tokio::time::timeout(Duration::from_secs(seconds), all).await;
@@ -239,10 +281,73 @@ mod tests {
                 unused: Some(start + Duration::from_secs(170)),
                 seen: &seen,
                 again: &[],
+                panics: 0,
             };
             run_reload_loop(watch, files).await;
             assert_eq!(start.elapsed().as_secs(), 170);
             assert_eq!(seen.into_inner(), expected);
         }
+    }
+
+    /// A list of clients kept a revoked one for good.
+    #[tokio::test(start_paused = true)]
+    async fn on_after_a_panic_with_longer_waits() {
+        let start = Instant::now();
+        let seen = RefCell::<Vec<u128>>::default();
+        let watch = Watch {
+            degraded: false,
+            tells: None,
+            followed: &Cell::new(0),
+        };
+        let files = RecordedReloads {
+            start,
+            intervals: ReloadIntervals::default(),
+            unused: Some(start + Duration::from_secs(400)),
+            seen: &seen,
+            again: &[],
+            panics: 2,
+        };
+        run_reload_loop(watch, files).await;
+        let seen = seen.into_inner();
+        let waits: Vec<_> = seen.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let [first, second, third] = *waits else {
+            panic!("{waits:?}");
+        };
+        assert!((8_000..=12_001).contains(&first), "{first}");
+        assert!((16_000..=24_001).contains(&second), "{second}");
+        assert_eq!(third, 300_000);
+    }
+
+    /// A watcher whose events panic.
+    struct BrokenWatch;
+
+    impl ChangeSource for BrokenWatch {
+        fn degraded(&self) -> Option<&str> {
+            None
+        }
+
+        async fn changed(&mut self) {
+            panic!("as a watcher that panics");
+        }
+
+        async fn follow(&mut self) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_short_intervals_after_a_panic_of_the_watcher() {
+        let start = Instant::now();
+        let seen = RefCell::<Vec<u128>>::default();
+        let files = RecordedReloads {
+            start,
+            intervals: ReloadIntervals::default(),
+            unused: None,
+            seen: &seen,
+            again: &[],
+            panics: 0,
+        };
+        let all = run_reload_loop(BrokenWatch, files);
+        let over = tokio::time::timeout(Duration::from_secs(35), all).await;
+        assert!(over.is_err(), "it goes on for ever");
+        assert_eq!(seen.into_inner(), [0, 10_000, 20_000, 30_000]);
     }
 }

@@ -4,7 +4,6 @@
 //!
 //! * `failure`: errors of requests, in the operator's words. `answer`: responses, bounded in bytes and time. `line_buffer`: lines of
 //!   a watch, bounded. `page_progress`: the bounds of a list that comes in pages.
-//! * `panics`: work that ends as failed after a panic, or starts again.
 //! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
 //! * `list`: all objects of a kind, read once. `served_kinds`: the kinds that an API server has.
 //! * `status_queue`: pending writes of statuses, with their order, backoff and refusals, whatever the form of the patch.
@@ -25,7 +24,6 @@ mod index;
 mod line_buffer;
 mod list;
 mod page_progress;
-pub(crate) mod panics;
 mod served_kinds;
 pub(crate) mod status_queue;
 mod store;

@@ -9,7 +9,7 @@ use api::log_repeats::LogRepeatLimiter;
 use kube::core::Request;
 use kube::core::params::ListParams;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::Instant;
 
 use super::connect::{Cluster, REQUEST};
@@ -28,29 +28,100 @@ struct ApiResource {
     name: String,
 }
 
-type GroupVersion = (&'static str, &'static str);
-
-/// The last answer about one version of a group.
-#[derive(Debug)]
-struct KindsAnswer {
-    at: Instant,
-    plurals: Result<BTreeSet<String>, Failure>,
+#[derive(Deserialize)]
+struct ApiGroupList {
+    #[serde(default)]
+    groups: Vec<ApiGroup>,
 }
 
-/// The lock of one version of a group, held during a request about it: one answer serves all who ask meanwhile.
-type KindsCell = Arc<tokio::sync::Mutex<Option<KindsAnswer>>>;
+#[derive(Deserialize)]
+struct ApiGroup {
+    #[serde(default)]
+    versions: Vec<ApiGroupVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ApiGroupVersion {
+    group_version: String,
+}
+
+type GroupVersion = (&'static str, &'static str);
+
+/// The last answer to one request.
+#[derive(Debug)]
+struct LastAnswer<T> {
+    at: Instant,
+    found: Result<T, Failure>,
+}
+
+/// The last answer, locked during the request: one answer serves all who ask meanwhile.
+#[derive(Debug)]
+struct AnswerCell<T>(tokio::sync::Mutex<Option<LastAnswer<T>>>);
+
+impl<T> Default for AnswerCell<T> {
+    fn default() -> Self {
+        Self(tokio::sync::Mutex::default())
+    }
+}
+
+impl<T> AnswerCell<T> {
+    /// Reads an answer that is at most `fresh` old; `ask` gets another one.
+    ///
+    /// # Errors
+    /// The request failed.
+    async fn read<R>(
+        &self,
+        fresh: Duration,
+        ask: impl Future<Output = Result<T, Failure>>,
+        read: impl FnOnce(&T) -> R,
+    ) -> Result<R, Failure> {
+        let asked = Instant::now();
+        let mut last = self.0.lock().await;
+        // A failure serves those who waited for it: each of them would wait as long for a server that is silent.
+        let is_fresh = |last: &LastAnswer<T>| {
+            last.at >= asked || (last.found.is_ok() && last.at.elapsed() < fresh)
+        };
+        let answer = match last.take().filter(is_fresh) {
+            Some(answer) => answer,
+            None => {
+                let found = ask.await;
+                LastAnswer {
+                    at: Instant::now(),
+                    found,
+                }
+            }
+        };
+        last.insert(answer)
+            .found
+            .as_ref()
+            .map(read)
+            .map_err(Clone::clone)
+    }
+}
+
+/// The plural names of the kinds in one version of a group.
+type KindsCell = Arc<AnswerCell<BTreeSet<String>>>;
+
+/// Versions of groups, such as `networking.istio.io/v1`; `None`: the account may not read them.
+type GroupVersions = Option<BTreeSet<String>>;
 
 /// The kinds of a server, with a cache shared by all look-ups at about the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct ServedKinds {
     cluster: Cluster,
+    /// One answer says which of the others need not be asked for: of most groups a server has none.
+    groups: Arc<AnswerCell<GroupVersions>>,
     answers: Arc<Mutex<BTreeMap<GroupVersion, KindsCell>>>,
 }
 
 impl ServedKinds {
     pub(crate) fn new(cluster: Cluster) -> Self {
-        let answers = Arc::default();
-        Self { cluster, answers }
+        Self {
+            cluster,
+            groups: Arc::default(),
+            answers: Arc::default(),
+        }
     }
 
     /// Returns the newest version in which the server has the kind, by answers that are at most `fresh` old. `versions`: the
@@ -79,36 +150,62 @@ impl ServedKinds {
         plural: &str,
         fresh: Duration,
     ) -> Result<bool, Failure> {
-        let asked = Instant::now();
+        let may_have = |served: &GroupVersions| {
+            let version = format!("{group}/{version}");
+            served
+                .as_ref()
+                .is_none_or(|served| served.contains(&version))
+        };
+        let groups = self.cluster.group_versions();
+        if !self.groups.read(fresh, groups, may_have).await? {
+            return Ok(false);
+        }
         let cell = {
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(answers.entry((group, version)).or_default())
         };
-        let mut answer = cell.lock().await;
-        // A failure serves those who waited for it: each of them would wait as long for a server that is silent.
-        let is_fresh = |answer: &KindsAnswer| {
-            answer.at >= asked || (answer.plurals.is_ok() && answer.at.elapsed() < fresh)
-        };
-        if answer.as_ref().is_none_or(|answer| !is_fresh(answer)) {
-            let plurals = self.cluster.serves(group, version).await;
-            let at = Instant::now();
-            *answer = Some(KindsAnswer { at, plurals });
-        }
-        match answer.as_ref().map(|answer| &answer.plurals) {
-            Some(Ok(plurals)) => Ok(plurals.contains(plural)),
-            Some(Err(failure)) => Err(failure.clone()),
-            None => Ok(false),
-        }
+        let kinds = self.cluster.serves(group, version);
+        cell.read(fresh, kinds, |plurals| plurals.contains(plural))
+            .await
     }
 }
 
 impl Cluster {
+    /// Returns the versions of all groups; `None` if the account may not read them.
+    ///
+    /// # Errors
+    /// The request failed.
+    async fn group_versions(&self) -> Result<GroupVersions, Failure> {
+        let read = self.discover::<ApiGroupList>("/apis".to_owned()).await;
+        match read {
+            Ok(list) => {
+                let versions = list.groups.into_iter().flat_map(|group| group.versions);
+                Ok(Some(
+                    versions.map(|version| version.group_version).collect(),
+                ))
+            }
+            Err(failure) if matches!(failure.code(), Some(403 | 404)) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Returns the plural names of the kinds in a version of a group; none if the server does not have it.
     ///
     /// # Errors
     /// The request failed.
     async fn serves(&self, group: &str, version: &str) -> Result<BTreeSet<String>, Failure> {
         let path = format!("/apis/{group}/{version}");
+        match self.discover::<ApiResourceList>(path).await {
+            Ok(list) => Ok(list.resources.into_iter().map(|one| one.name).collect()),
+            Err(failure) if failure.code() == Some(404) => Ok(BTreeSet::new()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn discover<T: DeserializeOwned + Send + 'static>(
+        &self,
+        path: String,
+    ) -> Result<T, Failure> {
         let action = Action {
             verb: "get",
             resource: path.clone(),
@@ -117,15 +214,7 @@ impl Cluster {
         let request = http::Request::get(path)
             .body(Vec::new())
             .map_err(kube::core::request::Error::BuildRequest);
-        match self
-            .exchange(&action, REQUEST)
-            .json::<ApiResourceList>(request)
-            .await
-        {
-            Ok(list) => Ok(list.resources.into_iter().map(|one| one.name).collect()),
-            Err(failure) if failure.code() == Some(404) => Ok(BTreeSet::new()),
-            Err(failure) => Err(failure),
-        }
+        self.exchange(&action, REQUEST).json::<T>(request).await
     }
 
     /// Returns true if the server has kinds in a version of a group.
@@ -230,22 +319,46 @@ mod tests {
             let found = served.newest(NETWORKING, &VERSIONS, plural, LONG).await;
             assert_eq!(found, Ok(version), "{plural}");
         }
-        assert_eq!(fake.count("get"), 2);
+        // The groups, and both versions.
+        assert_eq!(fake.count("get"), 3);
         let found = served.newest(NETWORKING, &VERSIONS, "gateways", Duration::ZERO);
         assert_eq!(found.await, Ok(Some("v1")));
-        assert_eq!(fake.count("get"), 3);
+        assert_eq!(fake.count("get"), 5);
+    }
+
+    /// Every eight seconds discovery asked for each version of each group that its server lacks.
+    #[tokio::test]
+    async fn one_request_tells_of_all_groups_that_are_not_there() {
+        let (fake, served) = fake().await;
+        for group in ["rbac.istio.io", "config.istio.io", "telemetry.istio.io"] {
+            let found = served.newest(group, &VERSIONS, "gateways", LONG).await;
+            assert_eq!(found, Ok(None), "{group}");
+        }
+        assert_eq!(fake.paths(), ["/apis"]);
+    }
+
+    #[tokio::test]
+    async fn versions_are_asked_for_where_the_groups_may_not_be_read() {
+        for refused in [403, 404] {
+            let (fake, served) = fake().await;
+            fake.fail("get", &[Fault::Status(refused, 0)]);
+            let found = served.newest(NETWORKING, &VERSIONS, "sidecars", LONG).await;
+            assert_eq!(found, Ok(Some("v1beta1")), "{refused}");
+        }
     }
 
     #[tokio::test]
     async fn a_silent_answer_about_one_group_holds_up_no_other() {
         let (fake, served) = fake().await;
+        let groups = served.newest("none.example.com", &["v1"], "gateways", LONG);
+        assert_eq!(groups.await, Ok(None));
         fake.fail("get", &[Fault::Silence]);
         let first = {
             let served = served.clone();
             tokio::spawn(async move { served.newest(NETWORKING, &["v1"], "gateways", LONG).await })
         };
         let deadline = Instant::now() + Duration::from_secs(10);
-        while fake.count("get") == 0 {
+        while fake.count("get") == 1 {
             assert!(Instant::now() < deadline);
             sleep(Duration::from_millis(5)).await;
         }
@@ -268,6 +381,6 @@ mod tests {
         );
         assert_eq!(fake.count("get"), 1);
         assert_eq!(look().await, Ok(Some("v1")));
-        assert_eq!(fake.count("get"), 2);
+        assert_eq!(fake.count("get"), 3);
     }
 }

@@ -17,9 +17,9 @@ use super::reconcile_status::{ReconcileFailure, ReconcileStatus, ReconcileStatus
 use super::validation::{Validation, WebhookProbe};
 use super::webhook::WebhookConfiguration;
 use crate::kubernetes::Cluster;
-use crate::kubernetes::panics::RestartingTasks;
 use crate::kubernetes::store;
 use crate::kubernetes::{ObjectSource as _, Selection, WatchTiming, Watcher};
+use crate::panics::RestartingTasks;
 
 use configuration::ConfigurationReconciler;
 use goal::Goal;

@@ -8,6 +8,8 @@ mod local;
 mod objects;
 #[cfg(test)]
 mod page_tests;
+#[cfg(test)]
+mod panic_tests;
 mod port;
 mod sinkz;
 mod source;
@@ -41,7 +43,7 @@ use crate::exit::Failure;
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::mcp::{Apply, Link, McpServer, ReceivedObject, SourceObjects};
 use crate::secrets::redact_text;
-use crate::shared::RuleUpdate;
+use crate::shared::{LateTasks, RuleUpdate};
 
 /// The registry of ServiceEntries that are made of Services, by the name that Istio has for it.
 const SERVICES: &str = "SSEMCP";
@@ -66,6 +68,8 @@ pub(crate) struct McpSources {
     port: Mutex<Option<McpServer>>,
     /// The updates of another role, until a task receives them.
     updates: Mutex<Option<mpsc::Receiver<RuleUpdate>>>,
+    /// The tasks of the sources, which the mesh configuration may name at any time.
+    tasks: LateTasks,
     state: Mutex<UnionState>,
 }
 
@@ -124,6 +128,7 @@ pub(super) fn start(
         unusable: LogRateLimiter::new(100),
         port: Mutex::new(port),
         updates: Mutex::new(updates),
+        tasks: LateTasks::of(loops),
         state: Mutex::new(UnionState::new(OfFiles::new(
             Objects::new(names(hub, hub.options.settings.cluster.clone())),
             hub.options.registries.contains(&Registry::Kubernetes),
@@ -256,7 +261,7 @@ impl McpSources {
         let (origin, task) = match &wanted {
             SourceName::Dialled(wanted) => {
                 let link = Link::new(wanted.clone(), self.hub.metrics.mcp(), Arc::new(apply));
-                let task = tokio::spawn(Arc::clone(&link).run());
+                let task = self.tasks.spawn(Arc::clone(&link).run());
                 (SourceOrigin::Link(link), task)
             }
             SourceName::Dialling => {
@@ -266,7 +271,7 @@ impl McpSources {
                 let server = port.take();
                 let name = server.as_ref().map(McpServer::address).unwrap_or_default();
                 let takes = port::take(server, Arc::clone(&objects), Arc::clone(&self.hub));
-                (SourceOrigin::Port(name, objects), tokio::spawn(takes))
+                (SourceOrigin::Port(name, objects), self.tasks.spawn(takes))
             }
             SourceName::Folder(path, collections) => {
                 let local = Arc::new(Local::new(format!("fs://{}", path.display())));
@@ -277,19 +282,19 @@ impl McpSources {
                 };
                 let objects = self.core_receiver(id);
                 let reads = Arc::clone(&local).read(folder, objects, Arc::new(apply));
-                (SourceOrigin::Local(local), tokio::spawn(reads))
+                (SourceOrigin::Local(local), self.tasks.spawn(reads))
             }
             SourceName::Role => {
                 let local = Arc::new(Local::new(ROLE.to_owned()));
                 let receiving = self.receive_updates(id, Arc::clone(&local), Arc::new(apply));
-                (SourceOrigin::Local(local), tokio::spawn(receiving))
+                (SourceOrigin::Local(local), self.tasks.spawn(receiving))
             }
         };
         Source {
             id,
             wanted,
             origin,
-            task: task.abort_handle(),
+            task,
             leaves: false,
         }
     }

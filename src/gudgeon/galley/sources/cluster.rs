@@ -102,7 +102,7 @@ impl ClusterSource {
                     report: Arc::clone(self.last_report.redacted()),
                     is_complete: self.synced,
                 };
-                // The receiver may have ended.
+                // Only the end of the process ends the receiver: a panic of it is one.
                 let _sent = rules.send(update).await;
             }
         }

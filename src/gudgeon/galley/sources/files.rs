@@ -171,7 +171,7 @@ impl FileSource {
                 report: Arc::clone(self.last_report.redacted()),
                 is_complete: true,
             };
-            // The receiver may have ended.
+            // Only the end of the process ends the receiver: a panic of it is one.
             let _sent = rules.send(update).await;
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::service::Reviews;
 use crate::cli::GalleyFlags;
@@ -86,7 +87,12 @@ impl Certificate {
     }
 
     /// Keeps it, for ever.
-    pub(super) fn run_reload_loop(self, reviews: Arc<Reviews>, readiness: Arc<Readiness>) {
+    pub(super) fn run_reload_loop(
+        self,
+        reviews: Arc<Reviews>,
+        readiness: Arc<Readiness>,
+        loops: &mut JoinSet<()>,
+    ) {
         let Self { current, ca, from } = self;
         match from {
             CertificateOrigin::Own(authority) => {
@@ -95,7 +101,7 @@ impl Certificate {
                     current.set(pair);
                     reviews.metrics.new_pair();
                 };
-                tokio::spawn(tls::renew(*authority, serve, ca.pem));
+                loops.spawn(tls::renew(*authority, serve, ca.pem));
             }
             CertificateOrigin::Files(files) => {
                 let (pair, bundle) = *files;
@@ -109,7 +115,7 @@ impl Certificate {
                     reviews,
                     readiness,
                 };
-                tokio::spawn(run_reload_loop(Watcher::new(paths), files));
+                loops.spawn(run_reload_loop(Watcher::new(paths), files));
             }
         }
     }

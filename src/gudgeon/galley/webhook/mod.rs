@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 use sources::reconcile::{ReconcileStatus, ReconcilerHandle};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::info;
 
@@ -55,11 +56,12 @@ impl ValidationWebhook {
         readiness: &Arc<Readiness>,
         registry: &mut Registry,
         files: FileMetrics,
+        loops: &mut JoinSet<()>,
     ) -> Result<(Arc<Self>, Option<Listener>), Failure> {
         let clusters = shared.clusters();
         if let Some(shared) = shared.webhooks().filter(|_| flags.webhook.port.is_none()) {
             let metrics = WebhookMetrics::new(registry, files);
-            let reconciler = reconcile::start(clusters, flags, &shared.into(), &metrics)?;
+            let reconciler = reconcile::start(clusters, flags, &shared.into(), &metrics, loops)?;
             let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
             let reviews = Arc::new(reviews);
             return Ok((
@@ -77,10 +79,10 @@ impl ValidationWebhook {
             everywhere("validation-port", flags.webhook.port(), MAX_CONNECTIONS).await?;
         bound.tls = Some(TlsAcceptor::from(config));
         let metrics = WebhookMetrics::new(registry, files);
-        let reconciler = reconcile::start(clusters, flags, &certificate.ca, &metrics)?;
+        let reconciler = reconcile::start(clusters, flags, &certificate.ca, &metrics, loops)?;
         let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
         let reviews = Arc::new(reviews);
-        certificate.run_reload_loop(Arc::clone(&reviews), Arc::clone(readiness));
+        certificate.run_reload_loop(Arc::clone(&reviews), Arc::clone(readiness), loops);
         let address = bound.listener.local_addr();
         let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
         info!("validation on https://{address}");

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use sources::kubernetes::{Access, WatchTiming};
 use sources::reconcile::{ReconcilerHandle, ServiceReference, Validation, WebhookReconciler};
+use tokio::task::JoinSet;
 use tracing::info;
 
 use super::certificate::WebhookCa;
@@ -41,6 +42,7 @@ pub(super) fn start(
     flags: &GalleyFlags,
     ca: &WebhookCa,
     metrics: &WebhookMetrics,
+    loops: &mut JoinSet<()>,
 ) -> Result<Option<ReconcilerHandle>, Failure> {
     let Some(access) = access(flags) else {
         return Ok(None);
@@ -48,13 +50,13 @@ pub(super) fn start(
     let validation = validation(flags, metrics)?;
     let (reconciler, handle) = WebhookReconciler::of_validation(validation, WatchTiming::default());
     let (pem, unreadable) = (ca.pem.subscribe(), ca.unreadable.subscribe());
-    tokio::spawn(webhook_configuration::emit_bundles(
+    loops.spawn(webhook_configuration::emit_bundles(
         handle.clone(),
         ca.own,
         pem,
         unreadable,
     ));
-    tokio::spawn(async move {
+    loops.spawn(async move {
         let cluster = webhook_configuration::connected(&clusters, &access).await;
         reconciler.run(cluster).await;
     });

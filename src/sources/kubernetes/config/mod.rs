@@ -30,7 +30,6 @@ use self::validating::Validating;
 use self::watched_object::WatchedObject;
 use self::watching::{NumberedChanges, Watching};
 use super::connect::Cluster;
-use super::panics::RestartingTasks;
 use super::store::{self, Changes, Freshness, WithoutRoom};
 use super::watcher::ServerRecovery;
 use crate::catalogue::checked::CheckedObject;
@@ -40,6 +39,7 @@ use crate::catalogue::source_catalogue::{Root, SourceEntry, SourceProblem};
 use crate::catalogue::{CoreKind, Entry, EntryId, MOST_OBJECTS};
 use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
 use crate::offload::LONG_BYTES;
+use crate::panics::RestartingTasks;
 
 /// Objects, and bytes of their texts, that are validated before other tasks get their turn: 1 MB takes some 300 ms.
 const SLICE: usize = 100;

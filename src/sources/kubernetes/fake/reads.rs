@@ -23,9 +23,19 @@ fn is_it(asked: &FakeRequest, name: &str, object: &Value) -> bool {
 }
 
 impl Fake {
-    /// Kinds of a version of a group.
+    /// Kinds of a version of a group, or the groups with their versions.
     pub(super) fn kinds(&self, asked: &FakeRequest) -> (u16, Value) {
         let state = self.state.lock().unwrap();
+        if asked.path == "/apis" {
+            let versions = state
+                .served
+                .keys()
+                .filter_map(|path| path.strip_prefix("/apis/"));
+            let groups: Vec<_> = versions
+                .map(|version| json!({"versions": [{"groupVersion": version}]}))
+                .collect();
+            return (200, json!({"kind": "APIGroupList", "groups": groups}));
+        }
         let Some(kinds) = state.served.get(&asked.path) else {
             return no_such_path();
         };

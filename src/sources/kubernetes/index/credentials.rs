@@ -13,9 +13,9 @@ use super::wire::MetadataView as _;
 use crate::contribution::SecretData;
 use crate::kind::{Key, Kind, Resource};
 use crate::kubernetes::connect::Cluster;
-use crate::kubernetes::panics::RestartingTasks;
 use crate::kubernetes::store::{Reader, store};
 use crate::kubernetes::watcher::{ObjectSource as _, Selection, WatchTiming, Watcher};
+use crate::panics::RestartingTasks;
 
 /// Secrets that are looked for at once: each is a watch of its own. Chosen: an edge has a few dozen certificates.
 pub const MOST_CREDENTIALS: usize = 200;

@@ -20,9 +20,9 @@ use super::wire::MetadataView as _;
 use crate::contribution::SyncState;
 use crate::kind::{Key, Kind, Resource};
 use crate::kubernetes::connect::Cluster;
-use crate::kubernetes::panics::{Panicked, caught};
 use crate::kubernetes::store::{Changes, store};
 use crate::kubernetes::watcher::{ObjectSource as _, Selection, Watcher};
+use crate::panics::{Panicked, caught};
 
 const LABEL: &str = "istio/multiCluster=true";
 

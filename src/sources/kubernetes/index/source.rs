@@ -21,12 +21,12 @@ use crate::contribution::{Configuration, ConfigurationKind, EachKind};
 use crate::kind::{Kind, Resource};
 use crate::kubernetes::connect::Cluster;
 use crate::kubernetes::failure::Failure;
-use crate::kubernetes::panics::restart_after_panic;
 use crate::kubernetes::served_kinds::ServedKinds;
 use crate::kubernetes::store::{Changes, Reader, Writer, store};
 use crate::kubernetes::watcher::{
     ObjectSource as _, Selection, ServerRecovery, WatchTiming, Watcher,
 };
+use crate::panics::restart_after_panic;
 
 /// The API server's namespace, names and timing.
 #[derive(Clone, Debug)]

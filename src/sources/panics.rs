@@ -15,13 +15,13 @@ const LASTED: Duration = Duration::from_secs(60);
 
 /// The work panicked, and the panic is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Panicked;
+pub struct Panicked;
 
 /// Does the work.
 ///
 /// # Errors
 /// It panicked.
-pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut work = pin!(work);
     std::future::poll_fn(|context| {
         // Callers make all that the work has changed anew: a store by the next list, a task by its start.
