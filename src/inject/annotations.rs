@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use api::redact::{REDACTED, redact_quoted};
 use api::text;
 use serde_json::Value;
 
@@ -208,6 +209,15 @@ impl std::fmt::Debug for Validators<'_> {
     }
 }
 
+/// The parts of a value that an error quotes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quoting {
+    /// The pod's author reads the error.
+    Values,
+    /// The error of a configuration is logged, and a value may be a password.
+    Nothing,
+}
+
 /// Bytes of all annotations of an object, keys and values: Kubernetes' `TotalAnnotationSizeLimitB`, which the API server
 /// checks only after admission.
 pub(crate) const MAX_BYTES: usize = 256 << 10;
@@ -228,7 +238,11 @@ fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
 /// # Errors
 ///
 /// Annotations are invalid, or too long together; one message lists the invalid ones.
-pub(crate) fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> {
+pub(crate) fn validate(
+    pod: &Value,
+    validators: &Validators<'_>,
+    quoting: Quoting,
+) -> Result<(), String> {
     let metadata = pod.get("metadata");
     let all = metadata.and_then(|metadata| pod::object(metadata, "annotations"));
     let bytes = all.into_iter().flatten().map(|(name, value)| {
@@ -247,10 +261,12 @@ pub(crate) fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), S
             continue;
         };
         if let Err(cause) = check(value, *valid, validators) {
+            let (value, cause) = match quoting {
+                Quoting::Values => (quoted(value), quoted(&cause)),
+                Quoting::Nothing => (REDACTED.into(), redact_quoted(&cause).into()),
+            };
             wrong.push(format!(
-                "invalid value '{}' for annotation '{name}': {parameter} invalid: {}",
-                quoted(value),
-                quoted(&cause)
+                "invalid value '{value}' for annotation '{name}': {parameter} invalid: {cause}"
             ));
         }
     }
@@ -420,6 +436,7 @@ mod tests {
         validate(
             &json!({"metadata": {"annotations": {name: value}}}),
             &validators,
+            Quoting::Values,
         )
     }
 
@@ -705,9 +722,12 @@ mod tests {
             templates: &|_| Ok(()),
         };
         let of = |bytes: usize| json!({"metadata": {"annotations": {"ab": "x".repeat(bytes / 2 - 2), "cd": "x".repeat(bytes / 2 - 2)}}});
-        assert_eq!(validate(&of(MAX_BYTES), &validators), Ok(()));
         assert_eq!(
-            validate(&of(MAX_BYTES + 2), &validators),
+            validate(&of(MAX_BYTES), &validators, Quoting::Values),
+            Ok(())
+        );
+        assert_eq!(
+            validate(&of(MAX_BYTES + 2), &validators, Quoting::Values),
             Err("metadata.annotations: 262146 bytes together, want 262144 at most".to_owned())
         );
     }
@@ -721,7 +741,12 @@ mod tests {
             templates: &|_| Ok(()),
         };
         assert_eq!(
-            validate(&pod, &validators).unwrap_err(),
+            validate(&pod, &validators, Quoting::Nothing).unwrap_err(),
+            "invalid value '…' for annotation 'sidecar.istio.io/proxyCPU': proxyCPU invalid: want a quantity, such as 100m or 128Mi; \
+             invalid value '…' for annotation 'status.sidecar.istio.io/port': statusPort invalid: want a number from 0 to 65535, got \"…\""
+        );
+        assert_eq!(
+            validate(&pod, &validators, Quoting::Values).unwrap_err(),
             "invalid value 'y' for annotation 'sidecar.istio.io/proxyCPU': proxyCPU invalid: want a quantity, such as 100m or 128Mi; \
              invalid value 'x' for annotation 'status.sidecar.istio.io/port': statusPort invalid: want a number from 0 to 65535, got \"x\""
         );

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::mesh::MeshConfig;
 use gotmpl::Value;
 
-use crate::annotations::{self, Validators};
+use crate::annotations::{self, Quoting, Validators};
 use crate::builtin;
 use crate::data::{self, Proxy};
 use crate::decision::Policy;
@@ -220,6 +220,7 @@ fn check_injected_annotations(
             },
             templates: &|text| mode.choice(text),
         },
+        Quoting::Nothing,
     )
     .map_err(|cause| format!("injectedAnnotations: {cause}"))
 }
@@ -588,7 +589,7 @@ mod tests {
             ),
             (
                 "template: ''\ninjectedAnnotations: {sidecar.istio.io/proxyCPU: x}",
-                "injectedAnnotations: invalid value 'x' for annotation 'sidecar.istio.io/proxyCPU'",
+                "injectedAnnotations: invalid value '…' for annotation 'sidecar.istio.io/proxyCPU'",
             ),
             (
                 "templates: {a: 'spec: {}'}",
