@@ -530,7 +530,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 "shared",
                 &["cli", "exit", "exposition", "process", "secrets", "serve"],
             ),
-            ("webhook_configuration", &["shared"]),
+            ("webhook_configuration", &["shared", "tls"]),
             ("watch", &["config_file", "process"]),
             (
                 "grpc",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use sources::reconcile::ReconcilerHandle;
 use tokio::sync::watch;
 
 use super::service::Reviews;
@@ -13,6 +14,7 @@ use crate::galley::readiness::Readiness;
 use crate::shared::Webhooks;
 use crate::tls::{self, Authority, BundleFile, BundleRead, Current, LeafNames, Pair, PairFiles};
 use crate::watch::{ReloadFiles, Watcher, run_reload_loop};
+use crate::webhook_configuration::publication;
 
 /// The interval of checks for files that do not exist yet.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -86,7 +88,12 @@ impl Certificate {
     }
 
     /// Keeps it, for ever.
-    pub(super) fn run_reload_loop(self, reviews: Arc<Reviews>, readiness: Arc<Readiness>) {
+    pub(super) fn run_reload_loop(
+        self,
+        reviews: Arc<Reviews>,
+        readiness: Arc<Readiness>,
+        reconciler: Option<ReconcilerHandle>,
+    ) {
         let Self { current, ca, from } = self;
         match from {
             CertificateOrigin::Own(authority) => {
@@ -95,7 +102,8 @@ impl Certificate {
                     current.set(pair);
                     reviews.metrics.new_pair();
                 };
-                tokio::spawn(tls::renew(*authority, serve, ca.pem));
+                let publication = move |bundle: &str| publication(reconciler.as_ref(), bundle);
+                tokio::spawn(tls::renew(*authority, serve, publication, ca.pem));
             }
             CertificateOrigin::Files(files) => {
                 let (pair, bundle) = *files;
