@@ -359,6 +359,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "release",
                     "template",
                     "template_data",
+                    "template_set",
                     "warnings",
                     "output_types",
                     "yaml",
