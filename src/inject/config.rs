@@ -384,7 +384,7 @@ mod tests {
         let template = |image: &str| {
             format!("template: |\n  containers: [{{name: istio-proxy, image: '{image}'}}]")
         };
-        for (image, warned) in [("p:latest", 1), ("p:1.4.2", 0), ("pintle-envoy:9", 0)] {
+        for (image, warned) in [("p:latest", 1), ("proxyv2:1.4.2", 0), ("pintle-envoy:9", 0)] {
             let (_, warnings) = load(&template(image)).unwrap();
             assert_eq!(warnings.len(), warned, "{warnings:?}");
             assert!(
@@ -398,7 +398,11 @@ mod tests {
                 "templates: {{sidecar: '{{spec: {{containers: [{{name: istio-proxy, image: \"{image}\"}}]}}}}', other: 'spec: {{}}'}}"
             )
         };
-        for (image, warned) in [("p:latest", 1), ("p:1.12.2", 0), ("pintle-envoy:9", 0)] {
+        for (image, warned) in [
+            ("p:latest", 1),
+            ("proxyv2:1.12.2", 0),
+            ("pintle-envoy:9", 0),
+        ] {
             let (_, warnings) = load(&overlay(image)).unwrap();
             assert_eq!(warnings.len(), warned, "{warnings:?}");
             assert!(
