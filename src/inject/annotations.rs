@@ -2,6 +2,7 @@
 //! YAML.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use api::redact::{REDACTED, redact_quoted};
 use api::text;
@@ -21,6 +22,8 @@ enum ValueRule {
     OneOf(&'static [&'static str]),
     Port,
     Count,
+    /// A user that is not root.
+    UserId,
     Ports {
         all: bool,
     },
@@ -222,6 +225,9 @@ pub(crate) enum Quoting {
 /// checks only after admission.
 pub(crate) const MAX_BYTES: usize = 256 << 10;
 
+/// The greatest user ID that Kubernetes takes.
+const MAX_USER_ID: u32 = i32::MAX.unsigned_abs();
+
 /// Bytes of a value, or of an error's detail, that a message quotes: enough for a person to recognize it.
 const QUOTED: usize = 512;
 
@@ -284,10 +290,10 @@ pub(crate) fn validate(
 /// The value is invalid; the error says what is wanted.
 pub(crate) fn parameter(name: &str, value: &str) -> Result<(), String> {
     let valid = match name {
-        "readinessInitialDelaySeconds"
-        | "readinessPeriodSeconds"
-        | "readinessFailureThreshold"
-        | "sidecarProxyUID" => ValueRule::Count,
+        "readinessInitialDelaySeconds" | "readinessPeriodSeconds" | "readinessFailureThreshold" => {
+            ValueRule::Count
+        }
+        "sidecarProxyUID" => ValueRule::UserId,
         "rewriteAppProbe" | "coreDump" => ValueRule::Boolean,
         "imagePullPolicy" => ValueRule::OneOf(&["Always", "IfNotPresent", "Never"]),
         _ => ANNOTATIONS
@@ -322,8 +328,9 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
         }
         ValueRule::OneOf(choices) if choices.contains(&value) => Ok(()),
         ValueRule::OneOf(choices) => Err(format!("want one of {}", choices.join(", "))),
-        ValueRule::Port => number(value, 65_535),
-        ValueRule::Count => number(value, u32::MAX),
+        ValueRule::Port => number(value, 0..=65_535),
+        ValueRule::Count => number(value, 0..=u32::MAX),
+        ValueRule::UserId => number(value, 1..=MAX_USER_ID),
         ValueRule::Ports { all }
             if all && value == "*"
                 || value.is_empty() && matches!(valid, ValueRule::Ports { .. }) =>
@@ -332,7 +339,7 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
         }
         ValueRule::Ports { .. } => value
             .split(',')
-            .try_for_each(|port| number(port.trim_matches(' '), 65_535)),
+            .try_for_each(|port| number(port.trim_matches(' '), 0..=65_535)),
         ValueRule::Ranges { all }
             if all && value == "*"
                 || value.is_empty() && matches!(valid, ValueRule::Ranges { .. }) =>
@@ -355,12 +362,17 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
     }
 }
 
-fn number(value: &str, most: u32) -> Result<(), String> {
+fn number(value: &str, range: RangeInclusive<u32>) -> Result<(), String> {
     // `parse` alone would take a plus.
     let digits = !value.is_empty() && value.bytes().all(|digit| digit.is_ascii_digit());
     match value.parse::<u32>() {
-        Ok(number) if digits && number <= most => Ok(()),
-        _ => Err(format!("want a number from 0 to {most}, got {value:?}")),
+        Ok(number) if digits && range.contains(&number) => Ok(()),
+        _ => {
+            let (least, most) = range.into_inner();
+            Err(format!(
+                "want a number from {least} to {most}, got {value:?}"
+            ))
+        }
     }
 }
 
@@ -384,7 +396,7 @@ fn range(value: &str) -> Result<(), String> {
     if bits.len() > 3 {
         Err(refused())
     } else {
-        number(bits, most).map_err(|_| refused())
+        number(bits, 0..=most).map_err(|_| refused())
     }
 }
 
@@ -757,7 +769,8 @@ mod tests {
         for (name, value) in [
             ("includeIPRanges", "*"),
             ("statusPort", "15020"),
-            ("sidecarProxyUID", "1337"),
+            ("sidecarProxyUID", "1"),
+            ("sidecarProxyUID", "2147483647"),
             ("coreDump", "false"),
             ("imagePullPolicy", "Always"),
         ] {
@@ -771,5 +784,14 @@ mod tests {
             )
         );
         assert!(parameter("imagePullPolicy", "sometimes").is_err());
+        // The proxy does not run as root, and Kubernetes takes no greater one.
+        for uid in ["0", "2147483648", "", "-1"] {
+            assert_eq!(
+                parameter("sidecarProxyUID", uid),
+                Err(format!(
+                    "sidecarProxyUID invalid: want a number from 1 to 2147483647, got {uid:?}"
+                ))
+            );
+        }
     }
 }
