@@ -15,7 +15,7 @@
 //! Each room uses only rooms above it.
 //!
 //! * `backoff`: the wait before the next try. `debounce`: changes that are handled as one. `log_repeats`: an event that repeats is
-//!   logged ever more rarely. `text`: texts of others, shortened.
+//!   logged ever more rarely. `text`: texts of others, shortened. `redact`: messages without what they quote.
 //! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: versions by content. `size`: the size of
 //!   an object whose lists multiply. `names`: names of hosts and of objects. `did_you_mean`: the known name that a typing error meant.
 //!   `url`: URLs without their credentials. `proxy_ports`: the ports of a proxy's own, and whose each is. `well_known`: the names that
@@ -68,6 +68,7 @@ mod overlay;
 pub mod proto_json;
 pub mod proxy_ports;
 mod read;
+pub mod redact;
 pub mod schema;
 pub mod security;
 pub mod size;

@@ -33,8 +33,8 @@
 //!   `log_rate_limiter`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
 //! * `file_writer`: files that are written without holding up the loop; `file`: regular files, read with bounds and deadlines.
 //!   `named_files`: the files that two commands are given.
-//! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `redact` and
-//!   `secrets`: redaction of what may be a secret.
+//! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `secrets`:
+//!   redaction of what may be a secret.
 //! * `file_states`: the state of the files that a role follows. `config_file`: the last content of a file that is reloaded.
 //! * `tls`: certificates, from files or made in memory. `process`: signals and panics. `watch`: inotify along a file's link chain, and
 //!   below a directory; the loops that read what has changed.
@@ -119,7 +119,6 @@ mod parameters;
 mod process;
 #[cfg(test)]
 mod properties;
-mod redact;
 mod secrets;
 mod serve;
 mod shared;

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tracing::error;
 
 use crate::shared::Clusters;
+use crate::tls::Publication;
 
 /// The delay after a failure.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30);
@@ -31,6 +32,17 @@ pub(crate) async fn connected(clusters: &Clusters, access: &Access) -> Cluster {
                 tokio::time::sleep(AGAIN).await;
             }
         }
+    }
+}
+
+/// Returns whether clients have the bundle of this replica's own CAs, by the reconciler that writes it for them.
+pub(crate) fn publication(reconciler: Option<&ReconcilerHandle>, bundle: &str) -> Publication {
+    let Some(reconciler) = reconciler else {
+        return Publication::Unobserved;
+    };
+    match reconciler.has_published(&CaBundle::Own(bundle.into())) {
+        true => Publication::Complete,
+        false => Publication::Pending,
     }
 }
 

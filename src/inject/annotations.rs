@@ -2,7 +2,9 @@
 //! YAML.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
+use api::redact::{REDACTED, redact_quoted};
 use api::text;
 use serde_json::Value;
 
@@ -20,6 +22,8 @@ enum ValueRule {
     OneOf(&'static [&'static str]),
     Port,
     Count,
+    /// A user that is not root.
+    UserId,
     Ports {
         all: bool,
     },
@@ -208,9 +212,21 @@ impl std::fmt::Debug for Validators<'_> {
     }
 }
 
+/// The parts of a value that an error quotes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quoting {
+    /// The pod's author reads the error.
+    Values,
+    /// The error of a configuration is logged, and a value may be a password.
+    Nothing,
+}
+
 /// Bytes of all annotations of an object, keys and values: Kubernetes' `TotalAnnotationSizeLimitB`, which the API server
 /// checks only after admission.
 pub(crate) const MAX_BYTES: usize = 256 << 10;
+
+/// The greatest user ID that Kubernetes takes.
+const MAX_USER_ID: u32 = i32::MAX.unsigned_abs();
 
 /// Bytes of a value, or of an error's detail, that a message quotes: enough for a person to recognize it.
 const QUOTED: usize = 512;
@@ -228,7 +244,11 @@ fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
 /// # Errors
 ///
 /// Annotations are invalid, or too long together; one message lists the invalid ones.
-pub(crate) fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), String> {
+pub(crate) fn validate(
+    pod: &Value,
+    validators: &Validators<'_>,
+    quoting: Quoting,
+) -> Result<(), String> {
     let metadata = pod.get("metadata");
     let all = metadata.and_then(|metadata| pod::object(metadata, "annotations"));
     let bytes = all.into_iter().flatten().map(|(name, value)| {
@@ -247,10 +267,12 @@ pub(crate) fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), S
             continue;
         };
         if let Err(cause) = check(value, *valid, validators) {
+            let (value, cause) = match quoting {
+                Quoting::Values => (quoted(value), quoted(&cause)),
+                Quoting::Nothing => (REDACTED.into(), redact_quoted(&cause).into()),
+            };
             wrong.push(format!(
-                "invalid value '{}' for annotation '{name}': {parameter} invalid: {}",
-                quoted(value),
-                quoted(&cause)
+                "invalid value '{value}' for annotation '{name}': {parameter} invalid: {cause}"
             ));
         }
     }
@@ -268,10 +290,10 @@ pub(crate) fn validate(pod: &Value, validators: &Validators<'_>) -> Result<(), S
 /// The value is invalid; the error says what is wanted.
 pub(crate) fn parameter(name: &str, value: &str) -> Result<(), String> {
     let valid = match name {
-        "readinessInitialDelaySeconds"
-        | "readinessPeriodSeconds"
-        | "readinessFailureThreshold"
-        | "sidecarProxyUID" => ValueRule::Count,
+        "readinessInitialDelaySeconds" | "readinessPeriodSeconds" | "readinessFailureThreshold" => {
+            ValueRule::Count
+        }
+        "sidecarProxyUID" => ValueRule::UserId,
         "rewriteAppProbe" | "coreDump" => ValueRule::Boolean,
         "imagePullPolicy" => ValueRule::OneOf(&["Always", "IfNotPresent", "Never"]),
         _ => ANNOTATIONS
@@ -306,8 +328,9 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
         }
         ValueRule::OneOf(choices) if choices.contains(&value) => Ok(()),
         ValueRule::OneOf(choices) => Err(format!("want one of {}", choices.join(", "))),
-        ValueRule::Port => number(value, 65_535),
-        ValueRule::Count => number(value, u32::MAX),
+        ValueRule::Port => number(value, 0..=65_535),
+        ValueRule::Count => number(value, 0..=u32::MAX),
+        ValueRule::UserId => number(value, 1..=MAX_USER_ID),
         ValueRule::Ports { all }
             if all && value == "*"
                 || value.is_empty() && matches!(valid, ValueRule::Ports { .. }) =>
@@ -316,7 +339,7 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
         }
         ValueRule::Ports { .. } => value
             .split(',')
-            .try_for_each(|port| number(port.trim_matches(' '), 65_535)),
+            .try_for_each(|port| number(port.trim_matches(' '), 0..=65_535)),
         ValueRule::Ranges { all }
             if all && value == "*"
                 || value.is_empty() && matches!(valid, ValueRule::Ranges { .. }) =>
@@ -339,12 +362,17 @@ fn check(value: &str, valid: ValueRule, validators: &Validators<'_>) -> Result<(
     }
 }
 
-fn number(value: &str, most: u32) -> Result<(), String> {
+fn number(value: &str, range: RangeInclusive<u32>) -> Result<(), String> {
     // `parse` alone would take a plus.
     let digits = !value.is_empty() && value.bytes().all(|digit| digit.is_ascii_digit());
     match value.parse::<u32>() {
-        Ok(number) if digits && number <= most => Ok(()),
-        _ => Err(format!("want a number from 0 to {most}, got {value:?}")),
+        Ok(number) if digits && range.contains(&number) => Ok(()),
+        _ => {
+            let (least, most) = range.into_inner();
+            Err(format!(
+                "want a number from {least} to {most}, got {value:?}"
+            ))
+        }
     }
 }
 
@@ -368,7 +396,7 @@ fn range(value: &str) -> Result<(), String> {
     if bits.len() > 3 {
         Err(refused())
     } else {
-        number(bits, most).map_err(|_| refused())
+        number(bits, 0..=most).map_err(|_| refused())
     }
 }
 
@@ -420,6 +448,7 @@ mod tests {
         validate(
             &json!({"metadata": {"annotations": {name: value}}}),
             &validators,
+            Quoting::Values,
         )
     }
 
@@ -705,9 +734,12 @@ mod tests {
             templates: &|_| Ok(()),
         };
         let of = |bytes: usize| json!({"metadata": {"annotations": {"ab": "x".repeat(bytes / 2 - 2), "cd": "x".repeat(bytes / 2 - 2)}}});
-        assert_eq!(validate(&of(MAX_BYTES), &validators), Ok(()));
         assert_eq!(
-            validate(&of(MAX_BYTES + 2), &validators),
+            validate(&of(MAX_BYTES), &validators, Quoting::Values),
+            Ok(())
+        );
+        assert_eq!(
+            validate(&of(MAX_BYTES + 2), &validators, Quoting::Values),
             Err("metadata.annotations: 262146 bytes together, want 262144 at most".to_owned())
         );
     }
@@ -721,7 +753,12 @@ mod tests {
             templates: &|_| Ok(()),
         };
         assert_eq!(
-            validate(&pod, &validators).unwrap_err(),
+            validate(&pod, &validators, Quoting::Nothing).unwrap_err(),
+            "invalid value '…' for annotation 'sidecar.istio.io/proxyCPU': proxyCPU invalid: want a quantity, such as 100m or 128Mi; \
+             invalid value '…' for annotation 'status.sidecar.istio.io/port': statusPort invalid: want a number from 0 to 65535, got \"…\""
+        );
+        assert_eq!(
+            validate(&pod, &validators, Quoting::Values).unwrap_err(),
             "invalid value 'y' for annotation 'sidecar.istio.io/proxyCPU': proxyCPU invalid: want a quantity, such as 100m or 128Mi; \
              invalid value 'x' for annotation 'status.sidecar.istio.io/port': statusPort invalid: want a number from 0 to 65535, got \"x\""
         );
@@ -732,7 +769,8 @@ mod tests {
         for (name, value) in [
             ("includeIPRanges", "*"),
             ("statusPort", "15020"),
-            ("sidecarProxyUID", "1337"),
+            ("sidecarProxyUID", "1"),
+            ("sidecarProxyUID", "2147483647"),
             ("coreDump", "false"),
             ("imagePullPolicy", "Always"),
         ] {
@@ -746,5 +784,14 @@ mod tests {
             )
         );
         assert!(parameter("imagePullPolicy", "sometimes").is_err());
+        // The proxy does not run as root, and Kubernetes takes no greater one.
+        for uid in ["0", "2147483648", "", "-1"] {
+            assert_eq!(
+                parameter("sidecarProxyUID", uid),
+                Err(format!(
+                    "sidecarProxyUID invalid: want a number from 1 to 2147483647, got {uid:?}"
+                ))
+            );
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::mesh::MeshConfig;
 use gotmpl::Value;
 
-use crate::annotations::{self, Validators};
+use crate::annotations::{self, Quoting, Validators};
 use crate::builtin;
 use crate::data::{self, Proxy};
 use crate::decision::Policy;
@@ -220,6 +220,7 @@ fn check_injected_annotations(
             },
             templates: &|text| mode.choice(text),
         },
+        Quoting::Nothing,
     )
     .map_err(|cause| format!("injectedAnnotations: {cause}"))
 }
@@ -383,7 +384,7 @@ mod tests {
         let template = |image: &str| {
             format!("template: |\n  containers: [{{name: istio-proxy, image: '{image}'}}]")
         };
-        for (image, warned) in [("p:latest", 1), ("p:1.4.2", 0), ("pintle-envoy:9", 0)] {
+        for (image, warned) in [("p:latest", 1), ("proxyv2:1.4.2", 0), ("pintle-envoy:9", 0)] {
             let (_, warnings) = load(&template(image)).unwrap();
             assert_eq!(warnings.len(), warned, "{warnings:?}");
             assert!(
@@ -397,7 +398,11 @@ mod tests {
                 "templates: {{sidecar: '{{spec: {{containers: [{{name: istio-proxy, image: \"{image}\"}}]}}}}', other: 'spec: {{}}'}}"
             )
         };
-        for (image, warned) in [("p:latest", 1), ("p:1.12.2", 0), ("pintle-envoy:9", 0)] {
+        for (image, warned) in [
+            ("p:latest", 1),
+            ("proxyv2:1.12.2", 0),
+            ("pintle-envoy:9", 0),
+        ] {
             let (_, warnings) = load(&overlay(image)).unwrap();
             assert_eq!(warnings.len(), warned, "{warnings:?}");
             assert!(
@@ -588,7 +593,7 @@ mod tests {
             ),
             (
                 "template: ''\ninjectedAnnotations: {sidecar.istio.io/proxyCPU: x}",
-                "injectedAnnotations: invalid value 'x' for annotation 'sidecar.istio.io/proxyCPU'",
+                "injectedAnnotations: invalid value '…' for annotation 'sidecar.istio.io/proxyCPU'",
             ),
             (
                 "templates: {a: 'spec: {}'}",

@@ -17,11 +17,9 @@ use crate::output_types::TypingReport;
 use crate::release::Release;
 use crate::template::{Failure, Template};
 use crate::template_data::TemplateData;
+use crate::template_set::OF_GATEWAYS;
 use crate::warnings::proxy_config_ends;
 use crate::yaml;
-
-/// Templates in Istio's own configuration that its gateway controller prints, for other data. Pods do not choose them.
-const OF_GATEWAYS: [&str; 3] = ["waypoint", "kube-gateway", "agentgateway"];
 
 /// Namespace of the pod that is rendered.
 const NAMESPACE: &str = "default";

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use api::mesh::{Parsed, ProxyConfig};
 use serde_json::Value;
 
-use crate::annotations::{self, CORE_DUMP, MERGE_METRICS, PROXY_CONFIG, STATUS_PORT, Validators};
+use crate::annotations::{
+    self, CORE_DUMP, MERGE_METRICS, PROXY_CONFIG, Quoting, STATUS_PORT, Validators,
+};
 use crate::config::Configuration;
 use crate::data::{self, Owner, Proxy};
 use crate::fragment;
@@ -79,7 +81,7 @@ impl Configuration {
             proxy_config: &|_| result.clone(),
             templates: &|text| self.mode.choice(text),
         };
-        annotations::validate(pod, &validators)?;
+        annotations::validate(pod, &validators, Quoting::Values)?;
         Ok(proxy)
     }
 

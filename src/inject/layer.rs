@@ -127,10 +127,19 @@ pub(crate) fn made_release(layers: &[Value]) -> Release {
 
 /// Returns true if a template makes the proxy's container.
 pub(crate) fn makes_proxy(layer: &Value) -> bool {
-    let mut all = PodList::OF_CONTAINERS
+    proxies(layer).next().is_some()
+}
+
+/// Returns true if a template gives the proxy its image.
+pub(crate) fn has_proxy_image(layer: &Value) -> bool {
+    proxies(layer).any(|proxy| proxy.get("image").is_some_and(Value::is_string))
+}
+
+fn proxies(layer: &Value) -> impl Iterator<Item = &Value> {
+    let all = PodList::OF_CONTAINERS
         .into_iter()
         .flat_map(|list| pod::list(layer, list));
-    all.any(|one| pod::name(one) == PROXY)
+    all.filter(|one| pod::name(one) == PROXY)
 }
 
 /// The proxy may be a container here and an init container there: it is one, and that is the latter. Returns true if the layer's

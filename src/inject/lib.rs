@@ -113,4 +113,5 @@ pub use interface::{
     Request, Review, ReviewTrace, Source, Sources, reason,
 };
 pub use pod::containers_of_user;
+pub use warnings::MAX_WARNINGS;
 pub use yaml::{read as read_yaml, to_json as yaml_to_json};

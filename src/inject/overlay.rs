@@ -27,16 +27,42 @@ use crate::replaced_values;
 use crate::schema::{self, Kind};
 use crate::status::{OVERRIDES, STATUS, Status};
 use crate::template_names::TemplateNames;
-use crate::template_set::{SelectedTemplates, TemplateSet};
+use crate::template_set::{OF_GATEWAYS, SelectedTemplates, TemplateSet};
 use crate::uninject::{Removal, uninject};
 use crate::warnings;
 
 /// Returns true for a stock template whose proxy is the application itself, not a sidecar.
 fn is_router(template: &str) -> bool {
-    matches!(
-        template,
-        "gateway" | "kube-gateway" | "waypoint" | "grpc-agent" | "grpc-simple"
-    )
+    matches!(template, "gateway" | "grpc-agent" | "grpc-simple") || OF_GATEWAYS.contains(&template)
+}
+
+/// The task of the proxy in a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProxyRole {
+    /// It serves the application beside it.
+    Beside,
+    /// It is the application.
+    Router,
+}
+
+impl ProxyRole {
+    /// The role by the template that makes the proxy, among templates with their outputs: others may add to its container. If none
+    /// makes it, the pod has its own.
+    fn of(outputs: &[(&str, Value)]) -> Self {
+        // The image of the upper layer wins in the merge.
+        let mut upper_first = outputs.iter().rev();
+        let maker = upper_first.find(|(_, layer)| layer::has_proxy_image(layer));
+        let maker = maker.or_else(|| outputs.iter().find(|(_, layer)| layer::makes_proxy(layer)));
+        let is_router = match maker {
+            Some((template, _)) => is_router(template),
+            None => outputs.iter().all(|(template, _)| is_router(template)),
+        };
+        if is_router {
+            Self::Router
+        } else {
+            Self::Beside
+        }
+    }
 }
 
 /// The variable that a pair of the webhook's path is.
@@ -96,6 +122,7 @@ struct Original {
     owner: Owner,
     removal: Removal,
     layers: Vec<Value>,
+    role: ProxyRole,
 }
 
 impl Injection<'_> {
@@ -111,6 +138,7 @@ impl Injection<'_> {
             owner,
             removal,
             layers,
+            role,
         } = self.original(set, chosen, &earlier)?;
         self.warnings.extend(removal.warnings());
         let mut now = Status {
@@ -124,7 +152,7 @@ impl Injection<'_> {
         let agents = self.configuration.agents;
         // Taken before the layers, which may set the label: only the user's own outranks the webhook's path.
         let own_network = pod::label(&made, labels::NETWORK).map(str::to_owned);
-        let own = self.put(&mut made, layers, (&protected, release), &mut now)?;
+        let own = self.put(&mut made, layers, (&protected, release, role), &mut now)?;
         self.set_variables(&mut made, own_network.as_deref());
         let probers = agents.probers(release);
         let originals = &removal.originals;
@@ -186,37 +214,39 @@ impl Injection<'_> {
         let (before, owner) = self.prepare(&mut made, earlier)?;
         let pod = Arc::new(made);
         let ordered = native_sidecar::ordered(&pod, self.holds() && !self.native).map(Arc::new);
-        let layers = self.layers(set, chosen, ordered.as_ref().unwrap_or(&pod), &owner)?;
+        let outputs = self.outputs(set, chosen, ordered.as_ref().unwrap_or(&pod), &owner)?;
         Ok(Original {
             // The rendering has let go of it.
             pod: Arc::unwrap_or_clone(pod),
             before,
             owner,
             removal,
-            layers,
+            role: ProxyRole::of(&outputs),
+            layers: outputs.into_iter().map(|(_, layer)| layer).collect(),
         })
     }
 
-    /// The outputs of the templates for the pod, in their order.
-    fn layers(
+    /// The templates with their outputs for the pod, in their order.
+    fn outputs<'t>(
         &mut self,
         set: &TemplateSet,
-        chosen: &SelectedTemplates<'_>,
+        chosen: &SelectedTemplates<'t>,
         pod: &Arc<Value>,
         owner: &Owner,
-    ) -> Result<Vec<Value>, StopReason> {
-        let mut layers = Vec::new();
+    ) -> Result<Vec<(&'t str, Value)>, StopReason> {
+        let mut outputs = Vec::new();
         for template in &chosen.templates {
             let text = self.render(template, pod, owner)?;
-            layers.extend(self.read(template, text, &set.render_cache, layer::read)?);
+            let layer = self.read(template, text, &set.render_cache, layer::read)?;
+            outputs.extend(layer.map(|layer| (template.name(), layer)));
         }
-        for layer in &mut layers {
+        for (_, layer) in &mut outputs {
             layer::end_what_must_end(layer);
         }
-        if layers.is_empty() {
+        if outputs.is_empty() {
             return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
         }
-        Ok(layers)
+        Ok(outputs)
     }
 
     /// Lays the templates over the pod, and the user's own containers over that.
@@ -224,7 +254,7 @@ impl Injection<'_> {
         &mut self,
         made: &mut Value,
         layers: Vec<Value>,
-        (protected, release): (&ProtectedContainers, Release),
+        (protected, release, role): (&ProtectedContainers, Release, ProxyRole),
         now: &mut Status,
     ) -> Result<Overrides, StopReason> {
         let of_templates = now.lists.all_containers();
@@ -248,7 +278,7 @@ impl Injection<'_> {
         }
         own.lay(made, protected);
         // A router redirects nothing.
-        let is_sidecar = self.trace.templates.iter().any(|name| !is_router(name));
+        let is_sidecar = role == ProxyRole::Beside;
         let is_transparent = is_sidecar && self.is_transparent(made);
         own.give_user(made, is_transparent, &mut self.warnings);
         let is_native = self.native && is_sidecar;

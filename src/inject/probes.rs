@@ -237,23 +237,21 @@ impl ProbeRewrite<'_> {
         original: Value,
         path: &str,
     ) -> Value {
-        match self.probers {
-            Probers::Legacy => original,
-            Probers::WithoutStartup | Probers::CurrentHttp => json!({handler: original}),
-            Probers::Http | Probers::TcpSocket | Probers::Grpc | Probers::Current => {
-                let mut entry = Map::from_iter([(handler.to_owned(), original)]);
-                // The server may have filled in 1 since; an entry of `current-http` has none, whatever the probe says.
-                let is_stored = self.earlier.get(path).is_none_or(|known| {
-                    !is_current(known) || known.get("timeoutSeconds").is_some()
-                });
-                let timeout = probe.get("timeoutSeconds").filter(|seconds| {
-                    let seconds = seconds.as_i64().unwrap_or_default();
-                    seconds != 0 && (seconds != 1 || is_stored)
-                });
-                entry.extend(timeout.map(|seconds| ("timeoutSeconds".to_owned(), seconds.clone())));
-                Value::Object(entry)
-            }
+        if self.probers == Probers::Legacy {
+            return original;
         }
+        let mut entry = Map::from_iter([(handler.to_owned(), original)]);
+        // The server may have filled in 1 since; an entry without a timeout has none, whatever the probe says.
+        let is_stored = self
+            .earlier
+            .get(path)
+            .is_none_or(|known| !is_current(known) || known.get("timeoutSeconds").is_some());
+        let timeout = probe.get("timeoutSeconds").filter(|seconds| {
+            let seconds = seconds.as_i64().unwrap_or_default();
+            seconds != 0 && (seconds != 1 || is_stored)
+        });
+        entry.extend(timeout.map(|seconds| ("timeoutSeconds".to_owned(), seconds.clone())));
+        Value::Object(entry)
     }
 
     /// Returns true if the probe points at the status port already, because an earlier injection rewrote it.
@@ -555,7 +553,30 @@ mod tests {
         }
     }
 
-    /// An entry of `current-http` never has it, and the API server fills in 1.
+    /// Agents of 1.5 to 1.8 know it, too; without it they wait for a hung application for ever.
+    #[test]
+    fn all_agents_but_the_oldest_get_the_timeout() {
+        use Probers::{Current, CurrentHttp, Http, Legacy, WithoutStartup};
+        let timed = json!({"httpGet": {"port": 80}, "timeoutSeconds": 3});
+        for (probers, wanted) in [
+            (Legacy, &timed["httpGet"]),
+            (WithoutStartup, &timed),
+            (CurrentHttp, &timed),
+            (Http, &timed),
+            (Current, &timed),
+        ] {
+            let rewriting = ProbeRewrite {
+                probers,
+                port: 15020,
+                earlier: &OriginalProbes::new(),
+            };
+            let mut made = json!({"spec": {"containers": [{"name": "a", "livenessProbe": timed}]}});
+            let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut Warnings::default());
+            assert_eq!(rewritten["/app-health/a/livez"], *wanted, "{probers:?}");
+        }
+    }
+
+    /// Probes without a timeout have none in their entry, and the API server fills in 1.
     #[test]
     fn a_timeout_that_was_not_stored_is_the_probes_own() {
         let stored = json!({"httpGet": {"port": 80}});

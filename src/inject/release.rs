@@ -28,9 +28,15 @@ impl Release {
         if name.starts_with("pintle") {
             return Self::Ours;
         }
-        // Tags of other images begin so, too.
-        let is_istios = matches!(name, "proxy" | "proxy_debug" | "proxyv2");
-        let before_1 = tag.strip_prefix("0.").filter(|_| is_istios);
+        // Other images count their releases by themselves. Mirrors put a prefix before the name.
+        let is_istios = name.starts_with("proxy")
+            || ["proxyv2", "istio-proxy"]
+                .into_iter()
+                .any(|known| name.contains(known));
+        if !is_istios {
+            return Self::Unknown;
+        }
+        let before_1 = tag.strip_prefix("0.");
         if before_1.is_some_and(|minor| minor.starts_with(|first: char| first.is_ascii_digit())) {
             return Self::Istio(0);
         }
@@ -141,6 +147,11 @@ mod tests {
             ("istio/proxy:0.7.1", Release::Istio(0)),
             ("proxy:0.8.0-rc.1", Release::Istio(0)),
             ("corp/agent:0.3.1", Release::Unknown),
+            ("corp/sidecar:1.2.0", Release::Unknown),
+            ("corp/my-proxy:1.2.0", Release::Unknown),
+            ("corp/mirrored-istio-proxyv2:1.6.8", Release::Istio(6)),
+            ("corp/istio-proxy:1.17.2", Release::Istio(17)),
+            ("corp/proxyv2-distroless:1.20.0", Release::Istio(20)),
             ("proxy:0.x", Release::Unknown),
             (
                 "h:5000/istio/proxyv2:1.8.6-distroless@sha256:ab",

@@ -10,6 +10,9 @@ use crate::template::{Template, version};
 /// The default template.
 pub(crate) const SIDECAR: &str = "sidecar";
 
+/// Templates in Istio's own configuration that its gateway controller prints, for other data. Pods do not choose them.
+pub(crate) const OF_GATEWAYS: [&str; 3] = ["waypoint", "kube-gateway", "agentgateway"];
+
 #[derive(Debug)]
 pub(crate) struct TemplateSet {
     /// The templates in the file's order.

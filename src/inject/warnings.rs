@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{pod, schema};
 
 /// The number of warnings in a response, and their bytes.
-const MAX_WARNINGS: usize = 16;
+pub const MAX_WARNINGS: usize = 16;
 pub(crate) const MAX_WARNING: usize = 256;
 
 /// The variable by which a proxy knows its network.

@@ -91,7 +91,8 @@ pub(crate) fn scalar_to_json(scalar: &Scalar) -> Json {
         .unwrap_or_else(|| Json::String(scalar.text.clone()))
 }
 
-fn integer(text: &str) -> Option<Number> {
+/// An integer with the prefix of its base, where it has one; `0644` is octal.
+pub(crate) fn integer(text: &str) -> Option<Number> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),

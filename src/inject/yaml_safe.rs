@@ -4,6 +4,8 @@
 //! strings of a proxy's configuration must have none, and a path, a name or an address must not have a quote, bracket or
 //! blank either.
 
+use std::net::SocketAddrV6;
+
 use api::text::first_letters;
 use serde_json::{Map, Value};
 
@@ -224,13 +226,22 @@ fn without_variable<'a>(text: &'a str, trail: &[&str]) -> &'a str {
     rest.next().unwrap_or(text)
 }
 
+/// Returns true for `[IPv6]:port` where an address stands: none of its characters can be part of anything else.
+fn is_ipv6_address(text: &str, trail: &[&str]) -> bool {
+    let field = trail.last().copied().unwrap_or_default();
+    (field == "address" || field.ends_with("Address")) && text.parse::<SocketAddrV6>().is_ok()
+}
+
 /// Characters of a value that an error shows.
 const SHOWN: usize = 64;
 
 fn check(text: &str, trail: &[&str], free: bool) -> Result<(), String> {
     let cause = if text.contains(is_control) {
         CONTROL.to_owned()
-    } else if !free && !without_variable(text, trail).chars().all(is_plain) {
+    } else if !free
+        && !is_ipv6_address(text, trail)
+        && !without_variable(text, trail).chars().all(is_plain)
+    {
         let excerpt = first_letters(text, SHOWN);
         format!("want letters, digits and . _ : / @ - only, got {excerpt:?}")
     } else {
@@ -251,7 +262,8 @@ mod tests {
             "proxyMetadata": {"A_B.c-1": "{\"a\": [\"$(B)\"]}"}, "proxyStatsMatcher": {"inclusionRegexps": [".*|\"x\" #"]}, "concurrency": 2,
             "readinessProbe": {"exec": {"command": ["sh", "-c", "a && b"]}}, "tracing": {"customTags": {"a": {"literal": {"value": "a b"}},
             "b": {"header": {"name": "x-b", "defaultValue": "{}"}}}, "lightstep": {"accessToken": "a=b c", "address": "l:1"},
-            "datadog": {"address": "$(HOST_IP):8126"}}, "extraStatTags": ["a.b"]});
+            "datadog": {"address": "$(HOST_IP):8126"}, "zipkin": {"address": "[fd00::9]:9411"}}, "extraStatTags": ["a.b"],
+            "statsdUdpAddress": "[::1]:9125", "envoyMetricsService": {"address": "[fd00::a]:15000"}});
         assert_eq!(proxy_config(good.as_object().unwrap()), Ok(()));
         let letters = "want letters, digits and . _ : / @ - only, got";
         let rows = [

@@ -102,7 +102,6 @@ RULES = [
     Rule("§8.1 podRedirectAnnot", r"annotations\.(sidecar\.istio\.io/interceptionMode|traffic\.sidecar\.istio\.io/\w+)$", kubectl, range(2, 8)),
     Rule("§8.5 the user's own settings", PROXY + r"securityContext\.runAsUser$", lambda want, got, golden: want == 0 and "tproxy" in golden.name),
     Rule("§8.7 labels of the webhook", r"labels(\.(security|service|topology)\.istio\.io/[\w-]+)?$", kubectl, range(2, 8)),
-    Rule("§9 current-http", r"PROBERS\]\.value\.JSON\..*\.timeoutSeconds$", left_out, range(6, 9)),
     Rule("§8.5 rights of istio-init", r"initContainers\[istio-init\]\.(args|image)$", lambda want, _, golden: "fake/custom-image" in golden.given),
     Rule("§8.5 the proxy's group", r"initContainers\[istio-init\]\.args$", lambda want, got, _: got[:-2] == want and got[-2] == "-g"),
     Rule("§8.5 overrides keep what the user wrote", r"proxy\.istio\.io/overrides\.JSON\."),

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, StatusCode, Version};
 
@@ -57,7 +57,13 @@ pub(crate) async fn take(
     most: usize,
 ) -> Result<Received, ConnectionAborted> {
     let (head, body) = request.into_parts();
-    let read = match request_limit.acquire(connection) {
+    let declared = body
+        .size_hint()
+        .exact()
+        .and_then(|bytes| usize::try_from(bytes).ok());
+    // A body that is too large is refused without room for it.
+    let expected = declared.filter(|bytes| *bytes <= most).unwrap_or_default();
+    let read = match request_limit.acquire_in_turn(connection, expected).await {
         Ok(permit) => read(&permit, body, most).await.map(|body| (permit, body)),
         Err(rejected) => Err(rejected.into()),
     };

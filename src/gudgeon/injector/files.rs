@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use api::redact::redact_quoted;
 use inject::{Parameters, Source, Sources};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -299,9 +300,10 @@ fn load<E: ActiveConfiguration>(
     E::load(sources, parameters)
 }
 
+/// Logs warnings without their quotations: the output of a template may hold a value of the environment or of the values file.
 fn log_warnings(warnings: &[String]) {
     for warning in warnings {
-        warn!("{warning}");
+        warn!("{}", redact_quoted(warning));
     }
 }
 

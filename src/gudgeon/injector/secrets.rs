@@ -5,9 +5,8 @@
 
 use std::borrow::Cow;
 
+use api::redact::{REDACTED, redact_quoted_if};
 use serde_json::Value;
-
-use crate::redact::{REDACTED, redact_quoted_if};
 
 /// Shorter values are redacted between quotation marks only: they occur in any sentence.
 const SHORT: usize = 4;

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use inject::{NativeSidecars, Parameters};
 use sources::kubernetes::Access;
+use sources::reconcile::ReconcilerHandle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -186,8 +187,9 @@ impl<E: ActiveConfiguration> Injector<E> {
             observers: telling,
         };
         let mut loops = JoinSet::new();
+        let reconciler = start_cluster_tasks(&flags, cluster, &webhook, &status, &mut loops);
+        let authority = authority.map(|authority| (authority, reconciler));
         tasks.spawn(files, authority, beats, &mut loops);
-        start_cluster_tasks(&flags, cluster, &webhook, &status, &mut loops);
         let mut serving = JoinSet::new();
         let monitor = Arc::new(InjectorMonitor {
             webhook: Arc::clone(&webhook),
@@ -286,7 +288,7 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
     fn spawn(
         self,
         files: Files<E>,
-        authority: Option<Authority>,
+        authority: Option<(Authority, Option<ReconcilerHandle>)>,
         beats: Option<(FileWriter, Duration)>,
         loops: &mut JoinSet<()>,
     ) {
@@ -300,11 +302,14 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
             ));
         }
         match authority {
-            Some(authority) => {
+            Some((authority, reconciler)) => {
                 let ca = self.served.ca.clone();
                 let observers = self.observers;
                 let serve = move |pair: &tls::Pair| observers.serve(pair);
-                loops.spawn(tls::renew(authority, serve, ca));
+                let publication = move |bundle: &str| {
+                    webhook_configuration::publication(reconciler.as_ref(), bundle)
+                };
+                loops.spawn(tls::renew(authority, serve, publication, ca));
             }
             None => {
                 if let Some(pairs) = files.pairs() {
@@ -317,14 +322,14 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
     }
 }
 
-/// Starts the parts that need a cluster, if there is one.
+/// Starts the parts that need a cluster, if there is one. Returns the handle of the reconciler of the webhook's configurations.
 fn start_cluster_tasks<E: ActiveConfiguration>(
     flags: &InjectorFlags,
     cluster: Option<(Access, Clusters)>,
     webhook: &Arc<Webhook<E>>,
     status: &Status,
     loops: &mut JoinSet<()>,
-) {
+) -> Option<ReconcilerHandle> {
     let auto = flags.native_sidecars == NativeSetting::Auto;
     let openshift = namespaces::wanted();
     let Some((access, clusters)) = cluster else {
@@ -337,21 +342,24 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
         if openshift {
             warn!("PLATFORM=openshift has no effect: not in a cluster, and no --kubeconfig");
         }
-        return;
+        return None;
     };
-    let reconciler = flags.reconcile_webhook_config.then(|| {
-        let (reconciler, handle) = kubernetes::webhook_reconciler(flags);
-        status.set_reconciler(handle.clone());
-        let ca = webhook.served.ca.subscribe();
-        let unreadable = webhook.served.ca_unreadable.subscribe();
-        loops.spawn(webhook_configuration::emit_bundles(
-            handle,
-            flags.self_signed,
-            ca,
-            unreadable,
-        ));
-        reconciler
-    });
+    let (reconciler, handle) = flags
+        .reconcile_webhook_config
+        .then(|| {
+            let (reconciler, handle) = kubernetes::webhook_reconciler(flags);
+            status.set_reconciler(handle.clone());
+            let ca = webhook.served.ca.subscribe();
+            let unreadable = webhook.served.ca_unreadable.subscribe();
+            loops.spawn(webhook_configuration::emit_bundles(
+                handle.clone(),
+                flags.self_signed,
+                ca,
+                unreadable,
+            ));
+            (reconciler, handle)
+        })
+        .unzip();
     let auto = auto.then(|| Arc::clone(webhook));
     let namespaces = openshift.then(|| {
         let (writer, reader) = sources::kubernetes::store();
@@ -367,6 +375,7 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
         };
         loops.spawn(kubernetes::run(access, tasks));
     }
+    handle
 }
 
 /// Updates page and readiness with the files' present certificate.

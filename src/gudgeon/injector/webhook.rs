@@ -214,8 +214,9 @@ impl<E: ActiveConfiguration> Webhook<E> {
                     ..
                 } = *injected;
                 *warnings = of;
-                // Only a proxy that is injected runs as the default user.
-                warnings.extend(unknown);
+                // Only a proxy that is injected runs as the default user. It is the first, as others may fill the response.
+                warnings.splice(..0, unknown);
+                warnings.truncate(inject::MAX_WARNINGS);
                 let mut decision = note(InjectionOutcome::Injected, reason);
                 decision.operations = operations;
                 decision.bytes = patch.len();

@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use api::config::Finding;
 use api::config::collections::MESH;
+use api::redact::{REDACTED, redact_quoted};
 use api::url::without_credentials;
 use api::well_known::LAST_APPLIED;
 use serde_json::{Map, Value};
 use sources::catalogue::ConfigReport;
-
-use crate::redact::{REDACTED, redact_quoted};
 
 /// Fields that are secrets by their own name, or that may have arbitrary content.
 const NAMES: [&str; 15] = [

@@ -1,17 +1,18 @@
 //! Permits: limits the requests with a body at a time, and the memory of their bodies.
 //!
-//! No request waits for a permit. It gets one at once, or 429: so slow clients cannot fill a queue. If none is left, a
-//! request evicts a less deserving one: one whose body has stalled; if it comes over an established connection, one of a
+//! A stranger's request gets a permit at once, or 429: so slow clients cannot fill a queue. An established client's waits for a
+//! while, in its network's turn, since an API server refuses the pod whose review got 429. If none is left, a request evicts a less
+//! deserving one: one whose body has stalled; if it comes over an established connection, one of a
 //! stranger; and among equals one that holds much more, or one of an address that does: one with more than half of all is
 //! evicted even for strangers.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::connection::Connection;
@@ -23,6 +24,11 @@ pub(super) const STALE: Duration = Duration::from_millis(250);
 pub(super) const STEP: usize = 4 << 10;
 /// Among equals, a permit is taken from a request that holds at least this many times as much. Chosen: bodies of one kind differ less.
 const MUCH: usize = 4;
+
+/// The longest wait for a permit. Chosen: less than half of the five seconds of the shipped `timeoutSeconds`.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Requests that wait at most. Chosen: as many as the streams of two API servers.
+const MAX_WAITING: usize = 256;
 
 /// All permits of a listener.
 #[derive(Debug)]
@@ -48,6 +54,30 @@ struct PermitState {
     bytes: usize,
     free: usize,
     holders: BTreeMap<u64, Holder>,
+    /// The requests that wait, the oldest first.
+    waiting: BTreeMap<u64, WaitingRequest>,
+}
+
+/// A request without a permit yet.
+#[derive(Debug)]
+struct WaitingRequest {
+    connection: Arc<Connection>,
+    bytes: usize,
+    permit: oneshot::Sender<Permit>,
+}
+
+/// The place of a request that waits, given up when dropped.
+#[derive(Debug)]
+struct WaitingPlace<'a> {
+    request_limit: &'a RequestLimit,
+    id: u64,
+    permit: oneshot::Receiver<Permit>,
+}
+
+impl Drop for WaitingPlace<'_> {
+    fn drop(&mut self) {
+        self.request_limit.state().waiting.remove(&self.id);
+    }
 }
 
 #[derive(Debug)]
@@ -95,6 +125,7 @@ impl RequestLimit {
                 bytes,
                 free: bytes,
                 holders: BTreeMap::new(),
+                waiting: BTreeMap::new(),
             }),
         })
     }
@@ -103,7 +134,7 @@ impl RequestLimit {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Acquires a permit for a request of this connection.
+    /// Acquires a permit for a request of this connection, at once.
     ///
     /// # Errors
     /// The limit is reached, and no other request can be evicted.
@@ -111,28 +142,68 @@ impl RequestLimit {
         self: &Arc<Self>,
         connection: &Arc<Connection>,
     ) -> Result<Permit, Rejected> {
-        let now = Instant::now();
-        let evicted = Arc::new(Notify::new());
-        let id = {
+        self.hold(&mut self.state(), connection, self.floor)
+    }
+
+    /// Acquires a permit for a request whose body will have so many bytes. If the connection is established, the request waits for
+    /// it, and has room for the whole body then.
+    ///
+    /// # Errors
+    /// The limit is reached: no other request can be evicted, and too few end in time.
+    pub(crate) async fn acquire_in_turn(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        body: usize,
+    ) -> Result<Permit, Rejected> {
+        if !connection.is_established() {
+            return self.acquire(connection);
+        }
+        let mut place = {
             let mut state = self.state();
-            let id = state.next;
-            state.evict(id, connection, self.floor, self.floor, now)?;
-            state.next += 1;
-            // `evict` has freed at least `floor` bytes.
-            state.free -= self.floor;
-            state.holders.insert(
-                id,
-                Holder {
-                    connection: Arc::clone(connection),
-                    bytes: self.floor,
-                    progress: RequestProgress::Reading,
-                    moved: now,
-                    came: 0,
-                    evicted: Arc::clone(&evicted),
-                },
-            );
-            id
+            let bytes = body.max(self.floor);
+            if !state.is_waiting(connection.network()) {
+                let held = self.hold(&mut state, connection, bytes);
+                if held.is_ok() || bytes > state.bytes {
+                    return held;
+                }
+            }
+            self.enter(&mut state, connection, bytes)?
         };
+        let deadline = Instant::now() + LONGEST_WAIT;
+        while Instant::now() < deadline {
+            // A holder becomes stale by time alone, which wakes nobody.
+            let late = tokio::time::timeout(STALE, &mut place.permit);
+            if let Ok(permit) = late.await {
+                return permit.map_err(|_| Rejected::Full);
+            }
+            self.admit();
+        }
+        place.permit.try_recv().map_err(|_| Rejected::Full)
+    }
+
+    /// Gives a permit for so many bytes to a request, if there is room.
+    fn hold(
+        self: &Arc<Self>,
+        state: &mut PermitState,
+        connection: &Arc<Connection>,
+        bytes: usize,
+    ) -> Result<Permit, Rejected> {
+        let now = Instant::now();
+        let id = state.next;
+        state.evict(id, connection, bytes, bytes, now)?;
+        state.next += 1;
+        // `evict` has freed at least so many bytes.
+        state.free -= bytes;
+        let evicted = Arc::new(Notify::new());
+        let holder = Holder {
+            connection: Arc::clone(connection),
+            bytes,
+            progress: RequestProgress::Reading,
+            moved: now,
+            came: 0,
+            evicted: Arc::clone(&evicted),
+        };
+        state.holders.insert(id, holder);
         Ok(Permit {
             request_limit: Arc::clone(self),
             connection: Arc::clone(connection),
@@ -140,9 +211,95 @@ impl RequestLimit {
             evicted,
         })
     }
+
+    /// Enters a request among those that wait. If all places are taken, the newest of the network that has the most leaves for
+    /// one of a network that has fewer.
+    fn enter(
+        &self,
+        state: &mut PermitState,
+        connection: &Arc<Connection>,
+        bytes: usize,
+    ) -> Result<WaitingPlace<'_>, Rejected> {
+        if state.waiting.len() >= MAX_WAITING {
+            let newest = state.surplus_waiting(connection.network());
+            // The task that waits for it gets an error.
+            state.waiting.remove(&newest.ok_or(Rejected::Full)?);
+        }
+        let id = state.next;
+        state.next += 1;
+        let (permit, receiver) = oneshot::channel();
+        let request = WaitingRequest {
+            connection: Arc::clone(connection),
+            bytes,
+            permit,
+        };
+        state.waiting.insert(id, request);
+        Ok(WaitingPlace {
+            request_limit: self,
+            id,
+            permit: receiver,
+        })
+    }
+
+    /// Gives permits to the requests that wait, as far as there is room: to the network that holds the least first.
+    fn admit(self: &Arc<Self>) {
+        let mut admitted = Vec::new();
+        {
+            let mut state = self.state();
+            let mut blocked = HashSet::new();
+            while let Some(id) = state.next_waiting(&blocked) {
+                let Some(request) = state.waiting.remove(&id) else {
+                    break;
+                };
+                match self.hold(&mut state, &request.connection, request.bytes) {
+                    Ok(permit) => admitted.push((request.permit, permit)),
+                    Err(_) => {
+                        // What is behind it in its network must not overtake it.
+                        blocked.insert(request.connection.network());
+                        state.waiting.insert(id, request);
+                    }
+                }
+            }
+        }
+        for (request, permit) in admitted {
+            // A permit that comes too late is dropped, which needs the lock.
+            drop(request.send(permit));
+        }
+    }
 }
 
 impl PermitState {
+    fn is_waiting(&self, network: IpAddr) -> bool {
+        let mut waiting = self.waiting.values();
+        waiting.any(|request| request.connection.network() == network)
+    }
+
+    /// The request to admit next, of a network that is not blocked.
+    fn next_waiting(&self, blocked: &HashSet<IpAddr>) -> Option<u64> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let shares = self.shares();
+        let waiting = self.waiting.iter();
+        let waiting = waiting.map(|(id, request)| (*id, request.connection.network()));
+        let open = waiting.filter(|(_, network)| !blocked.contains(network));
+        let share = |network| shares.get(&network).copied().unwrap_or_default();
+        let next = open.min_by_key(|(id, network)| (share(*network), *id));
+        next.map(|(id, _)| id)
+    }
+
+    /// The newest request of the network with the most that wait, if `network` has fewer even with one more.
+    fn surplus_waiting(&self, network: IpAddr) -> Option<u64> {
+        let mut counts: HashMap<IpAddr, (usize, u64)> = HashMap::new();
+        for (id, request) in &self.waiting {
+            let (count, newest) = counts.entry(request.connection.network()).or_default();
+            (*count, *newest) = (*count + 1, *id);
+        }
+        let own = counts.get(&network).map_or(0, |(count, _)| *count);
+        let (count, newest) = counts.into_values().max()?;
+        (count > own + 1).then_some(newest)
+    }
+
     /// Evicts as many requests as have to go so that `wanted` bytes are free, or none. The caller will hold `all` bytes
     /// then.
     fn evict(
@@ -346,10 +503,13 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.request_limit.state();
-        if let Some(holder) = state.holders.remove(&self.id) {
-            state.free += holder.bytes;
+        {
+            let mut state = self.request_limit.state();
+            if let Some(holder) = state.holders.remove(&self.id) {
+                state.free += holder.bytes;
+            }
         }
+        self.request_limit.admit();
     }
 }
 
@@ -499,6 +659,101 @@ mod tests {
             permits.clear();
             own.clear();
             assert_eq!(request_limit.state().free, 80);
+        }
+    }
+
+    /// An API server refuses the pod whose review got 429: of 64 bodies of 300 kB at once most used to.
+    #[tokio::test(start_paused = true)]
+    async fn requests_of_established_clients_wait_for_their_turn() {
+        let lines: [_; 3] = lines(3);
+        let request_limit = RequestLimit::new(40, 8);
+        let first = request_limit.acquire_in_turn(&lines[0], 30).await.unwrap();
+        first.begin(RequestProgress::Queued).unwrap();
+        let waits = |at: usize, body: usize| {
+            let (request_limit, line) = (Arc::clone(&request_limit), Arc::clone(&lines[at]));
+            tokio::spawn(async move { request_limit.acquire_in_turn(&line, body).await })
+        };
+        let large = waits(1, 20);
+        tokio::task::yield_now().await;
+        // It would have room, and does not overtake.
+        let small = waits(2, 10);
+        tokio::task::yield_now().await;
+        assert!(!large.is_finished() && !small.is_finished());
+        drop(first);
+        let large = large.await.unwrap().unwrap();
+        let small = small.await.unwrap().unwrap();
+        // The body's bytes are there, so that no two bodies wait for each other's.
+        large.grow(20).unwrap();
+        assert_eq!(request_limit.state().free, 10);
+        drop((large, small));
+        assert_eq!(request_limit.state().free, 40);
+        assert!(request_limit.state().waiting.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_request_waits_for_long_and_a_strangers_not_at_all() {
+        let [known, other, stranger] = lines(2);
+        let request_limit = RequestLimit::new(10, 1);
+        let working = request_limit.acquire(&known).unwrap();
+        working.begin(RequestProgress::Working).unwrap();
+        let begun = Instant::now();
+        let rejected = request_limit.acquire_in_turn(&stranger, 1).await;
+        assert_eq!(rejected.unwrap_err(), Rejected::Full);
+        let too_large = request_limit.acquire_in_turn(&other, 11).await;
+        assert_eq!(too_large.unwrap_err(), Rejected::Full);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        let late = request_limit.acquire_in_turn(&other, 1).await;
+        assert_eq!(late.unwrap_err(), Rejected::Full);
+        assert!((LONGEST_WAIT..LONGEST_WAIT + STALE).contains(&begun.elapsed()));
+        // Another that has stalled gives way, which is seen without an event.
+        working.begin(RequestProgress::Reading).unwrap();
+        request_limit.acquire_in_turn(&other, 1).await.unwrap();
+        assert!(begun.elapsed() < LONGEST_WAIT + 2 * STALE);
+        assert!(happens(working.evicted()).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_leaves_gives_its_permit_to_the_next() {
+        let [one, two, three] = lines(3);
+        let request_limit = RequestLimit::new(10, 1);
+        let first = request_limit.acquire(&one).unwrap();
+        first.begin(RequestProgress::Working).unwrap();
+        let mut gone = std::pin::pin!(request_limit.acquire_in_turn(&two, 1));
+        assert!(!happens(&mut gone).await);
+        let mut last = std::pin::pin!(request_limit.acquire_in_turn(&three, 1));
+        assert!(!happens(&mut last).await);
+        // The permit is granted, and nobody takes it.
+        drop(first);
+        gone.set(request_limit.acquire_in_turn(&one, 1));
+        assert!(last.await.is_ok());
+    }
+
+    /// A network fills its own places, not those of others.
+    #[tokio::test(start_paused = true)]
+    async fn the_places_to_wait_are_bounded_and_shared() {
+        const MANY: usize = MAX_WAITING + 1;
+        let many: [_; MANY] = lines_of(MANY, 1);
+        let [working] = lines_of(1, 3);
+        let [server] = lines_of(1, 2);
+        let request_limit = RequestLimit::new(10, 1);
+        let first = request_limit.acquire(&working).unwrap();
+        first.begin(RequestProgress::Working).unwrap();
+        let wait = |line: &Arc<Connection>| {
+            let (request_limit, line) = (Arc::clone(&request_limit), Arc::clone(line));
+            tokio::spawn(async move { request_limit.acquire_in_turn(&line, 1).await.map(drop) })
+        };
+        let mut all: Vec<_> = many.iter().map(wait).collect();
+        tokio::task::yield_now().await;
+        let beyond = all.pop().unwrap();
+        assert_eq!(beyond.await.unwrap(), Err(Rejected::Full));
+        let server = wait(&server);
+        tokio::task::yield_now().await;
+        let newest = all.pop().unwrap();
+        assert_eq!(newest.await.unwrap(), Err(Rejected::Full));
+        drop(first);
+        assert_eq!(server.await.unwrap(), Ok(()));
+        for waits in all {
+            assert_eq!(waits.await.unwrap(), Ok(()));
         }
     }
 

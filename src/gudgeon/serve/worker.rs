@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Jobs of strangers, and jobs of others, that may wait.
-const QUEUE: usize = 64;
+/// Jobs of strangers, and jobs of others, that may wait: as many as the injector's requests with a permit.
+const QUEUE: usize = 256;
 
 /// The owner of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -19,7 +19,7 @@ pub(crate) use client::{Secure, client};
 #[cfg(test)]
 pub(crate) use files::HALF_WAY;
 pub(crate) use files::{BundleFile, BundleRead, PairFiles, utf8};
-pub(crate) use own::{Authority, LeafNames};
+pub(crate) use own::{Authority, LeafNames, Publication};
 pub(crate) use pair::{Pair, PairError, certificates, is_bundle, names_of, uris_of};
 pub(crate) use renew::renew;
 

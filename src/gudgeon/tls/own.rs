@@ -1,8 +1,8 @@
 //! Certificates of its own: a CA and a leaf that exist in memory only, and when each is renewed.
 //!
 //! A leaf is renewed at two thirds of its life, the CA at two thirds of its own, which is twelve times as long. A new CA is
-//! shown in the bundle first and signs later, so that clients that trust the bundle have it by then; an old one stays until
-//! it expires. Time is an argument.
+//! shown in the bundle first and signs later, so that clients that trust the bundle have it by then; as long as the bundle cannot be
+//! published, the old CA goes on signing. An old one stays in the bundle until it expires. Time is an argument.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -83,6 +83,23 @@ struct Ca {
     not_after: SystemTime,
 }
 
+/// The next CA: in the bundle already; signs the next leaf that is due once clients have it.
+#[derive(Debug)]
+struct NextCa {
+    ca: Ca,
+    /// Since when clients have had it.
+    published: Option<SystemTime>,
+}
+
+/// Tells whether clients have the bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Publication {
+    /// Someone else hands it to them, and is quick.
+    Unobserved,
+    Pending,
+    Complete,
+}
+
 /// Makes a key, unless the system has no random numbers.
 type NewKey = fn() -> Result<KeyPair, String>;
 
@@ -93,8 +110,7 @@ pub(crate) struct Authority {
     life: Duration,
     new_key: NewKey,
     current: Ca,
-    /// The next CA: in the bundle already; signs the next leaf that is due.
-    next: Option<Ca>,
+    next: Option<NextCa>,
     /// Former ones, with the time when they expire.
     old: Vec<(String, SystemTime)>,
     leaf: Pair,
@@ -140,7 +156,7 @@ impl Authority {
     pub(crate) fn bundle(&self) -> String {
         let mut bundle = String::new();
         if let Some(next) = &self.next {
-            bundle.push_str(&next.pem);
+            bundle.push_str(&next.ca.pem);
         }
         bundle.push_str(&self.current.pem);
         for (pem, _) in &self.old {
@@ -149,7 +165,8 @@ impl Authority {
         bundle
     }
 
-    fn lead(&self) -> Duration {
+    /// The time that a bundle is published before a leaf needs it, and the longest interval of steps.
+    pub(crate) fn lead(&self) -> Duration {
         LEAD.min(self.life / 10)
     }
 
@@ -174,9 +191,16 @@ impl Authority {
         due
     }
 
-    /// Renews the CA and the leaf if they are due. What has changed counts even after an error: the system has no random numbers,
-    /// and the certificates that are not renewed stay.
-    pub(crate) fn step(&mut self, now: SystemTime) -> (Changed, Result<(), String>) {
+    /// Renews the CA and the leaf if they are due; `publication` is that of the present bundle. What has changed counts even after
+    /// an error: the system has no random numbers, and the certificates that are not renewed stay.
+    pub(crate) fn step(
+        &mut self,
+        now: SystemTime,
+        publication: Publication,
+    ) -> (Changed, Result<(), String>) {
+        if let Some(next) = &mut self.next {
+            next.observe(now, publication);
+        }
         let mut changed = Changed::default();
         let renewed = self.renew(now, &mut changed);
         (changed, renewed)
@@ -187,17 +211,20 @@ impl Authority {
         self.old.retain(|(_, expires)| *expires > now);
         changed.bundle |= self.old.len() != before;
         if self.next.is_none() && now >= self.ca_due() {
-            self.next = Some(Ca::new((self.new_key)()?, self.life, now)?);
+            self.next = Some(NextCa {
+                ca: Ca::new((self.new_key)()?, self.life, now)?,
+                published: None,
+            });
             changed.bundle = true;
         }
         if now >= self.leaf_due() {
             let key = (self.new_key)()?;
             let lead = self.lead();
-            let ripe = self.next.take_if(|next| now >= next.made + lead);
-            // The clock has jumped over the CA's whole lifetime: no client has the new CA yet, but the old one is of no use.
-            let ripe = ripe.or_else(|| self.next.take_if(|_| now >= self.current.not_after));
-            if let Some(ripe) = ripe {
-                let former = std::mem::replace(&mut self.current, ripe);
+            // A leaf that outlives its CA is of no use, whoever has the new one.
+            let is_exhausted = now + self.life > self.current.not_after;
+            let takes_over = |next: &mut NextCa| is_exhausted || next.is_ripe(now, lead);
+            if let Some(next) = self.next.take_if(takes_over) {
+                let former = std::mem::replace(&mut self.current, next.ca);
                 if former.not_after > now {
                     self.old.push((former.pem, former.not_after));
                 }
@@ -208,6 +235,20 @@ impl Authority {
             changed.leaf = true;
         }
         Ok(())
+    }
+}
+
+impl NextCa {
+    fn observe(&mut self, now: SystemTime, publication: Publication) {
+        self.published = match publication {
+            Publication::Unobserved => Some(self.ca.made),
+            Publication::Pending => None,
+            Publication::Complete => self.published.or(Some(now)),
+        };
+    }
+
+    fn is_ripe(&self, now: SystemTime, lead: Duration) -> bool {
+        self.published.is_some_and(|since| now >= since + lead)
     }
 }
 
@@ -304,7 +345,7 @@ mod tests {
 
     /// The changes of a step that succeeds.
     fn stepped(authority: &mut Authority, now: SystemTime) -> Changed {
-        let (changed, renewed) = authority.step(now);
+        let (changed, renewed) = authority.step(now, Publication::Unobserved);
         assert_eq!(renewed, Ok(()));
         changed
     }
@@ -413,6 +454,65 @@ mod tests {
         }
     }
 
+    /// A bundle that could not be written (403, or an API server that was away) used to be ignored: pods were refused while the old
+    /// CA was good for a third of its life yet.
+    #[test]
+    fn the_old_ca_signs_until_clients_have_the_next() {
+        let life = 3 * HOUR;
+        let lead = LEAD.min(life / 10);
+        for (publication, signs_after) in [
+            (Publication::Pending, life * (CA_LIVES - 1)),
+            (Publication::Complete, life * CA_LIVES * 2 / 3),
+        ] {
+            let mut authority = made(life);
+            let first = authority.bundle();
+            let mut switched = None;
+            let mut now = start();
+            while switched.is_none() {
+                now += lead;
+                let (changed, renewed) = authority.step(now, publication);
+                assert_eq!(renewed, Ok(()));
+                if changed.leaf && !trusts(&first, authority.leaf(), "hook", now) {
+                    switched = Some(now.duration_since(start()).unwrap());
+                }
+            }
+            let switched = switched.unwrap();
+            let is_soon = (signs_after..=signs_after + life).contains(&switched);
+            assert!(is_soon, "{publication:?}: {switched:?}");
+        }
+    }
+
+    #[test]
+    fn the_lead_begins_when_clients_have_the_next_ca() {
+        let mut authority = made(HOUR);
+        let lead = LEAD;
+        let first = authority.bundle();
+        let made = start() + HOUR * CA_LIVES * 2 / 3;
+        let pending = |authority: &mut Authority, now| authority.step(now, Publication::Pending);
+        while authority.next.is_none() {
+            let now = authority.due().min(made);
+            assert_eq!(pending(&mut authority, now).1, Ok(()));
+        }
+        // Published a moment before the leaf is due: that leaf is the old CA's yet, and the one after it the new one's.
+        let due = authority.due();
+        let published = due - lead / 2;
+        for (now, is_old) in [(published, true), (due, true), (due + HOUR * 2 / 3, false)] {
+            let (_, renewed) = authority.step(now, Publication::Complete);
+            assert_eq!(renewed, Ok(()));
+            assert_eq!(trusts(&first, authority.leaf(), "hook", now), is_old);
+        }
+        // One that was taken out of the bundle again counts anew.
+        let mut next = NextCa {
+            ca: Ca::new(key().unwrap(), HOUR, made).unwrap(),
+            published: None,
+        };
+        next.observe(made, Publication::Complete);
+        next.observe(made + lead / 2, Publication::Pending);
+        next.observe(made + lead, Publication::Complete);
+        assert!(!next.is_ripe(made + lead, lead));
+        assert!(next.is_ripe(made + lead * 2, lead));
+    }
+
     #[test]
     fn a_clock_that_jumps_is_survived() {
         let mut authority = made(HOUR);
@@ -435,11 +535,11 @@ mod tests {
         }
         let expired = authority.old[0].1;
         authority.new_key = || Err("no random numbers".to_owned());
-        let (changed, renewed) = authority.step(expired);
+        let (changed, renewed) = authority.step(expired, Publication::Unobserved);
         assert_eq!(renewed, Err("no random numbers".to_owned()));
         assert!(changed.bundle && !changed.leaf);
         assert_ne!(authority.bundle(), published);
-        let (changed, renewed) = authority.step(expired);
+        let (changed, renewed) = authority.step(expired, Publication::Unobserved);
         assert!(renewed.is_err());
         assert_eq!(changed, Changed::default());
     }

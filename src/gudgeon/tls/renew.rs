@@ -7,18 +7,17 @@ use api::log_repeats::should_log_repeat;
 use tokio::sync::watch;
 use tracing::{error, info};
 
-use super::{Authority, Pair};
+use super::{Authority, Pair, Publication};
 use crate::log;
 
-/// The longest interval of checks, since the wall clock may be set.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// The delay after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Renews for ever: `serve` is given each new leaf.
+/// Renews for ever: `serve` is given each new leaf, and `publication` tells whether clients have a bundle.
 pub(crate) async fn renew(
     mut authority: Authority,
     serve: impl Fn(&Pair),
+    publication: impl Fn(&str) -> Publication,
     ca: watch::Sender<Option<Arc<str>>>,
 ) {
     let mut failed: u64 = 0;
@@ -27,12 +26,10 @@ pub(crate) async fn renew(
             .due()
             .duration_since(SystemTime::now())
             .unwrap_or_default();
-        tokio::time::sleep(wait.min(LONGEST_INTERVAL)).await;
-        let now = SystemTime::now();
-        if now < authority.due() {
-            continue;
-        }
-        let (changed, renewed) = authority.step(now);
+        // Sooner than it is due, since the wall clock may be set, and to see when clients have the bundle.
+        tokio::time::sleep(wait.min(authority.lead())).await;
+        let publication = publication(&authority.bundle());
+        let (changed, renewed) = authority.step(SystemTime::now(), publication);
         if changed.bundle {
             ca.send_replace(Some(authority.bundle().into()));
             info!("the self-signed CA has changed");

@@ -103,6 +103,10 @@ impl Rewriter<'_> {
             nodes.push(assignment);
             pipe = value;
         }
+        if pipe.decl.is_empty() && may_be_object(&pipe) {
+            let args = vec![Expr::Identifier(pos, functions::PRINTABLE.into())];
+            pipe.commands.push(CommandNode { pos, args });
+        }
         nodes.push(Node::Action(ActionNode { pos, pipe }));
         Ok(())
     }
@@ -223,6 +227,24 @@ impl Rewriter<'_> {
             line: pos.line,
             message: format!("function {name:?} not defined"),
         })
+    }
+}
+
+/// Returns true if a pipe may end with an object of fields, which an action cannot print.
+fn may_be_object(pipe: &PipeNode) -> bool {
+    let last = pipe
+        .commands
+        .last()
+        .and_then(|command| command.args.first());
+    match last {
+        // Of the calls that the rewriter makes, a walk along fields returns objects.
+        Some(Expr::Identifier(_, name)) => {
+            name == FIELD || functions::PASSING.contains(&name.as_str())
+        }
+        Some(Expr::String(..) | Expr::Number(..) | Expr::Bool(..) | Expr::Nil(_)) | None => false,
+        Some(
+            Expr::Dot(_) | Expr::Variable(..) | Expr::Field(..) | Expr::Chain(..) | Expr::Pipe(..),
+        ) => true,
     }
 }
 

@@ -102,6 +102,41 @@ fn check(rows: &[(&str, &str)]) {
     }
 }
 
+/// It used to come out as `<func>`, and went into the pod.
+#[test]
+fn no_object_of_fields_is_printed() {
+    for action in [
+        "{{ .Spec }}",
+        "{{ . | print }}",
+        "{{ .Spec.Containers }}",
+        "{{ index .Spec.Containers 0 }}",
+        "{{ .ProxyConfig | default `x` }}",
+        "{{ $spec := .Spec }}{{ $spec }}",
+        "{{ print `a` .Spec }}",
+        "{{ (.Spec) }}",
+        "{{ .Spec | quote }}",
+    ] {
+        let outcome = outcome(&format!("podRedirectAnnot: {{r: '{action}'}}"), MESH);
+        let Outcome::Refused { message, .. } = outcome else {
+            panic!("{action}: {outcome:?}");
+        };
+        let cause =
+            "cannot print an object of fields: want one of its fields, or toYaml or structToJSON";
+        assert!(message.contains(cause), "{action}: {message}");
+    }
+}
+
+#[test]
+fn a_verb_that_is_not_supported_is_named() {
+    for (expression, verb) in [("printf `%T` 1", "%T"), ("printf `%%%5p` 1", "%p")] {
+        let message = value(expression, MESH).unwrap_err();
+        assert!(
+            message.contains(&format!("printf: the verb {verb} is not supported")),
+            "{message}"
+        );
+    }
+}
+
 #[test]
 fn the_pod_by_gos_names() {
     check(&[
@@ -759,6 +794,16 @@ fn functions_of_sprig() {
         ("toPrettyJson 2.0", r#""2""#),
         ("toString 2.0", r#""2""#),
         ("round 1.256 2", "1.26"),
+        ("round 123.5555 3 .8", "123.555"),
+        ("round 123.5555 3", "123.556"),
+        ("round -2.3 0", "-3"),
+        ("int `0x10`", "16"),
+        ("int64 `-0b11`", "-3"),
+        ("add `010` 1", "9"),
+        ("int `x`", "0"),
+        ("atoi `0x10`", "0"),
+        ("atoi `010`", "10"),
+        ("printf `%d%% Total` 7", r#""7% Total""#),
         ("b64enc `a`", r#""YQ==""#),
         ("b64dec `YQ==`", r#""a""#),
         (

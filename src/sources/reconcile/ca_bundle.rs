@@ -14,8 +14,12 @@ use x509_cert::der::Decode as _;
 
 /// The common name of the CAs that this program makes.
 pub const OWN_CA_NAME: &str = "gudgeon-self-signed-ca";
-/// Certificates of this program's CAs that are kept in a bundle at most.
-const MOST: usize = 8;
+/// The certificates of replicas in a bundle: many more than live, so that no repair evicts one that a replica serves by. They
+/// are about 20 KiB of the object, in each entry.
+const LIMITS: BundleLimits = BundleLimits {
+    certificates: 64,
+    bytes: 48 << 10,
+};
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
@@ -34,9 +38,17 @@ impl CaBundle {
     pub fn wanted(&self, present: &[u8], now: SystemTime) -> Option<Vec<u8>> {
         match self {
             Self::File(file) => (file != present).then(|| file.clone()),
-            Self::Own(own) => shared(present, own, now),
+            Self::Own(own) => shared(present, own, now, LIMITS),
         }
     }
+}
+
+/// Bounds for the certificates of all replicas in a bundle.
+#[derive(Clone, Copy, Debug)]
+struct BundleLimits {
+    certificates: usize,
+    /// Bytes of their DER.
+    bytes: usize,
 }
 
 /// The issuer of a certificate: a replica of this program, or any other, whose certificates are left alone.
@@ -48,7 +60,7 @@ enum CertificateIssuer {
     Expired,
 }
 
-fn shared(present: &[u8], own: &[u8], now: SystemTime) -> Option<Vec<u8>> {
+fn shared(present: &[u8], own: &[u8], now: SystemTime, limits: BundleLimits) -> Option<Vec<u8>> {
     let before = certificates(present);
     let own = certificates(own);
     let mut seen = HashSet::new();
@@ -60,15 +72,20 @@ fn shared(present: &[u8], own: &[u8], now: SystemTime) -> Option<Vec<u8>> {
         .collect();
     let by_replicas = retained
         .iter()
-        .filter(|(_, made)| *made == CertificateIssuer::ByReplica)
-        .count();
-    let mut surplus = by_replicas.saturating_sub(MOST);
+        .filter(|(_, made)| *made == CertificateIssuer::ByReplica);
+    let lengths = by_replicas.map(|(der, _)| der.len());
+    let (mut count, mut bytes) =
+        lengths.fold((0, 0), |(count, bytes), length| (count + 1, bytes + length));
     // The oldest by position goes first: a live replica that was evicted appends its own again, so only certificates that no
     // replica renews disappear. By age, two old ones would evict each other while newer ones of dead replicas stay. This
     // replica's own are never evicted.
     retained.retain(|(der, made)| {
-        let gone = surplus > 0 && *made == CertificateIssuer::ByReplica && !own.contains(der);
-        surplus -= usize::from(gone);
+        let is_surplus = count > limits.certificates || bytes > limits.bytes;
+        let gone = is_surplus && *made == CertificateIssuer::ByReplica && !own.contains(der);
+        if gone {
+            count -= 1;
+            bytes -= der.len();
+        }
         !gone
     });
     // By their certificates, not their bytes: another release may break lines elsewhere, and the two would never rest.

@@ -77,6 +77,14 @@ impl ReconcilerHandle {
         in_sync && number > 0
     }
 
+    /// Returns true if every entry of every configuration has this bundle. One that was given and has not arrived here yet is not
+    /// there.
+    #[must_use]
+    pub fn has_published(&self, bundle: &CaBundle) -> bool {
+        let is_last = self.bundle.borrow().1.as_deref() == Some(bundle);
+        is_last && self.is_in_sync()
+    }
+
     #[must_use]
     pub fn statuses(&self) -> Vec<ReconcileStatus> {
         self.statuses.all()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use sources::reconcile::ReconcilerHandle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -14,6 +15,7 @@ use crate::galley::readiness::Readiness;
 use crate::shared::Webhooks;
 use crate::tls::{self, Authority, BundleFile, BundleRead, Current, LeafNames, Pair, PairFiles};
 use crate::watch::{ReloadFiles, Watcher, run_reload_loop};
+use crate::webhook_configuration::publication;
 
 /// The interval of checks for files that do not exist yet.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -91,6 +93,7 @@ impl Certificate {
         self,
         reviews: Arc<Reviews>,
         readiness: Arc<Readiness>,
+        reconciler: Option<ReconcilerHandle>,
         loops: &mut JoinSet<()>,
     ) {
         let Self { current, ca, from } = self;
@@ -101,7 +104,8 @@ impl Certificate {
                     current.set(pair);
                     reviews.metrics.new_pair();
                 };
-                loops.spawn(tls::renew(*authority, serve, ca.pem));
+                let publication = move |bundle: &str| publication(reconciler.as_ref(), bundle);
+                loops.spawn(tls::renew(*authority, serve, publication, ca.pem));
             }
             CertificateOrigin::Files(files) => {
                 let (pair, bundle) = *files;

@@ -2,12 +2,12 @@
 
 use api::config::{self, Finding, Kind, Object};
 use api::networking::has_errors;
+use api::redact::redact_quoted;
 use api::text::cut;
 use serde_json::Value;
 
 use crate::admission::{AdmissionRequest, AdmissionResponse, Cause, DecodeError};
 use crate::named_files::put_namespace;
-use crate::redact::redact_quoted;
 use crate::secrets;
 
 /// Bytes of the whole message.

@@ -254,3 +254,23 @@ async fn pruned_fields_are_counted_whatever_was_decided() {
     assert_eq!(unchanged["warnings"].as_array().unwrap().len(), 2);
     counted(4);
 }
+
+/// The warning about the namespace used to be one more.
+#[tokio::test]
+async fn a_response_carries_sixteen_warnings_at_most() {
+    let webhook = webhook::<inject::Configuration>("policy: enabled").await;
+    let (_writer, reader) = sources::kubernetes::store();
+    webhook.namespaces.read(reader);
+    let containers = (0..20).map(|at| {
+        serde_json::json!({"name": format!("c{at}"), "livenessProbe": {"httpGet": {"port": "nosuch"}}})
+    });
+    let containers: Vec<Value> = containers.collect();
+    let (decision, _) = decided(
+        &webhook,
+        &serde_json::json!({"spec": {"containers": containers}}),
+    );
+    let warnings = decision["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), inject::MAX_WARNINGS);
+    let first = warnings[0].as_str().unwrap();
+    assert!(first.starts_with("namespace ns is not known"), "{first}");
+}

@@ -138,3 +138,62 @@ fn debug_log_lines_show_secrets() {
         .unwrap();
     assert!(line.contains("\tdebug\t"), "{line}");
 }
+
+/// A template prints a value of the environment or of the values file before there is a pod, and an error quotes the output.
+#[test]
+fn no_value_is_logged_when_a_configuration_is_loaded() {
+    let printing = |container: &str| {
+        format!(
+            "policy: enabled\ntemplates:\n  sidecar: |\n    spec:\n      containers: {container}\n"
+        )
+    };
+    let of_environment =
+        "[{name: istio-proxy, env: [{name: A, value: {{ env \"A_TOKEN\" \"\" }}: :}]}]";
+    let place = InjectorPlace::new();
+    place.write("config", &printing(of_environment));
+    place.write("values", &format!("global: {{token: {SECRET}}}\n"));
+    let mut arguments = place.arguments();
+    let values = place.path("values").to_str().unwrap().to_owned();
+    arguments.extend(["--injectValues".to_owned(), values]);
+    let mut command = gudgeon();
+    command.env("A_TOKEN", SECRET);
+    let injector = place.start_as(command, &arguments);
+    injector
+        .place
+        .write("config", &printing("{{ .Values.global.token }}"));
+    until("the output is warned about", || {
+        injector.logged("spec.containers: want a list, got \"…\"") == 1
+    });
+    let annotated = format!(
+        "policy: enabled\ninjectedAnnotations: {{status.sidecar.istio.io/port: {SECRET}}}\n"
+    );
+    injector.place.write("config", &annotated);
+    let cause = "injectedAnnotations: invalid value '…' for annotation 'status.sidecar.istio.io/port': statusPort invalid";
+    until("the file is broken", || injector.logged(cause) == 1);
+    let mut output = injector.log().join("\n");
+    for path in ["/debug", "/debug/config"] {
+        output.push_str(&injector.get(path).text());
+    }
+    let line = output.lines().find(|line| line.contains(SECRET));
+    assert_eq!(line, None);
+    for part in ["template sidecar: its output is no YAML: line 2", cause] {
+        assert!(output.contains(part), "{part}: {output}");
+    }
+}
+
+#[test]
+fn no_value_is_printed_when_the_start_fails() {
+    let place = InjectorPlace::new();
+    place.write(
+        "config",
+        &format!("injectedAnnotations: {{sidecar.istio.io/proxyCPU: {SECRET}}}\n"),
+    );
+    let output = gudgeon().args(place.arguments()).output().unwrap();
+    assert_eq!(output.status.code(), Some(78));
+    let error = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        error.contains("proxyCPU invalid: want a quantity"),
+        "{error}"
+    );
+    assert!(!error.contains(SECRET), "{error}");
+}

@@ -18,7 +18,7 @@ use gotmpl::{FuncMap, TemplateError, Value};
 use super::{Dialect, MAX_OUTPUT, calls, field, object, session};
 
 pub(crate) use text::hex;
-pub(super) use weigh::{FORMAT, HEAVY, LIGHT, SCALAR, TEXT};
+pub(super) use weigh::{FORMAT, HEAVY, LIGHT, PASSING, PRINTABLE, SCALAR, TEXT};
 
 type Call = fn(&[Value]) -> Result<Value, TemplateError>;
 
@@ -58,13 +58,14 @@ pub(super) fn is_known(name: &str, dialect: Dialect) -> bool {
     BUILT_IN.contains(&name) || (!name.starts_with(' ') && table(dialect).contains_key(name))
 }
 
-const INNER: [Function; 7] = [
+const INNER: [Function; 8] = [
     Function(calls::FIELD, 3, MANY, field::field),
     Function(calls::ENTER, 0, 0, |_| session::enter().map(|()| nothing())),
     Function(calls::LEAVE, 0, 0, |_| session::leave().map(|()| nothing())),
     Function(calls::PUT, 2, MANY, maps::put),
     Function(TEXT, 1, 1, weigh::text),
     Function(FORMAT, 1, 1, weigh::format),
+    Function(PRINTABLE, 1, 1, weigh::printable),
     Function(SCALAR, 1, 1, |args| {
         Ok(args.first().cloned().unwrap_or(Value::Nil))
     }),

@@ -3,11 +3,12 @@
 use gotmpl::{TemplateError, Value};
 
 use super::{Function, MANY, arg, session, wrong};
+use crate::yaml;
 
 pub(super) const ROWS: &[Function] = &[
     Function("int", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
     Function("int64", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
-    Function("atoi", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
+    Function("atoi", 1, 1, |args| Ok(Value::Int(decimal(arg(args, 0))))),
     Function("float64", 1, 1, |args| {
         Ok(Value::Float(float(arg(args, 0))))
     }),
@@ -51,9 +52,23 @@ pub(super) const ROWS: &[Function] = &[
         // Within these the power of ten is finite.
         let places = i32::try_from(integer(arg(args, 1)).clamp(-300, 300)).unwrap_or_default();
         let scale = 10_f64.powi(places);
-        Ok(Value::Float((float(arg(args, 0)) * scale).round() / scale))
+        let round_on = args.get(2).map_or(0.5, float);
+        let digits = float(arg(args, 0)) * scale;
+        // As in Sprig, where the fraction of a negative number is negative, so that the number is rounded down.
+        let rounded = match digits.fract() >= round_on {
+            true => digits.ceil(),
+            false => digits.floor(),
+        };
+        Ok(Value::Float(rounded / scale))
     }),
 ];
+
+fn decimal(value: &Value) -> i64 {
+    match value {
+        Value::String(text) => text.trim().parse().unwrap_or_default(),
+        other => integer(other),
+    }
+}
 
 /// Casts to an integer as Sprig does: text that is no number is 0.
 pub(super) fn integer(value: &Value) -> i64 {
@@ -66,7 +81,10 @@ pub(super) fn integer(value: &Value) -> i64 {
         )]
         Value::Float(number) => *number as i64,
         Value::Bool(value) => i64::from(*value),
-        Value::String(text) => text.trim().parse().unwrap_or_default(),
+        // With the prefix of another base, as Go's literals.
+        Value::String(text) => yaml::integer(text.trim())
+            .and_then(|number| number.as_i64())
+            .unwrap_or_default(),
         Value::Nil | Value::List(_) | Value::Map(_) | Value::Function(_) => 0,
     }
 }

@@ -10,6 +10,29 @@ use super::{MAX_OUTPUT, session, within, wrong};
 pub(in crate::template) const TEXT: &str = " text";
 pub(in crate::template) const FORMAT: &str = " format";
 pub(in crate::template) const SCALAR: &str = " scalar";
+/// The call at the end of an action that may print an object.
+pub(in crate::template) const PRINTABLE: &str = " printable";
+
+/// Functions that return one of their arguments, or a part of it.
+pub(in crate::template) const PASSING: [&str; 14] = [
+    "and",
+    "append",
+    "coalesce",
+    "default",
+    "first",
+    "get",
+    "index",
+    "last",
+    "list",
+    "or",
+    "prepend",
+    "ternary",
+    "tuple",
+    "valueOrDefault",
+];
+
+/// Verbs that the engine prints as Go does.
+const VERBS: &str = "%sdfFeEgGvUqtxXobc";
 
 /// Functions that print their arguments.
 pub(in crate::template) const HEAVY: [&str; 6] =
@@ -35,6 +58,7 @@ impl Write for Counter {
 }
 
 fn weigh(value: &Value) -> Result<usize, TemplateError> {
+    check_printable(value)?;
     let mut counter = Counter(0);
     if write!(counter, "{value}").is_err() {
         return Err(wrong(format!("prints more than {MAX_OUTPUT} bytes")));
@@ -43,6 +67,30 @@ fn weigh(value: &Value) -> Result<usize, TemplateError> {
     // The value is printed into a text of its own, which counts as well.
     session::charge_made(counter.0)?;
     Ok(counter.0)
+}
+
+/// Go prints a struct by its fields, which nobody writes into YAML; here an object has no text.
+fn check_printable(value: &Value) -> Result<(), TemplateError> {
+    match value {
+        Value::Function(_) => Err(wrong(
+            "cannot print an object of fields: want one of its fields, or toYaml or structToJSON",
+        )),
+        Value::List(items) => items.iter().try_for_each(check_printable),
+        Value::Map(entries) => entries.values().try_for_each(check_printable),
+        Value::Nil
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Uint(_)
+        | Value::Float(_)
+        | Value::String(_) => Ok(()),
+    }
+}
+
+/// The value of an action, which the engine prints.
+pub(super) fn printable(args: &[Value]) -> Result<Value, TemplateError> {
+    let value = args.first().cloned().unwrap_or(Value::Nil);
+    check_printable(&value)?;
+    Ok(value)
 }
 
 /// A value as text, once it is known to be short enough.
@@ -62,13 +110,23 @@ pub(super) fn format(args: &[Value]) -> Result<Value, TemplateError> {
     let value = args.first().cloned().unwrap_or(Value::Nil);
     if let Value::String(format) = &value {
         let mut wide: usize = 0;
-        for verb in format.split('%').skip(1) {
+        let mut parts = format.split('%').skip(1);
+        while let Some(verb) = parts.next() {
+            // `%%`, and the text behind it.
+            if verb.is_empty() {
+                parts.next();
+                continue;
+            }
             let options = verb.trim_start_matches(['+', '-', '#', ' ', '0']);
             let end = options
                 .find(|letter: char| {
                     !letter.is_ascii_digit() && !matches!(letter, '.' | '*' | '[' | ']')
                 })
                 .unwrap_or(options.len());
+            let verb = options.get(end..).and_then(|rest| rest.chars().next());
+            if let Some(verb) = verb.filter(|verb| !VERBS.contains(*verb)) {
+                return Err(wrong(format!("printf: the verb %{verb} is not supported")));
+            }
             for number in options.get(..end).unwrap_or_default().split('.') {
                 // The width comes with an argument, so that it counts as the widest.
                 let width = if number.contains('*') {

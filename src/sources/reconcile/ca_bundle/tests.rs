@@ -32,6 +32,17 @@ fn wanted(present: &str, own: &str, now: u64) -> Option<String> {
         .map(|pem| String::from_utf8(pem).unwrap())
 }
 
+/// Few, so that a test fills them.
+const FEW: BundleLimits = BundleLimits {
+    certificates: 8,
+    bytes: usize::MAX,
+};
+
+fn wanted_within(limits: BundleLimits, present: &str, own: &str) -> Option<String> {
+    shared(present.as_bytes(), own.as_bytes(), year(2026), limits)
+        .map(|pem| String::from_utf8(pem).unwrap())
+}
+
 #[test]
 fn a_file_is_written_as_it_is() {
     let file = CaBundle::File(b"# a comment\npem".to_vec());
@@ -108,8 +119,20 @@ fn the_newest_of_ours_stay() {
     let own = own_ca(2020, 2030);
     let present = format!("{stranger}{}", others.concat());
     let expected = format!("{stranger}{}{own}", others[1..].concat());
-    assert_eq!(wanted(&present, &own, 2026), Some(expected.clone()));
-    assert_eq!(wanted(&expected, &own, 2026), None);
+    let few_bytes = BundleLimits {
+        certificates: usize::MAX,
+        bytes: certificates((others[1..].concat() + &own).as_bytes())
+            .iter()
+            .map(Vec::len)
+            .sum(),
+    };
+    for limits in [FEW, few_bytes] {
+        assert_eq!(
+            wanted_within(limits, &present, &own),
+            Some(expected.clone())
+        );
+        assert_eq!(wanted_within(limits, &expected, &own), None);
+    }
 }
 
 #[test]
@@ -121,7 +144,7 @@ fn dead_replicas_push_no_live_one_out_of_the_bundle() {
     let mut written = 0;
     for _ in 0..10 {
         for own in [&first, &second] {
-            if let Some(next) = wanted(&bundle, own, 2026) {
+            if let Some(next) = wanted_within(FEW, &bundle, own) {
                 bundle = next;
                 written += 1;
             }
@@ -130,6 +153,27 @@ fn dead_replicas_push_no_live_one_out_of_the_bundle() {
     assert!(bundle.contains(&first) && bundle.contains(&second));
     assert!(bundle.contains(&dead[7]));
     assert!(written <= 4, "{written}");
+}
+
+/// Nine replicas, and five that renew their CA, used to evict each other's certificates with every repair, for ever.
+#[test]
+fn no_replica_evicts_a_live_one() {
+    for (replicas, of_each) in [(9, 1), (5, 2), (16, 3)] {
+        let replicas: Vec<String> = (0..replicas)
+            .map(|_| (0..of_each).map(|_| own_ca(2025, 2030)).collect())
+            .collect();
+        let mut bundle = String::new();
+        for own in &replicas {
+            bundle = wanted(&bundle, own, 2026).unwrap();
+        }
+        for own in &replicas {
+            assert_eq!(wanted(&bundle, own, 2026), None);
+        }
+        assert_eq!(
+            certificates(bundle.as_bytes()).len(),
+            replicas.len() * of_each
+        );
+    }
 }
 
 #[test]
@@ -176,20 +220,20 @@ proptest! {
         let mut quiet = 0;
         while quiet < replicas.len() {
             for own in &replicas {
-                match wanted(&bundle, own, 2026) {
+                match wanted_within(FEW, &bundle, own) {
                     Some(next) => {
-                        prop_assert_eq!(wanted(&next, own, 2026), None, "its own work is not mended");
+                        prop_assert_eq!(wanted_within(FEW, &next, own), None, "its own work is not mended");
                         (bundle, quiet, written) = (next, 0, written + 1);
                     }
                     None => quiet += 1,
                 }
             }
-            prop_assert!(written <= replicas.len() + MOST, "they do not rest");
+            prop_assert!(written <= replicas.len() + FEW.certificates, "they do not rest");
         }
         let after = certificates(bundle.as_bytes());
         prop_assert!(after.iter().all(|der| made(der, year(2026)) != CertificateIssuer::Expired));
         let ours = after.iter().filter(|der| made(der, year(2026)) == CertificateIssuer::ByReplica);
-        prop_assert!(ours.count() <= MOST);
+        prop_assert!(ours.count() <= FEW.certificates);
         prop_assert!(others_before.iter().all(|other| after.contains(other)));
         for (own, pick) in replicas.iter().zip(&own) {
             let expired = pick % 4 == 3;

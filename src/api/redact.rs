@@ -1,15 +1,15 @@
 //! Redacts quotations in a text: a misplaced value may be a password.
 
 /// Replaces redacted text.
-pub(crate) const REDACTED: &str = "…";
+pub const REDACTED: &str = "…";
 
 /// Returns the text without anything that is quoted with `"`.
-pub(crate) fn redact_quoted(text: &str) -> String {
+pub fn redact_quoted(text: &str) -> String {
     redact_quoted_if(text, |_| true)
 }
 
 /// The text without the parts between double quotation marks that are to be hidden.
-pub(crate) fn redact_quoted_if(text: &str, hides: impl Fn(&str) -> bool) -> String {
+pub fn redact_quoted_if(text: &str, hides: impl Fn(&str) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('"') {
