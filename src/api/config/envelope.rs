@@ -139,7 +139,7 @@ fn kind(written: &Map<String, Json>, walker: &mut Walker) -> Option<&'static Kin
         }
         Ok(row) => Some(row),
         Err(finding) => {
-            walker.findings.push(finding);
+            walker.findings.add(finding.severity, || finding);
             None
         }
     }
