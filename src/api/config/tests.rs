@@ -177,7 +177,12 @@ fn scopes_decide_about_namespaces() {
     assert_eq!(place("Gateway", json!("b")), "b/a");
     assert_eq!(place("Gateway", json!(null)), "default/a");
     assert_eq!(place("Gateway", json!("")), "default/a");
-    assert_eq!(place("MeshPolicy", json!("b")), "a");
+    for dropped in [json!("b"), json!("a_b"), json!(5)] {
+        assert_eq!(place("MeshPolicy", dropped.clone()), "a");
+        let mut value = object("MeshPolicy", json!({}));
+        value["metadata"]["namespace"] = dropped;
+        assert_eq!(read(&value).1, []);
+    }
 }
 
 #[test]
