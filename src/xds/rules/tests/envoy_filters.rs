@@ -111,7 +111,7 @@ fn filters_of_requests_are_where_the_operation_says() {
         ("INSERT_BEFORE", "envoy.router", "cors fault x router"),
         ("INSERT_AFTER", "envoy.cors", "cors x fault router"),
         ("INSERT_BEFORE", "", "x cors fault router"),
-        ("INSERT_AFTER", "", "cors fault router x"),
+        ("INSERT_AFTER", "", "cors fault x router"),
         (
             "INSERT_AFTER",
             "envoy.filters.http.none",
@@ -120,7 +120,7 @@ fn filters_of_requests_are_where_the_operation_says() {
         ("REPLACE", "envoy.fault", "cors x router"),
         ("REPLACE", "", "cors fault router"),
         ("REMOVE", "envoy.fault", "cors router"),
-        ("REMOVE", "", ""),
+        ("REMOVE", "", "cors fault router"),
     ] {
         let view = patched(&http(operation, below, "x"));
         let outbound = listener(&*view, "0.0.0.0_80");
