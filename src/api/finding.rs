@@ -32,6 +32,8 @@ pub enum FindingKind {
     Tried,
     /// A policy in dry run has an action that no proxy tries.
     Untried,
+    /// So many findings of its severity were not kept.
+    Omitted(usize),
 }
 
 /// An error or a warning about one place of an object.
@@ -79,9 +81,29 @@ impl Finding {
         }
     }
 
+    /// Stands for findings that were not kept.
+    pub(crate) fn omitted(severity: Severity, count: usize) -> Self {
+        Self {
+            path: String::new(),
+            message: format!("… and {count} more"),
+            severity,
+            kind: FindingKind::Omitted(count),
+        }
+    }
+
     #[must_use]
     pub(crate) fn of_kind(self, kind: FindingKind) -> Self {
         Self { kind, ..self }
+    }
+
+    /// The number of findings that this one stands for.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        if let FindingKind::Omitted(count) = self.kind {
+            count
+        } else {
+            1
+        }
     }
 
     #[must_use]
@@ -90,39 +112,55 @@ impl Finding {
     }
 }
 
-/// Findings up to a bound. Errors and warnings have one each: an object with many warnings must not lose what it is refused
-/// for.
+/// Findings up to a bound, beyond which they are counted. Errors and warnings have one each: an object with many warnings must
+/// not lose what it is refused for.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    all: Vec<Finding>,
+    kept: Vec<Finding>,
     errors: usize,
     warnings: usize,
 }
 
 impl Findings {
-    /// Returns true if one more finding of this severity is kept. Callers skip the work for a finding that would be dropped.
-    pub(crate) fn has_room(&self, severity: Severity, most: usize) -> bool {
-        let count = match severity {
+    /// Findings of each severity that are kept, in the order in which they are found: far more than are shown, so that the first
+    /// of the text are among them.
+    const MOST: usize = 10_000;
+
+    pub(crate) const fn count(&self, severity: Severity) -> usize {
+        match severity {
             Severity::Error => self.errors,
             Severity::Warning => self.warnings,
-        };
-        count < most
-    }
-
-    pub(crate) fn push(&mut self, finding: Finding) {
-        match finding.severity {
-            Severity::Error => self.errors += 1,
-            Severity::Warning => self.warnings += 1,
         }
-        self.all.push(finding);
     }
 
-    pub(crate) fn has_errors(&self) -> bool {
+    /// Adds a finding, which is made only if it is kept.
+    pub(crate) fn add(&mut self, severity: Severity, make: impl FnOnce() -> Finding) {
+        let count = match severity {
+            Severity::Error => &mut self.errors,
+            Severity::Warning => &mut self.warnings,
+        };
+        *count += 1;
+        if *count <= Self::MOST {
+            self.kept.push(make());
+        }
+    }
+
+    pub(crate) const fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
+    /// All that are kept, and one of each severity for those that are not.
     pub(crate) fn into_vec(self) -> Vec<Finding> {
-        self.all
+        let mut all = self.kept;
+        for (severity, count) in [
+            (Severity::Error, self.errors),
+            (Severity::Warning, self.warnings),
+        ] {
+            if let Some(omitted @ 1..) = count.checked_sub(Self::MOST) {
+                all.push(Finding::omitted(severity, omitted));
+            }
+        }
+        all
     }
 }
 

@@ -82,20 +82,18 @@ pub(crate) fn tree(message: &'static Message, node: &Node) -> Result<Read, Findi
 
 /// Reads a message from parsed JSON.
 pub(crate) fn json(message: &'static Message, value: &Json) -> Result<Read, Finding> {
-    /// Maximum number of unknown fields that are named.
-    const NAMED: usize = 16;
-    let (read, findings, mut unknown) = read_known(message, value);
+    let (read, findings, unknown) = read_known(message, value);
     if let Some(first) = findings.into_iter().find(Finding::is_error) {
         return Err(first);
     }
     let Json::Object(fields) = read else {
         return Err(Finding::error("", "expected an object"));
     };
-    let more = match unknown.split_off(unknown.len().min(NAMED)).len() {
+    let more = match unknown.others {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        others => format!(" and {others} more"),
     };
-    let named = unknown.join(", ");
+    let named = unknown.named.join(", ");
     let warning = format!("unknown fields are ignored: {named}{more}");
     Ok(Read {
         fields,

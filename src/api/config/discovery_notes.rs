@@ -23,8 +23,8 @@ pub use super::claims::claim_path;
 pub use super::grpc_status::grpc_status;
 pub use destination_rule::{MOST_FAILOVER_LABELS, is_status};
 pub use envoy_filter::{
-    MOST_PATCHES, is_applied, is_unapplied_match, may_complete, missing_field, missing_part,
-    patched_message, replaces_nothing, replaces_unnamed,
+    MOST_PATCHES, is_applied, is_unapplied_match, lacks_name, may_complete, missing_field,
+    missing_part, names_nothing, patched_message,
 };
 pub use gateway::{client_root, is_certificate_hash, is_cipher_suite, is_key_pin};
 pub use request_authentication::{LONGEST_FETCH, is_output_header};

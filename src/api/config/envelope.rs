@@ -91,7 +91,7 @@ fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
         match name.as_str() {
             "apiVersion" | "kind" | "status" => {}
             "metadata" | "spec" if value.is_null() => {}
-            "metadata" => metadata = Metadata::read(value, walker),
+            "metadata" => metadata = Metadata::read(value, kind, walker),
             "spec" => spec = walker.message(kind.message, value),
             name => walker.error(unknown_field(nearest(name, KNOWN))),
         }
@@ -109,10 +109,9 @@ fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
     } else {
         wire::encode(kind.message, &spec).into()
     };
-    let namespace = match (kind.cluster, metadata.namespace) {
-        (true, _) => String::new(),
-        (false, namespace) if namespace.is_empty() => DEFAULT_NAMESPACE.to_owned(),
-        (false, namespace) => namespace,
+    let namespace = match metadata.namespace {
+        namespace if namespace.is_empty() && !kind.cluster => DEFAULT_NAMESPACE.to_owned(),
+        namespace => namespace,
     };
     Some(Object {
         kind,
@@ -139,7 +138,7 @@ fn kind(written: &Map<String, Json>, walker: &mut Walker) -> Option<&'static Kin
         }
         Ok(row) => Some(row),
         Err(finding) => {
-            walker.findings.push(finding);
+            walker.findings.add(finding.severity, || finding);
             None
         }
     }
@@ -168,7 +167,7 @@ struct Metadata {
 }
 
 impl Metadata {
-    fn read(value: &Json, walker: &mut Walker) -> Self {
+    fn read(value: &Json, kind: &Kind, walker: &mut Walker) -> Self {
         let mut metadata = Self::default();
         let Json::Object(fields) = value else {
             walker.error(wanted("an object", value));
@@ -191,6 +190,8 @@ impl Metadata {
                 "name" => metadata.name = text(value, is_dns_name, "a DNS name", walker),
                 // The API server says what is wrong with it, when it has completed it.
                 "generateName" => drop(text(value, |_| true, "", walker)),
+                // That of an object of the whole cluster is dropped.
+                "namespace" if kind.cluster => {}
                 "namespace" => metadata.namespace = text(value, is_label, "a DNS label", walker),
                 "labels" => metadata.labels = texts(value, walker),
                 "annotations" => metadata.annotations = texts(value, walker),

@@ -15,10 +15,10 @@ use crate::finding::{Findings, quoted};
 use crate::schema::{Field, FieldKind, Key, Message, Shape};
 use crate::text::first_letters;
 
-/// Maximum number of errors, and of warnings, that are kept of one object.
-const MOST: usize = 10_000;
 /// Findings before an unknown field for which the nearest known one is searched. Chosen: twice as many as are shown.
 const MOST_SEARCHES: usize = 200;
+/// Maximum number of unknown fields that are named where all of them are one warning.
+const MOST_NAMED: usize = 16;
 
 /// Digits of a number in a message.
 const SHOWN: usize = 64;
@@ -41,7 +41,16 @@ pub(super) enum Unknown {
     /// Each is a finding of this severity.
     Said(Severity),
     /// Their paths are collected.
-    Listed(Vec<String>),
+    Listed(UnknownFields),
+}
+
+/// Fields that a table lacks.
+#[derive(Debug, Default)]
+pub(crate) struct UnknownFields {
+    /// The paths of the first.
+    pub(crate) named: Vec<String>,
+    /// The number of the others.
+    pub(crate) others: usize,
 }
 
 impl Walker {
@@ -58,19 +67,16 @@ impl Walker {
     }
 
     pub(super) fn push_finding(&mut self, severity: Severity, message: String) {
-        if self.findings.has_room(severity, MOST) {
-            self.findings.push(Finding {
-                severity,
-                ..Finding::warning(self.path.as_str(), message)
-            });
-        }
+        self.findings.add(severity, || Finding {
+            severity,
+            ..Finding::warning(self.path.as_str(), message)
+        });
     }
 
     fn deprecated(&mut self, instead: &str) {
-        if self.findings.has_room(Severity::Warning, MOST) {
-            let finding = Finding::deprecated(self.path.as_str(), instead);
-            self.findings.push(finding);
-        }
+        self.findings.add(Severity::Warning, || {
+            Finding::deprecated(self.path.as_str(), instead)
+        });
     }
 
     /// The same one step below.
@@ -146,30 +152,28 @@ impl Walker {
             }
         }
         for (_, members) in groups.iter().filter(|(_, members)| members.len() > 1) {
-            if self.findings.has_room(Severity::Error, MOST) {
+            self.findings.add(Severity::Error, || {
                 let message = format!("only one of {} may be set", members.join(", "));
                 let finding = Finding::error(self.path.as_str(), message);
-                self.findings
-                    .push(finding.of_kind(FindingKind::OneofConflict));
-            }
+                finding.of_kind(FindingKind::OneofConflict)
+            });
         }
     }
 
     fn unknown(&mut self, message: &'static Message, name: &str) {
         let length = self.path.enter(name);
         match &mut self.unknown {
-            // What is not kept need not be searched for.
-            Unknown::Said(severity) if self.findings.has_room(*severity, MOST) => {
+            Unknown::Said(severity) => {
                 let severity = *severity;
                 // A search takes as long as a hundred fields, and few findings are shown.
-                let is_searched = self.findings.has_room(severity, MOST_SEARCHES);
+                let is_searched = self.findings.count(severity) < MOST_SEARCHES;
                 let meant = is_searched.then(|| meant(message, name)).flatten();
                 self.push_finding(severity, unknown_field(meant));
             }
-            Unknown::Listed(paths) if paths.len() < MOST => {
-                paths.push(self.path.as_str().to_owned());
+            Unknown::Listed(unknown) if unknown.named.len() < MOST_NAMED => {
+                unknown.named.push(self.path.as_str().to_owned());
             }
-            Unknown::Said(_) | Unknown::Listed(_) => {}
+            Unknown::Listed(unknown) => unknown.others += 1,
         }
         self.path.back(length);
     }

@@ -248,7 +248,8 @@ fn current() -> impl Iterator<Item = &'static Kind> {
 
 /// All that is known, checked or not.
 pub(super) fn all_kinds() -> impl Iterator<Item = &'static Kind> {
-    let gone = EARLIER.iter().chain(&earlier::OPERATORS);
+    let gone = EARLIER.iter().chain(&earlier::SERVICE_CONTROL);
+    let gone = gone.chain(&earlier::OPERATORS);
     current().chain(gone).chain([&earlier::EARLY_POLICY])
 }
 
@@ -463,6 +464,11 @@ mod tests {
             assert!(super::super::collections::is_always_empty(&collection));
         }
         assert_eq!(EARLIER.len(), 31);
+        for row in &earlier::SERVICE_CONTROL {
+            assert_eq!(kind("config.istio.io/v1alpha2", row.kind).unwrap(), row);
+            assert!(unchecked(row).contains("belonged to Mixer and is not used"));
+            assert!(!super::super::collections::is_known(row.collection));
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ use serde_json::Value as Json;
 
 use crate::schema::Message;
 use crate::wire::{self, DecodeError};
-use fields::{Unknown, Walker};
+use fields::{Unknown, UnknownFields, Walker};
 
 pub use crate::finding::{
     Finding, FindingKind, FindingList, Severity, push_index, push_key, quoted,
@@ -150,8 +150,12 @@ pub fn limit(findings: &mut Vec<Finding>) {
     if findings.len() <= MOST {
         return;
     }
-    let warnings = findings.iter().filter(|found| !found.is_error()).count();
-    let errors = findings.iter().filter(|found| found.is_error()).count();
+    let count = |severity: Severity| -> usize {
+        let alike = findings.iter().filter(|found| found.severity == severity);
+        alike.map(Finding::count).sum()
+    };
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    findings.retain(|found| !matches!(found.kind, FindingKind::Omitted(_)));
     let for_warnings = MOST.saturating_sub(errors);
     let (mut room, mut room_for_warnings) = (MOST, for_warnings);
     findings.retain(|found| {
@@ -163,17 +167,17 @@ pub fn limit(findings: &mut Vec<Finding>) {
         *room = room.saturating_sub(1);
         is_kept
     });
-    let summary = |more: usize| format!("… and {more} more");
     if let Some(more @ 1..) = errors.checked_sub(MOST) {
-        findings.push(Finding::error("", summary(more)));
+        findings.push(Finding::omitted(Severity::Error, more));
     }
     if let Some(more @ 1..) = warnings.checked_sub(for_warnings) {
+        let summary = Finding::omitted(Severity::Warning, more);
         let message = match for_warnings {
             0 if more == 1 => "1 warning is not shown".to_owned(),
             0 => format!("{more} warnings are not shown"),
-            _ => summary(more),
+            _ => summary.message,
         };
-        findings.push(Finding::warning("", message));
+        findings.push(Finding { message, ..summary });
     }
     // They live as long as their object.
     findings.shrink_to_fit();
@@ -190,16 +194,17 @@ pub fn read_message(
     (read, walker.findings.into_vec())
 }
 
-/// The same with the paths of unknown fields aside.
+/// The same with unknown fields aside.
 pub(crate) fn read_known(
     message: &'static Message,
     value: &Json,
-) -> (Json, Vec<Finding>, Vec<String>) {
-    let (read, walker) = walk(message, value, Unknown::Listed(Vec::new()));
+) -> (Json, Vec<Finding>, UnknownFields) {
+    let unknown = Unknown::Listed(UnknownFields::default());
+    let (read, walker) = walk(message, value, unknown);
     let findings = walker.findings.into_vec();
     match walker.unknown {
-        Unknown::Listed(paths) => (read, findings, paths),
-        Unknown::Said(_) => (read, findings, Vec::new()),
+        Unknown::Listed(unknown) => (read, findings, unknown),
+        Unknown::Said(_) => (read, findings, UnknownFields::default()),
     }
 }
 

@@ -177,7 +177,12 @@ fn scopes_decide_about_namespaces() {
     assert_eq!(place("Gateway", json!("b")), "b/a");
     assert_eq!(place("Gateway", json!(null)), "default/a");
     assert_eq!(place("Gateway", json!("")), "default/a");
-    assert_eq!(place("MeshPolicy", json!("b")), "a");
+    for dropped in [json!("b"), json!("a_b"), json!(5)] {
+        assert_eq!(place("MeshPolicy", dropped.clone()), "a");
+        let mut value = object("MeshPolicy", json!({}));
+        value["metadata"]["namespace"] = dropped;
+        assert_eq!(read(&value).1, []);
+    }
 }
 
 #[test]
@@ -698,7 +703,39 @@ fn warnings_leave_room_for_errors() {
     // A bound there is all the same, for each.
     let (_, findings) = read(&fields(25_000));
     let errors = findings.iter().filter(|found| found.is_error()).count();
-    assert_eq!((errors, findings.len() - errors), (1, 10_000));
+    assert_eq!((errors, findings.len() - errors), (1, 10_001));
+}
+
+/// Rules say some things only when they have seen all of a list.
+#[test]
+fn all_findings_are_counted_and_the_first_are_told() {
+    let route = |at: usize| json!({"name": "", "timeout": "0s", "redirect": {"uri": "/", "port": at}, "match": [{"uri": {"exact": "/"}}]});
+    let http: Vec<_> = (70_000..71_500).map(route).collect();
+    // Two errors each, a warning at the timeout, and all but the first are never reached.
+    let many = object("VirtualService", json!({"hosts": ["a"], "http": http}));
+    let (_, findings) = check(&many);
+    let texts: Vec<_> = findings.iter().map(ToString::to_string).collect();
+    assert!(
+        texts[0].starts_with("spec.http[0].timeout:"),
+        "{}",
+        texts[0]
+    );
+    let last = ["… and 2900 more", "warning: 2999 warnings are not shown"];
+    assert_eq!(texts[100..], last);
+    // Fields, and rules on top of them, beyond what is kept.
+    let hosts: Vec<_> = (0..12_000).map(|at| format!("a_{at}")).collect();
+    let unknown: serde_json::Map<_, _> = (0..11_000)
+        .map(|at| (format!("x{at}"), json!(1)))
+        .chain([
+            ("hosts".to_owned(), json!(hosts)),
+            (
+                "tcp".to_owned(),
+                json!([{"route": [{"destination": {"host": "x"}}]}]),
+            ),
+        ])
+        .collect();
+    let (_, findings) = check(&object("VirtualService", Json::Object(unknown)));
+    assert_eq!(findings.last().unwrap().to_string(), "… and 22900 more");
 }
 
 #[test]
@@ -747,13 +784,14 @@ fn large_objects_take_their_size_not_its_square() {
         .map(|_| json!({"exact": "", "prefix": ""}))
         .collect();
     for (kind, spec, want) in [
-        ("VirtualService", Json::Object(unknown), 10_000),
+        // The last stands for those that were not kept.
+        ("VirtualService", Json::Object(unknown), 10_001),
         ("VirtualService", json!({"hosts": hosts}), 0),
         ("Gateway", json!({"selector": labels}), 0),
         (
             "VirtualService",
             route(json!({"corsPolicy": {"allowOrigins": odd.get(..30_000)}})),
-            10_000,
+            10_001,
         ),
     ] {
         assert_eq!(read(&object(kind, spec)).1.len(), want, "{kind}");

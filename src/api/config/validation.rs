@@ -53,7 +53,9 @@ impl Unread {
     fn of(findings: &[Finding]) -> Self {
         let errors = findings
             .iter()
-            .filter(|found| found.is_error() && found.kind != FindingKind::OneofConflict);
+            .filter(|found| found.is_error() && found.kind != FindingKind::OneofConflict)
+            // Those that were not kept have no path.
+            .filter(|found| !found.path.is_empty());
         Self(errors.map(|found| found.path.clone()).collect())
     }
 

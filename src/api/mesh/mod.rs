@@ -60,6 +60,17 @@ pub struct Parsed<T> {
     pub warnings: Vec<String>,
 }
 
+impl<T: Clone> Parsed<T> {
+    /// A text that says nothing.
+    fn unchanged(base: &T) -> Self {
+        Self {
+            config: base.clone(),
+            written: Map::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// A mesh configuration from YAML or JSON, over [`defaults()`]. Empty text is the defaults.
 ///
 /// # Errors
@@ -89,13 +100,54 @@ pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, I
 ///
 /// As [`parse`].
 pub fn parse_served(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
-    let mut parsed = over(&galley_defaults(), text, LIMITS, |merged, written| {
+    let base = galley_defaults();
+    let Some(node) = document(text, LIMITS)? else {
+        return Ok(Parsed::unchanged(&base));
+    };
+    let parsed = over_tree(&base, &served_part(&node), |merged, written| {
         rules::whole(merged, written, MeshConfigUse::Served)
     })?;
-    parsed.warnings = document(text, LIMITS)?
-        .as_ref()
-        .map_or_else(Vec::new, warnings);
-    Ok(parsed)
+    Ok(Parsed {
+        warnings: warnings(&node),
+        ..parsed
+    })
+}
+
+/// Fields whose messages have grown with the releases: a sink's own types of them could interpret what nobody has checked.
+const UNSERVED: [&str; 2] = ["extensionProviders", "serviceScopeConfigs"];
+/// The same of `defaultConfig`.
+const UNSERVED_OF_PROXY: [&str; 4] = [
+    "image",
+    "privateKeyProvider",
+    "proxyHeaders",
+    "readinessProbe",
+];
+
+/// A configuration without the fields that are not served: whatever is wrong with them is a warning.
+fn served_part(node: &Node) -> Node {
+    let mut served = node.clone();
+    let yaml::Value::Map(fields) = &mut served.value else {
+        return served;
+    };
+    leave_out(fields, MeshConfig::MESSAGE, &UNSERVED);
+    for (name, proxy) in fields {
+        if let yaml::Value::Map(fields) = &mut proxy.value
+            && is_one_of(MeshConfig::MESSAGE, name, &["defaultConfig"])
+        {
+            leave_out(fields, ProxyConfig::MESSAGE, &UNSERVED_OF_PROXY);
+        }
+    }
+    served
+}
+
+fn leave_out(fields: &mut Vec<(String, Node)>, message: &'static Message, names: &[&str]) {
+    fields.retain(|(name, _)| !is_one_of(message, name, names));
+}
+
+/// Returns true if a name, in either spelling, is that of one of the fields.
+fn is_one_of(message: &'static Message, name: &str, fields: &[&str]) -> bool {
+    let field = message.field(name);
+    field.is_some_and(|field| fields.contains(&field.json))
 }
 
 /// The text of a pod's `proxy.istio.io/config` over the mesh's own.
@@ -215,28 +267,32 @@ fn over<T: Typed>(
     limits: Limits,
     rules: impl Fn(&Json, &Json) -> Vec<Finding>,
 ) -> Result<Parsed<T>, Invalid> {
-    let Some(node) = document(text, limits)? else {
-        return Ok(Parsed {
-            config: base.clone(),
-            written: Map::new(),
-            warnings: Vec::new(),
-        });
-    };
+    match document(text, limits)? {
+        Some(node) => over_tree(base, &node, rules),
+        None => Ok(Parsed::unchanged(base)),
+    }
+}
+
+fn over_tree<T: Typed>(
+    base: &T,
+    node: &Node,
+    rules: impl Fn(&Json, &Json) -> Vec<Finding>,
+) -> Result<Parsed<T>, Invalid> {
     let Read {
         fields,
         mut warnings,
-    } = read::tree(T::MESSAGE, &node).map_err(|found| Invalid::at(found, &node))?;
+    } = read::tree(T::MESSAGE, node).map_err(|found| Invalid::at(found, node))?;
     let mut merged = json(base)?;
     overlay::lay(T::MESSAGE, &mut merged, fields.clone());
     let (merged, written) = (Json::Object(merged), Json::Object(fields));
     let mut findings = rules(&merged, &written);
     // In the order of the text, because only the first error is told.
-    Part::new(&node).order(&mut findings);
+    Part::new(node).order(&mut findings);
     if let Some(first) = findings.iter().position(Finding::is_error) {
-        return Err(Invalid::at(findings.swap_remove(first), &node));
+        return Err(Invalid::at(findings.swap_remove(first), node));
     }
     limit(&mut findings);
-    warnings.extend(lines(&node, &findings));
+    warnings.extend(lines(node, &findings));
     Ok(Parsed {
         config: read::typed(&merged)?,
         written: if let Json::Object(fields) = written {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::config::discovery_notes::replaces_nothing;
+use api::config::discovery_notes::names_nothing;
 use serde_json::Value as Json;
 
 use super::audience::Claimants;
@@ -133,7 +133,7 @@ fn relative(item: &Item, found: &mut Vec<Message>) {
         let operation = text(patch, "/patch/operation");
         let target = text(patch, "/applyTo");
         // The object has a note about that already.
-        if replaces_nothing(patch) {
+        if names_nothing(patch) {
             continue;
         }
         let is_relative = match operation {

@@ -200,7 +200,8 @@ fn code_of(finding: &Finding) -> &'static codes::Code {
         | FindingKind::HoldsForNone
         | FindingKind::HoldsForWorkloads
         | FindingKind::Tried
-        | FindingKind::Untried => &codes::NOTED,
+        | FindingKind::Untried
+        | FindingKind::Omitted(_) => &codes::NOTED,
     }
 }
 

@@ -671,7 +671,12 @@ fn contradictions_are_reported_at_both_objects() {
     let first = patch.replacen('{', "{priority: 1, ", 1);
     assert_eq!(beside("EnvoyFilter", "f", &first), [""; 0]);
     for (operation, target, count) in [
-        ("REMOVE", "HTTP_FILTER", 1),
+        ("REMOVE", "HTTP_FILTER", 0),
+        (
+            "REMOVE",
+            "HTTP_FILTER, match: {listener: {filterChain: {filter: {name: x, subFilter: {name: z}}}}}",
+            1,
+        ),
         ("REMOVE", "CLUSTER", 1),
         ("REMOVE", "HTTP_ROUTE", 0),
         (

@@ -369,26 +369,12 @@ fn synthetic(entry: SyntheticEntry) -> Resource {
 
 /// The mesh configuration as a resource.
 pub(super) fn mesh(config: &MeshConfig) -> Resource {
-    let served = checked_part(config.clone());
     Resource::new(snapshot::Origin {
         name: MESH_NAME.to_owned(),
         type_url: type_url_of(MESH).unwrap_or_default(),
-        body: served.encode_to_vec().into(),
+        body: config.encode_to_vec().into(),
         ..snapshot::Origin::default()
     })
-}
-
-/// Removes the fields of type Struct: a sink's own types of them could interpret unvalidated content.
-fn checked_part(mut config: MeshConfig) -> MeshConfig {
-    config.extension_providers.clear();
-    config.service_scope_configs.clear();
-    if let Some(proxy) = &mut config.default_config {
-        proxy.readiness_probe = None;
-        proxy.image = None;
-        proxy.private_key_provider = None;
-        proxy.proxy_headers = None;
-    }
-    config
 }
 
 #[cfg(test)]

@@ -270,8 +270,13 @@ impl PatchBudget<'_> {
         self.or_not_applied(patch, read?)
     }
 
-    /// A message with a patch's value laid over it.
-    fn laid_over<T: Message + Default + Name>(&self, patch: &Patch, below: &T) -> Option<T> {
+    /// A message with a patch's value, or a part of it, laid over it.
+    fn laid_over<T: Message + Default + Name>(
+        &self,
+        patch: &Patch,
+        value: &[u8],
+        below: &T,
+    ) -> Option<T> {
         let below = below.encode_to_vec();
         if !self.has_room(patch, below.len()) {
             return None;
@@ -282,18 +287,23 @@ impl PatchBudget<'_> {
             Lists::Joined
         };
         let mut replaced = Vec::new();
-        let merged = envoy::merge(&T::full_name(), &below, &patch.value, lists, &mut replaced);
+        let merged = envoy::merge(&T::full_name(), &below, value, lists, &mut replaced);
         let merged = self.or_not_applied(patch, merged)?;
         let merged = self.or_not_applied(patch, T::decode(&*merged))?;
         for replacement in replaced {
-            let message = format!(
-                "patch {} of {} does not merge in {}: {replacement}",
-                patch.at, patch.from, self.resource
-            );
-            let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);
-            self.report(patch, conflict.because_of(&patch.from));
+            self.report_unmerged(patch, &replacement);
         }
         Some(merged)
+    }
+
+    /// Tells that a part of a patch is not merged with what there is.
+    fn report_unmerged(&self, patch: &Patch, why: &dyn std::fmt::Display) {
+        let message = format!(
+            "patch {} of {} does not merge in {}: {why}",
+            patch.at, patch.from, self.resource
+        );
+        let conflict = Conflict::new(PATCH_NOT_APPLIED, key(patch), message);
+        self.report(patch, conflict.because_of(&patch.from));
     }
 
     /// A patch of which this is told is not one that matches nothing.
@@ -339,7 +349,7 @@ impl PatchBudget<'_> {
             Operation::Merge | Operation::MergeAndReplaceList
         );
         let made = if is_merge {
-            self.laid_over(patch, one)
+            self.laid_over(patch, &patch.value, one)
         } else if patch.operation == Operation::Replace {
             self.value(patch)
         } else {

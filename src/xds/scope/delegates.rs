@@ -12,7 +12,7 @@ use api::names::full_host;
 use api::networking::{DiscoveryKind as _, VirtualService};
 use prost::Message as _;
 
-use self::matches::{combined, fully_named, joined};
+use self::matches::{Contradiction, combined, fully_named, joined};
 use super::Rule;
 use super::exported::Exported;
 use crate::common::conflict::{Conflict, DELEGATE, TOO_LARGE};
@@ -172,13 +172,16 @@ impl Resolving<'_> {
             self.room = room;
             let roots = fully_named(&root.r#match, self.rule.namespace());
             let leaves = fully_named(&leaf.r#match, namespace);
-            let Some(matches) = combined(roots, leaves) else {
-                let why = format!(
-                    "http[{leaf_at}] of {name} is left out: no request meets both its matches and those of http[{at}], or no one match says \
-                     which do"
-                );
-                self.lose(DELEGATE, &why);
-                continue;
+            let matches = match combined(roots, leaves) {
+                Ok(matches) => matches,
+                Err(Contradiction(of)) => {
+                    let why = format!(
+                        "http[{leaf_at}] of {name} is left out: no request meets both its match[{of}] and a match of http[{at}], or no one \
+                         match says which do"
+                    );
+                    self.lose(DELEGATE, &why);
+                    continue;
+                }
             };
             let route = both(root, leaf, matches, namespace, domain);
             let Some(room) = self.room.checked_sub(route.encoded_len()) else {

@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use api::config::discovery_notes::{
-    MOST_PATCHES, is_applied, is_unapplied_match, may_complete, missing_field, missing_part,
-    patched_message, replaces_unnamed,
+    MOST_PATCHES, is_applied, is_unapplied_match, lacks_name, may_complete, missing_field,
+    missing_part, patched_message,
 };
 use api::envoy;
 use api::google::protobuf::{Value, value::Kind};
@@ -442,7 +442,7 @@ fn patch(
     let has = |name: &str| value.fields.get(name).is_some_and(is_written);
     if !is_applied(kind, action)
         || is_unapplied_match(is_waypoint, port_name)
-        || replaces_unnamed(kind, action, names_one(apply_to, &matching))
+        || lacks_name(kind, action, names_one(apply_to, &matching))
         || missing_field(kind, action, has).is_some()
     {
         return Ok(None);

@@ -1,12 +1,15 @@
 //! Settings of DestinationRules that do nothing at the ports that there are, whoever sees them: they are of requests where none are
 //! told apart, or choose endpoints where the client has chosen. A service may get such a port later, so no rule says it by itself.
 
+mod fields;
+
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use api::istio::mesh::v1alpha1::mesh_config::H2UpgradePolicy;
 use api::istio::networking::v1alpha3::connection_pool_settings::HttpSettings;
-use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::HashKey;
+use api::istio::networking::v1alpha3::connection_pool_settings::http_settings::H2UpgradePolicy as SettingOfUpgrade;
 use api::istio::networking::v1alpha3::load_balancer_settings::{LbPolicy, SimpleLb};
 use api::istio::networking::v1alpha3::{
     ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, TrafficPolicy,
@@ -15,6 +18,7 @@ use api::model::{Protocol, Registry, Resolution, Service, ServiceKey, World};
 use api::names::full_host;
 use api::networking::{DestinationRule, VirtualService};
 
+use self::fields::{hash_of_requests, of_http2, of_requests, of_responses};
 use super::Rule;
 use super::exported::{Exported, ExportedObjects};
 use super::world_ports::{PortsOfRule, WorldPorts};
@@ -35,11 +39,21 @@ enum Balancing {
     Everyone,
 }
 
+/// The versions of HTTP that ports are spoken to in.
+#[derive(Clone, Copy, Debug, Default)]
+struct HttpVersions {
+    /// One of them is declared to have requests.
+    are_declared: bool,
+    /// Connections to one of them may speak HTTP/2 by themselves.
+    http2: bool,
+}
+
 /// The properties of ports that settings depend on.
 #[derive(Clone, Copy, Debug, Default)]
 struct PortFacts {
     /// Requests can be told apart at one of them.
     requests: bool,
+    versions: HttpVersions,
     /// One of them may have connections whose requests nothing tells apart.
     connections: bool,
     balancing: Balancing,
@@ -62,6 +76,11 @@ impl PortFacts {
         };
         Self {
             requests: port.carries_http(),
+            versions: HttpVersions {
+                are_declared: port.protocol.is_http(),
+                // Where nothing is declared they speak what their client speaks.
+                http2: port.protocol.is_http2() || port.protocol.is_auto(),
+            },
             connections: !port.protocol.is_http(),
             balancing,
         }
@@ -70,6 +89,10 @@ impl PortFacts {
     fn and(self, other: Self) -> Self {
         Self {
             requests: self.requests || other.requests,
+            versions: HttpVersions {
+                are_declared: self.versions.are_declared || other.versions.are_declared,
+                http2: self.versions.http2 || other.versions.http2,
+            },
             connections: self.connections || other.connections,
             balancing: self.balancing.max(other.balancing),
         }
@@ -141,6 +164,9 @@ impl ExportedObjects {
                 of_udp,
                 requests_elsewhere: LazyCell::new(&requests),
                 connections_elsewhere: LazyCell::new(&connections),
+                versions: (!ports.declares_requests).then_some(VersionsOfMesh {
+                    is_upgraded: world.mesh.h2_upgrade_policy() == H2UpgradePolicy::Upgrade,
+                }),
             };
             rule.find(&mut lost);
         }
@@ -193,6 +219,13 @@ struct PortSettings<'a> {
     detection: Option<&'a OutlierDetection>,
 }
 
+/// What the mesh says of the versions of HTTP.
+#[derive(Clone, Copy, Debug)]
+struct VersionsOfMesh {
+    /// Connections to ports of HTTP/1 are upgraded unless a rule says otherwise.
+    is_upgraded: bool,
+}
+
 /// One rule while it is looked at.
 struct IdlePolicies<'a> {
     rule: &'a Rule<DestinationRule>,
@@ -203,6 +236,8 @@ struct IdlePolicies<'a> {
     requests_elsewhere: LazyCell<bool, &'a dyn Fn() -> bool>,
     /// Connections may come to ports of HTTP.
     connections_elsewhere: LazyCell<bool, &'a dyn Fn() -> bool>,
+    /// `None`: a Sidecar declares ports anew, and their versions are not known.
+    versions: Option<VersionsOfMesh>,
 }
 
 impl IdlePolicies<'_> {
@@ -311,12 +346,56 @@ impl IdlePolicies<'_> {
         let http = settings.pool.and_then(|pool| pool.http.as_ref());
         fields.extend(http.into_iter().flat_map(of_requests));
         fields.extend(settings.detection.into_iter().flat_map(of_responses));
+        if let (Some(http), true) = (http, facts.requests) {
+            self.versions(&path, http, facts, &port, lost);
+        }
         if fields.is_empty() || !self.is_without_requests(facts) {
             return;
         }
         for field in fields {
             self.tell(lost, || {
                 let why = format!("no service with its host has {} of HTTP", port());
+                format!("{}.{field} has no effect: {why}", path())
+            });
+        }
+    }
+
+    /// Settings of HTTP/2 where no connection speaks it, and the upgrade to it where ports leave the version to their clients.
+    fn versions(
+        &self,
+        path: impl Fn() -> String,
+        http: &HttpSettings,
+        facts: PortFacts,
+        port: impl Fn() -> String,
+        lost: &mut Conflicts,
+    ) {
+        let Some(of_mesh) = self.versions else {
+            return;
+        };
+        let upgrade = http.h2_upgrade_policy();
+        if upgrade == SettingOfUpgrade::Upgrade && !facts.versions.are_declared {
+            self.tell(lost, || {
+                let why = format!(
+                    "no service with its host has {} declared as HTTP, and undeclared ones are spoken to as their clients speak",
+                    port()
+                );
+                format!("{}.connectionPool.http.h2UpgradePolicy has no effect: {why}", path())
+            });
+        }
+        let is_upgraded = match upgrade {
+            SettingOfUpgrade::Upgrade => true,
+            SettingOfUpgrade::DoNotUpgrade => false,
+            SettingOfUpgrade::Default => of_mesh.is_upgraded,
+        };
+        if facts.versions.http2 || is_upgraded || http.use_client_protocol {
+            return;
+        }
+        for field in of_http2(http) {
+            self.tell(lost, || {
+                let why = format!(
+                    "no service with its host has {} of HTTP/2, and h2UpgradePolicy does not upgrade to it",
+                    port()
+                );
                 format!("{}.{field} has no effect: {why}", path())
             });
         }
@@ -364,86 +443,4 @@ fn chooses(balancer: &LoadBalancerSettings) -> bool {
     let zones = balancer.zone_aware_lb_setting.as_ref();
     let by_zones = zones.is_some_and(|one| is_on(one.enabled.map(|on| on.value)));
     by_policy || by_locality || by_zones
-}
-
-/// The key of a hash that only requests have.
-fn hash_of_requests(balancer: &LoadBalancerSettings) -> Option<&'static str> {
-    let Some(LbPolicy::ConsistentHash(hash)) = &balancer.lb_policy else {
-        return None;
-    };
-    match hash.hash_key.as_ref()? {
-        HashKey::HttpHeaderName(_) => Some("loadBalancer.consistentHash.httpHeaderName"),
-        HashKey::HttpCookie(_) => Some("loadBalancer.consistentHash.httpCookie"),
-        HashKey::HttpQueryParameterName(_) => {
-            Some("loadBalancer.consistentHash.httpQueryParameterName")
-        }
-        HashKey::UseSourceIp(_) => None,
-    }
-}
-
-/// Settings of a pool that only requests have. Envoy counts connections that wait for one by `http1MaxPendingRequests`, too.
-fn of_requests(http: &HttpSettings) -> impl Iterator<Item = &'static str> {
-    let all = [
-        (
-            http.http2_max_requests > 0,
-            "connectionPool.http.http2MaxRequests",
-        ),
-        (
-            http.max_requests_per_connection > 0,
-            "connectionPool.http.maxRequestsPerConnection",
-        ),
-        (http.max_retries > 0, "connectionPool.http.maxRetries"),
-        (
-            http.idle_timeout.is_some(),
-            "connectionPool.http.idleTimeout",
-        ),
-        (
-            http.h2_upgrade_policy != 0,
-            "connectionPool.http.h2UpgradePolicy",
-        ),
-        (
-            http.use_client_protocol,
-            "connectionPool.http.useClientProtocol",
-        ),
-        (
-            http.max_concurrent_streams > 0,
-            "connectionPool.http.maxConcurrentStreams",
-        ),
-        (
-            http.http2_keep_alive.is_some(),
-            "connectionPool.http.http2KeepAlive",
-        ),
-    ];
-    all.into_iter()
-        .filter_map(|(is_set, name)| is_set.then_some(name))
-}
-
-/// PortSettings by responses. Envoy counts a connection that fails as a response of 503, but where failures of its own are told apart
-/// from those of responses.
-fn of_responses(detection: &OutlierDetection) -> impl Iterator<Item = &'static str> {
-    let is_split = detection.split_external_local_origin_errors;
-    let is_positive = |number: Option<u32>| number.is_some_and(|number| number > 0);
-    let five = detection.consecutive_5xx_errors.map(|one| one.value);
-    let gateway = detection.consecutive_gateway_errors.map(|one| one.value);
-    let codes = &detection.outlier_detection_http_error_codes;
-    let all = [
-        (
-            is_split && is_positive(five),
-            "outlierDetection.consecutive5xxErrors",
-        ),
-        (
-            is_split && is_positive(gateway),
-            "outlierDetection.consecutiveGatewayErrors",
-        ),
-        (
-            is_split && detection.consecutive_errors > 0,
-            "outlierDetection.consecutiveErrors",
-        ),
-        (
-            !codes.is_empty(),
-            "outlierDetection.outlierDetectionHttpErrorCodes",
-        ),
-    ];
-    all.into_iter()
-        .filter_map(|(is_set, name)| is_set.then_some(name))
 }

@@ -47,11 +47,16 @@ fn has_order(apply_to: &str) -> bool {
     )
 }
 
-/// Returns true if a patch is to replace one of several and does not say which: all of them would be one and the same, so none
-/// is replaced.
+/// Returns true if a patch is to replace one of several, or to remove a filter, and does not say which: all of them would be one
+/// and the same, or none would be left, so it is not applied. Routes, which have no name of their own, are removed together.
 #[must_use]
-pub fn replaces_unnamed(apply_to: &str, operation: &str, is_named: bool) -> bool {
-    operation == "REPLACE" && has_order(apply_to) && !is_named
+pub fn lacks_name(apply_to: &str, operation: &str, is_named: bool) -> bool {
+    let wants_name = match operation {
+        "REPLACE" => has_order(apply_to),
+        "REMOVE" => has_order(apply_to) && apply_to != "HTTP_ROUTE",
+        _ => false,
+    };
+    wants_name && !is_named
 }
 
 /// Returns true if a match has conditions without a meaning here, so that its patch is not applied: waypoints, and names of ports
@@ -61,9 +66,9 @@ pub fn is_unapplied_match(is_waypoint: bool, port_name: &str) -> bool {
     is_waypoint || !port_name.is_empty()
 }
 
-/// Returns true if a patch as it is written replaces nothing: see [`replaces_unnamed`].
+/// Returns true if a patch as it is written names nothing to replace or remove: see [`lacks_name`].
 #[must_use]
-pub fn replaces_nothing(patch: &Json) -> bool {
+pub fn names_nothing(patch: &Json) -> bool {
     let text = |pointer: &str| patch.pointer(pointer).and_then(Json::as_str);
     let apply_to = text("/applyTo").unwrap_or_default();
     let name = match apply_to {
@@ -74,7 +79,7 @@ pub fn replaces_nothing(patch: &Json) -> bool {
     };
     let is_named = patch.pointer(name).is_some_and(|one| *one != "");
     let operation = text("/patch/operation").unwrap_or_default();
-    replaces_unnamed(apply_to, operation, is_named)
+    lacks_name(apply_to, operation, is_named)
 }
 
 /// The field without which Envoy refuses what a patch puts in, and the whole listener or all routes with it; `None`: none of
@@ -218,12 +223,13 @@ fn one(path: &str, written: &Json, is_completed: bool, found: &mut Vec<Finding>)
         warn(place, why.to_owned());
         return;
     }
-    if replaces_nothing(written) {
+    if names_nothing(written) {
         let what = match apply_to {
             "HTTP_ROUTE" => "route",
             _ => "filter",
         };
-        let why = format!("has no effect: the match names no {what} to replace");
+        let verb = operation.to_ascii_lowercase();
+        let why = format!("has no effect: the match names no {what} to {verb}");
         warn("patch.operation", why);
         return;
     }
@@ -567,6 +573,18 @@ mod tests {
             ),
             (
                 json!({"applyTo": "HTTP_FILTER", "match": {"listener": {"filterChain": {"filter": {"subFilter": {"name": "f"}}}}}, "patch": {"operation": "REPLACE", "value": filter}}),
+                None,
+            ),
+            (
+                json!({"applyTo": "HTTP_FILTER", "match": {"listener": {"filterChain": {"filter": {"name": "m"}}}}, "patch": {"operation": "REMOVE"}}),
+                Some("patch.operation: has no effect: the match names no filter to remove"),
+            ),
+            (
+                json!({"applyTo": "LISTENER_FILTER", "patch": {"operation": "REMOVE"}}),
+                Some("patch.operation: has no effect: the match names no filter to remove"),
+            ),
+            (
+                json!({"applyTo": "HTTP_ROUTE", "match": {"routeConfiguration": {"vhost": {"name": "v"}}}, "patch": {"operation": "REMOVE"}}),
                 None,
             ),
             (

@@ -67,6 +67,12 @@ pub static EARLIER: &[Kind] = &[
     legacy!("zipkin" "zipkins", instead TRACES),
 ];
 
+/// Kinds of an adapter that no release with MCP has: no sink asks for collections of them.
+pub(super) static SERVICE_CONTROL: [Kind; 2] = [
+    legacy!("servicecontrol" "servicecontrols"),
+    legacy!("servicecontrolreport" "servicecontrolreports", instead LOG),
+];
+
 /// istioctl installs Istio by them, and repositories hold them beside rules. Gudgeon does not look for them in a cluster.
 pub(super) static OPERATORS: [Kind; 6] = [
     later(

@@ -130,7 +130,8 @@ const fn decides_effect(kind: FindingKind) -> bool {
         FindingKind::General
         | FindingKind::Deprecated
         | FindingKind::Unreachable
-        | FindingKind::OneofConflict => false,
+        | FindingKind::OneofConflict
+        | FindingKind::Omitted(_) => false,
     }
 }
 

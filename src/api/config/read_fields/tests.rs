@@ -308,7 +308,7 @@ const READERS: &[(&str, Readers)] = &[
             ("xds/scope/sidecar.rs", "new"),
         ],
     ),
-    ("OutboundTrafficPolicy", &[("xds/scope/visibility.rs", "")]),
+    ("OutboundTrafficPolicy", &[("xds/scope/sidecar.rs", "")]),
     ("EnvoyFilter", &[("xds/scope/envoy_filters.rs", "")]),
     (
         "EnvoyFilter.EnvoyConfigObjectPatch",

@@ -15,9 +15,6 @@ use crate::finding::{Finding, Findings, Severity, push_index, push_key};
 /// The result of a predicate: `None`, or the message of an error.
 pub(super) type Violation = Option<String>;
 
-/// More errors, or more warnings, are not kept: they are for a person.
-const MOST: usize = 1000;
-
 /// The findings so far.
 #[derive(Debug, Default)]
 pub(super) struct FindingCollector {
@@ -235,11 +232,11 @@ impl<'a> Cursor<'a> {
 
     fn push_finding(&self, severity: Severity, finding: impl FnOnce(String) -> Finding) {
         let mut findings = self.out.findings.borrow_mut();
-        if findings.has_room(severity, MOST) {
+        findings.add(severity, || {
             let mut path = String::new();
             self.path.write(&mut path);
-            findings.push(finding(path));
-        }
+            finding(path)
+        });
     }
 
     pub(super) fn fail(&self, message: impl Into<String>) {

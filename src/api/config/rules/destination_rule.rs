@@ -16,8 +16,9 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     let policy = spec.get("trafficPolicy");
     if policy.is_set() {
         traffic_policy(&policy);
+        failover(&policy, None);
     }
-    subsets(&spec.get("subsets"));
+    subsets(&spec.get("subsets"), &policy);
     let selector = spec.get("workloadSelector");
     parts::selector(&selector, "matchLabels");
     let export = spec.get("exportTo");
@@ -31,7 +32,8 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     }
 }
 
-fn subsets(subsets: &Cursor<'_>) {
+/// `inherited`: the policy of the rule, whose settings a subset has where it has none.
+fn subsets<'a>(subsets: &Cursor<'a>, inherited: &Cursor<'a>) {
     let mut known = HashSet::new();
     for subset in subsets.items() {
         if !subset.is_set() {
@@ -46,6 +48,7 @@ fn subsets(subsets: &Cursor<'_>) {
         let policy = subset.get("trafficPolicy");
         if policy.is_set() {
             traffic_policy(&policy);
+            failover(&policy, Some(inherited));
         }
     }
 }
@@ -67,17 +70,26 @@ fn traffic_policy(at: &Cursor<'_>) {
     at.apart("tunnel", "proxyProtocol");
     parts::duration_bound(&at.to(["retryBudget", "budgetInterval"]));
     settings(at);
+    let mut ports = HashSet::new();
     for port in at.get("portLevelSettings").items() {
         let selector = port.get("port");
         if selector.required() {
             let number = selector.get("number");
-            number.check(is::port(number.number()));
+            let is_valid = number.check(is::port(number.number()));
+            if is_valid && !ports.insert(number.number()) {
+                let number = number.number();
+                port.warn(format!(
+                    "has no effect: an earlier entry is for port {number}"
+                ));
+            }
         }
         let own = ["loadBalancer", "connectionPool", "outlierDetection", "tls"];
         if port.lacks(&own) {
             port.fail("needs at least one setting");
         }
         settings(&port);
+        // It takes the place of the policy, and inherits nothing.
+        failover(&port, None);
     }
     let tunnel = at.get("tunnel");
     if tunnel.is_set() {
@@ -108,9 +120,16 @@ fn settings(at: &Cursor<'_>) {
             rule(&part);
         }
     }
+}
+
+/// Warns of regions that take over where nothing finds out that endpoints fail.
+fn failover<'a>(at: &Cursor<'a>, inherited: Option<&Cursor<'a>>) {
     let failover = at.to(["loadBalancer", "localityLbSetting", "failover"]);
-    if !failover.is_empty() && at.lacks(&["outlierDetection"]) {
-        failover.warn("has no effect without outlierDetection");
+    let mut policies = [Some(at), inherited].into_iter().flatten();
+    if !failover.is_empty() && policies.all(|policy| policy.lacks(&["outlierDetection"])) {
+        failover.warn(
+            "without outlierDetection a region takes over only from one without ready endpoints; in Istio it has no effect",
+        );
     }
 }
 
@@ -148,7 +167,8 @@ fn load_balancer(at: &Cursor<'_>) {
         }
     }
     let table = hash.to(["maglev", "tableSize"]);
-    if table.is_set() && !is_table_size(table.number()) {
+    // On the wire 0 is what nobody wrote: Envoy's own size, 65537.
+    if table.number() != 0 && !is_table_size(table.number()) {
         table.fail(format!("{} is not a prime below 5000011", table.digits()));
     }
     parts::duration_bound(&at.get("warmupDurationSecs"));

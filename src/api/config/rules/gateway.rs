@@ -99,11 +99,7 @@ fn tls(server: &Cursor<'_>) {
             server_tls::check(&tls);
         }
     } else if tls.is_set() && is::is_http(protocol) {
-        // A `tls` with nothing but httpsRedirect has the mode PASSTHROUGH.
-        let through = matches!(server_tls::mode(&tls), "PASSTHROUGH" | "AUTO_PASSTHROUGH");
-        if !through || server_tls::has_certificates(&tls) {
-            tls.fail("not allowed on a plain HTTP port");
-        }
+        server_tls::check_plain(&tls);
     } else if tls.is_set() {
         tls.fail(format!(
             "not allowed on a {} port",

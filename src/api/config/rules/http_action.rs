@@ -115,6 +115,11 @@ pub(super) fn retries(at: &Cursor<'_>) {
     let are_off = attempts.number() == 0 && !attempts.is_broken();
     if are_off && !at.set_fields(&settings).is_empty() {
         at.fail("retries are off (attempts 0)");
+    } else if are_off {
+        for name in at.set_fields(&["backoff", "retryIgnorePreviousHosts"]) {
+            at.get(name)
+                .warn("has no effect: retries are off (attempts 0)");
+        }
     }
     parts::duration(&at.get("perTryTimeout"));
     parts::duration(&at.get("backoff"));

@@ -95,17 +95,25 @@ fn command(text: &str) -> Option<&str> {
     let end = text.find(|letter: char| {
         !letter.is_ascii_uppercase() && !letter.is_ascii_digit() && letter != '_'
     })?;
-    let (name, mut rest) = text.split_at_checked(end)?;
+    let (name, rest) = text.split_at_checked(end)?;
     if !name.starts_with(|letter: char| letter.is_ascii_uppercase()) {
         return None;
     }
-    if let Some(inside) = rest.strip_prefix('(') {
-        rest = inside.split_once(')')?.1;
-    }
-    if let Some(digits) = rest.strip_prefix(':') {
-        let end = digits.find(|letter: char| !letter.is_ascii_digit())?;
-        rest = digits.get(end..).filter(|_| end > 0)?;
-    }
+    let Some(inside) = rest.strip_prefix('(') else {
+        return command_end(rest);
+    };
+    // A parameter may have parentheses of its own: `%CEL(size(request.headers))%`.
+    let mut ends = inside.match_indices(')');
+    ends.find_map(|(at, _)| command_end(inside.get(at + 1..)?))
+}
+
+/// Returns the rest of a text behind `%` or `:N%`.
+fn command_end(text: &str) -> Option<&str> {
+    let Some(digits) = text.strip_prefix(':') else {
+        return text.strip_prefix('%');
+    };
+    let end = digits.find(|letter: char| !letter.is_ascii_digit())?;
+    let rest = digits.get(end..).filter(|_| end > 0)?;
     rest.strip_prefix('%')
 }
 
@@ -123,6 +131,8 @@ mod tests {
             "%START_TIME%",
             "%REQ(X?Y):10%",
             "%BYTES:3%%%x",
+            "%CEL(size(request.headers) > 1)%",
+            "%REQ(A)%)%%",
             "é",
         ] {
             assert_eq!(value(good), None, "{good}");
@@ -132,6 +142,7 @@ mod tests {
             "% %",
             "%req%",
             "%REQ(X%",
+            "%CEL(size(x))",
             "%REQ(X):%",
             "%REQ:x%",
             "%9%",

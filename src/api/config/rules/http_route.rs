@@ -20,6 +20,7 @@ pub(super) fn check(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     }
     action(route);
     mirrors(route);
+    mirror_share(route, whole);
     parts::duration(&route.get("timeout"));
     for one in route.get("match").items() {
         if one.is_set() {
@@ -90,13 +91,22 @@ fn action(route: &Cursor<'_>) {
     }
 }
 
+/// Actions that answer a request.
+const ANSWERS: [&str; 2] = ["redirect", "directResponse"];
+
 /// Fields of a request that is sent on have no effect on one that is answered.
 fn unsent(route: &Cursor<'_>) {
-    let answered = ["redirect", "directResponse"];
-    let Some(by) = answered.into_iter().find(|name| route.has(name)) else {
+    let Some(by) = ANSWERS.into_iter().find(|name| route.has(name)) else {
         return;
     };
-    for name in ["timeout", "retries", "mirror", "mirrors"] {
+    for name in [
+        "timeout",
+        "retries",
+        "mirror",
+        "mirrors",
+        "mirrorPercentage",
+        "mirrorPercent",
+    ] {
         let at = route.get(name);
         if at.is_set() && !at.is_broken() {
             at.warn(format!("has no effect beside {by}: nothing is sent on"));
@@ -129,10 +139,28 @@ fn mirrors(route: &Cursor<'_>) {
     }
 }
 
+/// Warns of a share of no mirror. A delegate may have the one of its rule, and the other way round.
+fn mirror_share(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
+    let is_answered = ANSWERS.iter().any(|name| route.has(name));
+    let is_inherited = whole.delegate || route.has("delegate");
+    if is_answered || is_inherited || !route.lacks(&["mirror"]) {
+        return;
+    }
+    let why = match route.has("mirrors") {
+        true => "has no effect beside mirrors: each has a percentage of its own",
+        false => "has no effect without mirror",
+    };
+    for name in route.set_fields(&["mirrorPercentage", "mirrorPercent"]) {
+        route.get(name).warn(why);
+    }
+}
+
 fn matches(one: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     let ignores_case = one.get("ignoreUriCase");
     if ignores_case.flag() && one.get("uri").has("regex") {
         ignores_case.warn("has no effect on a regex");
+    } else if ignores_case.flag() && one.lacks(&["uri"]) {
+        ignores_case.warn("has no effect without uri");
     }
     for name in ["headers", "withoutHeaders"] {
         for (key, value) in one.get(name).entries() {

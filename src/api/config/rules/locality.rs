@@ -64,6 +64,7 @@ fn failover(one: &Cursor<'_>) {
 /// a map have no order: what comes off the wire has another one than what was written.
 fn localities(list: &[(&str, &Cursor<'_>)], is_ordered: bool) {
     const STAR: &str = "\"*\" only once and last";
+    const PARTIAL_STAR: &str = "\"*\" stands for a whole part";
     let mut whole: HashMap<&str, &str> = HashMap::new();
     let mut above: HashMap<&str, &str> = HashMap::new();
     let mut stars = 0;
@@ -82,7 +83,8 @@ fn localities(list: &[(&str, &Cursor<'_>)], is_ordered: bool) {
         // `a/*` is all of `a`.
         let own = name.strip_suffix("/*").unwrap_or(name);
         if own.contains('*') {
-            at.fail(STAR);
+            let is_part = own.split('/').any(|part| part == "*");
+            at.fail(if is_part { STAR } else { PARTIAL_STAR });
             continue;
         }
         let parents = own.match_indices('/').map(|(at, _)| own.get(..at));

@@ -250,18 +250,16 @@ fn addresses(at: &Cursor<'_>, by: MeshConfigUse) {
             check(&at);
         }
     }
-    for at in [
-        at.get("discoveryAddress"),
-        at.to(["envoyMetricsService", "address"]),
-    ] {
-        if at.is_set() {
-            check(&at);
-        }
+    let discovery = at.get("discoveryAddress");
+    if discovery.is_set() {
+        check(&discovery);
     }
     // Without an address there is no such service, as in Istio.
-    let log_service = at.to(["envoyAccessLogService", "address"]);
-    if !log_service.is_empty() {
-        check(&log_service);
+    for name in ["envoyMetricsService", "envoyAccessLogService"] {
+        let service = at.to([name, "address"]);
+        if !service.is_empty() {
+            check(&service);
+        }
     }
     for name in ["zipkin", "lightstep", "datadog"] {
         let tracer = at.to(["tracing", name]);

@@ -41,12 +41,24 @@ fn attributes(at: &Cursor<'_>) {
         if value.entries().next().is_none() {
             value.fail("must not be empty");
         }
-        for (_, one) in value.entries() {
-            // False, 0 and an empty list of strings are values.
-            if one.value().is_some_and(|one| one.as_str() == Some("")) {
-                one.fail("must not be empty");
-            }
+        for (kind, one) in value.entries() {
+            attribute(kind, &one);
         }
+    }
+}
+
+/// The value of an attribute by the field that it is written in. False and 0 are values.
+fn attribute(kind: &str, at: &Cursor<'_>) {
+    match kind {
+        "stringValue" | "bytesValue" if at.is_set() => {
+            at.not_empty();
+        }
+        // The range that Istio takes has no bound but that of the message.
+        "durationValue" => parts::milliseconds(at),
+        "stringMapValue" if at.is_set() => {
+            at.get("entries").not_empty();
+        }
+        _ => {}
     }
 }
 

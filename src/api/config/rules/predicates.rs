@@ -62,7 +62,9 @@ fn host_fault(text: &str, wildcards: Wildcards) -> Violation {
     // A name that ends in a number is an IPv4 address with a mistake.
     let last = rest.rsplit('.').next().unwrap_or(rest);
     let digits = last.bytes().all(|letter| letter.is_ascii_digit());
-    digits.then(|| "its last label is a number".to_owned())
+    // A short name is no part of an address: Istio looks at none where it allows wildcards.
+    let is_short = wildcards == Wildcards::Allowed && !text.contains('.');
+    (digits && !is_short).then(|| "its last label is a number".to_owned())
 }
 
 fn host(text: &str, wildcards: Wildcards) -> Violation {
@@ -387,6 +389,10 @@ mod tests {
                 &long(129),
             ],
         );
+        // 127 labels of a letter and their dots are 253 bytes.
+        let rest = long(127);
+        assert_eq!(fqdn(&format!("a{rest}.")), None);
+        assert!(fqdn(&format!("aa{rest}.")).is_some());
         assert_eq!(
             fqdn("a_b.c").unwrap(),
             "\"a_b.c\" is not a host name: \"a_b\" is not a DNS label"
@@ -401,8 +407,8 @@ mod tests {
     fn wild_may_begin_with_a_star() {
         table(
             wild,
-            &["*", "*.a", "*a", "*-a.b", "a", "a.b"],
-            &["", "a*", "a.*", "**", "*.", "*.*.a", "*.1"],
+            &["*", "*.a", "*a", "*-a.b", "a", "a.b", "123", "*1"],
+            &["", "a*", "a.*", "**", "*.", "*.*.a", "*.1", "1.2", "123."],
         );
     }
 

@@ -14,9 +14,18 @@ const CERTIFICATES: [&str; 6] = [
     "tlsCertificates",
 ];
 
-/// Returns true if it names a certificate in any way.
-pub(super) fn has_certificates(at: &Cursor<'_>) -> bool {
-    !at.set_fields(&CERTIFICATES).is_empty()
+/// Checks the `tls` of a port of plain HTTP. With nothing but httpsRedirect it has the mode PASSTHROUGH.
+pub(super) fn check_plain(at: &Cursor<'_>) {
+    let [files @ .., _, _, _] = CERTIFICATES;
+    let is_through = matches!(mode(at), "PASSTHROUGH" | "AUTO_PASSTHROUGH");
+    if !is_through || !at.set_fields(&files).is_empty() {
+        at.fail("not allowed on a plain HTTP port");
+        return;
+    }
+    // Istio takes the names, of Secrets and others, and has no use for them.
+    for name in at.set_fields(&CERTIFICATES) {
+        at.get(name).warn("has no effect on a plain HTTP port");
+    }
 }
 
 /// The mode; absent is the first.

@@ -76,12 +76,18 @@ fn is_listener_name(name: &str, whole: &VirtualServiceFacts<'_>) -> bool {
         let rest = name.strip_prefix("outbound_.")?;
         let (port, rest) = rest.split_once("_.")?;
         let (subset, host) = rest.split_once("_.")?;
-        let right = is::port(port.parse().ok()?).is_none()
+        let right = is_number_of_port(port)
             && (subset.is_empty() || is::is_label(subset))
             && is::fqdn(host).is_none();
         right.then_some(())
     };
     whole.only_gateways && parts().is_some()
+}
+
+fn is_number_of_port(text: &str) -> bool {
+    // `parse` alone would take a plus.
+    let digits = text.bytes().all(|letter| letter.is_ascii_digit());
+    digits && text.parse().is_ok_and(|number| is::port(number).is_none())
 }
 
 fn tls_route(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {

@@ -239,7 +239,7 @@ fn message(errors: &[Finding]) -> String {
         let separator = if at == 0 { "" } else { "; " };
         // The first error is always shown, if need be cut.
         if at > 0 && message.len() + text.len() + separator.len() + MORE > MESSAGE_BYTES {
-            let more: usize = errors.iter().skip(at).map(error_count).sum();
+            let more: usize = errors.iter().skip(at).map(Finding::count).sum();
             message.push_str(&format!("; … and {more} more"));
             break;
         }
@@ -247,13 +247,6 @@ fn message(errors: &[Finding]) -> String {
         message.push_str(cut(&text, MESSAGE_BYTES - BEGIN.len() - MORE));
     }
     message
-}
-
-/// Returns the number of errors that a finding stands for: the last of a hundred gives the number of the rest.
-fn error_count(error: &Finding) -> usize {
-    let rest = error.message.strip_prefix("… and ");
-    let more = rest.and_then(|rest| rest.strip_suffix(" more")?.parse().ok());
-    more.filter(|_| error.path.is_empty()).unwrap_or(1)
 }
 
 fn cause(error: &Finding) -> Cause {
@@ -266,6 +259,7 @@ fn cause(error: &Finding) -> Cause {
 fn response_warnings(findings: &[Finding]) -> Vec<String> {
     let warnings = findings.iter().filter(|found| !found.is_error());
     let mut rendered: Vec<String> = warnings
+        .clone()
         .map(|warning| {
             let text = match warning.path.as_str() {
                 // A warning about a kind names it.
@@ -281,7 +275,9 @@ fn response_warnings(findings: &[Finding]) -> Vec<String> {
             bytes += warning.len();
             bytes <= WARNINGS_BYTES
         });
-        let more = rendered.split_off(fit.count()).len();
+        let fit = fit.count();
+        let more: usize = warnings.skip(fit).map(Finding::count).sum();
+        rendered.truncate(fit);
         rendered.push(format!("… and {more} more"));
     }
     rendered

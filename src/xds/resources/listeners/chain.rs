@@ -1,12 +1,14 @@
 //! Filter chains, and what they match.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
-use api::model::Network;
+use api::model::{Network, ObjectRef};
 use envoy_types::pb::envoy::config::core::v3::TransportSocket;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
+use crate::common::conflict::{Conflict, REJECTED_CONFIG};
 use crate::common::families::Families;
 use crate::common::tls;
 use crate::common::wire;
@@ -113,18 +115,99 @@ pub(crate) fn sniffed(matching: &Match, http: Filter, tcp: Vec<Filter>) -> Vec<F
     ]
 }
 
+/// Conditions of the chains of a listener, of which Envoy takes no two with the same, by the rules that have them.
+#[derive(Debug, Default)]
+pub(crate) struct ChainConditions {
+    /// `None`: a service, or a server itself.
+    holders: BTreeMap<String, Option<ObjectRef>>,
+}
+
+impl ChainConditions {
+    /// Returns true if nobody had the conditions, which are the rule's from now on.
+    pub(crate) fn claim(&mut self, key: String, rule: Option<&ObjectRef>) -> bool {
+        match self.holders.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(rule.cloned());
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
+    }
+
+    /// The other rule that has the conditions.
+    fn rival(&self, key: &str, rule: &ObjectRef) -> Option<&ObjectRef> {
+        let holder = self.holders.get(key)?.as_ref();
+        holder.filter(|holder| *holder != rule)
+    }
+
+    pub(crate) fn contain(&self, key: &str) -> bool {
+        self.holders.contains_key(key)
+    }
+
+    pub(crate) fn release(&mut self, key: &str) {
+        self.holders.remove(key);
+    }
+}
+
+/// The conditions of a listener while one rule takes its part of them.
+pub(crate) struct Claims<'a> {
+    conditions: &'a mut ChainConditions,
+    rule: &'a ObjectRef,
+    taken: Vec<String>,
+    /// The first of the rules that have some of them already.
+    winner: Option<ObjectRef>,
+}
+
+impl<'a> Claims<'a> {
+    pub(crate) const fn new(conditions: &'a mut ChainConditions, rule: &'a ObjectRef) -> Self {
+        Self {
+            conditions,
+            rule,
+            taken: Vec::new(),
+            winner: None,
+        }
+    }
+
+    fn claim(&mut self, key: String) -> bool {
+        if self.conditions.claim(key.clone(), Some(self.rule)) {
+            self.taken.push(key);
+            return true;
+        }
+        if self.winner.is_none() {
+            self.winner = self.conditions.rival(&key, self.rule).cloned();
+        }
+        false
+    }
+
+    /// Leaves all of them to others.
+    pub(crate) fn release(self) {
+        for key in &self.taken {
+            self.conditions.release(key);
+        }
+    }
+
+    /// The conflict of a rule some of whose connections are another one's. `place`: where they are, in words.
+    pub(crate) fn conflict(&self, place: &str) -> Option<Conflict> {
+        let (rule, winner) = (self.rule, self.winner.as_ref()?);
+        let message = format!(
+            "some of the connections that {rule} matches at {place} go where {winner} says: it matches the same, and comes first"
+        );
+        let key = format!("{rule} {place}");
+        Some(Conflict::new(REJECTED_CONFIG, key, message).because_of(rule))
+    }
+}
+
 /// Conditions as a text: Envoy takes no two chains with the same.
 pub(crate) fn key(range: Option<&Network>, name: &str, source: Option<&Network>) -> String {
     let text = |range: Option<&Network>| range.map_or_else(String::new, ToString::to_string);
     format!("{} {} {name}", text(range), text(source))
 }
 
-/// Matches for the connections of a rule's target, without those that a chain before has. `is_new`: no chain before has these
-/// conditions, and this one has them now.
+/// Matches for the connections of a rule's target, without those that a chain before has.
 pub(crate) fn of_target(
     target: &ConnectionMatch,
     families: Families,
-    mut is_new: impl FnMut(String) -> bool,
+    claims: &mut Claims<'_>,
 ) -> Vec<Match> {
     let mut ranges: Vec<Option<Network>> = target.ranges.iter().copied().map(Some).collect();
     ranges.retain(|range| range.is_none_or(|range| families.has(range.first())));
@@ -139,7 +222,7 @@ pub(crate) fn of_target(
         let any = target.names.is_empty().then_some("");
         let new = names
             .chain(any)
-            .filter(|name| is_new(key(range.as_ref(), name, target.source.as_ref())));
+            .filter(|name| claims.claim(key(range.as_ref(), name, target.source.as_ref())));
         let new: Vec<String> = new.map(str::to_owned).collect();
         if !new.is_empty() {
             groups.entry(new).or_default().extend(range);

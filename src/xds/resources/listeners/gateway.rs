@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::core::v3::{TrafficDirection, TransportSocket
 use envoy_types::pb::envoy::config::listener::v3::{Filter, Listener};
 use prost::Message;
 
-use super::chain::{self, Match};
+use super::chain::{self, ChainConditions, Claims, Match};
 use super::ranges::{self, OwnedChain};
 use super::{Frame, Inspect, ListenAddress, name};
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG, TOO_LARGE};
@@ -50,7 +50,7 @@ struct RouterFilterChains {
     chains: Vec<OwnedChain>,
     from: Vec<ObjectRef>,
     /// Conditions of chains: Envoy takes no two with the same.
-    matched: BTreeSet<String>,
+    matched: ChainConditions,
     lost: Vec<Conflict>,
 }
 
@@ -271,7 +271,7 @@ impl RouterParameters<'_> {
             let before = left;
             let targets = self.targets(server, rule, &mut left);
             let Some(targets) = targets.filter(|targets| {
-                let made = self.add_chains((rule, targets), socket, &mut left, made);
+                let made = self.add_chains((rule, targets), (server, socket), &mut left, made);
                 made.is_some()
             }) else {
                 made.lost.push(give_up(room, &rule.from));
@@ -290,30 +290,25 @@ impl RouterParameters<'_> {
     fn add_chains(
         &self,
         (rule, targets): (&Rule<VirtualService>, &[ConnectionMatch]),
-        socket: Option<&TransportSocket>,
+        (server, socket): (&Serving, Option<&TransportSocket>),
         room: &mut usize,
         made: &mut RouterFilterChains,
     ) -> Option<()> {
         let policies = self.filters.tcp.iter().map(Message::encoded_len);
         let of_socket = socket.map_or(0, Message::encoded_len);
         let bytes = policies.sum::<usize>().saturating_add(of_socket);
-        let (mut keys, mut from) = (Vec::new(), Vec::new());
+        let mut from = Vec::new();
+        let mut claims = Claims::new(&mut made.matched, &rule.from);
         let mut chains: Vec<OwnedChain> = Vec::new();
         for target in targets {
-            let matches = chain::of_target(target, self.proxy.families, |key| {
-                let is_new = made.matched.insert(key.clone());
-                keys.extend(is_new.then_some(key));
-                is_new
-            });
+            let matches = chain::of_target(target, self.proxy.families, &mut claims);
             let stat_prefix = target.to.first().map_or(BLACK_HOLE, |(name, _)| name);
             let own = (self.mesh, self.rules);
             let carry = filters::tcp_to(own, stat_prefix, &target.to, &mut from);
             for matching in matches {
                 let Some(left) = room.checked_sub(bytes) else {
                     // A rule without room leaves none of its names behind: younger rules may have them.
-                    for key in &keys {
-                        made.matched.remove(key);
-                    }
+                    claims.release();
                     return None;
                 };
                 *room = left;
@@ -327,6 +322,7 @@ impl RouterParameters<'_> {
                 chains.push(OwnedChain::of(&rule.from, chain));
             }
         }
+        made.lost.extend(claims.conflict(&server.called()));
         made.chains.extend(chains);
         made.from.extend(from);
         Some(())
@@ -372,7 +368,7 @@ impl RouterFilterChains {
         if is_any {
             names.push(String::new());
         }
-        names.retain(|name| self.matched.insert(chain::key(None, name, None)));
+        names.retain(|name| self.matched.claim(chain::key(None, name, None), None));
         if names.is_empty() {
             return Err("an older server has all of its hosts".to_owned());
         }

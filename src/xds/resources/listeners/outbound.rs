@@ -7,7 +7,7 @@ mod http_addresses;
 mod socket;
 mod wildcard;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -17,8 +17,7 @@ use self::built::MOST_NAMED;
 pub(crate) use self::built::{Built, Outbound};
 use self::http_addresses::{HttpAddresses, OfPort};
 use self::wildcard::Wildcard;
-use super::chain::key;
-use super::chain::{self, Match};
+use super::chain::{self, ChainConditions, Match, key};
 use super::ranges::OwnedChain;
 use super::{Frame, Inspect, is_envoys, is_own, name};
 use crate::common::conflict::{
@@ -60,7 +59,7 @@ struct SharedPort {
     claim: Option<CatchAll>,
     chains: Vec<OwnedChain>,
     /// Conditions of its chains: Envoy refuses two with the same.
-    matched: BTreeSet<String>,
+    matched: ChainConditions,
     /// Rules that have a part in it.
     from: Vec<ObjectRef>,
     /// Services, at most [`MOST_NAMED`].
@@ -383,7 +382,7 @@ impl Builder<'_> {
         let mut from = Vec::new();
         let filter = self.tcp(service_port, None, &mut from);
         let shared = self.shared.entry(port).or_default();
-        if shared.matched.insert(key(None, &host, None)) {
+        if shared.matched.claim(key(None, &host, None), None) {
             shared.inspect.tls = true;
             shared.is_for(service_port);
             shared.from.extend(from);
@@ -437,7 +436,7 @@ impl Builder<'_> {
         }
         let tcp = self.tcp(service_port, rest.as_deref(), &mut from);
         let shared = self.shared.entry(port).or_default();
-        own.retain(|range| shared.matched.insert(key(Some(range), "", None)));
+        own.retain(|range| shared.matched.claim(key(Some(range), "", None), None));
         if own.len() < ranges.len() {
             let why = "connections to a range of it go elsewhere already";
             self.lose(TCP_OVER_TCP, service_port, port, why);

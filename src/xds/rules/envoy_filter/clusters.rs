@@ -44,7 +44,12 @@ impl Patched for ClusterParts {
         };
         let by_fields =
             is_merged_by_fields(patch, &whole, work) && dns_cluster::to_fields(&mut whole);
+        let chooses_socket =
+            whole.transport_socket.is_none() && !whole.transport_socket_matches.is_empty();
         let is_touched = work.is_touched_by(|| work.change(patch, &mut whole));
+        if is_touched && chooses_socket && is_merge(patch) {
+            merge_chosen_socket(patch, &mut whole, work);
+        }
         if by_fields {
             dns_cluster::to_cluster_type(&mut whole);
         }
@@ -63,6 +68,34 @@ impl Patched for ClusterParts {
     }
 }
 
+fn is_merge(patch: &Patch) -> bool {
+    matches!(
+        patch.operation,
+        Operation::Merge | Operation::MergeAndReplaceList
+    )
+}
+
+/// A socket for all endpoints has no effect beside those that endpoints choose among, the last of which fits all: a patch of it
+/// means the one of its name among them, as in Istio.
+fn merge_chosen_socket(patch: &Patch, whole: &mut Cluster, work: &PatchBudget<'_>) {
+    let Some(written) = whole.transport_socket.take() else {
+        return;
+    };
+    let choices = whole.transport_socket_matches.iter_mut();
+    let mut sockets = choices.flat_map(|choice| &mut choice.transport_socket);
+    let Some(socket) = sockets.find(|socket| socket.name == written.name) else {
+        let why = format!(
+            "transport_socket has no effect: endpoints choose among transport_socket_matches, and none of them is called {:?}",
+            written.name
+        );
+        work.report_unmerged(patch, &why);
+        return;
+    };
+    if let Some(merged) = work.laid_over(patch, &written.encode_to_vec(), socket) {
+        *socket = merged;
+    }
+}
+
 /// Returns true if a patch may say how names are looked up in the fields that a cluster has without a type of its own. Beside the
 /// type of a cluster of names Envoy reads none of them.
 fn is_merged_by_fields(patch: &Patch, whole: &Cluster, work: &PatchBudget<'_>) -> bool {
@@ -72,11 +105,7 @@ fn is_merged_by_fields(patch: &Patch, whole: &Cluster, work: &PatchBudget<'_>) -
             Some(ClusterDiscoveryType::ClusterType(_))
         )
     };
-    let is_merge = matches!(
-        patch.operation,
-        Operation::Merge | Operation::MergeAndReplaceList
-    );
-    is_merge
+    is_merge(patch)
         && has_type(whole)
         && work.has_room_to_read(patch, patch.value.len())
         && Cluster::decode(&*patch.value).is_ok_and(|written| !has_type(&written))

@@ -41,17 +41,17 @@ impl<T: Message + Default + Name> ListOperation<'_, T> {
                 meant.for_each(|item| work.change(patch, item));
                 return;
             }
-            Operation::Add => {
+            Operation::InsertAfter if self.is_chosen => {
+                items.iter().position(self.is_meant).map(|at| at + 1)
+            }
+            // Behind none in particular is the end of the list.
+            Operation::Add | Operation::InsertAfter => {
                 let ends = items.last().is_some_and(self.is_last);
                 Some(items.len() - usize::from(ends))
             }
             Operation::InsertFirst => Some(0),
             Operation::InsertBefore if self.is_chosen => items.iter().position(self.is_meant),
             Operation::InsertBefore => Some(0),
-            Operation::InsertAfter if self.is_chosen => {
-                items.iter().position(self.is_meant).map(|at| at + 1)
-            }
-            Operation::InsertAfter => Some(items.len()),
             Operation::Invalid => None,
         };
         if let Some(at) = at

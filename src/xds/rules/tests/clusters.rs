@@ -778,13 +778,18 @@ fn a_subset_comes_over_its_rule_and_a_port_replaces_both() {
 
 #[test]
 fn localities_of_a_rule_come_in_place_of_the_mesh() {
+    let failover =
+        "loadBalancer: {localityLbSetting: {failover: [{from: region-v1, to: region-v3}]}}";
+    let detected = format!("{failover}, outlierDetection: {{interval: 1s}}");
+    assert_regions_have_levels(&detected);
+    // Regions without ready endpoints are taken over from, too.
+    assert_regions_have_levels(failover);
+}
+
+fn assert_regions_have_levels(policy: &str) {
     let mut world = world();
-    destination_rule(
-        &mut world,
-        "d",
-        1,
-        "host: a\ntrafficPolicy: {loadBalancer: {localityLbSetting: {failover: [{from: region-v1, to: region-v3}]}}, outlierDetection: {interval: 1s}}",
-    );
+    let spec = format!("host: a\ntrafficPolicy: {{{policy}}}");
+    destination_rule(&mut world, "d", 1, &spec);
     let read = Node::read(Some(&core::Node {
         id: "sidecar~10.9.0.1~x-1.demo~demo.svc.cluster.local".to_owned(),
         locality: Some(core::Locality {

@@ -83,6 +83,40 @@ fn of(address: bool, port: u16, spec: &str) -> Vec<String> {
 
 const X: &str = "route: [{destination: {host: x}}]";
 
+/// Services without an address share the chains of a port.
+#[test]
+fn a_rule_is_told_of_the_one_that_has_its_names() {
+    let mut world = mesh(false);
+    service(&mut world, "t.demo", &[(443, "TLS")], &[("10.0.5.2", "v1")]);
+    for (name, host, names) in [("r", "s", "a.example"), ("q", "t", "a.example, b.example")] {
+        let spec = format!(
+            "hosts: [{host}.demo.svc.cluster.local, '*.example']\ntls: [{{match: [{{sniHosts: [{names}]}}], {X}}}]"
+        );
+        virtual_service(&mut world, name, 1, &spec);
+    }
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    assert_eq!(
+        chains(&*view, "0.0.0.0_443"),
+        [
+            "a.example -> x:9000",
+            "b.example -> x:9000",
+            "else -> PassthroughCluster"
+        ]
+    );
+    let conflicts = snapshot.conflicts();
+    let about = conflicts
+        .iter()
+        .find(|one| one.message.contains("comes first"))
+        .unwrap();
+    assert_eq!(about.objects[0].to_string(), "VirtualService demo/q");
+    assert_eq!(
+        about.message,
+        "some of the connections that VirtualService demo/q matches at t.demo.svc.cluster.local:443 go where VirtualService demo/r \
+         says: it matches the same, and comes first"
+    );
+}
+
 #[test]
 fn tls_goes_by_the_name_that_the_client_says() {
     let unknown = "else -> PassthroughCluster";

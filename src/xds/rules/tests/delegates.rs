@@ -174,15 +174,29 @@ fn matches_are_combined_where_they_do_not_contradict() {
         .1[0]
             .ends_with("or no one match says which do")
     );
-    // Of several those that fit.
-    let (routes, conflicts) = of(
-        "[{match: [{uri: {prefix: /a}}, {uri: {prefix: /b}}], delegate: {name: d}}]",
-        &format!(
-            "[{{match: [{{uri: {{exact: /a/1}}}}, {{uri: {{exact: /b/1}}}}, {{uri: {{exact: /c}}}}], {ANSWER}}}]"
-        ),
+}
+
+/// As Istio has it: a match beside them that fits none is no reason to serve the others.
+#[test]
+fn each_match_of_a_delegate_fits_one_of_its_rule() {
+    let matching = |uris: &[&str]| {
+        let matches = uris.iter().map(|uri| format!("{{uri: {{exact: {uri}}}}}"));
+        let matches: Vec<_> = matches.collect();
+        let (routes, conflicts) = of(
+            "[{match: [{uri: {prefix: /a}}, {uri: {prefix: /b}}], delegate: {name: d}}]",
+            &format!("[{{match: [{}], {ANSWER}}}]", matches.join(", ")),
+        );
+        (routes.join(" "), conflicts.join(" "))
+    };
+    let (routes, conflicts) = matching(&["/a/1", "/b/1"]);
+    assert_eq!(routes, ": =/a/1 -> answer 418 : =/b/1 -> answer 418");
+    assert_eq!(conflicts, "");
+    let (routes, conflicts) = matching(&["/a/1", "/c", "/b/1"]);
+    assert_eq!(routes, "default: /* -> outbound|80||a.demo");
+    assert!(
+        conflicts.contains("http[0] of demo/d is left out: no request meets both its match[1] and a match of http[0]"),
+        "{conflicts}"
     );
-    assert_eq!(routes, [": =/a/1 -> answer 418", ": =/b/1 -> answer 418"]);
-    assert_eq!(conflicts, [""; 0]);
 }
 
 /// Both lists hold, and a name without a namespace is one of its own rule's.

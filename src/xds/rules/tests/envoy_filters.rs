@@ -2,6 +2,7 @@
 
 use api::networking::EnvoyFilter;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy};
+use envoy_types::pb::envoy::config::core::v3::transport_socket::ConfigType;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
 use envoy_types::pb::envoy::config::route::v3::{VirtualHost, route};
 use envoy_types::pb::envoy::extensions::clusters::common::dns::v3 as common;
@@ -11,6 +12,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, http_filter,
 };
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 
 use super::*;
@@ -111,7 +113,7 @@ fn filters_of_requests_are_where_the_operation_says() {
         ("INSERT_BEFORE", "envoy.router", "cors fault x router"),
         ("INSERT_AFTER", "envoy.cors", "cors x fault router"),
         ("INSERT_BEFORE", "", "x cors fault router"),
-        ("INSERT_AFTER", "", "cors fault router x"),
+        ("INSERT_AFTER", "", "cors fault x router"),
         (
             "INSERT_AFTER",
             "envoy.filters.http.none",
@@ -120,7 +122,7 @@ fn filters_of_requests_are_where_the_operation_says() {
         ("REPLACE", "envoy.fault", "cors x router"),
         ("REPLACE", "", "cors fault router"),
         ("REMOVE", "envoy.fault", "cors router"),
-        ("REMOVE", "", ""),
+        ("REMOVE", "", "cors fault router"),
     ] {
         let view = patched(&http(operation, below, "x"));
         let outbound = listener(&*view, "0.0.0.0_80");
@@ -512,6 +514,58 @@ fn patches_apply_to_routes_of_routers() {
         hosts.contains(&"mine") && !hosts.contains(&"other"),
         "{hosts:?}"
     );
+}
+
+/// The socket of a cluster that chooses one by the endpoint.
+#[test]
+fn a_socket_is_merged_with_the_one_of_its_name() {
+    let world = |name: &str| {
+        let patches = format!(
+            "- applyTo: CLUSTER
+  match: {{context: SIDECAR_OUTBOUND, cluster: {{service: a.demo.svc.cluster.local, portNumber: 80}}}}
+  patch:
+    operation: MERGE
+    value:
+      lb_policy: RANDOM
+      transport_socket:
+        name: {name}
+        typed_config: {{'@type': {TYPES}.extensions.transport_sockets.tls.v3.UpstreamTlsContext, allow_renegotiation: true}}
+"
+        );
+        let mut world = with(&patches);
+        let config = mesh::parse_over(&mesh::discovery_defaults(), "enableAutoMtls: true").unwrap();
+        world.mesh = Arc::new(config.config);
+        world
+    };
+    let name = "outbound|80||a.demo.svc.cluster.local";
+    let sockets = |world: World| {
+        let merged = cluster(&*view(world), name);
+        assert_eq!(merged.lb_policy(), LbPolicy::Random);
+        assert!(merged.transport_socket.is_none());
+        let sockets = merged.transport_socket_matches.into_iter();
+        sockets
+            .flat_map(|one| one.transport_socket)
+            .collect::<Vec<_>>()
+    };
+    let plain = cluster(&*view(world("envoy.transport_sockets.other")), name);
+    assert_eq!(plain.transport_socket_matches.len(), 2);
+    let merged = sockets(world("envoy.transport_sockets.tls"));
+    let Some(ConfigType::TypedConfig(any)) = &merged[0].config_type else {
+        panic!("{merged:?}");
+    };
+    let context = UpstreamTlsContext::decode(&*any.value).unwrap();
+    assert!(context.allow_renegotiation && context.common_tls_context.is_some());
+    assert_eq!(conflicts(world("envoy.transport_sockets.tls")), [""; 0]);
+
+    let other = world("envoy.transport_sockets.other");
+    let untouched = sockets(other.clone());
+    assert_eq!(untouched[1], merged[1]);
+    assert_ne!(untouched[0], merged[0]);
+    let want = format!(
+        "patch 0 of EnvoyFilter demo/f does not merge in {name}: transport_socket has no effect: endpoints choose among \
+         transport_socket_matches, and none of them is called \"envoy.transport_sockets.other\""
+    );
+    assert_eq!(conflicts(other), [want]);
 }
 
 #[test]

@@ -1294,6 +1294,53 @@ fn tls_goes_on_as_it_is_by_server_names() {
     }
 }
 
+/// Envoy takes no two chains with the same match.
+#[test]
+fn a_rule_is_told_of_the_older_one_that_has_its_connections() {
+    let told = |server: &str, rules: [&str; 2]| -> Vec<(String, String)> {
+        let mut world = world();
+        let spec = format!("selector: {{istio: edge}}\nservers: [{server}]");
+        gateway(&mut world, "g", 1, &spec);
+        for (at, rule) in rules.into_iter().enumerate() {
+            let spec = format!("hosts: ['*.example']\ngateways: [g]\n{rule}");
+            virtual_service(
+                &mut world,
+                &format!("r{at}"),
+                10 + i64::try_from(at).unwrap(),
+                &spec,
+            );
+        }
+        let snapshot = snapshot(world);
+        let view = snapshot.view(&router("edge"));
+        assert_eq!(listener_texts(&*view).len(), 1);
+        let conflicts = snapshot.conflicts().into_iter();
+        conflicts
+            .map(|one| {
+                assert_eq!(one.metric, "pilot_total_rejected_configs");
+                (one.objects[0].to_string(), one.message)
+            })
+            .collect()
+    };
+    let to = "route: [{destination: {host: a, port: {number: 90}}}]";
+    let tls = "{port: {number: 443, name: a, protocol: TLS}, hosts: ['*.example'], tls: {mode: PASSTHROUGH}}";
+    let tcp = "{port: {number: 3306, name: a, protocol: TCP}, hosts: ['*.example']}";
+    let by_name = |names: &str| format!("tls: [{{match: [{{sniHosts: [{names}]}}], {to}}}]");
+    let all = format!("tcp: [{{{to}}}]");
+    let of = "VirtualService demo/r1".to_owned();
+    let message = "some of the connections that VirtualService demo/r1 matches at spec.servers[0] of Gateway demo/g go where VirtualService \
+                   demo/r0 says: it matches the same, and comes first";
+    let lost = [(of, message.to_owned())];
+    let x = by_name("x.example");
+    assert_eq!(told(tls, [&x, &by_name("x.example, y.example")]), lost);
+    assert_eq!(told(tcp, [&all, &all]), lost);
+    assert_eq!(told(tls, [&x, &by_name("y.example")]), []);
+    // What a rule says twice it knows itself.
+    let twice = format!(
+        "tls: [{{match: [{{sniHosts: [x.example]}}], {to}}}, {{match: [{{sniHosts: [x.example, z.example]}}], {to}}}]"
+    );
+    assert_eq!(told(tls, [&twice, &by_name("y.example")]), []);
+}
+
 #[test]
 fn other_connections_go_where_rules_send_them() {
     let tcp = "{port: {number: 3306, name: a, protocol: MYSQL}, hosts: ['*.example']}";

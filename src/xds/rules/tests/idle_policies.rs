@@ -50,13 +50,13 @@ const LIMITS: &str = "connectionPool: {http: {http2MaxRequests: 9}}";
 fn settings_of_requests_are_told_where_no_port_has_any() {
     for (policy, fields) in [
         (
-            "connectionPool: {http: {http2MaxRequests: 1, maxRequestsPerConnection: 1, maxRetries: 1, idleTimeout: 1s, h2UpgradePolicy: UPGRADE, maxConcurrentStreams: 1}}",
+            "connectionPool: {http: {http2MaxRequests: 1, maxRequestsPerConnection: 1, maxRetries: 1, idleTimeout: 1s, useClientProtocol: true, maxConcurrentStreams: 1}}",
             &[
                 "connectionPool.http.http2MaxRequests",
                 "connectionPool.http.maxRequestsPerConnection",
                 "connectionPool.http.maxRetries",
                 "connectionPool.http.idleTimeout",
-                "connectionPool.http.h2UpgradePolicy",
+                "connectionPool.http.useClientProtocol",
                 "connectionPool.http.maxConcurrentStreams",
             ][..],
         ),
@@ -317,4 +317,53 @@ fn a_rule_with_thousands_of_ports_is_bounded() {
         ports.join(", ")
     );
     assert_eq!(told(&spec).len(), 21);
+}
+
+#[test]
+fn settings_of_http2_are_told_where_no_connection_speaks_it() {
+    let of = |host: &str, http: &str| {
+        told(&format!(
+            "host: {host}\ntrafficPolicy: {{connectionPool: {{http: {{{http}}}}}}}"
+        ))
+    };
+    let field = |name: &str, why: &str| {
+        format!(
+            "spec.trafficPolicy.connectionPool.http.{name} has no effect: no service with its host has a port {why}"
+        )
+    };
+    let undeclared = "declared as HTTP, and undeclared ones are spoken to as their clients speak";
+    assert_eq!(
+        of("u", "h2UpgradePolicy: UPGRADE"),
+        [field("h2UpgradePolicy", undeclared)]
+    );
+    assert_eq!(of("b", "h2UpgradePolicy: UPGRADE"), [""; 0]);
+    assert_eq!(
+        of("t", "h2UpgradePolicy: UPGRADE"),
+        [format!(
+            "spec.trafficPolicy.connectionPool.http.h2UpgradePolicy has no effect: {NO_HTTP}"
+        )]
+    );
+    let http1 = "of HTTP/2, and h2UpgradePolicy does not upgrade to it";
+    let both = "maxConcurrentStreams: 9, http2KeepAlive: {interval: 1s, timeout: 1s}";
+    assert_eq!(
+        of("b", both),
+        ["http2KeepAlive", "maxConcurrentStreams"].map(|name| field(name, http1))
+    );
+    for other in ["h2UpgradePolicy: UPGRADE", "useClientProtocol: true"] {
+        assert_eq!(of("b", &format!("{both}, {other}")), [""; 0], "{other}");
+    }
+    assert_eq!(of("u", both), [""; 0]);
+    let of_mesh = |policy: &str, change: &str| {
+        let spec =
+            format!("host: b\ntrafficPolicy: {{connectionPool: {{http: {{{both}{policy}}}}}}}");
+        told_with(&spec, |world| {
+            let config = mesh::parse_over(&mesh::discovery_defaults(), change).unwrap();
+            world.mesh = Arc::new(config.config);
+        })
+        .len()
+    };
+    let upgraded = "h2UpgradePolicy: UPGRADE";
+    assert_eq!(of_mesh("", upgraded), 0);
+    assert_eq!(of_mesh(", h2UpgradePolicy: DO_NOT_UPGRADE", upgraded), 2);
+    assert_eq!(of_mesh("", ""), 2);
 }

@@ -19,22 +19,31 @@ pub(super) fn fully_named(matches: &[HttpMatchRequest], namespace: &str) -> Vec<
     all
 }
 
-/// Combines each match of the rule with each of its delegate, unless they contradict. `None`: all do.
+/// The place of a delegate's match that contradicts all matches of the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Contradiction(pub(super) usize);
+
+/// Combines each match of the delegate with those of the rule that it does not contradict. One that contradicts all of them
+/// stands for a mistake, and takes its whole route with it, as in Istio.
 pub(super) fn combined(
     roots: Vec<HttpMatchRequest>,
     leaves: Vec<HttpMatchRequest>,
-) -> Option<Vec<HttpMatchRequest>> {
+) -> Result<Vec<HttpMatchRequest>, Contradiction> {
     if roots.is_empty() {
-        return Some(leaves);
+        return Ok(leaves);
     }
     if leaves.is_empty() {
-        return Some(roots);
+        return Ok(roots);
     }
-    let pairs = roots
-        .iter()
-        .flat_map(|root| leaves.iter().map(move |leaf| (root, leaf)));
-    let found: Vec<_> = pairs.filter_map(|(root, leaf)| meet(root, leaf)).collect();
-    (!found.is_empty()).then_some(found)
+    let mut all = Vec::new();
+    for (at, leaf) in leaves.iter().enumerate() {
+        let earlier = all.len();
+        all.extend(roots.iter().filter_map(|root| meet(root, leaf)));
+        if all.len() == earlier {
+            return Err(Contradiction(at));
+        }
+    }
+    Ok(all)
 }
 
 /// Requests that meet both; `None`: there are none, or they cannot be said in one match.

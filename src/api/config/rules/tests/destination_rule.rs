@@ -13,6 +13,8 @@ fn by_locality(rest: &str) -> String {
 }
 
 const AT: &str = "spec.trafficPolicy";
+const FAILOVER: &str = "{loadBalancer: {localityLbSetting: {failover: [{from: a, to: b}]}}}";
+const UNDETECTED: &str = "without outlierDetection a region takes over only from one without ready endpoints; in Istio it has no effect";
 const NO_KEY: &str = "warning: spec.trafficPolicy.loadBalancer.consistentHash: has no effect: no hash key is set; want one of \
                       httpHeaderName, httpCookie, httpQueryParameterName, useSourceIp";
 
@@ -58,6 +60,9 @@ rows! { "DestinationRule" "x"
         - balanced("consistentHash: {httpCookie: {name: c, ttl: 9223372036s}}, warmupDurationSecs: 9223372036s") => [
             "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.ttl: duration 9223372036s is more than 9223372035s",
             "spec.trafficPolicy.loadBalancer.warmupDurationSecs: duration 9223372036s is more than 9223372035s",
+        ];
+        - policy("portLevelSettings: [{port: {number: 80}, tls: {}}, {port: {number: 81}, tls: {}}, {port: {number: 80}, tls: {}}]") => [
+            "warning: spec.trafficPolicy.portLevelSettings[2]: has no effect: an earlier entry is for port 80",
         ];
         - policy("tunnel: {targetHost: a, targetPort: 1}, proxyProtocol: {}") => ["spec.trafficPolicy: tunnel and proxyProtocol exclude each other"];
         - policy("portLevelSettings: [{}, {port: {}, tls: {}}]") => [
@@ -115,6 +120,8 @@ rows! { "DestinationRule" "x"
     }
     load_balancer {
         + balanced("consistentHash: {useSourceIp: true, minimumRingSize: 0, ringHash: {}}");
+        + balanced("consistentHash: {useSourceIp: true, maglev: {}}");
+        + balanced("consistentHash: {useSourceIp: true, maglev: {tableSize: 0}}");
         + balanced("consistentHash: {httpCookie: {name: c, ttl: 0s, attributes: [{name: a}, {name: b}]}, maglev: {tableSize: 65537}}, warmup: {duration: 1s, minimumPercent: 100, aggression: 1}");
         - balanced("consistentHash: {httpCookie: {attributes: [{}, {name: a}, {name: a}]}, minimumRingSize: 1, ringHash: {}}") => [
             "spec.trafficPolicy.loadBalancer.consistentHash: minimumRingSize and ringHash exclude each other",
@@ -148,11 +155,19 @@ rows! { "DestinationRule" "x"
         // Keys have no order.
         + by_locality("distribute: [{from: a, to: {'*': 25, b: 75}}, {from: b, to: {b: 75, '*': 25}}]");
         + by_locality("failover: [{from: a, to: b}], failoverPriority: [x]");
+        // A subset inherits the detection of its rule.
+        + format!("{{host: a, subsets: [{{name: s, trafficPolicy: {FAILOVER}}}], trafficPolicy: {{outlierDetection: {{}}}}}}");
         - by_locality("distribute: [{from: a, to: {b: 100}}], failover: [{from: a, to: a}, {from: a/b, to: '*'}]") => [
             "spec.trafficPolicy.loadBalancer.localityLbSetting: distribute and failover exclude each other",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.failover[0]: from and to are the same",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.failover[1].from: no / and no * in a region",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.failover[1].to: no / and no * in a region",
+        ];
+        - by_locality("failover: [{from: a, to: b}], failoverPriority: [a, topology.kubernetes.io/zone]") => [
+            "spec.trafficPolicy.loadBalancer.localityLbSetting: failover and failoverPriority exclude each other",
+        ];
+        - by_locality("failover: [{from: a, to: b}], failoverPriority: ['topology.istio.io/subzone=a']") => [
+            "spec.trafficPolicy.loadBalancer.localityLbSetting: failover and failoverPriority exclude each other",
         ];
         - by_locality("failover: [{from: a, to: b}], failoverPriority: [topology.kubernetes.io/region]") => [
             "spec.trafficPolicy.loadBalancer.localityLbSetting: failover and failoverPriority exclude each other",
@@ -168,13 +183,21 @@ rows! { "DestinationRule" "x"
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[3].to: weights add up to 101, not 100",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[3].to.x: 101 is not in 1..100",
         ];
-        - by_locality("distribute: [{from: a/*/b, to: {'*/a': 50, 'b*': 50}}]") => [
+        - by_locality("distribute: [{from: a/*/b, to: {'*/a': 50, 'b*': 25, 'c/d*': 25}}]") => [
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[0].from: \"*\" only once and last",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[0].to[\"*/a\"]: \"*\" only once and last",
-            "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[0].to[\"b*\"]: \"*\" only once and last",
+            "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[0].to[\"b*\"]: \"*\" stands for a whole part",
+            "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[0].to[\"c/d*\"]: \"*\" stands for a whole part",
         ];
         - policy("loadBalancer: {localityLbSetting: {failover: [{from: a, to: b}]}}") => [
-            "warning: spec.trafficPolicy.loadBalancer.localityLbSetting.failover: has no effect without outlierDetection",
+            &*format!("warning: {AT}.loadBalancer.localityLbSetting.failover: {UNDETECTED}"),
+        ];
+        // A port inherits nothing.
+        - format!("{{host: a, subsets: [{{name: s, trafficPolicy: {FAILOVER}}}]}}") => [
+            &*format!("warning: spec.subsets[0].trafficPolicy.loadBalancer.localityLbSetting.failover: {UNDETECTED}"),
+        ];
+        - policy("outlierDetection: {}, portLevelSettings: [{port: {number: 80}, loadBalancer: {localityLbSetting: {failover: [{from: a, to: b}]}}}]") => [
+            &*format!("warning: {AT}.portLevelSettings[0].loadBalancer.localityLbSetting.failover: {UNDETECTED}"),
         ];
     }
     tls {

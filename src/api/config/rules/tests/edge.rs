@@ -79,7 +79,8 @@ pub(super) mod gateway {
             + server("tls: {mode: AUTO_PASSTHROUGH}");
             + secure("mode: PASSTHROUGH");
             - server("tls: {mode: SIMPLE, credentialName: c}") => ["spec.servers[0].tls: not allowed on a plain HTTP port"];
-            - server("tls: {httpsRedirect: true, credentialName: c}") => ["spec.servers[0].tls: not allowed on a plain HTTP port"];
+            - server("tls: {httpsRedirect: true, privateKey: /k}") => ["spec.servers[0].tls: not allowed on a plain HTTP port"];
+            - server("tls: {httpsRedirect: true, credentialName: c}") => ["warning: spec.servers[0].tls.credentialName: has no effect on a plain HTTP port"];
             - port("number: 443, name: a, protocol: HTTPS") => ["spec.servers[0].tls: is required"];
             - "{servers: [{port: {number: 1, name: a, protocol: TCP}, hosts: ['*'], tls: {}}]}" => ["spec.servers[0].tls: not allowed on a TCP port"];
         }
@@ -128,6 +129,7 @@ pub(super) mod gateway {
         }
         tls_warnings {
             + secure("mode: SIMPLE, credentialName: c, minProtocolVersion: TLSV1_1, cipherSuites: [ECDHE-RSA-AES128-SHA, AES256-SHA]");
+            + secure("mode: SIMPLE, credentialName: c, cipherSuites: [ECDHE-ECDSA-AES128-GCM-SHA256, ECDHE-ECDSA-AES256-GCM-SHA384, ECDHE-ECDSA-CHACHA20-POLY1305, ECDHE-ECDSA-AES128-SHA, ECDHE-ECDSA-AES256-SHA, ECDHE-RSA-AES128-GCM-SHA256, ECDHE-RSA-AES256-GCM-SHA384, ECDHE-RSA-CHACHA20-POLY1305, ECDHE-RSA-AES128-SHA, ECDHE-RSA-AES256-SHA, AES128-GCM-SHA256, AES128-GCM-SHA384, AES256-GCM-SHA256, AES256-GCM-SHA384, AES128-SHA, AES256-SHA, DES-CBC3-SHA]");
             + secure("mode: SIMPLE, credentialName: c, minProtocolVersion: TLSV1_2, maxProtocolVersion: TLSV1_2");
             + secure("mode: SIMPLE, credentialName: c, minProtocolVersion: TLSV1_3, maxProtocolVersion: TLS_AUTO");
             - secure("mode: SIMPLE, credentialName: c, httpsRedirect: true, minProtocolVersion: TLSV1_0") => [

@@ -49,6 +49,7 @@ rows! { "MeshConfig" ""
         + proxy("discoveryAddress: 'a.b:1', statsdUdpAddress: '', zipkinAddress: '[::1]:1', tracing: {zipkin: {address: '$(HOST_IP):9411'}}");
         + proxy("envoyMetricsService: {address: '10.0.0.1:1'}, envoyAccessLogService: {address: 'als:1'}");
         + proxy("envoyAccessLogService: {address: ''}");
+        + proxy("envoyMetricsService: {address: ''}");
         + proxy("tracing: {}");
         - proxy("discoveryAddress: ''") => ["defaultConfig.discoveryAddress: \"\" is not HOST:PORT"];
         - proxy("statsdUdpAddress: a") => ["defaultConfig.statsdUdpAddress: \"a\" is not HOST:PORT"];
@@ -83,6 +84,15 @@ rows! { "MeshConfig" ""
     }
     fields {
         + "{ingressControllerMode: OFF, enableTracing: yes}";
+        - "{extensionProviders: [{name: a, zipkin: {}, datadog: {}}, {name: b, envoyExtAuthzHttp: {port: x}}]}" => [
+            "warning: extensionProviders[0]: only one of zipkin, datadog may be set",
+            "warning: extensionProviders[1].envoyExtAuthzHttp.port: \"x\" is not an integer",
+        ];
+        - "{extension_providers: 1, default_config: {image: {imageType: 5}, proxy_headers: 1}}" => [
+            "warning: extensionProviders: want a list, got 1",
+            "warning: defaultConfig.image.imageType: expected a string; quote the value",
+            "warning: defaultConfig.proxyHeaders: want an object, got 1",
+        ];
         - "{trustDomian: a}" => ["warning: trustDomian: unknown field, did you mean \"trustDomain\"?"];
         - "{mixerCheckServer: a}" => ["warning: mixerCheckServer: deprecated, only releases up to 1.5 have it"];
         - "{accessLogEncoding: XML}" => ["accessLogEncoding: \"XML\" is not one of TEXT, JSON"];

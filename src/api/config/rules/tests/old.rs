@@ -70,21 +70,23 @@ pub(super) mod binding {
             + "{subjects: [{user: '*'}, {names: [a], properties: {source.ip: b}}], roleRef: {kind: ServiceRole, name: r}}";
             + "{subjects: [{properties: {source.principal: '*'}}], role: r}";
             + "{subjects: [{user: a}], actions: [{services: [a]}]}";
+            + "{subjects: [{names: ['a*'], notNames: ['*b']}], role: r}";
+            + "{subjects: [{notNames: [a], notGroups: [b], notNamespaces: [c], notIps: [d], properties: {source.principal: x, 'request.auth.claims[groups]': x, source.namespace: x, source.ip: x}}], role: r}";
             - "{}" => ["spec: exactly one of roleRef, role, actions", "spec.subjects: must not be empty"];
-            - "{subjects: [{}, {properties: {}}, {names: ['*'], notNames: ['a*']}], roleRef: {}, role: /}" => [
+            - "{subjects: [{}, {properties: {}}, {names: ['*'], notNames: ['*']}], roleRef: {}, role: /}" => [
                 "spec: exactly one of roleRef, role, actions",
                 "spec.subjects[0]: must not be empty",
                 "spec.subjects[1]: must not be empty",
-                "spec.subjects[2].names[0]: no wildcards here",
-                "spec.subjects[2].notNames[0]: no wildcards here",
+                "spec.subjects[2].names[0]: \"*\" alone is not a name",
+                "spec.subjects[2].notNames[0]: \"*\" alone is not a name",
                 "spec.roleRef.kind: \"\" is not \"ServiceRole\"",
                 "spec.roleRef.name: must not be empty",
                 "spec.role: \"/\" is not the name of a role",
             ];
-            - "{subjects: [{names: [a], groups: [b], notNamespaces: [c], ips: [d], properties: {source.principal: x, 'request.auth.claims[groups]': x, source.namespace: x, source.ip: x}}], role: r}" => [
+            - "{subjects: [{names: [a], groups: [b], namespaces: [c], ips: [d], properties: {source.principal: x, 'request.auth.claims[groups]': x, source.namespace: x, source.ip: x}}], role: r}" => [
                 "spec.subjects[0].properties[\"source.principal\"]: not beside names",
                 "spec.subjects[0].properties[\"request.auth.claims[groups]\"]: not beside groups",
-                "spec.subjects[0].properties[\"source.namespace\"]: not beside notNamespaces",
+                "spec.subjects[0].properties[\"source.namespace\"]: not beside namespaces",
                 "spec.subjects[0].properties[\"source.ip\"]: not beside ips",
             ];
             - "{subjects: [{user: a}], actions: [{ports: [0]}]}" => ["spec.actions[0].ports[0]: port 0 is not in 1..65535"];
@@ -134,14 +136,18 @@ pub(super) mod config {
 pub(super) mod api {
     rows! { "HTTPAPISpec" "x"
         http_api_spec {
-            + "{attributes: {attributes: {a: {stringValue: b}, c: {boolValue: false}}}, patterns: [{httpMethod: GET, uriTemplate: /a}, {httpMethod: GET, regex: a}], apiKeys: [{query: k}]}";
+            + "{attributes: {attributes: {a: {stringValue: b}, c: {boolValue: false}, d: {durationValue: 1ms}, e: {stringMapValue: {entries: {f: ''}}}}}, patterns: [{httpMethod: GET, uriTemplate: /a}, {httpMethod: GET, regex: a}], apiKeys: [{query: k}]}";
             - "{}" => ["spec.patterns: must not be empty"];
-            - "{attributes: {}, patterns: [{attributes: {attributes: {a: {}, b: {stringValue: ''}}}}], apiKeys: [{}, {header: ''}]}" => [
+            - "{attributes: {}, patterns: [{attributes: {attributes: {a: {}, b: {stringValue: ''}, c: {durationValue: 0s}, d: {durationValue: 1500us}, e: {stringMapValue: {}}, f: {bytesValue: ''}}}}], apiKeys: [{}, {header: ''}]}" => [
                 "spec.attributes.attributes: must not be empty",
                 "spec.patterns[0]: needs uriTemplate or regex",
                 "spec.patterns[0].httpMethod: must not be empty",
                 "spec.patterns[0].attributes.attributes.a: must not be empty",
                 "spec.patterns[0].attributes.attributes.b.stringValue: must not be empty",
+                "spec.patterns[0].attributes.attributes.c.durationValue: duration 0s is less than 1ms",
+                "spec.patterns[0].attributes.attributes.d.durationValue: duration 0.001500s is not a whole number of milliseconds",
+                "spec.patterns[0].attributes.attributes.e.stringMapValue.entries: must not be empty",
+                "spec.patterns[0].attributes.attributes.f.bytesValue: must not be empty",
                 "spec.apiKeys[0]: must not be empty",
                 "spec.apiKeys[1].header: must not be empty",
             ];

@@ -50,6 +50,12 @@ rows! { "AuthorizationPolicy" "x"
             "spec.rules[0].when[0].key: not supported with CUSTOM",
             "spec.rules[0].when[1].key: not supported with CUSTOM",
         ];
+        - custom("{when: [{key: source.namespace, values: [a]}, {key: source.serviceAccount, values: [a]}, {key: source.trustDomain, values: [a]}, {key: request.auth.audiences, values: [a]}, {key: connection.sni, values: [a]}]}") => [
+            "spec.rules[0].when[0].key: not supported with CUSTOM",
+            "spec.rules[0].when[1].key: not supported with CUSTOM",
+            "spec.rules[0].when[2].key: not supported with CUSTOM",
+            "spec.rules[0].when[3].key: not supported with CUSTOM",
+        ];
     }
     rules_each {
         + "{rules: [{}]}";
@@ -62,6 +68,8 @@ rows! { "AuthorizationPolicy" "x"
     from_source {
         + from("principals: ['*'], namespaces: [a], ipBlocks: [10.0.0.0/8], remoteIpBlocks: ['::1']");
         + from("serviceAccounts: [a, b/c], trustDomains: ['*.a', 'b*', c]");
+        + from(&format!("serviceAccounts: [{}]", (0..16).map(|at| format!("a{at}")).collect::<Vec<_>>().join(", ")));
+        + from(&format!("serviceAccounts: ['{}']", "a".repeat(320)));
         - "{rules: [{from: [{}]}]}" => ["spec.rules[0].from[0].source: is required"];
         - from("") => [
             "spec.rules[0].from[0].source: needs one of principals, notPrincipals, requestPrincipals, notRequestPrincipals, namespaces, notNamespaces, ipBlocks, notIpBlocks, remoteIpBlocks, notRemoteIpBlocks, serviceAccounts, notServiceAccounts, trustDomains, notTrustDomains",

@@ -34,6 +34,7 @@ rows! { "VirtualService" "x"
         - with("hosts: ['*']") => ["spec.hosts[0]: \"*\" cannot be bound to the mesh gateway"];
         - with("hosts: [a_b]") => ["spec.hosts[0]: \"a_b\" is not a host name: \"a_b\" is not a DNS label"];
         - with("hosts: [outbound_.80_._.a]") => ["spec.hosts[0]: \"outbound_.80_._.a\" is not a host name: \"outbound_\" is not a DNS label"];
+        - with("hosts: [outbound_.+80_._.a], gateways: [a/b]") => ["spec.hosts[0]: \"outbound_.+80_._.a\" is not a host name: \"outbound_\" is not a DNS label"];
         - with("hosts: [outbound_.0_._.a], gateways: [a/b]") => ["spec.hosts[0]: \"outbound_.0_._.a\" is not a host name: \"outbound_\" is not a DNS label"];
     }
     hosts_overlap {

@@ -73,6 +73,7 @@ rows! { "VirtualService" "x"
     http_mirrors {
         + http("mirror: {host: m}, mirrorPercentage: {value: 0.5}");
         + http("mirrors: [{destination: {host: m}, percentage: {value: 100}}]");
+        + "{hosts: [a], http: [{delegate: {name: d}, mirrorPercentage: {value: 1}}]}";
         - http("mirror: {host: '*'}, mirrors: [{}], mirrorPercentage: {value: 100.5}") => [
             "spec.http[0]: mirror and mirrors exclude each other",
             "spec.http[0].mirror.host: \"*\" is not a host name: it stands for all of them",
@@ -87,6 +88,13 @@ rows! { "VirtualService" "x"
         - http("mirrors: [{destination: {host: m, subset: a_}, percentage: {value: -1}}]") => [
             "spec.http[0].mirrors[0].destination.subset: \"a_\" is not a DNS label",
             "spec.http[0].mirrors[0].percentage.value: -1 is not in 0..100",
+        ];
+        - http("mirrorPercentage: {value: 1}") => ["warning: spec.http[0].mirrorPercentage: has no effect without mirror"];
+        - http("mirrors: [{destination: {host: m}}], mirrorPercentage: {value: 1}") => [
+            "warning: spec.http[0].mirrorPercentage: has no effect beside mirrors: each has a percentage of its own",
+        ];
+        - "{hosts: [a], http: [{directResponse: {status: 200}, mirrorPercentage: {value: 1}}]}" => [
+            "warning: spec.http[0].mirrorPercentage: has no effect beside directResponse: nothing is sent on",
         ];
     }
     http_timeout {
@@ -104,6 +112,7 @@ rows! { "VirtualService" "x"
             "spec.http[0].match[0].withoutHeaders[\"@request.auth.claims.a..b\"]: \"@request.auth.claims.a..b\" is not a header name",
         ];
         - http("match: [null]") => ["spec.http[0].match[0]: must not be null"];
+        - http("match: [{ignoreUriCase: true, port: 80}]") => ["warning: spec.http[0].match[0].ignoreUriCase: has no effect without uri"];
         - http("match: [{ignoreUriCase: true, uri: {regex: /a}}]") => [
             "warning: spec.http[0].match[0].ignoreUriCase: has no effect on a regex",
         ];
@@ -173,11 +182,14 @@ rows! { "VirtualService" "x"
     }
     http_redirect {
         + alone("redirect: {port: 8080, redirectCode: 399, scheme: https}");
+        + alone("redirect: {uri: /, redirectCode: 300}");
         + alone("redirect: {derivePort: FROM_REQUEST_PORT}");
         + alone("redirect: {authority: 'a_b.example:8443'}");
         + alone("redirect: {authority: '[2001:db8::1]:80'}");
         - alone("redirect: {authority: 'a b'}") => ["spec.http[0].redirect.authority: \"a b\" is not a host: it has characters that RFC 3986 allows in none"];
         - alone("redirect: {authority: 'a/b'}") => ["spec.http[0].redirect.authority: \"a/b\" is not a host: it has characters that RFC 3986 allows in none"];
+        - alone("redirect: {uri: /, redirectCode: 299}") => ["spec.http[0].redirect.redirectCode: 299 is neither 0 nor in 300..399"];
+        - alone("redirect: {uri: /, redirectCode: 400}") => ["spec.http[0].redirect.redirectCode: 400 is neither 0 nor in 300..399"];
         - alone("redirect: {redirectCode: 301}") => ["spec.http[0].redirect: needs uri, authority, scheme or port"];
         - alone("redirect: {redirectCode: 200, scheme: ftp, port: 0}") => [
             "spec.http[0].redirect.redirectCode: 200 is neither 0 nor in 300..399",
@@ -203,6 +215,8 @@ rows! { "VirtualService" "x"
     http_direct_response {
         + alone("directResponse: {status: 599, body: {string: ok}}");
         + alone(&format!("directResponse: {{status: 200, body: {{string: '{}'}}}}", "x".repeat(100 << 10)));
+        - alone(&format!("directResponse: {{status: 200, body: {{string: '{}'}}}}", "x".repeat(1 << 20))) => ["warning: spec.http[0].directResponse.body: body is over 100 KiB"];
+        - alone("directResponse: {status: 199}") => ["spec.http[0].directResponse.status: 199 is not in 200..599"];
         - alone("directResponse: {}") => ["spec.http[0].directResponse.status: 0 is not in 200..599"];
         - alone(&format!("directResponse: {{status: 600, body: {{string: '{}'}}}}", "x".repeat((1 << 20) + 1))) => [
             "spec.http[0].directResponse.status: 600 is not in 200..599",
@@ -213,6 +227,7 @@ rows! { "VirtualService" "x"
     http_retries {
         + http("retries: {attempts: 3, perTryTimeout: 2s, backoff: 1s, retryOn: '5xx, 503,reset'}");
         + http("retries: {attempts: 0}");
+        + http("retries: {attempts: 1, retryOn: '100,599,5xx,gateway-error,reset,reset-before-request,connect-failure,retriable-4xx,refused-stream,retriable-status-codes,retriable-headers,envoy-ratelimited,http3-post-connect-failure,cancelled,deadline-exceeded,internal,resource-exhausted,unavailable'}");
         - http("retries: {attempts: -1, perTryTimeout: 0.5ms, backoff: 0s, retryOn: '5xx,,nope,99,600'}") => [
             "spec.http[0].retries.attempts: -1 is less than 0",
             "spec.http[0].retries.perTryTimeout: duration 0.000500s is less than 1ms",
@@ -224,10 +239,16 @@ rows! { "VirtualService" "x"
         ];
         - http("retries: {attempts: 0, retryOn: 5xx}") => ["spec.http[0].retries: retries are off (attempts 0)"];
         - http("retries: {retryRemoteLocalities: false}") => ["spec.http[0].retries: retries are off (attempts 0)"];
+        - http("retries: {attempts: 0, backoff: 1s, retryIgnorePreviousHosts: true}") => [
+            "warning: spec.http[0].retries.backoff: has no effect: retries are off (attempts 0)",
+            "warning: spec.http[0].retries.retryIgnorePreviousHosts: has no effect: retries are off (attempts 0)",
+        ];
     }
     http_fault {
         + http("fault: {abort: {httpStatus: 503, percentage: {value: 0.0001}}, delay: {fixedDelay: 1s, percentage: {value: 0}, percent: 100}}");
         + http("fault: {abort: {grpcStatus: NOT_FOUND}}");
+        + http("fault: {abort: {httpStatus: 200}}");
+        - http("fault: {abort: {httpStatus: 199}}") => ["spec.http[0].fault.abort.httpStatus: 199 is not in 200..599"];
         - http("fault: {}") => ["spec.http[0].fault: needs abort or delay"];
         - http("fault: {abort: {httpStatus: 600, percentage: {value: 0.00001}}, delay: {fixedDelay: 0s, percent: 101, percentage: {value: 101}}}") => [
             "spec.http[0].fault.abort.httpStatus: 600 is not in 200..599",

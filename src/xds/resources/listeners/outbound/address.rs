@@ -1,6 +1,5 @@
 //! Listeners of one address: a service's own, or an endpoint's.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use super::{Builder, Built, extras};
 use crate::common::conflict::{Conflict, TCP_OVER_HTTP, TCP_OVER_TCP};
 use crate::common::service_ports::ServicePort;
 use crate::resources::filters::Extras;
-use crate::resources::listeners::chain::{self, Match};
+use crate::resources::listeners::chain::{self, ChainConditions, Claims, Match};
 use crate::resources::listeners::ranges::{self, OwnedChain};
 use crate::resources::listeners::{Frame, Inspect, ListenAddress, name};
 use crate::rules::virtual_service::connections::Connections;
@@ -115,17 +114,15 @@ impl Builder<'_> {
         // What a rule leaves goes to the service, as it does without a rule.
         let has_names = by_rule.is_some_and(Connections::has_names);
         let sniffed = sniffs.then(|| self.http(&name, service_port.authority(), Extras::default()));
+        // The listener is this service's alone, so no other rule has its conditions.
+        let mut conditions = ChainConditions::default();
         let chains = by_rule.map_or_else(Vec::new, |rule| {
-            self.chains(
-                (service_port, rule),
-                // The listener is this service's alone, so no other chain has its conditions.
-                &mut BTreeSet::new(),
-                &mut from,
-                |matching, tcp| match &sniffed {
-                    Some(http) => chain::sniffed(&matching, http.clone(), vec![tcp]),
-                    None => vec![matching.chain(tcp)],
-                },
-            )
+            let mut claims = Claims::new(&mut conditions, &rule.from);
+            let make = |matching: Match, tcp| match &sniffed {
+                Some(http) => chain::sniffed(&matching, http.clone(), vec![tcp]),
+                None => vec![matching.chain(tcp)],
+            };
+            self.chains((service_port, rule), &mut claims, &mut from, make)
         });
         let own = if service_port.protocol.is_http() {
             let route = port.to_string();

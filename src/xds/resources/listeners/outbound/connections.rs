@@ -1,6 +1,5 @@
 //! Chains of rules for connections: by server names, by where they want to go, by where they come from.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::model::ObjectRef;
@@ -10,7 +9,7 @@ use super::Builder;
 use crate::common::conflict::{Conflict, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::service_ports::ServicePort;
 use crate::resources::filters;
-use crate::resources::listeners::chain::{self, Match};
+use crate::resources::listeners::chain::{self, ChainConditions, Claims, Match};
 use crate::resources::listeners::ranges::OwnedChain;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::virtual_service::connections::{
@@ -85,7 +84,10 @@ impl Builder<'_> {
         let shared = self.shared.entry(port).or_default();
         let mut matched = std::mem::take(&mut shared.matched);
         let mut from = Vec::new();
-        let chains = self.chains((service_port, &rule), &mut matched, &mut from, make);
+        let mut claims = Claims::new(&mut matched, &rule.from);
+        let chains = self.chains((service_port, &rule), &mut claims, &mut from, make);
+        let conflict = claims.conflict(&service_port.authority());
+        self.out.conflicts.extend(conflict);
         let shared = self.shared.entry(port).or_default();
         shared.matched = matched;
         let owned = chains
@@ -100,7 +102,7 @@ impl Builder<'_> {
     pub(super) fn claimed(
         &mut self,
         service_port: &ServicePort,
-        matched: &mut BTreeSet<String>,
+        matched: &mut ChainConditions,
         from: &mut Vec<ObjectRef>,
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) -> Vec<OwnedChain> {
@@ -108,7 +110,10 @@ impl Builder<'_> {
             let own = make(Match::any(), self.tcp(service_port, None, from));
             return own.into_iter().map(OwnedChain::from).collect();
         };
-        let mut chains = self.chains((service_port, &rule), matched, from, &make);
+        let mut claims = Claims::new(matched, &rule.from);
+        let mut chains = self.chains((service_port, &rule), &mut claims, from, &make);
+        let conflict = claims.conflict(&service_port.authority());
+        self.out.conflicts.extend(conflict);
         if let Some(rest) = &rule.rest {
             let tcp = self.tcp(service_port, Some(rest), from);
             chains.extend(make(Match::any(), tcp));
@@ -125,15 +130,13 @@ impl Builder<'_> {
     pub(super) fn chains(
         &self,
         (service_port, connections): (&ServicePort, &Connections),
-        matched: &mut BTreeSet<String>,
+        claims: &mut Claims<'_>,
         from: &mut Vec<ObjectRef>,
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) -> Vec<FilterChain> {
         let mut chains = Vec::new();
         for target in &connections.targets {
-            for matching in
-                chain::of_target(target, self.parameters.families, |key| matched.insert(key))
-            {
+            for matching in chain::of_target(target, self.parameters.families, claims) {
                 let filter = self.tcp(service_port, Some(&target.to), from);
                 chains.extend(make(matching, filter));
             }

@@ -134,7 +134,7 @@ impl Builder<'_> {
         // What a service before has whole it keeps, and its addresses were looked at: of different ranges around one address there
         // are as many as it has bits.
         let matched = &shared.matched;
-        let ranges = ranges.filter(|range| !matched.contains(&key(Some(range), "", None)));
+        let ranges = ranges.filter(|range| !matched.contain(&key(Some(range), "", None)));
         for range in widest(ranges) {
             let within = unclaimed.range(range.first()..);
             let within = within.take_while(|(address, _)| step(|| range.contains(**address)));
@@ -153,7 +153,7 @@ impl Builder<'_> {
         let mut addresses = addresses.to_vec();
         addresses.retain(|address| {
             let one = Network::new(*address, wire::all_bits(*address));
-            shared.matched.insert(key(one.as_ref(), "", None))
+            shared.matched.claim(key(one.as_ref(), "", None), None)
         });
         if addresses.is_empty() {
             return;
