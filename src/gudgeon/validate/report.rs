@@ -39,6 +39,14 @@ impl Subject {
         }
     }
 
+    /// `NS/NAME`, or the name alone.
+    pub(super) fn full_name(&self) -> String {
+        match self.namespace.is_empty() {
+            true => self.name.clone(),
+            false => format!("{}/{}", self.namespace, self.name),
+        }
+    }
+
     /// `KIND NS/NAME`, on one line.
     fn printable(&self) -> String {
         let part = |text: &str| match text.is_empty() {
