@@ -24,15 +24,21 @@ const KUBERNETES: [&str; 6] = [
 /// of 1.2 asks for it.
 const EARLY_POLICIES: &str = "istio/rbac/v1alpha1/authorizationpolicies";
 
+const SERVICE_ENTRIES: &str = "istio/networking/v1alpha3/serviceentries";
+
 /// The kind that a collection is of; `None` for those that no object is written for.
 #[must_use]
 pub fn kind_of(collection: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|row| row.collection == collection)
 }
 
-/// As [`kind_of`], and the kind that the objects of a collection are of in which nothing is served.
+/// As [`kind_of`], and the kind that the objects of a collection are of in which nothing is served, or what is made of Services.
 #[must_use]
 pub fn any_kind_of(collection: &str) -> Option<&'static Kind> {
+    let collection = match collection {
+        SYNTHETIC => SERVICE_ENTRIES,
+        other => other,
+    };
     all_kinds().find(|row| row.collection == collection)
 }
 

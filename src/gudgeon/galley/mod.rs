@@ -26,6 +26,7 @@ mod sources;
 mod start;
 mod state_snapshot;
 mod streams;
+mod synthetic;
 mod webhook;
 
 pub(crate) use start::Galley;

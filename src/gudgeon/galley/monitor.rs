@@ -126,10 +126,12 @@ mod tests {
     use http_body_util::BodyExt as _;
     use prometheus_client::registry::Registry;
     use sources::Revision;
-    use sources::catalogue::{ConfigReport, EntryId, Refused};
+    use sources::catalogue::{ConfigReport, EntryId, Origin, Refused, Warned};
 
     use super::*;
     use crate::cli::DebugAccess;
+    use crate::exposition::ExpositionFormat;
+    use crate::file_states::FileStates;
     use crate::galley::engine::{GalleyEngine, SourceEvent};
     use crate::galley::metrics::GalleyMetrics;
     use crate::galley::readiness::Readiness;
@@ -198,7 +200,7 @@ mod tests {
                 collection: "istio/networking/v1alpha3/gateways",
                 name: format!("shop/{at}").into(),
             },
-            origin: sources::catalogue::Origin::file(format!("{at}.yaml")).at(1),
+            origin: Origin::file(format!("{at}.yaml")).at(1),
             serving: ServedInstead::Nothing,
             findings: Arc::clone(&errors),
             written: None,
@@ -207,6 +209,45 @@ mod tests {
         ConfigReport {
             refused: (0..count).map(one).collect(),
             ..ConfigReport::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn warnings_and_objects_of_the_cluster_are_counted() {
+        let engine = GalleyEngine::at_rest();
+        let mut registry = Registry::default();
+        let metrics = GalleyMetrics::new(&mut registry);
+        let warnings: Arc<[_]> = vec![Finding::warning("spec.hosts", "odd"); 2].into();
+        let warned = |name: &str| Warned {
+            id: EntryId {
+                collection: "istio/networking/v1alpha3/gateways",
+                name: name.into(),
+            },
+            origin: Origin::default(),
+            warnings: Arc::clone(&warnings),
+            notes: Arc::default(),
+            is_accepted: true,
+        };
+        let report = ConfigReport {
+            warned: vec![warned("shop/a"), warned("shop/b")],
+            ..ConfigReport::default()
+        };
+        engine.emit(SourceEvent {
+            report: Some(Arc::new(report)),
+            ..SourceEvent::default()
+        });
+        // The counts are of all objects so far, and may come late.
+        for (checked, broken) in [(5, 2), (4, 1)] {
+            metrics.count_checked(checked, broken);
+        }
+        let format = ExpositionFormat::Text;
+        let text = metrics.text(&registry, Some(&engine), &FileStates::default(), format);
+        for line in [
+            "gudgeon_config_warnings{collection=\"istio/networking/v1alpha3/gateways\"} 4",
+            "galley_source_kube_event_success_total 3",
+            "galley_source_kube_event_error_total 2",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }
     }
 

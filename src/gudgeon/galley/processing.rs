@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::collections::{MESH, SYNTHETIC, type_url_of};
+use api::config::collections::{MESH, type_url_of};
 use api::config::{Finding, ServedInstead};
 use api::kubernetes::{
     EndpointSlice, Endpoints, Ingress, PartialObjectMetadata, Pod, ServiceObject,
@@ -22,8 +22,10 @@ use sources::catalogue::{CoreKind, Entry, EntryId, Origin, Refused, Warned};
 use transform::ingress::{
     self, Changes, GATEWAYS, Generated, Ingresses, Settings, VIRTUAL_SERVICES,
 };
-use transform::services::{Services, SyntheticEntry};
+use transform::services::Services;
 use transform::{Key, Mesh, TransformSource};
+
+use super::synthetic::SyntheticEntries;
 
 /// The one resource of the mesh configuration.
 const MESH_NAME: &str = "istio-system/meshconfig";
@@ -69,8 +71,7 @@ pub(super) struct Processing {
     /// Entries are made.
     discovers: bool,
     services: Services,
-    /// The Services whose entries are to be made anew.
-    dirty: BTreeSet<Key>,
+    entries: SyntheticEntries,
     ingresses: Ingresses,
     made: BTreeMap<EntryId, Checked>,
     /// Generated resources that the last session has served, until this one has generated some.
@@ -95,7 +96,7 @@ impl Processing {
             },
             discovers,
             services: Services::default(),
-            dirty: BTreeSet::new(),
+            entries: SyntheticEntries::default(),
             ingresses: Ingresses::new(Settings::new(mesh, domain)),
             made: BTreeMap::new(),
             before: BTreeMap::new(),
@@ -115,14 +116,16 @@ impl Processing {
     pub(super) fn served(self) -> BTreeMap<EntryId, Arc<Resource>> {
         let made = self.made.into_iter();
         made.filter_map(|(id, checked)| Some((id, checked.served?)))
+            .chain(self.entries.into_served())
             .collect()
     }
 
-    /// Iterates over the invalid generated objects, each with the origin of its first Ingress.
+    /// Iterates over the generated objects that are not valid, each with the origin of its first Ingress, and the entries that
+    /// cannot be made.
     pub(super) fn refused(&self, origins: &Origins) -> impl Iterator<Item = Refused> {
         let made = self.made.iter();
         let refused = made.filter(|(_, checked)| !checked.errors.is_empty());
-        refused.map(|(id, checked)| Refused {
+        let refused = refused.map(|(id, checked)| Refused {
             id: id.clone(),
             origin: origin(origins, &checked.made.of.to_string()),
             serving: match checked.served {
@@ -132,7 +135,8 @@ impl Processing {
             findings: Arc::clone(&checked.errors),
             written: None,
             revision: Revision::default(),
-        })
+        });
+        refused.chain(self.entries.refused())
     }
 
     /// Iterates over the warnings about Ingresses.
@@ -163,7 +167,9 @@ impl Processing {
         match kind {
             Some(kind) => {
                 let changed = self.cluster(kind, &id.name, json.as_deref());
-                self.dirty.extend(changed);
+                if self.discovers {
+                    self.entries.mark(changed);
+                }
             }
             None => {
                 self.note_user_object(id, false);
@@ -215,20 +221,16 @@ impl Processing {
 
     /// Generates the affected resources. Returns true if findings may have changed.
     pub(super) fn flush(&mut self, now: Duration, publisher: &mut Publisher) -> bool {
-        let dirty = std::mem::take(&mut self.dirty);
-        for key in dirty.iter().filter(|_| self.discovers) {
-            match self.services.entry(key, &self.mesh) {
-                Some(entry) => publisher.set(now, SYNTHETIC, Arc::new(synthetic(entry))),
-                None => publisher.remove(now, SYNTHETIC, &key.to_string()),
-            };
-        }
+        let (services, before) = (&self.services, &mut self.before);
+        let entries = &mut self.entries;
+        let is_news = entries.make(services, &self.mesh, before, now, publisher);
         let changed = self.ingresses.is_changed();
         if changed {
             self.make(now, publisher);
         }
         // Resources of the last session that this one has not generated at once are deleted.
         self.before.clear();
-        changed
+        changed || is_news
     }
 
     fn make(&mut self, now: Duration, publisher: &mut Publisher) {
@@ -355,18 +357,6 @@ fn warned(finding: ingress::Finding) -> Warned {
     }
 }
 
-/// The ServiceEntry of a Service as a resource.
-fn synthetic(entry: SyntheticEntry) -> Resource {
-    Resource::new(snapshot::Origin {
-        name: entry.key.to_string(),
-        create_time: entry.create_time,
-        labels: entry.labels,
-        annotations: entry.annotations,
-        type_url: type_url_of(SYNTHETIC).unwrap_or_default(),
-        body: entry.spec.encode_to_vec().into(),
-    })
-}
-
 /// The mesh configuration as a resource.
 pub(super) fn mesh(config: &MeshConfig) -> Resource {
     Resource::new(snapshot::Origin {
@@ -379,6 +369,7 @@ pub(super) fn mesh(config: &MeshConfig) -> Resource {
 
 #[cfg(test)]
 mod tests {
+    use api::config::collections::SYNTHETIC;
     use mcp::collections::Collections;
     use serde_json::json;
 
@@ -676,6 +667,65 @@ mod tests {
         assert_eq!(spec.hosts, ["web.shop.svc.cluster.local"]);
         play.say(&name, None);
         assert_eq!(play.names(SYNTHETIC), [""; 0]);
+    }
+
+    /// A message that sinks refuse for its size would cut them off from whatever comes after it.
+    #[test]
+    fn an_entry_that_no_sink_takes_is_refused_and_the_last_one_stays() {
+        let mut play = Play::new(true);
+        let web = id(CoreKind::Service.collection(), "shop/web");
+        let pod = id(CoreKind::Pod.collection(), "shop/p");
+        let endpoints = id(CoreKind::Endpoints.collection(), "shop/web");
+        let labelled = |bytes: usize| {
+            let labels = json!({"l": "x".repeat(bytes)});
+            plain(
+                CoreKind::Pod,
+                &json!({"metadata": {"name": "p", "namespace": "shop", "labels": labels}}),
+            )
+        };
+        let target = json!({"kind": "Pod", "name": "p"});
+        let ips = (0..500).map(|at| format!("10.0.{}.{}", at / 250, at % 250));
+        let addresses: Vec<_> = ips
+            .map(|ip| json!({"ip": ip, "targetRef": target}))
+            .collect();
+        let metadata = json!({"name": "web", "namespace": "shop"});
+        let subsets = json!([{"addresses": addresses, "ports": [{"name": "http", "port": 80}]}]);
+        let all = json!({"metadata": metadata, "subsets": subsets});
+        play.say(&web, Some(&service()));
+        play.say(&endpoints, Some(&plain(CoreKind::Endpoints, &all)));
+        play.say(&pod, Some(&labelled(20_000)));
+        let refused = |play: &Play| -> Vec<String> {
+            let origins = origins();
+            let all = play.processing.refused(&origins);
+            all.map(|one| one.to_string()).collect()
+        };
+        let of = |state: &str| {
+            format!(
+                "Service shop/web: ServiceEntry shop/web: {state}: the ServiceEntry made of the Service is larger than 4128768 bytes, which no sink takes: give it fewer endpoints, or their pods fewer labels"
+            )
+        };
+        assert_eq!(play.names(SYNTHETIC), [""; 0]);
+        assert_eq!(refused(&play), [of("refused")]);
+        play.say(&pod, Some(&labelled(2000)));
+        assert_eq!(play.names(SYNTHETIC), ["shop/web"]);
+        assert_eq!(refused(&play), [""; 0]);
+        play.say(&pod, Some(&labelled(20_000)));
+        assert_eq!(play.names(SYNTHETIC), ["shop/web"]);
+        assert_eq!(refused(&play), [of("stale")]);
+        // The next session has it, too.
+        let new = Processing::new(&MeshConfig::default(), "cluster.local", true);
+        let old = std::mem::replace(&mut play.processing, new);
+        play.processing.before = old.served();
+        play.publisher.begin();
+        play.publisher.open(play.now);
+        play.say(&web, Some(&service()));
+        play.say(&endpoints, Some(&plain(CoreKind::Endpoints, &all)));
+        play.say(&pod, Some(&labelled(20_000)));
+        assert_eq!(play.names(SYNTHETIC), ["shop/web"]);
+        assert_eq!(refused(&play), [of("stale")]);
+        play.say(&web, None);
+        assert_eq!(play.names(SYNTHETIC), [""; 0]);
+        assert_eq!(refused(&play), [""; 0]);
     }
 
     #[test]

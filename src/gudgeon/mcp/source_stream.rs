@@ -143,11 +143,15 @@ impl<'a> StreamProtocol for SourceProtocol<'a> {
         if let Some(bytes) = response.oversized
             && let Some(more) = limiters.oversized.suffix_if_allowed()
         {
-            warn!(
-                "sending {} the full state, {bytes} bytes of {}: the sink did not ask for incremental updates{more}",
-                self.stream.name(),
-                response.collection
-            );
+            let (name, collection) = (self.stream.name(), &response.collection);
+            let (what, why) = match response.incremental {
+                true => ("one resource", "no part of it can be sent alone"),
+                false => (
+                    "the full state",
+                    "the sink did not ask for incremental updates",
+                ),
+            };
+            warn!("sending {name} {what}, {bytes} bytes of {collection}: {why}{more}");
         }
         Some(encode(&response, &self.common.pieces))
     }

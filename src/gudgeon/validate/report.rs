@@ -4,7 +4,6 @@ use std::io::Write as _;
 
 use api::config::Finding;
 use api::config::document::Part;
-use api::counted;
 use serde_json::{Value, json};
 
 use crate::analyze::Located;
@@ -37,6 +36,14 @@ impl Subject {
             kind: text(value.get("kind")),
             namespace: metadata("namespace"),
             name: metadata("name"),
+        }
+    }
+
+    /// `NS/NAME`, or the name alone.
+    pub(super) fn full_name(&self) -> String {
+        match self.namespace.is_empty() {
+            true => self.name.clone(),
+            false => format!("{}/{}", self.namespace, self.name),
         }
     }
 
@@ -188,7 +195,7 @@ impl Report {
         }
     }
 
-    /// Renders the report for stdout.
+    /// Renders the report for stdout. The words of the last line are the same for every count: scripts read it.
     pub(super) fn answer(&self) -> String {
         match self.format {
             ReportFormat::Json => {
@@ -196,11 +203,11 @@ impl Report {
                 rows.unwrap_or_default() + "\n"
             }
             ReportFormat::Text => format!(
-                "{}, {} valid, {} invalid, {}, {} skipped\n",
-                counted(self.valid + self.invalid + self.skipped, "object"),
+                "{} objects, {} valid, {} invalid, {} warnings, {} skipped\n",
+                self.valid + self.invalid + self.skipped,
                 self.valid,
                 self.invalid,
-                counted(self.warnings, "warning"),
+                self.warnings,
                 self.skipped
             ),
         }

@@ -1,9 +1,10 @@
 //! Files as their objects: each is decoded and validated, and known by its kind and name from then on.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use api::config::document::{self, COMMAND_LINE, Part};
-use api::config::{self, Finding};
+use api::config::{self, Check, Finding, Kind};
 use serde_json::Value;
 use sources::catalogue::created_finding;
 
@@ -12,6 +13,9 @@ use crate::named_files::{NamedFile, put_namespace};
 
 /// The namespace of what names none.
 const NAMELESS: &str = "default";
+
+/// The path of an object's name.
+const NAME: &str = "metadata.name";
 
 /// The objects so far.
 pub(super) struct SourceFile<'a> {
@@ -85,36 +89,56 @@ impl<'a> SourceFile<'a> {
             return;
         }
         findings.extend(created_finding(&value));
-        let name_path = "metadata.name";
         let mut subject = Subject::of(&value);
-        if object.is_none() {
-            set_namespace(&mut subject, &value);
-        }
-        if let Some(object) = object {
-            subject.namespace.clone_from(&object.namespace);
-            if object.name.is_empty() {
+        let named = match &object {
+            Some(object) => {
+                subject.namespace.clone_from(&object.namespace);
                 // No API server is here to complete the missing name.
-                if !findings.iter().any(|found| found.path == name_path) {
-                    findings.push(Finding::error(name_path, "is required"));
+                if object.name.is_empty() && !findings.iter().any(|found| found.path == NAME) {
+                    findings.push(Finding::error(NAME, "is required"));
                 }
-            } else {
-                let key = (object.kind.group, object.kind.kind, object.full_name());
-                let here = format!("{}:{}", file.name, part.begin());
-                if let Some(first) = self.places.get(&key) {
-                    findings.push(Finding::error(name_path, format!("duplicate of {first}")));
-                } else {
-                    self.places.insert(key, here);
-                }
+                Some((object.kind, object.full_name()))
             }
-            if !findings.iter().any(Finding::is_error) {
-                findings.extend(config::notes_of(&object));
+            None => {
+                set_namespace(&mut subject, &value);
+                unused(&value).map(|kind| (kind, subject.full_name()))
             }
+        };
+        if let Some((kind, full_name)) = named.filter(|_| !subject.name.is_empty()) {
+            let here = format!("{}:{}", file.name, part.begin());
+            findings.extend(self.duplicate(kind, full_name, here));
+        }
+        if let Some(object) = object
+            && !findings.iter().any(Finding::is_error)
+        {
+            findings.extend(config::notes_of(&object));
         }
         // The count of omitted findings comes last, so the sort comes first.
         part.order(&mut findings);
         config::limit(&mut findings);
         self.report.object(&file.name, part, &subject, &findings);
     }
+
+    /// Remembers the place of an object; the finding about one that has the name of another of its kind.
+    fn duplicate(&mut self, kind: &Kind, full_name: String, here: String) -> Option<Finding> {
+        match self.places.entry((kind.group, kind.kind, full_name)) {
+            Entry::Occupied(first) => {
+                let message = format!("duplicate of {}", first.get());
+                Some(Finding::error(NAME, message))
+            }
+            Entry::Vacant(place) => {
+                place.insert(here);
+                None
+            }
+        }
+    }
+}
+
+/// Returns the kind of an object that is accepted and not checked, as later releases and Mixer have them.
+fn unused(value: &Value) -> Option<&'static Kind> {
+    let text = |name| value.get(name).and_then(Value::as_str).unwrap_or_default();
+    let kind = config::kind(text("apiVersion"), text("kind")).ok()?;
+    (kind.check == Check::Unused).then_some(kind)
 }
 
 /// Warns of an object that has no effect beside those of ours.
@@ -377,6 +401,38 @@ mod tests {
         let (answer, _) = report_on(text, false);
         let count = "2 objects, 0 valid, 1 invalid";
         assert!(answer.starts_with(count), "{answer}");
+    }
+
+    /// Discovery and galley refuse the second one of files, whatever is checked of its kind.
+    #[test]
+    fn a_second_object_of_a_kind_without_effect_is_a_duplicate() {
+        let kinds = [
+            ("telemetry.istio.io/v1", "Telemetry"),
+            ("config.istio.io/v1alpha2", "logentry"),
+            ("networking.istio.io/v1", "WorkloadGroup"),
+        ];
+        let object = |(version, kind): (&str, &str), name: &str| {
+            format!(
+                "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: x}}\n"
+            )
+        };
+        for kind in kinds {
+            let text = [object(kind, "a"), object(kind, "b"), object(kind, "a")].join("---\n");
+            let (answer, findings) = report_on(&text, false);
+            assert_eq!(
+                answer,
+                "3 objects, 2 valid, 1 invalid, 3 warnings, 0 skipped\n"
+            );
+            assert_eq!(findings, 4);
+        }
+        // The same name in several kinds is no duplicate.
+        let text = kinds.map(|kind| object(kind, "a")).join("---\n");
+        let (answer, _) = report_on(&text, false);
+        assert!(answer.starts_with("3 objects, 3 valid, "), "{answer}");
+        // Nothing is served of them, so no name is missed.
+        let text = "apiVersion: install.istio.io/v1alpha1\nkind: IstioOperator\nspec: {}\n";
+        let (answer, _) = report_on(&format!("{text}---\n{text}"), false);
+        assert!(answer.starts_with("2 objects, 2 valid, "), "{answer}");
     }
 
     /// The last line of the report on a file, and the findings before it.

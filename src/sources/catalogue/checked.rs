@@ -130,11 +130,8 @@ fn check_configuration(
         name: row.map_or_else(Arc::default, |row| name(value, row.cluster)),
     };
     let is_unused = row.is_some_and(|row| row.check == Check::Unused);
-    let is_nameless = match &object {
-        Some(object) => object.name.is_empty(),
-        None => is_unused && metadata(value, "name").is_none(),
-    };
-    if is_nameless {
+    // An object of a kind that is never served may go without: an IstioOperator of a file has no name.
+    if object.as_ref().is_some_and(|object| object.name.is_empty()) {
         // No API server is here to complete the missing fields.
         required(&mut findings);
     }
@@ -391,6 +388,15 @@ mod tests {
         );
         let (_, good, findings) = said(&of("telemetry.istio.io/v1", "Telemetry"));
         assert!(!good && findings.len() == 1 && findings[0].starts_with("warning: "));
+        // Nothing is served of it, so it needs no name.
+        let mut operator = of("install.istio.io/v1alpha1", "IstioOperator");
+        operator["metadata"] = json!({});
+        let (id, good, findings) = said(&operator);
+        assert!(!good && id.ends_with(" ?"), "{id}");
+        assert!(
+            findings.len() == 1 && findings[0].starts_with("warning: "),
+            "{findings:?}"
+        );
         let (_, _, findings) = said(&json!(5));
         assert_eq!(findings, ["expected an object"]);
         let pod = said(&of("v1", "Pod"));

@@ -5,12 +5,14 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::metadata::CarriedMetadata;
 use super::{
-    Finding, Generated, Settings, VIRTUAL_SERVICES, gateway, host_of, own_findings, virtual_service,
+    Finding, Generated, Settings, VIRTUAL_SERVICES, gateway, host_of, own_findings,
+    virtual_service, with_paths,
 };
 use crate::Key;
 use crate::index::{insert, remove};
-use api::kubernetes::{Ingress, IngressRule};
+use api::kubernetes::Ingress;
 
 /// A result that is made at once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +52,7 @@ pub struct Ingresses {
     settings: Settings,
     /// Those that the settings select.
     all: BTreeMap<Key, Ingress>,
+    carried: CarriedMetadata,
     names: BTreeMap<String, BTreeSet<Key>>,
     /// The rules for each host: the Ingress, and the number of the rule.
     hosts: BTreeMap<String, BTreeSet<(Key, usize)>>,
@@ -62,10 +65,15 @@ pub struct Ingresses {
     read: usize,
 }
 
-/// The rules of which something is made, with their numbers. Nothing is kept for others: a MiB of them is half a million.
-fn with_paths(ingress: &Ingress) -> impl Iterator<Item = (usize, &IngressRule)> {
-    let rules = ingress.spec.rules.iter().enumerate();
-    rules.filter(|(_, rule)| !rule.http.paths.is_empty())
+/// Returns what an Ingress has a part in.
+fn targets(key: &Key, ingress: &Ingress) -> impl Iterator<Item = Target> {
+    let hosts = ingress.spec.rules.iter().map(host_of);
+    let hosts = hosts.map(|host| Target::Host(host.to_owned()));
+    let own = [
+        Target::Ingress(key.clone()),
+        Target::Gateway(key.name.clone()),
+    ];
+    own.into_iter().chain(hosts)
 }
 
 impl Ingresses {
@@ -73,6 +81,7 @@ impl Ingresses {
         Self {
             settings,
             all: BTreeMap::new(),
+            carried: CarriedMetadata::new(),
             names: BTreeMap::new(),
             hosts: BTreeMap::new(),
             services: BTreeMap::new(),
@@ -95,31 +104,24 @@ impl Ingresses {
         if self.all.get(&key) == ingress.as_ref() {
             return;
         }
+        self.carried.set(&key, ingress.as_ref());
         // Targets of the old and of the new one: a host or name that it leaves has to be made again without
         // it.
         if let Some(old) = self.all.remove(&key) {
-            self.touch(&key, &old);
+            self.dirty.extend(targets(&key, &old));
             remove(&mut self.names, &key.name, &key);
             for (at, rule) in with_paths(&old) {
                 remove(&mut self.hosts, host_of(rule), &(key.clone(), at));
             }
         }
         if let Some(new) = ingress {
-            self.touch(&key, &new);
+            self.dirty.extend(targets(&key, &new));
             insert(&mut self.names, &key.name, key.clone());
             for (at, rule) in with_paths(&new) {
                 insert(&mut self.hosts, host_of(rule), (key.clone(), at));
             }
             self.all.insert(key, new);
         }
-    }
-
-    fn touch(&mut self, key: &Key, ingress: &Ingress) {
-        self.dirty.insert(Target::Ingress(key.clone()));
-        self.dirty.insert(Target::Gateway(key.name.clone()));
-        let hosts = ingress.spec.rules.iter().map(host_of);
-        let hosts = hosts.map(|host| Target::Host(host.to_owned()));
-        self.dirty.extend(hosts);
     }
 
     /// A Service is another one, or gone.
@@ -158,6 +160,11 @@ impl Ingresses {
         let mut generated = BTreeMap::new();
         let mut gone = BTreeSet::new();
         let mut bases = BTreeSet::new();
+        for key in self.carried.settle() {
+            let ingress = self.all.get(&key);
+            let targets = ingress.into_iter().flat_map(|one| targets(&key, one));
+            self.dirty.extend(targets);
+        }
         // All targets are made before any is numbered: a name's number depends on all hosts that come to it.
         for target in std::mem::take(&mut self.dirty) {
             if let Some(old) = self.made.remove(&target) {
@@ -198,7 +205,11 @@ impl Ingresses {
         let object = match target {
             Target::Ingress(key) => {
                 let ingress = self.all.get(key);
-                findings.extend(ingress.into_iter().flat_map(|one| own_findings(key, one)));
+                findings.extend(
+                    ingress
+                        .into_iter()
+                        .flat_map(|one| own_findings(key, one, &self.carried)),
+                );
                 None
             }
             Target::Gateway(name) => {
@@ -206,14 +217,21 @@ impl Ingresses {
                 let of = keys.filter_map(|key| Some((key, self.all.get(key)?)));
                 let of: Vec<_> = of.collect();
                 self.read = self.read.saturating_add(of.len());
-                gateway(name, &of, &self.settings, &mut findings)
+                gateway(name, &of, &self.settings, &self.carried, &mut findings)
             }
             Target::Host(host) => {
                 let rules = self.hosts.get(host).into_iter().flatten();
                 let of = rules.filter_map(|(key, at)| Some((key, self.all.get(key)?, *at)));
                 let of: Vec<_> = of.collect();
                 self.read = self.read.saturating_add(of.len());
-                virtual_service(host, &of, &self.settings, &port, &mut findings)
+                virtual_service(
+                    host,
+                    &of,
+                    &self.settings,
+                    &self.carried,
+                    &port,
+                    &mut findings,
+                )
             }
         };
         let is_service = |one: &&Generated| one.collection == VIRTUAL_SERVICES;
@@ -347,6 +365,50 @@ mod tests {
         all.set(key, None);
         let changes = all.changes(&none);
         assert_eq!((changes.generated.len(), changes.removed.len()), (0, 2));
+    }
+
+    /// An Ingress of many hosts would have its annotations in each of their objects.
+    #[test]
+    fn annotations_of_all_objects_are_bounded() {
+        let of = |hosts: usize, annotation: usize| {
+            let hosts: Vec<String> = (0..hosts).map(|at| format!("h{at}.example")).collect();
+            let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+            let mut ingress = ingress(&hosts, &json!({"number": 80}));
+            let pad = ("pad".to_owned(), "x".repeat(annotation));
+            ingress.metadata.annotations = [pad].into();
+            ingress
+        };
+        let none = |_: &Key, _: &str| None;
+        let annotated = |changes: &Changes| {
+            let made = changes.generated.iter();
+            made.filter(|one| !one.annotations.is_empty()).count()
+        };
+        let mut all = Ingresses::new(settings());
+        all.set(Key::new("shop", "many"), Some(of(1000, 200_000)));
+        let changes = all.changes(&none);
+        assert_eq!((changes.generated.len(), annotated(&changes)), (1001, 0));
+        let findings: Vec<_> = all.findings().map(|one| &*one.message).collect();
+        assert_eq!(
+            findings,
+            [
+                "labels and annotations are not taken over: in its 1001 objects they come to more than 1048576 bytes"
+            ]
+        );
+        // The room of a namespace that one leaves is another's.
+        for at in 0..20 {
+            all.set(Key::new("room", format!("{at:02}")), Some(of(8, 100_000)));
+        }
+        all.changes(&none);
+        let left = all.findings().filter(|one| one.path == "metadata").count();
+        assert_eq!(left, 3);
+        all.set(Key::new("room", "00"), None);
+        let changes = all.changes(&none);
+        let first = changes.generated.iter().find(|one| one.of.name == "18");
+        assert_eq!(first.map(|one| one.annotations.len()), Some(1));
+        assert_eq!(
+            all.findings().filter(|one| one.path == "metadata").count(),
+            2
+        );
     }
 
     proptest! {

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
+use super::metadata::CarriedMetadata;
 use super::room::{Place, Rank, SharedPart, fitting, unique};
-use super::{ANY, Finding, GATEWAYS, Generated, SUFFIX, Settings, carried, generated};
+use super::{ANY, Finding, GATEWAYS, Generated, SUFFIX, Settings, generated};
 use crate::Key;
 use api::kubernetes::{Ingress, ObjectMeta};
 
@@ -18,12 +19,13 @@ pub(super) fn gateway(
     name: &str,
     of: &[(&Key, &Ingress)],
     settings: &Settings,
+    carried: &CarriedMetadata,
     findings: &mut Vec<Finding>,
 ) -> Option<Generated> {
     let (first, ingress) = *of.first()?;
     let mut gateway = Gateway {
         first,
-        metadata: carried(ingress),
+        metadata: carried.carried(first, ingress),
         ports: BTreeSet::new(),
         servers: Vec::new(),
     };

@@ -6,6 +6,7 @@
 
 mod changes;
 mod gateway;
+mod metadata;
 mod room;
 mod route;
 #[cfg(test)]
@@ -24,7 +25,8 @@ use serde_json::{Value, json};
 
 pub use self::changes::{Changes, Ingresses};
 use self::gateway::{CERTIFICATES, gateway};
-use self::room::{MOST_METADATA, fitting, may_be_carried};
+use self::metadata::CarriedMetadata;
+use self::room::fitting;
 use self::route::{Route, routes};
 use crate::Key;
 use api::kubernetes::{Ingress, IngressRule, ObjectMeta};
@@ -217,8 +219,14 @@ pub fn transform(
     let mut findings = Vec::new();
     let mut names: BTreeMap<&str, Vec<(&Key, &Ingress)>> = BTreeMap::new();
     let mut hosts: BTreeMap<&str, Vec<(&Key, &Ingress, usize)>> = BTreeMap::new();
-    for (key, ingress) in ingresses.iter().filter(|(_, one)| settings.takes(one)) {
-        findings.extend(own_findings(key, ingress));
+    let taken = || ingresses.iter().filter(|(_, one)| settings.takes(one));
+    let mut carried = CarriedMetadata::new();
+    for (key, ingress) in taken() {
+        carried.set(key, Some(ingress));
+    }
+    carried.settle();
+    for (key, ingress) in taken() {
+        findings.extend(own_findings(key, ingress, &carried));
         names.entry(&key.name).or_default().push((key, ingress));
         for (at, rule) in ingress.spec.rules.iter().enumerate() {
             let host = hosts.entry(host_of(rule)).or_default();
@@ -228,11 +236,12 @@ pub fn transform(
     let mut made = Vec::new();
     // Ports of several Ingresses meet in one Gateway, and routes in one VirtualService: none is made alone.
     for (name, of) in names {
-        made.extend(gateway(name, &of, settings, &mut findings));
+        made.extend(gateway(name, &of, settings, &carried, &mut findings));
     }
     let mut services = Vec::new();
     for (host, of) in hosts {
-        services.extend(virtual_service(host, &of, settings, port, &mut findings));
+        let made = virtual_service(host, &of, settings, &carried, port, &mut findings);
+        services.extend(made);
     }
     apart(&mut services);
     made.extend(services);
@@ -251,8 +260,14 @@ fn host_of(rule: &IngressRule) -> &str {
     }
 }
 
+/// The rules of which something is made, with their numbers. Nothing is kept for others: a MiB of them is half a million.
+fn with_paths(ingress: &Ingress) -> impl Iterator<Item = (usize, &IngressRule)> {
+    let rules = ingress.spec.rules.iter().enumerate();
+    rules.filter(|(_, rule)| !rule.http.paths.is_empty())
+}
+
 /// The findings about an Ingress that no object comes from.
-fn own_findings(key: &Key, ingress: &Ingress) -> Vec<Finding> {
+fn own_findings(key: &Key, ingress: &Ingress, carried: &CarriedMetadata) -> Vec<Finding> {
     let finding = |path: &str, message: String| Finding {
         ingress: key.clone(),
         path: path.to_owned(),
@@ -273,25 +288,8 @@ fn own_findings(key: &Key, ingress: &Ingress) -> Vec<Finding> {
             findings.push(finding(&format!("spec.tls[{at}].secretName"), message));
         }
     }
-    if !may_be_carried(&ingress.metadata) {
-        let message = format!(
-            "labels and annotations are not taken over: they are longer than {MOST_METADATA} bytes"
-        );
-        findings.push(finding("metadata", message));
-    }
+    findings.extend(carried.omission(key).map(|why| finding("metadata", why)));
     findings
-}
-
-/// Returns the metadata that an Ingress gives what is made of it.
-fn carried(ingress: &Ingress) -> Cow<'_, ObjectMeta> {
-    let metadata = &ingress.metadata;
-    if may_be_carried(metadata) {
-        return Cow::Borrowed(metadata);
-    }
-    Cow::Owned(ObjectMeta {
-        creation_timestamp: metadata.creation_timestamp.clone(),
-        ..ObjectMeta::default()
-    })
 }
 
 /// The VirtualService of a host, of the rules that name it; `None`: none of their routes can be served. Its name is not yet
@@ -300,6 +298,7 @@ fn virtual_service(
     host: &str,
     of: &[(&Key, &Ingress, usize)],
     settings: &Settings,
+    carried: &CarriedMetadata,
     port: &dyn Fn(&Key, &str) -> Option<u16>,
     findings: &mut Vec<Finding>,
 ) -> Option<Generated> {
@@ -316,7 +315,7 @@ fn virtual_service(
         }
         let made = made.get_or_insert_with(|| Host {
             first: key,
-            metadata: carried(ingress),
+            metadata: carried.carried(key, ingress),
             routes: Vec::new(),
         });
         made.routes.extend(found);

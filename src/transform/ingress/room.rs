@@ -13,11 +13,8 @@ use serde_json::Value;
 use super::Finding;
 use crate::Key;
 
-/// Bytes of JSON for the parts of one object. With [`MOST_METADATA`] they are within what one object may have.
+/// Bytes of JSON for the parts of one object. With [`MOST_METADATA`](super::metadata::MOST_METADATA) they are within what one object may have.
 const ROOM: usize = 1 << 20;
-
-/// Bytes of labels and annotations that are taken over: what Kubernetes allows annotations.
-pub(super) const MOST_METADATA: usize = 256 << 10;
 
 /// The place of a part in its Ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,13 +142,8 @@ fn without_room(mut waiting: BTreeMap<&str, Waiting>) -> BTreeSet<usize> {
     left_out
 }
 
-/// Returns true if labels and annotations are few enough to be those of a shared object.
-pub(super) fn may_be_carried(metadata: &api::kubernetes::ObjectMeta) -> bool {
-    bytes_of(&metadata.labels).saturating_add(bytes_of(&metadata.annotations)) <= MOST_METADATA
-}
-
 /// The length as JSON, with the comma behind it.
-fn bytes_of(value: &impl Serialize) -> usize {
+pub(super) fn bytes_of(value: &impl Serialize) -> usize {
     struct Length(usize);
     impl Write for Length {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

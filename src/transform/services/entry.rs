@@ -1,15 +1,16 @@
 //! Builds one entry from a service and the objects that it refers to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use api::names::{export_to, spiffe_id};
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry, service_entry};
 use api::well_known::EXPORT_TO;
 
-use super::{Part, Reference, Services, SyntheticEntry};
+use super::{Endpoint, EndpointGroup, Part, Services, SyntheticEntry};
 use crate::read::{endpoint_number, number};
 use crate::{Key, Mesh};
-use api::kubernetes::{self, EndpointPort, PartialObjectMetadata, ServiceObject, SubsetAddress};
+use api::kubernetes::{self, PartialObjectMetadata, ServiceObject};
 
 const SERVICE_VERSION: &str = "networking.alpha.istio.io/serviceVersion";
 pub(super) const ENDPOINTS_VERSION: &str = "networking.alpha.istio.io/endpointsVersion";
@@ -30,14 +31,57 @@ const NO_ADDRESS: &str = "0.0.0.0";
 /// Well-known ports on which Istio never detects the protocol: a proxy must not wait there for the client's first bytes.
 const SERVER_FIRST: [u16; 4] = [25, 53, 3306, 27017];
 
+/// Bytes of an entry with its metadata. Sinks take messages of 4 MiB, and one has a few bytes around its resource.
+const MOST_BYTES: usize = (4 << 20) - (64 << 10);
+
+/// Bytes around each text, number or member of a list or map, at most: keys and lengths.
+const AROUND: usize = 12;
+
+/// The entry of a service is larger than sinks take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryTooLarge;
+
+impl fmt::Display for EntryTooLarge {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            to,
+            "the ServiceEntry made of the Service is larger than {MOST_BYTES} bytes, which no sink takes: give it fewer endpoints, \
+             or their pods fewer labels"
+        )
+    }
+}
+
+impl std::error::Error for EntryTooLarge {}
+
+/// The bytes that an entry may still grow by, each part with the most that it takes as protobuf. Every address repeats the
+/// ports of its group and the labels of its pod, so small objects may come to a large entry: a part is reckoned before it is
+/// made.
+struct Room(usize);
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> Result<(), EntryTooLarge> {
+        let left = self.0.checked_sub(bytes.saturating_add(AROUND));
+        self.0 = left.ok_or(EntryTooLarge)?;
+        Ok(())
+    }
+
+    fn take_all(&mut self, texts: &BTreeMap<String, String>) -> Result<(), EntryTooLarge> {
+        texts
+            .iter()
+            .try_for_each(|(name, value)| self.take(name.len().saturating_add(value.len())))
+    }
+}
+
 pub(super) struct EntryBuilder<'a> {
     pub(super) of: &'a Services,
     pub(super) parts: Vec<&'a Part>,
+    pub(super) service: &'a ServiceObject,
 }
 
 impl EntryBuilder<'_> {
-    pub(super) fn entry(&self, key: &Key, service: &ServiceObject, mesh: &Mesh) -> SyntheticEntry {
-        let metadata = &service.metadata;
+    pub(super) fn entry(&self, key: &Key, mesh: &Mesh) -> Result<SyntheticEntry, EntryTooLarge> {
+        let mut room = Room(MOST_BYTES);
+        let metadata = &self.service.metadata;
         let mut annotations = metadata.annotations.clone();
         let mut note = |name: &str, value: String| {
             if !value.is_empty() {
@@ -49,17 +93,20 @@ impl EntryBuilder<'_> {
         let versions: Vec<_> = versions.filter(|version| !version.is_empty()).collect();
         note(ENDPOINTS_VERSION, versions.join(","));
         // A ServiceEntry has no field for addresses that are not ready.
-        note(NOT_READY, self.not_ready());
-        SyntheticEntry {
+        note(NOT_READY, self.not_ready()?);
+        room.take_all(&annotations)?;
+        room.take_all(&metadata.labels)?;
+        Ok(SyntheticEntry {
             key: key.clone(),
             create_time: metadata.created(),
             labels: metadata.labels.clone(),
             annotations,
-            spec: self.spec(key, service, mesh),
-        }
+            spec: self.spec(key, mesh, room)?,
+        })
     }
 
-    fn spec(&self, key: &Key, service: &ServiceObject, mesh: &Mesh) -> ServiceEntry {
+    fn spec(&self, key: &Key, mesh: &Mesh, mut room: Room) -> Result<ServiceEntry, EntryTooLarge> {
+        let service = self.service;
         let spec = &service.spec;
         let is_external = spec.kind == "ExternalName";
         let address = match spec.cluster_ip.read().map_or("", String::as_str) {
@@ -67,6 +114,10 @@ impl EntryBuilder<'_> {
             _ if is_external => NO_ADDRESS,
             address => address,
         };
+        for port in &spec.ports.items {
+            // Name, number and protocol; and name and number once more in an endpoint that is a name.
+            room.take(port.name.len().saturating_add(AROUND).saturating_mul(2))?;
+        }
         let exported = service.metadata.annotations.get(EXPORT_TO);
         let (exported, _unknown) = export_to(exported.map_or("", String::as_str));
         let mut entry = ServiceEntry {
@@ -91,9 +142,9 @@ impl EntryBuilder<'_> {
                 labels: service.metadata.labels.clone(),
                 ..WorkloadEntry::default()
             }];
-            return entry;
+            return Ok(entry);
         }
-        let (endpoints, identities) = self.endpoints(key, mesh);
+        let (endpoints, identities) = self.endpoints(key, mesh, room)?;
         entry.set_location(service_entry::Location::MeshInternal);
         // A static ServiceEntry must have endpoints.
         entry.set_resolution(if endpoints.is_empty() {
@@ -103,56 +154,100 @@ impl EntryBuilder<'_> {
         });
         entry.endpoints = endpoints;
         entry.subject_alt_names = identities.into_iter().collect();
-        entry
+        Ok(entry)
     }
 
     /// Returns the ready endpoints in the order of their objects, and their identities.
-    fn endpoints(&self, key: &Key, mesh: &Mesh) -> (Vec<WorkloadEntry>, BTreeSet<String>) {
+    fn endpoints(
+        &self,
+        key: &Key,
+        mesh: &Mesh,
+        mut room: Room,
+    ) -> Result<(Vec<WorkloadEntry>, BTreeSet<String>), EntryTooLarge> {
         let (mut endpoints, mut identities) = (Vec::new(), BTreeSet::new());
-        for subset in self.parts.iter().flat_map(|part| &part.subsets) {
-            let ports: BTreeMap<_, _> = numbers(&subset.ports.items)
+        let declared = self.declared();
+        for group in self.groups() {
+            let ports: BTreeMap<_, _> = numbers(group, &declared)
                 .map(|(name, port)| (name.to_owned(), u32::from(port)))
                 .collect();
-            for address in &subset.addresses.items {
-                let pod = self.of.find(&Reference::of(address, &key.namespace));
-                let mut endpoint = WorkloadEntry {
-                    address: address.ip.clone(),
-                    ports: ports.clone(),
-                    ..WorkloadEntry::default()
-                };
-                if let Some((pod_key, pod)) = pod {
-                    endpoint.labels = pod.metadata.labels.clone();
-                    let node = self.of.nodes.get(&pod.spec.node_name);
-                    endpoint.locality = node.map(locality).unwrap_or_default();
-                    // The pod's namespace, which a reference may set apart from the Service's.
-                    identities.insert(identity(pod_key, pod, mesh));
+            let ports_len = ports
+                .keys()
+                .map(|name| name.len().saturating_add(AROUND))
+                .sum();
+            for endpoint in ready(group, true) {
+                let named = endpoint.pod(&key.namespace);
+                let named = named.map(|pod| self.of.pods.get_key_value(&pod));
+                for ip in &endpoint.ips {
+                    room.take(ip.len())?;
+                    room.take(ports_len)?;
+                    let mut entry = WorkloadEntry {
+                        address: ip.clone(),
+                        ports: ports.clone(),
+                        ..WorkloadEntry::default()
+                    };
+                    if let Some((pod_key, pod)) = named.unwrap_or_else(|| self.of.pod_at(ip)) {
+                        room.take_all(&pod.metadata.labels)?;
+                        entry.labels = pod.metadata.labels.clone();
+                        let node = self.of.nodes.get(&pod.spec.node_name);
+                        entry.locality = node.map(locality).unwrap_or_default();
+                        room.take(entry.locality.len())?;
+                        // The pod's namespace, which a reference may set apart from the Service's.
+                        let identity = identity(pod_key, pod, mesh);
+                        if !identities.contains(&identity) {
+                            room.take(identity.len())?;
+                            identities.insert(identity);
+                        }
+                    }
+                    endpoints.push(entry);
                 }
-                endpoints.push(endpoint);
             }
         }
-        (endpoints, identities)
+        Ok((endpoints, identities))
     }
 
-    fn not_ready(&self) -> String {
+    fn groups(&self) -> impl Iterator<Item = &EndpointGroup> {
+        self.parts.iter().flat_map(|part| &part.groups)
+    }
+
+    /// Returns the names of the Service's ports: clients reach an endpoint by these alone.
+    fn declared(&self) -> BTreeSet<&str> {
+        let ports = self.service.spec.ports.items.iter();
+        ports.map(|port| &*port.name).collect()
+    }
+
+    fn not_ready(&self) -> Result<String, EntryTooLarge> {
+        let mut room = Room(MOST_BYTES);
         let mut found = Vec::new();
-        for subset in self.parts.iter().flat_map(|part| &part.subsets) {
-            for address in &subset.not_ready_addresses.items {
-                let ports = numbers(&subset.ports.items);
-                found.extend(ports.map(|(_, port)| host_and_port(address, port)));
+        let declared = self.declared();
+        for group in self.groups() {
+            for ip in ready(group, false).flat_map(|endpoint| &endpoint.ips) {
+                for (_, port) in numbers(group, &declared) {
+                    let address = host_and_port(ip, port);
+                    room.take(address.len())?;
+                    found.push(address);
+                }
             }
         }
-        found.join(",")
+        Ok(found.join(","))
     }
 }
 
-fn numbers(ports: &[EndpointPort]) -> impl Iterator<Item = (&str, u16)> {
-    ports
-        .iter()
-        .filter_map(|port| endpoint_number(port).map(|number| (&*port.name, number)))
+fn ready(group: &EndpointGroup, is_ready: bool) -> impl Iterator<Item = &Endpoint> {
+    let endpoints = group.endpoints.iter();
+    endpoints.filter(move |endpoint| endpoint.is_ready == is_ready)
 }
 
-fn host_and_port(address: &SubsetAddress, port: u16) -> String {
-    let ip = &address.ip;
+/// Returns names and numbers of a group's ports that the Service declares.
+fn numbers<'a>(
+    group: &'a EndpointGroup,
+    declared: &BTreeSet<&str>,
+) -> impl Iterator<Item = (&'a str, u16)> {
+    let ports = group.ports.iter();
+    let declared = ports.filter(|port| declared.contains(&*port.name));
+    declared.filter_map(|port| endpoint_number(port).map(|number| (&*port.name, number)))
+}
+
+fn host_and_port(ip: &str, port: u16) -> String {
     if ip.contains(':') {
         format!("[{ip}]:{port}")
     } else {

@@ -13,12 +13,13 @@ use api::google::protobuf::Timestamp;
 use api::networking::ServiceEntry;
 
 use self::entry::EntryBuilder;
+pub use self::entry::EntryTooLarge;
 use crate::index::{insert, remove};
 use crate::read::number;
 use crate::{Key, Mesh};
 use api::kubernetes::{
-    EndpointSlice, Endpoints, Items, PartialObjectMetadata, Pod, ServiceObject, SliceEndpoint,
-    Subset, SubsetAddress,
+    EndpointPort, EndpointSlice, Endpoints, PartialObjectMetadata, Pod, ServiceObject, Subset,
+    SubsetAddress, TargetRef,
 };
 
 /// The ServiceEntry of a Service, with the metadata that it takes from it.
@@ -39,15 +40,75 @@ enum Reference {
     Ip(String),
 }
 
-impl Reference {
-    fn of(address: &SubsetAddress, namespace: &str) -> Self {
-        let target = address.target_ref.as_ref();
-        match target.filter(|target| target.kind == "Pod" && !target.name.is_empty()) {
-            Some(target) if !target.namespace.is_empty() => {
-                Self::Name(Key::new(&*target.namespace, &*target.name))
-            }
-            Some(target) => Self::Name(Key::new(namespace, &*target.name)),
-            None => Self::Ip(address.ip.clone()),
+/// An endpoint: one address of Endpoints, or all addresses of one endpoint of a slice.
+#[derive(Clone, Debug, PartialEq)]
+struct Endpoint {
+    ips: Vec<String>,
+    target: Option<TargetRef>,
+    is_ready: bool,
+}
+
+impl Endpoint {
+    fn of(address: SubsetAddress, is_ready: bool) -> Self {
+        Self {
+            ips: vec![address.ip],
+            target: address.target_ref,
+            is_ready,
+        }
+    }
+
+    /// Returns the pod that the endpoint names, if it names one.
+    fn pod(&self, namespace: &str) -> Option<Key> {
+        let target = self.target.as_ref()?;
+        let is_pod = target.kind == "Pod" && !target.name.is_empty();
+        let namespace = match &*target.namespace {
+            "" => namespace,
+            own => own,
+        };
+        is_pod.then(|| Key::new(namespace, &*target.name))
+    }
+
+    fn references(&self, namespace: &str) -> Vec<Reference> {
+        match self.pod(namespace) {
+            Some(pod) => vec![Reference::Name(pod)],
+            None => self.ips.iter().cloned().map(Reference::Ip).collect(),
+        }
+    }
+}
+
+/// Endpoints that share their ports: a subset of Endpoints, or a slice. The ports are there once, however many share them.
+#[derive(Clone, Debug, PartialEq)]
+struct EndpointGroup {
+    ports: Vec<EndpointPort>,
+    endpoints: Vec<Endpoint>,
+}
+
+impl From<Subset> for EndpointGroup {
+    fn from(subset: Subset) -> Self {
+        let ready = subset.addresses.items.into_iter();
+        let not_ready = subset.not_ready_addresses.items.into_iter();
+        let ready = ready.map(|address| Endpoint::of(address, true));
+        Self {
+            ports: subset.ports.items,
+            endpoints: ready
+                .chain(not_ready.map(|address| Endpoint::of(address, false)))
+                .collect(),
+        }
+    }
+}
+
+impl From<EndpointSlice> for EndpointGroup {
+    fn from(slice: EndpointSlice) -> Self {
+        let endpoints = slice.endpoints.items.into_iter();
+        Self {
+            ports: slice.ports.items,
+            endpoints: endpoints
+                .map(|endpoint| Endpoint {
+                    ips: endpoint.addresses,
+                    target: endpoint.target_ref,
+                    is_ready: endpoint.conditions.ready.unwrap_or(true),
+                })
+                .collect(),
         }
     }
 }
@@ -57,16 +118,15 @@ impl Reference {
 struct Part {
     service: Key,
     version: String,
-    subsets: Vec<Subset>,
+    groups: Vec<EndpointGroup>,
 }
 
 impl Part {
+    /// Returns the references of ready endpoints: an entry has nothing of the others' pods.
     fn references(&self) -> impl Iterator<Item = Reference> {
-        let addresses = self
-            .subsets
-            .iter()
-            .flat_map(|subset| &subset.addresses.items);
-        addresses.map(|address| Reference::of(address, &self.service.namespace))
+        let endpoints = self.groups.iter().flat_map(|group| &group.endpoints);
+        let ready = endpoints.filter(|endpoint| endpoint.is_ready);
+        ready.flat_map(|endpoint| endpoint.references(&self.service.namespace))
     }
 }
 
@@ -107,7 +167,12 @@ impl Services {
         let part = endpoints.map(|endpoints| Part {
             service: key.clone(),
             version: endpoints.metadata.resource_version,
-            subsets: endpoints.subsets.items,
+            groups: endpoints
+                .subsets
+                .items
+                .into_iter()
+                .map(Into::into)
+                .collect(),
         });
         self.part(PartKey::Endpoints(key), part)
     }
@@ -118,7 +183,11 @@ impl Services {
             Some(Part {
                 service: Key::new(&*key.namespace, &**service),
                 version: slice.metadata.resource_version.clone(),
-                subsets: subsets(&slice),
+                groups: match &*slice.address_type {
+                    // A static ServiceEntry takes IP addresses alone.
+                    "FQDN" => Vec::new(),
+                    _ => vec![slice.into()],
+                },
             })
         });
         self.part(PartKey::Slice(key), part)
@@ -198,12 +267,9 @@ impl Services {
         services.flatten().cloned().collect()
     }
 
-    fn find(&self, reference: &Reference) -> Option<(&Key, &Pod)> {
-        match reference {
-            Reference::Name(key) => self.pods.get_key_value(key),
-            // Pods of a node's own network share one: any of them is as good.
-            Reference::Ip(ip) => self.pods.get_key_value(self.by_ip.get(ip)?.first()?),
-        }
+    /// Returns the pod of an address. Pods of a node's own network share one: any of them is as good.
+    fn pod_at(&self, ip: &str) -> Option<(&Key, &Pod)> {
+        self.pods.get_key_value(self.by_ip.get(ip)?.first()?)
     }
 
     /// The number of a service's port by its name, as an Ingress may name it.
@@ -213,8 +279,12 @@ impl Services {
         number(&named.port)
     }
 
-    /// The entry of a service as it is now. `None`: there is no such service.
-    pub fn entry(&self, key: &Key, mesh: &Mesh) -> Option<SyntheticEntry> {
+    /// Makes the entry of a service as it is now. `None`: there is no such service.
+    ///
+    /// # Errors
+    ///
+    /// The entry would be larger than sinks take.
+    pub fn entry(&self, key: &Key, mesh: &Mesh) -> Option<Result<SyntheticEntry, EntryTooLarge>> {
         let service = self.services.get(key)?;
         let parts = self.parts_of.get(key).into_iter().flatten();
         let has_slices = parts.clone().any(|at| matches!(at, PartKey::Slice(_)));
@@ -222,37 +292,16 @@ impl Services {
         // twice.
         let parts = parts.filter(|at| !has_slices || matches!(at, PartKey::Slice(_)));
         let parts = parts.filter_map(|at| self.parts.get(at)).collect();
-        Some(EntryBuilder { of: self, parts }.entry(key, service, mesh))
+        let builder = EntryBuilder {
+            of: self,
+            parts,
+            service,
+        };
+        Some(builder.entry(key, mesh))
     }
 }
 
 /// The address of a pod; empty while it has none.
 fn pod_ip(pod: &Pod) -> &str {
     pod.status.pod_ip.read().map_or("", String::as_str)
-}
-
-/// Converts a slice to the older kind: one subset for each endpoint, so that their order stays.
-fn subsets(slice: &EndpointSlice) -> Vec<Subset> {
-    if slice.address_type == "FQDN" {
-        // A static ServiceEntry takes IP addresses alone.
-        return Vec::new();
-    }
-    let subset = |endpoint: &SliceEndpoint| {
-        let addresses = endpoint.addresses.iter().map(|ip| SubsetAddress {
-            ip: ip.clone(),
-            target_ref: endpoint.target_ref.clone(),
-            node_name: String::new(),
-        });
-        let addresses = Items::from(addresses.collect::<Vec<_>>());
-        let (addresses, not_ready_addresses) = match endpoint.conditions.ready {
-            None | Some(true) => (addresses, Items::default()),
-            Some(false) => (Items::default(), addresses),
-        };
-        Subset {
-            addresses,
-            not_ready_addresses,
-            ports: slice.ports.clone(),
-        }
-    };
-    slice.endpoints.items.iter().map(subset).collect()
 }

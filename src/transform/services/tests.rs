@@ -21,6 +21,10 @@ fn key(name: &str) -> Key {
     Key::new("shop", name)
 }
 
+fn made(services: &Services, name: &str) -> SyntheticEntry {
+    services.entry(&key(name), &mesh()).unwrap().unwrap()
+}
+
 /// Metadata and spec as JSON.
 fn entry_json(entry: &SyntheticEntry) -> Value {
     json!({
@@ -113,7 +117,7 @@ fn a_service_with_its_endpoints_is_an_entry() {
         let changed = tell(&mut services, word);
         assert_eq!(changed, [key("cart")].into());
     }
-    let entry = services.entry(&key("cart"), &mesh()).unwrap();
+    let entry = made(&services, "cart");
     let ports = json!({"dns": 5353, "http-web": 8080});
     assert_eq!(
         entry_json(&entry),
@@ -182,7 +186,7 @@ fn the_order_in_which_they_come_does_not_matter() {
                 entry = services.entry(&key, &mesh());
             }
         }
-        entries.insert(entry_json(&entry.unwrap()).to_string());
+        entries.insert(entry_json(&entry.unwrap().unwrap()).to_string());
     }
     assert_eq!(entries.len(), 1);
 }
@@ -190,7 +194,7 @@ fn the_order_in_which_they_come_does_not_matter() {
 fn entry_of(service: Value) -> Value {
     let mut services = Services::default();
     services.service(key("x"), read(service));
-    entry_json(&services.entry(&key("x"), &mesh()).unwrap())
+    entry_json(&made(&services, "x"))
 }
 
 #[test]
@@ -274,7 +278,7 @@ fn slices_count_alone() {
             },
             "addressType": "IPv4",
             "endpoints": endpoints,
-            "ports": [{"name": "p", "port": 1}, {"name": "any", "port": null}],
+            "ports": [{"name": "http-web", "port": 1}, {"name": "dns", "port": null}],
         }))
     };
     let mut services = Services::default();
@@ -290,7 +294,7 @@ fn slices_count_alone() {
     let one = json!([{"addresses": ["10.2.0.4"], "conditions": null}]);
     let changed = services.slice(key("a"), slice("a", "cart", one.clone()));
     assert_eq!(changed, [key("cart")].into());
-    let entry = entry_json(&services.entry(&key("cart"), &mesh()).unwrap());
+    let entry = entry_json(&made(&services, "cart"));
     let addresses = |entry: &Value| -> Vec<String> {
         let endpoints = entry["spec"]["endpoints"].as_array().unwrap();
         let addresses = endpoints
@@ -299,7 +303,10 @@ fn slices_count_alone() {
         addresses.collect()
     };
     assert_eq!(addresses(&entry), ["10.2.0.4", "10.2.0.2", "10.2.0.1"]);
-    assert_eq!(entry["spec"]["endpoints"][0]["ports"], json!({"p": 1}));
+    assert_eq!(
+        entry["spec"]["endpoints"][0]["ports"],
+        json!({"http-web": 1})
+    );
     let annotations = &entry["annotations"];
     assert_eq!(annotations[entry::ENDPOINTS_VERSION], "version-a,version-b");
     assert_eq!(annotations[entry::NOT_READY], "10.2.0.3:1");
@@ -308,8 +315,106 @@ fn slices_count_alone() {
     assert_eq!(changed, [key("cart"), key("other")].into());
     services.slice(key("b"), None);
     // The Endpoints remain.
-    let entry = entry_json(&services.entry(&key("cart"), &mesh()).unwrap());
+    let entry = entry_json(&made(&services, "cart"));
     assert_eq!(addresses(&entry), ["10.1.0.2", "10.1.0.1"]);
+}
+
+/// A client reaches an endpoint by the ports of its Service, so others are of no use to any.
+#[test]
+fn ports_that_the_service_does_not_declare_are_left_out() {
+    let mut services = Services::default();
+    let [service, ..] = cart();
+    tell(&mut services, service);
+    let ports = json!([{"name": "admin", "port": 9}, {"name": "dns", "port": 53}]);
+    services.endpoints(
+        key("cart"),
+        read(json!({"subsets": [{
+            "addresses": [{"ip": "10.1.0.1"}], "notReadyAddresses": [{"ip": "10.1.0.2"}], "ports": ports,
+        }]})),
+    );
+    let of_endpoints = made(&services, "cart");
+    let slice = json!({
+        "metadata": {"labels": {"kubernetes.io/service-name": "cart"}},
+        "endpoints": [
+            {"addresses": ["10.1.0.1"]},
+            {"addresses": ["10.1.0.2"], "conditions": {"ready": false}},
+        ],
+        "ports": ports,
+    });
+    services.slice(key("cart-1"), read(slice));
+    for entry in [of_endpoints, made(&services, "cart")] {
+        let ports = &entry.spec.endpoints[0].ports;
+        assert_eq!(*ports, [("dns".to_owned(), 53)].into());
+        assert_eq!(entry.annotations[entry::NOT_READY], "10.1.0.2:53");
+    }
+}
+
+/// Addresses repeat what they share: the ports of their object, and the labels of a pod that many name.
+#[test]
+fn an_entry_that_is_larger_than_sinks_take_is_refused() {
+    let names: Vec<String> = (0..2000).map(|at| format!("p{at}")).collect();
+    let ports = |count: usize| -> Vec<Value> {
+        let names = names[..count].iter();
+        names
+            .map(|name| json!({"name": name, "port": 80}))
+            .collect()
+    };
+    let addresses = |count: usize, pod: &str| -> Vec<Value> {
+        let target = json!({"kind": "Pod", "name": pod});
+        let ips = (0..count).map(|at| format!("10.0.{}.{}", at / 256, at % 256));
+        ips.map(|ip| json!({"ip": ip, "targetRef": target}))
+            .collect()
+    };
+    let entry = |ports: Vec<Value>, list: &str, addresses: Vec<Value>| {
+        let mut services = Services::default();
+        services.service(key("x"), read(json!({"spec": {"ports": ports}})));
+        services.pod(
+            &key("large"),
+            read(json!({"metadata": {"labels": {"l": "x".repeat(20_000)}}})),
+        );
+        let subset = json!({list: addresses, "ports": ports});
+        services.endpoints(key("x"), read(json!({"subsets": [subset]})));
+        services.entry(&key("x"), &mesh()).unwrap()
+    };
+    let too_large = Err(EntryTooLarge);
+    assert_eq!(
+        entry(ports(1), "addresses", addresses(500, "large")),
+        too_large
+    );
+    assert_eq!(
+        entry(ports(2000), "addresses", addresses(2000, "")),
+        too_large
+    );
+    assert_eq!(
+        entry(ports(2000), "notReadyAddresses", addresses(2000, "")),
+        too_large
+    );
+    // What fits is a message that sinks take.
+    let whole = entry(ports(1), "addresses", addresses(200, "large")).unwrap();
+    assert_eq!(whole.spec.endpoints.len(), 200);
+    let whole = entry(ports(100), "addresses", addresses(2000, "")).unwrap();
+    assert_eq!(whole.spec.endpoints[1999].ports.len(), 100);
+}
+
+#[test]
+fn a_slice_has_its_ports_once() {
+    let endpoints: Vec<Value> = (0..3)
+        .map(|at| json!({"addresses": [at.to_string()]}))
+        .collect();
+    let slice = json!({
+        "metadata": {"labels": {"kubernetes.io/service-name": "x"}},
+        "endpoints": endpoints,
+        "ports": [{"name": "p", "port": 1}],
+    });
+    let mut services = Services::default();
+    services.slice(key("x-1"), read(slice));
+    let groups: Vec<_> = services
+        .parts
+        .values()
+        .flat_map(|part| &part.groups)
+        .collect();
+    assert_eq!(groups.len(), 1);
+    assert_eq!((groups[0].ports.len(), groups[0].endpoints.len()), (1, 3));
 }
 
 /// Few of each, so that they meet.

@@ -71,7 +71,15 @@ fn open() -> Arc<ResponseSender> {
 }
 
 async fn source_end(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
-    let peers = Peers::new("galley");
+    source_end_of(&Peers::new("galley"), ending, sender).await
+}
+
+/// The end of a source's stream, among those of these peers.
+async fn source_end_of(
+    peers: &Arc<Peers>,
+    ending: Ending,
+    sender: Arc<ResponseSender>,
+) -> (Code, bool) {
     let (_published, snapshots) = watch::channel(Snapshots::default());
     let (_stage, shutdown) = Shutdown::channel();
     let peer = Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None));
@@ -79,7 +87,7 @@ async fn source_end(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool)
     let joined = peers.join(&peer, Direction::Dialled, source, 1).unwrap();
     let stream = SourceStream {
         common: Arc::new(SourceContext {
-            peers: Arc::clone(&peers),
+            peers: Arc::clone(peers),
             pieces: ResponsePieces::default(),
             snapshots,
             shutdown,
@@ -124,6 +132,26 @@ async fn a_peer_that_leaves_without_a_status_is_not_awaited() {
         assert_eq!(end, (Code::Cancelled, false));
         assert_eq!(sink_end(ending, reset()).await, (Code::Unavailable, false));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_not_written_is_counted() {
+    let failures = |peers: &Peers| {
+        let labels = "{component=\"galley\"}";
+        ["send", "recv"]
+            .map(|what| metric(peers, &format!("istio_mcp_{what}_failures_total{labels}")))
+    };
+    let peers = Peers::new("galley");
+    // A sender that nobody reads keeps the trigger.
+    let unread = Arc::new(ResponseSender::default());
+    let messages = Messages::of_request(&unread);
+    for count in [1.0, 2.0] {
+        let refusal = Ending::Status(Code::Unavailable);
+        let (code, _) = source_end_of(&peers, refusal, Arc::clone(&unread)).await;
+        assert_eq!(code, Code::Unavailable);
+        assert_eq!(failures(&peers), [count, count]);
+    }
+    drop(messages);
 }
 
 /// The bytes of a message that announces itself to be longer than is taken.

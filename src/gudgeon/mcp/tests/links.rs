@@ -5,8 +5,6 @@ use std::sync::Mutex;
 
 use api::config::{ObjectStatus, ServedInstead};
 use mcp::sink::Changes;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
 use serde_json::json;
 
 use super::*;
@@ -58,16 +56,11 @@ fn link(port: u16) -> (Arc<Link>, Arc<Peers>, Log) {
 
 /// Returns the bytes received of a collection.
 fn received_bytes(peers: &Peers, collection: &str) -> f64 {
-    let mut registry = Registry::default();
-    peers.register(&mut registry);
-    let mut text = String::new();
-    encode(&mut text, &registry).unwrap();
-    let sums = text
-        .lines()
-        .filter(|line| line.starts_with("istio_mcp_message_sizes_bytes_sum{"));
-    let mut sums = sums.filter(|line| line.contains(collection));
-    let number = |line: &str| line.rsplit_once(' ').unwrap().1.parse().unwrap();
-    sums.next().map_or(0.0, number)
+    let labels = format!("component=\"pilot\",collection=\"{collection}\"");
+    metric(
+        peers,
+        &format!("istio_mcp_message_sizes_bytes_sum{{{labels}}}"),
+    )
 }
 
 #[tokio::test]
@@ -184,6 +177,8 @@ async fn a_source_that_comes_back_sends_the_difference() {
     assert_eq!(link.objects.sink().await.entries(ENTRIES).count(), 500);
     let bytes = received_bytes(&peers, ENTRIES);
     assert!(bytes - first < 1000.0, "{} more", bytes - first);
+    let dialled_again = metric(&peers, "istio_mcp_reconnections{component=\"pilot\"}");
+    assert!(dialled_again >= 1.0, "{dialled_again}");
 }
 
 /// Our source at our sink: the other way round.
@@ -252,6 +247,11 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         assert!(std::time::Instant::now() < end, "the change comes");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    let dialled_again = metric(
+        &source.peers,
+        "istio_mcp_reconnections{component=\"galley\"}",
+    );
+    assert!(dialled_again >= 1.0, "{dialled_again}");
     out_stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, calls).await.unwrap().unwrap();
     until("its end", || source.peers.stream_statuses().is_empty()).await;

@@ -28,6 +28,7 @@ use std::time::Duration;
 use mcp::collections::{Collections, Group};
 use mcp::message::{RequestResources, Resources};
 use mcp::snapshot::{GroupSnapshot, Origin, Resource};
+use prometheus_client::registry::Registry;
 use prost::Message;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -36,6 +37,7 @@ use tonic::{Code, Status};
 
 use self::client::*;
 use super::*;
+use crate::exposition::ExpositionFormat;
 use crate::grpc::Certificates;
 use crate::serve::{Shutdown, ShutdownStage};
 
@@ -131,6 +133,17 @@ async fn insisting(port: u16) -> Client {
         assert!(std::time::Instant::now() < end, "it is not let in");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Returns the value of the first metric whose line begins so; 0 if there is none.
+fn metric(peers: &Peers, name: &str) -> f64 {
+    let mut registry = Registry::default();
+    peers.register(&mut registry);
+    let text = ExpositionFormat::Text.text(&registry);
+    let line = text.lines().find(|line| line.starts_with(name));
+    line.map_or(0.0, |line| {
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    })
 }
 
 async fn until(what: &str, mut check: impl FnMut() -> bool) {

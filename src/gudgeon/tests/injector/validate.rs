@@ -86,7 +86,7 @@ fn a_good_file_is_0_and_says_so() {
     assert_eq!((err(&done), code(&done)), (String::new(), Some(0)));
     assert_eq!(
         out(&done),
-        "1 object, 1 valid, 0 invalid, 0 warnings, 0 skipped\n"
+        "1 objects, 1 valid, 0 invalid, 0 warnings, 0 skipped\n"
     );
     let linked = folder.path("istioctl");
     symlink(env!("CARGO_BIN_EXE_gudgeon"), &linked).unwrap();
@@ -97,7 +97,7 @@ fn a_good_file_is_0_and_says_so() {
     assert_eq!(
         (out(&done).as_str(), code(&done)),
         (
-            "1 object, 1 valid, 0 invalid, 0 warnings, 0 skipped\n",
+            "1 objects, 1 valid, 0 invalid, 0 warnings, 0 skipped\n",
             Some(0)
         )
     );
@@ -116,7 +116,7 @@ fn a_good_file_is_0_and_says_so() {
     );
     assert_eq!(
         (err(&done).as_str(), out(&done).as_str()),
-        ("", "1 object, 1 valid, 0 invalid, 0 warnings, 0 skipped\n")
+        ("", "1 objects, 1 valid, 0 invalid, 0 warnings, 0 skipped\n")
     );
     // A role, and a route for nobody: nothing of it is enforced, and each says so.
     let rules = "apiVersion: rbac.istio.io/v1alpha1\nkind: ServiceRole\nmetadata: {name: all}\nspec: {rules: [{services: ['*']}]}\n---\n\
@@ -240,7 +240,7 @@ fn stdin_lists_and_json_are_read() {
     assert_eq!(
         (out(&done).as_str(), code(&done)),
         (
-            "1 object, 1 valid, 0 invalid, 1 warning, 0 skipped\n",
+            "1 objects, 1 valid, 0 invalid, 1 warnings, 0 skipped\n",
             Some(0)
         )
     );
@@ -521,7 +521,7 @@ fn hostile_documents_are_refused_in_bounded_time_and_memory() {
         );
         assert_eq!(
             out(&done),
-            "1 object, 1 valid, 0 invalid, 0 warnings, 0 skipped\n"
+            "1 objects, 1 valid, 0 invalid, 0 warnings, 0 skipped\n"
         );
         assert_eq!(code(&done), Some(1));
     }
@@ -596,7 +596,7 @@ fn a_directory_that_may_not_be_read_is_said_and_the_others_are_checked() {
     }
     assert_eq!(
         out(&done),
-        "1 object, 0 valid, 1 invalid, 0 warnings, 0 skipped\n"
+        "1 objects, 0 valid, 1 invalid, 0 warnings, 0 skipped\n"
     );
     assert_eq!(code(&done), Some(1));
 }
