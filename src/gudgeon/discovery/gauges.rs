@@ -36,7 +36,7 @@ pub(super) fn read(hub: &Hub) -> Gauges {
         return gauges;
     };
     for conflict in snapshot.conflicts() {
-        *gauges.conflicts.entry(conflict.metric).or_insert(0) += 1;
+        *gauges.conflicts.entry(conflict.metric).or_insert(0) += conflict.occurrences;
         // This metric counts each object by its name.
         let objects = conflict.objects.into_iter();
         for object in objects.filter(|_| conflict.metric == REJECTED_CONFIG) {

@@ -442,6 +442,7 @@ mod tests {
                 proxy: Arc::default(),
                 objects: vec![object.clone()],
                 services: Vec::new(),
+                occurrences: 1,
             };
             message_of(&conflict)
         };
@@ -514,6 +515,7 @@ mod tests {
                 proxy: Arc::default(),
                 objects: Vec::new(),
                 services: Vec::new(),
+                occurrences: 1,
             })
         });
         assert_eq!(of_all, [false, true]);
