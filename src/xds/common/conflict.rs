@@ -207,6 +207,13 @@ impl Conflict {
         }
     }
 
+    /// The namespace of the rule or the service that it is told at first.
+    pub(crate) fn namespace(&self) -> Arc<str> {
+        let subject = Subject::of(self);
+        let namespace = subject.as_ref().map(Subject::namespace);
+        namespace.cloned().unwrap_or_default()
+    }
+
     /// Returns true if both have one metric, key and message, be it for other proxies.
     pub(crate) fn is_repeat_of(&self, other: &Self) -> bool {
         self.metric == other.metric && self.key == other.key && self.message == other.message

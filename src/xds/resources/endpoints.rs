@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Endpoint, EndpointAddress, Health, Labels, Locality, Target, TlsMode};
+use api::model::{
+    ClusterId, Endpoint, EndpointAddress, Health, Labels, Locality, Port, Target, TlsMode,
+};
 use envoy_types::pb::envoy::config::core::v3 as core;
 
 use super::locality::{EndpointPlace, Preference};
@@ -266,16 +268,16 @@ pub(super) fn named(name: &str, port: u16) -> core::Address {
 }
 
 /// The port that goes with an entry's own name, where it names no endpoints.
-pub(crate) fn own_port(service_port: &ServicePort) -> u16 {
-    match service_port.port.target {
+pub(crate) fn own_port(port: &Port) -> u16 {
+    match port.target {
         Target::Number(number) if number > 0 => number,
-        Target::Number(_) | Target::Name(_) => service_port.port.number,
+        Target::Number(_) | Target::Name(_) => port.number,
     }
 }
 
 /// An entry outside of the mesh that names no endpoints resolves its own name.
 pub(crate) fn itself(service_port: &ServicePort) -> Vec<LocalityLbEndpoints> {
-    let port = own_port(service_port);
+    let port = own_port(&service_port.port);
     let place = match service_port.host().parse::<IpAddr>() {
         Ok(address) => wire::address(address, port),
         Err(_) => named(service_port.host(), port),

@@ -182,6 +182,7 @@ impl ProxyView {
             own.extend(added.into_iter().map(Arc::new));
         }
         self.record_clusters(&patcher);
+        self.report_clusters();
         self.snapshot
             .caches
             .report(patcher.lost(), &self.proxy.node.id);

@@ -330,9 +330,7 @@ const CASES: Rows = &[
     ),
     (
         "29",
-        &[
-            "sources/kubernetes/index/tests/places.rs an_endpoint_is_served_before_its_pod_is_known",
-        ],
+        &["sources/kubernetes/index/tests/places.rs an_endpoint_is_served_before_its_pod_is_known"],
     ),
     (
         "30",
