@@ -131,7 +131,7 @@ pub(crate) fn assignment(
     Draft::new(name.clone(), assignment)
 }
 
-/// The groups of an assignment, one for each locality.
+/// The groups of an assignment, one for each locality. `endpoints`: those that are [`served`].
 pub(crate) fn groups<'a>(
     service_port: &ServicePort,
     endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
@@ -145,7 +145,7 @@ pub(crate) fn groups<'a>(
     let factor = own.map_or(1, |_| networks.factor(viewer.families));
     let mut localities: Grouped<'a> = BTreeMap::new();
     let mut replaced: BTreeMap<(&Locality, &str), u128> = BTreeMap::new();
-    for (cluster, endpoint) in served(service_port, endpoints) {
+    for (cluster, endpoint) in endpoints {
         let place = place(endpoint, names);
         let network = networks.of_endpoint(cluster, endpoint);
         let weight = u128::from(endpoint.weight);
@@ -204,14 +204,12 @@ pub(crate) fn groups<'a>(
     preference.apply(groups)
 }
 
-/// Endpoints of this port that get requests.
-fn served<'a>(
-    service_port: &ServicePort,
+/// Endpoints that get requests, of all that a port has.
+pub(crate) fn served<'a>(
     endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
 ) -> Vec<(&'a ClusterId, &'a Endpoint)> {
     let mut all: Vec<_> = endpoints
-        .filter(|(_, endpoint)| endpoint.port_name == service_port.port.name && endpoint.weight > 0)
-        .filter(|(_, endpoint)| endpoint.health != Health::NotReady)
+        .filter(|(_, endpoint)| endpoint.weight > 0 && endpoint.health != Health::NotReady)
         .collect();
     // kube-proxy's rule: endpoints that terminate serve only while the port has no ready one.
     let some_ready = all

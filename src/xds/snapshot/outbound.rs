@@ -185,7 +185,8 @@ impl ProxyView {
         }
     }
 
-    /// The endpoints of a port that a cluster may have; of a subset those that have its labels.
+    /// The endpoints of a port that a cluster leads to; of a subset those that have its labels. Whether some of the port are ready
+    /// counts, and not of the subset: its last ones that end are not served beside ready ones of others.
     pub(super) fn endpoints(
         &self,
         service_port: &ServicePort,
@@ -195,16 +196,18 @@ impl ProxyView {
         let snapshot = &self.snapshot;
         let port = &service_port.port.name;
         let of_port = snapshot.by_port().of(&snapshot.world, &service.key, port);
-        let of_port = of_port.filter(|(cluster, endpoint)| {
-            subset.is_none_or(|subset| {
+        let mut all = endpoints::served(
+            of_port
+                .filter(|(_, endpoint)| !self.refuses(service, &endpoint.address, endpoint.port)),
+        );
+        if let Some(subset) = subset {
+            all.retain(|(cluster, endpoint)| {
                 let network = snapshot.network_of(cluster, endpoint);
                 let place = EndpointPlace::of(cluster, network, endpoint);
                 destination_rule::is_in(subset, endpoint, |name| place.label(name))
-            })
-        });
-        of_port
-            .filter(|(_, endpoint)| !self.refuses(service, &endpoint.address, endpoint.port))
-            .collect()
+            });
+        }
+        all
     }
 
     /// Adds the clusters of a port: all its endpoints', and those of subsets as far as there is room for them.
