@@ -43,7 +43,7 @@ pub(crate) const MTLS_CONFLICT: &str = "gudgeon_mutual_tls_conflicts";
 /// Patches of EnvoyFilters that cannot be applied as they are written.
 pub(crate) const PATCH_NOT_APPLIED: &str = "gudgeon_envoy_filter_patches_not_applied";
 /// Patches of EnvoyFilters that change nothing of any connected proxy: another replica may have one that they change.
-pub const PATCH_WITHOUT_MATCH: &str = "gudgeon_envoy_filter_patches_without_match";
+pub(crate) const PATCH_WITHOUT_MATCH: &str = "gudgeon_envoy_filter_patches_without_match";
 /// Routes that are left to another rule, which is not there for it, or contradicts.
 pub(crate) const DELEGATE: &str = "gudgeon_delegates_left_out";
 /// A part of an object that another one leaves no place for, or that nothing can be made of.

@@ -77,9 +77,7 @@ use crate::view::{Resource, Set, Type, View};
 
 pub use self::secrets::{named_credentials, objects_naming};
 pub use self::security::{Agreement, PoliciesInForce, PortSecurity};
-pub use crate::common::conflict::{
-    Conflict, HTTP_OVER_HTTPS, PATCH_WITHOUT_MATCH, REJECTED_CONFIG,
-};
+pub use crate::common::conflict::{Conflict, HTTP_OVER_HTTPS, REJECTED_CONFIG};
 
 /// One state of the mesh.
 #[derive(Debug)]

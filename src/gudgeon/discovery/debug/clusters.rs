@@ -13,7 +13,7 @@ use sources::catalogue::WrittenObject;
 use sources::contribution::SyncState;
 use transform::ingress::without_router;
 use xds::node::Kind;
-use xds::snapshot::{Conflict, PATCH_WITHOUT_MATCH};
+use xds::snapshot::Conflict;
 
 use super::broken_secrets;
 use super::nacks::Nacks;
@@ -197,14 +197,15 @@ impl DerivedMessages {
 
     fn of(hub: &Hub, nacks: Option<Nacks>) -> Self {
         let snapshot = hub.snapshot();
-        let conflicts = snapshot.as_ref().map(|snapshot| snapshot.conflicts());
-        let mut conflicts = conflicts.unwrap_or_default();
-        if nacks.is_none() {
-            conflicts.retain(is_of_all_replicas);
-        }
+        let is_of_replica = nacks.is_some();
+        // Each replica would take back what another one has found for its proxies.
+        let conflicts = snapshot.as_ref().map(|snapshot| match is_of_replica {
+            true => snapshot.conflicts(),
+            false => snapshot.conflicts_of_world(),
+        });
+        let conflicts = conflicts.unwrap_or_default();
         let mut lost = lost(&conflicts);
         let broken = snapshot.iter();
-        let is_of_replica = nacks.is_some();
         let broken = broken.flat_map(|one| broken_secrets::findings(hub, one, is_of_replica));
         for (object, finding) in broken {
             let key = (object.kind.into(), object.namespace, object.name);
@@ -280,12 +281,6 @@ impl DerivedMessages {
 
 /// Kind, namespace and name.
 type ClusterObjectKey = (Arc<str>, Arc<str>, Arc<str>);
-
-/// Returns false for what is true of the proxies of one replica alone: a patch that matches nothing of these may well match something
-/// of the others, and each replica would write another status.
-fn is_of_all_replicas(conflict: &Conflict) -> bool {
-    conflict.metric != PATCH_WITHOUT_MATCH
-}
 
 /// The words of a conflict, with its key where they do not name the object already.
 fn message_of(conflict: &Conflict) -> String {
@@ -498,27 +493,6 @@ mod tests {
                 "{found:?}"
             );
         }
-    }
-
-    /// Two replicas would write in turn that it matches nothing, and that it is well.
-    #[test]
-    fn statuses_have_nothing_that_only_proxies_of_one_replica_show() {
-        let all = [
-            "gudgeon_envoy_filter_patches_without_match",
-            "pilot_total_rejected_configs",
-        ];
-        let of_all = all.map(|metric| {
-            is_of_all_replicas(&Conflict {
-                metric,
-                key: "n/a 0".to_owned(),
-                message: String::new(),
-                proxy: Arc::default(),
-                objects: Vec::new(),
-                services: Vec::new(),
-                occurrences: 1,
-            })
-        });
-        assert_eq!(of_all, [false, true]);
     }
 
     #[test]
