@@ -253,11 +253,22 @@ impl DerivedMessages {
         let nacks = self.nacks.iter();
         let nacks = nacks.flat_map(|nacks| nacks.of(&written.kind, namespace, name));
         lost.extend(nacks.map(|words| warning(&words)));
+        lost.extend(self.nacks_of_services(written));
         lost
     }
 }
 
 impl DerivedMessages {
+    /// The NACKs of resources of the services that a ServiceEntry makes.
+    fn nacks_of_services(&self, written: &WrittenObject) -> Vec<Finding> {
+        let Some(nacks) = &self.nacks else {
+            return Vec::new();
+        };
+        let keys = service_keys(written).into_iter().flatten();
+        let words: BTreeSet<_> = keys.flat_map(|key| nacks.of_service(&key)).collect();
+        words.iter().map(|words| warning(words)).collect()
+    }
+
     /// Tells a WorkloadEntry that a Service's selector matches it, which takes it in Istio since 1.7.
     fn not_of_service(&self, written: &WrittenObject) -> Option<Finding> {
         if *written.kind != *WorkloadEntry::NAME {
@@ -330,19 +341,27 @@ fn lost_services(conflicts: &[Conflict]) -> BTreeMap<ServiceKey, Vec<Finding>> {
 
 /// The conflicts of the ServiceEntry that a service was made from: by its hosts, in its namespace.
 fn of_services(written: &WrittenObject, lost: &BTreeMap<ServiceKey, Vec<Finding>>) -> Vec<Finding> {
-    if lost.is_empty() || *written.kind != *ServiceEntry::NAME {
+    if lost.is_empty() {
+        return Vec::new();
+    }
+    let keys = service_keys(written).into_iter();
+    let found = keys.filter_map(|keys| keys.iter().find_map(|key| lost.get(key)));
+    found.flatten().cloned().collect()
+}
+
+/// The services that a ServiceEntry makes, each as its host is written and in lower case.
+fn service_keys(written: &WrittenObject) -> Vec<[ServiceKey; 2]> {
+    if *written.kind != *ServiceEntry::NAME {
         return Vec::new();
     }
     let spec = written.spec.value();
     let hosts = spec.get("hosts").and_then(Value::as_array);
     let hosts = hosts.into_iter().flatten().filter_map(Value::as_str);
-    let found = hosts.filter_map(|host| {
-        let name = host.to_ascii_lowercase();
-        let as_written = ServiceKey::new(host, &written.namespace);
-        let in_lower_case = || lost.get(&ServiceKey::new(&name, &written.namespace));
-        lost.get(&as_written).or_else(in_lower_case)
+    let keys = hosts.map(|host| {
+        let names = [host.to_owned(), host.to_ascii_lowercase()];
+        names.map(|name| ServiceKey::new(&name, &written.namespace))
     });
-    found.flatten().cloned().collect()
+    keys.collect()
 }
 
 /// A finding that is about no field.
