@@ -17,6 +17,7 @@
 mod apiserver;
 #[path = "../support/authority.rs"]
 mod authority;
+mod calls;
 mod client;
 mod clusters;
 mod commands;
