@@ -21,6 +21,7 @@ mod calls;
 mod client;
 mod clusters;
 mod commands;
+mod defaults;
 mod edge;
 mod effectless;
 mod environment;
